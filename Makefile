@@ -11,7 +11,7 @@
 #   make soak     2 h of a fleet at work while things go wrong
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS  = -s -w -X limpet/tui/cli.Version=$(VERSION)
+LDFLAGS  = -s -w -X limpet/tui/cli/command.Version=$(VERSION)
 GO      ?= go
 PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2

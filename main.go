@@ -9,6 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/tui/cli"
+	"limpet/tui/cli/command"
 )
 
 func main() {
@@ -22,5 +23,5 @@ func main() {
 		// heap may grow by half before it is collected, not by its whole.
 		debug.SetGCPercent(50)
 	}
-	os.Exit(cli.Main(os.Args[1:], cli.System()))
+	os.Exit(cli.Main(os.Args[1:], command.System()))
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"limpet/sync/git/gitref"
@@ -112,9 +111,7 @@ func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
 		gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 		m := openMirrors(t, Options{})
 		ref := gittest.Must[Ref](t)(m.Resolve(t.Context(), remoteAt(s, "site.git"), gitref.Branch("")))
-		for _, c := range m.clients {
-			c.CloseIdleConnections() // one that is kept ends before anybody sees that nothing listens
-		}
+		m.client.CloseIdle() // a connection that is kept would end before the missing listener shows
 		goes(s)
 		_, err := m.Fetch(t.Context(), remoteAt(s, "site.git"), ref)
 		gittest.ErrorIs(t, err, Unreachable, says)
@@ -227,26 +224,4 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsck(t, m, r)
-}
-
-// What a slow disk does with a pack is no silence of the server, and keeps no
-// other request waiting.
-func TestSilenceEndsWithTheVisit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}}
-		c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
-		defer c.end()
-		leave := gittest.Must[func()](t)(c.visit())
-		time.Sleep(50 * time.Second)
-		leave()
-		time.Sleep(time.Hour)
-		if err := context.Cause(c.ctx); err != nil {
-			t.Fatalf("the call ended while the disk was busy: %v", err)
-		}
-		defer gittest.Must[func()](t)(c.visit())()
-		time.Sleep(2 * time.Minute)
-		if err := context.Cause(c.ctx); !errors.Is(err, errStalled) {
-			t.Errorf("a silent server ends the call with %v", err)
-		}
-	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 )
 
 // How a commit is made without a worktree. Of the base only those trees are read and
@@ -69,7 +70,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 				if size += n; n > v.limits.ObjectBytes {
 					return id, &TooLargeError{What: "object", Size: n, Limit: v.limits.ObjectBytes}
 				} else if size > v.limits.PackBytes {
-					return id, &TooLargeError{What: packBudget, Size: size, Limit: v.limits.PackBytes}
+					return id, &TooLargeError{What: transport.PackBudget, Size: size, Limit: v.limits.PackBytes}
 				}
 				made[id] = true
 				c.made = append(c.made, pack.Object{ID: id, Kind: k, Data: data})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/giterr"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/pack"
 	"limpet/sync/text"
@@ -198,19 +199,19 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 		if err != nil {
 			return err
 		}
-		c.most -= f.spent
+		c.Most -= f.spent
 		if end, ok := ctx.Deadline(); ok && left > 1 {
-			c.most = min(c.most, time.Until(end))
+			c.Most = min(c.Most, time.Until(end))
 		}
-		c.most /= time.Duration(max(left, 1))
-		err = c.fail(f.do(c))
-		f.spent += c.asking()
-		if err == nil && c.requests.Load() > 0 && !f.quiet {
+		c.Most /= time.Duration(max(left, 1))
+		err = c.Fail(f.do(c))
+		f.spent += c.Asking()
+		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
 			f.m.reset(f.remote.serverURL(i))
 		}
-		c.end()
+		c.End()
 		// A token of a fallback may have been revoked: there may be a new one.
-		if i == 0 || again || KindOf(err) != Auth || c.remote.Creds == nil || c.remote.Creds.Forget == nil {
+		if i == 0 || again || KindOf(err) != Auth || c.Target.Creds == nil || c.Target.Creds.Forget == nil {
 			return err
 		}
 	}
@@ -231,7 +232,7 @@ func (f *failover) failed() error {
 		}
 	}
 	if len(others) > 0 {
-		e.Err = &plain{e.Err.Error() + "; " + strings.Join(others, "; "), first.Err}
+		e.Err = &giterr.Plain{Text: e.Err.Error() + "; " + strings.Join(others, "; "), Inner: first.Err}
 	}
 	return &e
 }
@@ -283,7 +284,7 @@ func (c *call) base(ref Ref) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if behind.found || ahead.whole || mi.isRejected(c.url(), ref.Hash) {
+	if behind.found || ahead.whole || mi.isRejected(c.URL(), ref.Hash) {
 		return "", notServed(ref, last)
 	}
 	return last, nil
@@ -304,12 +305,12 @@ func (f *fetch) fromFallback(ref Ref) error {
 	}
 	seen, err := f.deepen(f.id, "", base)
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
-		f.m.log.Warn("history of fallback exceeds the limits", "url", f.url(), "err", large)
+		f.m.log.Warn("history of fallback exceeds the limits", "url", f.URL(), "err", large)
 	} else if err != nil {
 		return err
 	}
 	if !seen.found {
-		f.mirror.reject(f.url(), ref.Hash)
+		f.mirror.reject(f.URL(), ref.Hash)
 		return notServed(ref, ref.Via.Base)
 	}
 	return f.run() // all is there, but maybe a tag

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
 
@@ -91,7 +92,7 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", text.Line(name, 100))}
 	}
 	mi := m.mirror(c.home)
-	if err := mi.take(c.ctx); err != nil {
+	if err := mi.take(c.Ctx); err != nil {
 		return c.stats(Stats{}), err
 	}
 	defer mi.give()
@@ -111,6 +112,12 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 	return c.stats(f.stats), err
 }
 
+// stats is what the call has cost so far.
+func (c *call) stats(s Stats) Stats {
+	s.Bytes, s.Requests, s.Elapsed = c.Cost()
+	return s
+}
+
 // fetch is one Fetch that has the mirror's turn.
 type fetch struct {
 	*call
@@ -124,7 +131,7 @@ type fetch struct {
 }
 
 func (f *fetch) run() error {
-	old, err := f.mirror.use(f.limits.ObjectBytes)
+	old, err := f.mirror.use(f.Limits.ObjectBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.stats.Full = true
@@ -167,8 +174,8 @@ func (f *fetch) gather(before int) {
 	if before < pack.MaxPacks {
 		return
 	}
-	if err := pack.Consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
-		f.m.log.Warn("packs are not put together", "url", f.url(), "err", err)
+	if err := pack.Consolidate(f.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
+		f.m.log.Warn("packs are not put together", "url", f.URL(), "err", err)
 	}
 	f.mirror.changed()
 }
@@ -241,27 +248,27 @@ func (f *fetch) note(refs map[string]pack.ID) bool {
 
 // difference fetches what is new against the mirror.
 func (f *fetch) difference(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
-	w := want{id: f.wants(), shallows: shallows, haves: haves(old, refs, f.name), depth: f.depth}
+	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(old, refs, f.name), Depth: f.depth}
 	if _, known := refs[f.name]; !known {
-		w.depth = max(w.depth, 1)
+		w.Depth = max(w.Depth, 1)
 	}
-	if len(w.haves) == 0 {
+	if len(w.Haves) == 0 {
 		return fmt.Errorf("%w: it has no commit to build on", pack.ErrDamaged)
 	}
-	if f.dear() {
-		return f.alone(old, shallows, nil)
+	if f.noNegotiation() {
+		return f.fetchFull(old, shallows, nil)
 	}
-	budget := f.limits.PackBytes
-	if w.depth == 0 {
+	budget := f.Limits.PackBytes
+	if w.Depth == 0 {
 		budget = min(budget, max(leastBudget, 2*f.first))
 	}
 	err := f.receive(f.mirror.dir, old, w, budget)
-	if large, ok := errors.AsType[*TooLargeError](err); ok && w.depth == 0 && large.What == packBudget && budget < f.limits.PackBytes {
-		w.depth = 1
-		err = f.receive(f.mirror.dir, old, w, f.limits.PackBytes)
+	if large, ok := errors.AsType[*TooLargeError](err); ok && w.Depth == 0 && large.What == transport.PackBudget && budget < f.Limits.PackBytes {
+		w.Depth = 1
+		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
 	}
 	if f.undone(err) {
-		return f.alone(old, shallows, err)
+		return f.fetchFull(old, shallows, err)
 	}
 	return err
 }
@@ -308,10 +315,10 @@ func (f *fetch) rebuild(why error) error {
 	if f.fallback && errors.Is(why, pack.ErrIncomplete) {
 		return why
 	}
-	if cerr := f.ctx.Err(); cerr != nil {
-		return context.Cause(f.ctx)
+	if cerr := f.Ctx.Err(); cerr != nil {
+		return context.Cause(f.Ctx)
 	}
-	f.m.log.Warn("mirror is made anew", "url", f.url(), "err", why)
+	f.m.log.Warn("mirror is made anew", "url", f.URL(), "err", why)
 	f.stats.Full, f.stats.Rebuilt = true, true
 	return f.afresh()
 }
@@ -330,7 +337,7 @@ func (f *fetch) afresh() error {
 	if err := makeMirror(dir); err != nil {
 		return err
 	}
-	if err := f.receive(dir, nil, want{id: f.wants(), depth: max(f.depth, 1)}, f.limits.PackBytes); err != nil {
+	if err := f.receive(dir, nil, transport.Want{ID: f.wants(), Depth: max(f.depth, 1)}, f.Limits.PackBytes); err != nil {
 		if errors.Is(err, pack.ErrIncomplete) {
 			err = fmt.Errorf("%w: %w", pack.ErrBadPack, err)
 		}

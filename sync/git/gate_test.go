@@ -1,11 +1,8 @@
 package git
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"limpet/sync/auth"
@@ -45,24 +42,6 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateOpens: after the time that the host has asked for, at most an hour.
-func TestGateOpens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
-		c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
-		defer c.end()
-		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
-			c.close(wait)
-			time.Sleep(real - time.Second)
-			if _, err := c.visit(); KindOf(err) != Throttled {
-				t.Errorf("%v: a visit before the time: %v", wait, err)
-			}
-			time.Sleep(2 * time.Second)
-			gittest.Must[func()](t)(c.visit())()
-		}
-	})
-}
-
 // TestLongList: a list of refs that comes drop by drop ends in time.
 func TestLongList(t *testing.T) {
 	s := gittest.NewServer(t)
@@ -74,28 +53,6 @@ func TestLongList(t *testing.T) {
 	m := openMirrors(t, Options{Refs: 200 * time.Millisecond})
 	_, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main"))
 	gittest.ErrorIs(t, err, Timeout, "the list of refs takes more than 200ms")
-}
-
-// TestTrickle: a server that sends a byte a minute is no better than a silent one;
-// one that works on a pack and sends git's signs of life is waited for.
-func TestTrickle(t *testing.T) {
-	for every, stalls := range map[time.Duration]bool{time.Minute: true, 10 * time.Second: true, time.Second: false} {
-		synctest.Test(t, func(t *testing.T) {
-			m := &Mirrors{options: Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
-			c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
-			defer c.end()
-			c.allow("pack", 1<<20)
-			defer gittest.Must[func()](t)(c.visit())()
-			for start := time.Now(); time.Since(start) < 20*time.Minute; time.Sleep(every) {
-				if err := c.count(1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := errors.Is(context.Cause(c.ctx), errStalled); got != stalls {
-				t.Errorf("a byte every %v: stalled %v", every, got)
-			}
-		})
-	}
 }
 
 // TestWhole: a server that sends just enough not to be silent is left all the same,

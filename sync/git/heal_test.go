@@ -135,8 +135,8 @@ func TestDamagedMirrorHeals(t *testing.T) {
 func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	s, _, m, r, ref, files := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.end()
-	m.mirror(c.addr).markDamaged(1)
+	defer c.End()
+	m.mirror(c.Addr).markDamaged(1)
 	s.During(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 	_, err := m.Fetch(t.Context(), r, ref)
 	gittest.ErrorIs(t, err, Unreachable)

@@ -16,7 +16,7 @@ import (
 func (f *fetch) install(dir string, old *handle, got download) error {
 	s, ends := got.pack, got.ends
 	sent := s.Stock()
-	if err := s.Resolve(f.ctx, old.below(), f.limits); err != nil {
+	if err := s.Resolve(f.Ctx, old.below(), f.Limits); err != nil {
 		return err
 	}
 	f.stats.Objects += sent.Objects
@@ -75,7 +75,7 @@ func setShallow(dir string, ends []pack.ID) error {
 // errNotWhole.
 func (f *fetch) whole(old *handle, got download) error {
 	s, ends := got.pack, got.ends
-	both, done, err := s.Over(old.below(), f.limits.ObjectBytes)
+	both, done, err := s.Over(old.below(), f.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (f *fetch) whole(old *handle, got download) error {
 		}
 		return err
 	}
-	data, err := both.ReadKind(f.id, pack.CommitKind, f.limits.ObjectBytes)
+	data, err := both.ReadKind(f.id, pack.CommitKind, f.Limits.ObjectBytes)
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: commit %s", pack.ErrIncomplete, f.id)
 	}
@@ -114,8 +114,8 @@ func (f *fetch) whole(old *handle, got download) error {
 		}
 	}
 	for id, kind := range s.Objects() {
-		if f.ctx.Err() != nil {
-			return context.Cause(f.ctx)
+		if f.Ctx.Err() != nil {
+			return context.Cause(f.Ctx)
 		}
 		var names []pack.ID
 		switch kind {

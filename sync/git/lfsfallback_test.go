@@ -77,7 +77,7 @@ func TestLargeOfAFallback(t *testing.T) {
 		t.Errorf("the own host was asked: %q", asked)
 	}
 	home := one.front + "/lib.git"
-	in := l.Within(home, tree.Homes[home])
+	in := m.LargeWithin(l, r, home, tree.Homes[home])
 	defer in.Close()
 	asks(in, "of a submodule, while its own host is away", two, "/lib.git", other)
 

@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 )
 
 // idleAfter is how long the packs of a mirror stay open after the last read.
@@ -29,9 +30,9 @@ type mirror struct {
 	idle    *time.Timer
 	closed  bool
 	damaged bool
-	age     int      // how often the mirror was made anew
-	last    Ref      // what was fetched last, for healing; the zero Ref at first
-	listed  *listing // the last answer to ls-remote, for the fetch that follows
+	age     int                // how often the mirror was made anew
+	last    Ref                // what was fetched last, for healing; the zero Ref at first
+	listed  *transport.Listing // the last answer to ls-remote, for the fetch that follows
 	// announced are the commits that the first URL announced last, by ref.
 	announced map[string]string
 	// rejected are the last tips of fallbacks that may not be served, by URL.

@@ -63,14 +63,14 @@ func TestReadWhileChanging(t *testing.T) {
 		})
 	}
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.end()
+	defer c.End()
 	for i := range 8 {
 		switch i % 4 {
 		case 0:
 			o.Commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
 			syncRef(t, m, r, "")
 		case 1:
-			mi := m.mirror(c.addr)
+			mi := m.mirror(c.Addr)
 			if err := mi.take(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestReadWhileChanging(t *testing.T) {
 			mi.give()
 			fsck(t, m, r)
 		case 2:
-			mi := m.mirror(c.addr)
+			mi := m.mirror(c.Addr)
 			_, age := mi.lastFetched()
 			mi.markDamaged(age)
 			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
@@ -205,8 +205,8 @@ func TestFetchTurn(t *testing.T) {
 func TestIdleMirrorIsClosed(t *testing.T) {
 	_, _, m, r, ref, _ := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.end()
-	mi := m.mirror(c.addr)
+	defer c.End()
+	mi := m.mirror(c.Addr)
 	content(t, m, r, ref.Hash, "")
 	mi.mu.Lock()
 	open, waits := mi.open, mi.idle != nil

@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/lfs"
 	"limpet/sync/git/pack"
-	"limpet/sync/netx"
+	"limpet/sync/git/transport"
 )
 
 // Mirrors is a directory of bare mirrors, one per remote. It is safe for
@@ -25,17 +25,14 @@ type Mirrors struct {
 	dir     string
 	options Options
 	log     *slog.Logger
-	asked   netx.Asked
+	client  *transport.Client
+	large   *lfs.Cache
 
-	mu       sync.Mutex // guards all below; never held while something waits
-	mirrors  map[string]*mirror
-	holders  []*mirror                // of the listings that are kept, oldest first
-	hosts    map[string]chan struct{} // tokens: requests that run at a host
-	pins     map[string]int           // how many use a file of the cache of Git LFS
-	gates    map[string]time.Time     // of identities at hosts: asked too often, closed until then
-	dear     map[string]time.Time     // hosts that give out whole commits only, and until when
-	breakers map[string]breaker       // by URL, of servers that did not answer
-	clients  map[string]*http.Client  // by auth.Credentials.TransportKey
+	mu            sync.Mutex // guards all below; never held while something waits
+	mirrors       map[string]*mirror
+	holders       []*mirror            // of the listings that are kept, oldest first
+	noNegotiation map[string]time.Time // hosts that fail incremental fetches, and until when
+	breakers      map[string]breaker   // by URL, of servers that did not answer
 }
 
 // mirrorName is the length of the name of a mirror's directory.
@@ -46,17 +43,8 @@ const mirrorName = 32
 // the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
 	o.Limits = o.Limits.Or(pack.DefaultLimits)
-	if o.PerHost <= 0 {
-		o.PerHost = 2
-	}
-	if o.Refs <= 0 {
-		o.Refs = listTime
-	}
 	if o.Pause <= 0 {
 		o.Pause = leastPause
-	}
-	if o.Stall <= 0 {
-		o.Stall = 2 * time.Minute
 	}
 	if o.Whole <= 0 {
 		o.Whole = DefaultWhole
@@ -70,8 +58,16 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if err := sweep(dir); err != nil {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
-	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), breakers: make(map[string]breaker), clients: make(map[string]*http.Client)}, nil
+	return &Mirrors{
+		dir: dir, options: o, log: o.Logger,
+		client: transport.New(transport.Options{
+			Dir: dir, AllowLocal: o.AllowLocal, PerHost: o.PerHost, Stall: o.Stall, Refs: o.Refs, Whole: o.Whole, Guard: o.Guard, Logger: o.Logger,
+		}),
+		mirrors:       map[string]*mirror{},
+		large:         lfs.NewCache(filepath.Join(dir, largeDir)),
+		noNegotiation: map[string]time.Time{},
+		breakers:      map[string]breaker{},
+	}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an
@@ -82,9 +78,7 @@ func (m *Mirrors) Close() error {
 	for _, mi := range m.mirrors {
 		mi.close()
 	}
-	for _, c := range m.clients {
-		c.CloseIdleConnections()
-	}
+	m.client.CloseIdle()
 	return nil
 }
 
@@ -102,35 +96,24 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 	return mi
 }
 
-// visit waits until fewer than Options.PerHost requests run at the call's host.
-// The returned function ends the visit when all was read: what a slow disk then
-// does with a pack is no silence of the server.
-func (c *call) visit() (leave func(), err error) {
-	if err := c.gated(); err != nil {
-		return nil, err
-	}
-	return c.visitHost(c.addr.HostPort())
+// call is one operation at a server of a Remote.
+type call struct {
+	*transport.Call
+	m        *Mirrors
+	remote   Remote
+	home     auth.Address // of Remote.URL, which names the directory
+	fallback bool         // the server is a fallback
 }
 
-// visitHost is visit for another host.
-func (c *call) visitHost(host string) (leave func(), err error) {
-	c.m.mu.Lock()
-	tokens, ok := c.m.hosts[host]
-	if !ok {
-		tokens = make(chan struct{}, c.m.options.PerHost)
-		c.m.hosts[host] = tokens
+// begin starts an operation at the server of r.URL. end must follow.
+func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
+	e, err := m.client.Begin(ctx, op, transport.Target{
+		URL: r.URL, Creds: r.Creds, AllowInsecure: r.AllowInsecure, Limits: r.Limits.Or(m.options.Limits),
+	})
+	if err != nil {
+		return nil, err
 	}
-	c.m.mu.Unlock()
-	select {
-	case tokens <- struct{}{}:
-		c.visiting()
-		return func() {
-			c.unwatch()
-			<-tokens
-		}, nil
-	case <-c.ctx.Done():
-		return nil, context.Cause(c.ctx)
-	}
+	return &call{Call: e, m: m, remote: r, home: e.Addr}, nil
 }
 
 // reading is what a reading operation works with.
@@ -148,7 +131,7 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	if err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.End()
 	mi := m.mirror(c.home)
 	err = c.look(mi, f)
 	if errors.Is(err, pack.ErrDamaged) && c.heal(mi, err) {
@@ -157,16 +140,16 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"}
 	}
-	return c.fail(err)
+	return c.Fail(err)
 }
 
 // look runs f over the mirror as it is, and marks the mirror when it is damaged.
 func (c *call) look(mi *mirror, f func(*reading) error) error {
 	_, age := mi.lastFetched()
-	s, err := mi.use(c.limits.ObjectBytes)
+	s, err := mi.use(c.Limits.ObjectBytes)
 	if err == nil {
 		age = s.age
-		err = f(&reading{ctx: c.ctx, store: s.Store, limits: c.limits})
+		err = f(&reading{ctx: c.Ctx, store: s.Store, limits: c.Limits})
 		mi.release(s)
 	}
 	if errors.Is(err, pack.ErrDamaged) {
@@ -182,9 +165,9 @@ func (c *call) heal(mi *mirror, why error) bool {
 	if ref.Hash == "" {
 		return false
 	}
-	c.m.log.Warn("mirror is damaged, it is made anew", "url", c.url(), "err", why)
-	if _, err := c.m.Fetch(c.ctx, c.remote, ref); err != nil {
-		c.m.log.Warn("damaged mirror is kept for now", "url", c.url(), "err", err)
+	c.m.log.Warn("mirror is damaged, it is made anew", "url", c.URL(), "err", why)
+	if _, err := c.m.Fetch(c.Ctx, c.remote, ref); err != nil {
+		c.m.log.Warn("damaged mirror is kept for now", "url", c.URL(), "err", err)
 		return false
 	}
 	return true

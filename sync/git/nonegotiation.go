@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 )
 
 // Some servers give out a whole commit and no difference to what is here: Azure
@@ -13,36 +14,36 @@ import (
 // nothing were here, and so are the next for some time. It still goes into the
 // mirror that there is, so that older commits stay.
 
-// dearFor is how long a host is not asked for a difference any more: what was seen
+// noNegotiationFor is how long a host is not asked for a difference any more: what was seen
 // may have been the network.
-const dearFor = time.Hour
+const noNegotiationFor = time.Hour
 
-// dear says that the host of the call is known to give out no difference.
-func (c *call) dear() bool {
+// noNegotiation reports whether the host failed incremental fetches within the last hour.
+func (c *call) noNegotiation() bool {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	return time.Now().Before(c.m.dear[c.addr.HostPort()])
+	return time.Now().Before(c.m.noNegotiation[c.Addr.HostPort()])
 }
 
-// alone fetches the commit without regard to what is here. why is what became of
+// fetchFull fetches the commit without regard to what is here. why is what became of
 // the difference, nil when none was asked for.
-func (f *fetch) alone(old *handle, shallows []pack.ID, why error) error {
-	f.problem.Store(nil)
-	err := f.receive(f.mirror.dir, old, want{id: f.wants(), depth: max(f.depth, 1), ends: shallows}, f.limits.PackBytes)
+func (f *fetch) fetchFull(old *handle, shallows []pack.ID, why error) error {
+	f.Forgive()
+	err := f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
 	if err != nil || why == nil {
 		return err
 	}
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	f.m.dear[f.addr.HostPort()] = time.Now().Add(dearFor)
-	f.m.log.Warn("host gives out no difference, for a while each fetch costs a whole commit", "host", f.addr.HostPort(), "err", f.fail(why))
+	f.m.noNegotiation[f.Addr.HostPort()] = time.Now().Add(noNegotiationFor)
+	f.m.log.Warn("server does not negotiate; fetching full commits for 1h", "host", f.Addr.HostPort(), "err", f.Fail(why))
 	return nil
 }
 
 // undone says that a server has answered a want with what is no answer to it.
 func (f *fetch) undone(err error) bool {
-	if err == nil || f.ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) {
+	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) {
 		return false
 	}
-	return KindOf(f.fail(err)) == Protocol
+	return KindOf(f.Fail(err)) == Protocol
 }

@@ -9,6 +9,7 @@ import (
 
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
 
@@ -49,7 +50,7 @@ func (f *fetch) here() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
 	}
-	s, err := f.mirror.use(f.limits.ObjectBytes)
+	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if err != nil {
 		return false, err
 	}
@@ -78,43 +79,43 @@ func (f *fetch) pin() error {
 		return err
 	}
 	if f.name != "" {
-		ref, err := choose(f.ctx, l.refs, gitref.Branch(f.name))
+		ref, err := choose(f.Ctx, l.Refs, gitref.Branch(f.name))
 		if err != nil {
 			return err
 		}
 		tip, _ := pack.ParseID(ref.Hash)
 		return f.search(ref.Name, tip)
 	}
-	gives := l.gives(f.id, f.addr.Scheme)
-	if !gives {
-		f.tag = l.tagOf(f.id)
+	served := serves(l, f.id, f.Addr.Scheme)
+	if !served {
+		f.tag = tagOf(l, f.id)
 	}
-	if gives || !f.tag.IsZero() {
+	if served || !f.tag.IsZero() {
 		err := f.run()
 		switch {
 		case err == nil:
 			return f.isCommit()
-		case f.classify(err).Kind != Moved:
+		case f.Classify(err).Kind != Moved:
 			return err
 		}
 	}
-	branch := defaultBranch(l.refs)
-	if tip, ok := l.refs.References[branch]; ok {
+	branch := defaultBranch(l.Refs)
+	if tip, ok := l.Refs.References[branch]; ok {
 		return f.search(branch, tip)
 	}
 	return f.nowhere("the repository has no branches")
 }
 
 // survey is what the server has, without a session.
-func (f *fetch) survey() (*listing, error) {
-	leave, err := f.visit()
+func (f *fetch) survey() (*transport.Listing, error) {
+	leave, err := f.Visit()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	l := f.mirror.kept(f.whom())
+	l := f.mirror.kept(f.Whom())
 	if l == nil {
-		if l, err = f.list(); err != nil {
+		if l, err = f.List(); err != nil {
 			return nil, err
 		}
 	}
@@ -122,13 +123,13 @@ func (f *fetch) survey() (*listing, error) {
 	return l, nil
 }
 
-// gives says whether the server may give out a commit without its history.
-func (l *listing) gives(id pack.ID, scheme string) bool {
-	caps := l.refs.Capabilities
+// serves reports whether the server may send a commit without its history.
+func serves(l *transport.Listing, id pack.ID, scheme string) bool {
+	caps := l.Refs.Capabilities
 	if scheme != "ssh" || caps.Supports(capability.AllowTipSHA1InWant) || caps.Supports(capability.AllowReachableSHA1InWant) {
 		return true
 	}
-	for _, tip := range l.refs.References {
+	for _, tip := range l.Refs.References {
 		if tip == id {
 			return true
 		}
@@ -138,10 +139,10 @@ func (l *listing) gives(id pack.ID, scheme string) bool {
 
 // tagOf is an annotated tag that points to a commit, zero for none: it brings the
 // commit with it.
-func (l *listing) tagOf(id pack.ID) pack.ID {
-	for name, target := range l.refs.Peeled {
+func tagOf(l *transport.Listing, id pack.ID) pack.ID {
+	for name, target := range l.Refs.Peeled {
 		if target == id {
-			return l.refs.References[name]
+			return l.Refs.References[name]
 		}
 	}
 	return pack.ID{}
@@ -217,7 +218,7 @@ func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen sighting,
 
 // look looks for a commit in the history of tip, as far as that is in the mirror.
 func (f *fetch) look(tip, commit pack.ID) (seen sighting, err error) {
-	s, err := f.mirror.use(f.limits.ObjectBytes)
+	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pack.ErrDamaged) {
 		return seen, nil // it is made by the fetch
 	}
@@ -225,7 +226,7 @@ func (f *fetch) look(tip, commit pack.ID) (seen sighting, err error) {
 		return seen, err
 	}
 	defer f.mirror.release(s)
-	seen.commits, seen.whole, err = s.History(f.ctx, tip, func(id pack.ID) bool {
+	seen.commits, seen.whole, err = s.History(f.Ctx, tip, func(id pack.ID) bool {
 		seen.found = seen.found || id == commit
 		return !seen.found
 	})
@@ -255,7 +256,7 @@ func (f *fetch) noteBranch(branch string) error {
 // keepHistory has the mirror's growth counted from here: a history that was asked
 // for is not thrown away because it is long.
 func (f *fetch) keepHistory() error {
-	s, err := f.mirror.use(f.limits.ObjectBytes)
+	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,7 @@
 package git
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"limpet/sync/auth"
@@ -267,51 +263,6 @@ func TestPushEndsInDoubt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// slowly is a link that takes 100 bytes, or gives them, each time in nearly the time that
-// a server may be silent.
-type slowly struct{ pause time.Duration }
-
-func (s slowly) Read(p []byte) (int, error) {
-	time.Sleep(s.pause)
-	return copy(p, make([]byte, 100)), nil
-}
-
-func (s slowly) Write(p []byte) (int, error) {
-	time.Sleep(s.pause)
-	return len(p), nil
-}
-
-// TestPushIsSlow: a link that carries little is no silence of the server, and one that
-// carries nothing is.
-func TestPushIsSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const stall = time.Minute
-		m := openMirrors(t, Options{Stall: stall})
-		for name, carry := range map[string]func(c *call, link slowly) error{
-			"http": func(c *call, link slowly) error {
-				_, err := io.CopyN(io.Discard, sentBody{io.NopCloser(link), c}, 5000)
-				return err
-			},
-			"ssh": func(c *call, link slowly) error {
-				_, err := sending{link, c}.Write(make([]byte, 50*sendStep))
-				return err
-			},
-		} {
-			c := gittest.Must[*call](t)(m.begin(t.Context(), "push", Remote{URL: "https://example.com/x"}))
-			c.watch()
-			began := time.Now()
-			if err := carry(c, slowly{stall * 9 / 10}); err != nil || c.ctx.Err() != nil || time.Since(began) < 40*stall {
-				t.Errorf("%s: given up after %s: %v, %v", name, time.Since(began), err, context.Cause(c.ctx))
-			}
-			time.Sleep(stall + time.Second)
-			if !errors.Is(context.Cause(c.ctx), errStalled) {
-				t.Errorf("%s: silence is not noticed: %v", name, context.Cause(c.ctx))
-			}
-			c.end()
-		}
-	})
 }
 
 // TestPushStalls: a server that does not take what is sent.

@@ -2,11 +2,12 @@ package git
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"strings"
 
-	"github.com/go-git/go-git/v5/plumbing/format/pktline"
-	"github.com/go-git/go-git/v5/plumbing/transport"
+	"limpet/sync/git/pack"
+	"limpet/sync/git/push"
+	"limpet/sync/text"
 )
 
 // Pushable asks the remote whether it takes a push from these credentials: it has
@@ -20,81 +21,37 @@ func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 	if err != nil {
 		return err
 	}
-	defer c.end()
-	c.pushes = true
-	err = c.fail(c.knock())
+	defer c.End()
+	err = c.Fail(push.Check(c.Call))
 	if KindOf(err) == Empty { // who pushes to it begins it
 		return nil
 	}
 	return err
 }
 
-// knock has the server begin a push.
-func (c *call) knock() error {
-	if c.addr.Scheme == "file" {
-		return nil
-	}
-	leave, err := c.visit()
+// Push has a branch of the remote, by its full name, go from the commit old to w; with
+// old "" it is made anew. That is one request after the list of refs, and the host
+// compares old with what it has: nobody's commit is lost, and nothing is ever forced.
+// Only the server of r.URL is asked, never an alternate. A local directory is written
+// to in its place. The mirror stays as it is until the next Fetch.
+//
+// It blocks as Fetch does. Of its errors these say that nothing was changed: Overtaken
+// (fetch, compose and push again), Declined and ReadOnly (a person has to act), Refused
+// and TooLarge. After any other one it may have arrived all the same: see Contains.
+func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Written) error {
+	c, err := m.begin(ctx, "push", r)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	s, _, err := c.listPush()
-	if err != nil {
-		return err
+	defer c.End()
+	u := push.Update{Branch: branch, Objects: w.made}
+	var known bool
+	if u.New, known = pack.ParseID(w.Hash); !known || !strings.HasPrefix(branch, headPrefix) || checkRefName(branch) != nil {
+		return c.Fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a branch", text.Line(branch, 100))})
 	}
-	return s.Close()
-}
-
-// dialPush opens a session that speaks to git-receive-pack.
-func (c *call) dialPush() (pusher, error) {
-	if c.addr.Scheme == "ssh" {
-		s, err := c.sshSession()
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+	if u.Old, known = pack.ParseID(old); !known && old != "" {
+		return c.Fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(old, 60))})
 	}
-	t, ep, method, err := c.httpTransport()
-	if err != nil {
-		return nil, err
-	}
-	return t.NewReceivePackSession(ep, method)
-}
-
-// service is the program that the server runs for a call.
-func (c *call) service() string {
-	if c.pushes {
-		return transport.ReceivePackServiceName
-	}
-	return transport.UploadPackServiceName
-}
-
-// readOnly is the refusal of a push. said is what the server says, which may be
-// nothing.
-func readOnly(said string) *Error {
-	return &Error{Kind: ReadOnly, Err: errors.New("write permission denied" + said), Hint: "give the credentials the right to write"}
-}
-
-// refusals are words of servers that speak over ssh, where no number tells why:
-// GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
-var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted", "write access", "forbidden"}
-
-// ofPush knows what servers say of a push that they do not take. Only their own
-// words count: a network may be denied as well.
-func ofPush(c *call, err error) *Error {
-	said, spoke := strings.CutPrefix(err.Error(), serverSays)
-	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
-		said, spoke = line.Text, true
-	}
-	if !c.pushes || !spoke {
-		return nil
-	}
-	lower := strings.ToLower(said)
-	for _, word := range refusals {
-		if strings.Contains(lower, word) {
-			return readOnly(": " + said)
-		}
-	}
-	return nil
+	m.mirror(c.home).kept(c.Whom()) // a list of refs that is old soon
+	return c.Fail(push.Push(c.Call, u))
 }

@@ -64,8 +64,8 @@ func mirrorDir(t testing.TB, m *Mirrors, r Remote) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.end()
-	return m.mirror(c.addr).dir
+	defer c.End()
+	return m.mirror(c.Addr).dir
 }
 
 // paths are the paths of a tree with their content.

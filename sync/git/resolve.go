@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/transport"
 )
 
 // Resolve asks the remote what a Selector stands for now: one ls-remote, no more.
@@ -47,17 +48,17 @@ func (c *call) resolve(sel gitref.Selector) (Ref, error) {
 
 // askRef is resolve for what the server has to be asked about.
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
-	leave, err := c.visit()
+	leave, err := c.Visit()
 	if err != nil {
 		return Ref{}, err
 	}
 	defer leave()
-	l, err := c.list()
+	l, err := c.List()
 	if err != nil {
 		return Ref{}, err
 	}
 	c.keep(l)
-	ref, err := choose(c.ctx, l.refs, sel)
+	ref, err := choose(c.Ctx, l.Refs, sel)
 	switch {
 	case err != nil:
 	case c.fallback:
@@ -72,9 +73,9 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 const refsKept = 2000
 
 // keep holds a listing for the fetch that follows, if it has no connection.
-func (c *call) keep(l *listing) {
-	if http := c.addr.Scheme == "https" || c.addr.Scheme == "http"; !http || len(l.refs.References) > refsKept {
-		l.session.Close()
+func (c *call) keep(l *transport.Listing) {
+	if http := c.Addr.Scheme == "https" || c.Addr.Scheme == "http"; !http || len(l.Refs.References) > refsKept {
+		l.Session.Close()
 		l = nil
 	}
 	m := c.m.mirror(c.home)
@@ -108,12 +109,12 @@ func (m *Mirrors) hold(mi *mirror) {
 }
 
 // kept gives the listing of a moment ago, once.
-func (m *mirror) kept(whom string) *listing {
+func (m *mirror) kept(whom string) *transport.Listing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.listed
 	m.listed = nil
-	if l == nil || l.whom != whom || time.Since(l.at) > listingLife {
+	if l == nil || l.Whom != whom || time.Since(l.At) > transport.ListingLife {
 		return nil
 	}
 	return l

@@ -176,19 +176,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestWithoutUserInfo(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"proxyconnect http://u:CANARY@proxy:3128/x failed": "proxyconnect http://proxy:3128/x failed",
-		`Get "https://CANARY@h/x": no`:                     `Get "https://h/x": no`,
-		"mail to ann@example.com at https://h/a@b":         "mail to ann@example.com at https://h/a@b",
-	} {
-		if got := withoutUserInfo(in); got != want {
-			t.Errorf("%q", got)
-		}
-	}
-}
-
 func FuzzClean(f *testing.F) {
 	f.Add("a\x1b]52;c;x\x07\nb", 10)
 	f.Fuzz(func(t *testing.T, s string, n int) {
@@ -198,21 +185,6 @@ func FuzzClean(f *testing.F) {
 			t.Fatalf("%q became %q", s, got)
 		}
 	})
-}
-
-func TestRemarks(t *testing.T) {
-	t.Parallel()
-	var r remarks
-	for i := range 1000 {
-		fmt.Fprintf(&r, "Counting objects: %d%%\r", i)
-	}
-	fmt.Fprint(&r, "Total 3 (delta 0)\n\x1b[1mone\ntwo\n\n", "three\nfour\nfive")
-	if got := r.text(); got != "two; three; four; five" {
-		t.Errorf("%q", got)
-	}
-	if len(r.tail) > remarksKept {
-		t.Errorf("%d bytes are kept", len(r.tail))
-	}
 }
 
 // TestFewListingsAreKept: what a look has shown is held for a fetch that follows at

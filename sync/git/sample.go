@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/storer"
@@ -52,7 +53,7 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 	if err := checkRefName(branch); err != nil {
 		return "", err
 	}
-	store, err := openLocal(dir)
+	store, err := transport.OpenLocal(dir)
 	if err != nil {
 		return "", err
 	}
@@ -62,14 +63,14 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 	root := &dirNode{}
 	if ref, err := store.Reference(name); err == nil {
 		parents = []pack.ID{ref.Hash()}
-		if root.id, err = treeOf(store, ref.Hash()); err != nil {
+		if root.id, err = transport.TreeOf(store, ref.Hash()); err != nil {
 			return "", err
 		}
 	} else if !errors.Is(err, plumbing.ErrReferenceNotFound) {
 		return "", err
 	}
 	e := treeEditor{
-		read: func(id pack.ID) ([]byte, error) { return rawObject(store, id, pack.TreeKind) },
+		read: func(id pack.ID) ([]byte, error) { return transport.RawObject(store, id, pack.TreeKind) },
 		put:  func(k pack.Kind, data []byte) (pack.ID, error) { return putObject(store, k, data) },
 	}
 	for _, path := range deletes {

@@ -382,9 +382,6 @@ func TestSSHPathsAndUsers(t *testing.T) {
 	if !strings.Contains(users, "git") || !strings.Contains(users, "ann") {
 		t.Errorf("users %s", users)
 	}
-	if got := sshPath("org/x.git"); got != "org/x.git" {
-		t.Errorf("an scp-like path became %s", got)
-	}
 }
 
 func TestSSHSilence(t *testing.T) {
@@ -411,16 +408,4 @@ func TestSSHSilence(t *testing.T) {
 		}
 	}
 	close(release)
-}
-
-func TestKnownHostsAreOnlyRead(t *testing.T) {
-	text := "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\r\n"
-	creds := &auth.Credentials{KnownHosts: []byte(text)}
-	c := &call{m: &Mirrors{dir: t.TempDir()}, remote: Remote{Creds: creds}, addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}
-	if err := c.hostKeys(&ssh.ClientConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	if string(creds.KnownHosts) != text {
-		t.Errorf("credentials that others share were changed to %q", creds.KnownHosts)
-	}
 }

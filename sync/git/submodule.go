@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
 
@@ -323,7 +324,7 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 		return Remote{}, "", errors.New("the url in .gitmodules holds a password")
 	}
 	if a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User {
-		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", text.Line(withoutUserInfo(a.String()), 200)),
+		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", text.Line(transport.WithoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
 	r.URL, r.LastSynced, r.Fallbacks = resolved, "", r.beside(url)

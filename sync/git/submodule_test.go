@@ -247,7 +247,7 @@ func TestLargeWithin(t *testing.T) {
 	h.take()
 	l := m.Large(h.remote, ref)
 	defer l.Close()
-	in := l.Within(home, tree.Homes[home])
+	in := m.LargeWithin(l, h.remote, home, tree.Homes[home])
 	defer in.Close()
 	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
 		t.Errorf("%q %v", got, err)

@@ -218,7 +218,7 @@ func TestBlobLimit(t *testing.T) {
 	}
 	_, err = m.Blob(t.Context(), r, strings.Repeat("ab", 20), 0)
 	gittest.ErrorIs(t, err, Corrupt)
-	if mi := m.mirror(gittest.Must[*call](t)(m.begin(t.Context(), "x", r)).addr); mi.isDamaged() {
+	if mi := m.mirror(gittest.Must[*call](t)(m.begin(t.Context(), "x", r)).Addr); mi.isDamaged() {
 		t.Error("asking for what never was marks the mirror as damaged")
 	}
 }

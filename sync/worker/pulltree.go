@@ -37,7 +37,7 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	}
 	for home, at := range t.Homes {
 		if r.inside[home] == nil {
-			r.inside[home] = r.large.Within(home, at)
+			r.inside[home] = r.o.Git.LargeWithin(r.large, r.remote, home, at)
 		}
 	}
 	if git.KindOf(err) == git.PathNotFound {

@@ -3,6 +3,8 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"limpet/tui/cli/command"
 )
 
 // TestSettingsNobodyMeans: the agent does not start with them, and the flag is named.
@@ -17,7 +19,7 @@ func TestSettingsNobodyMeans(t *testing.T) {
 		"dashboards-server-url=:::": "https://HOST", "folders-server-url=u:hunter22@h": "https://HOST",
 	} {
 		name, _, _ := strings.Cut(flag, "=")
-		_, errs := s.must(t, ExitUsage, "--daemon", "--"+flag, "--timeout=20s")
+		_, errs := s.Must(t, command.ExitUsage, "--daemon", "--"+flag, "--timeout=20s")
 		if !strings.HasPrefix(errs, "limpet: --"+name+": ") || !strings.Contains(errs, want) || !strings.Contains(errs, "\n  try: limpet ") || strings.Contains(errs, "hunter22") {
 			t.Errorf("--%s: %s", flag, errs)
 		}

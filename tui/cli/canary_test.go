@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"limpet/tui/cli/clitest"
 )
 
 // TestNoOutputHasASecret: whatever is asked of a site that is full of secrets, in
@@ -18,7 +20,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 	made := 0
 	canary := func() string { made++; return fmt.Sprintf("canary-%d-5ecr3t", made) }
 	write := func(name, text string) string {
-		file := filepath.Join(s.dir, name)
+		file := filepath.Join(s.Dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -28,30 +30,30 @@ func TestNoOutputHasASecret(t *testing.T) {
 		return file
 	}
 	token := write("git-token", canary()+"\n")
-	s.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--git-token-file", token)
-	s.must(t, 0, "repo", "pull", "boards", "-q")
-	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+	s.Must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--git-token-file", token)
+	s.Must(t, 0, "repo", "pull", "boards", "-q")
+	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
 		"spec":{"title":"Lab","type":"gitlab","url":"https://127.0.0.1:1"},"secure":{"token":{"create":"`+canary()+`"}}}`)
 	objects := write("objects.json", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"},"stringData":{"token":"`+canary()+`"}}`)
-	s.must(t, 0, "apply", "-f", objects)
-	rec := full("u1", "default", "boards", "error", 0)
+	s.Must(t, 0, "apply", "-f", objects)
+	rec := clitest.Record("u1", "default", "boards", "error", 0)
 	url := "https://ann:" + canary() + "@git.example.com/x.git"
 	rec.Message = "fetch " + url + ": refused"
-	s.record(t, rec)
-	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"signed"},
+	s.Record(t, rec)
+	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"signed"},
 		"spec":{"title":"Signed","type":"git","workflows":["write"],"git":{"url":"https://127.0.0.1:1/signed.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}},
 		"secure":{"commitSigningKey":{"create":"`+canary()+`"},"commitSigningPassphrase":{"create":"`+canary()+`"}}}`)
-	s.apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"fleet"},
+	s.Apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"fleet"},
 		"spec":{"url":"https://ann:`+canary()+`@git.example.com/fleet.git","interval":"1m"},
 		"status":{"conditions":[{"type":"Ready","status":"False","reason":"GitOperationFailed","message":"clone https://ann:`+canary()+`@git.example.com/fleet.git: refused"}],
 			"artifact":{"revision":"main@sha1:0123456789012345678901234567890123456789","url":"http://ann:`+canary()+`@127.0.0.1:1/fleet.tar.gz","digest":"sha256:`+strings.Repeat("0", 64)+`","path":"fleet.tar.gz","lastUpdateTime":"2026-01-01T00:00:00Z"}}}`)
 	write("creds/default.boards/password", canary())
 	write("creds/default.boards/commitSigningKey", canary())
 	write("creds/default.boards/commitSigningPassphrase", canary())
-	s.env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.dir, "creds")
-	s.env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+", commitSigningPassphrase: "+canary()+"}\n")
-	s.env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
-	s.env["LIMPET_TOKEN"] = canary()
+	s.Env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.Dir, "creds")
+	s.Env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+", commitSigningPassphrase: "+canary()+"}\n")
+	s.Env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
+	s.Env["LIMPET_TOKEN"] = canary()
 
 	calls := map[string][]string{
 		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"}, "connection list": {"connection list"}, "connection show": {"connection show lab"},
@@ -78,7 +80,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		}
 		for _, call := range calls[command] {
 			for _, form := range []string{"table", "wide", "json", "jsonl", "yaml", "name"} {
-				_, out, errs := s.call(append(strings.Fields(call), "-o", form)...)
+				_, out, errs := s.Call(append(strings.Fields(call), "-o", form)...)
 				for n := range made {
 					if secret := fmt.Sprintf("canary-%d-5ecr3t", n+1); strings.Contains(out+errs, secret) {
 						t.Errorf("limpet %s -o %s tells secret %d:\n%s%s", call, form, n+1, out, errs)
@@ -89,7 +91,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 	}
 	// As JSON and YAML an object is what the API has; a table is for a person.
 	for _, call := range []string{"get gitrepositories", "get gitrepository fleet", "get gitrepositories -o wide", "get gitrepositories -o name"} {
-		if _, out, errs := s.call(strings.Fields(call)...); !strings.Contains(out, "fleet") || strings.Contains(out+errs, "-5ecr3t") {
+		if _, out, errs := s.Call(strings.Fields(call)...); !strings.Contains(out, "fleet") || strings.Contains(out+errs, "-5ecr3t") {
 			t.Errorf("limpet %s:\n%s%s", call, out, errs)
 		}
 	}

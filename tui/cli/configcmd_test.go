@@ -7,10 +7,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/config"
 )
 
 // someValues are four values of a flag that differ where its kind allows it: of
@@ -25,7 +29,7 @@ func someValues(flag *kong.Flag) (values [4]string, ok bool) {
 	case flag.IsBool():
 		values = [4]string{"false", "true", "false", "true"}
 	default:
-		form := map[string]string{"int": "%d", "uint": "%d", "int64": "%d", "*int64": "%d", "time.Duration": "%dm", "*time.Duration": "%dm", "cli.size": "%d", "string": "v%d", "*string": "v%d", "[]string": "v%d", "bool": ""}[flag.Target.Type().String()]
+		form := map[string]string{"int": "%d", "uint": "%d", "int64": "%d", "*int64": "%d", "time.Duration": "%dm", "*time.Duration": "%dm", "command.Size": "%d", "string": "v%d", "*string": "v%d", "[]string": "v%d", "bool": ""}[flag.Target.Type().String()]
 		if form == "" {
 			return values, false
 		}
@@ -34,6 +38,35 @@ func someValues(flag *kong.Flag) (values [4]string, ok bool) {
 		}
 	}
 	return values, true
+}
+
+// fileless are the commands that do not read the config file.
+var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man", "limpet version"}
+
+// flagText is the value of a flag after the parse, as text.
+func flagText(t *testing.T, flags []*kong.Flag, name string) string {
+	t.Helper()
+	for _, f := range flags {
+		if f.Name == name {
+			return plainText(f.Target)
+		}
+	}
+	t.Fatalf("no flag --%s", name)
+	return ""
+}
+
+func plainText(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// verdict is what 'config validate -o json' prints.
+type verdict struct {
+	File     string
+	OK       bool
+	Problems []struct{ Key, Problem, Next string }
 }
 
 // TestPrecedenceOfEveryFlag: a flag beats the variable, the variable beats the
@@ -51,10 +84,10 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 		for _, child := range n.Children {
 			walk(child)
 		}
-		if len(n.Children) > 0 && n.Type != kong.ApplicationNode || fileless(n) {
+		if len(n.Children) > 0 && n.Type != kong.ApplicationNode || slices.Contains(fileless, command.CallText(n)) {
 			return
 		}
-		words := strings.Fields(strings.TrimPrefix(callText(n), "limpet"))
+		words := strings.Fields(strings.TrimPrefix(command.CallText(n), "limpet"))
 		if n.Type == kong.ApplicationNode {
 			words = []string{"status"}
 		}
@@ -82,18 +115,18 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 					continue
 				}
 				s := newSite(t)
-				delete(s.env, variable(flag.Name))
-				call, source := append([]string{}, args...), origin{Kind: fromDefault}
+				delete(s.Env, command.Variable(flag.Name))
+				call, source := append([]string{}, args...), command.Origin{Kind: command.FromDefault}
 				if level >= 1 {
 					// A number of seven digits among them: YAML makes it a float.
 					if err := os.WriteFile(path, []byte("\n\""+flag.Name+"\": "+values[1]+"\n"), 0o600); err != nil {
 						t.Fatal(err)
 					}
-					call, source = append(call, "--config="+path), origin{fromFile, path, 2}
+					call, source = append(call, "--config="+path), command.Origin{Kind: "file", Name: path, Line: 2}
 				}
 				if level >= 2 {
-					s.env[variable(flag.Name)] = values[2]
-					source = origin{Kind: fromEnv, Name: variable(flag.Name)}
+					s.Env[command.Variable(flag.Name)] = values[2]
+					source = command.Origin{Kind: command.FromEnv, Name: command.Variable(flag.Name)}
 				}
 				if level == 3 {
 					call = append(call, "--"+flag.Name+"="+values[3])
@@ -101,7 +134,7 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 						call[len(call)-1] = "--" + flag.Name
 					}
 				}
-				r, made, err := s.parse(call...)
+				e, made, err := s.parse(call...)
 				if err != nil {
 					t.Errorf("%v: %v", call, err)
 					continue
@@ -116,7 +149,7 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 				if want := plainText(want); got != want {
 					t.Errorf("%v at level %d: --%s is %s, want %s", words, level, flag.Name, got, want)
 				}
-				if o, ok := r.config.from[flag.Name]; level < 3 && (ok != (level > 0) || ok && o != source) {
+				if o, ok := e.Config.From[flag.Name]; level < 3 && (ok != (level > 0) || ok && o != source) {
 					t.Errorf("--%s at level %d comes from %v, want %v", flag.Name, level, o, source)
 				}
 				tried++
@@ -133,16 +166,16 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 func TestConfigValues(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	text := "controllers: on\ncleanup: off\nhistory-max-records: 1000000\nsink-prefix: [/a, \"/b,c\"]\nactions: pull,push\nmax-repositories: 12345678\nnamespace: 12\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := s.parse("--config", path, "status")
+	e, _, err := s.parse("--config", path, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := r.g
+	c := e.Flags
 	if c.Controllers != "on" || c.Cleanup != "off" || c.HistoryMaxRecords != 1000000 || *c.MaxRepositories != 12345678 || c.Namespace != "12" {
 		t.Errorf("%+v", c.AgentFlags)
 	}
@@ -156,7 +189,7 @@ func TestConfigValues(t *testing.T) {
 func TestBadConfigFiles(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	for text, want := range map[string]string{
 		"# x\ndrivrs: 4\n":                            path + ":2: unknown key \"drivrs\", did you mean \"drivers\"?",
 		"  quiet: true\n  drivers: many\n":            path + ":2: drivers: expected a valid 64 bit int but got \"many\"",
@@ -179,12 +212,12 @@ func TestBadConfigFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, errs := s.must(t, ExitUsage, "config", "validate", path)
+		out, errs := s.Must(t, command.ExitUsage, "config", "validate", path)
 		if !strings.Contains(out, want) || !strings.Contains(errs, "limpet: 1 problem in config file "+path+"\n  try: ") {
 			t.Errorf("%q, want %q:\n%s%s", text, want, out, errs)
 		}
-		out, _ = s.must(t, ExitUsage, "config", "validate", path, "-o", "json")
-		var v configVerdict
+		out, _ = s.Must(t, command.ExitUsage, "config", "validate", path, "-o", "json")
+		var v verdict
 		if err := json.Unmarshal([]byte(out), &v); err != nil || v.OK || v.File != path || len(v.Problems) != 1 || v.Problems[0].Next == "" {
 			t.Errorf("%q: %v\n%s", text, err, out)
 		}
@@ -193,17 +226,17 @@ func TestBadConfigFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte("drivers: a\nlog-level: b\nquiet: c\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.env["LIMPET_CONFIG"] = path
-	if out, errs := s.must(t, ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 || !strings.Contains(errs, "3 problems") {
+	s.Env["LIMPET_CONFIG"] = path
+	if out, errs := s.Must(t, command.ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 || !strings.Contains(errs, "3 problems") {
 		t.Errorf("%s%s", out, errs)
 	}
-	if out, _ := s.must(t, 0, "config", "path"); out != path+"\n" {
+	if out, _ := s.Must(t, 0, "config", "path"); out != path+"\n" {
 		t.Errorf("%s", out)
 	}
-	s.must(t, ExitUsage, "status")
-	s.must(t, ExitUsage, "config", "init")
-	s.must(t, 0, "config", "init", "--force")
-	s.must(t, 0, "status")
+	s.Must(t, command.ExitUsage, "status")
+	s.Must(t, command.ExitUsage, "config", "init")
+	s.Must(t, 0, "config", "init", "--force")
+	s.Must(t, 0, "status")
 }
 
 // TestUnknownKeysOfLists: a key in an entry of a list that means nothing is refused by
@@ -211,7 +244,7 @@ func TestBadConfigFiles(t *testing.T) {
 func TestUnknownKeysOfLists(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	for text, want := range map[string]string{
 		"git-credentials:\n- url: https://a.example.com\n  values:\n    provder: x\n  provder: y\n":                                  `:5: git-credentials: unknown key "provder", did you mean "provider"?`,
 		"quiet: true\ngit-credentials:\n  # one\n  - url: https://a.example.com\n\n  -\n    url: x\n    FILES: {a: b}\ndrivers: 3\n": `:8: git-credentials: unknown key "FILES", did you mean "files"?`,
@@ -224,12 +257,12 @@ func TestUnknownKeysOfLists(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, _ := s.must(t, ExitUsage, "config", "validate", path)
+		out, _ := s.Must(t, command.ExitUsage, "config", "validate", path)
 		if out != path+want+"\n" {
 			t.Errorf("%q:\ngot  %swant %s", text, out, path+want)
 		}
 		for _, args := range [][]string{{"status"}, {"--daemon", "--timeout", "1ms"}, {"repo", "list"}} {
-			if _, errs := s.must(t, ExitUsage, append(args, "--config", path)...); errs != "limpet: config file "+path+want+"\n  try: limpet config validate "+path+"\n" {
+			if _, errs := s.Must(t, command.ExitUsage, append(args, "--config", path)...); errs != "limpet: config file "+path+want+"\n  try: limpet config validate "+path+"\n" {
 				t.Errorf("%q, %v: %s", text, args, errs)
 			}
 		}
@@ -238,10 +271,10 @@ func TestUnknownKeysOfLists(t *testing.T) {
 	if err := os.WriteFile(path, []byte("git-verify:\n- mode: none\n  b: 1\n  a: 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := s.must(t, ExitUsage, "config", "validate", path); !strings.HasPrefix(out, path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
+	if out, _ := s.Must(t, command.ExitUsage, "config", "validate", path); !strings.HasPrefix(out, path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
 		t.Errorf("%s", out)
 	}
-	if _, errs := s.must(t, ExitUsage, "status", "--config", path); !strings.Contains(errs, path+":3: git-verify: unknown key \"b\"") {
+	if _, errs := s.Must(t, command.ExitUsage, "status", "--config", path); !strings.Contains(errs, path+":3: git-verify: unknown key \"b\"") {
 		t.Errorf("a command tells the first: %s", errs)
 	}
 }
@@ -251,7 +284,7 @@ func TestUnknownKeysOfLists(t *testing.T) {
 func TestConfigThatOthersRead(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	for _, text := range []string{"token: a-long-secret-token\n", "git-credentials:\n- url: https://h.example\n  values: {token: a-long-secret-token}\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -260,17 +293,17 @@ func TestConfigThatOthersRead(t *testing.T) {
 			if err := os.Chmod(path, mode); err != nil {
 				t.Fatal(err)
 			}
-			_, errs := s.must(t, ExitUsage, "--config", path, "status")
+			_, errs := s.Must(t, command.ExitUsage, "--config", path, "status")
 			if !strings.Contains(errs, "may be read by others") || !strings.Contains(errs, "try: chmod 600 "+path) {
 				t.Errorf("mode %o: %s", mode, errs)
 			}
-			s.must(t, ExitUsage, "config", "validate", path)
+			s.Must(t, command.ExitUsage, "config", "validate", path)
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, format := range []string{"table", "wide", "json", "jsonl", "yaml"} {
-			out, errs := s.must(t, 0, "--config", path, "config", "show", "-o", format)
+			out, errs := s.Must(t, 0, "--config", path, "config", "show", "-o", format)
 			if strings.Contains(out+errs, "a-long-secret-token") || !strings.Contains(out, "*****") && !strings.Contains(out, "https://h.example") {
 				t.Errorf("%s of %q:\n%s%s", format, text, out, errs)
 			}
@@ -282,18 +315,18 @@ func TestConfigThatOthersRead(t *testing.T) {
 func TestConfigShow(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	delete(s.env, "LIMPET_STATE")
-	path := filepath.Join(s.dir, "c.yaml")
+	delete(s.Env, "LIMPET_STATE")
+	path := filepath.Join(s.Dir, "c.yaml")
 	if err := os.WriteFile(path, []byte("# mine\ndrivers: 4\nlimit: 7\nsink-prefix: [/a, /b]\ntoken: a-secret-token\ntoken-exchange-url: https://u:hunter22@h/x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.env["LIMPET_CONFIG"], s.env["LIMPET_CLEANUP"], s.env["CREDENTIALS_DIRECTORY"] = path, "fail", "/run/c"
+	s.Env["LIMPET_CONFIG"], s.Env["LIMPET_CLEANUP"], s.Env["CREDENTIALS_DIRECTORY"] = path, "fail", "/run/c"
 	args := []string{"config", "show", "--claim-expiry", "2d"}
-	out, _ := s.must(t, 0, args...)
+	out, _ := s.Must(t, 0, args...)
 	for _, line := range []string{
 		`drivers +4 +config file .*c\.yaml:2`, `cleanup +fail +LIMPET_CLEANUP`, `claim-expiry +48h0m0s +--claim-expiry`, `job-interval +30s +default`,
 		`limit +7 +config file .*c\.yaml:3`, `sink-prefix +/a,/b +config file`, `token +\*{8} +config file .*:5`, `config +.*c\.yaml +LIMPET_CONFIG`,
-		`state +` + s.dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`, `tls-insecure +- +default`,
+		`state +` + s.Dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`, `tls-insecure +- +default`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(out) {
 			t.Errorf("no line %q in\n%s", line, out)
@@ -302,18 +335,19 @@ func TestConfigShow(t *testing.T) {
 	if strings.Contains(out, "hunter22") {
 		t.Errorf("a password in a URL is shown:\n%s", out)
 	}
-	out, _ = s.must(t, 0, append(args, "-o", "json")...)
-	var got struct{ Items []setting }
+	out, _ = s.Must(t, 0, append(args, "-o", "json")...)
+	var got struct{ Items []config.Setting }
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]setting{}
+	byName := map[string]config.Setting{}
 	for _, item := range got.Items {
 		byName[item.Name] = item
 	}
-	for name, want := range map[string]setting{
-		"drivers": {"drivers", 4.0, origin{fromFile, path, 2}}, "cleanup": {"cleanup", "fail", origin{fromEnv, "LIMPET_CLEANUP", 0}},
-		"claim-expiry": {"claim-expiry", "48h0m0s", origin{fromFlag, "--claim-expiry", 0}}, "quiet": {"quiet", false, origin{fromDefault, "", 0}},
+	for name, want := range map[string]config.Setting{
+		"drivers": {Name: "drivers", Value: 4.0, Origin: command.Origin{Kind: "file", Name: path, Line: 2}}, "cleanup": {Name: "cleanup", Value: "fail", Origin: command.Origin{Kind: "environment", Name: "LIMPET_CLEANUP"}},
+		"claim-expiry": {Name: "claim-expiry", Value: "48h0m0s", Origin: command.Origin{Kind: "flag", Name: "--claim-expiry"}},
+		"quiet":        {Name: "quiet", Value: false, Origin: command.Origin{Kind: "default"}},
 	} {
 		if byName[name] != want {
 			t.Errorf("%v, want %v", byName[name], want)
@@ -323,12 +357,12 @@ func TestConfigShow(t *testing.T) {
 		t.Errorf("%d settings", len(got.Items))
 	}
 	// The setting of a single command, from a variable, which beats the file.
-	s.env["LIMPET_LIMIT"] = "9"
-	if out, _ = s.must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) || strings.Count(out, "\nlimit ") != 1 {
+	s.Env["LIMPET_LIMIT"] = "9"
+	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) || strings.Count(out, "\nlimit ") != 1 {
 		t.Errorf("a variable of one command:\n%s", out)
 	}
-	s.env["LIMPET_LIMIT"] = "" // no number is empty
-	if out, _ = s.must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +7 +config file `).MatchString(out) {
+	s.Env["LIMPET_LIMIT"] = "" // no number is empty
+	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +7 +config file `).MatchString(out) {
 		t.Errorf("an empty variable:\n%s", out)
 	}
 }
@@ -338,7 +372,7 @@ func TestConfigShow(t *testing.T) {
 func TestConfigValidateAlone(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	for _, c := range []struct {
 		text, name, value string
 		good              bool
@@ -353,10 +387,10 @@ func TestConfigValidateAlone(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.env[c.name] = c.value
-		code, out, errs := s.call("config", "validate", path, "-o", "json")
-		delete(s.env, c.name)
-		var v configVerdict
+		s.Env[c.name] = c.value
+		code, out, errs := s.Call("config", "validate", path, "-o", "json")
+		delete(s.Env, c.name)
+		var v verdict
 		if err := json.Unmarshal([]byte(out), &v); err != nil || v.OK != c.good {
 			t.Errorf("%q with %s=%s: exit %d, %v\n%s%s", c.text, c.name, c.value, code, err, out, errs)
 		}
@@ -368,8 +402,8 @@ func TestConfigValidateAlone(t *testing.T) {
 func TestExampleConfig(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	path := filepath.Join(s.dir, "a", "b", "config.yaml")
-	if out, _ := s.must(t, 0, "config", "init", path); !strings.HasSuffix(out, "with: limpet config show --config "+path+"\n") {
+	path := filepath.Join(s.Dir, "a", "b", "config.yaml")
+	if out, _ := s.Must(t, 0, "config", "init", path); !strings.HasSuffix(out, "with: limpet config show --config "+path+"\n") {
 		t.Errorf("%s", out)
 	}
 	info, err := os.Stat(path)
@@ -377,19 +411,19 @@ func TestExampleConfig(t *testing.T) {
 	if err != nil || dirErr != nil || info.Mode().Perm() != 0o600 || dir.Mode().Perm() != 0o700 {
 		t.Fatalf("%v %v %v %v", info, dir, err, dirErr)
 	}
-	if out, _ := s.must(t, 0, "config", "validate", path); out != path+" is good\n" {
+	if out, _ := s.Must(t, 0, "config", "validate", path); out != path+" is good\n" {
 		t.Errorf("%s", out)
 	}
 	if err := os.WriteFile(path, []byte("mine: keep\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := s.must(t, ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
+	if _, errs := s.Must(t, command.ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
 		t.Errorf("%s", errs)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "mine: keep\n" {
 		t.Fatalf("what was there is gone: %s %v", data, err)
 	}
-	s.must(t, 0, "config", "init", "--force", path)
+	s.Must(t, 0, "config", "init", "--force", path)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -406,10 +440,10 @@ func TestExampleConfig(t *testing.T) {
 		if err := os.WriteFile(path, []byte(one), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		code, out, errs := s.call("config", "validate", path)
+		code, out, errs := s.Call("config", "validate", path)
 		if strings.HasPrefix(one, "webhook-cert-file") || strings.HasPrefix(one, "webhook-key-file") {
 			// Of two files that go together, neither is good alone.
-			if code != ExitUsage || !strings.Contains(out, "go together") {
+			if code != command.ExitUsage || !strings.Contains(out, "go together") {
 				t.Errorf("%q: exit %d: %s", one, code, out)
 			}
 			continue

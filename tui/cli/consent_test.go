@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"limpet/tui"
+	"limpet/tui/cli/command"
 )
 
 // looks are the commands that change nothing at the API or in the state file. A
@@ -29,16 +30,16 @@ func TestReadOnly(t *testing.T) {
 		}
 	}
 	s := newSite(t)
-	s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
+	s.Must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
 	for _, call := range []string{"repo pull boards", "delete repository boards", "repo suspend boards", "history prune --keep 0", "store compact", "apply -f x", "job cancel x", "--daemon", "demo --once", "drain"} {
-		if _, errs := s.must(t, ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that\n  try: limpet "+call+"    # without --read-only\n") {
+		if _, errs := s.Must(t, command.ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that\n  try: limpet "+call+"    # without --read-only\n") {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}
-	s.must(t, 0, "repo", "show", "boards", "--read-only")
-	s.env["LIMPET_READ_ONLY"] = "true"
-	s.must(t, ExitUsage, "delete", "repository", "boards")
-	if out, _ := s.must(t, 0, "job", "list", "-o", "name"); out != "" {
+	s.Must(t, 0, "repo", "show", "boards", "--read-only")
+	s.Env["LIMPET_READ_ONLY"] = "true"
+	s.Must(t, command.ExitUsage, "delete", "repository", "boards")
+	if out, _ := s.Must(t, 0, "job", "list", "-o", "name"); out != "" {
 		t.Errorf("jobs: %s", out)
 	}
 }
@@ -56,12 +57,12 @@ func (s *still) Act(context.Context, tui.Action) error { s.acts++; return nil }
 func TestReadOnlyDashboard(t *testing.T) {
 	t.Parallel()
 	under := &still{}
-	r := &run{g: &Globals{}}
-	if err := r.guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err != nil || under.acts != 1 {
+	e := &command.Env{Flags: &command.Flags{}}
+	if err := e.Guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err != nil || under.acts != 1 {
 		t.Errorf("without --read-only: %v", err)
 	}
-	r.g.ReadOnly = true
-	if err := r.guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err == nil || under.acts != 1 || r.guarded(under).Name() != "still" {
+	e.Flags.ReadOnly = true
+	if err := e.Guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err == nil || under.acts != 1 || e.Guarded(under).Name() != "still" {
 		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
 	}
 }

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
 )
 
 // Commands lists the commands of limpet as they are called, without the program,
 // and says of each whether it changes anything.
 func Commands() (map[string]bool, error) {
-	_, call, err := parsed(World{Lookup: func(string) (string, bool) { return "", false }}, func() tree { return new(cli) }, "status")
+	_, call, err := command.Parse(command.World{Lookup: func(string) (string, bool) { return "", false }}, func() command.Tree { return new(cli) }, "status")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/config"
 )
 
 // TestGrafanaVariables: server, token and certificates of Grafana's own tool are
@@ -44,7 +47,7 @@ func TestGrafanaVariables(t *testing.T) {
 		s := newSite(t)
 		for _, set := range []map[string]string{all, tt.env} {
 			for name, value := range set {
-				s.env[name] = value
+				s.Env[name] = value
 			}
 		}
 		args := append([]string{"status"}, tt.args...)
@@ -54,21 +57,21 @@ func TestGrafanaVariables(t *testing.T) {
 			}
 			args = append(args, "--config="+file)
 		}
-		r, _, err := s.parse(args...)
+		e, _, err := s.parse(args...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := r.g
+		c := e.Flags
 		if got := (made{c.ProvisioningServerURL, c.Token, c.TLSCertFile, c.TLSKeyFile, c.TLSCAFile}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 	s := newSite(t)
 	for name, value := range all {
-		s.env[name] = value
+		s.Env[name] = value
 	}
 	for _, own := range []string{"api", "demo"} {
-		if r, _, err := s.parse(own); err != nil || r.g.Token+r.g.ProvisioningServerURL+r.g.TLSCertFile != "" {
+		if e, _, err := s.parse(own); err != nil || e.Flags.Token+e.Flags.ProvisioningServerURL+e.Flags.TLSCertFile != "" {
 			t.Errorf("limpet %s, which is a server itself, takes them: %v", own, err)
 		}
 	}
@@ -79,47 +82,47 @@ func TestGrafanaVariables(t *testing.T) {
 func TestGrafanaVariablesAreTold(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.env["GRAFANA_TOKEN"] = "gsecret-token"
-	_, errs := s.must(t, 0, "status")
+	s.Env["GRAFANA_TOKEN"] = "gsecret-token"
+	_, errs := s.Must(t, 0, "status")
 	if errs != "GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for\n" {
 		t.Errorf("a token without its server: %q", errs)
 	}
 	for _, args := range [][]string{{"status", "-q"}, {"man"}, {"completion", "bash"}} {
-		if _, errs := s.must(t, 0, args...); errs != "" {
+		if _, errs := s.Must(t, 0, args...); errs != "" {
 			t.Errorf("%v: %q", args, errs)
 		}
 	}
-	s.env["GRAFANA_SERVER"] = "https://127.0.0.1:1"
-	out, errs := s.must(t, 0, "config", "show", "-o", "json")
-	var got struct{ Items []setting }
+	s.Env["GRAFANA_SERVER"] = "https://127.0.0.1:1"
+	out, errs := s.Must(t, 0, "config", "show", "-o", "json")
+	var got struct{ Items []config.Setting }
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]setting{}
+	told := map[string]config.Setting{}
 	for _, item := range got.Items {
 		told[item.Name] = item
 	}
-	if a, b := told["provisioning-server-url"], told["token"]; a != (setting{"provisioning-server-url", "https://127.0.0.1:1", origin{Kind: fromEnv, Name: "GRAFANA_SERVER"}}) || b != (setting{"token", masked, origin{Kind: fromEnv, Name: "GRAFANA_TOKEN"}}) {
+	if a, b := told["provisioning-server-url"], told["token"]; a != (config.Setting{Name: "provisioning-server-url", Value: "https://127.0.0.1:1", Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_SERVER"}}) || b != (config.Setting{Name: "token", Value: "********", Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_TOKEN"}}) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	if strings.Contains(out+errs, "gsecret") || errs != "" {
 		t.Errorf("%s%s", out, errs)
 	}
-	delete(s.env, "LIMPET_STATE")
+	delete(s.Env, "LIMPET_STATE")
 	// The service has no such variables: the server goes into the unit, the token cannot.
-	if _, errs := s.must(t, ExitUsage, "service", "print"); !strings.Contains(errs, "so it takes no token (GRAFANA_TOKEN)") {
+	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "so it takes no token (GRAFANA_TOKEN)") {
 		t.Errorf("%s", errs)
 	}
-	s.env["GRAFANA_TOKEN"] = ""
-	if out, _ := s.must(t, 0, "service", "print"); !strings.Contains(out, " --provisioning-server-url=https://127.0.0.1:1") {
+	s.Env["GRAFANA_TOKEN"] = ""
+	if out, _ := s.Must(t, 0, "service", "print"); !strings.Contains(out, " --provisioning-server-url=https://127.0.0.1:1") {
 		t.Errorf("%s", out)
 	}
 	// A file is judged alone.
-	path := filepath.Join(s.dir, "c.yaml")
+	path := filepath.Join(s.Dir, "c.yaml")
 	if err := os.WriteFile(path, []byte("drivers: 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.env["GRAFANA_TLS_CERT_FILE"] = "/no/pair"
-	s.must(t, 0, "config", "validate", path)
-	s.must(t, ExitUsage, "repo", "list", "--timeout", "2s")
+	s.Env["GRAFANA_TLS_CERT_FILE"] = "/no/pair"
+	s.Must(t, 0, "config", "validate", path)
+	s.Must(t, command.ExitUsage, "repo", "list", "--timeout", "2s")
 }

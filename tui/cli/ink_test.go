@@ -7,14 +7,13 @@ import (
 	"io"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/creack/pty"
 
 	"limpet/state"
-	"limpet/sync/snapshot"
+	"limpet/tui/cli/command"
 )
 
 // tables are the calls that print tables and fields, with words of state that are
@@ -36,22 +35,22 @@ var stateless = map[string]bool{"get repositories": true, "get connections -o wi
 func tinted(t *testing.T) *site {
 	t.Helper()
 	s := seeded(t)
-	s.must(t, 0, "repo", "create", "error", "--url", "https://git.example.com/error.git", "--disabled")
+	s.Must(t, 0, "repo", "create", "error", "--url", "https://git.example.com/error.git", "--disabled")
 	const kind = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":`
 	s.status(t, "jobs", "boards-sync", `{"state":"working","message":"working on it","progress":50}`)
 	s.status(t, "repositories", "boards", `{"health":{"healthy":true,"checked":1700000000000},"sync":{"state":"success"}}`)
 	s.status(t, "connections", "lab", `{"health":{"healthy":false,"checked":1700000000000,"message":["error: no"]},"conditions":[{"type":"Ready","status":"Unknown","reason":"Failed","message":"no"}]}`)
-	s.apply(t, kind+`"Repository","metadata":{"name":"ill"},"spec":{"title":"success","type":"git","git":{"url":"https://git.example.com/ill.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}}}`)
+	s.Apply(t, kind+`"Repository","metadata":{"name":"ill"},"spec":{"title":"success","type":"git","git":{"url":"https://git.example.com/ill.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}}}`)
 	s.status(t, "repositories", "ill", `{"health":{"healthy":false,"checked":1700000000000,"message":["working no more"]},"sync":{"state":"error","message":["success is elsewhere"]},
 		"conditions":[{"type":"Ready","status":"False","reason":"Failed","message":"True no more"},{"type":"Reachable","status":"True","reason":"Fine"}]}`)
-	s.apply(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"success"},"stringData":{"k":"v"}}`)
+	s.Apply(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"success"},"stringData":{"k":"v"}}`)
 	return s
 }
 
 // status gives an object a status, as an agent does.
 func (s *site) status(t *testing.T, plural, name, status string) {
 	t.Helper()
-	s.store(t, func(store *state.Store) {
+	s.Store(t, func(store *state.Store) {
 		key := state.ObjectKey{Resource: "provisioning.grafana.app/" + plural, Namespace: "default", Name: name}
 		_, err := store.Mutate(t.Context(), key, func(cur *state.Object, rev uint64) (state.Mutation, error) {
 			var object map[string]any
@@ -100,11 +99,11 @@ func (s *site) onTerminal(t *testing.T, args ...string) (out string) {
 func TestTablesAreColoured(t *testing.T) {
 	t.Parallel()
 	s := tinted(t)
-	s.env["TERM"] = "xterm-256color"
+	s.Env["TERM"] = "xterm-256color"
 	for call, words := range tables {
 		args := strings.Fields(call)
-		_, plain, _ := s.call(append(args, "--color", "never")...)
-		_, always, _ := s.call(append(args, "--color", "always")...)
+		_, plain, _ := s.Call(append(args, "--color", "never")...)
+		_, always, _ := s.Call(append(args, "--color", "always")...)
 		for form, out := range map[string]string{"always": always, "auto": s.onTerminal(t, args...)} {
 			if got, want := age.ReplaceAllString(sgr.ReplaceAllString(out, ""), "AGE "), age.ReplaceAllString(plain, "AGE "); got != want && call != "doctor" && call != "config show" { // which look at the clock and at --color
 				t.Errorf("%s: the text with --color %s is\n%swithout\n%s", call, form, got, want)
@@ -131,7 +130,7 @@ func TestTablesAreColoured(t *testing.T) {
 			}
 		}
 	}
-	out, _ := s.must(t, 0, "repo", "list", "--color", "always", "-o", "wide")
+	out, _ := s.Must(t, 0, "repo", "list", "--color", "always", "-o", "wide")
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "default     error ") && sgr.MatchString(line) || strings.Contains(line, "ill") && strings.Contains(line, "msuccess") {
 			t.Errorf("a name is no state: %q", line)
@@ -163,9 +162,9 @@ func TestNoColours(t *testing.T) {
 	}
 	for name, how := range ways {
 		of := newSite(t)
-		of.dir, of.env = s.dir, maps.Clone(s.env)
-		of.env["TERM"] = "xterm-256color"
-		maps.Copy(of.env, how.env)
+		of.Dir, of.Env = s.Dir, maps.Clone(s.Env)
+		of.Env["TERM"] = "xterm-256color"
+		maps.Copy(of.Env, how.env)
 		for call := range tables {
 			if call == "doctor" && how.args != "--color never" || strings.Contains(call, " -o ") && strings.Contains(how.args, "-o ") {
 				continue // it asks hosts; once is enough
@@ -175,7 +174,7 @@ func TestNoColours(t *testing.T) {
 			if how.terminal {
 				out = of.onTerminal(t, args...)
 			} else {
-				_, out, _ = of.call(args...)
+				_, out, _ = of.Call(args...)
 			}
 			if strings.Contains(out, "\x1b") || out == "" && !strings.Contains(how.args, "name") {
 				t.Errorf("%s, %s: %q", name, call, out)
@@ -215,15 +214,15 @@ func TestErrorsAreColoured(t *testing.T) {
 	} {
 		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
 			of := newSite(t)
-			of.dir, of.env = s.dir, maps.Clone(s.env)
-			of.env["TERM"] = "xterm-256color"
+			of.Dir, of.Env = s.Dir, maps.Clone(s.Env)
+			of.Env["TERM"] = "xterm-256color"
 			if k, v, ok := strings.Cut(c.env, "="); ok {
-				of.env[k] = v
+				of.Env[k] = v
 			}
 			args := append(strings.Fields(c.args), strings.Fields(call)...)
 			var got string
 			if c.pipe {
-				_, _, got = of.call(args...)
+				_, _, got = of.Call(args...)
 			} else {
 				keyboard, tty, err := pty.Open()
 				if err != nil {
@@ -243,16 +242,8 @@ func TestErrorsAreColoured(t *testing.T) {
 			}
 		}
 	}
-	if _, _, errs := s.call("job", "show", "nothing", "-o", "json", "--color", "always"); strings.Contains(errs, "\x1b") || !json.Valid([]byte(errs)) {
+	if _, _, errs := s.Call("job", "show", "nothing", "-o", "json", "--color", "always"); strings.Contains(errs, "\x1b") || !json.Valid([]byte(errs)) {
 		t.Errorf("a document: %q", errs)
-	}
-	var b bytes.Buffer
-	log := newLogger(&Globals{LogLevel: "info"}, &stderr{w: &b, ink: func(state, text string) string { return "<" + state + " " + text + ">" }}, false)
-	log.Warn("odd")
-	log.Error("bad")
-	log.Info("fine")
-	if want := "limpet: <warning warning:> odd\nlimpet: <error error:> bad\nlimpet: fine\n"; b.String() != want {
-		t.Errorf("%q", b.String())
 	}
 }
 
@@ -261,7 +252,7 @@ func TestInkOfThemes(t *testing.T) {
 	t.Parallel()
 	s := tinted(t)
 	for theme, want := range map[string]string{"terminal": "\x1b[1;31merror\x1b[0m", "high-contrast": "\x1b[1;97;41merror\x1b[0m", "blue-orange": "\x1b[1;33merror\x1b[0m"} {
-		if out, _ := s.must(t, 0, "history", "list", "--color", "always", "--theme", theme); !strings.Contains(out, want) {
+		if out, _ := s.Must(t, 0, "history", "list", "--color", "always", "--theme", theme); !strings.Contains(out, want) {
 			t.Errorf("%s: %q", theme, out)
 		}
 	}
@@ -271,55 +262,12 @@ func TestInkOfThemes(t *testing.T) {
 func TestNoColorWins(t *testing.T) {
 	t.Parallel()
 	for _, tt := range [][4]string{{"auto", "", "1", "always"}, {"auto", "", "0", "auto"}, {"auto", "1", "1", "auto"}, {"always", "1", "", "always"}, {"never", "", "1", "never"}} {
-		r := &run{g: &Globals{Color: tt[0]}, World: World{Lookup: func(name string) (string, bool) {
+		e := &command.Env{Flags: &command.Flags{Color: tt[0]}, World: command.World{Lookup: func(name string) (string, bool) {
 			value := map[string]string{"NO_COLOR": tt[1], "CLICOLOR_FORCE": tt[2]}[name]
 			return value, value != ""
 		}}}
-		if got := r.color(); got != tt[3] {
+		if got := e.Color(); got != tt[3] {
 			t.Errorf("--color %s, NO_COLOR=%s, CLICOLOR_FORCE=%s: %s, want %s", tt[0], tt[1], tt[2], got, tt[3])
-		}
-	}
-}
-
-// TestInkOfColumns: those that tell a state; of fields the marked word in its own line,
-// and the keys of what is wrong. Wide letters move nothing.
-func TestInkOfColumns(t *testing.T) {
-	t.Parallel()
-	marked := ink(func(state, text string) string { return "<" + state + " " + text + ">" })
-	names := []string{"NAME", "STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN", "MESSAGE"}
-	line := slices.Repeat([]string{"ok"}, len(names))
-	if got, want := align([][]string{line}, marked.ofColumns(names, 0)), "ok   "+strings.Repeat("<ok ok>   ", 6)+"ok\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	got := align([][]string{{"漢字", "error x"}, {"abcde", "error x"}, {"!", "error"}, {"error", "bad"}}, marked.ofFields([]mark{{1, "error", "s"}}))
-	if want := "漢字    error x\nabcde   <s error> x\n<error !>       error\n<error error>   bad\n"; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
-// TestInkOfWords: a word is coloured where it stands alone, and a condition that is
-// true by what it means.
-func TestInkOfWords(t *testing.T) {
-	t.Parallel()
-	marked := ink(func(state, text string) string { return "<" + state + " " + text + ">" })
-	for _, tt := range [][3]string{
-		{"https://ok.example.com ok", "ok", "https://ok.example.com <s ok>"},
-		{"error: error", "error", "<s error>: error"},
-		{"0 error", "10 error", "0 error"},
-		{"10 error", "0 error", "10 error"},
-		{"terror", "error", "terror"},
-		{"x", "", "x"},
-	} {
-		if got := marked.word(tt[0], tt[1], "s"); got != tt[2] {
-			t.Errorf("%q in %q: %q", tt[1], tt[0], got)
-		}
-	}
-	for c, want := range map[snapshot.Condition]string{
-		{Type: "Ready", Status: "True"}: "success", {Type: "Ready", Status: "False"}: "error", {Type: "Ready", Status: "Unknown"}: "unknown",
-		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success", {Type: "Reconciling", Status: "True"}: "working", {Type: "Reconciling", Status: "False"}: "",
-	} {
-		if got := conditionState(c); got != want {
-			t.Errorf("%+v: %q, want %q", c, got, want)
 		}
 	}
 }

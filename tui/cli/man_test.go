@@ -6,14 +6,19 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
 )
+
+// escaped is a text as the page has it.
+func escaped(s string) string { return strings.ReplaceAll(s, "-", `\-`) }
 
 // TestManPage: the page names every command, argument and flag that a person is
 // shown, and groff has nothing to say against it.
 func TestManPage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	page, errs := s.must(t, 0, "man")
+	page, errs := s.Must(t, 0, "man")
 	if errs != "" || strings.ContainsRune(page, '\x1b') {
 		t.Errorf("%q", errs)
 	}
@@ -26,25 +31,25 @@ func TestManPage(t *testing.T) {
 	walk = func(n *kong.Node) {
 		words := []string{}
 		if n.Leaf() {
-			words = append(words, `\fB`+roff(callText(n))+`\fR`)
+			words = append(words, `\fB`+escaped(command.CallText(n))+`\fR`)
 		}
 		for _, f := range n.Flags {
 			if f.Tag.Negatable == "" && !f.Hidden {
-				words = append(words, `\fB`+roff("--"+f.Name)+`\fR`)
+				words = append(words, `\fB`+escaped("--"+f.Name)+`\fR`)
 			}
 		}
 		for _, f := range n.Flags {
 			// What a flag is without being given stands below its name.
 			if own := strings.Contains(f.Help, "Default:"); !f.Hidden && f.HasDefault && f.Default != "" && !own {
-				_, entry, _ := strings.Cut(page, `\fB`+roff("--"+f.Name)+`\fR`)
+				_, entry, _ := strings.Cut(page, `\fB`+escaped("--"+f.Name)+`\fR`)
 				entry, _, _ = strings.Cut(entry, "\n.TP\n")
-				if defaults++; !strings.Contains(entry, roff(" Default: "+f.Default+".")) {
+				if defaults++; !strings.Contains(entry, escaped(" Default: "+f.Default+".")) {
 					t.Errorf("--%s: no default %s in %q", f.Name, f.Default, entry)
 				}
 			}
 		}
 		for _, arg := range n.Positional {
-			words = append(words, ".TP\n\\fI"+roff(arg.Name)+"\\fR\n")
+			words = append(words, ".TP\n\\fI"+escaped(arg.Name)+"\\fR\n")
 		}
 		for _, word := range words {
 			if told++; !strings.Contains(page, word) && !n.Hidden {
@@ -79,16 +84,5 @@ func TestManPage(t *testing.T) {
 	cmd.Stdin = strings.NewReader(page)
 	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
 		t.Errorf("groff: %v\n%s", err, said)
-	}
-}
-
-func TestRoff(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		".SH NAME": "\\&.SH NAME\n", "'br": "\\(aqbr\n", "`a` ^b ~c": "\\(gaa\\(ga \\(hab \\(tic\n", `a\b -c`: "a\\eb \\-c\n", "two\n.lines $$X": "two .lines $X\n",
-	} {
-		if got := roffLine(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
 )
 
 // TestReadme: every flag and every command that README names exists.
@@ -23,7 +25,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := flagsOf(call.Model.Node)
+	known := command.FlagsOf(call.Model.Node)
 	for _, flag := range regexp.MustCompile(`--([a-z][a-z-]*[a-z])`).FindAllStringSubmatch(string(data), -1) {
 		if known[flag[1]] == nil && flag[1] != "unix-socket" { // of curl
 			t.Errorf("README names --%s, which does not exist", flag[1])

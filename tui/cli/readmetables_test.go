@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"limpet/tui/cli/command"
 )
 
 // TestReadmeTables: README names every command and every exit code of the program,
@@ -24,13 +26,13 @@ func TestReadmeTables(t *testing.T) {
 	_, commands, _ := strings.Cut(text, "\n## Commands\n")
 	commands, _, _ = strings.Cut(commands, "\n## ")
 	for _, n := range call.Model.Leaves(true) {
-		words := strings.Fields(callText(n))[1:]
+		words := strings.Fields(command.CallText(n))[1:]
 		line := regexp.MustCompile(`(?m)\| ` + words[0] + ` [A-Z]|\blimpet ` + words[0] + `\b.*\b` + words[len(words)-1] + `\b|\blimpet ` + strings.Join(words, " ") + `\b`)
 		if !line.MatchString(commands) && words[0] != "demo" && words[0] != "version" { // one has its own section, the other says nothing new
 			t.Errorf("README's commands lack 'limpet %s'", strings.Join(words, " "))
 		}
 	}
-	for line := range strings.Lines(exitCodes) {
+	for line := range strings.Lines(command.ExitCodes) {
 		code, _, ok := strings.Cut(strings.TrimSpace(line), "  ")
 		if ok && strings.Count(commands, "\n| "+code+" | ") != 1 {
 			t.Errorf("README's table lacks exit code %s, or has it twice", code)

@@ -3,6 +3,8 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"limpet/tui/cli/command"
 )
 
 // TestCreateOfALocalRepository: what has to be there for it is said at once, where
@@ -18,7 +20,7 @@ func TestCreateOfALocalRepository(t *testing.T) {
 		if tt.flag != "" {
 			args = append(args, tt.flag)
 		}
-		_, errs := s.must(t, ExitOK, args...)
+		_, errs := s.Must(t, command.ExitOK, args...)
 		if strings.Contains(errs, "--local-git-prefix") != tt.says {
 			t.Errorf("%s %s: %s", tt.url, tt.flag, errs)
 		}

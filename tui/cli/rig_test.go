@@ -6,30 +6,35 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
 )
 
 // site is a place for commands of the whole command line.
 type site struct {
-	*baseSite
-	newTree func() tree
+	*clitest.Site
+	newTree func() command.Tree
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	newTree := func() tree { return new(cli) }
-	return &site{newTree: newTree, baseSite: newBaseSite(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
-		return mainOf(args, World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+	newTree := func() command.Tree { return new(cli) }
+	return &site{newTree: newTree, Site: clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
+		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }
 
-func (s *site) world(in string, out, errs io.Writer) World {
-	return World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.lookup}
+func (s *site) world(in string, out, errs io.Writer) command.World {
+	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
 }
 
 // main runs one command in a world of the test.
-func (s *site) main(args []string, world World) int { return mainOf(args, world, s.newTree) }
+func (s *site) main(args []string, world command.World) int {
+	return command.Run(args, world, s.newTree)
+}
 
 // parse parses the arguments of a command and runs nothing.
-func (s *site) parse(args ...string) (*run, *kong.Context, error) {
-	return parsed(s.world("", io.Discard, io.Discard), s.newTree, args...)
+func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
+	return command.Parse(s.world("", io.Discard, io.Discard), s.newTree, args...)
 }

@@ -13,14 +13,15 @@ import (
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/apiserver"
+	"limpet/tui/cli/command"
 )
 
 // server is an embedded API behind a URL, with one repository of that name.
 func server(t *testing.T, repository string) string {
 	t.Helper()
 	s := newSite(t)
-	s.must(t, 0, "repo", "create", repository, "--url", "https://git.example.com/x.git", "--disabled")
-	store, _, err := state.Open(t.Context(), state.Options{Path: s.env["LIMPET_STATE"], Version: "test"})
+	s.Must(t, 0, "repo", "create", repository, "--url", "https://git.example.com/x.git", "--disabled")
+	store, _, err := state.Open(t.Context(), state.Options{Path: s.Env["LIMPET_STATE"], Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +45,9 @@ func TestWhoIsAsked(t *testing.T) {
 	t.Parallel()
 	a, b := server(t, "of-a"), server(t, "of-b")
 	local, onA := newSite(t), newSite(t)
-	local.must(t, 0, "repo", "create", "local", "--url", "https://git.example.com/x.git", "--disabled")
-	local.daemon(t, nil)
-	onA.daemon(t, func(c *agent.Config) { c.API.Server = a })
+	local.Must(t, 0, "repo", "create", "local", "--url", "https://git.example.com/x.git", "--disabled")
+	local.Daemon(t, nil)
+	onA.Daemon(t, func(c *agent.Config) { c.API.Server = a })
 	for _, tt := range []struct {
 		site *site
 		args []string
@@ -59,19 +60,19 @@ func TestWhoIsAsked(t *testing.T) {
 		{onA, []string{"--provisioning-server-url", b}, "of-b"},
 	} {
 		for _, call := range []string{"repo list", "get repositories"} {
-			if out, _ := tt.site.must(t, 0, append(append(strings.Fields(call), "-o", "name"), tt.args...)...); out != "repository/"+tt.want+"\n" {
+			if out, _ := tt.site.Must(t, 0, append(append(strings.Fields(call), "-o", "name"), tt.args...)...); out != "repository/"+tt.want+"\n" {
 				t.Errorf("%s %v: %s", call, tt.args, out)
 			}
 		}
 	}
 	// Another state file in the same directory is another site.
-	copied := filepath.Join(filepath.Dir(local.env["LIMPET_STATE"]), "copy.db")
-	local.must(t, 0, "store", "backup", copied)
-	local.must(t, 0, "delete", "repository", "local")
-	if out, _ := local.must(t, 0, "--state", copied, "repo", "list", "-o", "name"); out != "repository/local\n" {
+	copied := filepath.Join(filepath.Dir(local.Env["LIMPET_STATE"]), "copy.db")
+	local.Must(t, 0, "store", "backup", copied)
+	local.Must(t, 0, "delete", "repository", "local")
+	if out, _ := local.Must(t, 0, "--state", copied, "repo", "list", "-o", "name"); out != "repository/local\n" {
 		t.Errorf("the copy: %s", out)
 	}
-	if out, _ := local.must(t, 0, "repo", "list", "-o", "name"); out != "" {
+	if out, _ := local.Must(t, 0, "repo", "list", "-o", "name"); out != "" {
 		t.Errorf("the file itself: %s", out)
 	}
 }
@@ -83,14 +84,14 @@ func TestDaemonWhoseServerIsAway(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
 	s := newSite(t)
-	s.daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
+	s.Daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
 	for _, args := range [][]string{{"repo", "list"}, {"job", "list"}, {"repo", "pull", "x"}, {"get", "jobs", "x"}} {
-		code, out, errs := s.call(args...)
-		if code != ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") || !strings.Contains(errs, "refused") {
+		code, out, errs := s.Call(args...)
+		if code != command.ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") || !strings.Contains(errs, "refused") {
 			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
 		}
 	}
-	if out, _ := s.must(t, 0, "history", "list", "-o", "name"); out != "" {
+	if out, _ := s.Must(t, 0, "history", "list", "-o", "name"); out != "" {
 		t.Errorf("the history is on this host: %s", out)
 	}
 }
@@ -126,14 +127,14 @@ func TestApplyPrintsOneDocument(t *testing.T) {
 func TestJobThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.daemon(t, func(c *agent.Config) { c.Controllers = "off" })
-	s.must(t, 0, "repo", "create", "out", "--url", "https://git.example.com/x.git", "--sink-dir", "/nowhere/out")
-	s.must(t, 0, "repo", "pull", "out")
-	_, errs := s.must(t, ExitTimeout, "job", "watch", "out-sync", "--timeout", "5s")
+	s.Daemon(t, func(c *agent.Config) { c.Controllers = "off" })
+	s.Must(t, 0, "repo", "create", "out", "--url", "https://git.example.com/x.git", "--sink-dir", "/nowhere/out")
+	s.Must(t, 0, "repo", "pull", "out")
+	_, errs := s.Must(t, command.ExitTimeout, "job", "watch", "out-sync", "--timeout", "5s")
 	if !strings.Contains(errs, "out-sync is left alone: ") || strings.Count(errs, "left alone") != 1 || !strings.Contains(errs, "sink") {
 		t.Errorf("who waits is told: %s", errs)
 	}
-	if out, _ := s.must(t, ExitError, "status"); !strings.Contains(out, "job out-sync waits: ") {
+	if out, _ := s.Must(t, command.ExitError, "status"); !strings.Contains(out, "job out-sync waits: ") {
 		t.Errorf("who asks is told: %s", out)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"limpet/state"
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -25,14 +27,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func seeded(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
-	s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git", "--path", "grafana/", "--branch", "main")
-	s.must(t, 0, "repo", "create", "far", "--url", "https://git.example.com/far.git", "-n", "other")
-	s.must(t, 0, "repo", "pull", "boards", "-q")
-	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+	s.Must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git", "--path", "grafana/", "--branch", "main")
+	s.Must(t, 0, "repo", "create", "far", "--url", "https://git.example.com/far.git", "-n", "other")
+	s.Must(t, 0, "repo", "pull", "boards", "-q")
+	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
 		"spec":{"title":"Lab","type":"gitlab","url":"https://127.0.0.1:1"},"secure":{"token":{"create":"glpat-1"}}}`)
-	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"near"},
+	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"near"},
 		"spec":{"title":"Near","type":"gitlab","gitlab":{"url":"https://127.0.0.1:1/ops/near","branch":"main"},"connection":{"name":"lab"},"sync":{"enabled":false,"target":"folder"}}}`)
-	s.record(t, full("u1", "default", "boards", "success", time.Hour), full("u2", "default", "boards", "error", 2*time.Hour))
+	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error", 2*time.Hour))
 	return s
 }
 
@@ -41,7 +43,7 @@ func seeded(t *testing.T) *site {
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	s := seeded(t)
-	copyTo := filepath.Join(s.dir, "copy.db")
+	copyTo := filepath.Join(s.Dir, "copy.db")
 	var golden strings.Builder
 	for _, call := range []string{
 		"status", "version", "store info", "store check", "store compact", "store backup " + copyTo,
@@ -55,9 +57,9 @@ func TestShapes(t *testing.T) {
 		reads := !slices.Contains([]string{"job cancel", "job retry", "repo pull", "delete repository", "history prune", "store compact", "store backup"}, strings.Join(args[:min(2, len(args))], " "))
 		code := 0
 		if strings.Contains(call, " test ") || call == "doctor" {
-			code = ExitError // nobody is there
+			code = command.ExitError // nobody is there
 		}
-		out, _ := s.must(t, code, append(args, "-o", "json")...)
+		out, _ := s.Must(t, code, append(args, "-o", "json")...)
 		var v any
 		if err := json.Unmarshal([]byte(out), &v); err != nil {
 			t.Fatalf("%s: %v\n%s", call, err, out)
@@ -69,7 +71,7 @@ func TestShapes(t *testing.T) {
 		if !reads {
 			continue
 		}
-		text, _ := s.must(t, code, append(args, "-o", "yaml")...)
+		text, _ := s.Must(t, code, append(args, "-o", "yaml")...)
 		var y any
 		if err := yaml.Unmarshal([]byte(text), &y); err != nil || !slices.Equal(shape("", y), shape("", v)) {
 			t.Errorf("%s: YAML and JSON differ (%v):\n%s%s", call, err, text, out)
@@ -147,10 +149,10 @@ func TestTables(t *testing.T) {
 		"history list -o name":                "u1\nu2\n",
 		"history list --status error -o name": "u2\n",
 		"store check -o name":                 "",
-		"store info -o name":                  s.env["LIMPET_STATE"] + "\n",
+		"store info -o name":                  s.Env["LIMPET_STATE"] + "\n",
 	}
 	for call, want := range tests {
-		out, _ := s.must(t, 0, strings.Fields(call)...)
+		out, _ := s.Must(t, 0, strings.Fields(call)...)
 		if strings.HasPrefix(call, "connection") {
 			out = regexp.MustCompile(`\b\d+s +`).ReplaceAllString(out, "AGE   ")
 		}
@@ -162,7 +164,7 @@ func TestTables(t *testing.T) {
 
 func TestColumnsOfWideText(t *testing.T) {
 	t.Parallel()
-	got := align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}}, nil)
+	got := command.Align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}}, nil)
 	if want := "NAME      X\n漢字      1\né[31m🙂   2\nlast\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -175,11 +177,11 @@ func TestManyJobs(t *testing.T) {
 	const n = 10_000
 	s.fill(t, n)
 	begin := time.Now() // 0.3 s of a processor, shared with other tests
-	out, _ := s.must(t, 0, "job", "list")
+	out, _ := s.Must(t, 0, "job", "list")
 	if took, lines := time.Since(begin), strings.Count(out, "\n"); lines != n+1 || took > 20*time.Second {
 		t.Errorf("%d lines in %s", lines, took)
 	}
-	out, _ = s.must(t, 0, "job", "list", "-o", "name", "-r", "r9", "--limit", "3")
+	out, _ = s.Must(t, 0, "job", "list", "-o", "name", "-r", "r9", "--limit", "3")
 	if out != "job/job-00009\njob/job-00019\njob/job-00029\n" {
 		t.Errorf("the third of many of one repository: %s", out)
 	}
@@ -188,7 +190,7 @@ func TestManyJobs(t *testing.T) {
 // fill makes n jobs of ten repositories. Many writers share one commit.
 func (s *site) fill(t *testing.T, n int) {
 	t.Helper()
-	s.store(t, func(store *state.Store) {
+	s.Store(t, func(store *state.Store) {
 		var g errgroup.Group
 		g.SetLimit(500)
 		for i := range n {

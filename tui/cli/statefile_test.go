@@ -7,60 +7,22 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/tui/cli/command"
+
 	"limpet/state"
 )
-
-func TestStatePath(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	file := filepath.Join(dir, "real.db")
-	link := filepath.Join(dir, "link.db")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.db", link), os.Symlink("nowhere/x.db", filepath.Join(dir, "dangling.db"))); err != nil {
-		t.Fatal(err)
-	}
-	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name, flag string
-		env        map[string]string
-		want       string // "" = refused
-	}{
-		{"systemd first", "", map[string]string{"STATE_DIRECTORY": "/var/lib/limpet", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/limpet/limpet.db"},
-		{"then XDG", "", map[string]string{"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/limpet/limpet.db"},
-		{"then HOME", "", map[string]string{"HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},
-		{"a relative place does not count", "", map[string]string{"XDG_STATE_HOME": "x", "HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},
-		{"no place at all", "", map[string]string{"HOME": "relative"}, ""},
-		{"relative flag", "a/b.db", nil, filepath.Join(wd, "a/b.db")},
-		{"link", link, nil, file},
-		{"dangling link", filepath.Join(dir, "dangling.db"), nil, filepath.Join(dir, "dangling.db")},
-		{"directory", dir, nil, ""},
-	}
-	for _, tt := range tests {
-		r := &run{g: &Globals{State: tt.flag}, World: World{Lookup: func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }}}
-		got, err := r.statePath()
-		var f *Failure
-		if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (!errors.As(err, &f) || f.Code != ExitUsage || f.Hint == "") {
-			t.Errorf("%s: %q %v", tt.name, got, err)
-		}
-	}
-}
 
 // TestUnusableStateFiles: each is exit code 9 with a hint, and nothing is left.
 func TestUnusableStateFiles(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	file := filepath.Join(s.dir, "file")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("nowhere/x.db", filepath.Join(s.dir, "dangling.db"))); err != nil {
+	file := filepath.Join(s.Dir, "file")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("nowhere/x.db", filepath.Join(s.Dir, "dangling.db"))); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{filepath.Join(file, "limpet.db"), filepath.Join(s.dir, "dangling.db"), "/proc/limpet.db", os.DevNull} {
-		code, out, errs := s.call("--state", path, "repo", "list")
-		if code != ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) || !strings.Contains(errs, "--state FILE") {
+	for _, path := range []string{filepath.Join(file, "limpet.db"), filepath.Join(s.Dir, "dangling.db"), "/proc/limpet.db", os.DevNull} {
+		code, out, errs := s.Call("--state", path, "repo", "list")
+		if code != command.ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) || !strings.Contains(errs, "--state FILE") {
 			t.Errorf("%s: exit %d: %s%s", path, code, out, errs)
 		}
 	}
@@ -69,8 +31,8 @@ func TestUnusableStateFiles(t *testing.T) {
 func TestLockedByACommand(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.store(t, func(*state.Store) {
-		_, errs := s.must(t, ExitStore, "repo", "list")
+	s.Store(t, func(*state.Store) {
+		_, errs := s.Must(t, command.ExitStore, "repo", "list")
 		if !strings.Contains(errs, "wait until process") {
 			t.Errorf("a holder without a socket cannot be asked: %s", errs)
 		}
@@ -80,22 +42,61 @@ func TestLockedByACommand(t *testing.T) {
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	s := seeded(t)
-	file := filepath.Join(s.dir, "copy")
+	file := filepath.Join(s.Dir, "copy")
 	for range 2 { // the second replaces the first
-		s.must(t, 0, "store", "backup", file)
+		s.Must(t, 0, "store", "backup", file)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, errs := s.must(t, ExitUsage, "store", "backup", filepath.Join(s.dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
+	if _, errs := s.Must(t, command.ExitUsage, "store", "backup", filepath.Join(s.Dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
 		t.Errorf("%s", errs)
 	}
-	left, err := filepath.Glob(filepath.Join(s.dir, ".limpet-*"))
+	left, err := filepath.Glob(filepath.Join(s.Dir, ".limpet-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	if out, _ := s.must(t, 0, "--state", file, "history", "list", "-o", "name"); out != "u1\nu2\n" {
+	if out, _ := s.Must(t, 0, "--state", file, "history", "list", "-o", "name"); out != "u1\nu2\n" {
 		t.Errorf("the copy: %s", out)
+	}
+}
+
+// TestPathsThatAreNoFiles are refused before anything is read or written: above
+// all a device, whose place the finished file would take.
+func TestPathsThatAreNoFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "there")
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	device, err := os.Stat(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, why := range map[string]string{
+		dir:                            "is a directory",
+		os.DevNull:                     "is no regular file",
+		filepath.Join(dir, "no", "x"):  "no file can be made in",
+		filepath.Join(file, "x.jsonl"): "is no directory",
+	} {
+		for _, call := range [][]string{{"history", "export", "--file", path}, {"store", "backup", path}} {
+			out, errText := s.Must(t, command.ExitUsage, call...)
+			if out != "" || !strings.Contains(errText, why) || !strings.Contains(errText, "try: ") {
+				t.Errorf("%v: %q, %q", call, out, errText)
+			}
+		}
+	}
+	if now, err := os.Stat(os.DevNull); err != nil || now.Mode() != device.Mode() {
+		t.Fatalf("%s: %v, %v", os.DevNull, now, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	s.Must(t, 0, "history", "export", "--file", file)
+	if data, err := os.ReadFile(file); err != nil || len(data) != 0 {
+		t.Errorf("a file that is there is replaced: %q, %v", data, err)
 	}
 }

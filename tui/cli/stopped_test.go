@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"limpet/tui/cli/command"
 )
 
 // TestDaemonIsToldToEndBeforeItBegins: SIGTERM is no failure, however early it
@@ -21,21 +23,20 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		cause error
 		code  int
 	}{
-		{"SIGTERM", signalled{syscall.SIGTERM}, ExitOK},
-		{"timeout", timedOut{time.Second}, ExitTimeout},
+		{"SIGTERM", command.SignalError{Signal: syscall.SIGTERM}, command.ExitOK},
+		{"timeout", command.TimeoutError{After: time.Second}, command.ExitTimeout},
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(c.cause)
 		var out, errs bytes.Buffer
 		s := newSite(t)
-		s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
+		s.Must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
 		// The file was left by a process that had no time to close it, so that it
 		// is looked through first.
-		if err := os.WriteFile(s.env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
+		if err := os.WriteFile(s.Env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := (&run{World: s.world("", &out, &errs), newTree: s.newTree}).execute(ctx, []string{"--daemon"})
-		if code := new(run).report(&errs, "table", err); code != c.code {
+		if code := command.RunContext(ctx, []string{"--daemon"}, s.world("", &out, &errs), s.newTree); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}
 	}
@@ -58,7 +59,7 @@ func (f *fuse) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.left--; f.left == 0 {
-		f.end(signalled{syscall.SIGTERM})
+		f.end(command.SignalError{Signal: syscall.SIGTERM})
 	}
 }
 
@@ -78,7 +79,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 			dir := t.TempDir()
 			env := map[string]string{"LIMPET_STATE": filepath.Join(dir, "limpet.db"), "HOME": dir}
 			lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-			if code := Main([]string{"store", "info"}, World{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard, Lookup: lookup}); code != ExitOK {
+			if code := Main([]string{"store", "info"}, command.World{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard, Lookup: lookup}); code != command.ExitOK {
 				t.Fatalf("exit code %d", code)
 			}
 			started := false
@@ -93,10 +94,10 @@ func TestSignalWhileItStarts(t *testing.T) {
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					started = f.left > 0
-					f.end(signalled{syscall.SIGTERM})
+					f.end(command.SignalError{Signal: syscall.SIGTERM})
 				}}
-				err := (&run{World: World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, newTree: func() tree { return new(cli) }}).execute(f, tt.args)
-				if code := new(run).report(said, "table", err); code != ExitOK {
+				world := command.World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}
+				if code := command.RunContext(f, tt.args, world, func() command.Tree { return new(cli) }); code != command.ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}
 			}

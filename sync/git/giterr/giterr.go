@@ -89,3 +89,15 @@ func (e *TooLargeError) Error() string {
 	}
 	return fmt.Sprintf("%s of %d%s exceeds the limit of %d", e.What, e.Size, unit, e.Limit)
 }
+
+// Plain is an error that shows Text only. What it stands for is visible to errors.Is and
+// errors.As, but not printed by walking the chain: the texts of foreign errors may echo
+// anything.
+type Plain struct {
+	Text  string
+	Inner error
+}
+
+func (p *Plain) Error() string        { return p.Text }
+func (p *Plain) Is(target error) bool { return errors.Is(p.Inner, target) }
+func (p *Plain) As(target any) bool   { return errors.As(p.Inner, target) }

@@ -1,0 +1,117 @@
+package lfs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"limpet/sync/git/pack"
+)
+
+// The cache of contents from Git LFS: a file per content, below a directory per remote
+// beside the mirrors. What a pull uses is pinned until the pull ends; of the rest
+// that was used longest ago leaves first. Nothing is synced to the disk: a content is
+// checked when it is used again.
+
+// maxCache bounds the cache, in bytes.
+const maxCache = 512 << 20
+
+// Cache keeps contents on disk. It is safe for concurrent use by one process.
+type Cache struct {
+	dir string
+
+	mu   sync.Mutex     // guards pins
+	pins map[string]int // how many use a file
+}
+
+// NewCache is a cache in dir, which need not exist.
+func NewCache(dir string) *Cache { return &Cache{dir: dir, pins: map[string]int{}} }
+
+// Dir is the directory of the contents of a repository, given the name of that.
+func (m *Cache) Dir(name string) string { return filepath.Join(m.dir, name) }
+
+// temp makes a file that becomes a content, or is removed at the next start.
+func (m *Cache) temp() (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(m.dir), pack.TempPrefix)
+}
+
+// pinCached pins a content that is in the cache and is what it should be.
+func (m *Cache) pinCached(ctx context.Context, path string, p Pointer) bool {
+	m.pin(path)
+	if info, err := os.Stat(path); err == nil && info.Size() == p.Size {
+		if sum, err := sumOf(ctx, path); err == nil && sum == p.OID {
+			os.Chtimes(path, time.Now(), time.Now())
+			return true
+		}
+	}
+	m.unpin(path)
+	return false
+}
+
+func sumOf(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	defer context.AfterFunc(ctx, func() { f.Close() })()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func (m *Cache) pin(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pins[path]++
+}
+
+func (m *Cache) unpin(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pins[path]--; m.pins[path] <= 0 {
+		delete(m.pins, path)
+	}
+}
+
+// trim deletes what was used longest ago until the cache has at most bound bytes.
+func (m *Cache) trim(bound int64) {
+	type item struct {
+		path string
+		size int64
+		used time.Time
+	}
+	var items []item
+	var sum int64
+	err := filepath.WalkDir(m.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // it may be gone
+		}
+		if info, err := e.Info(); err == nil {
+			items = append(items, item{path, info.Size(), info.ModTime()})
+			sum += info.Size()
+		}
+		return nil
+	})
+	if err != nil || sum <= bound {
+		return
+	}
+	sort.Slice(items, func(i, j int) bool { return items[i].used.Before(items[j].used) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, it := range items {
+		if sum <= bound {
+			return
+		}
+		if m.pins[it.path] == 0 && os.Remove(it.path) == nil {
+			sum -= it.size
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package lfs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/transport"
+	"limpet/sync/text"
+)
+
+// maxRedirects is how many redirects of a download are followed: hosts send to where
+// they store things, which sends nowhere else.
+const maxRedirects = 3
+
+// download brings one content into the cache and pins it. Every error is an *giterr.Error.
+func (l *Pull) download(ctx context.Context, p Pointer, at place) error {
+	c, err := l.source.Begin(ctx, opFetch, at.server)
+	if err != nil {
+		return err
+	}
+	defer c.End()
+	c.Hide(at.header)
+	return c.Fail(l.get(c, p, at))
+}
+
+func (l *Pull) get(c *transport.Call, p Pointer, at place) error {
+	if stale(at.until) {
+		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("object %.12s: %w", p.OID, errStale), Hint: "check the clock of this host"}
+	}
+	c.Allow("file in Git LFS", p.Size)
+	for range maxRedirects + 1 {
+		req, err := http.NewRequestWithContext(c.Ctx, http.MethodGet, at.url.String(), nil)
+		if err != nil {
+			return err
+		}
+		res, leave, err := c.Send(req, at.header, at.own)
+		if err != nil {
+			return err
+		}
+		if to := res.Header.Get("Location"); res.StatusCode >= 300 && res.StatusCode < 400 && to != "" {
+			leave()
+			next, err := at.url.Parse(to)
+			if err == nil {
+				next, err = parseHref(c, next.String())
+			}
+			if err != nil {
+				return err
+			}
+			if next.Scheme != at.url.Scheme || !strings.EqualFold(next.Host, at.url.Host) {
+				at.header, at.own = nil, false // they were for that host
+			}
+			at.url = next
+			continue
+		}
+		defer leave()
+		return l.take(c, p, at, res)
+	}
+	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("object %.12s: more than %d redirects", p.OID, maxRedirects)}
+}
+
+// take reads the content into a file, and puts it into the cache if it is the right one.
+func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) error {
+	if res.StatusCode != http.StatusOK {
+		c.Allow("answer of Git LFS", transport.ErrorBody)
+		err := refusal(c, res, at.own)
+		if code := res.StatusCode; code == http.StatusUnauthorized || code == http.StatusForbidden {
+			e, _ := errors.AsType[*giterr.Error](err)
+			e.Err = fmt.Errorf("object %.12s at %s: %w: %w", p.OID, text.Line(at.url.Host, 100), e.Err, errStale)
+		}
+		return err
+	}
+	f, err := l.cache.temp()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), res.Body)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); n != p.Size || sum != p.OID {
+		return &giterr.Error{Kind: giterr.Corrupt, Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, text.Line(at.url.Host, 100), n, p.Size),
+			Hint: "nothing of it is used"}
+	}
+	path := l.path(p.OID)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	l.cache.pin(path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		l.cache.unpin(path)
+		return err
+	}
+	return nil
+}
+
+// refusal is what an answer means that is not 200. ours says that the credentials of
+// the remote were sent.
+func refusal(c *transport.Call, res *http.Response, ours bool) error {
+	said := c.Reason(res, strings.Replace(mediaOf(res), mediaType, "application/json", 1))
+	after := transport.RetryAfter(res.Header.Get("Retry-After"), time.Now())
+	certificate := ""
+	if ours && c.Addr.Scheme != "ssh" {
+		certificate = c.CertificateHint(res.Request.URL.Host)
+	}
+	tell := func(k giterr.Kind, text, hint string) error {
+		if k == giterr.Auth && certificate != "" {
+			hint += "; " + certificate
+		}
+		return &giterr.Error{Kind: k, Err: errors.New(text + said), Hint: hint, RetryAfter: after}
+	}
+	switch code := res.StatusCode; {
+	case code == http.StatusUnauthorized:
+		if ours {
+			c.Target.Creds.Refused()
+		}
+		return tell(giterr.Auth, "its Git LFS server refuses these credentials", "check that the token is valid and may read this repository")
+	case code == http.StatusForbidden:
+		return tell(giterr.Auth, "these credentials may not read from its Git LFS server", "check the rights of the token")
+	case code == http.StatusBadRequest && certificate != "": // what nginx answers
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("its Git LFS server answers 400 Bad Request" + said), Hint: certificate}
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return tell(giterr.NotFound, "it has no Git LFS server for this repository, or none for these credentials", "enable Git LFS on the host, or commit the files themselves")
+	case code == http.StatusTooManyRequests, code == 509:
+		return tell(giterr.Throttled, "its Git LFS server gets too many requests", "it is asked again later")
+	case code >= 500 && code != http.StatusNotImplemented:
+		return tell(giterr.Unreachable, fmt.Sprintf("its Git LFS server answers %d %s", code, http.StatusText(code)), "it is asked again later")
+	}
+	return tell(giterr.Protocol, fmt.Sprintf("its Git LFS server answers %d %s", res.StatusCode, http.StatusText(res.StatusCode)), "check that Git LFS is enabled for this repository")
+}
+
+func mediaOf(res *http.Response) string {
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	return strings.TrimSpace(media)
+}

@@ -1,0 +1,237 @@
+// Package lfs brings the files that Git LFS keeps. A tree has a pointer in their place; the host says in an
+// answer of its batch API where each content is, which may be on another host. What
+// comes is counted, checked against the pointer, and kept as a file in a cache that
+// may be deleted: nothing of it is held in memory.
+//
+// The host of the repository gets the credentials of the repository. Another host gets
+// what the answer says for it, and nothing else. A fallback is asked first where
+// it announced the commit, and else while the host is unreachable: the pointer says
+// what comes.
+package lfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Source is the repository whose files a Pull brings.
+type Source interface {
+	// Ask runs do at the server that announced the commit, or at another one while that
+	// does not answer, and returns which one it was. own reports whether it is the one of
+	// the repository's URL.
+	Ask(ctx context.Context, op string, do func(c *transport.Call, own bool) error) (server int, err error)
+	// Begin starts a call at a server that Ask has returned; 0 is the repository's own.
+	Begin(ctx context.Context, op string, server int) (*transport.Call, error)
+	// ServerURL is the server that the .lfsconfig of the commit names, "" for none.
+	ServerURL(ctx context.Context) (string, error)
+	// Ref is the full name of the ref that leads to the commit, "" for none.
+	Ref() string
+	Limits() pack.Limits
+}
+
+// Pull brings the contents that one pull needs. It is safe for concurrent use; Close
+// it, so that its files may leave the cache.
+type Pull struct {
+	cache  *Cache
+	source Source
+	dir    string        // of the cache, for this repository
+	turn   chan struct{} // capacity 1: full while something is fetched
+	spent  *int64        // bytes that were asked for; of whoever has the turn
+
+	mu    sync.Mutex       // guards all below; no network under it
+	known map[string]error // by oid; nil = it is in the cache, and pinned
+	api   *endpoint
+}
+
+// atOnce is how many contents are downloaded at a time.
+const atOnce = 2
+
+// opFetch is what errors say was tried.
+const opFetch = "fetch from Git LFS"
+
+// Pull begins a pull of files of a repository; dir is the name of its directory in the
+// cache. It makes no request.
+func (c *Cache) Pull(source Source, dir string) *Pull {
+	return &Pull{cache: c, source: source, dir: dir, turn: make(chan struct{}, 1), spent: new(int64), known: map[string]error{}}
+}
+
+// Within is the share of a submodule. What it takes counts with what l takes, and they
+// fetch in turn. Close it too.
+func (l *Pull) Within(source Source, dir string) *Pull {
+	return &Pull{cache: l.cache, source: source, dir: dir, turn: l.turn, spent: l.spent, known: map[string]error{}}
+}
+
+// Close lets go of the files.
+func (l *Pull) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.known) == 0 {
+		return
+	}
+	for oid, err := range l.known {
+		if err == nil {
+			l.cache.unpin(l.path(oid))
+		}
+	}
+	clear(l.known)
+	l.cache.trim(maxCache)
+}
+
+// Fetch brings what the pointers stand for, in as few requests as there can be. It
+// blocks until all is there or cannot be had; Open tells which. A second call
+// asks for nothing that the first one had.
+func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return
+	}
+	var want []Pointer
+	seen := make(map[string]bool, len(pointers))
+	for _, p := range pointers {
+		if !seen[p.OID] && l.admit(ctx, p) {
+			want = append(want, p)
+		}
+		seen[p.OID] = true
+	}
+	for len(want) > 0 && ctx.Err() == nil {
+		n := min(batchSize, len(want))
+		l.fetchBatch(ctx, want[:n])
+		want = want[n:]
+	}
+}
+
+// Open opens the content of a pointer, which it fetches if nobody has. Every error is
+// an *giterr.Error, also that of a fetch before.
+func (l *Pull) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
+	l.Fetch(ctx, []Pointer{p})
+	l.mu.Lock()
+	err, known := l.known[p.OID]
+	l.mu.Unlock()
+	if err == nil && known {
+		f, oerr := os.Open(l.path(p.OID))
+		if oerr == nil {
+			return f, nil
+		}
+		err = oerr
+	}
+	if !known {
+		err = context.Cause(ctx)
+	}
+	return nil, l.fail(ctx, err)
+}
+
+// Fits says whether a content may be fetched at all. The error is a *giterr.TooLargeError.
+func (l *Pull) Fits(p Pointer) error {
+	if most := l.source.Limits().LargeObject; p.Size > most {
+		return &giterr.TooLargeError{What: "file in Git LFS", Size: p.Size, Limit: most}
+	}
+	return nil
+}
+
+// admit says whether p has to be fetched, and settles it if not.
+func (l *Pull) admit(ctx context.Context, p Pointer) bool {
+	l.mu.Lock()
+	_, known := l.known[p.OID]
+	l.mu.Unlock()
+	if known {
+		return false
+	}
+	most := l.source.Limits().LargeBytes
+	if err := l.Fits(p); err != nil {
+		l.settle(p, l.fail(ctx, err))
+		return false
+	}
+	switch {
+	case l.cache.pinCached(ctx, l.path(p.OID), p):
+		l.settle(p, nil)
+		return false
+	case *l.spent+p.Size > most:
+		l.settle(p, l.fail(ctx, &giterr.TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}))
+		return false
+	}
+	*l.spent += p.Size
+	return true
+}
+
+// settle notes what became of p. What failed with the context is not known.
+func (l *Pull) settle(p Pointer, err error) {
+	if giterr.KindOf(err) == giterr.Cancelled {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[p.OID] = err
+}
+
+// errStale says that the place of a content is not good any more: it is asked for
+// once more.
+var errStale = errors.New("what the answer said of its place is not good any more")
+
+// fetchBatch settles every one of the pointers.
+func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
+	for _, last := range []bool{false, true} {
+		places, err := l.places(ctx, want)
+		if err != nil {
+			for _, p := range want {
+				l.settle(p, err)
+			}
+			return
+		}
+		var g errgroup.Group
+		g.SetLimit(atOnce)
+		errs := make([]error, len(want))
+		for i, p := range want {
+			g.Go(func() error {
+				errs[i] = places.errs[p.OID]
+				if errs[i] == nil {
+					errs[i] = l.download(ctx, p, places.at[p.OID])
+				}
+				return nil
+			})
+		}
+		g.Wait()
+		var again []Pointer
+		for i, p := range want {
+			if errors.Is(errs[i], errStale) && !last {
+				again = append(again, p)
+				continue
+			}
+			l.settle(p, errs[i])
+		}
+		if want = again; len(want) == 0 {
+			return
+		}
+	}
+}
+
+// path is where the content of an oid is kept: apart for each remote, because who
+// knows the name of a content may not be one who may read it.
+func (l *Pull) path(oid string) string { return filepath.Join(l.cache.dir, l.dir, oid) }
+
+// fail tells an error as those of a call are told.
+func (l *Pull) fail(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*giterr.Error](err); ok {
+		return e
+	}
+	c, berr := l.source.Begin(ctx, opFetch, 0)
+	if berr != nil {
+		return berr
+	}
+	defer c.End()
+	return c.Fail(err)
+}

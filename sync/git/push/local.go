@@ -1,0 +1,133 @@
+package push
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// A push to a repository on this host, where there may be no git: the pack is put
+// beside its others, durable, before the branch names anything of it, and the branch
+// changes under the lock file that git itself takes.
+
+// hooks would have to be asked before a branch changes. Nobody here runs them.
+var hooks = []string{"pre-receive", "update", "reference-transaction"}
+
+func pushLocal(c *transport.Call, u Update) error {
+	dir := c.Addr.Path
+	store, err := transport.OpenLocal(dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	worktree := false
+	if _, err := os.Stat(filepath.Join(dir, ".git", "objects")); err == nil {
+		dir, worktree = filepath.Join(dir, ".git"), true
+	}
+	for _, hook := range hooks {
+		if info, err := os.Stat(filepath.Join(dir, "hooks", hook)); err == nil && info.Mode()&0o111 != 0 {
+			return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook), Hint: "serve the repository over ssh or https"}
+		}
+	}
+	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == u.Branch {
+		return &giterr.Error{Kind: giterr.Declined, Err: errors.New("the branch is checked out there"), Hint: "make it a bare repository, or check out another branch"}
+	}
+	if now, err := localTip(dir, u); err != nil || now == u.New {
+		return err
+	}
+	if err := addPack(dir, u.Objects, c.Limits); err != nil {
+		return err
+	}
+	return swap(dir, u)
+}
+
+// localTip is the commit that the branch has, if the push may be made.
+func localTip(dir string, u Update) (pack.ID, error) {
+	refs, err := transport.LocalRefs(dir)
+	if err != nil {
+		return pack.ID{}, err
+	}
+	for name := range refs {
+		if strings.HasPrefix(name, u.Branch+"/") || strings.HasPrefix(u.Branch, name+"/") {
+			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
+		}
+	}
+	now := refs[u.Branch]
+	if now != u.Old && now != u.New {
+		return now, overtaken("it is at another commit")
+	}
+	return now, nil
+}
+
+// addPack puts objects into a repository, as a pack.
+func addPack(dir string, made []pack.Object, l pack.Limits) error {
+	content, err := pack.Encode(made)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
+		return err
+	}
+	s, err := pack.Spool(dir, bytes.NewReader(content), l)
+	if s != nil {
+		defer s.Discard()
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.WriteIndex(dir); err != nil {
+		return err
+	}
+	return s.Publish(dir)
+}
+
+// swap points the branch at the commit if it still is what it was.
+func swap(dir string, u Update) error {
+	path := filepath.Join(dir, filepath.FromSlash(u.Branch))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return overtaken("somebody else has locked it, or has died: " + path + ".lock")
+	}
+	if err != nil {
+		return err
+	}
+	held := true
+	defer func() {
+		if held { // once it is the branch, one of its name is somebody else's
+			os.Remove(lock.Name())
+		}
+	}()
+	if now, err := localTip(dir, u); err != nil || now == u.New {
+		return errors.Join(err, lock.Close())
+	}
+	_, err = fmt.Fprintf(lock, "%s\n", u.New)
+	if err == nil {
+		err = lock.Sync()
+	}
+	if err = errors.Join(err, lock.Close()); err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if err := os.Remove(path); err != nil { // left by branches that were in it
+			return err
+		}
+	}
+	if err := os.Rename(lock.Name(), path); err != nil {
+		return err
+	}
+	held = false
+	return pack.SyncDir(filepath.Dir(path))
+}

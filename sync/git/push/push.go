@@ -1,0 +1,143 @@
+// Package push sends commits to a branch of a Git host by compare and swap: the host takes
+// them if the branch is at the commit that they build on, and nothing is ever forced.
+package push
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+)
+
+const branchPrefix = "refs/heads/"
+
+// Update is one change of a branch of a host.
+type Update struct {
+	Branch  string  // full name
+	Old     pack.ID // what it has to be; zero = it must not exist
+	New     pack.ID
+	Objects []pack.Object // that the host may not have
+}
+
+// Push has a branch go from one commit to another. The host compares Old with what it
+// has; nothing is ever forced. A local directory is written to in its place.
+func Push(c *transport.Call, u Update) error {
+	c.Pushes = true
+	if c.Addr.Scheme == "file" {
+		return pushLocal(c, u)
+	}
+	return send(c, u)
+}
+
+// Check asks a server whether it takes a push: it has the server begin one and leaves it
+// at that. A local directory is not asked.
+func Check(c *transport.Call) error {
+	c.Pushes = true
+	if c.Addr.Scheme == "file" {
+		return nil
+	}
+	leave, err := c.Visit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s, _, err := c.ListPush()
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// send speaks with the server.
+func send(c *transport.Call, u Update) error {
+	content, err := pack.Encode(u.Objects)
+	if err != nil {
+		return err
+	}
+	if size := int64(len(content)); size > c.Limits.PackBytes {
+		return &giterr.TooLargeError{What: transport.PackBudget, Size: size, Limit: c.Limits.PackBytes}
+	}
+	leave, err := c.Visit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s, refs, err := c.ListPush()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	switch now := refs.References[u.Branch]; {
+	case now == u.New:
+		return nil // an earlier one has arrived
+	case now != u.Old:
+		return overtaken("it is at another commit")
+	case !refs.Capabilities.Supports(capability.ReportStatus):
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server does not tell what becomes of a push")}
+	}
+	req := packp.NewReferenceUpdateRequest()
+	for _, n := range []capability.Capability{capability.ReportStatus, capability.Sideband64k, capability.Quiet} {
+		if refs.Capabilities.Supports(n) {
+			req.Capabilities.Set(n)
+		}
+	}
+	if refs.Capabilities.Supports(capability.Agent) {
+		req.Capabilities.Set(capability.Agent, capability.DefaultAgent())
+	}
+	req.Commands = []*packp.Command{{Name: plumbing.ReferenceName(u.Branch), Old: u.Old, New: u.New}}
+	req.Packfile, req.Progress = io.NopCloser(bytes.NewReader(content)), &c.Remarks
+	c.Allow("answer to the push", transport.AnswerHead)
+	report, err := s.ReceivePack(c.WithCall(), req)
+	if report == nil && err == nil {
+		err = fmt.Errorf("nothing was said of the push: %w", io.ErrUnexpectedEOF)
+	}
+	if report == nil {
+		return err
+	}
+	return result(c, report, u.Branch)
+}
+
+// result is what the server has made of the push.
+func result(c *transport.Call, report *packp.ReportStatus, name string) error {
+	if why := report.UnpackStatus; why != "ok" {
+		return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host does not take the commit: %s", why), Hint: "its own log may say more"}
+	}
+	for _, s := range report.CommandStatuses {
+		if s.ReferenceName.String() != name {
+			continue
+		}
+		if s.Status == "ok" {
+			return nil
+		}
+		said := strings.ToLower(s.Status + " " + c.Remarks.Text())
+		for _, word := range races {
+			if strings.Contains(said, word) {
+				return overtaken(s.Status)
+			}
+		}
+		return declined(s.Status)
+	}
+	return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server does not tell what became of the push")}
+}
+
+// races are words of servers for a branch that is not what it was, or that somebody
+// else is about to change: git of all ages, JGit, and what hosts make of them.
+var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "cannot lock", "failed to lock", "unable to lock", "lock failure",
+	"failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}
+
+func overtaken(why string) *giterr.Error {
+	return &giterr.Error{Kind: giterr.Overtaken, Err: fmt.Errorf("the branch has moved on meanwhile: %s", why), Hint: "fetch it, and make the commit again"}
+}
+
+func declined(why string) *giterr.Error {
+	return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host refuses the push: %s", why), Hint: "a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch"}
+}

@@ -1,0 +1,339 @@
+// Package transport asks Git servers over https, http and ssh, and repositories on this
+// host in process. It counts every byte that comes, ends silent and slow calls, limits the
+// requests per host, and tells in plain words what went wrong.
+//
+// Nothing that a server sends is trusted: texts are cleaned of control characters and
+// secrets, redirects leave no origin, and credentials go to no other host.
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"limpet/sync/auth"
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
+)
+
+// call is one operation of a caller: its remote, its limits, what went over the
+// wire, and how its errors are told.
+type Call struct {
+	client  *Client
+	op      string
+	Target  Target
+	Addr    auth.Address // of the server that is asked
+	Limits  pack.Limits
+	Pushes  bool            // it is about a push
+	command string          // that the host runs for it over ssh; "" = that of service
+	Ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
+	caller  context.Context // run-scope: the caller's own
+	cancel  context.CancelCauseFunc
+	started time.Time
+	redact  *strings.Replacer
+
+	watchdog *time.Timer
+	whole    *time.Timer
+	Most     time.Duration // of whole: what of Options.Whole is this call's
+	begun    sync.Once     // of whole
+	since    time.Time     // when whole began; zero = it did not
+	watching atomic.Bool   // the server is to send something
+	trickle  atomic.Int64  // bytes since the watchdog was calmed last
+	received atomic.Int64
+	requests atomic.Int64
+	budget   atomic.Pointer[budget]
+	problem  atomic.Pointer[giterr.Error] // what the transport already understood
+	Remarks  remarks
+}
+
+// budget is how many bytes may come in one phase of a call. An ssh connection
+// is read by a goroutine of its own, so it is replaced whole.
+type budget struct {
+	what string
+	most int64
+	left atomic.Int64
+}
+
+var (
+	errStalled = errors.New("the server is silent")
+	errLong    = errors.New("it takes more than")
+)
+
+// Target is a repository and the means to ask for it.
+type Target struct {
+	URL           string
+	Creds         *auth.Credentials // nil = none
+	AllowInsecure bool              // credentials may go over plain http
+	Limits        pack.Limits
+}
+
+// Begin checks the target and starts the clock. end must follow.
+func (t *Client) Begin(ctx context.Context, op string, at Target) (*Call, error) {
+	c := &Call{client: t, op: op, Target: at, Limits: at.Limits, caller: ctx, started: time.Now(), redact: redactor(at.Creds)}
+	c.Most = t.options.Whole
+	c.Ctx, c.cancel = context.WithCancelCause(ctx)
+	c.watchdog = time.AfterFunc(t.options.Stall, func() { c.cancel(errStalled) })
+	c.whole = time.AfterFunc(t.options.Whole, func() { c.cancel(errLong) })
+	c.whole.Stop()
+	c.unwatch()
+	c.Allow("answer", 0)
+	if err := c.checkTarget(); err != nil {
+		c.cancel(nil)
+		return nil, err
+	}
+	return c, nil
+}
+
+// Whom names the server and the credentials that it is asked with.
+func (c *Call) Whom() string { return c.Addr.Key() + " " + c.Target.Creds.Fingerprint() }
+
+func (c *Call) End() {
+	c.unwatch()
+	c.whole.Stop()
+	c.cancel(nil)
+}
+
+// visiting starts the clock of the whole call at its first turn at a host: nobody
+// is blamed for those who were there before.
+func (c *Call) visiting() {
+	c.begun.Do(func() {
+		c.since = time.Now()
+		c.whole.Reset(c.Most)
+	})
+	c.watch()
+}
+
+// Asking is for how long the call has been at its host, turns in between included.
+func (c *Call) Asking() time.Duration {
+	if c.since.IsZero() {
+		return 0
+	}
+	return time.Since(c.since)
+}
+
+// leastProgress is what a server has to send within Options.Stall. It is half of the
+// signs of life that git sends, 5 bytes every 5 s, while it makes a pack. Unit: bytes.
+const leastProgress = 60
+
+// watch starts the watchdog: a server that is silent for too long ends the call.
+func (c *Call) watch() {
+	c.watching.Store(true)
+	c.trickle.Store(0)
+	c.watchdog.Reset(c.client.options.Stall)
+}
+
+func (c *Call) unwatch() {
+	c.watching.Store(false)
+	c.watchdog.Stop()
+}
+
+// Allow sets how many bytes may come from now on.
+func (c *Call) Allow(what string, n int64) {
+	b := &budget{what: what, most: n}
+	b.left.Store(n)
+	c.budget.Store(b)
+}
+
+// count takes n received bytes off the budget and calms the watchdog.
+func (c *Call) count(n int) error {
+	c.received.Add(int64(n))
+	c.calm(n)
+	b := c.budget.Load()
+	if left := b.left.Add(-int64(n)); left < 0 {
+		return &giterr.TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
+	}
+	return nil
+}
+
+// calm tells the watchdog of n bytes that have gone over the wire.
+func (c *Call) calm(n int) {
+	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
+		c.trickle.Store(0)
+		c.watchdog.Reset(c.client.options.Stall)
+	}
+}
+
+// counted is a reader whose bytes are counted.
+type counted struct {
+	io.ReadCloser
+	c *Call
+}
+
+func (r counted) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if lerr := r.c.count(n); lerr != nil {
+		return 0, lerr
+	}
+	return n, err
+}
+
+// checkTarget refuses what must not be asked at all.
+func (c *Call) checkTarget() error {
+	refuse := func(err error, hint string) error {
+		return &giterr.Error{Kind: giterr.Refused, Op: c.op, URL: c.URL(), Err: err, Hint: hint}
+	}
+	a, err := auth.ParseAddress(c.Target.URL)
+	if err != nil {
+		return refuse(err, "write it as https://host/path, ssh://user@host/path or user@host:path")
+	}
+	c.Addr = a
+	if a.Password {
+		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
+	}
+	if a.Scheme != "file" {
+		if err := c.CheckHost(a.Host); err != nil {
+			return c.Fail(err)
+		}
+	}
+	creds := c.Target.Creds
+	switch a.Scheme {
+	case "http":
+		if creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.Target.AllowInsecure {
+			return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
+		}
+	case "file":
+		if !c.client.localAllowed(a.Path) {
+			return refuse(errors.New("local paths are not allowed"), "use https or ssh, or start the agent with --local-git-prefix and a directory above it")
+		}
+	}
+	if creds != nil && creds.Password != "" && creds.Username == "" {
+		filled := *creds
+		if filled.Username = a.User; filled.Username == "" {
+			filled.Username = "git"
+		}
+		c.Target.Creds = &filled
+		c.redact = redactor(&filled)
+	}
+	return nil
+}
+
+// localAllowed tells whether path, with all links resolved, lies below one of
+// the directories that Options.AllowLocal names.
+func (t *Client) localAllowed(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = filepath.Clean(path)
+	}
+	for _, dir := range t.options.AllowLocal {
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+		rel, err := filepath.Rel(dir, real)
+		if err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Call) URL() string {
+	if c.Addr.Scheme == "" {
+		return ""
+	}
+	return c.Addr.String()
+}
+
+// Cost is what the exchange has received and sent, and how long it has taken.
+func (c *Call) Cost() (bytes int64, requests int, took time.Duration) {
+	return c.received.Load(), int(c.requests.Load()), time.Since(c.started)
+}
+
+// Hide keeps the values of a header out of errors, beside the secrets of the credentials.
+func (c *Call) Hide(header map[string]string) {
+	c.redact = redactor(c.Target.Creds, slices.Collect(maps.Values(header))...)
+}
+
+// Forgive forgets what an answer before meant: the call goes on with another request.
+func (c *Call) Forgive() { c.problem.Store(nil) }
+
+// CheckHost refuses a host that must not be asked.
+func (c *Call) CheckHost(host string) error {
+	if err := c.client.options.Guard.Host(host); err != nil {
+		return &giterr.Error{Kind: giterr.Refused, Err: err, Hint: guardHint}
+	}
+	return nil
+}
+
+// Fail tells what an error means for the caller. nil stays nil.
+func (c *Call) Fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *giterr.Error
+	if known, ok := errors.AsType[*giterr.Error](err); ok {
+		own := *known
+		e = &own
+	} else {
+		e = c.Classify(err)
+	}
+	e.Op, e.URL = c.op, c.URL()
+	text := c.safe(e.Err.Error(), 500)
+	if said := c.safe(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled && !strings.Contains(text, said) {
+		text += ", the server says: " + said
+	}
+	e.Err = &giterr.Plain{Text: text, Inner: e.Err}
+	return e
+}
+
+// safe cleans foreign text and takes secrets out of it. It is
+// cut last: the first half of a secret is none that could be found.
+func (c *Call) safe(foreign string, max int) string {
+	return text.Line(WithoutUserInfo(c.redact.Replace(text.Line(foreign, longText))), max)
+}
+
+// longText is as much of a foreign text as is looked at. Unit: bytes.
+const longText = 16 << 10
+
+// Classify gives kind and hint; the caller fills in the rest.
+func (c *Call) Classify(err error) *giterr.Error {
+	if large, ok := errors.AsType[*giterr.TooLargeError](err); ok {
+		return &giterr.Error{Kind: giterr.TooLarge, Err: large, Hint: "the limits protect this host; make the repository or the file smaller"}
+	}
+	if errors.Is(context.Cause(c.Ctx), errStalled) {
+		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.client.options.Stall)}
+	}
+	if errors.Is(context.Cause(c.Ctx), errLongList) {
+		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %v", errLongList, c.client.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
+	}
+	if errors.Is(context.Cause(c.Ctx), errLong) {
+		took := c.Most
+		if took <= 0 { // those before it have had all of it
+			took = c.client.options.Whole
+		}
+		e := &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond), c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
+		if c.Most < c.client.options.Whole {
+			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.client.options.Whole)
+		}
+		return e
+	}
+	if cerr := c.caller.Err(); cerr != nil {
+		cause := context.Cause(c.caller)
+		if errors.Is(cerr, context.DeadlineExceeded) {
+			return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause)}
+		}
+		return &giterr.Error{Kind: giterr.Cancelled, Err: cause}
+	}
+	if known := c.problem.Load(); known != nil {
+		return known
+	}
+	if hidden, ok := errors.AsType[*plumbing.UnexpectedError](err); ok { // it does not unwrap
+		err = hidden.Err
+	}
+	for _, class := range classes {
+		if e := class(c, err); e != nil {
+			return e
+		}
+	}
+	return &giterr.Error{Kind: giterr.Unknown, Err: err}
+}

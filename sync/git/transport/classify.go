@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"cmp"
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+	"limpet/sync/netx"
+)
+
+// classes are asked in order; the first that knows an error names its kind.
+var classes = []func(*Call, error) *giterr.Error{ofPush, ofStore, ofServer, ofWay, ofTLS, ofNetwork, ofDisk, ofProtocol}
+
+// guardHint is what to do about an address that is not dialled.
+const guardHint = "Git hosts are never at link-local or metadata addresses; --git-private-networks says which private ones may be used"
+
+// ofWay knows what is in between: addresses that are not dialled, and proxies.
+func ofWay(c *Call, err error) *giterr.Error {
+	if errors.Is(err, netx.ErrForbidden) {
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
+			err = op.Err
+		}
+		return &giterr.Error{Kind: giterr.Refused, Err: err, Hint: guardHint}
+	}
+	if variable, ok := errors.AsType[*netx.EnvironmentError](err); ok {
+		return &giterr.Error{Kind: giterr.Unreachable, Err: variable, Hint: "correct " + variable.Name + " and start the agent again"}
+	}
+	if answer, ok := errors.AsType[*netx.ProxyError](err); ok {
+		return &giterr.Error{Kind: giterr.Unreachable, Err: answer, Hint: c.proxyHint()}
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "proxyconnect" && !strings.HasPrefix(op.Op, "socks") {
+		return nil
+	}
+	return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("no way through the proxy: %w", op.Err), Hint: c.proxyHint()}
+}
+
+// proxyHint says where the proxy of the call is set.
+func (c *Call) proxyHint() string {
+	switch p := c.Target.Creds.GetProxy(); {
+	case p != nil && p.Place != "":
+		return "check address, username and password in " + p.Place + ": " + p.String()
+	case p != nil:
+		return "check proxyAddress, proxyUsername and proxyPassword in " + c.Target.Creds.Source + ": " + p.String()
+	}
+	return "check HTTPS_PROXY of this process"
+}
+
+// ofStore knows damage, in what came and in what is there.
+func ofStore(_ *Call, err error) *giterr.Error {
+	switch {
+	case errors.Is(err, pack.ErrBadPack):
+		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
+	case errors.Is(err, pack.ErrDamaged), errors.Is(err, pack.ErrMissing):
+		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "the mirror is made anew by the next fetch"}
+	}
+	return nil
+}
+
+// ofServer knows what Git servers say in the protocol.
+func ofServer(c *Call, err error) *giterr.Error {
+	text := err.Error()
+	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
+		text = line.Text
+		err = errors.New(serverSays + text)
+	}
+	if why, ok := strings.CutPrefix(text, sidebandError); ok {
+		text, err = why, errors.New("the server gives up: "+why)
+		if strings.Contains(why, "corrupt") {
+			return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "check the repository on the server with git fsck"}
+		}
+	}
+	switch {
+	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
+		return &giterr.Error{Kind: giterr.Empty, Err: errors.New("the repository is empty"), Hint: "push a first commit to it"}
+	case strings.Contains(text, "not our ref"), strings.Contains(text, "upload-pack: not our"):
+		return &giterr.Error{Kind: giterr.Moved, Err: errors.New("the commit is not on any branch any more"), Hint: "resolve the branch again"}
+	case errors.Is(err, transport.ErrRepositoryNotFound), saysNotFound(text):
+		return &giterr.Error{Kind: giterr.NotFound, Err: errors.New("no repository there"), Hint: c.notFoundHint()}
+	case saysDenied(text):
+		return &giterr.Error{Kind: giterr.Auth, Err: err, Hint: "check what these credentials may read"}
+	case err.Error() != text: // it was the server that spoke
+		return &giterr.Error{Kind: giterr.Protocol, Err: err, Hint: "its own log may say more"}
+	}
+	return nil
+}
+
+// serverSays begins the text of errors whose words are the server's.
+const serverSays = "the server says: "
+
+// sidebandError begins the text of go-git's errors for the server's last words.
+const sidebandError = "unexpected error: "
+
+func (c *Call) notFoundHint() string {
+	if c.Target.Creds.Empty() {
+		return "check the url; a private repository needs credentials"
+	}
+	return "check the url, and that these credentials may read it"
+}
+
+func saysNotFound(text string) bool {
+	text = strings.ToLower(text)
+	for _, s := range []string{"repository not found", "does not appear to be a git repository", "no such repository",
+		"repository does not exist", "project you were looking for could not be found", "not exported"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func saysDenied(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "permission denied") || strings.Contains(text, "access denied") || strings.Contains(text, "not authorized")
+}
+
+// ofTLS knows certificates.
+func ofTLS(c *Call, err error) *giterr.Error {
+	fault, ok := netx.TLSFaultOf(err, c.Addr.DialPort())
+	if !ok {
+		return nil
+	}
+	e := &giterr.Error{Kind: giterr.Unreachable, Err: errors.New(fault.Why), Hint: fault.Next}
+	switch {
+	case fault.Plain:
+		e.Kind = giterr.Protocol
+	case fault.Client:
+		e.Kind, e.Hint = giterr.Auth, cmp.Or(c.CertificateHint(c.Addr.HostPort()), fault.Next)
+	}
+	return e
+}
+
+// CertificateHint is what to do about the client certificate that a host asks for,
+// "" when it asks for none or has been given one.
+func (c *Call) CertificateHint(host string) string { return c.client.asked.Hint(c.asks(host)) }
+
+// asks is who asks a host, for reach.Asked.
+func (c *Call) asks(host string) string { return c.Target.Creds.TransportKey() + " " + host }
+
+// ofNetwork knows a network that does not carry.
+func ofNetwork(c *Call, err error) *giterr.Error {
+	var dns *net.DNSError
+	var op *net.OpError
+	var nerr net.Error
+	switch {
+	case errors.As(err, &dns):
+		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the host name is not known here: " + dns.Err), Hint: "check the host in the url and the name server"}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
+	case errors.As(err, &nerr) && nerr.Timeout():
+		return &giterr.Error{Kind: giterr.Timeout, Err: errors.New("no connection in time")}
+	case brokenOff(err) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("it ends the connection"), Hint: c.CertificateHint(c.Addr.HostPort())}
+	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return &giterr.Error{Kind: giterr.Unreachable, Err: err}
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the connection ended too early")}
+	}
+	return nil
+}
+
+// brokenOff says that the other side has ended a connection that was there.
+func brokenOff(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// ofDisk knows a disk that takes nothing.
+func ofDisk(c *Call, err error) *giterr.Error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &giterr.Error{Kind: giterr.Unknown, Err: err, Hint: "the disk of " + c.client.options.Dir + " is full"}
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return &giterr.Error{Kind: giterr.Unknown, Err: err, Hint: "make " + c.client.options.Dir + " writable"}
+	}
+	return nil
+}
+
+// ofProtocol knows answers that are not Git's.
+func ofProtocol(_ *Call, err error) *giterr.Error {
+	var data *packp.ErrUnexpectedData
+	switch {
+	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server sent no pack"), Hint: "its own log may say why"}
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)):
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is said to be gzip and is not"), Hint: "look at what stands between: a proxy or a cache"}
+	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
+		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
+		strings.Contains(err.Error(), "http redirect"):
+		return &giterr.Error{Kind: giterr.Protocol, Err: err, Hint: "check that the url is that of a Git repository"}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"limpet/sync/git/giterr"
+)
+
+// longestGate bounds for how long a host may have itself left alone. A person who
+// looks into it should not have to wait for a day.
+const longestGate = time.Hour
+
+// gate is for whom a host counts requests.
+func (c *Call) gate() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
+
+// close has nobody ask the host with these credentials for a while: it has said so,
+// and each repository there would only be told again.
+func (c *Call) close(wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	c.client.mu.Lock()
+	defer c.client.mu.Unlock()
+	now := time.Now()
+	for k, until := range c.client.gates {
+		if until.Before(now) {
+			delete(c.client.gates, k)
+		}
+	}
+	c.client.gates[c.gate()] = now.Add(min(wait, longestGate))
+}
+
+// gated says that the host is not to be asked now.
+func (c *Call) gated() error {
+	c.client.mu.Lock()
+	defer c.client.mu.Unlock()
+	wait := time.Until(c.client.gates[c.gate()])
+	if wait <= 0 {
+		return nil
+	}
+	return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"), Hint: "it is asked again later", RetryAfter: wait}
+}
+
+// Visit waits until fewer than Options.PerHost requests run at the call's host.
+// The returned function ends the visit when all was read: what a slow disk then
+// does with a pack is no silence of the server.
+func (c *Call) Visit() (leave func(), err error) {
+	if err := c.gated(); err != nil {
+		return nil, err
+	}
+	return c.visitHost(c.Addr.HostPort())
+}
+
+// visitHost is visit for another host.
+func (c *Call) visitHost(host string) (leave func(), err error) {
+	c.client.mu.Lock()
+	tokens, ok := c.client.hosts[host]
+	if !ok {
+		tokens = make(chan struct{}, c.client.options.PerHost)
+		c.client.hosts[host] = tokens
+	}
+	c.client.mu.Unlock()
+	select {
+	case tokens <- struct{}{}:
+		c.visiting()
+		return func() {
+			c.unwatch()
+			<-tokens
+		}, nil
+	case <-c.Ctx.Done():
+		return nil, context.Cause(c.Ctx)
+	}
+}

@@ -1,0 +1,259 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"limpet/sync/auth"
+	"limpet/sync/git/giterr"
+	"limpet/sync/text"
+)
+
+// Git over http is spoken by go-git; what is around it is ours: connections,
+// certificates, counting, and the understanding of answers that are not Git's.
+// Credentials are set by go-git's own AuthMethod, which takes them off when a
+// redirect leaves the origin; and such a redirect is refused here anyway.
+
+// Sizes and times of the http client. A body that explains an error is read
+// up to errorBody bytes; a server may take its time for the first byte of a
+// pack, which is what the watchdog is for.
+const (
+	ErrorBody        = 8 << 10
+	handshakeTimeout = 15 * time.Second
+	idleConnection   = 30 * time.Second
+)
+
+// callKey carries the *exchange of a request in its context.
+type callKey struct{}
+
+// httpSession opens a session over http. The session holds no connection.
+func (c *Call) httpSession() (session, error) {
+	t, ep, method, err := c.httpTransport()
+	if err != nil {
+		return nil, err
+	}
+	return t.NewUploadPackSession(ep, method)
+}
+
+// httpTransport is what a session over http is opened with.
+func (c *Call) httpTransport() (transport.Transport, *transport.Endpoint, transport.AuthMethod, error) {
+	client, err := c.client.httpClient(c.Target.Creds)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ep := &transport.Endpoint{Protocol: c.Addr.Scheme, Host: c.Addr.Host, Path: (&url.URL{Path: c.Addr.Path}).EscapedPath()}
+	if strings.Contains(ep.Host, ":") {
+		ep.Host = "[" + ep.Host + "]"
+	}
+	if ep.Port, err = strconv.Atoi("0" + c.Addr.Port); err != nil {
+		return nil, nil, nil, &giterr.Error{Kind: giterr.Refused, Err: errors.New("the port is not a number")}
+	}
+	var method transport.AuthMethod
+	switch creds := c.Target.Creds; {
+	case creds == nil:
+	case creds.Bearer != "":
+		method = &githttp.TokenAuth{Token: creds.Bearer}
+	case creds.Password != "":
+		method = &githttp.BasicAuth{Username: creds.Username, Password: creds.Password}
+	}
+	t := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
+	return t, ep, method, nil
+}
+
+// httpClient gives the client for the certificates and the proxy of some
+// credentials; clients share their connections.
+func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
+	key := c.TransportKey()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if client, ok := t.clients[key]; ok {
+		return client, nil
+	}
+	config, err := c.TLS()
+	if err != nil {
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: err}
+	}
+	base := t.options.Guard.Transport(config, c.GetProxy())
+	base.ForceAttemptHTTP2, base.MaxIdleConns, base.MaxIdleConnsPerHost, base.IdleConnTimeout = true, 64, 2, idleConnection
+	client := &http.Client{CheckRedirect: checkRedirect, Transport: wire{base}}
+	if len(t.clients) >= 32 { // certificates rotate; old ones are not asked for again
+		for k, old := range t.clients {
+			old.CloseIdleConnections()
+			delete(t.clients, k)
+		}
+	}
+	t.clients[key] = client
+	return client, nil
+}
+
+// checkRedirect is asked beside go-git's own check.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	c, _ := req.Context().Value(callKey{}).(*Call)
+	if c == nil || len(via) == 0 {
+		return nil
+	}
+	from := via[0].URL
+	if !strings.HasSuffix(req.URL.Path, "/info/refs") {
+		return c.understood(giterr.Unreachable, 0, "something else answers in its place: it redirects to a page of "+text.Line(req.URL.Host, 100),
+			"log in to the network if it has a sign-on page, and check the url")
+	}
+	to := req.URL
+	switch {
+	case !strings.EqualFold(from.Hostname(), to.Hostname()):
+		return c.understood(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+	case from.Scheme == "https" && to.Scheme != "https":
+		return c.understood(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
+	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
+		return c.understood(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+	}
+	return nil
+}
+
+// understood notes what an answer means, for the error that the call will tell.
+func (c *Call) understood(k giterr.Kind, retryAfter time.Duration, text, hint string) error {
+	return c.refused(&giterr.Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter})
+}
+
+// refused is understood for an error that is made already.
+func (c *Call) refused(e *giterr.Error) error {
+	c.problem.Store(e)
+	return e
+}
+
+// wire is the RoundTripper under go-git.
+type wire struct{ next *http.Transport }
+
+// CloseIdleConnections is for http.Client's method of that name.
+func (w wire) CloseIdleConnections() { w.next.CloseIdleConnections() }
+
+func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, _ := req.Context().Value(callKey{}).(*Call)
+	if c == nil {
+		return nil, errors.New("request without a call")
+	}
+	c.requests.Add(1)
+	req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))
+	if c.Pushes && req.Body != nil {
+		req.Body = sentBody{req.Body, c}
+	}
+	res, err := w.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	res.Body = counted{res.Body, c}
+	if err := c.judge(req, res); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
+	return res, nil
+}
+
+// judge reads what an answer is before go-git does.
+func (c *Call) judge(req *http.Request, res *http.Response) error {
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
+	switch {
+	case res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "":
+		return nil // net/http follows it, or asks checkRedirect
+	case res.StatusCode == http.StatusOK:
+		want := "application/x-" + c.service() + "-advertisement"
+		if req.Method == http.MethodPost {
+			want = "application/x-" + c.service() + "-result"
+		}
+		switch {
+		case media == want:
+			return nil
+		case media == "text/html":
+			return c.understood(giterr.Unreachable, 0, "something else answers in its place: a web page",
+				"log in to the network if it has a sign-on page, and check the url")
+		case media == "text/plain":
+			return c.understood(giterr.Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
+		}
+		return c.understood(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)), "check that the url is that of a Git repository")
+	}
+	said := c.Reason(res, media)
+	after := RetryAfter(res.Header.Get("Retry-After"), time.Now())
+	if c.Pushes && refusesPush(res.StatusCode, media, after) {
+		return c.refused(readOnly(said))
+	}
+	certificate := c.CertificateHint(req.URL.Host)
+	and := func(hint string) string {
+		if certificate != "" {
+			hint += "; " + certificate
+		}
+		return hint
+	}
+	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+		c.Target.Creds.Dated(res.Header.Get("Date"))
+	}
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		c.Target.Creds.Refused()
+		if c.Target.Creds.Empty() {
+			return c.understood(giterr.Auth, 0, "it wants credentials"+said, and("give the repository credentials; a wrong url may look the same"))
+		}
+		return c.understood(giterr.Auth, 0, "it refuses these credentials"+said, and("check that the token is valid and may read this repository"))
+	case http.StatusForbidden:
+		return c.understood(giterr.Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
+	case http.StatusBadRequest:
+		if certificate != "" { // what nginx answers
+			return c.understood(giterr.Auth, 0, "it answers 400 Bad Request"+said, certificate)
+		}
+	case http.StatusNotFound, http.StatusGone:
+		return c.understood(giterr.NotFound, 0, "no repository there"+said, c.notFoundHint())
+	case http.StatusProxyAuthRequired:
+		return c.understood(giterr.Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
+	case http.StatusTooManyRequests:
+		c.close(after)
+		return c.understood(giterr.Throttled, after, "it gets too many requests"+said, "it is asked again later")
+	}
+	if res.StatusCode >= 500 {
+		return c.understood(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
+	}
+	return c.understood(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
+}
+
+// refusesPush says that an answer refuses a push to who may read, which is no
+// refusal of the credentials. A page for people, and a wish to be asked later,
+// come from what is in between, or from a host that has enough to do.
+func refusesPush(status int, media string, after time.Duration) bool {
+	return (status == http.StatusUnauthorized || status == http.StatusForbidden && media != "text/html") && after == 0
+}
+
+// Reason is what a plain-text answer says, ready to be put behind a sentence.
+func (c *Call) Reason(res *http.Response, media string) string {
+	if media != "text/plain" && media != "application/json" && media != "" {
+		return ""
+	}
+	body, _ := io.ReadAll(io.LimitReader(res.Body, ErrorBody))
+	text := c.safe(string(body), 200)
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// RetryAfter reads the header in both its forms; 0 = not said. A server may not
+// put us off for longer than a day.
+func RetryAfter(v string, now time.Time) time.Duration {
+	wait := time.Duration(0)
+	if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
+		wait = time.Duration(min(n, 24*3600)) * time.Second
+	} else if at, err := http.ParseTime(v); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), 24*time.Hour)
+}
+
+// WithCall puts the call where its requests find it.
+func (c *Call) WithCall() context.Context { return context.WithValue(c.Ctx, callKey{}, c) }

@@ -1,0 +1,155 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"limpet/sync/git/giterr"
+
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+)
+
+// pusher is a session that speaks to git-receive-pack.
+type pusher interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	ReceivePack(context.Context, *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error)
+	io.Closer
+}
+
+// dialPush opens a session that speaks to git-receive-pack.
+func (c *Call) dialPush() (pusher, error) {
+	if c.Addr.Scheme == "ssh" {
+		s, err := c.sshSession()
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	t, ep, method, err := c.httpTransport()
+	if err != nil {
+		return nil, err
+	}
+	return t.NewReceivePackSession(ep, method)
+}
+
+// service is the program that the server runs for a call.
+func (c *Call) service() string {
+	if c.Pushes {
+		return transport.ReceivePackServiceName
+	}
+	return transport.UploadPackServiceName
+}
+
+// readOnly is the refusal of a push. said is what the server says, which may be
+// nothing.
+func readOnly(said string) *giterr.Error {
+	return &giterr.Error{Kind: giterr.ReadOnly, Err: errors.New("write permission denied" + said), Hint: "give the credentials the right to write"}
+}
+
+// ListPush begins a push: it reads the refs, within the time that a list of them may
+// take.
+func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) {
+	defer c.within(c.client.options.Refs, errLongList)()
+	c.Allow("list of refs", c.Limits.RefsBytes)
+	s, err := c.dialPush()
+	if err != nil {
+		return nil, nil, err
+	}
+	refs, err := s.AdvertisedReferencesContext(c.WithCall())
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, refs, nil
+}
+
+// refusals are words of servers that speak over ssh, where no number tells why:
+// GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
+var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted", "write access", "forbidden"}
+
+// ofPush knows what servers say of a push that they do not take. Only their own
+// words count: a network may be denied as well.
+func ofPush(c *Call, err error) *giterr.Error {
+	said, spoke := strings.CutPrefix(err.Error(), serverSays)
+	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
+		said, spoke = line.Text, true
+	}
+	if !c.Pushes || !spoke {
+		return nil
+	}
+	lower := strings.ToLower(said)
+	for _, word := range refusals {
+		if strings.Contains(lower, word) {
+			return readOnly(": " + said)
+		}
+	}
+	return nil
+}
+
+// ReceivePack sends a request and its pack over ssh, and reads the report.
+func (s *sshSession) ReceivePack(_ context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error) {
+	s.asked = true
+	err := req.Encode(sending{s.stdin, s.call})
+	if err == nil {
+		var r io.Reader = s
+		if req.Capabilities.Supports(capability.Sideband64k) {
+			d := sideband.NewDemuxer(sideband.Sideband64k, r)
+			d.Progress = req.Progress
+			r = d
+		}
+		report := packp.NewReportStatus()
+		if err = report.Decode(r); err == nil {
+			return report, nil
+		}
+	}
+	if s.lost.Load() {
+		return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
+	}
+	if _, spoke := errors.AsType[*pktline.ErrorLine](err); spoke {
+		return nil, err
+	}
+	if said := s.farewell(); said != "" {
+		return nil, errors.New(serverSays + said)
+	}
+	return nil, err
+}
+
+// sending is a writer, or a reader that is written from, whose bytes are signs of life:
+// while a pack goes out the server has nothing to say.
+type sending struct {
+	io.Writer
+	c *Call
+}
+
+func (s sending) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil { // in steps, since each one may take long
+		var k int
+		k, err = s.Writer.Write(p[:min(len(p), sendStep)])
+		n += k
+		p = p[k:]
+		s.c.calm(k)
+	}
+	return n, err
+}
+
+// sendStep is less than a bad link takes the time of Options.Stall for. Unit: bytes.
+const sendStep = 8 << 10
+
+// sentBody is the body of a request whose bytes are signs of life.
+type sentBody struct {
+	io.ReadCloser
+	c *Call
+}
+
+func (b sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.c.calm(n)
+	return n, err
+}

@@ -1,0 +1,151 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"limpet/sync/git/pack"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+)
+
+// session is a conversation with a server: first its refs, then at most one
+// pack. go-git's own sessions are of this form.
+type session interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	io.Closer
+}
+
+// Listing is an answer to ls-remote. Over http the session has no connection
+// and serves the fetch that follows, which saves a round trip.
+type Listing struct {
+	Session session
+	Refs    *packp.AdvRefs
+	At      time.Time
+	Whom    string // call.whom
+}
+
+// ListingLife is how long refs are good enough to fetch by. The commit that
+// is asked for was among them, so nothing newer is needed.
+const ListingLife = time.Minute
+
+func init() {
+	// go-git takes some out of what servers advertise, for its own fetch. Here
+	// requests are composed by hand, thin packs are completed, and all haves are sent
+	// at once, so that each ACK of multi_ack is one line to pass over.
+	transport.UnsupportedCapabilities = nil
+}
+
+// listTime is the default of Options.Refs: the greatest list that is taken, at
+// 100 kB a second.
+const listTime = 5 * time.Minute
+
+var errLongList = errors.New("the list of refs takes more than")
+
+// List asks for the refs, on a new session.
+func (c *Call) List() (*Listing, error) {
+	defer c.within(c.client.options.Refs, errLongList)()
+	c.Allow("list of refs", c.Limits.RefsBytes)
+	s, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	refs, err := s.AdvertisedReferencesContext(c.WithCall())
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &Listing{s, refs, time.Now(), c.Whom()}, nil
+}
+
+// within ends the call with an error unless what it returns is called in time.
+func (c *Call) within(d time.Duration, err error) (done func() bool) {
+	return time.AfterFunc(d, func() { c.cancel(err) }).Stop
+}
+
+func (c *Call) dial() (session, error) {
+	switch c.Addr.Scheme {
+	case "ssh":
+		s, err := c.sshSession()
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	case "file":
+		return c.localSession()
+	}
+	return c.httpSession()
+}
+
+// Want is what a fetch asks for.
+type Want struct {
+	ID       pack.ID
+	Haves    []pack.ID
+	Shallows []pack.ID // ends of our history, which the server is told
+	Ends     []pack.ID // those that it is not told
+	Depth    int       // 0 = all that is new
+}
+
+// PackBudget names the budget of a pack, in errors.
+const PackBudget = "pack"
+
+// AnswerHead bounds what comes before the pack: ends of history and
+// acknowledgements, which are held in memory. Unit: bytes.
+const AnswerHead = 1 << 20
+
+// Ask sends the request. The answer's pack, of at most budget bytes on the wire,
+// is read from the second result.
+func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse, io.Reader, error) {
+	caps := l.Refs.Capabilities
+	req := packp.NewUploadPackRequest()
+	use := func(names ...capability.Capability) {
+		for _, n := range names {
+			if caps.Supports(n) {
+				req.Capabilities.Set(n)
+				return
+			}
+		}
+	}
+	// Azure DevOps answers nobody who does not take multi_ack. Others would spend a
+	// line on each commit that both have.
+	if len(w.Haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
+		use(capability.MultiACKDetailed, capability.MultiACK)
+	}
+	use(capability.Sideband64k, capability.Sideband)
+	use(capability.OFSDelta)
+	use(capability.NoProgress)
+	if len(w.Haves) > 0 {
+		use(capability.ThinPack)
+	}
+	if caps.Supports(capability.Agent) {
+		req.Capabilities.Set(capability.Agent, capability.DefaultAgent())
+	}
+	if use(capability.Shallow); req.Capabilities.Supports(capability.Shallow) {
+		req.Depth, req.Shallows = packp.DepthCommits(w.Depth), w.Shallows
+	}
+	req.Wants, req.Haves = []pack.ID{w.ID}, w.Haves
+	c.Allow("head of the answer", AnswerHead)
+	res, err := l.Session.UploadPack(c.WithCall(), req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for %s: %w", w.ID, err)
+	}
+	c.Allow(PackBudget, budget)
+	var pack io.Reader = res
+	if c.Addr.Scheme != "file" {
+		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {
+			if req.Capabilities.Supports(band) {
+				d := sideband.NewDemuxer(kind, res)
+				d.Progress = &c.Remarks
+				pack = d
+			}
+		}
+	}
+	return res, pack, nil
+}

@@ -1,0 +1,361 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
+	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
+)
+
+// Git over ssh. go-git's own transport cannot be cancelled while it connects
+// and reads the user's ssh_config and agent; this one takes its key and its
+// known_hosts from the credentials alone, and nothing else.
+
+// sshSession is one connection that runs git-upload-pack or git-receive-pack.
+type sshSession struct {
+	call    *Call
+	conn    net.Conn
+	client  *ssh.Client
+	session *ssh.Session
+	stdin   io.WriteCloser
+	stdout  io.Reader
+	stderr  *lockedRemarks
+	stop    func() bool // of the context that closes the connection
+	asked   bool
+	lost    *atomic.Bool // the connection has ended
+}
+
+// lockedRemarks is what the remote command writes to stderr; the ssh library
+// copies it from a goroutine that Wait joins.
+type lockedRemarks struct {
+	mu sync.Mutex // guards r
+	r  remarks
+}
+
+func (l *lockedRemarks) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Write(p)
+}
+
+func (l *lockedRemarks) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Text()
+}
+
+// sshSession connects and starts the command.
+func (c *Call) sshSession() (*sshSession, error) {
+	config, err := c.sshConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.requests.Add(1)
+	roots, err := c.Target.Creds.TLS() // for a proxy that speaks TLS
+	if err != nil {
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: err}
+	}
+	raw, err := c.client.options.Guard.Through(c.Ctx, c.Target.Creds.GetProxy(), roots, c.Addr.DialPort())
+	if err != nil {
+		return nil, err
+	}
+	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}}
+	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
+	if err := s.start(config); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *sshSession) start(config *ssh.ClientConfig) error {
+	addr := s.call.Addr
+	first := &greeting{}
+	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
+	if err != nil {
+		if why := first.refusal(); why != nil && s.call.Ctx.Err() == nil {
+			return why
+		}
+		return s.call.sshError(err)
+	}
+	s.conn.SetDeadline(time.Time{})
+	s.client = ssh.NewClient(conn, channels, requests)
+	if s.session, err = s.client.NewSession(); err != nil {
+		return err
+	}
+	if s.stdin, err = s.session.StdinPipe(); err != nil {
+		return err
+	}
+	if s.stdout, err = s.session.StdoutPipe(); err != nil {
+		return err
+	}
+	s.session.Stderr = s.stderr
+	return s.session.Start(s.call.remoteCommand())
+}
+
+// Run runs a command of the host over ssh, with the path of the repository and one more
+// argument, and returns what it prints. said is what it wrote to stderr; data is nil when
+// it has failed.
+func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
+	c.Allow("answer of "+command, ErrorBody)
+	c.command = command + " " + shellQuote(sshPath(c.Addr.Path)) + " " + arg
+	s, err := c.sshSession()
+	if err != nil {
+		return nil, "", err
+	}
+	defer s.Close()
+	s.asked = true
+	s.stdin.Close()
+	if data, err = io.ReadAll(s.stdout); err != nil {
+		return nil, "", err
+	}
+	if s.session.Wait() != nil {
+		data = nil
+	}
+	return data, s.stderr.text(), nil
+}
+
+// remoteCommand is what the host runs for a call over ssh.
+func (c *Call) remoteCommand() string {
+	if c.command != "" {
+		return c.command
+	}
+	return c.service() + " " + shellQuote(sshPath(c.Addr.Path))
+}
+
+// sshPath turns "/~/x" and "/~user/x" back into what the remote shell knows.
+func sshPath(p string) string {
+	if rest, ok := strings.CutPrefix(p, "/~/"); ok {
+		return rest
+	}
+	if strings.HasPrefix(p, "/~") {
+		return p[1:]
+	}
+	return p
+}
+
+// shellQuote is git's own quoting for the remote shell.
+func shellQuote(s string) string {
+	s = strings.ReplaceAll(s, "'", `'\''`)
+	return "'" + strings.ReplaceAll(s, "!", `'\!'`) + "'"
+}
+
+// AdvertisedReferencesContext reads the refs that the server sends unasked.
+func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
+	refs := packp.NewAdvRefs()
+	if err := refs.Decode(s.stdout); err != nil {
+		if said := s.farewell(); said != "" && !errors.Is(err, packp.ErrEmptyAdvRefs) {
+			return nil, errors.New(serverSays + said)
+		}
+		return nil, err
+	}
+	if refs.IsEmpty() {
+		return nil, transport.ErrEmptyRemoteRepository
+	}
+	return refs, nil
+}
+
+// farewell waits for the end of a command that said nothing on stdout, for the
+// reason that it gave on stderr.
+func (s *sshSession) farewell() string {
+	s.stdin.Close()
+	s.asked = true
+	io.Copy(io.Discard, io.LimitReader(s.stdout, ErrorBody))
+	_ = s.session.Wait() // its exit status says less than its words
+	return s.stderr.text()
+}
+
+// UploadPack sends the request; the answer is read from the connection.
+func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
+	s.asked = true
+	var out bytes.Buffer
+	if err := req.UploadRequest.Encode(&out); err != nil {
+		return nil, err
+	}
+	if err := req.UploadHaves.Encode(&out, false); err != nil {
+		return nil, err
+	}
+	out.WriteString("0009done\n")
+	if _, err := s.stdin.Write(out.Bytes()); err != nil {
+		return nil, err
+	}
+	res := packp.NewUploadPackResponse(req)
+	if err := res.Decode(io.NopCloser(s)); err != nil {
+		if s.lost.Load() {
+			return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
+		}
+		if said := s.farewell(); said != "" {
+			return nil, errors.New(serverSays + said)
+		}
+		return nil, fmt.Errorf("error decoding upload-pack response: %w", err)
+	}
+	return res, nil
+}
+
+// Close ends the conversation, politely when nothing was asked for.
+func (s *sshSession) Close() error {
+	if s.session != nil {
+		if !s.asked {
+			io.WriteString(s.stdin, "0000")
+		}
+		s.stdin.Close()
+		s.session.Close()
+	}
+	if s.client != nil {
+		s.client.Close()
+		s.client.Wait()
+	}
+	s.stop()
+	s.conn.Close()
+	return nil
+}
+
+// countedConn counts what comes over the connection.
+type countedConn struct {
+	net.Conn
+	c     *Call
+	first *greeting
+	lost  *atomic.Bool
+}
+
+func (n countedConn) Read(p []byte) (int, error) {
+	k, err := n.Conn.Read(p)
+	n.first.hear(p[:k])
+	if lerr := n.c.count(k); lerr != nil {
+		n.c.problem.Store(&giterr.Error{Kind: giterr.TooLarge, Err: lerr}) // the ssh library tells of a lost connection
+		return 0, lerr
+	}
+	if err != nil {
+		n.lost.Store(true)
+	}
+	return k, err
+}
+
+// Read reads what the remote command prints. The ssh library tells of a lost
+// connection as of a command that has ended well.
+func (s *sshSession) Read(p []byte) (int, error) {
+	n, err := s.stdout.Read(p)
+	if err == io.EOF && s.lost.Load() {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
+	creds := c.Target.Creds
+	if creds == nil || len(creds.SSHKey) == 0 {
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("ssh needs a private key"), Hint: "give the repository credentials with identity and known_hosts"}
+	}
+	signer, err := sshSigner(creds.SSHKey, creds.SSHPassphrase)
+	if err != nil {
+		return nil, err
+	}
+	user := c.Addr.User
+	if user == "" {
+		user = "git"
+	}
+	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
+	modern(config)
+	return config, c.hostKeys(config)
+}
+
+// sshSigner reads a private key. Its errors say nothing of the key's content.
+func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
+	signer, err := ssh.ParsePrivateKey(key)
+	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
+		if passphrase == "" {
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"), Hint: "give it as the key password beside identity"}
+		}
+		if signer, err = ssh.ParsePrivateKeyWithPassphrase(key, []byte(passphrase)); err != nil {
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the passphrase does not open the ssh key"), Hint: "check the key password beside identity"}
+		}
+	}
+	if err != nil {
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
+	}
+	return signsModern(signer)
+}
+
+// hostKeys makes config accept the keys that known_hosts names and no other.
+func (c *Call) hostKeys(config *ssh.ClientConfig) error {
+	host := c.Addr.DialPort()
+	known := bytes.TrimSpace(c.Target.Creds.KnownHosts)
+	check := ssh.HostKeyCallback(func(string, net.Addr, ssh.PublicKey) error { return &xknownhosts.KeyError{} })
+	if len(known) > 0 {
+		// The library reads files only. known_hosts is no secret.
+		f, err := os.CreateTemp(c.client.options.Dir, pack.TempPrefix)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name())
+		_, err = fmt.Fprintf(f, "%s\n", known)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+		db, err := knownhosts.NewDB(f.Name())
+		if err != nil {
+			return &giterr.Error{Kind: giterr.Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.Addr.Host}
+		}
+		check = db.HostKeyCallback()
+		config.HostKeyAlgorithms = knownKinds(db.HostKeyAlgorithms(host))
+	}
+	config.HostKeyCallback = func(name string, remote net.Addr, key ssh.PublicKey) error {
+		err := check(name, remote, key)
+		if err == nil {
+			return nil
+		}
+		print := key.Type() + " " + ssh.FingerprintSHA256(key)
+		if changed, ok := errors.AsType[*xknownhosts.KeyError](err); ok && len(changed.Want) == 0 {
+			return c.understood(giterr.Auth, 0, "the host key "+print+" is not in known_hosts",
+				"if it is the right one, add this line to known_hosts: "+xknownhosts.Line([]string{name}, key))
+		}
+		if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
+			return c.understood(giterr.Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
+		}
+		return c.understood(giterr.Auth, 0, "the host key is "+print+", not the one in known_hosts",
+			"somebody may be in between; if the server was changed, replace its line in known_hosts")
+	}
+	return nil
+}
+
+// sshError tells a refused key from a connection that broke.
+func (c *Call) sshError(err error) error {
+	text := err.Error()
+	switch {
+	case c.problem.Load() != nil:
+		return c.problem.Load()
+	case saysOld(err) != nil:
+		return saysOld(err)
+	case strings.Contains(text, "no common public key signature algorithm"):
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
+	case strings.Contains(text, "unable to authenticate"):
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
+	case strings.Contains(text, "no common algorithm for host key"):
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.Addr.Host}
+	}
+	// The library closes what it reads no ssh from; which of both is heard of is chance.
+	if errors.Is(err, net.ErrClosed) && c.Ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
+	}
+	return fmt.Errorf("ssh: %w", err)
+}

@@ -1,0 +1,244 @@
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Fault is one thing that is wrong in a config file.
+type Fault struct {
+	Key     string `json:"key"` // "" = the file as a whole
+	Line    int    `json:"line"`
+	Problem string `json:"problem"`
+	Next    string `json:"next"` // the next command
+}
+
+// check refuses what no call can take: a key that is no flag, with the nearest one
+// that exists, a key that stands there twice, and a value of a form that no flag has.
+func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
+	return c.refused(c.KeyFaults(flags))
+}
+
+// KeyFaults lists what check refuses, in the order of the lines.
+func (c *ConfigFile) KeyFaults(flags map[string]*kong.Flag) []Fault {
+	known := append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)
+	var out []Fault
+	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
+		f := Fault{Key: key, Line: c.lines[key], Next: "limpet --help    # a key is the name of a flag"}
+		name := strings.ReplaceAll(key, "_", "-")
+		flag := flags[name]
+		_, list := c.Values[key].([]any)
+		_, mapping := c.Values[key].(map[string]any)
+		first, _ := c.Key(name)
+		switch {
+		case (name == GitRulesKey || name == GitVerifyKey) && first == key: // has a form of its own, and a judge
+			out = append(out, c.listFaults(name)...)
+			continue
+		case flag == nil:
+			f.Problem = fmt.Sprintf("unknown key %q", key)
+			if near := Nearest(key, known); near != "" {
+				f.Problem += fmt.Sprintf(", did you mean %q?", near)
+			}
+		case first != key:
+			f.Problem, f.Next = fmt.Sprintf("%s stands there as %s too", key, first), "limpet config show    # says which one is taken"
+		case c.Values[key] == nil:
+			f.Problem, f.Next = key+" has no value; take the line out for the default", "limpet config show"
+		case mapping, list && !flag.IsSlice():
+			f.Problem = key + " takes one value"
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })
+	return out
+}
+
+// ValueFaults judges each value of the file as its flag would.
+func (c *ConfigFile) ValueFaults(flags map[string]*kong.Flag) (out []Fault) {
+	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
+		flag := flags[strings.ReplaceAll(key, "_", "-")]
+		if flag == nil {
+			continue
+		}
+		target := reflect.New(flag.Target.Type()).Elem()
+		err := flag.Parse(kong.Scan().PushTyped(Written(flag, c.Values[key]), kong.FlagValueToken), target)
+		if words := flag.EnumSlice(); err == nil && flag.Enum != "" && !slices.Contains(words, fmt.Sprint(target.Interface())) {
+			err = fmt.Errorf("must be one of %q but got %q", words, fmt.Sprint(target.Interface()))
+		}
+		if err != nil {
+			out = append(out, Fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "), "limpet --help    # says what --" + flag.Name + " takes"})
+		}
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })
+	return out
+}
+
+// FaultOf is the refusal of a whole file.
+func FaultOf(err error) Fault {
+	f := Fault{Problem: err.Error(), Next: "limpet --help"}
+	var own *Error
+	if errors.As(err, &own) && own.Hint != "" {
+		f.Next = own.Hint
+	}
+	return f
+}
+
+// listFields are the keys of an entry of the lists that have no flag.
+var listFields = map[string][]string{
+	GitRulesKey:  {"url", "provider", "values", "files"},
+	GitVerifyKey: {"url", "repositories", "mode", "principals", "values", "files"},
+}
+
+// listFaults are the keys in the entries of such a list that mean nothing, each with the
+// one that was probably meant.
+func (c *ConfigFile) listFaults(name string) (out []Fault) {
+	key, ok := c.Key(name)
+	if !ok {
+		return nil
+	}
+	known := listFields[name]
+	again := "limpet config validate " + ShellWord(c.Path)
+	list, ok := c.Values[key].([]any)
+	if !ok && c.Values[key] != nil {
+		return []Fault{{key, c.lines[key], key + " takes a list, each entry with " + strings.Join(known, ", "), again}}
+	}
+	for i, one := range list {
+		entry, ok := one.(map[string]any)
+		if !ok {
+			out = append(out, Fault{key, c.lines[key], fmt.Sprintf("%s: entry %d has no keys, known are %s", key, i+1, strings.Join(known, ", ")), again})
+		}
+		for _, field := range slices.Sorted(maps.Keys(entry)) {
+			if slices.Contains(known, field) {
+				continue
+			}
+			f := Fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), again}
+			if near := Nearest(strings.ToLower(field), known); near != "" {
+				f.Problem = fmt.Sprintf("%s: unknown key %q, did you mean %q?", key, field, near)
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// refused is the first of some faults as the error of a call.
+func (c *ConfigFile) refused(faults []Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	at := c.Where(faults[0].Key)
+	at.Line = faults[0].Line
+	return Usagef(faults[0].Next, "%s: %s", at, faults[0].Problem)
+}
+
+// fieldLine is the line on which a key of an entry of a list stands, counted from 1;
+// that of the entry, or of the list, where these are written in one line.
+func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
+	at, found := -1, c.lines[list]
+	dash, column := -1, -1 // where entries and their keys begin
+	for i := c.lines[list]; i < len(c.text); i++ {
+		text := strings.TrimLeft(c.text[i], " ")
+		indent := len(c.text[i]) - len(text)
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		begins := text == "-" || strings.HasPrefix(text, "- ")
+		if dash < 0 {
+			if !begins {
+				break // it is written in one line
+			}
+			dash = indent
+		}
+		switch {
+		case begins && indent == dash:
+			if at++; at > entry {
+				return found
+			}
+			rest := strings.TrimLeft(text[1:], " ")
+			indent, text = indent+len(text)-len(rest), rest
+			column = indent
+			if at == entry {
+				found = i + 1
+			}
+			if text == "" { // its keys begin in the next line
+				column = -1
+			}
+		case indent <= dash:
+			return found // the next key of the file
+		case column < 0:
+			column = indent
+		}
+		if key, _, ok := strings.Cut(text, ":"); ok && at == entry && indent == column && strings.Trim(key, "\"' ") == field {
+			return i + 1
+		}
+	}
+	return cmp.Or(found, c.lines[list])
+}
+
+// A config file says where tokens go, so one that is there is taken as it is, or refused
+// with what is wrong with it; it is never passed over.
+
+// unreadConfig is why a config file could not be read.
+func unreadConfig(path string, err error) error {
+	info, unseen := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return Usagef("run it as the user that the file belongs to, as with sudo -u USER; or give another: --config FILE", "read config file: %w", err)
+	case unseen == nil && info.IsDir():
+		return Usagef("give a file: --config FILE", "config file %s is a directory", path)
+	case isLink(path):
+		return Usagef("ls -l "+path+"    # says where it leads", "config file %s is a link that leads to no file", path)
+	}
+	return Usagef("limpet config path    # one that is looked for", "read config file: %w", err)
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSymlink
+}
+
+// privately is the command that makes a file readable for the user of this process alone.
+func privately(path string) string {
+	if info, err := os.Stat(path); err == nil && os.Geteuid() != 0 {
+		if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) != os.Geteuid() {
+			return fmt.Sprintf("sudo chown %d %s && sudo chmod 600 %s", os.Geteuid(), ShellWord(path), ShellWord(path))
+		}
+	}
+	return "chmod 600 " + ShellWord(path)
+}
+
+// looseConfig refuses a config file that anybody may write to, or the group of somebody
+// who is neither root nor the user of this process.
+func looseConfig(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil // it has been read, and is gone
+	}
+	mode, me := info.Mode().Perm(), os.Geteuid()
+	owner, known := info.Sys().(*syscall.Stat_t)
+	strange := known && owner.Uid != 0 && int(owner.Uid) != me
+	who, next := "everybody", "chmod o-w "+ShellWord(path)
+	switch {
+	case mode&0o002 != 0:
+	case mode&0o020 != 0 && strange:
+		who, next = fmt.Sprintf("the group of user %d, to whom it belongs", owner.Uid), "chmod go-w "+ShellWord(path)
+	default:
+		return nil
+	}
+	if me != 0 && known && int(owner.Uid) != me {
+		next = "sudo " + next
+	}
+	return Usagef(next, "config file %s can be written by %s (mode %04o), and it says where tokens go", path, who, mode)
+}

@@ -1,0 +1,240 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/auth"
+	"limpet/sync/text"
+)
+
+// ConfigFile is a config file that was read: flag names to values. Keys are
+// flag names; "git-credentials" and "git-verify" hold lists of their own.
+type ConfigFile struct {
+	Path   string
+	Values map[string]any
+	// lines tells on which line of the file a key stands, counted from 1.
+	lines map[string]int
+	text  []string // the lines themselves
+	// from says where the value of a flag that was not on the command line came
+	// from. It is filled by the parse.
+	From map[string]Origin
+	// bad is why the file is not heeded; nil but for the doctor.
+	Bad error
+}
+
+// Origin is where the value of a flag comes from.
+type Origin struct {
+	Kind string `json:"source"`         // one of the constants below
+	Name string `json:"from,omitempty"` // the flag, the variable or the file
+	Line int    `json:"line,omitempty"` // in the file
+}
+
+const (
+	FromFlag    = "flag"
+	FromEnv     = "environment"
+	fromFile    = "file"
+	FromDefault = "default"
+)
+
+// String is the origin as a person reads it.
+func (o Origin) String() string {
+	switch {
+	case o.Kind == fromFile && o.Line > 0:
+		return fmt.Sprintf("config file %s:%d", o.Name, o.Line)
+	case o.Kind == fromFile:
+		return "config file " + o.Name
+	case o.Name != "":
+		return o.Name
+	}
+	return o.Kind
+}
+
+// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since
+// its values are secrets.
+const GitRulesKey = "git-credentials"
+
+// ConfigPaths lists the places of the config file, the first found wins. The
+// working directory is not among them on purpose: a file that came with a
+// checkout must not decide where tokens go.
+func ConfigPaths(env func(string) string) []string {
+	var out []string
+	if dir := env("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		out = append(out, filepath.Join(dir, "limpet", "config.yaml"))
+	} else if home := env("HOME"); filepath.IsAbs(home) {
+		out = append(out, filepath.Join(home, ".config", "limpet", "config.yaml"))
+	}
+	return append(out, "/etc/limpet/config.yaml")
+}
+
+// ReadConfig reads the file that explicit names, else the first of
+// configPaths, else nothing. A named file must exist.
+func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
+	paths := ConfigPaths(env)
+	if explicit != "" {
+		paths = []string{explicit}
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && explicit == "" && !isLink(path) {
+			continue
+		}
+		if err != nil {
+			return nil, unreadConfig(path, err)
+		}
+		return parseConfig(path, data)
+	}
+	return noConfig(), nil
+}
+
+// noConfig is the config file of who has none.
+func noConfig() *ConfigFile {
+	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}}
+}
+
+func parseConfig(path string, data []byte) (*ConfigFile, error) {
+	c := noConfig()
+	c.Path, c.text = path, strings.Split(string(data), "\n")
+	c.lines = keyLines(c.text)
+	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
+		return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %w", path, err)
+	}
+	if err := looseConfig(path); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"token", GitRulesKey} {
+		if _, secret := c.Key(key); !secret {
+			continue
+		}
+		if _, err := auth.ReadPrivate(path); err != nil {
+			return nil, Usagef(privately(path), "config file %s holds %s: %w", path, key, err)
+		}
+	}
+	if _, there := c.Key(GitVerifyKey); there {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+			return nil, Usagef("chmod go-w "+ShellWord(path), "config file %s holds %s and can be written by others (mode %o)", path, GitVerifyKey, info.Mode().Perm())
+		}
+	}
+	return c, nil
+}
+
+// keyLines finds the lines of the keys of a YAML mapping: those that stand as far
+// to the left as the first one.
+func keyLines(txt []string) map[string]int {
+	lines, indent := map[string]int{}, -1
+	for i, line := range txt {
+		txt := strings.TrimLeft(line, " ")
+		if txt == "" || strings.HasPrefix(txt, "#") || strings.HasPrefix(txt, "---") {
+			continue
+		}
+		if indent < 0 {
+			indent = len(line) - len(txt)
+		}
+		key, _, ok := strings.Cut(txt, ":")
+		if key = strings.Trim(key, "\"' "); ok && len(line)-len(txt) == indent && lines[key] == 0 {
+			lines[key] = i + 1
+		}
+	}
+	return lines
+}
+
+// Where is the origin of a value of the file.
+func (c *ConfigFile) Where(key string) Origin {
+	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
+}
+
+// resolver gives kong the value of a flag that was not on the command line: from
+// the environment, else from the file. Kong's own look at the environment comes
+// after the file, which is the wrong way round.
+func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver {
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		if flag.Name == "help" {
+			return nil, nil
+		}
+		// An empty variable is a value for a text only: --telemetry-listen "" is
+		// off, but no number is empty.
+		if v, set := lookup(Variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
+			c.From[flag.Name] = Origin{Kind: FromEnv, Name: Variable(flag.Name)}
+			return v, nil
+		}
+		if key, ok := c.Key(flag.Name); ok {
+			c.From[flag.Name] = c.Where(key)
+			return Written(flag, c.Values[key]), nil
+		}
+		return nil, nil
+	})
+}
+
+// Key finds the key of a flag in the file; its dashes may be written as underscores.
+func (c *ConfigFile) Key(flag string) (string, bool) {
+	for _, key := range []string{flag, strings.ReplaceAll(flag, "-", "_")} {
+		if _, ok := c.Values[key]; ok {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// blame adds to the complaint about a flag where its value came from, when that
+// was not the command line.
+func (c *ConfigFile) blame(err error) error {
+	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
+	if from, ok := c.From[strings.TrimSuffix(flag, ":")]; ok {
+		return fmt.Errorf("%w (from %s)", err, from)
+	}
+	return err
+}
+
+// Variable is the name of the environment variable of a flag.
+func Variable(flag string) string {
+	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Written turns a YAML value into what kong's mappers take: text as it would
+// stand behind the flag, or a list of that where the flag takes several.
+func Written(flag *kong.Flag, v any) any {
+	switch v := v.(type) {
+	case []any:
+		parts := make([]any, len(v))
+		for i, part := range v {
+			parts[i] = Written(flag, part)
+		}
+		return parts
+	case bool:
+		// YAML reads on and off as true and false.
+		if words := flag.EnumSlice(); slices.Contains(words, "on") && v {
+			return "on"
+		} else if slices.Contains(words, "off") && !v {
+			return "off"
+		}
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// Nearest returns the candidate that word was probably meant to be: one that
+// begins with it, else the one few edits away, as far as a third of its length.
+// "" when there is none.
+func Nearest(word string, candidates []string) string {
+	best, bestDist := "", len(word)/3+1
+	for _, c := range candidates {
+		if len(word) >= 3 && strings.HasPrefix(c, word) {
+			return c
+		}
+		if d := text.Distance(word, c); d < bestDist {
+			best, bestDist = c, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,94 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/sync/text"
+	"limpet/tui"
+)
+
+// mayRun refuses a command that changes anything when --read-only is given. Such commands have the tag "writes".
+func (e *Env) mayRun(n *kong.Node) error {
+	if !e.Flags.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
+		return nil
+	}
+	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", CallText(n))
+}
+
+// Guarded is a source whose dashboard does nothing when --read-only is given.
+func (e *Env) Guarded(s tui.Source) tui.Source {
+	if e.Flags.ReadOnly {
+		return onlooker{s}
+	}
+	return s
+}
+
+type onlooker struct{ tui.Source }
+
+func (onlooker) Act(context.Context, tui.Action) error {
+	return errors.New("refused: the dashboard was started with --read-only")
+}
+
+// Confirm asks the person on a terminal whether to go on; anything but yes ends the
+// command with nothing changed. Off a terminal, and with --yes, it asks nothing.
+// What is asked names the consequence.
+func (e *Env) Confirm(ctx context.Context, consequence string) error {
+	if !e.MayAsk() {
+		return nil
+	}
+	numbered := e.Accessible(e.Err)
+	if numbered {
+		fmt.Fprintf(e.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", text.Clean(consequence))
+	} else {
+		fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))
+	}
+	answer := make(chan string, 1)
+	// Nothing can end a read of a terminal: after Ctrl-C it ends with the process.
+	go func() { answer <- firstLine(e.In) }()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(e.Err)
+		return context.Cause(ctx)
+	case txt := <-answer:
+		if txt == "y" || txt == "yes" || numbered && txt == "1" {
+			return nil
+		}
+	}
+	return Errorf(ExitCancelled, e.Invocation.Again("--yes", "")+"    # does not ask", "nothing was changed")
+}
+
+// MayAsk says that confirm asks.
+func (e *Env) MayAsk() bool {
+	return !e.Flags.Yes && IsTerminal(e.In) && IsTerminal(e.Err)
+}
+
+// firstLine reads the answer to a question, in lower case.
+func firstLine(in io.Reader) string {
+	line, _ := bufio.NewReader(in).ReadString('\n') // an end without an answer is none
+	return strings.ToLower(strings.TrimSpace(line))
+}
+
+// enumError is how kong refuses a value that is none of those of a flag.
+var enumError = regexp.MustCompile(`must be one of (.*) but got "(.*)"`)
+
+// nearestChoice is the value that a refused one was probably meant to be, "" when
+// there is none, or the complaint is another.
+func nearestChoice(complaint string) string {
+	m := enumError.FindStringSubmatch(complaint)
+	if m == nil {
+		return ""
+	}
+	var choices []string
+	for _, c := range strings.Split(m[1], ",") {
+		choices = append(choices, strings.Trim(c, `"`))
+	}
+	return Nearest(m[2], choices)
+}

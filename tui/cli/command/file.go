@@ -1,0 +1,190 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"limpet/sync/text"
+)
+
+// Writable refuses a path that writeAtomic cannot or must not take the place of:
+// a directory, a device or a pipe, or one in a directory that is not there.
+// command is what to run instead, with another path behind it.
+func Writable(path, command string) error {
+	info, err := os.Stat(path)
+	dir, dirErr := os.Stat(filepath.Dir(path))
+	switch {
+	case err == nil && info.IsDir():
+		return Usagef(command+" "+ShellWord(filepath.Join(path, "FILE")), "%s is a directory; it has to be a file", path)
+	case err == nil && !info.Mode().IsRegular():
+		return Usagef(command+" FILE", "%s is no regular file; a shell writes there with > from stdout", path)
+	case dirErr != nil:
+		return Usagef("mkdir -p "+ShellWord(filepath.Dir(path)), "no file can be made in %s: %w", filepath.Dir(path), Reason(dirErr))
+	case !dir.IsDir():
+		return Usagef(command+" FILE", "%s is no directory", filepath.Dir(path))
+	}
+	return nil
+}
+
+// Reason is the cause of an error that has named the path already.
+func Reason(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// TargetError says that a file which a person has named cannot be written. It is no error
+// of the state file, although that may be what is written there.
+type TargetError struct {
+	path string
+	err  error
+}
+
+func (e *TargetError) Error() string { return "write " + e.path + ": " + e.err.Error() }
+func (e *TargetError) Unwrap() error { return e.err }
+
+// hint is what shows why.
+func (e *TargetError) hint() string {
+	dir := ShellWord(filepath.Dir(e.path))
+	if errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
+		return "df -h " + dir
+	}
+	return "ls -ld " + dir
+}
+
+// target writes to such a file.
+type target struct {
+	*os.File
+	path string
+}
+
+func (t target) Write(p []byte) (int, error) {
+	n, err := t.File.Write(p)
+	return n, t.failed(err)
+}
+
+func (t target) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &TargetError{t.path, Reason(err)}
+}
+
+// ownRights are those of a new file of os.CreateTemp.
+const ownRights = 0o600
+
+// WriteAtomic writes a file for its owner alone that is either whole or not there, also
+// after a power cut: a temporary file beside it, fsync, rename, fsync of the directory.
+func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
+	return WriteAtomicAs(path, ownRights, write)
+}
+
+// WriteAtomicAs is writeAtomic of a file with these rights.
+func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
+	parts := partsOf(path)
+	removeLeft(parts)
+	out := target{path: path}
+	if out.File, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
+		return 0, out.failed(err)
+	}
+	defer func() {
+		if err != nil {
+			out.Close()
+			os.Remove(out.Name())
+		}
+	}()
+	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would pass by Write
+		return n, err
+	}
+	if rights != ownRights { // sticks and shares refuse to be told even what is so
+		if err = out.Chmod(rights); err != nil {
+			return n, out.failed(err)
+		}
+	}
+	if err = out.Sync(); err != nil {
+		return n, out.failed(err)
+	}
+	if err = out.Close(); err != nil {
+		return n, out.failed(err)
+	}
+	if err = os.Rename(out.Name(), path); err != nil {
+		return n, out.failed(err)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return n, out.failed(err)
+	}
+	defer dir.Close()
+	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // file systems such as FUSE and SMB do not know it
+	}
+	return n, out.failed(err)
+}
+
+// partsOf is how the names of a file's temporary ones begin; a number is behind it.
+func partsOf(path string) string {
+	name := filepath.Base(path)
+	return filepath.Join(filepath.Dir(path), ".limpet-"+name[:min(len(name), 200)]+"-")
+}
+
+// leftAfter is how long nobody has written to a part that a power cut has left. Who still
+// writes one has waited for a daemon all that time, and is told that it is gone.
+const leftAfter = time.Hour
+
+// removeLeft removes what power cuts have left of a file that is written again and again,
+// as a backup is each night. That it cannot is no matter.
+func removeLeft(parts string) {
+	entries, err := os.ReadDir(filepath.Dir(parts))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		number, part := strings.CutPrefix(e.Name(), filepath.Base(parts))
+		if !part || number == "" || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.Remove(filepath.Join(filepath.Dir(parts), e.Name()))
+		}
+	}
+}
+
+// maxManifest bounds a file of objects; the API takes 3 MiB an object.
+const maxManifest = 32 << 20
+
+// ReadFile reads a file or, for "-", stdin, up to maxManifest.
+func (e *Env) ReadFile(path string) ([]byte, error) {
+	in := e.In
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	if err == nil && len(data) > maxManifest {
+		err = fmt.Errorf("%s is larger than %s", path, text.Size(maxManifest))
+	}
+	return data, err
+}
+
+func TrimLine(data []byte) string {
+	var s string
+	fmt.Sscan(string(data), &s)
+	return s
+}

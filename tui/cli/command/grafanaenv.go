@@ -1,0 +1,79 @@
+package command
+
+import (
+	"github.com/alecthomas/kong"
+)
+
+// grafanaSet are the variables of Grafana's own command line tool that name a
+// server, and the flags that they stand for.
+var grafanaSet = []struct{ variable, flag string }{
+	{"GRAFANA_SERVER", "provisioning-server-url"},
+	{"GRAFANA_TOKEN", "token"},
+	{"GRAFANA_TLS_CERT_FILE", "tls-cert-file"},
+	{"GRAFANA_TLS_KEY_FILE", "tls-key-file"},
+	{"GRAFANA_TLS_CA_FILE", "tls-ca-file"},
+}
+
+// takeGrafana takes the server of Grafana's own tool where nothing that is meant for
+// limpet names a server or a token. They are taken together or not at all: a token
+// goes to no other server than the one it was set with, and no such server gets a
+// certificate that was meant for another.
+func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
+	if env("GRAFANA_SERVER") == "" || ownServer(call) {
+		return
+	}
+	given := map[string]bool{}
+	for name := range config.From {
+		given[name] = true
+	}
+	for _, p := range call.Path {
+		if p.Flag != nil {
+			given[p.Flag.Name] = true
+		}
+	}
+	for _, name := range []string{
+		"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file", "token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
+	} {
+		if given[name] {
+			return
+		}
+	}
+	for _, v := range grafanaSet {
+		if value := env(v.variable); value != "" {
+			*c.named(v.flag) = value
+			config.From[v.flag] = Origin{Kind: FromEnv, Name: v.variable}
+		}
+	}
+}
+
+// named is the text that a flag of grafanaSet fills.
+func (c *Flags) named(flag string) *string {
+	switch flag {
+	case "provisioning-server-url":
+		return &c.ProvisioningServerURL
+	case "token":
+		return &c.Token
+	case "tls-cert-file":
+		return &c.TLSCertFile
+	case "tls-key-file":
+		return &c.TLSKeyFile
+	}
+	return &c.TLSCAFile
+}
+
+// ownServer says that a command is a server itself, or brings one: what names
+// another is not for it.
+func ownServer(call *kong.Context) bool {
+	switch CallText(call.Selected()) {
+	case "limpet api", "limpet demo":
+		return true
+	}
+	return false
+}
+
+// noteGrafana tells of a token that goes nowhere, where somebody may wonder.
+func (e *Env) noteGrafana(call *kong.Context) {
+	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" && e.Getenv("GRAFANA_SERVER") == "" {
+		e.Notef("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")
+	}
+}

@@ -1,0 +1,111 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"limpet/sync/text"
+)
+
+// NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless
+// --log-format decides; for a command as lines to the person who runs it.
+func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
+	var level slog.Level
+	// The flag's enum admits only names that UnmarshalText knows.
+	_ = level.UnmarshalText([]byte(g.LogLevel))
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: text.RedactAttr}
+	switch logFormat(g, w, daemon) {
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts))
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(&personHandler{out: &lockedWriter{w: w}, level: level})
+}
+
+// logFormat is json, text, or "" for lines to the person.
+func logFormat(g *Flags, w io.Writer, daemon bool) string {
+	switch {
+	case g.LogFormat != "" || !daemon:
+		return g.LogFormat
+	case IsTerminal(w):
+		return "text"
+	}
+	return "json"
+}
+
+// lostLines makes the line of a log which tells that lines before it are lost.
+func lostLines(g *Flags, form string) func(n int) []byte {
+	return func(n int) []byte {
+		var line bytes.Buffer
+		NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line, false).Error("log lines are lost: they were not read for too long", "lines", n)
+		return line.Bytes()
+	}
+}
+
+// personHandler writes "limpet: warning: text (key value, ...)": no time, since
+// the person is there, and in the form of the errors of the same command.
+type personHandler struct {
+	out   *lockedWriter // shared with the handlers that With makes
+	level slog.Level
+	attrs []slog.Attr
+}
+
+// lockedWriter lets one line through at a time.
+type lockedWriter struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+func (l *lockedWriter) line(s string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := io.WriteString(l.w, s)
+	return err
+}
+
+func (h *personHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
+	var b strings.Builder
+	b.WriteString("limpet: ")
+	switch {
+	case rec.Level >= slog.LevelError:
+		b.WriteString(ColorsOf(h.out.w).paint("error", "error:") + " ")
+	case rec.Level >= slog.LevelWarn:
+		b.WriteString(ColorsOf(h.out.w).paint("warning", "warning:") + " ")
+	}
+	b.WriteString(text.Clean(text.Redact(rec.Message)))
+	var notes []string
+	note := func(a slog.Attr) bool {
+		a = text.RedactAttr(nil, a)
+		// The rooms of the house mean nothing to the person.
+		if a.Key != "room" && a.Key != "" {
+			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))
+		}
+		return true
+	}
+	for _, a := range h.attrs {
+		note(a)
+	}
+	rec.Attrs(note)
+	if len(notes) > 0 {
+		b.WriteString(" (" + strings.Join(notes, ", ") + ")")
+	}
+	b.WriteByte('\n')
+	return h.out.line(b.String())
+}
+
+func (h *personHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.attrs = append(append([]slog.Attr{}, h.attrs...), attrs...)
+	return &next
+}
+
+// WithGroup implements slog.Handler; nothing that logs to a person makes groups.
+func (h *personHandler) WithGroup(string) slog.Handler { return h }

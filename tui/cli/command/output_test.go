@@ -1,0 +1,63 @@
+package command
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestJSONIsAsWritten: a URL in an object can be copied out of every form of
+// JSON, of one object and of many.
+func TestJSONIsAsWritten(t *testing.T) {
+	t.Parallel()
+	const url = "https://git.example.com/x?a=1&b=<2>"
+	item := map[string]string{"url": url}
+	for _, form := range []string{"json", "jsonl"} {
+		var one, many bytes.Buffer
+		e := &Env{Flags: &Flags{Output: form}, World: World{Out: &one}}
+		if err := e.PrintOne(item, "", func(io.Writer) {}); err != nil {
+			t.Fatal(err)
+		}
+		e.Out = &many
+		if err := e.PrintList([]map[string]string{item}, Table{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range []string{one.String(), many.String()} {
+			if !strings.Contains(out, url) {
+				t.Errorf("-o %s: %s", form, out)
+			}
+		}
+	}
+}
+
+// TestFieldsOfAStream: what is watched and followed has the fields of --json alone too.
+func TestFieldsOfAStream(t *testing.T) {
+	t.Parallel()
+	for form, want := range map[string]string{
+		"json": `{"job.name":"a","type":"job"}` + "\n" + `{"job.name":null,"type":"ended"}` + "\n",
+		"yaml": "---\njob.name: a\ntype: job\n---\njob.name: null\ntype: ended\n",
+	} {
+		var out, notes strings.Builder
+		g := &Flags{JSON: []string{"type", "job.name"}, Notes: &notes}
+		g.Output = form
+		for _, line := range []StreamLine{{Type: "job", Job: map[string]any{"name": "a"}}, {Type: "ended", Ended: 1}} {
+			if err := (&Env{Flags: g, World: World{Out: &out}}).PrintStream(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out.String() != want || notes.String() != "" {
+			t.Errorf("%s: %q, want %q; notes %q", form, out.String(), want, notes.String())
+		}
+		g = &Flags{JSON: []string{"tpye", "job.name"}, Notes: &notes}
+		g.Output = form
+		for range 2 {
+			if err := (&Env{Flags: g, World: World{Out: io.Discard}}).PrintStream(StreamLine{Type: "job"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if notes.String() != "limpet: no object here has the field \"tpye\", did you mean \"type\"?\n" {
+			t.Errorf("%s: notes %q", form, notes.String())
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/text"
+)
+
+// Session is one command's way to the API and to the state file. Where a
+// daemon holds the file it goes over the daemon's socket; else the command
+// opens what it needs itself.
+type Session struct {
+	Client *kube.Client    // nil without need.API
+	Store  control.Desk    // nil when the command has no use for the file
+	Daemon *control.Client // nil when no daemon runs
+
+	File     *state.Store
+	Opening  state.Report      // of opening it
+	Embedded *apiserver.Server // the embedded API in this process: no agent runs on it
+}
+
+// Needs says what a command works with.
+type Needs struct {
+	API   bool
+	Desk  bool
+	Group string // of the API, when it may live on a server of its own
+}
+
+// Open connects the command to what it needs. Close releases it.
+func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
+	path, err := e.StatePath()
+	if err != nil {
+		return nil, err
+	}
+	s := new(Session)
+	file := n.Desk || n.API && e.Embedded()
+	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || file && errors.As(err, new(*UnresponsiveError))) {
+		return nil, err
+	}
+	if s.Daemon != nil {
+		s.Store = s.Daemon
+	} else if file {
+		if s.File, s.Opening, err = e.OpenReported(ctx, path, ""); err != nil {
+			return nil, err
+		}
+		s.Store = s.File
+	}
+	if n.API {
+		s.Client, err = e.Connect(ctx, s, n.Group)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Connect makes the client of a session: of the server that the flags name,
+// else of the embedded API. A daemon that works on that server, or on any when
+// none is named, passes the calls on with its own credentials.
+func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Client, error) {
+	if s.Daemon != nil {
+		same, err := e.Serves(ctx, s.Daemon)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: e.Log, Timeout: e.callTimeout()})
+		}
+	} else if e.Embedded() {
+		var err error
+		o := apiserver.Options{Logger: e.Log, Version: Version, Finalizers: e.Flags.Controllers != "off"}
+		if most := e.Flags.MaxRepositories; most != nil {
+			o.MaxRepositories = *most
+		}
+		if s.Embedded, err = apiserver.New(s.File, o); err != nil {
+			return nil, err
+		}
+		return kube.Connect(ctx, kube.Config{Server: agent.EmbeddedURL, Transport: s.Embedded.Transport(), Logger: e.Log})
+	}
+	cfg, err := e.apiConfig()
+	if err != nil {
+		return nil, err
+	}
+	e.forGroup(&cfg, group)
+	return kube.Connect(ctx, cfg)
+}
+
+// Serves says whether a daemon works on what the flags mean.
+func (e *Env) Serves(ctx context.Context, daemon *control.Client) (bool, error) {
+	if e.Embedded() {
+		return true, nil
+	}
+	cfg, err := e.apiConfig()
+	if err != nil {
+		return false, err
+	}
+	// The address of a kubeconfig is known to a client only.
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	client, err := kube.Connect(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	base, _ := client.Endpoint()
+	return base.Redacted() == daemon.Hello().Server, nil
+}
+
+// forGroup points the configuration at the server of an API group and asks for
+// a token that this server takes.
+func (e *Env) forGroup(cfg *kube.Config, group string) {
+	server := ""
+	switch group {
+	case api.DashboardGroup:
+		server = e.Flags.DashboardsServerURL
+	case api.FolderGroup:
+		server = e.Flags.FoldersServerURL
+	default:
+		return
+	}
+	if server != "" {
+		cfg.Server = server
+	}
+	cfg.Audiences = []string{group, api.ProvisioningGroup}
+}
+
+// Close releases the file and the connections.
+func (s *Session) Close() {
+	if s.Client != nil {
+		s.Client.Close()
+	}
+	if s.Embedded != nil {
+		s.Embedded.Close()
+	}
+	if s.File != nil {
+		s.File.Close()
+	}
+	if s.Daemon != nil {
+		s.Daemon.Close()
+	}
+}
+
+// OpenStore opens the state file for this process alone. Socket is where it
+// will answer others, "" when it will not.
+func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store, error) {
+	store, _, err := e.OpenReported(ctx, path, socket)
+	return store, err
+}
+
+// OpenReported is openStore for who tells what was done to the file.
+func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
+	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log})
+	if err != nil {
+		if _, known := StoreHint(err); !known && ctx.Err() == nil {
+			err = Errorf(ExitStore, "give another --state FILE", "%w", err)
+		}
+		return nil, report, err
+	}
+	noteReport(e.Log, path, report)
+	return store, report, nil
+}
+
+// noteReport tells what opening the file had to do.
+func noteReport(log *slog.Logger, path string, rep state.Report) {
+	if rep.Quarantined != "" {
+		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as", rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", RebuiltNext)
+	}
+	if rep.Migrated != "" {
+		log.Info("state file migrated to the present schema", "copy_of_the_old", rep.Migrated)
+	}
+}
+
+// RebuiltNext is the next command after a state file was damaged and rebuilt.
+const RebuiltNext = "limpet repo list"
+
+// RebuiltText tells what was done to a damaged state file; "" = it was sound.
+func RebuiltText(rep state.Report) string {
+	if rep.Quarantined == "" {
+		return ""
+	}
+	lost := "lost: none"
+	if rep.Lost > 0 {
+		lost = fmt.Sprintf("lost: %d or more", rep.Lost)
+	}
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, text.Plural(rep.Carried, "record"), lost)
+}
+
+// StatePath finds the state file: the flag, else the places of the XDG and
+// systemd conventions. A link is followed, so that everybody who means one file
+// finds the same socket beside it.
+func (e *Env) StatePath() (string, error) {
+	path, err := e.namedState()
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return "", Usagef("limpet --state "+ShellWord(filepath.Join(path, StateName)), "--state %s is a directory; it has to name a file", path)
+	}
+	return path, nil
+}
+
+// StateName is the name of the state file where --state does not say.
+const StateName = "limpet.db"
+
+func (e *Env) namedState() (string, error) {
+	if e.Flags.State != "" {
+		return filepath.Abs(e.Flags.State)
+	}
+	path, _, err := e.UsualState()
+	return path, err
+}
+
+// UsualState is the state file where --state does not say, and the variable that
+// its place comes from.
+func (e *Env) UsualState() (path, from string, err error) {
+	// A relative directory would depend on where the command is called; the
+	// XDG convention says that such a one does not count.
+	for _, place := range []struct{ env, below string }{
+		{"STATE_DIRECTORY", ""}, {"XDG_STATE_HOME", "limpet"}, {"HOME", ".local/state/limpet"},
+	} {
+		if dir := e.Getenv(place.env); filepath.IsAbs(dir) {
+			return filepath.Join(dir, place.below, StateName), place.env, nil
+		}
+	}
+	return "", "", Usagef("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
+}
+
+// Embedded says that no server is configured, so limpet serves its own API.
+func (e *Env) Embedded() bool {
+	return e.Flags.ProvisioningServerURL == "" && e.Flags.Kubeconfig == ""
+}
+
+// apiConfig is the connection to the configured server.
+func (e *Env) apiConfig() (kube.Config, error) {
+	g := e.Flags
+	if g.Token != "" && g.TokenFile != "" {
+		return kube.Config{}, Usagef("", "--token and --token-file are given both; keep one")
+	}
+	if g.ProvisioningServerURL != "" && g.Kubeconfig != "" {
+		return kube.Config{}, Usagef("", "--provisioning-server-url and --kubeconfig are given both; keep one")
+	}
+	return kube.Config{
+		Server: g.ProvisioningServerURL, Kubeconfig: g.Kubeconfig,
+		Token: g.Token, TokenFile: g.TokenFile, TokenExchangeURL: g.TokenExchangeURL,
+		TLS:       kube.TLS{Insecure: g.TLSInsecure, CertFile: g.TLSCertFile, KeyFile: g.TLSKeyFile, CAFile: g.TLSCAFile},
+		UserAgent: "limpet/" + Version, Logger: e.Log, Timeout: e.callTimeout(),
+	}, nil
+}
+
+// defaultNamespace is the one that is meant where none is named.
+const defaultNamespace = "default"
+
+// OneNamespace is where a command creates what it was given no namespace for.
+func (g *Flags) OneNamespace() string {
+	if g.Namespace == "" || g.Namespace == "*" {
+		return defaultNamespace
+	}
+	return g.Namespace
+}
+
+// ListNamespace is the namespace to list; "" is all of them.
+func (g *Flags) ListNamespace() string {
+	if g.Namespace == "*" {
+		return ""
+	}
+	return g.Namespace
+}
+
+func Hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return fmt.Sprintf("pid-%d", os.Getpid())
+	}
+	return name
+}
+
+func (e *Env) StateText() string {
+	path, err := e.StatePath()
+	if err != nil {
+		return "the state file"
+	}
+	return fmt.Sprintf("the state file %s", path)
+}
+
+type Resource = schema.GroupVersionResource
+
+// pageSize is how many objects one request brings: enough that the way there
+// and back does not count, little enough for a slow link.
+const pageSize = 500
+
+// List reads the objects that a label selector and keep let through, page
+// by page, at most limit of them; 0 is all. A nil keep lets all through.
+func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector string, keep func(*unstructured.Unstructured) bool, limit uint) ([]unstructured.Unstructured, error) {
+	var out []unstructured.Unstructured
+	opts := metav1.ListOptions{Limit: pageSize, LabelSelector: selector}
+	for {
+		page, err := s.Client.Resource(gvr).Namespace(namespace).List(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			page.Items[i].SetManagedFields(nil)
+			if keep == nil || keep(&page.Items[i]) {
+				out = append(out, page.Items[i])
+			}
+			if limit > 0 && uint(len(out)) == limit {
+				return out, nil
+			}
+		}
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// Find reads the one object of that name; without a namespace it looks in all
+// of them and refuses to choose between two. Objects come without managedFields,
+// which are bookkeeping of the API and many times the object.
+func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string) (*unstructured.Unstructured, error) {
+	if namespace != "" {
+		u, err := s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		u.SetManagedFields(nil)
+		return u, nil
+	}
+	page, err := s.Client.Resource(gvr).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, err
+	}
+	switch len(page.Items) {
+	case 0:
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+	case 1:
+		page.Items[0].SetManagedFields(nil)
+		return &page.Items[0], nil
+	}
+	var in []string
+	for _, u := range page.Items {
+		in = append(in, u.GetNamespace())
+	}
+	sort.Strings(in)
+	return nil, &AmbiguousError{singular(gvr), name, in}
+}
+
+// singular is one of a kind.
+func singular(of Resource) string {
+	for _, k := range api.Kinds {
+		if k.Group == of.Group && k.Plural == of.Resource {
+			return k.Singular
+		}
+	}
+	return of.Resource
+}
+
+// AmbiguousError says that a name alone does not tell which object is meant. It becomes
+// a usage error.
+type AmbiguousError struct {
+	Noun, Name string
+	Namespaces []string // namespaces
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("there is a %s %q in several namespaces: %s", e.Noun, e.Name, strings.Join(e.Namespaces, ", "))
+}

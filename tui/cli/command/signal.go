@@ -1,0 +1,111 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// signals are those that end a command.
+type signals struct {
+	got    chan os.Signal
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when nobody waits for signals any more
+	asked  chan struct{} // holds one: Ctrl-C while somebody asks what it means
+	asks   atomic.Bool   // somebody does
+}
+
+// untilSignal returns a context that ends with the first SIGINT, SIGTERM or
+// SIGHUP, and these signals.
+//
+// SIGHUP counts because a dashboard whose terminal hangs up has to restore and
+// release what it holds; where it is ignored, as under nohup, it stays so.
+// SIGPIPE is ignored: a reader that goes away is seen as an error of the write,
+// so that whoever writes still cleans up.
+func untilSignal(parent context.Context) (context.Context, *signals) {
+	signal.Ignore(syscall.SIGPIPE)
+	wanted := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		wanted = append(wanted, syscall.SIGHUP)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	s := &signals{got: make(chan os.Signal, 1), cancel: cancel, done: make(chan struct{}), asked: make(chan struct{}, 1)}
+	signal.Notify(s.got, wanted...)
+	go func() {
+		defer close(s.done)
+		for {
+			select {
+			case got := <-s.got:
+				if got == os.Interrupt && s.asks.Load() {
+					select {
+					case s.asked <- struct{}{}:
+					default: // one is not looked at yet
+					}
+					continue
+				}
+				signal.Stop(s.got)
+				cancel(SignalError{got})
+			case <-ctx.Done():
+			}
+			return
+		}
+	}()
+	return ctx, s
+}
+
+// Stop gives the signals back their own effect, as the first one does: a second one
+// ends the process at once, because who asks twice does not want to wait.
+func (s *signals) Stop() {
+	signal.Stop(s.got)
+	s.cancel(nil)
+	<-s.done
+}
+
+// Interrupts hands Ctrl-C on to somebody who asks what it means, until it is given
+// back. It does not end the context meanwhile.
+func (s *signals) Interrupts() (got <-chan struct{}, giveBack func()) {
+	s.asks.Store(true)
+	return s.asked, func() { s.asks.Store(false) }
+}
+
+// SignalError is the cause of a context that a signal has ended.
+type SignalError struct{ os.Signal }
+
+func (s SignalError) Error() string { return "signal: " + s.Signal.String() }
+
+func (s SignalError) Is(target error) bool { return target == context.Canceled }
+
+// TimeoutError is the cause of a context that --timeout has ended.
+type TimeoutError struct{ After time.Duration }
+
+func (t TimeoutError) Error() string { return fmt.Sprintf("gave up after %s (--timeout)", t.After) }
+
+func (t TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Sleep lets some time pass, unless ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pause.C:
+	}
+}
+
+// WaitCode is the exit code of a wait that ctx has ended: by the person or by --timeout.
+func WaitCode(ctx context.Context) int {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return ExitTimeout
+	}
+	return ExitCancelled
+}
+
+func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// RetryPause lies between tries while the API does not answer.
+const RetryPause = time.Second

@@ -1,0 +1,178 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/tui/cli/clitest"
+)
+
+// tap is what lines are written to: it takes nothing while it is shut.
+type tap struct {
+	mu   sync.Mutex // guards text, slow and n
+	text bytes.Buffer
+	slow time.Duration // that each line takes
+	n    int
+	shut chan struct{} // nil = open
+}
+
+func (w *tap) Write(p []byte) (int, error) {
+	if w.shut != nil {
+		<-w.shut
+	}
+	time.Sleep(w.slow)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n++
+	return w.text.Write(p)
+}
+
+func (w *tap) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+func saysLost(n int) []byte { return fmt.Appendf(nil, "%d lost\n", n) }
+
+// TestLinesAreWrittenAtOnce: as long as they are taken a line is out before what it
+// tells of goes on, and none is lost at the end.
+func TestLinesAreWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &tap{}
+		errs := &stderr{w: w}
+		errs.aside(saysLost)
+		began := time.Now()
+		line := []byte("first\n")
+		fmt.Fprintf(errs, "%s", line)
+		copy(line, "other")
+		if w.String() != "first\n" {
+			t.Errorf("it has %q", w)
+		}
+		w.slow = 20 * time.Millisecond
+		for i := range 10 {
+			fmt.Fprintln(errs, i)
+		}
+		if took := time.Since(began); took != 200*time.Millisecond || w.n != 11 {
+			t.Errorf("%d lines after %s", w.n, took)
+		}
+		w.slow = 100 * time.Millisecond
+		for i := range 10 {
+			fmt.Fprintln(errs, "slow", i)
+		}
+		errs.end()
+		if w.n != 21 || !strings.HasSuffix(w.String(), "slow 8\nslow 9\n") || strings.Contains(w.String(), "lost") {
+			t.Errorf("%d lines: %q", w.n, w)
+		}
+		began = time.Now()
+		fmt.Fprintln(errs, "late")
+		if took := time.Since(began); took > linePatience {
+			t.Errorf("a line after the end takes %s", took)
+		}
+	})
+}
+
+// TestLinesStopNobody: whatever takes none of them. What waits is bounded, what is
+// lost is told in its place, and the end comes.
+func TestLinesStopNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &tap{shut: make(chan struct{})}
+		q := newLineQueue(w, saysLost)
+		began := time.Now()
+		const each, many = 1 << 10, 5000
+		for i := range many {
+			q.add(fmt.Appendf(nil, "%0*d\n", each-1, i))
+		}
+		if took := time.Since(began); took != linePatience {
+			t.Errorf("who logs was held up for %s", took)
+		}
+		close(w.shut)
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
+		kept := linesKept / each
+		if len(lines) != 1+1+kept {
+			t.Fatalf("%d lines, want the one at which it stopped, the number, and %d", len(lines), kept)
+		}
+		for i, want := range map[int]string{0: fmt.Sprintf("%0*d", each-1, 0), 1: fmt.Sprint(many-1-kept, " lost"), 2: fmt.Sprintf("%0*d", each-1, many-kept), len(lines) - 1: fmt.Sprintf("%0*d", each-1, many-1)} {
+			if lines[i] != want {
+				t.Errorf("line %d is %q, want %q", i, lines[i], want)
+			}
+		}
+		w.shut = nil
+		at := time.Now()
+		q.add([]byte("again\n"))
+		if !strings.HasSuffix(w.String(), "again\n") || time.Since(at) != 0 || strings.Count(w.String(), "lost") != 1 {
+			t.Errorf("after it is taken again: %q", tailOf(w.String(), 100))
+		}
+		q.end(lastLines)
+
+		w = &tap{shut: make(chan struct{})}
+		errs := &stderr{w: w}
+		errs.aside(saysLost)
+		fmt.Fprintln(errs, "last")
+		at = time.Now()
+		errs.end()
+		if took := time.Since(at); took != lastLines {
+			t.Errorf("the end waits for %s", took)
+		}
+		close(w.shut)
+	})
+}
+
+func tailOf(s string, n int) string { return s[max(len(s)-n, 0):] }
+
+// TestALongLineIsKept: one that is longer than all that may wait.
+func TestALongLineIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &tap{shut: make(chan struct{})}
+		q := newLineQueue(w, saysLost)
+		q.add([]byte("first\n"))
+		q.add([]byte("second\n"))
+		q.add(bytes.Repeat([]byte("x"), 2*linesKept))
+		close(w.shut)
+		q.end(lastLines)
+		if got := w.String(); len(got) != len("first\n1 lost\n")+2*linesKept {
+			t.Errorf("%d bytes: %.40q", len(got), got)
+		}
+	})
+}
+
+// TestLostLinesAreTold: in the form of the log, whatever its level is.
+func TestLostLinesAreTold(t *testing.T) {
+	t.Parallel()
+	for form, want := range map[string]string{"text": `msg="log lines are lost: they were not read for too long" lines=7`, "": "limpet: error: log lines are lost: they were not read for too long (lines 7)\n", "json": `"lines":7}`} {
+		for _, level := range []string{"debug", "error"} {
+			got := string(lostLines(&Flags{LogLevel: level}, form)(7))
+			if !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("%s, %s: %q", form, level, got)
+			}
+			if form == "json" && !json.Valid([]byte(got)) {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+}
+
+// TestCommandsWaitForStderr: only what serves writes beside its work.
+func TestCommandsWaitForStderr(t *testing.T) {
+	t.Parallel()
+	w := &tap{}
+	errs := &stderr{w: w}
+	if _, err := io.WriteString(errs, "note\n"); err != nil || w.String() != "note\n" || errs.lines != nil {
+		t.Errorf("%v %q", err, w)
+	}
+	errs.end()
+	if _, err := io.WriteString(&stderr{w: clitest.FailingWriter{Err: io.ErrClosedPipe}}, "note\n"); err != io.ErrClosedPipe {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/repos"
+)
+
+// WithTester calls f with a session and who tests: the daemon that works on the
+// API that is meant, since it has the credentials; else this process. A state file
+// that is not there is not made.
+func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) error) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	s := new(Session)
+	defer s.Close()
+	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || e.Embedded() && errors.As(err, new(*UnresponsiveError))) {
+		return err
+	}
+	if s.Daemon != nil {
+		same, err := e.Serves(ctx, s.Daemon)
+		if err != nil {
+			return err
+		}
+		if same {
+			if s.Client, err = e.Connect(ctx, s, ""); err != nil {
+				return err
+			}
+			return f(s, s.Daemon)
+		}
+	}
+	var store *state.Store
+	if e.Embedded() {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			dir, err := os.MkdirTemp("", "limpet-test-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			path = filepath.Join(dir, StateName)
+		}
+		if store, err = e.OpenStore(ctx, path, ""); err != nil {
+			return err
+		}
+		defer store.Close()
+	}
+	cfg, err := e.AgentConfig(store, path, e.Log)
+	if err != nil {
+		return err
+	}
+	bench, err := agent.OpenBench(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = f(&Session{Client: bench.Client()}, bench)
+	return errors.Join(err, bench.Close())
+}
+
+// PrintResults shows what a test has shown, and fails when that is not well. again
+// is the call that tests once more.
+func (e *Env) PrintResults(results repos.TestResults, name, again string) error {
+	t := Table{Columns: []string{"STEP", "RESULT", "DETAIL"}}
+	for _, step := range results.Steps {
+		t.Add("", name, step.Name, step.Result, step.Detail)
+	}
+	err := e.PrintOne(results, name, func(w io.Writer) { _ = t.Write(w, false, !e.Flags.NoHeaders) })
+	if err != nil || results.Success {
+		return err
+	}
+	code, why := ExitError, http.StatusText(results.Code)
+	if results.Code == http.StatusUnauthorized || results.Code == http.StatusForbidden {
+		code = ExitAuth
+	}
+	if len(results.Errors) > 0 {
+		why = results.Errors[0].Detail
+	}
+	return Errorf(code, again+"    # after correcting it", "%s is not in order: %s", name, why)
+}

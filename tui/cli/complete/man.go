@@ -1,0 +1,178 @@
+package complete
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
+)
+
+type ManCommand struct{}
+
+// Help is the long help of the command.
+func (ManCommand) Help() string {
+	return "limpet man > /usr/local/share/man/man1/limpet.1, or: limpet man | man -l -"
+}
+
+func (ManCommand) Run(e *command.Env, call *kong.Context) error {
+	_, err := io.WriteString(e.Out, manPage(call.Model.Node))
+	return err
+}
+
+// manPage is the whole manual as one page of man(7), made of the commands and flags
+// themselves.
+func manPage(root *kong.Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH LIMPET 1 \"\" \"limpet %s\" \"User Commands\"\n", roff(command.Version))
+	b.WriteString(".SH NAME\nlimpet \\- an edge agent for Git sync\n.SH SYNOPSIS\n")
+	for _, form := range []string{"", "\\-\\-daemon", "\\fIcommand\\fR [\\fIargument\\fR ...]"} {
+		fmt.Fprintf(&b, ".B limpet\n[\\fIflag\\fR ...] %s\n.br\n", form)
+	}
+	b.WriteString(".SH DESCRIPTION\n")
+	for _, paragraph := range strings.Split(command.Description, "\n\n") {
+		b.WriteString(".PP\n" + roffLine(paragraph))
+	}
+	b.WriteString(".SH COMMANDS\n")
+	for _, n := range root.Leaves(true) {
+		manCommand(&b, n)
+	}
+	b.WriteString(".SH FLAGS\nThese go with every command.\n")
+	group := ""
+	for _, f := range append(slices.Clone(root.DefaultCmd.Flags), root.Flags...) {
+		if f.Hidden {
+			continue
+		}
+		key := "General"
+		if f.Group != nil {
+			key = f.Group.Key
+		}
+		if key != group {
+			group = key
+			b.WriteString(".SS " + roff(key) + "\n")
+		}
+		manFlag(&b, f)
+	}
+	b.WriteString(".SH ENVIRONMENT\n")
+	for _, entry := range manEnvironment {
+		manEntry(&b, entry[0], entry[1])
+	}
+	b.WriteString(".SH FILES\n")
+	for _, entry := range manFiles {
+		manEntry(&b, entry[0], entry[1])
+	}
+	b.WriteString(".SH EXIT STATUS\n")
+	for line := range strings.Lines(command.ExitCodes) {
+		if code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  "); ok {
+			manEntry(&b, code, meaning)
+		}
+	}
+	b.WriteString(".SH EXAMPLES\n")
+	for _, entry := range manExamples {
+		fmt.Fprintf(&b, ".PP\n%s.PP\n.RS 4\n.nf\n%s\n.fi\n.RE\n", roffLine(entry[0]), roff(entry[1]))
+	}
+	return b.String()
+}
+
+var (
+	manEnvironment = [][2]string{
+		{"LIMPET_<NAME>", "The value of a flag, such as LIMPET_STATE for --state. A flag beats it, and it beats the config file."},
+		{"GRAFANA_SERVER, GRAFANA_TOKEN, GRAFANA_TLS_CERT_FILE, GRAFANA_TLS_KEY_FILE, GRAFANA_TLS_CA_FILE", "Server, token and certificates as Grafana's own tool takes them: all of them together, and only where no flag, LIMPET_ variable or line of the config file names a server, a token or a certificate."},
+		{"STATE_DIRECTORY, XDG_STATE_HOME, HOME", "Where the state file is without --state, in this order."},
+		{"XDG_CONFIG_HOME, HOME", "Where the config file is without --config."},
+		{"CREDENTIALS_DIRECTORY", "Credentials that systemd hands over, where --credentials-dir names no other place."},
+		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that the daemon is ready, alive and stopping."},
+		{"CLICOLOR_FORCE", "With 1 there are colours also where no terminal is, unless --color or NO_COLOR says otherwise."},
+		{"NO_COLOR, TERM", "With NO_COLOR there are no colours; with TERM=dumb, unknown or none there is no dashboard but that of --accessible, and what commands print on the terminal is as with it."},
+		{"FORCE_HYPERLINK", "With 0 the web addresses of the dashboard are no links."},
+		{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "Proxies for the API and for Git hosts."},
+	}
+	manFiles = [][2]string{
+		{"~/.config/limpet/config.yaml, /etc/limpet/config.yaml", "The config file; the first that is there. A key is the name of a flag. See: limpet config init."},
+		{"~/.local/state/limpet/limpet.db", "The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
+		{"/var/lib/limpet/limpet.db", "The state file of the service of the host."},
+	}
+	manExamples = [][2]string{
+		{"See everything at work on this machine:", "limpet demo"},
+		{"Keep the dashboards of a repository in step with an API:", "limpet --daemon --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
+		{"Make that a service of the host:", "sudo limpet service install --now --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
+		{"Pull a repository now, and wait for the end:", "limpet repo pull boards --wait"},
+		{"Ask what is wrong:", "limpet doctor"},
+	}
+)
+
+func manCommand(b *strings.Builder, n *kong.Node) {
+	words := []string{"\\fB" + roff(command.CallText(n)) + "\\fR"}
+	for _, arg := range n.Positional {
+		word := "\\fI" + roff(arg.Name) + "\\fR"
+		if !arg.Required {
+			word = "[" + word + "]"
+		}
+		words = append(words, word)
+	}
+	fmt.Fprintf(b, ".TP\n%s\n%s", strings.Join(words, " "), roffLine(n.Help))
+	if n.Detail != "" {
+		b.WriteString(".sp\n" + roffLine(n.Detail))
+	}
+	if len(n.Positional)+len(n.Flags) == 0 {
+		return
+	}
+	b.WriteString(".RS\n")
+	for _, arg := range n.Positional {
+		fmt.Fprintf(b, ".TP\n\\fI%s\\fR\n%s", roff(arg.Name), roffLine(arg.Help))
+	}
+	for _, f := range n.Flags {
+		if !f.Hidden {
+			manFlag(b, f)
+		}
+	}
+	b.WriteString(".RE\n")
+}
+
+func manFlag(b *strings.Builder, f *kong.Flag) {
+	head := ""
+	if f.Short != 0 {
+		head = "\\fB\\-" + string(f.Short) + "\\fR, "
+	}
+	name := "--" + f.Name
+	if f.Tag.Negatable != "" {
+		name = "--[no-]" + f.Name
+	}
+	head += "\\fB" + roff(name) + "\\fR"
+	if !f.IsBool() {
+		value := f.PlaceHolder
+		if f.Enum != "" {
+			value = strings.Join(strings.FieldsFunc(f.Enum, func(r rune) bool { return r == ',' }), "|")
+		}
+		if value == "" {
+			value = "VALUE"
+		}
+		head += "=\\fI" + roff(value) + "\\fR"
+	}
+	help := f.Help
+	if f.HasDefault && f.Default != "" && !strings.Contains(help, "Default:") {
+		help += " Default: " + f.Default + "."
+	}
+	fmt.Fprintf(b, ".TP\n%s\n%s", head, roffLine(help))
+}
+
+func manEntry(b *strings.Builder, name, text string) {
+	fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s", roff(name), roffLine(text))
+}
+
+// roff escapes text so that it prints as it is.
+func roff(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
+}
+
+// roffLine is text as a line of its own, which must not begin like a request.
+func roffLine(text string) string {
+	text = roff(strings.Join(strings.Fields(strings.ReplaceAll(text, "$$", "$")), " "))
+	if strings.HasPrefix(text, ".") {
+		text = `\&` + text
+	}
+	return text + "\n"
+}

@@ -1,0 +1,92 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type validateCmd struct {
+	File string `arg:"" optional:"" help:"File to judge. Default: the one in use." type:"path"`
+}
+
+// verdict is what 'limpet config validate -o json' prints.
+type verdict struct {
+	File     string          `json:"file"` // "" = there is none
+	OK       bool            `json:"ok"`
+	Problems []command.Fault `json:"problems"`
+}
+
+func (c validateCmd) Run(ctx context.Context, e *command.Env, call *kong.Context) error {
+	path := c.File
+	if path == "" {
+		path = e.Flags.Config
+	}
+	v := verdict{Problems: []command.Fault{}}
+	file, err := command.ReadConfig(path, e.Getenv)
+	if err == nil {
+		v.File = file.Path
+		flags := command.FlagsOf(call.Model.Node)
+		v.Problems = append(v.Problems, file.KeyFaults(flags)...)
+		if len(v.Problems) == 0 {
+			v.Problems = append(v.Problems, file.ValueFaults(flags)...)
+		}
+		if len(v.Problems) == 0 && file.Path != "" {
+			err = judge(e, file.Path)
+		}
+	} else if v.File = path; path == "" {
+		v.File, _ = ConfigPath(e)
+	}
+	if err != nil {
+		v.Problems = append(v.Problems, command.FaultOf(err))
+	}
+	v.OK = len(v.Problems) == 0
+	if err := e.PrintOne(v, v.File, func(w io.Writer) { v.write(w) }); err != nil || v.OK {
+		return err
+	}
+	return command.Usagef(v.Problems[0].Next, "%s in config file %s", text.Plural(len(v.Problems), "problem"), v.File)
+}
+
+func (v verdict) write(w io.Writer) {
+	switch {
+	case v.File == "":
+		fmt.Fprintln(w, "there is no config file, and none is needed")
+	case v.OK:
+		fmt.Fprintln(w, v.File+" is good")
+	}
+	for _, f := range v.Problems {
+		at := v.File
+		if f.Line > 0 {
+			at = fmt.Sprintf("%s:%d", v.File, f.Line)
+		}
+		if f.Key != "" && !strings.Contains(f.Problem, f.Key) {
+			at += ": " + f.Key
+		}
+		fmt.Fprintf(w, "%s: %s\n", at, text.Clean(f.Problem))
+	}
+}
+
+// judge makes of a file alone, without the environment, what an agent would be
+// made of: relations between settings come out there. Nothing is opened.
+func judge(e *command.Env, path string) error {
+	alone := e.World
+	alone.Lookup = func(name string) (string, bool) {
+		if strings.HasPrefix(name, "LIMPET_") || strings.HasPrefix(name, "GRAFANA_") {
+			return "", false
+		}
+		return e.Lookup(name)
+	}
+	other, _, err := e.Parse(alone, "--config", path, "status")
+	if err != nil {
+		return err
+	}
+	_, err = other.AgentConfig(nil, os.DevNull, other.Log)
+	return err
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
+)
+
+type initCmd struct {
+	File  string `arg:"" optional:"" help:"File to write. Default: the first place where a config file is looked for." type:"path"`
+	Force bool   `help:"Take the place of a file that is there."`
+}
+
+func (c initCmd) Run(e *command.Env, call *kong.Context) error {
+	path := c.File
+	if path == "" {
+		path = e.Flags.Config
+	}
+	if path == "" {
+		path = command.ConfigPaths(e.Getenv)[0]
+	}
+	_, err := os.Lstat(path)
+	switch {
+	case err == nil && !c.Force:
+		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s is there already", path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return command.Usagef("limpet config init FILE", "write config file: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return command.Usagef("limpet config init FILE", "make the directory of the config file: %w", err)
+	}
+	if err := command.Writable(path, "limpet config init"); err != nil {
+		return err
+	}
+	_, err = command.WriteAtomic(path, func(w io.Writer) (int64, error) {
+		n, err := io.WriteString(w, exampleConfig(call.Model.Node))
+		return int64(n), err
+	})
+	if err != nil {
+		return command.Errorf(command.ExitError, "limpet config init FILE    # another place", "write config file: %w", err)
+	}
+	out := map[string]string{"path": path}
+	return e.PrintOne(out, path, func(w io.Writer) {
+		show := "config show"
+		if c.File != "" {
+			show += " --config " + command.ShellWord(path)
+		}
+		fmt.Fprintf(w, "%s is written; all in it is a comment. See what holds with: %s\n", path, e.CommandFor("", show))
+	})
+}
+
+const configHead = `# Settings of limpet. A key is the name of a flag; a flag beats the variable
+# LIMPET_<NAME>, the variable beats this file, this file beats the default.
+# Take away the "#" in front of what is to hold, and judge the file with
+#
+#   limpet config validate
+#
+# A file that holds a token or git-credentials must be readable by its owner alone.
+`
+
+const configTail = `
+# ---- Credentials for Git -------------------------------------------------------
+#
+# By the longest pattern that fits; "files" are read when they are needed.
+#git-credentials:
+#- url: https://github.com/acme
+#  values: {username: git}
+#  files: {token: /etc/limpet/acme.token}
+`
+
+// exampleConfig is a config file in which every setting stands as a comment, with
+// what it means and a value that it may have.
+func exampleConfig(root *kong.Node) string {
+	var b strings.Builder
+	b.WriteString(configHead)
+	group := ""
+	for _, flag := range root.Flags {
+		switch flag.Name {
+		case "help", "config", "token", "timeout", "drain", "quiet", "yes", "json":
+			// These are for one call; and a token has a file of its own.
+			continue
+		}
+		key := "General"
+		if flag.Group != nil {
+			key = flag.Group.Key
+		}
+		if key != group {
+			group = key
+			fmt.Fprintf(&b, "\n# ---- %s %s\n", group, strings.Repeat("-", 74-len(group)))
+		}
+		fmt.Fprintf(&b, "\n%s#%s: %s\n", wrap(strings.ReplaceAll(flag.Help, "$$", "$"), "# ", 80), flag.Name, exampleValue(flag))
+	}
+	b.WriteString(configTail)
+	return b.String()
+}
+
+// exampleValue is a value that a flag may have, in YAML: its default, else one for
+// what its placeholder says.
+func exampleValue(flag *kong.Flag) string {
+	value := flag.Default
+	if value == "" {
+		value = map[string]string{
+			"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"), "DIR": "/etc/limpet/" + flag.Name,
+			"SELECTOR": "site=east", "ACTION": "pull", "ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
+		}[flag.PlaceHolder]
+	}
+	if words := flag.EnumSlice(); value == "" && flag.Enum != "" {
+		value = words[len(words)-1]
+	}
+	switch {
+	case flag.Name == "state":
+		value = "/var/lib/limpet/limpet.db"
+	case value == "" && flag.IsBool():
+		value = "false"
+	case value == "":
+		value = "0"
+	}
+	if flag.IsSlice() {
+		return "[" + Quoted(value) + "]"
+	}
+	return Quoted(value)
+}
+
+var plainYAML = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9/._-]*(:[A-Za-z0-9/._-]+)*$`)
+
+// Quoted is a text as YAML takes it for what it is.
+func Quoted(text string) string {
+	if plainYAML.MatchString(text) && text != "on" && text != "off" {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// wrap breaks text into lines of at most width bytes, each behind prefix.
+func wrap(text, prefix string, width int) string {
+	var b strings.Builder
+	line := prefix
+	for _, word := range strings.Fields(text) {
+		if len(line)+len(word)+1 > width && line != prefix {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = prefix
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+	return b.String()
+}

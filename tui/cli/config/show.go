@@ -1,0 +1,206 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"reflect"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type Command struct {
+	Show     showCmd     `cmd:"" help:"Every setting, its value, and where it comes from; secrets are masked."`
+	Path     pathCmd     `cmd:"" help:"The config file in use, or the one that 'init' would write."`
+	Init     initCmd     `cmd:"" writes:"" help:"Write a config file with every setting explained."`
+	Validate validateCmd `cmd:"" help:"Judge a config file: unknown keys, bad values, settings that do not go together."`
+}
+
+// Setting is one line of 'limpet config show'.
+type Setting struct {
+	Name  string `json:"name"`
+	Value any    `json:"value"`
+	command.Origin
+}
+
+type showCmd struct{}
+
+func (showCmd) Run(e *command.Env, call *kong.Context) error {
+	var items []Setting
+	for _, flag := range call.Model.Node.Flags {
+		if flag.Name != "help" {
+			items = append(items, SettingOf(e, call, flag))
+		}
+	}
+	// The settings of single commands are told where somebody has made them.
+	root := len(items)
+	for name, flag := range command.FlagsOf(call.Model.Node) {
+		key, inFile := e.Config.Key(name)
+		value, inEnv := e.Lookup(command.Variable(name))
+		switch {
+		case name == "help" || command.HasFlag(call.Model.Node, name):
+		case inEnv && value != "":
+			items = append(items, Setting{name, mask(name, value), command.Origin{Kind: command.FromEnv, Name: command.Variable(name)}})
+		case inFile:
+			items = append(items, Setting{name, mask(name, command.Written(flag, e.Config.Values[key])), e.Config.Where(key)})
+		}
+	}
+	rest := items[root:]
+	sort.Slice(rest, func(i, j int) bool { return rest[i].Name < rest[j].Name })
+	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey} {
+		if key, ok := e.Config.Key(name); ok {
+			items = append(items, Setting{name, mask(name, e.Config.Values[key]), e.Config.Where(key)})
+		}
+	}
+	t := command.Table{Columns: []string{"NAME", "VALUE", "SOURCE"}}
+	for _, s := range items {
+		t.Add("", s.Name, s.Name, valueText(s.Value), s.String())
+	}
+	return e.PrintList(items, t)
+}
+
+// SettingOf reads the value of a flag of every command after the parse.
+func SettingOf(e *command.Env, call *kong.Context, flag *kong.Flag) Setting {
+	s := Setting{flag.Name, Shown(flag.Target), command.Origin{Kind: command.FromDefault}}
+	if o, ok := e.Config.From[flag.Name]; ok {
+		s.Origin = o
+	}
+	for _, p := range call.Path {
+		if p.Flag != nil && p.Flag.Name == flag.Name && !p.Resolved {
+			s.Origin = command.Origin{Kind: command.FromFlag, Name: "--" + flag.Name}
+		}
+	}
+	if s.Kind == command.FromDefault {
+		otherwise(e, &s)
+	}
+	s.Value = mask(flag.Name, s.Value)
+	return s
+}
+
+// otherwise fills in where a setting comes from when it was not made: the places
+// of the XDG and systemd conventions.
+func otherwise(e *command.Env, s *Setting) {
+	switch s.Name {
+	case "config":
+		if e.Config.Path != "" {
+			s.Value = e.Config.Path
+		}
+	case "state":
+		if path, place, err := e.UsualState(); err == nil {
+			s.Value, s.Origin = path, command.Origin{Kind: command.FromDefault, Name: "default, from $" + place}
+		}
+	case "credentials-dir":
+		if dir := e.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+			s.Value, s.Origin = dir, command.Origin{Kind: command.FromEnv, Name: "CREDENTIALS_DIRECTORY"}
+		}
+	}
+}
+
+// masked stands where a secret would.
+const masked = "********"
+
+// mask hides what must not be shown of the value of a setting.
+func mask(name string, v any) any {
+	switch value := v.(type) {
+	case string:
+		if name == "token" && value != "" {
+			return masked
+		}
+		return text.Redact(value)
+	case []any:
+		out := make([]any, len(value))
+		for i, part := range value {
+			out[i] = mask(name, part)
+		}
+		return out
+	case map[string]any: // a rule of git-credentials: what is below "values" is secret
+		out := map[string]any{}
+		for key, part := range value {
+			if secrets, ok := part.(map[string]any); ok && key != "files" {
+				hidden := map[string]any{}
+				for name := range secrets {
+					hidden[name] = masked
+				}
+				out[key] = hidden
+				continue
+			}
+			out[key] = mask(name, part)
+		}
+		return out
+	}
+	return v
+}
+
+// Shown is the value of a flag for JSON and YAML: durations as people write them.
+func Shown(v reflect.Value) any {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return nil
+		}
+		v = v.Elem()
+	}
+	switch value := v.Interface().(type) {
+	case time.Duration:
+		return value.String()
+	case command.Size:
+		return int64(value)
+	case []string:
+		return append([]string{}, value...)
+	}
+	return v.Interface()
+}
+
+func valueText(v any) string {
+	switch value := v.(type) {
+	case nil:
+		return "-"
+	case []string:
+		return text.OrDash(strings.Join(value, ","))
+	case []any:
+		var parts []string
+		for _, part := range value {
+			parts = append(parts, valueText(part))
+		}
+		return strings.Join(parts, ", ")
+	case map[string]any:
+		return fmt.Sprint(value["url"])
+	}
+	return text.OrDash(fmt.Sprint(v))
+}
+
+type pathCmd struct{}
+
+func (pathCmd) Run(e *command.Env) error {
+	path, there := ConfigPath(e)
+	out := struct {
+		Path   string   `json:"path"`
+		Exists bool     `json:"exists"`
+		Places []string `json:"places"` // where it is looked for, the first found wins
+	}{path, there, command.ConfigPaths(e.Getenv)}
+	if !there {
+		e.Notef("it is not there; write it with: limpet config init")
+	}
+	return e.PrintOne(out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
+}
+
+// ConfigPath finds the config file in use, or the place where it would be.
+func ConfigPath(e *command.Env) (path string, there bool) {
+	places := command.ConfigPaths(e.Getenv)
+	if e.Flags.Config != "" {
+		places = []string{e.Flags.Config}
+	}
+	for _, place := range places {
+		if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) { // as readConfig sees it
+			return place, true
+		}
+	}
+	return places[0], false
+}

@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+
+	"limpet/state"
+	"limpet/sync/apiserver"
+	"limpet/sync/apiserver/token"
+	"limpet/tui/cli/command"
+)
+
+// defaultAPIToken is the token of Grafana's own walk-through. It is good for
+// loopback only, where it keeps nobody out who is not kept out already.
+const defaultAPIToken = "ProvisioningAdminToken"
+
+type APICommand struct {
+	Listen     string `help:"Address of the API, over TLS." default:"127.0.0.1:6446"`
+	SignListen string `name:"sign-listen" help:"Address of the token-exchange endpoint, plain HTTP." default:"127.0.0.1:6481"`
+}
+
+func (c APICommand) Run(ctx context.Context, e *command.Env) error {
+	secret, err := c.token(e)
+	if err != nil {
+		return err
+	}
+	if (e.Flags.TLSCertFile == "") != (e.Flags.TLSKeyFile == "") {
+		return command.Usagef("", "--tls-cert-file and --tls-key-file need each other")
+	}
+	path, err := apiStatePath(e)
+	if err != nil {
+		return err
+	}
+	return reopening(ctx, e, func() error {
+		store, err := e.OpenStore(ctx, path, "")
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return c.serve(ctx, e, store, filepath.Dir(path), secret)
+	})
+}
+
+func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Store, dir, secret string) error {
+	signer, err := token.NewSigner(dir)
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.New(store, apiserver.Options{Logger: e.Log, Version: command.Version, Auth: apiserver.NewGate(signer, secret)})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	certFile, keyFile := e.Flags.TLSCertFile, e.Flags.TLSKeyFile
+	if certFile == "" {
+		if certFile, keyFile, err = apiserver.SelfSigned(dir, hostOf(c.Listen)); err != nil {
+			return err
+		}
+	}
+	exchange, err := token.NewExchange(signer, token.ExchangeOptions{Token: secret, Logger: e.Log})
+	if err != nil {
+		return err
+	}
+	var manifests *apiserver.Manifests
+	if e.Flags.Manifests != "" {
+		if manifests, err = apiserver.NewManifests(server, apiserver.ManifestOptions{Dir: e.Flags.Manifests, Logger: e.Log}); err != nil {
+			return command.Usagef("", "--manifests: %w", err)
+		}
+	}
+	// Both addresses are taken before either answers, so that a half started
+	// pair is never seen.
+	apiLn, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return command.Errorf(command.ExitError, "limpet api --listen 127.0.0.1:0", "listen for the API: %w", err)
+	}
+	signLn, err := net.Listen("tcp", c.SignListen)
+	if err != nil {
+		apiLn.Close()
+		return command.Errorf(command.ExitError, "limpet api --sign-listen 127.0.0.1:0", "listen for the token exchange: %w", err)
+	}
+	secure, err := apiserver.ListenTLS(apiLn, certFile, keyFile)
+	if err != nil {
+		apiLn.Close()
+		signLn.Close()
+		return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
+	}
+	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath, certFile)
+	parts := []func(context.Context) error{
+		func(ctx context.Context) error { return apiserver.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-store.Damaged():
+				return state.ErrCorrupt
+			}
+		},
+	}
+	if manifests != nil {
+		parts = append(parts, manifests.Run)
+	}
+	parts = append(parts, func(ctx context.Context) error { return apiserver.Serve(ctx, secure, server) })
+	if err := RunTogether(ctx, parts...); err != nil {
+		return err
+	}
+	return stopError(ctx)
+}
+
+// token is the one that may be exchanged. The default is refused wherever
+// others could reach it.
+func (c APICommand) token(e *command.Env) (string, error) {
+	secret := e.Flags.Token
+	if e.Flags.TokenFile != "" {
+		data, err := e.ReadFile(e.Flags.TokenFile)
+		if err != nil {
+			return "", command.Usagef("", "--token-file: %w", err)
+		}
+		secret = command.TrimLine(data)
+	}
+	if secret != "" {
+		return secret, nil
+	}
+	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
+		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own", flag, addr)
+		}
+	}
+	return defaultAPIToken, nil
+}
+
+// apiStatePath is a file of its own, so that a daemon beside it keeps the
+// default one.
+func apiStatePath(e *command.Env) (string, error) {
+	path, err := e.StatePath()
+	if err != nil {
+		return "", err
+	}
+	if e.Flags.State == "" {
+		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
+	}
+	return path, nil
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

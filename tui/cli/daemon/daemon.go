@@ -1,0 +1,238 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/tui"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/status"
+)
+
+type Command struct {
+	Daemon bool `help:"Run the agent without a dashboard; logs go to stderr."`
+}
+
+func (c Command) Run(ctx context.Context, e *command.Env) error {
+	switch {
+	case c.Daemon && e.Flags.ReadOnly:
+		return command.Usagef("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
+	case c.Daemon:
+		return runDaemon(ctx, e)
+	case !e.OnScreen():
+		return status.Command{}.Run(ctx, e)
+	}
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	if e.WantsSetUp {
+		return untilStopped(ctx, setUp(ctx, e))
+	}
+	return untilStopped(ctx, dashboard(ctx, e, path))
+}
+
+// runDaemon runs the agent headless until SIGTERM or SIGINT.
+func runDaemon(ctx context.Context, e *command.Env) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	signals, stop := drainSignals()
+	defer stop()
+	beat := &watchdog{log: e.Log}
+	return beat.during(ctx, func() error {
+		return reopening(ctx, e, func() error { return headless(ctx, e, path, signals, beat) })
+	})
+}
+
+// mendPause is the least time between two openings of a state file that turns
+// out to be damaged again and again, as on a dying disk.
+const mendPause = time.Minute
+
+// reopening calls work anew whenever it ends because the state file was found
+// damaged: opening it puts it aside and builds a new one from what can be read.
+func reopening(ctx context.Context, e *command.Env, work func() error) error {
+	var last time.Time
+	for {
+		err := work()
+		if !errors.Is(err, state.ErrCorrupt) || ctx.Err() != nil {
+			return untilStopped(ctx, err)
+		}
+		pause := max(0, mendPause-time.Since(last))
+		e.Log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return stopError(ctx)
+		}
+		last = time.Now()
+	}
+}
+
+// headless is one life of the agent, from the opening of the state file on.
+func headless(ctx context.Context, e *command.Env, path string, signals <-chan os.Signal, beat *watchdog) error {
+	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	cfg, err := e.AgentConfig(store, path, e.Log)
+	if err != nil {
+		return err
+	}
+	if e.Embedded() {
+		e.Log.Info("no server is configured: working on the embedded API", "state", path, "next", "limpet apply -f FILE, or --provisioning-server-url URL")
+	}
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
+	err = RunTogether(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, beat.of(a), a.Run)
+	// A life that ends because the file has to be mended hands this on.
+	since, _ := a.Draining()
+	e.Flags.Drain = !since.IsZero()
+	if err != nil {
+		return err
+	}
+	e.Log.Info("agent stopped", "cause", context.Cause(ctx))
+	return stopError(ctx)
+}
+
+// untilStopped is the error of what runs until it is told to end: that it was told while
+// it started is none.
+func untilStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return stopError(ctx)
+	}
+	return err
+}
+
+// stopError is the error of what runs until it is told to end, when --timeout has
+// told it: nil after a signal.
+func stopError(ctx context.Context) error {
+	var late command.TimeoutError
+	if errors.As(context.Cause(ctx), &late) {
+		return late
+	}
+	return nil
+}
+
+// standalone runs the agent in this process under the dashboard. Its log goes
+// to a file: stderr is the screen.
+func standalone(ctx context.Context, e *command.Env, path string) error {
+	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	logFile, err := os.OpenFile(path+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), nil)
+}
+
+// withDashboard runs the agent and the dashboard together; the end of either
+// ends the other. Extra, if given, runs beside them.
+func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, extra func(context.Context, *agent.Agent) error) error {
+	cfg, err := e.AgentConfig(store, path, log)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	signals, stop := drainSignals()
+	defer stop()
+	err = RunTogether(ctx,
+		a.Run,
+		func(ctx context.Context) error { return heedDrain(ctx, signals, a) },
+		func(ctx context.Context) error {
+			if extra == nil {
+				<-ctx.Done()
+				return nil
+			}
+			return extra(ctx, a)
+		},
+		func(ctx context.Context) error {
+			o := tuiOptions(e)
+			o.SetUp = extra == nil && maySetUp(e)
+			err := tui.Run(ctx, inProcess(a), o)
+			// The screen is gone and the claims are being given back. Who
+			// presses Ctrl-C now has asked twice.
+			e.Signals.Stop()
+			return err
+		},
+	)
+	if err != nil {
+		return err
+	}
+	return stopError(ctx)
+}
+
+// RunTogether runs all parts until the last one ends or any of them fails, then
+// ends and waits for the others.
+func RunTogether(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		last bool
+		err  error
+	}
+	ends := make(chan end, len(parts))
+	for i, part := range parts {
+		go func() { ends <- end{last: i == len(parts)-1, err: part(ctx)} }()
+	}
+	var first error
+	for range parts {
+		e := <-ends
+		if e.last || e.err != nil {
+			cancel()
+		}
+		if first == nil {
+			first = e.err
+		}
+	}
+	return first
+}
+
+func tuiOptions(e *command.Env) tui.Options {
+	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme, Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv,
+		Accessible: e.Flags.Accessible, Text: e.Out, Interrupts: e.Signals.Interrupts}
+}
+
+// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes
+// while the agent starts is not lost and does not end the process.
+func drainSignals() (got chan os.Signal, stop func()) {
+	got = make(chan os.Signal, 2)
+	signal.Notify(got, syscall.SIGUSR1, syscall.SIGUSR2)
+	return got, func() { signal.Stop(got) }
+}
+
+// heedDrain lets SIGUSR1 drain an agent and SIGUSR2 have it claim again, until
+// ctx ends. Each may come twice: a script that is run again undoes nothing.
+func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-got:
+			a.Drain(s == syscall.SIGUSR1)
+		}
+	}
+}

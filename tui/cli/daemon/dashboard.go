@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/tui"
+	"limpet/tui/cli/command"
+)
+
+// dashboard shows whatever there is to be shown of a state file: the daemon that
+// answers on its socket, else an agent in this process, or with --read-only what
+// the last agent has left. Where another process has the file open and does not
+// answer, the person says what next.
+func dashboard(ctx context.Context, e *command.Env, path string) error {
+	for {
+		err := shownOnce(ctx, e, path)
+		var locked *state.LockedError
+		if !errors.As(err, &locked) || ctx.Err() != nil {
+			return err
+		}
+		if again, err := blocked(ctx, e, path, locked); !again {
+			return err
+		}
+	}
+}
+
+// blocked asks the person what to do about a file that another process has open.
+// Again says that it may be had now.
+func blocked(ctx context.Context, e *command.Env, path string, locked *state.LockedError) (again bool, err error) {
+	copied, drop, err := copyPlace()
+	if err != nil {
+		return false, err
+	}
+	defer drop()
+	d := blockedDoor(path, locked, copied)
+	d.Works = !e.Flags.ReadOnly
+	answer, err := tui.RunBlocked(ctx, d, tuiOptions(e))
+	switch {
+	case err != nil:
+		return false, err
+	case answer == tui.Enter:
+		return true, nil
+	case answer == tui.Copied:
+		return false, fromDisk(ctx, e, copied, path)
+	case ctx.Err() != nil:
+		return false, stopError(ctx)
+	}
+	if locked.Socket != "" { // it was tried all the time
+		return false, &command.UnresponsiveError{LockedError: locked}
+	}
+	return false, locked // said once more, where it stays to be read
+}
+
+// shownOnce tries the socket and then the file. A *state.LockedError says that
+// neither is to be had.
+func shownOnce(ctx context.Context, e *command.Env, path string) error {
+	daemon, err := greet(ctx, path)
+	switch {
+	case err != nil:
+		return err
+	case daemon != nil:
+		defer daemon.Close()
+		return attach(ctx, e, daemon, path)
+	case e.Flags.ReadOnly:
+		return fromDisk(ctx, e, path, path)
+	}
+	return reopening(ctx, e, func() error { return standalone(ctx, e, path) })
+}
+
+// greet says hello to the daemon of a state file; nil = none answers at once. Who
+// starts a dashboard looks at a black screen until then.
+func greet(ctx context.Context, path string) (*control.Client, error) {
+	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
+	defer cancel()
+	daemon, err := control.Attach(brief, agent.SocketPath(path))
+	switch {
+	case err == nil:
+		return daemon, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, nil
+}
+
+// attach shows the agent of a daemon.
+func attach(ctx context.Context, e *command.Env, daemon *control.Client, path string) error {
+	same, err := e.Serves(ctx, daemon)
+	if err != nil {
+		return err
+	}
+	if !same {
+		h := daemon.Hello()
+		words := "limpet"
+		for _, flag := range []struct{ name, value string }{{"provisioning-server-url", e.Flags.ProvisioningServerURL}, {"kubeconfig", e.Flags.Kubeconfig}} {
+			if flag.value != "" {
+				words += " --" + flag.name + " ''" // that of the call, the environment or the config file
+			}
+		}
+		return command.Usagef(words+"    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+	}
+	// Nothing but a screen is here. On more than one processor each message of it wakes
+	// another for a moment, which finds nothing to do: at rest that is most of what it takes.
+	if e.Getenv("GOMAXPROCS") == "" {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
+	return show(ctx, e, attached(ctx, daemon))
+}
+
+// show runs the dashboard alone, without an agent beside it.
+func show(ctx context.Context, e *command.Env, src tui.Source) error {
+	if err := tui.Run(ctx, e.Guarded(src), tuiOptions(e)); err != nil {
+		return err
+	}
+	return stopError(ctx)
+}
+
+// copyTimeout bounds the wait for a copy from a process that was slow to answer.
+const copyTimeout = 30 * time.Second
+
+// blockedDoor is what the blocked screen asks for. A copy is written to the file copied
+// by the process that has the file open, and by nobody else: the file of a living
+// process is not to be copied from outside.
+func blockedDoor(path string, locked *state.LockedError, copied string) tui.Door {
+	d := tui.Door{Holder: holder(locked)}
+	at := agent.SocketPath(path)
+	d.Look = func(ctx context.Context) (seen tui.Look) {
+		if daemon, err := control.Attach(ctx, at); err == nil {
+			daemon.Close()
+			return tui.Look{Answers: true}
+		}
+		now, err := state.HeldBy(path)
+		if err != nil {
+			return seen // it is tried again
+		}
+		if seen.Free = now == nil; !seen.Free {
+			h := holder(now)
+			seen.Holder = &h
+		}
+		return seen
+	}
+	if locked.Socket != "" {
+		d.Copy = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+			defer cancel()
+			daemon := control.To(at)
+			defer daemon.Close()
+			_, err := command.WriteAtomic(copied, func(w io.Writer) (int64, error) { return daemon.Backup(ctx, w) })
+			return err
+		}
+	}
+	return d
+}
+
+func holder(l *state.LockedError) tui.Holder {
+	return tui.Holder{Path: l.Path, PID: l.PID, Version: l.Version, Since: l.Since, Socket: l.Socket}
+}
+
+// copyPlace is where a copy of the state file may lie while it is looked at. Drop
+// removes it: it holds sealed secrets.
+func copyPlace() (path string, drop func(), err error) {
+	dir, err := os.MkdirTemp("", "limpet-copy-*")
+	if err != nil {
+		return "", nil, err
+	}
+	return filepath.Join(dir, command.StateName), func() { os.RemoveAll(dir) }, nil
+}

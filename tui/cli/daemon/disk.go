@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/tui"
+	"limpet/tui/cli/command"
+)
+
+// fromDisk shows what the last agent has left in a state file. No agent runs, no
+// server is asked, and the file is open only for as long as it is read, so that a
+// daemon may start meanwhile: it is shown then. Home is the file that this is, or is
+// a copy of.
+func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE", "there is no state file %s, and no daemon answers", path)
+	}
+	quiet := *e // once the dashboard is there, stderr is the screen
+	quiet.Log = slog.New(slog.DiscardHandler)
+	src := &diskSource{at: agent.SocketPath(home), open: func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") }}
+	err := src.reading(ctx, func(store *state.Store) (err error) {
+		src.left, err = agent.LastPicture(ctx, store, command.Version)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	src.left.Agent.StorePath = home
+	var cancel context.CancelFunc
+	src.life, cancel = context.WithCancel(ctx)
+	defer cancel()
+	return show(src.life, e, src)
+}
+
+// daemonEvery is how often it is looked whether a daemon has come.
+const daemonEvery = time.Second
+
+// diskSource is the source of a dashboard without an agent. It becomes that of a
+// daemon as soon as one answers.
+type diskSource struct {
+	open   func(context.Context) (*state.Store, error)
+	life   context.Context    // of the dashboard
+	at     string             // the socket
+	left   *snapshot.Snapshot // nil when it was shown
+	daemon atomic.Pointer[remoteSource]
+}
+
+func (s *diskSource) Name() string {
+	if d := s.daemon.Load(); d != nil {
+		return d.Name()
+	}
+	return tui.FromDisk
+}
+
+func (s *diskSource) Note() string {
+	if d := s.daemon.Load(); d != nil {
+		return d.Note()
+	}
+	return ""
+}
+
+func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	if s.left != nil {
+		snap := s.left
+		s.left = nil
+		return snap, nil
+	}
+	tick := time.NewTicker(daemonEvery)
+	defer tick.Stop()
+	for {
+		if d := s.daemon.Load(); d != nil {
+			return d.Next(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if c, err := control.Attach(ctx, s.at); err == nil {
+			context.AfterFunc(s.life, c.Close)
+			s.daemon.Store(attached(s.life, c))
+		}
+	}
+}
+
+// reading opens the file for as long as use takes.
+func (s *diskSource) reading(ctx context.Context, use func(*state.Store) error) error {
+	store, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(store), store.Close())
+}
+
+func (s *diskSource) Past(ctx context.Context, q snapshot.PastQuery) (page snapshot.PastPage, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Past(ctx, q)
+	}
+	err = s.reading(ctx, func(store *state.Store) (err error) { page, err = recordHistory{store}.Past(ctx, q); return err })
+	return page, err
+}
+
+func (s *diskSource) PastJob(ctx context.Context, uid string) (job snapshot.Job, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.PastJob(ctx, uid)
+	}
+	err = s.reading(ctx, func(store *state.Store) (err error) { job, err = recordHistory{store}.PastJob(ctx, uid); return err })
+	return job, err
+}
+
+func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (out snapshot.Lately, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Lately(ctx, namespace, repository)
+	}
+	err = s.reading(ctx, func(store *state.Store) (err error) {
+		out, err = recordHistory{store}.Lately(ctx, namespace, repository)
+		return err
+	})
+	return out, err
+}
+
+func (s *diskSource) Care(ctx context.Context) (care snapshot.Care, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Care(ctx)
+	}
+	err = s.reading(ctx, func(store *state.Store) (err error) { care, err = agent.CareOf(ctx, store); return err })
+	return care, err
+}
+
+// Compare needs the Repository, which says where its mirror is: only an agent knows
+// that.
+func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Compare(ctx, q)
+	}
+	return snapshot.Comparison{}, errors.New("no agent works on this file: nothing is compared")
+}
+
+// Act refuses: there is nobody to ask, and who only looks asks nothing.
+func (s *diskSource) Act(context.Context, tui.Action) error {
+	return errors.New("no agent works on this file: nothing was sent")
+}

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+)
+
+const (
+	// latelyRows is how many jobs of a repository its detail lists.
+	latelyRows = 50
+	// latelyPage and latelyMost bound what is read for its lines of a day: one pull a
+	// minute makes 1,440 records.
+	latelyPage = 250
+	latelyMost = 2000
+)
+
+// Lately implements tui.Source.
+func (c recordHistory) Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error) {
+	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: latelyRows})
+	if err != nil {
+		return snapshot.Lately{}, err
+	}
+	now := time.Now()
+	day := snapshot.NewDay(now)
+	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.DayHours * time.Hour), Limit: latelyPage}
+	for read := 0; ; {
+		records, err := c.desk.History(ctx, q)
+		if err != nil {
+			return snapshot.Lately{}, err
+		}
+		for _, r := range records {
+			var created, updated, deleted int64
+			var status api.JobStatus
+			if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
+				for _, s := range status.Summary {
+					created, updated, deleted = created+s.Create, updated+s.Update, deleted+s.Delete
+				}
+			}
+			day.Add(rowOf(r), agent.RunLetter(r.State), created, updated, deleted)
+		}
+		if len(records) < latelyPage {
+			break
+		}
+		last := records[len(records)-1]
+		if read += len(records); read >= latelyMost {
+			day.Since = last.Finished
+			break
+		}
+		q.Before = last.Cursor()
+	}
+	return snapshot.Lately{Rows: page.Rows, Day: day.Done()}, nil
+}

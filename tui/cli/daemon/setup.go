@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"limpet/sync/kube"
+	"limpet/sync/text"
+	"limpet/tui"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/config"
+	"limpet/tui/cli/doctor"
+)
+
+// The set-up is what the dashboard of a fresh limpet leads to: it asks for the
+// server and the token and writes the config file. Then everything begins anew, as
+// if limpet were started again.
+
+// maySetUp says that there are no settings that the set-up would be beside: no
+// config file, and no server from elsewhere.
+func maySetUp(e *command.Env) bool {
+	_, there := config.ConfigPath(e)
+	return !there && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
+}
+
+// setUp asks for the settings.
+func setUp(ctx context.Context, e *command.Env) error {
+	file := command.ConfigPaths(e.Getenv)[0]
+	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file, Try: func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) }, Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return stopError(ctx)
+	}
+	return command.ErrAgain
+}
+
+// trySettings asks the server as the doctor does.
+func trySettings(ctx context.Context, e *command.Env, s tui.Settings) (string, error) {
+	began := time.Now()
+	file, err := homePath(s.TokenFile, e.Getenv("HOME"))
+	if err != nil {
+		return "", err
+	}
+	text.RegisterSecret([]byte(s.Token))
+	client, err := kube.Connect(ctx, kube.Config{Server: s.Server, Token: s.Token, TokenFile: file, UserAgent: "limpet/" + command.Version, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	return doctor.TryServer(ctx, e, client, began)
+}
+
+// homePath is a path with the home of the person in the place of ~.
+func homePath(path, home string) (string, error) {
+	rest, ok := strings.CutPrefix(path, "~/")
+	switch {
+	case !ok:
+		return path, nil
+	case !filepath.IsAbs(home):
+		return "", fmt.Errorf("HOME is not set, so %s is not known; give the whole path", path)
+	}
+	return filepath.Join(home, rest), nil
+}
+
+// saveSettings writes the config file, and before it the token into a file of its
+// own, each readable by its owner alone and whole or not there. A config file that
+// is there stays as it is.
+func saveSettings(file, home string, s tui.Settings) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = fmt.Errorf("%s is there already; it stays as it is", file)
+		}
+		return err
+	}
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if s.Token != "" {
+		s.TokenFile = filepath.Join(dir, "token")
+		if err := writeText(s.TokenFile, s.Token+"\n"); err != nil {
+			return err
+		}
+	}
+	tokenFile, err := homePath(s.TokenFile, home)
+	if err != nil {
+		return err
+	}
+	return writeText(file, fmt.Sprintf("# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE\nprovisioning-server-url: %s\ntoken-file: %s\n", config.Quoted(s.Server), config.Quoted(tokenFile)))
+}
+
+func writeText(path, text string) error {
+	_, err := command.WriteAtomic(path, func(w io.Writer) (int64, error) {
+		n, err := io.WriteString(w, text)
+		return int64(n), err
+	})
+	return err
+}

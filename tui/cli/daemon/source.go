@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/job"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/agent"
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/repos"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/tui"
+)
+
+// inProcess is the source of a dashboard that runs in the agent's process.
+func inProcess(a *agent.Agent) tui.Source {
+	return &localSource{agent: a, recordHistory: recordHistory{a.Desk()}}
+}
+
+type localSource struct {
+	recordHistory
+	agent *agent.Agent
+	seq   atomic.Uint64
+}
+
+func (s *localSource) Care(ctx context.Context) (snapshot.Care, error) { return s.agent.Care(ctx) }
+
+func (s *localSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	return s.agent.Compare(ctx, q)
+}
+
+func (s *localSource) Name() string { return tui.Standalone }
+func (s *localSource) Note() string { return "" }
+
+func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	snap, err := s.agent.Next(ctx, s.seq.Load())
+	if err == nil {
+		s.seq.Store(snap.Seq)
+	}
+	return snap, err
+}
+
+func (s *localSource) Act(ctx context.Context, act tui.Action) error {
+	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}
+	return perform(ctx, w, act, local{s.agent})
+}
+
+// local is the agent of this process, as an actor.
+type local struct{ *agent.Agent }
+
+func (l local) Drain(_ context.Context, on bool) (out control.Drained, err error) {
+	out.Since, out.Busy = l.Agent.Drain(on)
+	return out, nil
+}
+
+func (l local) Hurry(context.Context) error {
+	l.Agent.Hurry()
+	return nil
+}
+
+// attached is the source of a dashboard that shows the daemon's agent, until ctx
+// ends. Next returns an error while the daemon is away; the next call tries again.
+func attached(ctx context.Context, c *control.Client) *remoteSource {
+	return &remoteSource{client: c, watch: c.Watch(ctx), recordHistory: recordHistory{c}}
+}
+
+type remoteSource struct {
+	recordHistory
+	client *control.Client
+	watch  *control.Watch
+}
+
+func (s *remoteSource) Name() string {
+	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
+}
+
+func (s *remoteSource) Care(ctx context.Context) (snapshot.Care, error) { return s.client.Care(ctx) }
+
+func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	return s.client.Compare(ctx, q)
+}
+
+func (s *remoteSource) Note() string { return skew(s.watch.Hello()) }
+
+// skew says that the daemon is of another version than this program, so that one
+// of them knows things that the other does not show.
+func skew(daemon control.Hello) string {
+	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
+		return ""
+	}
+	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, command.Version)
+}
+
+func (s *remoteSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	return s.watch.Next(ctx)
+}
+
+func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
+	return s.through(ctx, func(w *command.Session) error { return perform(ctx, w, act, s.client) })
+}
+
+// actor is what only a running agent does for a dashboard.
+type actor interface {
+	Cancel(ctx context.Context, namespace, name string) error
+	Drain(ctx context.Context, on bool) (control.Drained, error)
+	Hurry(ctx context.Context) error
+	control.Suspender
+}
+
+// perform does what a key of the dashboard asks for, once: a repeat is refused by
+// the name of the job that is there already, or is harmless.
+func perform(ctx context.Context, s *command.Session, act tui.Action, who actor) error {
+	switch act.Verb {
+	case tui.Hurry:
+		err := who.Hurry(ctx)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil // an older daemon asks as soon as it does
+		}
+		return err
+	case tui.Suspend:
+		now := time.Now().Round(0)
+		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})
+	case tui.Resume:
+		_, err := who.Resume(ctx, act.Namespace, act.Name)
+		return err
+	case tui.Drain, tui.Undrain:
+		_, err := who.Drain(ctx, act.Verb == tui.Drain)
+		return err
+	case tui.Pull, tui.PullFull:
+		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
+		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
+		return err
+	case tui.Reconcile:
+		_, err := source.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
+		return err
+	case tui.SuspendSource, tui.ResumeSource:
+		_, err := source.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == tui.SuspendSource)
+		return err
+	case tui.Cancel, tui.Retry:
+		return actOnJob(ctx, s, act, who.Cancel)
+	}
+	return fmt.Errorf("unknown action %q", act.Verb)
+}
+
+// actOnJob cancels or retries the job of a UID. A job that waits is deleted as
+// 'limpet job cancel' does: nobody may ever take it, and then nobody would end it.
+func actOnJob(ctx context.Context, s *command.Session, act tui.Action, cancel func(ctx context.Context, namespace, name string) error) error {
+	u, err := s.Find(ctx, api.Jobs, act.Namespace, act.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	live := err == nil && string(u.GetUID()) == act.UID
+	switch {
+	case act.Verb == tui.Retry && live:
+		_, err = job.EndBackoff(ctx, s, u)
+		return err
+	case act.Verb == tui.Retry:
+		past, err := job.FindFinished(ctx, s, act.Namespace, act.UID)
+		if err != nil {
+			return err
+		}
+		_, err = job.RunAgain(ctx, s, past)
+		return err
+	case !live:
+		return fmt.Errorf("job %s has just ended", act.Name)
+	case u.GetLabels()[api.LabelClaim] != "":
+		return cancel(ctx, act.Namespace, act.Name)
+	}
+	_, err = job.Cancel(ctx, s, u)
+	return err
+}

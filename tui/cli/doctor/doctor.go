@@ -1,0 +1,253 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type Command struct {
+	Fix bool `help:"Put right what can be put right without harm: rights of files, the socket of a process that is gone."`
+}
+
+// Help is the long help of the command.
+func (Command) Help() string {
+	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes nothing but what --fix says. " +
+		"While a daemon holds the state file the API is asked through it. On a dead network it ends within half a minute."
+}
+
+// Results of a check.
+const (
+	checkOK      = "ok"
+	checkWarn    = "warn"
+	checkFail    = "fail"
+	checkSkipped = "skipped" // what it rests on has failed, or there is nothing to look at
+)
+
+// check is one thing that the doctor has looked at.
+type check struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+	Found  string `json:"found"`
+	Next   string `json:"next"` // the next command; "" where nothing is to do
+}
+
+// diagnosis is what 'limpet doctor -o json' prints.
+type diagnosis struct {
+	OK     bool    `json:"ok"` // none has failed
+	Checks []check `json:"checks"`
+	Fixes  []fix   `json:"fixes,omitempty"` // what --fix has done, or could not do
+}
+
+// askFor bounds one question of the doctor. With the others at the same time and
+// two in a row it stays below half a minute.
+const askFor = 6 * time.Second
+
+// openFor bounds the opening of the state file, which is checked first when it was
+// not closed: at about 100 MB/s.
+const openFor = 15 * time.Second
+
+var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openFor)
+
+func (c Command) Run(ctx context.Context, e *command.Env) error {
+	if c.Fix && e.Flags.ReadOnly {
+		return command.Usagef("limpet doctor    # without --fix", "--fix changes things, and --read-only refuses that")
+	}
+	d, err := examine(ctx, e, c.Fix)
+	if err != nil {
+		return err
+	}
+	var failed []check
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		c.Next = e.Invocation.Complete(c.Next)
+		if c.Result == checkFail {
+			failed = append(failed, *c)
+		}
+	}
+	d.OK = len(failed) == 0
+	err = e.PrintOne(d, "", func(w io.Writer) { d.write(w) })
+	if err != nil || d.OK {
+		return err
+	}
+	return command.Errorf(command.ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"), failed[0].Name, failed[0].Found)
+}
+
+// write tells each check on a line, and what to do on the next.
+func (d *diagnosis) write(w io.Writer) {
+	var lines [][]string
+	for _, c := range d.Checks {
+		lines = append(lines, []string{c.Result, c.Name, c.Found})
+		if c.Next != "" {
+			lines = append(lines, []string{"", "", "try: " + c.Next})
+		}
+	}
+	if command.IsAccessible(w) {
+		for _, l := range lines {
+			fmt.Fprintln(w, command.RedactText(text.Clean(strings.TrimLeft(l[1]+": "+l[0]+", "+l[2], ":, "))))
+		}
+		return
+	}
+	io.WriteString(w, command.Align(lines, command.ColorsOf(w).OfColumns([]string{"RESULT", "CHECK", "FOUND"}, 0)))
+}
+
+// examination is what is known while the doctor looks.
+type examination struct {
+	*command.Env
+	now  time.Time
+	path string // of the state file
+
+	fix   bool
+	mu    sync.Mutex // guards fixes
+	fixes []fix
+
+	daemon       *control.Client            // nil = none runs
+	snap         *snapshot.Snapshot         // of the daemon, nil when it gave none
+	exists       bool                       // there is a state file
+	exposed      string                     // what of it is open to others, before anybody opened it
+	openCure     string                     // the cure of that
+	report       state.Report               // of opening it, without a daemon
+	openErr      error                      // it could not be opened
+	unresponsive *command.UnresponsiveError // because of an agent that does not answer
+	info         *state.Info
+
+	s         *command.Session
+	client    *kube.Client // nil when there is nothing to ask
+	direct    bool         // the client goes to a server, and not through the daemon
+	clientErr error        // why there is no client
+}
+
+// examine makes all checks. It returns an error only for a call that cannot be
+// meant, and when ctx ends.
+func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error) {
+	p := &examination{Env: e, now: time.Now(), s: new(command.Session), fix: mend}
+	defer p.s.Close()
+	if err := p.connect(ctx); err != nil {
+		return nil, err
+	}
+	reach := p.checkAPI(ctx) // what follows rests on it
+	repos, listed := p.repositories(ctx, reach)
+	parts := []func(context.Context) check{
+		p.checkConfig, p.checkState, p.checkDisk, p.checkWrites, p.checkDaemon,
+		func(context.Context) check { return reach },
+		p.checkTLS, p.checkToken, p.needs(reach, "clock", p.checkClock), p.needs(reach, "resources", p.checkResources), p.needs(reach, "permissions", p.checkPermissions),
+		func(context.Context) check { return listed },
+		func(ctx context.Context) check { return p.checkGitHosts(ctx, repos) },
+		p.checkCredentials,
+		func(ctx context.Context) check { return p.checkSigners(ctx, repos) },
+		func(ctx context.Context) check { return p.checkSigning(ctx, repos) },
+		func(context.Context) check { return p.checkControllers(repos) },
+		func(ctx context.Context) check { return p.checkWebhooks(ctx, repos) },
+		p.checkTerminal, p.checkService,
+	}
+	d := &diagnosis{Checks: make([]check, len(parts))}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i, part := range parts {
+		g.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, askFor)
+			defer cancel()
+			d.Checks[i] = part(limited)
+			d.Checks[i].Found, d.Checks[i].Next = text.Clean(text.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
+			return nil
+		})
+	}
+	g.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	d.Fixes = p.fixes
+	return d, nil
+}
+
+// needs skips a check when what it rests on has failed.
+func (p *examination) needs(reach check, name string, f func(context.Context) check) func(context.Context) check {
+	if reach.Result == checkOK || reach.Result == checkWarn {
+		return f
+	}
+	return func(context.Context) check { return check{name, checkSkipped, "the API is not there to be asked", ""} }
+}
+
+// connect opens what there is: the daemon, else the state file if it exists, and
+// the way to the API.
+func (p *examination) connect(ctx context.Context) (err error) {
+	if p.path, err = p.StatePath(); err != nil {
+		return err
+	}
+	_, err = os.Stat(p.path)
+	p.exists = !errors.Is(err, os.ErrNotExist)
+	if p.fix && state.Foreign(p.path) == nil {
+		p.fixed(mendRights(p.places()))
+	}
+	p.exposed, p.openCure = p.tooOpen()
+	p.s.Daemon, err = command.Attach(ctx, p.path)
+	if err != nil && !errors.Is(err, control.ErrNoDaemon) {
+		return err
+	}
+	p.daemon = p.s.Daemon
+	limited, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	if p.daemon != nil {
+		if p.snap, err = p.daemon.Snapshot(limited); err != nil {
+			p.snap = nil
+		}
+		if info, err := p.daemon.Info(limited); err == nil {
+			p.info = &info
+		}
+	} else if errors.As(err, &p.unresponsive) {
+		p.openErr = p.unresponsive
+	} else if p.exists {
+		opening, cancel := context.WithTimeoutCause(ctx, openFor, errSlowOpen)
+		defer cancel()
+		p.s.File, p.report, p.openErr = state.Open(opening, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
+		if p.openErr == nil {
+			if p.fix { // the file is held, so no agent can be about to listen
+				p.fixed(mendSocket(agent.SocketPath(p.path)))
+			}
+			if info, err := p.s.File.Info(limited); err == nil {
+				p.info = &info
+			}
+		}
+	}
+	if p.daemon == nil && p.Embedded() && p.s.File == nil {
+		return ctx.Err() // the embedded API is in the file
+	}
+	p.client, p.clientErr = p.Connect(ctx, p.s, "")
+	p.s.Client = p.client
+	if p.daemon != nil && p.client != nil {
+		base, _ := p.client.Endpoint()
+		p.direct = base.String() != control.BaseURL
+	} else {
+		p.direct = !p.Embedded()
+	}
+	return ctx.Err()
+}
+
+// TryServer checks the API behind a client: that it answers, serves the resources, and lets them be read.
+func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
+	p := &examination{Env: e, now: began, client: client, direct: true}
+	found := ""
+	for _, look := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
+		c := look(ctx)
+		if c.Result == checkFail {
+			return "", fmt.Errorf("%s: %s", c.Name, c.Found)
+		}
+		found += c.Found + ". "
+	}
+	return strings.TrimSpace(found), nil
+}

@@ -1,0 +1,276 @@
+package doctor
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/snapshot"
+	"limpet/tui/cli/command"
+)
+
+// TestDoctorJudges: what each figure means, at its borders.
+func TestDoctorJudges(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	c := check{"x", checkOK, "", ""}
+	env := func(pairs ...string) func(string) string {
+		return func(name string) string {
+			for i := 0; i < len(pairs); i += 2 {
+				if pairs[i] == name {
+					return pairs[i+1]
+				}
+			}
+			return ""
+		}
+	}
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	times := func(d ...time.Duration) []time.Duration { return d }
+	jwt := func(exp int64) string {
+		return "h." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".s"
+	}
+	ill := []repository{{namespace: "a", name: "well", checked: now}, {namespace: "b", name: "sick", ill: true, checked: now}}
+	one := func(checked time.Time) []repository { return []repository{{enabled: true, checked: checked}} }
+	hosts := map[string]repository{"git.lab:443": {namespace: "b", name: "boards"}}
+	for _, tt := range []struct {
+		what         string
+		got          check
+		result, says string
+		next         string
+	}{
+		{"a full disk", diskText("/d", disk{free: noDisk - 1}), checkFail, "32 MiB free at /d", "df -h /d"},
+		{"little room", diskText("/d", disk{free: noDisk}), checkWarn, "free at /d", "df -h /d"},
+		{"room", diskText("/d", disk{free: littleDisk}), checkOK, "256 MiB free", ""},
+		{"a file system in memory", diskText("/d", disk{free: littleDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
+		{"a network", diskText("/d", disk{free: littleDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
+		{"not told", diskText("/d", disk{free: -1}), checkSkipped, "does not tell", ""},
+
+		{"a good terminal", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkOK, "80x24", ""},
+		{"a dumb one", terminalText(c, 80, 24, env("TERM", "dumb", "LANG", "C.UTF-8")), checkWarn, "only print", "TERM="},
+		{"a small one", terminalText(c, 39, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkWarn, "40x10", ""},
+		{"one without UTF-8", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C")), checkWarn, "ASCII", "LC_ALL="},
+
+		{"a quick disk", writesText(c, times(ms(2), ms(3)), 10*time.Second), checkOK, "after 3ms, the slowest in a hundred after 3ms", ""},
+		{"a slow disk", writesText(c, times(ms(2), ms(100)), 10*time.Second), checkWarn, "the slowest in a hundred after 100ms", "--state"},
+		{"one that loses leases", writesText(c, times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost", "--lease-renewal-interval"},
+		{"one outlier in a hundred", writesText(c, append(slices.Repeat(times(ms(2)), 99), ms(900)), 10*time.Second), checkOK, "after 2ms", ""},
+		{"no time", writesText(c, nil, 0), checkSkipped, "no time", ""},
+		{"one whose LANG counts for nothing", terminalText(c, 80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII", "LC_ALL="},
+		{"a terminal of all colours", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK, "all colours", ""},
+		{"one of 256", terminalText(c, 80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
+		{"one without", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
+
+		{"an opaque token", tokenText(c, "glsa_x", now), checkOK, "does not tell", ""},
+		{"no token", tokenText(c, "", now), checkFail, "empty", "--token-file"},
+		{"a token that ended", tokenText(c, jwt(now.Unix()), now), checkFail, "it ended", "--token-file"},
+		{"a token that ends", tokenText(c, jwt(now.Unix()+7200), now), checkOK, "ends in 2h", ""},
+		{"a JWT without an end", tokenText(c, "h."+base64.RawURLEncoding.EncodeToString([]byte(`{}`))+".s", now), checkOK, "does not tell", ""},
+
+		{"a clock ahead", clockText(c, 31*time.Second, time.Second/2, true), checkWarn, "31s ahead of this host's", "timedatectl"},
+		{"a clock behind", clockText(c, -31*time.Second, time.Second/2, true), checkWarn, "31s behind", "timedatectl"},
+		{"a clock that is right", clockText(c, 30*time.Second, time.Second/2, true), checkOK, "30s ahead of", ""},
+		{"no clock", clockText(c, 0, 0, false), checkFail, "Date header", "curl"},
+
+		{"a certificate that ended", certificateText(c, now.Add(-time.Hour), nil, false, now), checkFail, "ended 1h ago", "date -u"},
+		{"one that ends", certificateText(c, now.Add(certificateSoon-1), nil, false, now), checkWarn, "ends in", "new one"},
+		{"one that is good", certificateText(c, now.Add(certificateSoon), nil, false, now), checkOK, "good for another", ""},
+		{"one that is not checked", certificateText(c, now.Add(certificateSoon), nil, true, now), checkWarn, "not checked", "--tls-ca-file"},
+		{"one that is not seen", certificateText(c, time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
+
+		{"no repositories", repositoriesText(c, nil), checkOK, "none", "repo create"},
+		{"an ill one", repositoriesText(c, ill), checkWarn, "1 of 2 are not healthy, the first is b/sick", "limpet repo test sick -n b"},
+		{"well ones", repositoriesText(c, ill[:1]), checkOK, "1, none", ""},
+
+		{"no hosts", gitHostsText(c, nil, 0, nil, nil), checkOK, "no repository", ""},
+		{"hosts", gitHostsText(c, []string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
+		{"a host that is away", gitHostsText(c, []string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
+
+		{"nobody looked", judgeControllers(c, snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
+		{"nobody looks any more", judgeControllers(c, snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
+		{"somebody looks", judgeControllers(c, snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
+		{"nothing to look after", judgeControllers(c, snapshot.Controllers{}, []repository{{}}, now), checkOK, "no repository has sync enabled", ""},
+		{"another agent is active", judgeControllers(c, snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now), now), checkOK, "standby; active: lab", ""},
+		{"it is off, and nobody looks", judgeControllers(c, snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers on"},
+	} {
+		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) || (tt.next == "") != (tt.got.Next == "") {
+			t.Errorf("%s: %+v, want %s %q %q", tt.what, tt.got, tt.result, tt.says, tt.next)
+		}
+	}
+}
+
+func TestGitAddress(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"https://git.lab/a.git": "git.lab:443", "https://git.lab:8443/a": "git.lab:8443", "http://127.0.0.1/a": "127.0.0.1:80",
+		"ssh://git@git.lab/a.git": "git.lab:22", "git@git.lab:ops/a.git": "git.lab:22", "https://[::1]:3000/a": "[::1]:3000", "file:///srv/a.git": "", "": "", "nonsense": "",
+	} {
+		if got, ok := gitAddress(url); got != want || ok != (want != "") {
+			t.Errorf("%s: %q %v, want %q", url, got, ok, want)
+		}
+	}
+}
+
+// doctor runs it, and gives its checks by name.
+func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
+	t.Helper()
+	out, _ := s.Must(t, code, append([]string{"doctor", "-o", "json"}, args...)...)
+	var d diagnosis
+	if err := json.Unmarshal([]byte(out), &d); err != nil || d.OK != (code == 0) {
+		t.Fatalf("%v, ok %v\n%s", err, d.OK, out)
+	}
+	byName := map[string]check{}
+	for _, c := range d.Checks {
+		byName[c.Name] = c
+		if c.Result == "" || c.Found == "" || c.Result == checkFail && c.Next == "" {
+			t.Errorf("says too little: %+v", c)
+		}
+	}
+	if len(byName) != 20 {
+		t.Errorf("%d checks", len(byName))
+	}
+	return byName
+}
+
+// TestDoctorOnThisHost: what is wrong on a host is found, with the command that
+// mends it, and asking makes nothing.
+func TestDoctorOnThisHost(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if got := doctor(s, t, 0); got["api"].Result != checkSkipped || got["daemon"].Result != checkWarn {
+		t.Errorf("an empty host: %+v", got)
+	}
+	if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
+		t.Errorf("it has made %v %v", left, err)
+	}
+	s.Must(t, 0, "repo", "list")
+	path := s.Env["LIMPET_STATE"]
+	if got := doctor(s, t, 0); got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK || !strings.Contains(got["state"].Found, path+", ") {
+		t.Errorf("a new state file: %+v", got)
+	}
+	for variable, want := range map[string]string{"HTTPS_PROXY": checkFail, "NO_PROXY": checkWarn} {
+		s.Env[variable] = "http//ann:hunter2@proxy.example.com:3128"
+		code := map[string]int{checkFail: command.ExitError, checkWarn: 0}[want]
+		if got := doctor(s, t, code)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") || !strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
+			t.Errorf("%s: %+v", variable, got)
+		}
+		delete(s.Env, variable)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := doctor(s, t, 0)["state"]; got.Result != checkWarn || !strings.Contains(got.Found, "open to others (mode 0644); opening it has put that right") {
+		t.Errorf("an open state file: %+v", got)
+	}
+	if err := os.Chmod(s.Dir, 0o722); err != nil {
+		t.Fatal(err)
+	}
+	if got := doctor(s, t, command.ExitError)["state"]; got.Result != checkFail || got.Next != "chmod 700 "+s.Dir {
+		t.Errorf("an open directory: %+v", got)
+	}
+	if err := os.Chmod(s.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	creds := filepath.Join(s.Dir, "creds", "default.site")
+	if err := os.MkdirAll(creds, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"token", "username"} {
+		if err := os.WriteFile(filepath.Join(creds, file), []byte("hunter2"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Dir(creds)
+	got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]
+	if got.Result != checkFail || !strings.HasSuffix(got.Found, "; and 1 more") || got.Next != "chmod 600 "+filepath.Join(creds, "token") || strings.Contains(fmt.Sprint(got), "hunter2") {
+		t.Errorf("open credentials: %+v", got)
+	}
+	if got := doctor(s, t, command.ExitError, "--credentials-dir", filepath.Join(dir, "none"))["credentials"]; got.Result != checkFail {
+		t.Errorf("no directory: %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(creds, "token"), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"token", "username"} {
+		if err := os.Chmod(filepath.Join(creds, file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := doctor(s, t, 0, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || !strings.Contains(got.Found, "2 files") {
+		t.Errorf("credentials: %+v", got)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := doctor(s, t, 0, "--webhook-listen", ln.Addr().String(), "--webhook-url", "https://"+ln.Addr().String())["webhooks"]; got.Result != checkOK || !strings.Contains(got.Found, "reached at") {
+		t.Errorf("webhooks: %+v", got)
+	}
+	ln.Close()
+	if got := doctor(s, t, command.ExitError, "--webhook-listen", ln.Addr().String())["webhooks"]; got.Result != checkFail {
+		t.Errorf("nobody listens: %+v", got)
+	}
+	s.Store(t, func(*state.Store) {
+		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") || got["api"].Result != checkSkipped {
+			t.Errorf("a file that another holds: %+v", got)
+		}
+	})
+}
+
+// TestDoctorOnDeadNetwork: a server that takes connections and never answers, and
+// tokens and certificates that cannot be asked for, hold it up for a while only.
+func TestDoctorOnDeadNetwork(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() // the kernel takes connections; nobody reads them
+	s := newSite(t)
+	began := time.Now()
+	got := doctor(s, t, command.ExitError, "--provisioning-server-url", "https://"+ln.Addr().String(), "--token", "t")
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if got["api"].Result != checkFail || !strings.HasSuffix(got["api"].Found, ": no answer within 6s") || got["repositories"].Result != checkSkipped || got["tls"].Result != checkSkipped || got["git hosts"].Result != checkSkipped || got["disk"].Result == "" {
+		t.Errorf("%+v", got)
+	}
+	if refused := doctor(s, t, command.ExitError, "--provisioning-server-url", "https://127.0.0.1:1", "--token", "t")["api"]; !strings.Contains(refused.Next, "check the port") {
+		t.Errorf("nobody there: %+v", refused)
+	}
+}
+
+// TestDoctorKnowsRepositoriesWithoutTheAPI: what the daemon has seen last serves
+// where the API is away, and what it has not seen yet is not taken for nothing.
+func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
+	t.Parallel()
+	away := check{"api", checkFail, "away", ""}
+	seen := []snapshot.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &snapshot.Webhook{ID: "7", LastEvent: time.Now()}}}
+	for name, tt := range map[string]struct {
+		snap  *snapshot.Snapshot
+		known int // -1 = not known
+	}{
+		"no daemon":               {nil, -1},
+		"never read":              {&snapshot.Snapshot{}, -1},
+		"read":                    {&snapshot.Snapshot{API: snapshot.API{Synced: true}, Repos: seen}, 1},
+		"kept from before":        {&snapshot.Snapshot{AsOf: time.Now(), Repos: seen}, 1},
+		"read, and there is none": {&snapshot.Snapshot{API: snapshot.API{Synced: true}}, 0},
+	} {
+		p := &examination{snap: tt.snap}
+		repos, c := p.repositories(t.Context(), away)
+		if (repos == nil) != (tt.known < 0) || repos != nil && len(repos) != tt.known || (c.Result == checkSkipped) != (tt.known < 0) {
+			t.Errorf("%s: %+v %+v", name, repos, c)
+		}
+		if tt.known == 1 && (!repos[0].ill || !repos[0].hooked || repos[0].urls[0] == "" || !repos[0].enabled) {
+			t.Errorf("%s: %+v", name, repos[0])
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package history
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"limpet/state"
+	"limpet/tui/cli/command"
+)
+
+type exportCmd struct {
+	filter
+	File string `help:"Write to this file; it has its name only when it is whole. Default: stdout." placeholder:"FILE" type:"path"`
+}
+
+// exportPage is how many records are in memory at once. A record has some
+// kilobytes, and never more than 300 or so.
+const exportPage = 100
+
+// Run writes page by page, also over the socket of a daemon, so that neither
+// process holds more than one page and no read of the state file lasts longer
+// than a page takes. What ends while the export runs is not in it.
+func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
+	form, ok := exportForms[e.Flags.Output]
+	if !ok {
+		return command.Usagef("limpet history export -o jsonl", "history export writes JSON: -o jsonl or -o json, not -o %s", e.Flags.Output)
+	}
+	q, err := c.query(e.Flags)
+	if err != nil {
+		return err
+	}
+	if c.File != "" {
+		if err := command.Writable(c.File, "limpet history export --file"); err != nil {
+			return err
+		}
+	}
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	form.pick = e.Flags.PickEach
+	read := func(q state.Query) ([]state.Record, error) { return s.Store.History(ctx, q) }
+	if c.File == "" {
+		_, err := form.export(e.Out, q, read)
+		return err
+	}
+	n := 0
+	_, err = command.WriteAtomic(c.File, func(w io.Writer) (_ int64, err error) {
+		n, err = form.export(w, q, read)
+		return 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("export history: %w", err)
+	}
+	e.Notef("%d records written to %s", n, c.File)
+	return nil
+}
+
+// exportForm is what stands around and between the records, which have a line
+// each.
+type exportForm struct {
+	begin, between, end string
+	pick                func(records any) ([]any, error)
+}
+
+var exportForms = map[string]exportForm{
+	"table": {}, // nobody has asked for a form
+	"jsonl": {},
+	"json":  {begin: "{\"items\":[\n", between: ",", end: "]}\n"},
+}
+
+// export writes all records that q selects and says how many there were.
+func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([]state.Record, error)) (n int, err error) {
+	out := bufio.NewWriterSize(w, 64<<10)
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false)
+	_, _ = out.WriteString(f.begin) // its first error stays and comes out of Flush
+	most := q.Limit
+	for more := true; more; {
+		q.Limit = exportPage
+		if most > 0 {
+			q.Limit = min(exportPage, most-n)
+		}
+		page, err := read(q)
+		if err != nil {
+			return n, err
+		}
+		for i := range page {
+			command.RedactRecord(&page[i])
+		}
+		items, err := f.pick(page)
+		if err != nil {
+			return n, err
+		}
+		for _, rec := range items {
+			if n > 0 {
+				_, _ = out.WriteString(f.between)
+			}
+			if err := lines.Encode(rec); err != nil {
+				return n, err
+			}
+			n++
+		}
+		more = len(page) == q.Limit && (most == 0 || n < most)
+		if more {
+			q.Before = page[len(page)-1].Cursor()
+		}
+	}
+	_, _ = out.WriteString(f.end)
+	return n, out.Flush()
+}

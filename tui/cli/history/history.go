@@ -1,0 +1,299 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type Command struct {
+	List   listCmd   `cmd:"" help:"Finished jobs, newest first."`
+	Show   showCmd   `cmd:"" help:"One finished job, whole."`
+	Export exportCmd `cmd:"" help:"Finished jobs as JSON, one in a line, newest first; for any number of them."`
+	Prune  pruneCmd  `cmd:"" writes:"" help:"Remove old records."`
+}
+
+// filter chooses among the finished jobs.
+type filter struct {
+	Repository string   `short:"r" help:"Only of this repository."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
+	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
+	Action     string   `help:"Only this action."`
+	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
+	Until      string   `help:"Finished before: a duration such as 1h, or an RFC 3339 time."`
+	Limit      uint     `help:"At most so many; 0 = all." default:"0"`
+}
+
+// query is what the flags say.
+func (f filter) query(g *command.Flags) (state.Query, error) {
+	now := time.Now()
+	since, err := moment("history list", "--since", f.Since, now)
+	if err != nil {
+		return state.Query{}, err
+	}
+	until, err := moment("history list", "--until", f.Until, now)
+	if err != nil {
+		return state.Query{}, err
+	}
+	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
+		return state.Query{}, command.Usagef("limpet history list --since 7d --until 24h", "nothing is after --since %s and before --until %s", f.Since, f.Until)
+	}
+	if f.Dead {
+		f.States = append(f.States, StateDead)
+	}
+	return state.Query{Repository: f.Repository, Namespace: g.ListNamespace(), Action: f.Action,
+		States: f.States, Since: since, Until: until, Limit: int(f.Limit)}, nil
+}
+
+type listCmd struct {
+	filter
+}
+
+func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	q, err := c.query(e.Flags)
+	if err != nil {
+		return err
+	}
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	records, err := s.Store.History(ctx, q)
+	if err != nil {
+		return err
+	}
+	if err := noteDead(ctx, e, s.Store, q); err != nil {
+		return err
+	}
+	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
+	for i := range records {
+		command.RedactRecord(&records[i])
+		rec, subject := records[i], ""
+		if rec.Commit != nil {
+			subject = rec.Commit.Subject
+		}
+		t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
+			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), text.OrDash(rec.Message),
+			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
+	}
+	if records == nil {
+		records = []state.Record{}
+	}
+	return e.PrintList(records, t)
+}
+
+// noteDead tells who asks for errors alone of the jobs that have failed to the last
+// attempt.
+func noteDead(ctx context.Context, e *command.Env, desk control.Desk, q state.Query) error {
+	if e.Flags.Notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, StateDead) {
+		return nil
+	}
+	q.States, q.Brief, q.Limit = []string{StateDead}, true, 1
+	dead, err := desk.History(ctx, q)
+	if err == nil && len(dead) > 0 {
+		fmt.Fprintln(e.Flags.Notes, "limpet: jobs whose attempts were used up are not among them: limpet history list --dead")
+	}
+	return err
+}
+
+// moment reads a time that a flag of a command says: a duration before now, or an absolute time.
+func moment(call, flag, txt string, now time.Time) (time.Time, error) {
+	if txt == "" {
+		return time.Time{}, nil
+	}
+	if d, err := command.ParseDuration(txt); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, txt)
+	if err != nil {
+		return time.Time{}, command.Usagef("limpet "+call+" "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, txt, now.UTC().Format(time.RFC3339))
+	}
+	return t, nil
+}
+
+type showCmd struct {
+	Job string `arg:"" help:"UID or name of the job; of a name, the newest of its namespace."`
+}
+
+func (c showCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rec, err := FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
+}
+
+// ErrNoRecord says that the history has no such job.
+var ErrNoRecord = errors.New("not in the history")
+
+// recordPage is how many records are read at once in the search for a name.
+const recordPage = 500
+
+// FindRecord looks a finished job up by UID, else the newest of that name. It
+// returns errNoRecord when there is none, and a *severalError when a name without a
+// namespace is that of jobs in several.
+func FindRecord(ctx context.Context, desk control.Desk, namespace, job string) (state.Record, error) {
+	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return state.Record{}, err
+	}
+	if len(records) == 1 {
+		command.RedactRecord(&records[0])
+		return records[0], nil
+	}
+	rec, err := newestRecord(ctx, desk, state.Query{Namespace: namespace}, job)
+	if err == nil && namespace == "" {
+		err = onlyIn(ctx, desk, rec.Namespace, job)
+	}
+	command.RedactRecord(&rec)
+	return rec, err
+}
+
+// onlyIn returns a *severalError when jobs of that name have ended outside of a
+// namespace too.
+func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error {
+	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
+	switch {
+	case errors.Is(err, ErrNoRecord), err == nil && other.Namespace == namespace: // an older daemon knows no Outside
+		return nil
+	case err != nil:
+		return err
+	}
+	in := []string{namespace, other.Namespace}
+	slices.Sort(in)
+	return &command.AmbiguousError{Noun: "job", Name: job, Namespaces: in}
+}
+
+// newestRecord is the newest of a name among those of q.
+func newestRecord(ctx context.Context, desk control.Desk, q state.Query, job string) (state.Record, error) {
+	q.Words, q.Limit = []string{job}, recordPage
+	for {
+		page, err := desk.History(ctx, q)
+		if err != nil {
+			return state.Record{}, err
+		}
+		for _, rec := range page {
+			if rec.Name == job {
+				return rec, nil
+			}
+		}
+		if len(page) < recordPage {
+			return state.Record{}, command.Errorf(command.ExitError, "limpet history list -o wide", "job %q is %w", job, ErrNoRecord)
+		}
+		q.Before = page[len(page)-1].Cursor()
+	}
+}
+
+// Unambiguous refuses the name of a live job that is also that of jobs which have ended
+// in another namespace, where none was named: either may be meant.
+func Unambiguous(ctx context.Context, e *command.Env, s *command.Session, live *unstructured.Unstructured, job string) error {
+	if s.Store == nil || e.Flags.ListNamespace() != "" || live.GetName() != job {
+		return nil
+	}
+	return onlyIn(ctx, s.Store, live.GetNamespace(), job)
+}
+
+func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
+	var f command.Fields
+	defer func() { f.Write(w) }()
+	f.Add("job", rec.Namespace+"/"+rec.Name)
+	f.Add("uid", rec.UID)
+	f.Add("repository", rec.Repository)
+	f.Add("action", rec.Action)
+	f.AddState("state", rec.State, rec.State)
+	f.Add("message", text.OrDash(rec.Message))
+	if !rec.Created.IsZero() {
+		f.Add("created", rec.Created.UTC().Format(time.RFC3339))
+	}
+	f.Add("started", rec.Started.UTC().Format(time.RFC3339Nano))
+	f.Add("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
+	if rec.RefTo != "" {
+		f.Add("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
+	}
+	if c := rec.Commit; c != nil {
+		f.Add("commit", commitText(*c))
+	}
+	for _, s := range rec.Steps {
+		f.Add("step", fmt.Sprintf("%.3fs %s", s.Seconds, s.Text))
+	}
+	if d := rec.DeadLetter; d != nil && rec.State == StateDead {
+		f.Add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, text.Plural(d.Attempts, "attempt"), text.OrDash(d.LastError)))
+		f.Add("", e.CommandFor("", "job retry "+rec.UID)+" begins anew")
+	}
+	for _, a := range rec.Attempts {
+		f.AddState("attempt "+strconv.Itoa(a.N), a.State, AttemptText(a))
+	}
+	var status api.JobStatus
+	if json.Unmarshal(rec.Status, &status) != nil {
+		return
+	}
+	for _, sum := range status.Summary {
+		f.Add(KindText(sum.Kind), fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+	}
+	for _, e := range status.Errors {
+		f.Add("error", e)
+	}
+	for _, e := range status.Warnings {
+		f.Add("warning", e)
+	}
+}
+
+// commitText is what a commit says of itself.
+func commitText(c state.Commit) string {
+	txt := `"` + c.Subject + `"`
+	if c.Author != "" {
+		txt += " by " + c.Author
+	}
+	if !c.At.IsZero() {
+		txt += ", " + c.At.UTC().Format(time.RFC3339)
+	}
+	return txt
+}
+
+// AttemptText says how one attempt went.
+func AttemptText(a state.Attempt) string {
+	return fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), SpanText(a), text.OrDash(a.Message))
+}
+
+// SpanText says when an attempt ran, as far as it is known.
+func SpanText(a state.Attempt) string {
+	txt := ""
+	if !a.Started.IsZero() {
+		txt += ", from " + a.Started.UTC().Format(time.RFC3339)
+	}
+	if !a.Finished.IsZero() {
+		txt += ", to " + a.Finished.UTC().Format(time.RFC3339)
+	}
+	return txt
+}
+
+// StateCancelled is what the local history calls a job that a person has
+// stopped. The wire has no such state.
+const StateCancelled = "cancelled"
+
+// StateDead is what it calls a job whose attempts are used up.
+const StateDead = "dead"
+
+// KindText names a line of a summary. What could not be read has no kind.
+func KindText(kind string) string { return cmp.Or(kind, "unread files") }

@@ -1,0 +1,71 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// pruneCmd removes what one of its flags says.
+type pruneCmd struct {
+	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove the records of jobs that finished longer ago than this."`
+	Before    string         `xor:"what" help:"Remove the records of jobs that finished before this: an RFC 3339 time, or a duration such as 24h." placeholder:"TIME"`
+	Keep      *string        `xor:"what" help:"Remove all records but the newest so many." placeholder:"N"`
+}
+
+func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
+	keep, before, now := 0, time.Time{}, time.Now()
+	var err error
+	switch {
+	case c.OlderThan != nil && *c.OlderThan < 0:
+		return command.Usagef("limpet history prune --older-than 24h", "--older-than must not be negative")
+	case c.OlderThan != nil:
+		before = now.Add(-*c.OlderThan)
+	case c.Before != "":
+		if before, err = moment("history prune", "--before", c.Before, now); err != nil {
+			return err
+		}
+	case c.Keep != nil:
+		n, err := strconv.ParseUint(*c.Keep, 10, 31)
+		if err != nil {
+			return command.Usagef("limpet history prune --keep 1000", "--keep is %q: it must be a number of records, 0 or more", *c.Keep)
+		}
+		keep = int(n)
+	default:
+		return command.Usagef("limpet history prune --older-than 7d", "it is not said which records to remove: --older-than, --before or --keep is missing")
+	}
+	consequence := "This removes the records of all jobs that finished before " + before.UTC().Format(time.RFC3339) + " for good."
+	switch {
+	case c.Keep != nil && keep == 0:
+		consequence = "This removes all records for good."
+	case c.Keep != nil && keep == 1:
+		consequence = "This removes all records but the newest for good."
+	case c.Keep != nil:
+		consequence = "This removes all records but the newest " + strconv.Itoa(keep) + " for good."
+	}
+	if err := e.Confirm(ctx, consequence); err != nil {
+		return err
+	}
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n := 0
+	if c.Keep != nil {
+		n, err = s.Store.TrimHistory(ctx, keep)
+	} else {
+		n, err = s.Store.PruneHistory(ctx, before)
+	}
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
+		fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
+	})
+}

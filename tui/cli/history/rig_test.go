@@ -1,0 +1,43 @@
+package history
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
+)
+
+// testTree has the commands that the tests call.
+type testTree struct {
+	command.Flags
+
+	History Command `cmd:""`
+}
+
+func newTree() command.Tree { return new(testTree) }
+
+// site is a directory with a state file for commands of the tests.
+type site struct{ *clitest.Site }
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	return &site{clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
+		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+	})}
+}
+
+func (s *site) world(in string, out, errs io.Writer) command.World {
+	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
+}
+
+// main runs one command in a world of the test.
+func (s *site) main(args []string, world command.World) int { return command.Run(args, world, newTree) }
+
+// parse parses the arguments of a command and runs nothing.
+func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
+	return command.Parse(s.world("", io.Discard, io.Discard), newTree, args...)
+}

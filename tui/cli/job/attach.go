@@ -1,0 +1,176 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/kube"
+)
+
+// A repository has one job of a kind at a time, and its agent asks for pulls too. Who
+// asks for one that waits already, and would wait for it, waits for that one. One that
+// has begun may not have seen what there is now: after its end comes the own one.
+
+// request is a job that a person asks for.
+type request struct {
+	namespace, repository string
+	spec                  map[string]any
+	notes                 map[string]string // annotations
+}
+
+func (w request) action() string {
+	action, _ := w.spec["action"].(string)
+	return action
+}
+
+// name is that under which the API queues the job.
+func (w request) name() string {
+	if pr, ok := w.spec["pr"].(map[string]any); ok && w.action() == "pr" {
+		return fmt.Sprintf("%s-%v", api.JobName(w.repository, "pr"), pr["pr"])
+	}
+	return api.JobName(w.repository, w.action())
+}
+
+// submit makes the job, or for who waits returns the one that is there when that does.
+func submit(ctx context.Context, e *command.Env, s *command.Session, w request, how WaitFlags) (*unstructured.Unstructured, error) {
+	for gone := false; ; {
+		made, refused := s.Client.Submit(ctx, w.namespace, w.repository, w.spec, w.notes)
+		if !apierrors.IsAlreadyExists(refused) {
+			return made, refused
+		}
+		there, err := s.Client.Resource(api.Jobs).Namespace(w.namespace).Get(ctx, w.name(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && !gone: // it has ended between the two looks
+			gone = true
+			continue
+		case err != nil: // what it is is not known
+			return nil, w.refusal(nil, refused)
+		case !how.Waits() || !w.satisfiedBy(there):
+			return nil, w.refusal(there, refused)
+		case waitsStill(there):
+			e.Notef("%s (%s) is there already; this waits for its end", there.GetName(), actionText(jobSpecOf(there)))
+			return there, nil
+		}
+		e.Notef("%s has begun already; this asks again after its end", there.GetName())
+		if err := over(ctx, s, there); err != nil {
+			return nil, err
+		}
+		gone = false
+	}
+}
+
+// waitsStill says that nobody has begun with a job, and nobody wants it to stop.
+func waitsStill(job *unstructured.Unstructured) bool {
+	view, err := api.JobView(job)
+	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" && api.Annotation(job, api.AnnoCancel) == "" &&
+		(view.Status.State == "" || view.Status.State == api.StatePending)
+}
+
+func jobSpecOf(job *unstructured.Unstructured) api.JobSpec {
+	view, _ := api.JobView(job)
+	return view.Spec
+}
+
+// over waits until a job is gone.
+func over(ctx context.Context, s *command.Session, job *unstructured.Unstructured) error {
+	for {
+		now, err := s.Client.Resource(api.Jobs).Namespace(job.GetNamespace()).Get(ctx, job.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && now.GetUID() != job.GetUID():
+			return nil
+		case err != nil && !kube.Retryable(err):
+			return err
+		}
+		after, _ := kube.RetryAfter(err)
+		if command.Sleep(ctx, max(after, command.RetryPause)); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// refusal says why a job is not made beside the one that is there, which is nil where
+// nobody knows what it is.
+func (w request) refusal(there *unstructured.Unstructured, err error) error {
+	watch := command.CommandFor(w.namespace, "job watch "+w.name())
+	then := watch + "    # then this command again"
+	switch {
+	case there == nil || w.satisfiedBy(there):
+		return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already: %w", w.repository, err)
+	case w.full() && !isFull(there):
+		return command.Errorf(command.ExitError, then, "repository %q has a pull already, an incremental one, and --full asks for everything: %w", w.repository, err)
+	}
+	return command.Errorf(command.ExitError, then, "repository %q has a job of this kind already, with other options: %w", w.repository, err)
+}
+
+// satisfiedBy says that a job does what is wished. A full pull does what an incremental one
+// would, and the urgency of a job matters to who has named one.
+func (w request) satisfiedBy(there *unstructured.Unstructured) bool {
+	spec, _, _ := unstructured.NestedMap(there.Object, "spec")
+	notes := there.GetAnnotations()
+	if p, ok := w.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {
+		return false
+	}
+	return spec["repository"] == w.repository && notes[api.AnnoAllowMassDelete] == w.notes[api.AnnoAllowMassDelete] && (!w.full() || isFull(there)) &&
+		reflect.DeepEqual(options(spec), options(w.spec))
+}
+
+func (w request) full() bool { return w.action() == "pull" && !incremental(w.spec) }
+
+// isFull says that a job is a pull of everything.
+func isFull(job *unstructured.Unstructured) bool {
+	spec, _, _ := unstructured.NestedMap(job.Object, "spec")
+	return spec["action"] == "pull" && !incremental(spec)
+}
+
+func incremental(spec map[string]any) bool {
+	value, _, _ := unstructured.NestedBool(spec, "pull", "incremental")
+	return value
+}
+
+// options are what a spec says besides how deep a pull goes, in the form that a server
+// gives back: without what is empty.
+func options(spec map[string]any) map[string]any {
+	spec = maps.Clone(spec)
+	delete(spec, "repository")
+	data, err := json.Marshal(spec)
+	var out map[string]any
+	if err != nil || json.Unmarshal(data, &out) != nil {
+		return nil
+	}
+	if pull, ok := out["pull"].(map[string]any); ok {
+		delete(pull, "incremental")
+	}
+	return withoutEmpty(out)
+}
+
+func withoutEmpty(m map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, value := range m {
+		switch v := value.(type) {
+		case map[string]any:
+			if inner := withoutEmpty(v); len(inner) > 0 {
+				out[key] = inner
+			}
+		case []any:
+			if len(v) > 0 {
+				out[key] = v
+			}
+		default:
+			if v != nil && !reflect.ValueOf(v).IsZero() {
+				out[key] = v
+			}
+		}
+	}
+	return out
+}

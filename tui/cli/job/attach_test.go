@@ -1,0 +1,114 @@
+package job
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// TestWishIsMet: by a job that does what is asked and nothing that is not.
+func TestWishIsMet(t *testing.T) {
+	t.Parallel()
+	pull := func(incremental bool, more ...any) map[string]any {
+		options := map[string]any{"incremental": incremental}
+		for i := 0; i < len(more); i += 2 {
+			options[more[i].(string)] = more[i+1]
+		}
+		return map[string]any{"action": "pull", "pull": options}
+	}
+	notes := func(words ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(words); i += 2 {
+			out[words[i]] = words[i+1]
+		}
+		return out
+	}
+	massive := notes(api.AnnoAllowMassDelete, "true")
+	deletion := func(paths ...any) map[string]any {
+		return map[string]any{"action": "delete", "delete": map[string]any{"paths": paths}}
+	}
+	for name, tt := range map[string]struct {
+		asked      map[string]any
+		askedNotes map[string]string
+		there      map[string]any
+		thereNotes map[string]string
+		met        bool
+	}{
+		"the same":                      {pull(true), nil, pull(true), nil, true},
+		"a full one for less":           {pull(true), nil, pull(false), nil, true},
+		"full for full":                 {pull(false), nil, pull(false), nil, true},
+		"full and the server said less": {pull(false), nil, map[string]any{"action": "pull"}, nil, true},
+		"less than full":                {pull(false), nil, pull(true), nil, false},
+		"another action":                {pull(false), nil, map[string]any{"action": "migrate", "migrate": map[string]any{}}, nil, false},
+		"may delete much":               {pull(true), massive, pull(true), massive, true},
+		"may not delete much":           {pull(true), massive, pull(true), nil, false},
+		"may delete more than asked":    {pull(true), nil, pull(true), massive, false},
+		"as urgent":                     {pull(true), notes(api.AnnoPriority, "9"), pull(true), notes(api.AnnoPriority, "9"), true},
+		"not as urgent":                 {pull(true), notes(api.AnnoPriority, "9"), pull(true), nil, false},
+		"urgent without need":           {pull(true), nil, pull(true), notes(api.AnnoPriority, "9"), true},
+		"another note":                  {pull(true), nil, pull(true), notes("limpet/attempt", "2"), true},
+		"the same ref":                  {pull(true, "ref", "a"), nil, pull(true, "ref", "a"), nil, true},
+		"another ref":                   {pull(true, "ref", "a"), nil, pull(true, "ref", "b"), nil, false},
+		"a ref that nobody asked for":   {pull(true), nil, pull(true, "ref", "b"), nil, false},
+		"an empty option":               {pull(true), nil, pull(true, "ref", "", "paths", []any{}, "sub", map[string]any{}), nil, true},
+		"the same paths":                {deletion("a", "b"), nil, deletion("a", "b"), nil, true},
+		"other paths":                   {deletion("a", "b"), nil, deletion("a"), nil, false},
+		"numbers":                       {map[string]any{"action": "pr", "pr": map[string]any{"pr": 3.0}}, nil, map[string]any{"action": "pr", "pr": map[string]any{"pr": int64(3)}}, nil, true},
+	} {
+		there := &unstructured.Unstructured{Object: map[string]any{"spec": tt.there}}
+		tt.there["repository"] = "r"
+		there.SetAnnotations(tt.thereNotes)
+		if got := (request{repository: "r", spec: tt.asked, notes: tt.askedNotes}).satisfiedBy(there); got != tt.met {
+			t.Errorf("%s: %v, want %v", name, got, tt.met)
+		}
+	}
+}
+
+// meddling does something before a request goes its way.
+type meddling struct {
+	next   http.RoundTripper
+	before func(*http.Request)
+}
+
+func (m meddling) RoundTrip(req *http.Request) (*http.Response, error) {
+	m.before(req)
+	return m.next.RoundTrip(req)
+}
+
+// TestSubmitBesideAJobThatEnds: one that is gone when it is looked at is in nobody's way;
+// where another one has come meanwhile, it stays with that word.
+func TestSubmitBesideAJobThatEnds(t *testing.T) {
+	t.Parallel()
+	for _, another := range []bool{false, true} {
+		b := newBench(t)
+		step := 0
+		b.wire.next = meddling{b.wire.next, func(req *http.Request) {
+			switch {
+			case step == 0 && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/jobs/r-sync"):
+				step++
+				b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+			case step == 1 && req.Method == http.MethodPost && another:
+				step++
+				other := b.job.DeepCopy()
+				other.SetUID("")
+				other.SetResourceVersion("")
+				if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		u, err := submit(t.Context(), b.r, b.s, request{"default", "r", map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, MassDeleteNote(true)}, WaitFlags{Wait: true})
+		switch {
+		case !another && (err != nil || u.GetUID() == b.job.GetUID()):
+			t.Errorf("%v", err)
+		case another && (err == nil || !strings.Contains(err.Error(), "has a job of this kind already, with other options: ")):
+			t.Errorf("%v %v", u, err)
+		}
+	}
+}

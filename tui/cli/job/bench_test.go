@@ -1,0 +1,251 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/kube"
+)
+
+// wire is the way to an embedded API that a test can cut.
+type wire struct {
+	next http.RoundTripper
+	down atomic.Bool
+	cuts chan struct{} // closed when it is cut, to end the watches
+	mu   sync.Mutex    // guards cuts
+	// curt ends every watch at once, as some proxies do; watches counts them.
+	curt    atomic.Bool
+	watches atomic.Int64
+	calls   atomic.Int64 // of all kinds, answered or not
+	// noHistory is the code with which historicjobs are refused; 0 = they are not.
+	noHistory atomic.Int64
+	// between is done once, before a watch is asked for; open counts the answers that
+	// nobody has closed.
+	between func()
+	open    atomic.Int64
+}
+
+func (w *wire) cut() {
+	w.down.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.cuts)
+}
+
+func (w *wire) mend() {
+	w.mu.Lock()
+	w.cuts = make(chan struct{})
+	w.mu.Unlock()
+	w.down.Store(false)
+}
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	w.calls.Add(1)
+	if code := w.noHistory.Load(); code != 0 && strings.Contains(req.URL.Path, "historicjobs") {
+		return &http.Response{StatusCode: int(code), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}
+	if w.down.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	if req.URL.Query().Has("watch") {
+		w.watches.Add(1)
+		if do := w.between; do != nil {
+			w.between = nil
+			do()
+		}
+		if w.curt.Load() {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody, Request: req}, nil
+		}
+	}
+	w.mu.Lock()
+	cuts := w.cuts
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(req.Context())
+	go func() {
+		select {
+		case <-cuts:
+			cancel(syscall.ECONNRESET)
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := w.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	w.open.Add(1)
+	resp.Body = &wireBody{resp.Body, sync.OnceFunc(func() { w.open.Add(-1); cancel(nil) })}
+	return resp, nil
+}
+
+type wireBody struct {
+	io.ReadCloser
+	done func()
+}
+
+func (b *wireBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// bench is a follower's world: an API, a state file, one claimed job.
+type bench struct {
+	t     *testing.T
+	r     *command.Env
+	s     *command.Session
+	wire  *wire
+	store *state.Store
+	errs  *clitest.Buffer
+	out   *bytes.Buffer
+	job   *unstructured.Unstructured
+	how   WaitFlags
+	leave func() // ends the daemon
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: t.TempDir() + "/limpet.db", Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: store, errs: &clitest.Buffer{}, out: &bytes.Buffer{}, wire: &wire{next: server.Transport(), cuts: make(chan struct{})}}
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: b.wire, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("state file: %v %v", err, rep.Problems)
+		}
+		store.Close()
+	})
+	b.s = &command.Session{Client: client, Store: store}
+	b.r = &command.Env{Flags: &command.Flags{Output: "table"}, World: command.World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
+	u.SetAPIVersion(api.Jobs.GroupVersion().String())
+	u.SetKind("Job")
+	u.SetName("r-sync")
+	b.job, err = b.jobs().Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// jobCalls are the calls to the API that the tests make.
+type jobCalls interface {
+	Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error)
+	Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error)
+	Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error)
+	Delete(context.Context, string, metav1.DeleteOptions, ...string) error
+}
+
+func (b *bench) jobs() jobCalls {
+	return b.s.Client.Resource(api.Jobs).Namespace("default")
+}
+
+// claim makes the job look like one that an agent works on.
+func (b *bench) claim(message string) {
+	b.t.Helper()
+	b.status(map[string]any{"state": "working", "message": message, "progress": 40.0})
+}
+
+// status writes that of the job, and claims it.
+func (b *bench) status(status map[string]any) {
+	b.t.Helper()
+	u, err := b.jobs().Get(b.t.Context(), "r-sync", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	u.SetLabels(map[string]string{api.LabelClaim: "1795180000000", api.LabelClaimOwner: "somebody"})
+	u.Object["status"] = status
+	if _, err := b.jobs().Update(b.t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// end writes the record and takes the job out of the queue, as an agent does.
+func (b *bench) end(rec *state.Record) {
+	b.t.Helper()
+	if rec != nil {
+		rec.UID, rec.Finished = string(b.job.GetUID()), time.Now()
+		if err := b.store.PutRecord(b.t.Context(), *rec); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := b.jobs().Delete(b.t.Context(), "r-sync", metav1.DeleteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// follow waits for the job beside the test.
+func (b *bench) follow(ctx context.Context) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- follow(ctx, b.r, b.s, b.job, b.how) }()
+	return ended
+}
+
+func (b *bench) says(what string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("a word of %q", what), func() bool { return strings.Contains(b.errs.String(), what) })
+}
+
+// until waits for what comes of other goroutines.
+func (b *bench) until(what string, is func() bool) {
+	b.t.Helper()
+	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			b.t.Fatalf("not %s; stderr:\n%s", what, b.errs)
+		case <-tick.C:
+		}
+	}
+}
+
+// ends fails the test unless the wait ends with that exit code.
+func (b *bench) ends(ended chan error, code int, text string) {
+	b.t.Helper()
+	select {
+	case err := <-ended:
+		var f *command.Error
+		got := command.ExitOK
+		if errors.As(err, &f) {
+			got = f.Code
+		} else if err != nil {
+			b.t.Fatalf("an error without a code: %v", err)
+		}
+		if got != code || code != command.ExitOK && (!strings.Contains(f.Error(), text) || f.Hint == "") {
+			b.t.Errorf("exit %d, want %d: %v", got, code, err)
+		}
+	case <-time.After(30 * time.Second):
+		b.t.Fatal("the wait does not end")
+	}
+}

@@ -1,0 +1,134 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+)
+
+type createCmd struct {
+	Repository  string   `arg:"" help:"Name of the repository."`
+	Action      string   `help:"What to do: pull, delete, move, ..." default:"pull"`
+	Incremental bool     `help:"Pull only what changed since the last pull." xor:"depth"`
+	Full        bool     `help:"Pull everything (the default)." xor:"depth"`
+	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
+	TargetPath  string   `help:"The directory to move to, with a slash at its end." placeholder:"DIR/"`
+	Ref         string   `help:"The branch to delete or move on, made if it is not there. Default: that of the repository, which is pulled then." placeholder:"BRANCH"`
+	Message     string   `help:"Of the commit that a delete or a move makes." placeholder:"TEXT"`
+	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
+	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
+
+	WaitFlags
+}
+
+func (c createCmd) Run(ctx context.Context, e *command.Env) error {
+	spec := map[string]any{"action": c.Action}
+	if c.Message != "" {
+		spec["message"] = c.Message
+	}
+	selection := c.selection()
+	switch {
+	case c.Spec != "" && len(selection) > 0:
+		return command.Usagef("limpet job create REPOSITORY --action delete --path FILE", "--spec says what --path, --target-path and --ref say; leave one of them out")
+	case c.Spec != "":
+		var options map[string]any
+		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
+			return command.Usagef("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
+		}
+		spec[c.Action] = options
+	case c.Action == "delete" || c.Action == "move":
+		if len(c.Path) == 0 {
+			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action "+command.ShellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
+		}
+		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
+			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+		}
+		spec[c.Action] = selection
+	case len(selection) > 0:
+		return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
+	case c.Action == "pull":
+		spec["pull"] = map[string]any{"incremental": c.Incremental}
+	}
+	notes := MassDeleteNote(c.MassDelete)
+	if c.Priority != nil {
+		p := *c.Priority
+		if len(p) != 1 || p < "0" || p > "9" {
+			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
+		}
+		notes[api.AnnoPriority] = p
+	}
+	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
+}
+
+// selection are the options of a delete or a move.
+func (c createCmd) selection() map[string]any {
+	options := map[string]any{}
+	if len(c.Path) > 0 {
+		paths := make([]any, len(c.Path))
+		for i, path := range c.Path {
+			paths[i] = path
+		}
+		options["paths"] = paths
+	}
+	if c.TargetPath != "" {
+		options["targetPath"] = c.TargetPath
+	}
+	if c.Ref != "" {
+		options["ref"] = c.Ref
+	}
+	return options
+}
+
+// MassDeleteNote returns the annotations of a job that may delete much, or none.
+func MassDeleteNote(massDelete bool) map[string]string {
+	notes := map[string]string{}
+	if massDelete {
+		notes[api.AnnoAllowMassDelete] = "true"
+	}
+	return notes
+}
+
+// CreateJob makes the job, with annotations, and, if asked, waits for its end.
+func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	repo, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), repository)
+	if apierrors.IsNotFound(err) {
+		return command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", repository)
+	}
+	if err != nil {
+		return err
+	}
+	alone := s.Embedded != nil // the API is in this process, so no agent is there
+	if how.Waits() && alone {
+		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", e.StateText())
+	}
+	u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
+	if command.StatusCode(err) == http.StatusFailedDependency {
+		return command.WithHint(err, command.CommandFor(repo.GetNamespace(), "repo test "+repository))
+	}
+	if err != nil {
+		return err
+	}
+	if how.Waits() {
+		return follow(ctx, e, s, u, how)
+	}
+	if alone {
+		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
+	}
+	u.SetManagedFields(nil)
+	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
+}

@@ -1,0 +1,247 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/history"
+)
+
+type Command struct {
+	List   listCmd   `cmd:"" help:"Jobs that wait or run."`
+	Show   showCmd   `cmd:"" help:"One job, running or finished."`
+	Watch  watchCmd  `cmd:"" help:"Follow a job to its end."`
+	Logs   logsCmd   `cmd:"" help:"What the agent of this host says of a job."`
+	Create createCmd `cmd:"" writes:"" help:"Ask for work on a repository."`
+	Cancel cancelCmd `cmd:"" writes:"" help:"Stop a job that runs or rests, or delete a waiting one."`
+	Retry  retryCmd  `cmd:"" writes:"" help:"Run a job that rests now, or a finished one again."`
+}
+
+type listCmd struct {
+	Repository string `short:"r" help:"Only of this repository."`
+	Limit      uint   `help:"At most so many; 0 = all." default:"0"`
+}
+
+func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	keep := func(u *unstructured.Unstructured) bool {
+		repository, _, _ := unstructured.NestedString(u.Object, "spec", "repository")
+		return c.Repository == "" || repository == c.Repository
+	}
+	now := time.Now()
+	unsent, snap := unsent(ctx, s)
+	items, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", keep, c.Limit)
+	if err != nil {
+		return c.known(e, snap, now, err)
+	}
+	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"}, Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
+	objects := make([]any, len(items))
+	for i := range items {
+		u := &items[i]
+		objects[i] = u.Object
+		job, err := api.JobView(u)
+		if err != nil {
+			return err
+		}
+		claimed := "-"
+		if u.GetLabels()[api.LabelClaim] != "" {
+			claimed = "yes"
+		}
+		t.Add(u.GetNamespace(), "job/"+u.GetName(),
+			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
+			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
+	}
+	return e.PrintList(objects, t)
+}
+
+// unsent asks the daemon which results wait for the API. Without one, or when it
+// does not answer, nothing is known of any.
+func unsent(ctx context.Context, s *command.Session) (map[string]snapshot.Job, *snapshot.Snapshot) {
+	out := map[string]snapshot.Job{}
+	if s.Daemon == nil {
+		return out, nil
+	}
+	snap, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return out, nil
+	}
+	for _, j := range snap.Jobs {
+		if !j.Unsent.IsZero() {
+			out[j.UID] = j
+		}
+	}
+	return out, snap
+}
+
+// message says what a job does, or what it waits for.
+func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]snapshot.Job) string {
+	if j, ok := unsent[string(u.GetUID())]; ok {
+		return j.State + ", " + UnsentText(now, j)
+	}
+	// The agent has written how long the rest would last; that was then.
+	if said, _, rests := strings.Cut(job.Status.Message, "; tried again in "); rests && stateText(job.Status.State) == api.StatePending {
+		left := RestOf(u).Sub(now)
+		if left <= 0 {
+			return said + "; waits for an agent"
+		}
+		return said + "; tried again in " + text.Age(left)
+	}
+	return job.Status.Message
+}
+
+// RestOf is until when a job rests between two attempts; the zero time when it
+// does not.
+func RestOf(u *unstructured.Unstructured) time.Time {
+	ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return api.TimeOfMillis(ms)
+}
+
+// known shows what the daemon knows while the API does not answer. The exit code
+// is that of the error, because this may not be what there is.
+func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, err error) error {
+	code, _ := command.Classify(err)
+	if code != command.ExitUnreachable || snap == nil || e.Flags.Data() {
+		return err
+	}
+	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "AGE", "MESSAGE"}, Wide: []string{"UID", "ATTEMPT"}}
+	for _, j := range snap.Jobs {
+		if c.Repository != "" && j.Repository != c.Repository || !j.Finished.IsZero() {
+			continue
+		}
+		txt := j.Message
+		if !j.Unsent.IsZero() {
+			txt = UnsentText(now, j)
+		}
+		t.Add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), command.Since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
+	}
+	if err := e.PrintList(nil, t); err != nil {
+		return err
+	}
+	asOf := snap.AsOf
+	if asOf.IsZero() {
+		asOf = snap.API.Since
+	}
+	return command.Errorf(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w", text.Age(now.Sub(asOf)), err)
+}
+
+func progressText(s api.JobStatus) string {
+	if s.State != api.StateWorking {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", min(s.Progress, 100))
+}
+
+func actionText(s api.JobSpec) string {
+	if s.Pull == nil || s.Action != "pull" {
+		return s.Action
+	}
+	if s.Pull.Incremental {
+		return "pull incr"
+	}
+	return "pull full"
+}
+
+func stateText(state string) string {
+	if state == "" {
+		return api.StatePending
+	}
+	return state
+}
+
+type showCmd struct {
+	Job string `arg:"" help:"Name or UID of a job, live or finished."`
+}
+
+func (c showCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	if u == nil {
+		if err := OpenHistory(ctx, e, s); err != nil {
+			return err
+		}
+		rec, err := history.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+		if errors.Is(err, history.ErrNoRecord) {
+			return command.Errorf(command.ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", c.Job)
+		}
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
+	}
+	job, err := api.JobView(u)
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) {
+		var f command.Fields
+		f.Add("job", u.GetNamespace()+"/"+u.GetName())
+		f.Add("uid", string(u.GetUID()))
+		f.Add("repository", job.Spec.Repository)
+		f.Add("action", actionText(job.Spec))
+		if p := u.GetAnnotations()[api.AnnoPriority]; p != "" {
+			f.Add("priority", p)
+		}
+		f.AddState("state", stateText(job.Status.State), stateText(job.Status.State))
+		f.Add("message", text.OrDash(message(time.Now(), u, job, nil)))
+		f.Add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
+		f.Add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
+		if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
+			f.Add("claimed by", strings.TrimSpace(u.GetAnnotations()[api.AnnoAgent]+" "+owner))
+		}
+		if of := u.GetAnnotations()[api.AnnoRetryOf]; of != "" {
+			f.Add("again for", of)
+		}
+		if rests := RestOf(u); rests.After(time.Now()) {
+			f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
+		}
+		for _, a := range attempts(u) {
+			f.AddState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), history.SpanText(a), text.OrDash(a.Message)))
+		}
+		for _, e := range job.Status.Errors {
+			f.Add("error", e)
+		}
+		f.Write(w)
+	})
+}
+
+// attempts reads from a live job how its runs so far have ended.
+func attempts(u *unstructured.Unstructured) []state.Attempt {
+	var out []state.Attempt
+	if json.Unmarshal([]byte(u.GetAnnotations()[api.AnnoAttempts]), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// UnsentText tells of a job that is done and whose result is kept until the API
+// takes it.
+func UnsentText(now time.Time, job snapshot.Job) string {
+	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
+}

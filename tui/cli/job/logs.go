@@ -1,0 +1,300 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/history"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+)
+
+type logsCmd struct {
+	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
+	Follow bool   `short:"f" help:"Go on until the job has ended, and end with its exit code, as job watch does."`
+}
+
+// Help is the long help of the command.
+func (logsCmd) Help() string {
+	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one there is what its record says: attempts, errors, warnings, end."
+}
+
+func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{API: true, Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	if u == nil {
+		return c.finished(ctx, e, s)
+	}
+	if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
+		return err
+	}
+	if s.Daemon == nil {
+		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()), "no agent on this host runs job %q; its log is where it runs", c.Job)
+	}
+	l := &jobLog{uid: string(u.GetUID())}
+	if !c.Follow {
+		snap, err := s.Daemon.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		return printLog(e, l.fresh(snap))
+	}
+	return l.follow(ctx, e, s, u)
+}
+
+// follow prints the log to its end, and returns the error for the exit code of the job,
+// as a watch of it does.
+func (l *jobLog) follow(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
+	if err := l.print(ctx, e, s, u); err != nil {
+		return err
+	}
+	end, err := newFollower(e, s, u, "none").outcome(ctx)
+	if err != nil {
+		return err
+	}
+	return end.Err(recordHint(l.uid))
+}
+
+// print prints what is new in each picture until one shows the job as ended. A job
+// that is in none may be too new for that, or one of too many: then the API is asked,
+// and once that has it no more the next picture is the last. A daemon that is away is
+// waited for: the next one takes the job up again.
+func (l *jobLog) print(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
+	pictures := s.Daemon.Watch(ctx)
+	away := false
+	for last := false; ; {
+		snap, err := pictures.Next(ctx)
+		if err == nil {
+			away = false
+			if err := printLogLines(e, l.fresh(snap)); err != nil {
+				return err
+			}
+			shown, ended := l.ended(snap)
+			switch {
+			case ended, !shown && last:
+				return nil
+			case !shown:
+				last, err = gone(ctx, s, u)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			continue
+		case !errors.Is(err, control.ErrNoDaemon) && !kube.Retryable(err):
+			return err
+		case !away:
+			away = true
+			e.Notef("%s", noAnswer(u, err))
+		}
+		command.Sleep(ctx, command.RetryPause)
+	}
+}
+
+// gone says that the API has a job no more.
+func gone(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (bool, error) {
+	now, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && now.GetUID() != u.GetUID(), err
+}
+
+// finished tells what the record of a job has instead of its log.
+func (c logsCmd) finished(ctx context.Context, e *command.Env, s *command.Session) error {
+	rec, err := history.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+	if errors.Is(err, history.ErrNoRecord) {
+		return command.Errorf(command.ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", c.Job)
+	}
+	if err != nil {
+		return err
+	}
+	if err := printLog(e, recordLog(rec)); err != nil || !c.Follow {
+		return err
+	}
+	return endingOf(rec).Err(recordHint(rec.UID))
+}
+
+// recordLog makes lines of what a record tells, in the order of their time.
+func recordLog(rec state.Record) []snapshot.Event {
+	out := []snapshot.Event{}
+	add := func(at time.Time, level, format string, args ...any) {
+		out = append(out, snapshot.Event{At: at, Level: level, Job: rec.Name, Repo: rec.Repository, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, a := range rec.Attempts {
+		if !a.Started.IsZero() {
+			add(a.Started, "info", "attempt %d by %s begins", a.N, text.OrDash(a.Agent))
+		}
+		if !a.Finished.IsZero() {
+			add(a.Finished, "info", "attempt %d ended: %s: %s", a.N, text.OrDash(a.State), text.OrDash(a.Message))
+		}
+	}
+	var st api.JobStatus
+	_ = json.Unmarshal(rec.Status, &st) // a record without one has less to tell
+	for _, txt := range st.Warnings {
+		add(rec.Finished, "warn", "%s", txt)
+	}
+	for _, txt := range st.Errors {
+		add(rec.Finished, "error", "%s", txt)
+	}
+	level := "error"
+	switch rec.State {
+	case api.StateSuccess:
+		level = "info"
+	case api.StateWarning, history.StateCancelled:
+		level = "warn"
+	}
+	add(rec.Finished, level, "%s", cmp.Or(rec.Message, rec.State))
+	sort.SliceStable(out, func(i, j int) bool { return out[i].At.Before(out[j].At) })
+	return out
+}
+
+// printLog prints all lines of a log as one list.
+func printLog(e *command.Env, lines []snapshot.Event) error {
+	if e.Flags.Data() {
+		return e.PrintList(lines, command.Table{})
+	}
+	return printLogLines(e, lines)
+}
+
+// printLogLines prints lines of a log that goes on.
+func printLogLines(e *command.Env, lines []snapshot.Event) error {
+	for _, l := range lines {
+		if e.Flags.Data() {
+			if err := e.PrintStream(command.StreamLine{Type: "log", Log: &l}); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := fmt.Fprintf(e.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobLog knows how far the log of a job was printed.
+type jobLog struct {
+	uid  string
+	last snapshot.Event
+}
+
+// fresh returns the lines of a picture that the one before did not have.
+func (l *jobLog) fresh(snap *snapshot.Snapshot) []snapshot.Event {
+	for _, j := range snap.Jobs {
+		if j.UID != l.uid || len(j.Log) == 0 {
+			continue
+		}
+		next := 0
+		for i, e := range slices.Backward(j.Log) {
+			if e == l.last {
+				next = i + 1
+				break
+			}
+		}
+		l.last = j.Log[len(j.Log)-1]
+		return j.Log[next:]
+	}
+	return nil
+}
+
+// ended says whether a picture shows the job, and as ended.
+func (l *jobLog) ended(snap *snapshot.Snapshot) (shown, ended bool) {
+	for _, j := range snap.Jobs {
+		if j.UID == l.uid {
+			return true, !j.Finished.IsZero()
+		}
+	}
+	return false, false
+}
+
+// readLog has the log of the job read beside the follower, which prints what comes
+// out of f.lines. The function that it returns ends that and prints the rest; of a
+// job that is gone also what the picture of its end has, which comes a moment later.
+func (f *follower) readLog(ctx context.Context) (stop func(gone bool)) {
+	switch {
+	case f.log == nil:
+		return func(bool) {}
+	case f.session.Daemon == nil:
+		f.say("the log of the job is with the agent that runs it, not here")
+		return func(bool) {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f.lines = make(chan []snapshot.Event)
+	go f.log.read(ctx, f.session.Daemon.Watch(ctx), f.lines)
+	return func(gone bool) {
+		defer cancel()
+		var late <-chan time.Time
+		if gone {
+			late = time.After(endShown)
+		} else {
+			cancel()
+		}
+		for {
+			select {
+			case lines, ok := <-f.lines:
+				if !ok {
+					return
+				}
+				f.showLog(lines)
+			case <-late:
+				cancel()
+			}
+		}
+	}
+}
+
+// endShown is how long the picture that shows the end of a job may take to come. A
+// daemon makes one each 100 ms; of a job that another agent runs there is none.
+const endShown = 2 * time.Second
+
+// read hands on what is new in each picture until one shows the job as ended, or ctx
+// ends, then closes to. A daemon that is away is waited for.
+func (l *jobLog) read(ctx context.Context, pictures *control.Watch, to chan<- []snapshot.Event) {
+	defer close(to)
+	for ctx.Err() == nil {
+		snap, err := pictures.Next(ctx)
+		if err != nil {
+			command.Sleep(ctx, command.RetryPause)
+			continue
+		}
+		if fresh := l.fresh(snap); len(fresh) > 0 {
+			to <- fresh
+		}
+		if _, ended := l.ended(snap); ended {
+			return
+		}
+	}
+}
+
+// showLog prints lines of the log where the bar was. A stdout that takes nothing
+// ends the command by itself.
+func (f *follower) showLog(lines []snapshot.Event) {
+	f.bar.erase()
+	_ = printLogLines(f.run, lines)
+}

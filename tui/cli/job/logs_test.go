@@ -1,0 +1,171 @@
+package job
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/state"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+)
+
+// showJobs has the socket of a daemon beside a bench. Show gives it how the job looks in the next snapshot, nil
+// where it is in none.
+func (b *bench) showJobs() (show func(job *snapshot.Job)) {
+	b.t.Helper()
+	b.r.Flags.State = filepath.Join(b.t.TempDir(), "limpet.db")
+	next, stop := clitest.ServeSnapshots(b.t, b.r.Flags.State, b.store)
+	b.leave = stop
+	b.t.Cleanup(func() { b.s.Daemon.Close() })
+	var err error
+	if b.s.Daemon, err = control.Attach(b.t.Context(), agent.SocketPath(b.r.Flags.State)); err != nil {
+		b.t.Fatal(err)
+	}
+	return func(job *snapshot.Job) {
+		snap := &snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Name: "other", Log: []snapshot.Event{{Text: "not this"}}}}}
+		if job != nil {
+			job.UID = string(b.job.GetUID())
+			snap.Jobs = append(snap.Jobs, *job)
+		}
+		next(snap)
+	}
+}
+
+// logOf are lines of a log.
+func logOf(texts ...string) (out []snapshot.Event) {
+	for i, text := range texts {
+		out = append(out, snapshot.Event{At: time.Date(2026, 11, 20, 14, 0, i, 0, time.UTC), Level: "info", Text: text})
+	}
+	return out
+}
+
+// TestLogsFollowToTheEnd: a job that is not in a picture yet, or not among its many, is
+// waited for, and what the picture of its end has is printed.
+func TestLogsFollowToTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.showJobs(), &clitest.Buffer{}
+	b.r.Out = out
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
+	}()
+	asked := func() {
+		t.Helper()
+		before := b.wire.calls.Load()
+		show(nil)
+		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
+	}
+	asked()
+	asked()
+	show(&snapshot.Job{Log: logOf("first")})
+	b.until("the first line", func() bool { return strings.HasSuffix(out.String(), " info  first\n") })
+	asked()
+	b.claim("begun")
+	b.end(nil)
+	asked()
+	show(&snapshot.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), " info  first\n2026-11-20T14:00:01Z info  last\n") || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestLogsOfAJobThatIsDeleted: whoever runs it, the end is not waited for longer than one
+// picture.
+func TestLogsOfAJobThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		b := newBench(t)
+		show := b.showJobs()
+		b.end(nil)
+		if again { // another one has its name
+			other := b.job.DeepCopy()
+			other.SetUID("")
+			other.SetResourceVersion("")
+			if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
+		}()
+		before := b.wire.calls.Load()
+		show(nil)
+		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
+		show(nil)
+		if err := <-ended; err != nil || b.out.Len() > 0 {
+			t.Errorf("%v %s", err, b.out)
+		}
+	}
+}
+
+// TestLogsOfARecord: the last line has the level of the end. Who follows gets the exit
+// code of the end, who only reads does not.
+func TestLogsOfARecord(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state, level string
+		code         int
+	}{{"success", "info", command.ExitOK}, {"warning", "warn", command.ExitPartial}, {"error", "error", command.ExitJobFailed}, {"cancelled", "warn", command.ExitCancelled}, {"dead", "error", command.ExitJobFailed}} {
+		s := newSite(t)
+		s.Record(t, state.Record{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", State: tt.state, Message: "it ended",
+			Finished: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), Status: []byte(`{"state":"error"}`)})
+		want := fmt.Sprintf("2026-11-20T14:00:00Z %-5s it ended\n", tt.level)
+		if out, _ := s.Must(t, command.ExitOK, "job", "logs", "r-sync"); out != want {
+			t.Errorf("%s: %s", tt.state, out)
+		}
+		out, errs := s.Must(t, tt.code, "job", "logs", "r-sync", "--follow")
+		if out != want || tt.code != command.ExitOK && !strings.Contains(errs, "try: limpet history show u1") {
+			t.Errorf("%s: %s%s", tt.state, out, errs)
+		}
+	}
+}
+
+// TestLogsFollowEndsLikeTheJob: with the exit code of who watches it.
+func TestLogsFollowEndsLikeTheJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.showJobs(), &clitest.Buffer{}
+	b.r.Out = out
+	b.claim("begun")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&jobLog{uid: string(b.job.GetUID())}).follow(t.Context(), b.r, b.s, b.job)
+	}()
+	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
+	show(&snapshot.Job{Log: logOf("last"), Finished: time.Now()})
+	b.ends(ended, command.ExitPartial, "the job ended with warnings")
+	if !strings.HasSuffix(out.String(), " info  last\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestFollowPrintsTheLastLines: those that the picture of the end has, which comes after
+// the API has told that the job is gone.
+func TestFollowPrintsTheLastLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.showJobs(), &clitest.Buffer{}
+	b.r.Out, b.how.Follow = out, true
+	b.claim("begun")
+	ended := b.follow(t.Context())
+	b.says("begun")
+	show(&snapshot.Job{Log: logOf("first")})
+	b.until("the first line", func() bool { return strings.Contains(out.String(), " first\n") })
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	show(&snapshot.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	b.ends(ended, command.ExitOK, "")
+	if got := out.String(); !strings.Contains(got, " first\n2026-11-20T14:00:01Z info  last\njob/r-sync success in ") {
+		t.Errorf("%s", got)
+	}
+}

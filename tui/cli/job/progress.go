@@ -1,0 +1,146 @@
+package job
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+	"golang.org/x/term"
+
+	"limpet/sync/api"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// WaitFlags says how a command waits for the end of a job.
+type WaitFlags struct {
+	Wait     bool   `short:"w" help:"Wait for the claim and the end of the job; the exit code tells how it ended."`
+	Follow   bool   `help:"Like --wait, and print the log of the job; with -o json a document in each line."`
+	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
+}
+
+// Waits says that the command does not end before the job.
+func (f WaitFlags) Waits() bool { return f.Wait || f.Follow }
+
+const (
+	// barEvery is the time between two pictures of the bar.
+	barEvery = 200 * time.Millisecond
+	// barCells is the length of the bar itself.
+	barCells = 20
+)
+
+// bar is one line at the end of a terminal that shows how far a job is. The zero
+// bar shows nothing.
+type bar struct {
+	w     io.Writer // nil = there is none
+	width func() int
+	utf8  bool
+	shown bool
+	from  barMark // what the rate is counted from
+}
+
+// barMark is how much of a job was done at a time.
+type barMark struct {
+	at   time.Time
+	done int64
+}
+
+// newBar returns the bar that mode asks for.
+func newBar(e *command.Env, mode string) *bar {
+	onTerminal := command.IsTerminal(e.Err) && !command.PrintsOnly(e.Getenv)
+	if e.Flags.Quiet || e.Flags.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || e.Getenv("CI") != "") {
+		return &bar{}
+	}
+	width := func() int {
+		if f, ok := command.OutFile(e.Err); ok {
+			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+				return w
+			}
+		}
+		return 80
+	}
+	return &bar{w: e.Err, width: width, utf8: text.UTF8(e.Getenv)}
+}
+
+// draw replaces the line on the terminal.
+func (b *bar) draw(job api.Job, name string, now time.Time) {
+	if b.w == nil {
+		return
+	}
+	b.shown = true
+	fmt.Fprintf(b.w, "\r%s\x1b[K", fit(b.text(job, name, now), b.width()-1))
+}
+
+// erase takes the line away, for what is printed in its place.
+func (b *bar) erase() {
+	if b.shown {
+		b.shown = false
+		fmt.Fprint(b.w, "\r\x1b[K")
+	}
+}
+
+// text is the line: action and repository, how far it is, how fast, how long.
+func (b *bar) text(job api.Job, name string, now time.Time) string {
+	st := job.Status
+	head := strings.TrimSpace(job.Spec.Action + " " + job.Spec.Repository)
+	if job.Spec.Repository == "" {
+		head = name
+	}
+	if stateText(st.State) != api.StateWorking {
+		return strings.TrimSpace(fmt.Sprintf("%s  %s  %s", text.Clean(head), stateText(st.State), text.Clean(st.Message)))
+	}
+	percent := min(max(st.Progress, 0), 100)
+	full := int(math.Round(percent / 100 * barCells))
+	on, off := "█", "░"
+	if !b.utf8 {
+		on, off = "#", "-"
+	}
+	parts := []string{text.Clean(head), strings.Repeat(on, full) + strings.Repeat(off, barCells-full), fmt.Sprintf("%3.0f %%", percent)}
+	if done, total := counts(st); total > 0 {
+		parts = append(parts, fmt.Sprintf("%d/%d", done, total))
+		if b.from.at.IsZero() {
+			b.from = barMark{now, done}
+		}
+		if rate := float64(done-b.from.done) / now.Sub(b.from.at).Seconds(); rate > 0 && now.Sub(b.from.at) >= time.Second {
+			left := time.Duration(float64(total-done) / rate * float64(time.Second))
+			parts = append(parts, fmt.Sprintf("%.1f/s", rate), "eta "+text.Age(left))
+		}
+	}
+	if n := len(st.Errors); n > 0 {
+		parts = append(parts, text.Plural(n, "error"))
+	}
+	if st.Message != "" {
+		parts = append(parts, text.Clean(st.Message))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// counts is how many objects a job has done, of how many; 0 of 0 when its status
+// does not say.
+func counts(st api.JobStatus) (done, total int64) {
+	for _, s := range st.Summary {
+		done += s.Create + s.Update + s.Delete + s.Noop + s.Error
+		total += s.Total
+	}
+	return min(done, total), total
+}
+
+// fit cuts a line that is wider than so many cells.
+func fit(line string, cells int) string {
+	if displaywidth.String(line) <= cells {
+		return line
+	}
+	return displaywidth.TruncateString(line, max(cells, 0), "")
+}
+
+// ticks tells when the next picture is due, never without a bar, until stop.
+func (b *bar) ticks() (due <-chan time.Time, stop func()) {
+	if b.w == nil {
+		return nil, func() {}
+	}
+	tick := time.NewTicker(barEvery)
+	return tick.C, tick.Stop
+}

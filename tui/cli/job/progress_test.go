@@ -1,0 +1,253 @@
+package job
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
+)
+
+// atWork is a job that has done so many of 288 dashboards.
+func atWork(done int64, errs ...string) api.Job {
+	job := api.Job{Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}}
+	job.Status = api.JobStatus{State: api.StateWorking, Progress: float64(done) / 2.88, Errors: errs, Summary: []api.JobSummary{{Kind: "Dashboard", Total: 288, Create: done}}}
+	return job
+}
+
+func TestBar(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := &bar{w: &out, width: func() int { return 80 }, utf8: true}
+	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		job  api.Job
+		at   time.Duration
+		want string
+	}{
+		{api.Job{Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}, Status: api.JobStatus{Message: "rests"}}, 0, "pull team-dash  pending  rests"},
+		{atWork(0), 0, "pull team-dash  ░░░░░░░░░░░░░░░░░░░░    0 %  0/288"},
+		{atWork(144), 36 * time.Second, "pull team-dash  ██████████░░░░░░░░░░   50 %  144/288  4.0/s  eta 36s"},
+		{atWork(216, "bad"), 54 * time.Second, "pull team-dash  ███████████████░░░░░   75 %  216/288  4.0/s  eta 18s  1 error"},
+		{atWork(288), 72 * time.Second, "pull team-dash  ████████████████████  100 %  288/288  4.0/s  eta 0s"},
+	} {
+		if got := b.text(tt.job, "x", start.Add(tt.at)); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+	b.utf8 = false
+	if got := b.text(atWork(144), "x", start.Add(36*time.Second)); !strings.Contains(got, "##########----------") {
+		t.Errorf("without UTF-8: %s", got)
+	}
+	foreign := strings.Repeat("漢", 100)
+	for state, job := range map[string]api.Job{"working": atWork(1), "pending": {Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}}} {
+		job.Status.Message = "\x1b[2J\r" + foreign
+		out.Reset()
+		b.draw(job, "x", start)
+		line, begins := strings.CutPrefix(out.String(), "\r")
+		line, ends := strings.CutSuffix(line, "\x1b[K")
+		if !begins || !ends || fit(line, 79) != line || strings.ContainsAny(line, "\x1b\r") || !strings.Contains(line, "[2J 漢") {
+			t.Errorf("%s: wider than the terminal, with foreign escapes, or not in the place of the line before: %q", state, &out)
+		}
+	}
+	out.Reset()
+	b.erase()
+	b.erase()
+	if out.String() != "\r\x1b[K" {
+		t.Errorf("erased by %q", &out)
+	}
+}
+
+// TestWhoGetsABar: nobody whose stderr is no terminal, unless it is asked for.
+func TestWhoGetsABar(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode  string
+		quiet bool
+		want  bool
+	}{{"auto", false, false}, {"plain", false, false}, {"none", false, false}, {"bar", false, true}, {"bar", true, false}} {
+		s := newSite(t)
+		var out, errs bytes.Buffer
+		e := &command.Env{Flags: &command.Flags{Quiet: tt.quiet}, World: s.world("", &out, &errs)}
+		if got := newBar(e, tt.mode).w != nil; got != tt.want {
+			t.Errorf("--progress %s, quiet %v: %v", tt.mode, tt.quiet, got)
+		}
+	}
+}
+
+// TestWhoGetsABarOnATerminal: who can see it; neither a terminal that can only print
+// nor a run of CI.
+func TestWhoGetsABarOnATerminal(t *testing.T) {
+	t.Parallel()
+	p, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	defer tty.Close()
+	for _, tt := range []struct {
+		mode, term, ci string
+		want           bool
+	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
+		s := newSite(t)
+		s.Env["TERM"], s.Env["CI"] = tt.term, tt.ci
+		e := &command.Env{Flags: &command.Flags{}, World: s.world("", io.Discard, tty)}
+		b := newBar(e, tt.mode)
+		due, stop := b.ticks()
+		if (b.w != nil) != tt.want || (due != nil) != tt.want {
+			t.Errorf("%+v: bar %v, ticks %v", tt, b.w != nil, due != nil)
+		}
+		stop()
+	}
+	s := newSite(t)
+	s.Env["TERM"] = "xterm"
+	e := &command.Env{Flags: &command.Flags{Accessible: true}, World: s.world("", io.Discard, tty)}
+	if newBar(e, "auto").w != nil {
+		t.Error("who has the screen read out is drawn a bar")
+	}
+}
+
+// TestCountsOfAJob: all that is done with an object is done, also when nothing had to be.
+func TestCountsOfAJob(t *testing.T) {
+	t.Parallel()
+	st := api.JobStatus{Summary: []api.JobSummary{{Total: 200, Create: 1, Update: 2, Delete: 4, Noop: 8, Error: 16, Write: 7, Warning: 3}, {Total: 100, Noop: 32}}}
+	if done, total := counts(st); done != 63 || total != 300 {
+		t.Errorf("%d of %d", done, total)
+	}
+}
+
+// TestBarWithOddFigures: a rate is told when it is known, and nothing is more than all.
+func TestBarWithOddFigures(t *testing.T) {
+	t.Parallel()
+	b := &bar{width: func() int { return 80 }}
+	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	b.text(atWork(0), "x", start)
+	if got := b.text(atWork(200), "x", start.Add(500*time.Millisecond)); strings.Contains(got, "/s") || strings.Contains(got, "eta") {
+		t.Errorf("a rate after half a second: %s", got)
+	}
+	if got := b.text(atWork(300), "x", start.Add(10*time.Second)); !strings.Contains(got, "#  100 %  288/288") {
+		t.Errorf("more than all: %s", got)
+	}
+	b = &bar{width: func() int { return 80 }}
+	b.text(atWork(100), "x", start) // whoever comes late has seen none of these done
+	if got := b.text(atWork(120), "x", start.Add(10*time.Second)); !strings.HasSuffix(got, "120/288  2.0/s  eta 1m") {
+		t.Errorf("seen from 100 on: %s", got)
+	}
+}
+
+func TestFreshLines(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	var lines []snapshot.Event
+	for i := range 5 {
+		lines = append(lines, snapshot.Event{At: at.Add(time.Duration(i) * time.Second), Text: strings.Repeat("x", i)})
+	}
+	picture := func(uid string, log []snapshot.Event) *snapshot.Snapshot {
+		return &snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Log: lines}, {UID: uid, Log: log}}}
+	}
+	l := &jobLog{uid: "u"}
+	for i, tt := range []struct {
+		snap *snapshot.Snapshot
+		want int
+	}{{picture("u", nil), 0}, {picture("u", lines[:2]), 2}, {picture("u", lines[:2]), 0}, {picture("v", lines), 0}, {picture("u", lines[1:4]), 2}, {picture("u", lines[4:]), 1}} {
+		if got := l.fresh(tt.snap); len(got) != tt.want {
+			t.Errorf("picture %d: %d lines, want %d", i, len(got), tt.want)
+		}
+	}
+	for i, tt := range []struct {
+		snap         *snapshot.Snapshot
+		shown, ended bool
+	}{{picture("u", nil), true, false}, {picture("v", nil), false, false}, {&snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "u", Finished: at}}}, true, true}} {
+		if shown, ended := l.ended(tt.snap); shown != tt.shown || ended != tt.ended {
+			t.Errorf("end %d: shown %v, ended %v", i, shown, ended)
+		}
+	}
+}
+
+// TestLogOfARecord: what is known of a job that has ended, in the order of time.
+func TestLogOfARecord(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	rec := clitest.Record("u1", "default", "boards", "error", time.Hour)
+	s.Record(t, rec)
+	out, _ := s.Must(t, 0, "job", "logs", "u1")
+	want := "2026-11-20T10:59:00Z info  attempt 1 by edge-06 begins\n2026-11-20T10:59:30Z info  attempt 1 ended: lost: gone\n" +
+		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error said so\n"
+	if out != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+	rec = clitest.Record("u2", "default", "boards", "error", time.Hour)
+	rec.Message = "https://ann:hunter22@git.example.com said \x1b[2Jno"
+	s.Record(t, rec)
+	if out, _ := s.Must(t, 0, "job", "logs", "u2"); strings.Contains(out, "hunter22") || strings.Contains(out, "\x1b") || !strings.Contains(out, "git.example.com said") {
+		t.Errorf("a password, or what moves the cursor: %q", out)
+	}
+	for _, form := range []string{"json", "jsonl", "yaml"} {
+		if out, _ := s.Must(t, 0, "job", "logs", "u2", "-o", form); strings.Contains(out, "hunter22") {
+			t.Errorf("-o %s: %s", form, out)
+		}
+	}
+	var live bytes.Buffer
+	e := &command.Env{Flags: &command.Flags{}, World: s.world("", &live, io.Discard)}
+	if err := printLogLines(e, []snapshot.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
+		t.Errorf("a line of a job that runs: %q %v", &live, err)
+	}
+	if _, errs := s.Must(t, command.ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
+		t.Errorf("no such job: %s", errs)
+	}
+}
+
+// TestWaitDoesNotWaitForTheDeletion: a server may keep a job that has ended, and
+// then its status says how.
+func TestWaitDoesNotWaitForTheDeletion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("begun")
+	began := time.Now()
+	ended := b.follow(t.Context())
+	b.says("begun")
+	b.status(map[string]any{"state": "error", "message": "no", "started": time.Now().UnixMilli(), "finished": time.Now().UnixMilli()})
+	b.ends(ended, command.ExitJobFailed, "the job ended in error")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if open := b.wire.open.Load(); open != 0 {
+		t.Errorf("%d answers of the API are still open", open)
+	}
+}
+
+// TestFollowPrintsALineForEachChange: with -o json, and the end as the last.
+func TestFollowPrintsALineForEachChange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.r.Flags.Output, b.how.Follow = "json", true
+	ended := b.follow(t.Context())
+	b.says("pending")
+	b.claim("begun")
+	b.says("working 40% begun")
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	b.ends(ended, command.ExitOK, "")
+	lines := strings.Split(strings.TrimSpace(b.out.String()), "\n")
+	for i, want := range []string{`"type":"job"`, `"state":"working","progress":40,`, `"type":"ended"`} {
+		if len(lines) != 3 || !strings.Contains(lines[i], want) {
+			t.Errorf("line %d has no %s:\n%s", i, want, b.out)
+		}
+	}
+	if !strings.Contains(b.errs.String(), "the log of the job is with the agent that runs it") {
+		t.Errorf("stderr: %s", b.errs)
+	}
+	b = newBench(t)
+	b.r.Flags.Output, b.how.Follow = "json", true
+	ended = b.follow(t.Context())
+	b.says("pending")
+	b.end(&state.Record{State: "error", Status: []byte(`{"state":"error"}`)})
+	b.ends(ended, command.ExitJobFailed, "the job ended in error")
+}

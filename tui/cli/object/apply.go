@@ -1,0 +1,139 @@
+package object
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// fieldManager owns what 'limpet apply' sets.
+const fieldManager = "limpet"
+
+type ApplyCommand struct {
+	File string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
+}
+
+func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
+	data, err := e.ReadFile(c.File)
+	if err != nil {
+		return command.Usagef("limpet apply -f FILE    # - is stdin", "read objects: %w", err)
+	}
+	objects, err := ParseObjects(c.File, data)
+	if err != nil {
+		return err
+	}
+	// Dashboards and folders may live on servers of their own, so each group
+	// has its session. The embedded API is one, and its file opens once.
+	sessions := map[string]*command.Session{}
+	defer func() {
+		for _, s := range sessions {
+			s.Close()
+		}
+	}()
+	at := func(o Manifest) (*command.Session, error) {
+		group := o.Kind.Group
+		if e.Embedded() {
+			group = ""
+		}
+		if sessions[group] == nil {
+			s, err := e.Open(ctx, command.Needs{API: true, Group: group})
+			if err != nil {
+				return nil, err
+			}
+			sessions[group] = s
+		}
+		return sessions[group], nil
+	}
+	// All are asked for without effect first, so that a bad one is refused
+	// before the first is written.
+	for _, o := range objects {
+		s, err := at(o)
+		if err != nil {
+			return err
+		}
+		if _, err := applyOne(ctx, e, s, o, true); err != nil {
+			return applyError(err, o, 0)
+		}
+	}
+	var made []any
+	for n, o := range objects {
+		s, err := at(o)
+		if err != nil {
+			return err
+		}
+		u, err := applyOne(ctx, e, s, o, false)
+		if err != nil {
+			return applyError(err, o, n)
+		}
+		made = append(made, u.Object)
+	}
+	if e.Flags.Data() {
+		return e.PrintList(made, command.Table{})
+	}
+	return nil
+}
+
+// applyError says which object of which file it was, and how much was written
+// before it.
+func applyError(err error, o Manifest, written int) error {
+	err = fmt.Errorf("%s: %w", o.Where, err)
+	if written > 0 {
+		err = fmt.Errorf("%w (what comes before it in the file was written)", err)
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return command.WithHint(err, "limpet apply -f "+command.ShellWord(o.file)+"    # after correcting it")
+	}
+	return err
+}
+
+// applyOne applies one object and says on a line what that did, unless it is a
+// dry run.
+func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry bool) (*unstructured.Unstructured, error) {
+	u := o.Object.DeepCopy()
+	if u.GetNamespace() == "" {
+		u.SetNamespace(e.Flags.OneNamespace())
+	}
+	res := s.Client.Resource(u.GroupVersionKind().GroupVersion().WithResource(o.Kind.Plural)).Namespace(u.GetNamespace())
+	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+	body, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	if dry {
+		opts.DryRun = []string{metav1.DryRunAll}
+		return res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
+	}
+	before := ""
+	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
+		before = old.GetResourceVersion()
+	} else if !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	made, err := res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
+	if err != nil {
+		return nil, err
+	}
+	made.SetManagedFields(nil)
+	line := o.Kind.Singular + "/" + made.GetName()
+	switch {
+	case e.Flags.Data():
+		return made, nil
+	case e.Flags.Output == "name":
+	case before == "":
+		line += " created"
+	case before == made.GetResourceVersion():
+		line += " unchanged"
+	default:
+		line += " configured"
+	}
+	_, err = fmt.Fprintln(e.Out, line)
+	return made, err
+}

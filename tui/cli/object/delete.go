@@ -1,0 +1,141 @@
+package object
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+type DeleteCommand struct {
+	Kind string `arg:"" help:"Kind of the object, as for get."`
+	Name string `arg:"" help:"Name of the object."`
+}
+
+func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
+	k, err := KindNamed(c.Kind)
+	if err != nil {
+		return err
+	}
+	s, err := e.Open(ctx, command.Needs{API: true, Group: k.Group})
+	if err != nil {
+		return err
+	}
+	defer func() { s.Close() }()
+	res, err := Resource(ctx, s, k)
+	if err != nil {
+		return err
+	}
+	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), c.Name)
+	if apierrors.IsNotFound(err) {
+		return command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, c.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if e.MayAsk() {
+		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), fate(ctx, s, k, u))
+		// While a person thinks the state file is free for others.
+		s.Close()
+		s = new(command.Session)
+		if err := e.Confirm(ctx, consequence); err != nil {
+			return err
+		}
+		if s, err = e.Open(ctx, command.Needs{API: true, Group: k.Group}); err != nil {
+			s = new(command.Session)
+			return err
+		}
+	}
+	// The UID keeps a namesake safe that was made between the two calls.
+	uid := u.GetUID()
+	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil {
+		return err
+	}
+	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), fate(ctx, s, k, u))
+	if len(u.GetFinalizers()) > 0 {
+		result = "deleting"
+		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), fate(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
+	}
+	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
+		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
+	})
+}
+
+// fate tells what becomes of what belongs to an object that is deleted, behind a colon;
+// "" = there is nothing to tell.
+func fate(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
+	switch k.Kind {
+	case "Repository":
+		return ": " + repositoryFate(u)
+	case "Connection":
+		using, err := ConnectionUsers(ctx, s, u.GetNamespace())
+		if err == nil && len(using.Of(u)) > 0 {
+			return ": without its credentials are " + strings.Join(using.Of(u), ", ")
+		}
+	case "Job":
+		if u.GetLabels()[api.LabelClaim] != "" {
+			return ": it runs, is cut off, and leaves no record"
+		}
+		return ": it is not run"
+	}
+	return ""
+}
+
+// repositoryFate is what its finalizers do with what a Repository has made.
+func repositoryFate(u *unstructured.Unstructured) string {
+	has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
+	what, stay := "the folders and dashboards that it has made", "stay"
+	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
+		what = "the files that it has made in " + dir
+	} else if has(api.FinalizerRelease) {
+		stay = "stay, and belong to nobody"
+	}
+	if has(api.FinalizerRemove) && !has(api.FinalizerRelease) {
+		stay = "are deleted too"
+	}
+	if has(api.FinalizerRemoveJobs) {
+		return what + " " + stay + ", its waiting jobs are deleted, one that runs is waited for"
+	}
+	return what + " " + stay
+}
+
+// Users are the Repositories that name a Connection, by the namespace and the name
+// of that; nil where they may not be read.
+type Users map[string][]string
+
+func ConnectionUsers(ctx context.Context, s *command.Session, namespace string) (Users, error) {
+	items, err := s.List(ctx, api.Repositories, namespace, "", nil, 0)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	out := Users{}
+	for i := range items {
+		if name, _, _ := unstructured.NestedString(items[i].Object, "spec", "connection", "name"); name != "" {
+			key := items[i].GetNamespace() + "/" + name
+			out[key] = append(out[key], items[i].GetName())
+		}
+	}
+	return out, err
+}
+
+func (u Users) Of(connection *unstructured.Unstructured) []string {
+	return u[connection.GetNamespace()+"/"+connection.GetName()]
+}
+
+func (u Users) Count(connection *unstructured.Unstructured) string {
+	if u == nil {
+		return "-"
+	}
+	return fmt.Sprint(len(u.Of(connection)))
+}

@@ -1,0 +1,124 @@
+package object
+
+import (
+	"limpet/tui/cli/command"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+// Manifest is one object of a file and where it stands there.
+type Manifest struct {
+	Kind   api.Kind
+	Object *unstructured.Unstructured
+	file   string
+	Where  string
+}
+
+// ParseObjects reads all objects of a file and refuses it whole when one is of
+// no kind that limpet knows.
+func ParseObjects(file string, data []byte) ([]Manifest, error) {
+	objects, err := ReadDocuments(file, data)
+	if err != nil {
+		return nil, err
+	}
+	for i := range objects {
+		if objects[i], err = checkObject(objects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// ReadDocuments reads the objects of a file of YAML or JSON documents; those of
+// lists are taken apart. Its errors tell where and never what stands there: it
+// may be a secret.
+func ReadDocuments(file string, data []byte) ([]Manifest, error) {
+	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	name := file
+	if file == "-" {
+		name = "stdin"
+	}
+	var out []Manifest
+	for n := 1; ; n++ {
+		doc, err := dec.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		where := fmt.Sprintf("%s, document %d", name, n)
+		if err != nil {
+			return nil, command.Usagef(validates(file), "%s: %w", where, err)
+		}
+		js, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return nil, command.Usagef(validates(file), "%s: %w", where, err)
+		}
+		var content map[string]any
+		if err := utiljson.Unmarshal(js, &content); err != nil {
+			return nil, command.Usagef(validates(file), "%s is no object", where)
+		}
+		if content == nil {
+			continue // comments only
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if u.GetKind() == "" || u.GetAPIVersion() == "" {
+			return nil, command.Usagef(validates(file), "%s: an object needs apiVersion and kind", where)
+		}
+		items := []unstructured.Unstructured{*u}
+		if u.IsList() {
+			list, err := u.ToList()
+			if err != nil {
+				return nil, command.Usagef(validates(file), "%s: a list whose items are no objects", where)
+			}
+			items = list.Items
+		}
+		for i := range items {
+			out = append(out, Manifest{Object: &items[i], file: file, Where: where})
+		}
+	}
+	if len(out) == 0 {
+		return nil, command.Usagef(validates(file), "%s holds no objects", name)
+	}
+	return out, nil
+}
+
+// validates is the call that looks at a file again once it has been corrected.
+func validates(file string) string {
+	return "limpet repo validate " + command.ShellWord(file) + "    # after correcting it"
+}
+
+// checkObject finds the kind of an object.
+func checkObject(o Manifest) (Manifest, error) {
+	gvk := o.Object.GroupVersionKind()
+	var near []string
+	for _, k := range api.Kinds {
+		if k.Group == gvk.Group && k.Kind == gvk.Kind {
+			if name, there, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name"); there && o.Object.GetName() == "" && name != "" && name != nil {
+				// y, on and 1e3 are no texts to YAML.
+				return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, k.Kind)
+			}
+			if o.Object.GetName() == "" {
+				return o, command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, k.Kind)
+			}
+			o.Kind = k
+			return o, nil
+		}
+		near = append(near, k.Kind)
+	}
+	msg := fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion())
+	if n := command.Nearest(gvk.Kind, near); n != "" {
+		msg += fmt.Sprintf(", did you mean %q?", n)
+	}
+	return o, command.Usagef("limpet get --help    # lists the kinds", "%s", msg)
+}

@@ -1,0 +1,126 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"time"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+	"limpet/sync/forge"
+	"limpet/sync/text"
+)
+
+type openCmd struct {
+	Name  string `arg:"" help:"Name of the repository."`
+	Print bool   `help:"Print the address only."`
+}
+
+// Help is the long help of the command.
+func (openCmd) Help() string {
+	return "It prints the address of the repository at its host, with branch and directory where the host shows them, and in a graphical session opens it in a browser."
+}
+
+// repoPage is what 'limpet repo open -o json' prints.
+type repoPage struct {
+	Namespace  string `json:"namespace"`
+	Repository string `json:"repository"`
+	URL        string `json:"url"`
+	Opened     bool   `json:"opened"`
+}
+
+func (c openCmd) Run(ctx context.Context, e *command.Env) error {
+	page, err := c.find(ctx, e)
+	if err != nil {
+		return err
+	}
+	if browser := browser(e, exec.LookPath); browser != nil && !c.Print {
+		if err := show(ctx, append(slices.Clone(browser), page.URL)); err != nil {
+			e.Notef("no browser: %v", err)
+		} else {
+			page.Opened = true
+		}
+	}
+	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
+}
+
+// find reads the repository and works out its address. The API is let go before a
+// browser starts.
+func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return repoPage{}, err
+	}
+	defer s.Close()
+	u, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), c.Name)
+	if apierrors.IsNotFound(err) {
+		return repoPage{}, command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", c.Name)
+	}
+	if err != nil {
+		return repoPage{}, err
+	}
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return repoPage{}, err
+	}
+	var block api.GitBlock
+	if b := repo.Spec.Block(); b != nil {
+		block = *b
+	}
+	shown := block.Branch
+	if repo.GitRef != "" { // what was pulled, whatever it was called
+		shown = repo.Status.Sync.LastRef
+	}
+	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
+	if err != nil {
+		return repoPage{}, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
+	}
+	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(text.Redact(address)), false}, nil
+}
+
+// browser is the program that opens addresses here, nil where there is no graphical
+// session, or none in front of this person.
+func browser(e *command.Env, find func(string) (string, error)) []string {
+	if e.Getenv("SSH_TTY") != "" || e.Getenv("SSH_CONNECTION") != "" {
+		return nil
+	}
+	calls := [][]string{{"xdg-open"}, {"gio", "open"}, {"wslview"}}
+	switch {
+	case runtime.GOOS == "darwin":
+		calls = [][]string{{"open"}}
+	case e.Getenv("DISPLAY") == "" && e.Getenv("WAYLAND_DISPLAY") == "":
+		return nil
+	}
+	for _, call := range calls {
+		if path, err := find(call[0]); err == nil {
+			return append([]string{path}, call[1:]...)
+		}
+	}
+	return nil
+}
+
+// showFor is how long an opener is waited for. Most hand the address on and end;
+// one that is still there then has become the browser's parent, which goes on
+// without it.
+const showFor = 5 * time.Second
+
+// show calls the opener. What it says is for nobody: stdout is the address.
+func show(ctx context.Context, call []string) error {
+	limited, cancel := context.WithTimeout(ctx, showFor)
+	defer cancel()
+	cmd := exec.CommandContext(limited, call[0], call[1:]...)
+	cmd.Env, cmd.WaitDelay = os.Environ(), time.Second
+	err := cmd.Run()
+	if limited.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}

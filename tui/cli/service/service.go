@@ -1,0 +1,312 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
+)
+
+type Command struct {
+	Print     printCmd     `cmd:"" help:"Print the systemd unit of the daemon, made from the settings of this call."`
+	Install   installCmd   `cmd:"" writes:"" help:"Write the unit, after showing what changes, and have it started at boot."`
+	Uninstall uninstallCmd `cmd:"" writes:"" help:"Stop the daemon and take the unit away; the state stays."`
+	Status    statusCmd    `cmd:"" help:"Is the unit installed, does it run, and is it this program?"`
+}
+
+// Location says where the unit is.
+type Location struct {
+	UnitDir string `name:"unit-dir" help:"Directory of the unit files, such as that of an image; systemd is then not told." placeholder:"DIR"`
+}
+
+// unitName is the name of the unit file.
+const unitName = "limpet.service"
+
+// unitMark begins a unit that limpet may replace and remove.
+const unitMark = "# Made by 'limpet service install'"
+
+// Path is where the unit file stands.
+func (p Location) Path(user bool, env func(string) string) (string, error) {
+	switch {
+	case p.UnitDir != "":
+		return filepath.Join(p.UnitDir, unitName), nil
+	case !user:
+		return "/etc/systemd/system/" + unitName, nil
+	case filepath.IsAbs(env("XDG_CONFIG_HOME")):
+		return filepath.Join(env("XDG_CONFIG_HOME"), "systemd/user", unitName), nil
+	case filepath.IsAbs(env("HOME")):
+		return filepath.Join(env("HOME"), ".config/systemd/user", unitName), nil
+	}
+	return "", command.Usagef("limpet service install", "no place for the unit of a user: HOME is not set")
+}
+
+// systemd is the service manager of this host.
+type systemd struct {
+	user   bool
+	booted string // the directory that is there where systemd runs
+	ctl    string // systemctl
+}
+
+// Manager finds systemd; nil when it is not to be told.
+func (p Location) Manager(user bool) *systemd {
+	if p.UnitDir != "" {
+		return nil
+	}
+	return &systemd{user: user, booted: "/run/systemd/system", ctl: "systemctl"}
+}
+
+// There refuses where systemd does not run.
+func (s *systemd) There() error {
+	if s == nil {
+		return nil
+	}
+	if info, err := os.Stat(s.booted); err != nil || !info.IsDir() {
+		return command.Errorf(command.ExitError, "limpet --daemon    # to be started by what this host has instead; the unit: limpet service print", "this host does not run systemd")
+	}
+	if _, err := exec.LookPath(s.ctl); err != nil {
+		return command.Errorf(command.ExitError, "limpet service print    # the unit, to be installed by hand", "systemctl is not there: %w", err)
+	}
+	return nil
+}
+
+// call is a call of systemctl as a person would type it.
+func (s *systemd) call(args ...string) []string {
+	words := []string{s.ctl}
+	if s.user {
+		words = append(words, "--user")
+	}
+	return append(words, args...)
+}
+
+// run makes a call and returns what it printed.
+func (s *systemd) run(ctx context.Context, args ...string) (string, error) {
+	words := s.call(args...)
+	out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", command.Errorf(command.ExitError, "journalctl -u "+unitName+" -n 20", "%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+type printCmd struct{ unitOptions }
+
+func (c printCmd) Run(e *command.Env, call *kong.Context) error {
+	u, err := newUnit(e, call, c.unitOptions)
+	if err != nil {
+		return err
+	}
+	text := u.text()
+	return e.PrintOne(map[string]string{"name": unitName, "text": text}, unitName, func(w io.Writer) { io.WriteString(w, text) })
+}
+
+type installCmd struct {
+	unitOptions
+	Location
+	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
+	Now    bool `help:"Start the daemon too, or start it anew when the unit has changed."`
+}
+
+// installed is what 'limpet service install' and 'uninstall' print with -o json.
+type installed struct {
+	Unit    string   `json:"unit"`
+	Changed bool     `json:"changed"`
+	Diff    string   `json:"diff"`
+	Ran     []string `json:"ran"` // with --dry-run: what would run
+	DryRun  bool     `json:"dryRun"`
+}
+
+func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context) error {
+	u, err := newUnit(e, call, c.unitOptions)
+	if err != nil {
+		return err
+	}
+	path, err := c.Path(c.User, e.Getenv)
+	if err != nil {
+		return err
+	}
+	manager := c.Manager(c.User)
+	if err := manager.There(); err != nil {
+		return err
+	}
+	if err := u.visible(manager); err != nil {
+		return err
+	}
+	old, err := ownUnit(path)
+	if err != nil {
+		return err
+	}
+	text := u.text()
+	out := installed{Unit: path, Changed: old != text, Diff: diffLines(old, text), DryRun: c.DryRun, Ran: []string{}}
+	if !e.Flags.Data() && e.Flags.Output != "name" {
+		out.show(e.Out)
+	}
+	if out.Changed && !c.DryRun {
+		if err := writeUnit(path, text); err != nil {
+			return err
+		}
+	}
+	if manager != nil {
+		for _, args := range steps(out.Changed, c.Now) {
+			out.Ran = append(out.Ran, strings.Join(manager.call(args...), " "))
+			if c.DryRun {
+				continue
+			}
+			if _, err := manager.run(ctx, args...); err != nil {
+				return err
+			}
+		}
+	}
+	return e.PrintOne(out, path, func(w io.Writer) {
+		for _, line := range out.Ran {
+			fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
+		}
+		if !c.Now && !c.DryRun && manager != nil {
+			fmt.Fprintf(w, "start it with: limpet service install --now%s\n", map[bool]string{true: " --user"}[c.User])
+		}
+		if !c.User && manager != nil {
+			fmt.Fprintf(w, "look at it with: sudo limpet --state %s/%s\n", stateHome, command.StateName)
+		}
+	})
+}
+
+// steps are the calls of systemctl that bring a unit into force.
+func steps(changed, now bool) (out [][]string) {
+	if changed {
+		out = append(out, []string{"daemon-reload"})
+	}
+	out = append(out, []string{"enable", unitName})
+	switch {
+	case now && changed:
+		out = append(out, []string{"restart", unitName})
+	case now:
+		out = append(out, []string{"start", unitName})
+	}
+	return out
+}
+
+// visible refuses what could not work once it is installed: a program in a place
+// that the service of the host does not see, and a caller who may not write there.
+func (u unit) visible(manager *systemd) error {
+	if manager == nil || u.user {
+		return nil
+	}
+	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
+		if strings.HasPrefix(u.binary, hidden) {
+			return command.Usagef("sudo install -m 755 "+command.ShellWord(u.binary)+" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install", "the service does not see %s, where this program is", hidden)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return command.Errorf(command.ExitError, "sudo limpet service install    # or, for this user alone: limpet service install --user", "the service of the host is installed by root")
+	}
+	return nil
+}
+
+// ownUnit reads the unit that is there, "" when there is none. It refuses one that
+// somebody else has written.
+func ownUnit(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read the unit: %w", err)
+	case !strings.HasPrefix(string(data), unitMark):
+		return "", command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"), "%s was not made by limpet and is left alone", path)
+	}
+	return string(data), nil
+}
+
+// writeUnit writes a unit that everybody may read, as all of them are.
+func writeUnit(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of the unit: %w", err)
+	}
+	_, err := command.WriteAtomicAs(path, 0o644, func(w io.Writer) (int64, error) {
+		n, err := io.WriteString(w, text)
+		return int64(n), err
+	})
+	if err != nil {
+		return fmt.Errorf("write the unit: %w", err)
+	}
+	return nil
+}
+
+func (i installed) show(w io.Writer) {
+	if !i.Changed {
+		fmt.Fprintf(w, "%s is as it should be\n", i.Unit)
+		return
+	}
+	fmt.Fprintf(w, "%s:\n%s", i.Unit, i.Diff)
+}
+
+type uninstallCmd struct {
+	Location
+	User   bool `help:"The service of this user, instead of the host's."`
+	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
+}
+
+func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {
+	path, err := c.Path(c.User, e.Getenv)
+	if err != nil {
+		return err
+	}
+	manager := c.Manager(c.User)
+	if err := manager.There(); err != nil {
+		return err
+	}
+	old, err := ownUnit(path)
+	if err != nil {
+		return err
+	}
+	out := installed{Unit: path, Changed: old != "", Diff: diffLines(old, ""), DryRun: c.DryRun, Ran: []string{}}
+	step := func(args ...string) error {
+		if manager == nil {
+			return nil
+		}
+		out.Ran = append(out.Ran, strings.Join(manager.call(args...), " "))
+		if c.DryRun {
+			return nil
+		}
+		_, err := manager.run(ctx, args...)
+		return err
+	}
+	if out.Changed {
+		if err := step("disable", "--now", unitName); err != nil {
+			return err
+		}
+		if !c.DryRun {
+			if err := os.Remove(path); err != nil {
+				return fmt.Errorf("remove the unit: %w", err)
+			}
+		}
+		if err := step("daemon-reload"); err != nil {
+			return err
+		}
+	}
+	return e.PrintOne(out, path, func(w io.Writer) {
+		switch {
+		case !out.Changed:
+			fmt.Fprintf(w, "%s is not there\n", path)
+			return
+		case c.DryRun:
+			fmt.Fprintf(w, "would remove %s\n", path)
+		default:
+			fmt.Fprintf(w, "%s is removed; the state stays\n", path)
+		}
+		for _, line := range out.Ran {
+			fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
+		}
+	})
+}

@@ -1,0 +1,359 @@
+package service
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/tui/cli/command"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// unitOf is the unit that a call of 'service print' makes.
+func unitOf(t *testing.T, s *site, args ...string) unit {
+	t.Helper()
+	e, call, err := s.parse(append([]string{"service", "print"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o unitOptions
+	for _, p := range call.Path {
+		if p.Flag != nil && p.Flag.Name == "user" {
+			o.User = true
+		}
+		if p.Flag != nil && p.Flag.Name == "run-as" {
+			o.RunAs = p.Flag.Target.String()
+		}
+	}
+	u, err := newUnit(e, call, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestUnitsAreGood has systemd itself judge the units.
+func TestUnitsAreGood(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.Env, "LIMPET_STATE")
+	token := filepath.Join(s.Dir, "tok en")
+	for name, args := range map[string][]string{
+		"plain": nil, "user": {"--user"}, "run as": {"--run-as", "limpet"},
+		"strange words":           {"--sink-prefix", "/srv/a b", "--sink-prefix", `/srv/"q"`, "--repository-selector", "a=$b,c=%d", "--token-file", token, "--telemetry-listen", "", "--drain", "--tls-insecure=false"},
+		"strange words of a user": {"--user", "--token-file", token, "--repository-selector", `x in (a\b;c)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, _ := s.Must(t, 0, append([]string{"service", "print"}, args...)...)
+			path := filepath.Join(t.TempDir(), unitName)
+			if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			judge := []string{"verify", path}
+			if slices.Contains(args, "--user") {
+				judge = []string{"--user", "verify", path}
+			}
+			tool, err := exec.LookPath("systemd-analyze")
+			if err != nil {
+				t.Log("systemd-analyze is not installed: nobody has judged the unit")
+				return
+			}
+			cmd := exec.Command(tool, judge...)
+			cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
+			if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
+				t.Errorf("systemd-analyze: %v\n%s\n%s", err, said, out)
+			}
+		})
+	}
+}
+
+// TestUnitText: each line of the units is there, with names that systemd would read
+// otherwise than they are written.
+func TestUnitText(t *testing.T) {
+	t.Parallel()
+	for name, u := range map[string]unit{
+		"host":   {binary: "/usr/local/bin/limpet", args: []string{"--sink-prefix=/srv/a b", "--config=${CREDENTIALS_DIRECTORY}/config"}, credentials: map[string]string{"token-file": "/etc/limpet/100%", "config": "/etc/limpet/config.yaml"}, writable: []string{"/srv/a b", "/srv/c"}},
+		"run-as": {binary: "/opt/limpet", runAs: "site"}, "user": {user: true, binary: "/home/ann/bin/limpet", args: []string{"--state=/home/ann/limpet.db"}, writable: []string{"/srv/c"}},
+	} {
+		golden := filepath.Join("..", "..", "..", "testdata", "golden", "unit-"+name+".service")
+		text := u.text()
+		if *update {
+			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || text != string(want) {
+			t.Errorf("%s: %v\n%s", name, err, diffLines(string(want), text))
+		}
+	}
+}
+
+// TestUnitUsers: a user who exists while the service runs reads no directory of
+// credentials, which is said; named files are handed over.
+func TestUnitUsers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.Env, "LIMPET_STATE")
+	for call, want := range map[string]bool{
+		"service print --credentials-dir /etc/limpet/git": true, "service print": false, "service print --kubeconfig /etc/limpet/kube": false,
+		"service print --credentials-dir /etc/limpet/git --run-as limpet": false, "service print --credentials-dir /etc/limpet/git --user": false,
+	} {
+		out, errs := s.Must(t, 0, strings.Fields(call)...)
+		if told := strings.Contains(errs, "the service's own user cannot read /etc/limpet/git: name one who can with --run-as"); told != want || !want && errs != "" {
+			t.Errorf("%s: %q", call, errs)
+		}
+		if strings.Contains(call, "kube") && (!strings.Contains(out, "LoadCredential=kubeconfig:/etc/limpet/kube\n") || !strings.Contains(out, " --kubeconfig=${CREDENTIALS_DIRECTORY}/kubeconfig")) {
+			t.Errorf("the kubeconfig is not handed over:\n%s", out)
+		}
+	}
+	manager := &systemd{}
+	for place, fits := range map[string]bool{"/root/bin/limpet": false, "/home/ann/limpet": false, "/tmp/limpet": false, "/usr/local/bin/limpet": true} {
+		err := unit{binary: place}.visible(manager)
+		if hidden := err != nil && strings.Contains(err.Error(), "the service does not see"); hidden == fits {
+			t.Errorf("%s: %v", place, err)
+		}
+		if err := (unit{binary: place, user: true}).visible(manager); err != nil {
+			t.Errorf("%s of a user: %v", place, err)
+		}
+	}
+}
+
+// TestUnitSays what the unit must say.
+func TestUnitSays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.Env, "LIMPET_STATE")
+	config := filepath.Join(s.Dir, "c.yaml")
+	token := filepath.Join(s.Dir, "token")
+	if err := os.WriteFile(config, []byte("drivers: 9\ntoken-file: "+token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Env["LIMPET_JOB_INTERVAL"] = "45s"
+	text := unitOf(t, s, "--config", config, "--max-attempts", "7", "-o", "json").text()
+	for _, line := range []string{
+		"Type=notify", "DynamicUser=yes", "StateDirectory=limpet", "StateDirectoryMode=0700", "RuntimeDirectory=limpet", "Restart=on-failure", "RestartSec=5", "WatchdogSec=60", "TimeoutStopSec=90",
+		"RestartPreventExitStatus=2 6 9", "ProtectSystem=strict", "NoNewPrivileges=yes", "MemoryMax=256M", "WantedBy=multi-user.target",
+		"LoadCredential=config:" + config, "LoadCredential=token-file:" + token,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	_, line, _ := strings.Cut(text, "ExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	for word, want := range map[string]bool{
+		"--daemon": true, "--config=${CREDENTIALS_DIRECTORY}/config": true, "--token-file=${CREDENTIALS_DIRECTORY}/token-file": true, "--state=${STATE_DIRECTORY}/limpet.db": true,
+		"--job-interval=45s": true, "--max-attempts=7": true, "--drivers": false, "--output": false,
+	} {
+		if strings.Contains(line, word) != want {
+			t.Errorf("%s is there: %t, in %s", word, !want, line)
+		}
+	}
+	if out := unitOf(t, s, "--user").text(); strings.Contains(out, "DynamicUser") || strings.Contains(out, "StateDirectory") || !strings.Contains(out, "--state="+s.Dir+"/.local/state/limpet/limpet.db") || !strings.Contains(out, "WantedBy=default.target") {
+		t.Errorf("the unit of a user:\n%s", out)
+	}
+	for call, want := range map[string]string{
+		"service print --token abc":            "a unit can be read by everybody, so it takes no token (--token)",
+		"service print --state /srv/limpet.db": "the service of the host keeps its state in /var/lib/limpet: /srv/limpet.db (--state) cannot be used",
+		"service print --run-as a;b":           "is no name of a user",
+	} {
+		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, want) || !strings.Contains(errs, "  try: limpet service install --") {
+			t.Errorf("%s: %s", call, errs)
+		}
+	}
+	s.Env["LIMPET_TOKEN"] = "abc"
+	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "(LIMPET_TOKEN)") || strings.Contains(errs, "abc") {
+		t.Errorf("%s", errs)
+	}
+}
+
+// TestUnitKeepsSettings: what is given when the unit is made is what the daemon gets.
+func TestUnitKeepsSettings(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	given := []string{"--drivers=5", "--tls-insecure=false", "--no-headers", "--sink-prefix=/a,b", "--sink-prefix=/c d", "--actions=pull,push", "--telemetry-listen=", "--history-expiration=2d", "--history-max-bytes=1MiB", "--max-repositories=0", "--controllers=off", "--allow-insecure-git", "--provisioning-server-url=https://h", "--tls-ca-file=/x/ca.pem"}
+	u := unitOf(t, s, append([]string{"--user"}, given...)...)
+	want, _, err := s.parse(append([]string{"--daemon"}, given...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := s.parse(append([]string{"--daemon"}, u.args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Flags.NoHeaders = false // shapes a call
+	if a, b := printed(t, got.Flags), printed(t, want.Flags); a != b {
+		t.Errorf("the daemon gets\n%s\nwant\n%s", a, b)
+	}
+}
+
+func printed(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestQuoteUnit(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{
+		"plain": "plain", "": `""`, "a b": `"a b"`, "50%": "50%%", "$HOME": "$$HOME", `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a;b": `"a;b"`, "--state=${STATE_DIRECTORY}/x": "--state=${STATE_DIRECTORY}/x",
+	} {
+		if got := quoteUnit(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}
+
+// TestServiceInstall: it shows what changes, does it once, and is a no-op the second
+// time; a dry run and a unit of somebody else leave everything as it is.
+func TestServiceInstall(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.Env, "LIMPET_STATE")
+	dir := filepath.Join(s.Dir, "image", "etc", "systemd", "system")
+	path := filepath.Join(dir, unitName)
+	install := []string{"service", "install", "--unit-dir", dir}
+	if out, _ := s.Must(t, 0, append(install, "--dry-run")...); !strings.Contains(out, path+":\n+ # Made by") || Exists(path) {
+		t.Errorf("a dry run:\n%s", out)
+	}
+	if _, errs := s.Must(t, command.ExitError, "service", "status", "--unit-dir", dir); !strings.Contains(errs, "the service is not installed\n  try: sudo limpet service install --now") {
+		t.Errorf("%s", errs)
+	}
+	if out, _ := s.Must(t, 0, install...); !strings.Contains(out, "\n+ Type=notify\n") {
+		t.Errorf("%s", out)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o644 {
+		t.Fatalf("%v %v", info, err)
+	}
+	out, _ := s.Must(t, 0, append(install, "-o", "json")...)
+	var got installed
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Changed || got.Diff != "" || got.Unit != path {
+		t.Errorf("the second time: %v %s", err, out)
+	}
+	if again, _ := os.Stat(path); !again.ModTime().Equal(info.ModTime()) {
+		t.Error("the second time it is written again")
+	}
+	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") || !strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n  Type=notify\n") {
+		t.Errorf("a change:\n%s", out)
+	}
+	if out, _ := s.Must(t, 0, "service", "status", "--unit-dir", dir); !strings.Contains(out, ", which is this one\n") {
+		t.Errorf("%s", out)
+	}
+	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) || !Exists(path) {
+		t.Errorf("%s", out)
+	}
+	for _, want := range []string{"is removed; the state stays", "is not there"} {
+		if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir); !strings.Contains(out, want) || Exists(path) {
+			t.Errorf("%s", out)
+		}
+	}
+	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "-o", "json"); !strings.Contains(out, `"changed": false`) {
+		t.Errorf("nothing is there to be removed: %s", out)
+	}
+	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/bin/mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"install", "uninstall"} {
+		if _, errs := s.Must(t, command.ExitUsage, "service", verb, "--unit-dir", dir); !strings.Contains(errs, "was not made by limpet and is left alone\n  try: mv ") {
+			t.Errorf("%s: %s", verb, errs)
+		}
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "[Service]\nExecStart=/bin/mine\n" {
+		t.Errorf("the unit of somebody else: %s %v", data, err)
+	}
+}
+
+// TestSystemctl: systemd itself cannot run here, so a program that prints what
+// systemctl prints stands in its place.
+func TestSystemctl(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).There(); err == nil || err.Error() != "this host does not run systemd" {
+		t.Errorf("without systemd: %v", err)
+	}
+	if err := (&systemd{booted: dir, ctl: "no-such-program"}).There(); err == nil {
+		t.Error("without systemctl all is well")
+	}
+	ctl := filepath.Join(dir, "systemctl")
+	script := `#!/bin/sh
+case "$*" in
+*ActiveState*) printf 'ActiveState=%s\nUnitFileState=enabled\nMainPID=%s\nResult=exit-code\n' "$(cat "$0.state")" "$(cat "$0.pid")";;
+*) echo "no such unit" >&2; exit 5;;
+esac
+`
+	write := func(path, text string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(ctl, script, 0o700)
+	write(ctl+".pid", fmt.Sprint(os.Getpid()), 0o600)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, unitName)
+	manager := &systemd{booted: dir, ctl: ctl}
+	other := filepath.Join(dir, "limp et")
+	write(other, "another", 0o700)
+	for _, tt := range []struct{ active, binary, fault, next string }{
+		{"active", self, "", ""},
+		{"inactive", self, "the service does not run: it is inactive", "sudo limpet service install --now"},
+		{"failed", self, "the service has failed: exit-code", "journalctl -u limpet.service"},
+		{"active", other, "which is another version than this", "sudo limpet service install --now"},
+		{"active", filepath.Join(dir, "gone"), "which is not there", "sudo limpet service install --now"},
+	} {
+		write(ctl+".state", tt.active, 0o600)
+		write(path, unit{binary: tt.binary}.text(), 0o600)
+		s, err := StateOfService(t.Context(), path, manager)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault, next := s.Fault(false)
+		if !strings.Contains(fault, tt.fault) || (fault == "") != (tt.fault == "") || !strings.HasPrefix(next, tt.next) || s.Binary != tt.binary || s.Enabled != "enabled" {
+			t.Errorf("%+v: %q, %q from %+v", tt, fault, next, s)
+		}
+	}
+	if _, err := manager.run(t.Context(), "enable", unitName); err == nil || !strings.Contains(err.Error(), "enable limpet.service: exit status 5: no such unit") {
+		t.Errorf("%v", err)
+	}
+	for want, got := range map[string][][]string{
+		"[[daemon-reload] [enable limpet.service]]":                          steps(true, false),
+		"[[enable limpet.service]]":                                          steps(false, false),
+		"[[daemon-reload] [enable limpet.service] [restart limpet.service]]": steps(true, true),
+		"[[enable limpet.service] [start limpet.service]]":                   steps(false, true),
+	} {
+		if fmt.Sprint(got) != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+	if words := (&systemd{user: true, ctl: "systemctl"}).call("start"); strings.Join(words, " ") != "systemctl --user start" {
+		t.Errorf("%v", words)
+	}
+}
+
+func TestDiffLines(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ before, after, want string }{
+		{"a\nb\n", "a\nb\n", ""}, {"", "a\n", "+ a\n"}, {"a\n", "", "- a\n"},
+		{"a\nb\nc\n", "a\nx\nc\nd\n", "  a\n- b\n+ x\n  c\n+ d\n"},
+	} {
+		if got := diffLines(tt.before, tt.after); got != tt.want {
+			t.Errorf("%q to %q:\n%s", tt.before, tt.after, got)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"limpet/tui/cli/command"
+)
+
+type statusCmd struct {
+	Location
+	User bool `help:"The service of this user, instead of the host's."`
+}
+
+// State is what is known of an installed unit.
+type State struct {
+	Unit      string `json:"unit"`
+	Installed bool   `json:"installed"`
+	Enabled   string `json:"enabled,omitempty"` // as systemctl says it; "" = systemd was not asked
+	Active    string `json:"active,omitempty"`
+	Result    string `json:"result,omitempty"` // of its last end
+	PID       string `json:"pid,omitempty"`
+	Binary    string `json:"binary,omitempty"` // that the unit starts
+	Same      bool   `json:"sameBinary"`       // it is this program
+	Old       bool   `json:"oldProcess"`       // what runs is a file that was replaced meanwhile
+}
+
+func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
+	path, err := c.Path(c.User, e.Getenv)
+	if err != nil {
+		return err
+	}
+	manager := c.Manager(c.User)
+	if err := manager.There(); err != nil {
+		return err
+	}
+	s, err := StateOfService(ctx, path, manager)
+	if err != nil {
+		return err
+	}
+	err = e.PrintOne(s, s.Unit, func(w io.Writer) {
+		var f command.Fields
+		f.Add("unit", s.Unit)
+		f.Add("installed", map[bool]string{true: "yes", false: "no"}[s.Installed])
+		if s.Active != "" {
+			f.Add("state", fmt.Sprintf("%s, %s at boot", s.Active, s.Enabled))
+		}
+		if s.Binary != "" {
+			f.Add("program", s.Binary+map[bool]string{true: ", which is this one", false: ", which is another than this one"}[s.Same])
+		}
+		f.Write(w)
+	})
+	if fault, next := s.Fault(c.User); err == nil && fault != "" {
+		return command.Errorf(command.ExitError, next, "%s", fault)
+	}
+	return err
+}
+
+// Fault says what is wrong with a service, and the cure; "" when nothing is.
+func (s State) Fault(user bool) (fault, next string) {
+	install := "sudo limpet service install --now"
+	restart := "sudo systemctl restart " + unitName
+	if user {
+		install, restart = "limpet service install --user --now", "systemctl --user restart "+unitName
+	}
+	switch {
+	case !s.Installed:
+		return "the service is not installed", install
+	case s.Binary != "" && !Exists(s.Binary):
+		return "the unit starts " + s.Binary + ", which is not there", install
+	case !s.Same:
+		return "the unit starts " + s.Binary + ", which is another version than this", install
+	case s.Old:
+		return "the daemon that runs is older than its program", restart
+	case s.Active == "failed":
+		return "the service has failed: " + s.Result, "journalctl -u " + unitName + " -n 20"
+	case s.Active != "" && s.Active != "active":
+		return "the service does not run: it is " + s.Active, install
+	}
+	return "", ""
+}
+
+// StateOfService looks at a unit file, and asks systemd about it unless manager
+// is nil.
+func StateOfService(ctx context.Context, path string, manager *systemd) (State, error) {
+	s := State{Unit: path}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the unit: %w", err)
+	}
+	s.Installed = true
+	for line := range strings.Lines(string(data)) {
+		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
+			s.Binary = firstWord(command)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return s, fmt.Errorf("find this program: %w", err)
+	}
+	s.Same = sameContent(self, s.Binary)
+	if manager == nil {
+		return s, nil
+	}
+	out, err := manager.run(ctx, "show", unitName, "--property=ActiveState,UnitFileState,MainPID,Result")
+	if err != nil {
+		return s, err
+	}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "ActiveState":
+			s.Active = value
+		case "UnitFileState":
+			s.Enabled = value
+		case "Result":
+			s.Result = value
+		case "MainPID":
+			s.PID = value
+		}
+	}
+	if target, err := os.Readlink("/proc/" + s.PID + "/exe"); err == nil {
+		s.Old = strings.HasSuffix(target, " (deleted)")
+	}
+	return s, nil
+}
+
+// firstWord is the program of a command line of a unit, as quoteUnit has written it.
+func firstWord(command string) string {
+	command = strings.TrimSpace(command)
+	if quoted, ok := strings.CutPrefix(command, `"`); ok {
+		word, _, _ := strings.Cut(quoted, `"`)
+		return strings.ReplaceAll(word, "%%", "%")
+	}
+	word, _, _ := strings.Cut(command, " ")
+	return strings.ReplaceAll(word, "%%", "%")
+}
+
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// sameContent says that two files are one, or hold the same.
+func sameContent(a, b string) bool {
+	one, errOne := os.Stat(a)
+	other, errOther := os.Stat(b)
+	switch {
+	case errOne != nil || errOther != nil:
+		return false
+	case os.SameFile(one, other):
+		return true
+	case one.Size() != other.Size():
+		return false
+	}
+	sumOne, errOne := hashOf(a)
+	sumOther, errOther := hashOf(b)
+	return errOne == nil && errOther == nil && sumOne == sumOther
+}
+
+func hashOf(path string) (sum [sha256.Size]byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return [sha256.Size]byte(h.Sum(nil)), err
+}

@@ -1,0 +1,267 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/config"
+)
+
+// stateHome is where systemd keeps the state of a unit with StateDirectory=limpet.
+const stateHome = "/var/lib/limpet"
+
+// unit is a systemd unit of the daemon in the making.
+type unit struct {
+	user        bool              // for the service manager of one user
+	runAs       string            // user of the host's service, "" = one that exists while it runs
+	binary      string            // absolute
+	args        []string          // behind --daemon; ${X} is meant for systemd
+	credentials map[string]string // name -> file that systemd hands over
+	writable    []string          // directories besides the state
+}
+
+// What units have in common. An exit with 2, 6 or 9 would come again: a bad call, a
+// foreign version, a state file that is in use or cannot be written.
+const (
+	unitHead = `# Made by 'limpet service install', which replaces this file.
+[Unit]
+Description=limpet, an edge agent for Git sync
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=notify
+ExecStart=%s
+`
+	hostUnit = `StateDirectory=limpet
+StateDirectoryMode=0700
+RuntimeDirectory=limpet
+`
+	// A large state file is checked before the first word after a power cut.
+	unitLife = `Restart=on-failure
+RestartSec=5
+RestartPreventExitStatus=2 6 9
+TimeoutStartSec=10min
+TimeoutStopSec=90
+WatchdogSec=60
+Environment=GOMEMLIMIT=224MiB
+MemoryMax=256M
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+`
+	hostWalls = `ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+CapabilityBoundingSet=
+`
+	unitTail = `
+[Install]
+WantedBy=%s
+`
+)
+
+// text is the unit file.
+func (u unit) text() string {
+	words := []string{quoteUnit(u.binary), "--daemon"}
+	for _, arg := range u.args {
+		words = append(words, quoteUnit(arg))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, unitHead, strings.Join(words, " "))
+	target := "default.target"
+	if !u.user {
+		target = "multi-user.target"
+		if u.runAs != "" {
+			fmt.Fprintf(&b, "User=%s\n", u.runAs)
+		} else {
+			b.WriteString("DynamicUser=yes\n")
+		}
+		b.WriteString(hostUnit)
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.credentials)) {
+		fmt.Fprintf(&b, "LoadCredential=%s:%s\n", name, strings.ReplaceAll(u.credentials[name], "%", "%%"))
+	}
+	b.WriteString(unitLife)
+	if !u.user {
+		b.WriteString(hostWalls)
+		for _, dir := range u.writable {
+			fmt.Fprintf(&b, "ReadWritePaths=%s\n", quoteUnit(dir))
+		}
+	}
+	fmt.Fprintf(&b, unitTail, target)
+	return b.String()
+}
+
+// quoteUnit writes a word of a command line as systemd reads it. A variable in
+// braces stays one.
+func quoteUnit(word string) string {
+	word = strings.ReplaceAll(word, "%", "%%")
+	if !strings.Contains(word, "=${") {
+		word = strings.ReplaceAll(word, "$", "$$")
+	}
+	if word != "" && !strings.ContainsAny(word, " \t\n\"'\\;") {
+		return word
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(word) + `"`
+}
+
+// handed are the settings that name a file with a secret, or one that the user of
+// the service cannot read otherwise: systemd hands it over.
+var handed = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file", "webhook-key-file"}
+
+// ofCall are the settings that shape one call and no service.
+var ofCall = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes", "read-only", "accessible"}
+
+// usualToken is the token of the host's service where no setting names one.
+const usualToken = "/etc/limpet/token"
+
+// newUnit makes the unit of the daemon from the settings of this call: those of
+// flags and variables are written into it, those of the config file stay there.
+func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
+	u := unit{user: o.User, runAs: o.RunAs, credentials: map[string]string{}}
+	if o.RunAs != "" && !unixName.MatchString(o.RunAs) {
+		return u, command.Usagef("limpet service install --run-as limpet", "%q is no name of a user", o.RunAs)
+	}
+	binary, err := os.Executable()
+	if err == nil {
+		binary, err = filepath.EvalSymlinks(binary)
+	}
+	if err != nil {
+		return u, fmt.Errorf("find this program: %w", err)
+	}
+	u.binary = binary
+	for _, flag := range call.Model.Node.Flags {
+		s := config.SettingOf(e, call, flag)
+		given := s.Kind == command.FromFlag || s.Kind == command.FromEnv
+		switch {
+		case flag.Name == "token" && given:
+			return u, command.Usagef("limpet service install --token-file FILE", "a unit can be read by everybody, so it takes no token (%s)", s.Origin)
+		case slices.Contains(handed, flag.Name):
+			if path := fileOf(e, s); path != "" {
+				u.hand(flag.Name, path)
+			}
+		case flag.Name == "state":
+			err = u.keep(e, s)
+		case given && !slices.Contains(ofCall, flag.Name) && !(s.Kind == command.FromEnv && s.Name == "CREDENTIALS_DIRECTORY"):
+			u.args = append(u.args, argsOf(flag)...)
+		}
+		if err != nil {
+			return u, err
+		}
+	}
+	if _, err := os.Stat(usualToken); err == nil && !u.user && e.Flags.Token == "" && e.Flags.TokenFile == "" {
+		u.hand("token-file", usualToken)
+	}
+	u.writable = e.Flags.SinkPrefix
+	if !u.user && u.runAs == "" {
+		noteUnreadable(e)
+	}
+	return u, nil
+}
+
+// noteUnreadable tells of files with secrets that systemd does not hand over one by
+// one, and that a user who exists while the service runs cannot own.
+func noteUnreadable(e *command.Env) {
+	place := ""
+	if e.Flags.CredentialsDir != "" {
+		place = e.Flags.CredentialsDir
+	}
+	rules, _ := e.GitRules()
+	for _, rule := range rules {
+		for _, path := range rule.Files {
+			place = path
+		}
+	}
+	if place != "" {
+		e.Notef("the service's own user cannot read %s: name one who can with --run-as", place)
+	}
+}
+
+// unitOptions shape the unit.
+type unitOptions struct {
+	User  bool   `help:"The service of this user, instead of the host's."`
+	RunAs string `name:"run-as" help:"User that the host's service runs as. Default: one that exists only while it runs." placeholder:"USER"`
+}
+
+var unixName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
+
+// fileOf is the absolute path that a setting names, "" for none.
+func fileOf(e *command.Env, s config.Setting) string {
+	name, _ := s.Value.(string)
+	if name == "" || name == "-" {
+		return ""
+	}
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return name
+	}
+	return path
+}
+
+// hand has the service read a file: for the host systemd copies it to where only
+// the service sees it.
+func (u *unit) hand(flag, path string) {
+	if u.user {
+		u.args = append(u.args, "--"+flag+"="+path)
+		return
+	}
+	u.credentials[flag] = path
+	u.args = append(u.args, "--"+flag+"=${CREDENTIALS_DIRECTORY}/"+flag)
+}
+
+// keep says where the state is: for the host where systemd has made room for it.
+func (u *unit) keep(e *command.Env, s config.Setting) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	switch {
+	case u.user:
+		u.args = append(u.args, "--state="+path)
+	case e.Flags.State == "":
+		u.args = append(u.args, "--state=${STATE_DIRECTORY}/"+command.StateName)
+	case filepath.Dir(path) == stateHome || filepath.Dir(path) == "/var/lib/private/limpet":
+		u.args = append(u.args, "--state=${STATE_DIRECTORY}/"+filepath.Base(path))
+	default:
+		return command.Usagef("limpet service install --state "+stateHome+"/"+command.StateName+"    # or --user", "the service of the host keeps its state in %s: %s (%s) cannot be used", stateHome, path, s.Origin)
+	}
+	return nil
+}
+
+// argsOf writes the value of a flag as arguments.
+func argsOf(flag *kong.Flag) []string {
+	value := config.Shown(flag.Target)
+	if list, ok := value.([]string); ok {
+		var out []string
+		for _, one := range list {
+			out = append(out, "--"+flag.Name+"="+one)
+		}
+		return out
+	}
+	return []string{fmt.Sprintf("--%s=%v", flag.Name, value)}
+}

@@ -1,0 +1,147 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/text"
+)
+
+const (
+	// lookFor is how long --wait waits where --timeout does not say. Source: flux.
+	lookFor = 5 * time.Minute
+	// lookEvery is how often it looks at the source meanwhile.
+	lookEvery = time.Second
+)
+
+type reconcileCmd struct {
+	Name string `arg:"" help:"Name of the source."`
+	Wait bool   `help:"Stay until its controller has looked, at most 5m or --timeout."`
+}
+
+// Help is the long help of the command.
+func (reconcileCmd) Help() string {
+	return "It writes the annotation reconcile.fluxcd.io/requestedAt, as flux does. With --wait it ends with 1 when the source is not ready afterwards."
+}
+
+func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
+	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+		if from := source.Picture(u); from.Suspended {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name), "%s is suspended: its controller would not look", c.Name)
+		}
+		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+		if err != nil {
+			return mayNot(err)
+		}
+		txt := "is asked for; its controller looks when it comes to it"
+		if c.Wait {
+			e.Notef("waiting for the controller of %s", c.Name)
+			if asked, err = awaitReconcile(ctx, s, asked); err != nil {
+				return err
+			}
+			from := source.Picture(asked)
+			if from.State != snapshot.SourceReady {
+				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s", c.Name, from.State, SourceMessage(from))
+			}
+			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
+		}
+		return e.PrintOne(source.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
+	})
+}
+
+// awaitReconcile waits until the controller has done what was asked of it, and has come to an
+// end with it.
+func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	request, name := source.Asked(asked), asked.GetName()
+	end := time.NewTimer(lookFor)
+	defer end.Stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		u, err := s.Client.Resource(api.GitRepositories).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && u.GetUID() != asked.GetUID():
+			return nil, command.Errorf(command.ExitError, "limpet source list", "%s is gone", name)
+		case err != nil && !kube.Retryable(err):
+			return nil, err
+		case err == nil && source.Handled(u, request):
+			if from := source.Picture(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {
+				u.SetManagedFields(nil)
+				return u, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-end.C:
+			return nil, command.Errorf(command.ExitTimeout, command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, lookFor)
+		case <-tick.C:
+		}
+	}
+}
+
+type suspendCmd struct {
+	Name string `arg:"" help:"Name of the source."`
+}
+
+func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
+	return suspendSource(ctx, e, c.Name, true)
+}
+
+type resumeCmd struct {
+	Name string `arg:"" help:"Name of the source."`
+}
+
+func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
+	return suspendSource(ctx, e, c.Name, false)
+}
+
+func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
+	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) error {
+		txt := map[bool]string{true: "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name), false: "resumed"}[on]
+		if source.Picture(u).Suspended == on {
+			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
+		} else {
+			var err error
+			if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
+				return mayNot(err)
+			}
+		}
+		return e.PrintOne(source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
+	})
+}
+
+// onSource does something with the source of a name.
+func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := findSource(ctx, e, s, name)
+	if err != nil {
+		return err
+	}
+	return f(s, u)
+}
+
+// mayNot says which right is missing for a write.
+func mayNot(err error) error {
+	if apierrors.IsForbidden(err) {
+		return command.WithHint(err, "give the token the right to patch gitrepositories."+api.GitRepositories.Group)
+	}
+	return err
+}

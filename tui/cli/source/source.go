@@ -1,0 +1,194 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"limpet/tui/cli/command"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/text"
+)
+
+type Command struct {
+	List listCmd `cmd:"" help:"All sources of Flux: its GitRepositories, and how their controller does with them."`
+	Show showCmd `cmd:"" help:"One source: state, artifact, conditions."`
+	Get  getCmd  `cmd:"" help:"Download the artifact of a source, checked by its digest."`
+	Test testCmd `cmd:"" help:"Ask the Git host of a source from here, with the identity that it names: which revision would it give?"`
+
+	Reconcile reconcileCmd `cmd:"" writes:"" help:"Ask the controller of a source for a look now."`
+	Suspend   suspendCmd   `cmd:"" writes:"" help:"Have the controller leave a source alone, for everybody."`
+	Resume    resumeCmd    `cmd:"" writes:"" help:"End a suspension."`
+}
+
+type listCmd struct {
+	Limit uint `help:"At most so many; 0 = all." default:"0"`
+}
+
+func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	items, err := s.List(ctx, api.GitRepositories, e.Flags.ListNamespace(), "", nil, c.Limit)
+	if err != nil {
+		return withoutFlux(err)
+	}
+	now := time.Now()
+	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"}, Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
+	objects := []any{}
+	for i := range items {
+		u := &items[i]
+		from := source.Picture(u)
+		a := artifactOf(from)
+		size := "-"
+		if a.Size > 0 {
+			size = text.Size(a.Size)
+		}
+		t.Add(u.GetNamespace(), "gitrepository/"+u.GetName(),
+			u.GetName(), sourceWord(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated), from.Due(now), text.OrDash(SourceMessage(from)),
+			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
+		objects = append(objects, source.Shown(u))
+	}
+	return e.PrintList(objects, t)
+}
+
+// sourceWord is the state of a source; that somebody has suspended it comes first.
+func sourceWord(from snapshot.Source) string {
+	if from.Suspended {
+		return "suspended"
+	}
+	return from.State
+}
+
+// SourceMessage is what a list says beside the state: nothing of one that is in order.
+func SourceMessage(from snapshot.Source) string {
+	if from.State == snapshot.SourceReady {
+		return ""
+	}
+	message := strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
+	if r := []rune(message); len(r) > 100 {
+		message = string(r[:100]) + "..."
+	}
+	return message
+}
+
+func artifactOf(from snapshot.Source) snapshot.Artifact {
+	if from.Artifact == nil {
+		return snapshot.Artifact{}
+	}
+	return *from.Artifact
+}
+
+// withoutFlux says of an API that has no sources what that means.
+func withoutFlux(err error) error {
+	if apierrors.IsNotFound(err) {
+		return command.Errorf(command.ExitError, "limpet doctor    # says which API is asked", "this API has no sources: nobody has installed Flux there (%s)", api.GitRepositories.GroupResource())
+	}
+	return err
+}
+
+// findSource reads the source of a name.
+func findSource(ctx context.Context, e *command.Env, s *command.Session, name string) (*unstructured.Unstructured, error) {
+	u, err := s.Find(ctx, api.GitRepositories, e.Flags.ListNamespace(), name)
+	var status apierrors.APIStatus
+	if apierrors.IsNotFound(err) {
+		// An API without the kind answers without the name of an object.
+		if errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != "" {
+			return nil, command.Errorf(command.ExitError, "limpet source list", "source %q not found", name)
+		}
+		return nil, withoutFlux(err)
+	}
+	return u, err
+}
+
+type showCmd struct {
+	Name string `arg:"" help:"Name of the source."`
+}
+
+func (c showCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := findSource(ctx, e, s, c.Name)
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.Picture(u), time.Now()) })
+}
+
+func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time) {
+	var f command.Fields
+	f.Add("source", from.Namespace+"/"+from.Name)
+	if !from.Deleting.IsZero() {
+		f.Add("being deleted", "since "+from.Deleting.UTC().Format(time.RFC3339))
+	}
+	state := from.State
+	if !from.Since.IsZero() {
+		state += ", for " + command.Since(now, from.Since)
+	}
+	f.AddState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": "), ": "))
+	if from.Suspended {
+		f.Add("suspended", "for everybody, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
+	}
+	if from.Behind && from.State != snapshot.SourcePending {
+		f.Add("changed", "its controller has not seen the last change of its spec yet")
+	}
+	f.Add("next look", from.DueText(now))
+	switch {
+	case from.Waiting && from.Asked.IsZero():
+		f.Add("asked for", "not looked at yet")
+	case from.Waiting:
+		f.Add("asked for", command.Since(now, from.Asked)+" ago, not looked at yet")
+	case !from.Handled.IsZero():
+		f.Add("asked for", command.Since(now, from.Handled)+" ago, done")
+	}
+	f.Add("url", text.OrDash(from.URL))
+	f.Add("follows", from.Ref)
+	f.Add("provider", cmp.Or(from.Provider, "generic"))
+	if a := from.Artifact; a == nil {
+		f.Add("artifact", "none yet")
+	} else {
+		f.Add("revision", text.OrDash(a.Revision))
+		f.Add("digest", text.OrDash(a.Digest))
+		if a.Size > 0 {
+			f.Add("size", fmt.Sprintf("%s (%d bytes)", text.Size(a.Size), a.Size))
+		}
+		if !a.Updated.IsZero() {
+			f.Add("packed", a.Updated.UTC().Format(time.RFC3339)+", "+command.Since(now, a.Updated)+" ago")
+		}
+		f.Add("served at", text.OrDash(a.URL))
+	}
+	if from.Verify != "" {
+		f.Add("to be signed", from.Verify+", verified: "+cmp.Or(from.Verified, "nothing yet"))
+	}
+	for _, in := range from.Includes {
+		txt := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
+		if in.Revision != "" {
+			txt += ", at " + in.Revision
+		}
+		f.Add("includes", txt)
+	}
+	for _, c := range from.Conditions {
+		key := c.Type
+		if c.Unmet() {
+			key = "! " + key
+		}
+		f.Add(key, strings.TrimSuffix(c.Status+" "+c.Reason+": "+c.Message, ": "))
+		f.Mark(c.Status, command.ConditionState(c))
+	}
+	f.Write(w)
+}

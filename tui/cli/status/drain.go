@@ -1,0 +1,99 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type DrainCommand struct {
+	Off  bool `help:"Claim jobs again." xor:"way"`
+	Wait bool `short:"w" help:"Wait until nothing of the agent runs any more." xor:"way"`
+}
+
+func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	daemon, err := command.Attach(ctx, path)
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
+		return command.Errorf(command.ExitError, drainedStart, "nothing to drain: no agent holds %s", path)
+	}
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	out, err := daemon.Drain(ctx, !c.Off)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		if out, err = awaitDrained(ctx, e, path, daemon, out); err != nil {
+			return err
+		}
+	}
+	return e.PrintOne(out, "", func(w io.Writer) {
+		switch {
+		case out.Since.IsZero():
+			fmt.Fprintln(w, "the agent claims jobs again")
+		case out.Busy == 0:
+			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; "+drainEnd(e))
+		default:
+			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", text.Plural(out.Busy, "job"), drainEnd(e))
+		}
+	})
+}
+
+// awaitDrained waits until the agent has nothing left to do.
+func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *control.Client, out control.Drained) (control.Drained, error) {
+	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
+	for out.Busy > 0 {
+		if out.Busy != told {
+			told = out.Busy
+			e.Notef("%s draining: %s to go", command.Timestamp(), text.Plural(out.Busy, "job"))
+		}
+		snap, err := pictures.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return out, command.Errorf(command.WaitCode(ctx), "limpet drain --off    # claims jobs again", "stopped waiting; the agent goes on draining")
+		case errors.Is(err, control.ErrNoDaemon):
+			if hangs := command.StaysUnresponsive(ctx, path, daemon.Hello().PID); hangs != nil {
+				return out, hangs
+			}
+			return out, command.Errorf(command.ExitUnreachable, drainedStart, "the agent has ended before it was drained: %w", err)
+		case err != nil:
+			return out, err
+		case snap.Agent.PID != daemon.Hello().PID:
+			return out, command.Errorf(command.ExitUnreachable, drainedStart, "the agent has ended before it was drained, and another one claims jobs")
+		}
+		switch now := snap.Agent; {
+		case !now.Draining.IsZero():
+			out = control.Drained{Since: now.Draining, Busy: now.Busy}
+		case !snap.At.Before(since): // else it is of before the drain
+			return out, command.Errorf(command.ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
+		}
+	}
+	return out, nil
+}
+
+// drainedStart is the call of an agent that claims nothing.
+const drainedStart = "limpet --daemon --drain    # starts one that claims nothing"
+
+// drainText tells a person of an agent that claims nothing new.
+func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
+	if a.Busy == 0 {
+		return fmt.Sprintf("drained for %s: it claims nothing; %s", text.Age(now.Sub(a.Draining)), drainEnd(e))
+	}
+	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"), drainEnd(e))
+}
+
+// drainEnd says how an agent is made to claim jobs again.
+func drainEnd(e *command.Env) string { return "end it with: " + e.CommandFor("", "drain --off") }

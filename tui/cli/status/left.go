@@ -1,0 +1,125 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/job"
+)
+
+// leftReport is what the embedded API has in a state file that no agent holds.
+type leftReport struct {
+	Jobs  leftJobs        `json:"jobs"`
+	Repos []snapshot.Repo `json:"repos"` // as the last agent knew them
+}
+
+type leftJobs struct {
+	Pending int `json:"pending"`
+	Resting int `json:"resting"` // between two attempts
+	Claimed int `json:"claimed"` // by an agent that is gone
+
+	Oldest time.Time `json:"oldest,omitzero"` // when the first of them was made
+}
+
+// waitsLong is from when on a job that nobody has begun is a sign of an agent that is
+// gone, and not of one that is started next.
+const waitsLong = 5 * time.Minute
+
+// abandoned says that an agent should run and does not.
+func (l leftJobs) abandoned(now time.Time) bool {
+	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > waitsLong
+}
+
+// readLeft reads it; nil where there is neither a job nor a repository, as in the file of
+// an agent that works on another server.
+func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftReport, error) {
+	s := &command.Session{File: store}
+	var err error
+	if s.Client, err = e.Connect(ctx, s, ""); err != nil {
+		return nil, err
+	}
+	defer func() { s.Client.Close(); s.Embedded.Close() }()
+	left, now := &leftReport{Repos: []snapshot.Repo{}}, time.Now()
+	_, err = s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
+		left.Jobs.add(u, now)
+		return false
+	}, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
+		if repo, err := api.RepositoryView(u); err == nil { // else 'repo list' says what is wrong with it
+			left.Repos = append(left.Repos, leftRepo(u, repo))
+		}
+		return false
+	}, 0)
+	if err != nil || left.Jobs == (leftJobs{}) && len(left.Repos) == 0 {
+		return nil, err
+	}
+	return left, nil
+}
+
+func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
+	if at := api.Time(u.GetCreationTimestamp().Time); !at.IsZero() && (l.Oldest.IsZero() || at.Before(l.Oldest)) {
+		l.Oldest = at
+	}
+	switch {
+	case u.GetLabels()[api.LabelClaim] != "":
+		l.Claimed++
+	case job.RestOf(u).After(now):
+		l.Resting++
+	default:
+		l.Pending++
+	}
+}
+
+func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
+	h := repo.Status.Health
+	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
+		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
+}
+
+// judgeLeft says that nobody runs what waits, which is a reason to fail where an agent
+// should. How repositories were is none: nobody has looked since.
+func (s *report) judgeLeft(e *command.Env, now time.Time) {
+	s.Warnings = append(s.Warnings, repoFaults(e, s.Left.Repos)...)
+	s.Warnings = append(s.Warnings, repoWarnings(e, s.Left.Repos)...)
+	jobs := s.Left.Jobs
+	n := jobs.Pending + jobs.Resting + jobs.Claimed
+	if n == 0 {
+		return
+	}
+	txt := text.Plural(n, "job") + " wait"
+	if n == 1 {
+		txt += "s"
+	}
+	switch {
+	case jobs.Claimed == 1 && n == 1:
+		txt += ", claimed by an agent that is gone,"
+	case jobs.Claimed > 0:
+		txt += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
+	}
+	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > waitsLong {
+		txt += " for " + text.Age(now.Sub(jobs.Oldest))
+	}
+	txt += " and no agent runs: " + e.CommandFor("", "--daemon")
+	if jobs.abandoned(now) {
+		s.OK, s.Why = false, append(s.Why, txt)
+		return
+	}
+	s.Warnings = append(s.Warnings, txt)
+}
+
+func (l *leftReport) print(f *command.Fields) {
+	f.Add("jobs", fmt.Sprintf("%d pending, %d resting, %d claimed", l.Jobs.Pending, l.Jobs.Resting, l.Jobs.Claimed))
+	addRepos(f, l.Repos)
+}

@@ -1,0 +1,254 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/job"
+	"limpet/tui/cli/source"
+)
+
+type Command struct {
+	Watch bool `help:"Go on, with a line for each change; with -o json a document in each line."`
+}
+
+// report is what 'limpet status -o json' prints.
+type report struct {
+	State  string             `json:"state"`          // path of the state file
+	Daemon *control.Hello     `json:"daemon"`         // null when none runs
+	Live   *snapshot.Snapshot `json:"live"`           // null when no daemon runs
+	Store  *state.Info        `json:"store"`          // null when there is no state file yet
+	Left   *leftReport        `json:"left,omitempty"` // in the file, while no daemon runs
+	OK     bool               `json:"ok"`
+	Why    []string           `json:"why,omitempty"` // not all is well
+	// Warnings are no reason to fail.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func (c Command) Run(ctx context.Context, e *command.Env) error {
+	if c.Watch {
+		return watchStatus(ctx, e)
+	}
+	rep, err := readStatus(ctx, e)
+	if err != nil {
+		return err
+	}
+	err = e.PrintOne(rep, "", func(w io.Writer) { printStatus(e, w, rep) })
+	if err == nil && !rep.OK {
+		err = command.Errorf(command.ExitError, "", "not all is well: %s", text.Plural(len(rep.Why), "reason"))
+	}
+	return err
+}
+
+// readStatus asks the daemon; without one it looks into the file, but never makes
+// one: asking must not change anything.
+func readStatus(ctx context.Context, e *command.Env) (*report, error) {
+	path, err := e.StatePath()
+	if err != nil {
+		return nil, err
+	}
+	rep := &report{State: path, OK: true}
+	daemon, err := command.Attach(ctx, path)
+	switch {
+	case err == nil:
+		defer daemon.Close()
+		hello := daemon.Hello()
+		rep.Daemon = &hello
+		if rep.Live, err = daemon.Snapshot(ctx); err != nil {
+			return nil, err
+		}
+		rep.Live = whole(rep.Live)
+		info, err := daemon.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rep.Store = &info
+	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
+		return nil, err
+	default:
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return rep, nil
+		}
+		store, report, err := e.OpenReported(ctx, path, "")
+		if err != nil {
+			return nil, err
+		}
+		defer store.Close()
+		if txt := command.RebuiltText(report); txt != "" {
+			rep.OK, rep.Why = false, append(rep.Why, "the state file: "+txt+": "+command.RebuiltNext)
+		}
+		info, err := store.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rep.Store = &info
+		if e.Embedded() {
+			if rep.Left, err = readLeft(ctx, e, store); err != nil {
+				return nil, err
+			}
+		}
+	}
+	rep.judge(e)
+	return rep, nil
+}
+
+// judge fills OK, Why and Warnings: each reason ends with what to do about it.
+func (s *report) judge(e *command.Env) {
+	if s.Left != nil {
+		s.judgeLeft(e, time.Now())
+	}
+	if s.Live == nil {
+		return
+	}
+	switch {
+	case s.Live.Problem != "":
+		s.Why = append(s.Why, "api: "+s.Live.Problem)
+	case !s.Live.API.Up:
+		s.Why = append(s.Why, "api: "+s.Live.API.Error)
+	}
+	s.Why = append(s.Why, repoFaults(e, s.Live.Repos)...)
+	s.Warnings = append(s.Warnings, repoWarnings(e, s.Live.Repos)...)
+	for i := range s.Live.Sources {
+		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
+			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from), e.CommandFor(from.Namespace, "source show "+from.Name)))
+		}
+	}
+	for _, job := range s.Live.Jobs {
+		if job.Waits != "" {
+			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.Waits))
+		}
+	}
+	s.OK = len(s.Why) == 0
+}
+
+// repoFaults are the repositories with which something is wrong.
+func repoFaults(e *command.Env, repos []snapshot.Repo) (out []string) {
+	for _, repo := range repos {
+		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
+		switch {
+		case ill(repo):
+			out = append(out, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
+		case repo.SyncState == api.StateError:
+			out = append(out, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+		}
+	}
+	return out
+}
+
+// repoWarnings are those of the others whose last pull has warnings.
+func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
+	for _, repo := range repos {
+		if !ill(repo) && repo.SyncState == api.StateWarning {
+			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
+		}
+	}
+	return out
+}
+
+func ill(repo snapshot.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
+
+func printStatus(e *command.Env, w io.Writer, rep *report) {
+	var f command.Fields
+	defer func() { f.Write(w) }()
+	f.Add("state file", rep.State)
+	if rep.Daemon == nil {
+		f.Add("agent", "not running; start it with: "+e.CommandFor("", "--daemon"))
+	} else {
+		f.Add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, text.Age(time.Since(rep.Daemon.Started))))
+		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
+			f.Add("", drainText(e, rep.Live.Agent, time.Now()))
+		}
+	}
+	if rep.Store == nil {
+		f.Add("store", "no state file yet")
+	} else {
+		f.Add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", text.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
+	}
+	if rep.Left != nil {
+		rep.Left.print(&f)
+	}
+	if rep.Live != nil {
+		rep.printLive(&f)
+	}
+	for _, why := range slices.Concat(rep.Why, rep.Warnings) {
+		f.Add("!", why)
+	}
+}
+
+// printLive tells what the agent shows.
+func (s *report) printLive(f *command.Fields) {
+	f.Add("api", s.Live.API.Server+" "+apiText(s.Live.API))
+	f.Mark("ok", "ok")
+	f.Mark("down", "offline")
+	if as := s.Live.AsOf; !as.IsZero() {
+		f.Add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
+	}
+	counts := s.Live.Counts
+	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting, counts.Elsewhere))
+	f.MarkCount(counts.Working, api.StateWorking)
+	for _, j := range s.Live.Jobs {
+		if !j.Unsent.IsZero() {
+			f.Add("unsent", fmt.Sprintf("%s: %s, %s", j.Name, j.State, job.UnsentText(time.Now(), j)))
+		}
+	}
+	addRepos(f, s.Live.Repos)
+	if c := s.Live.Agent.Controllers; c.Mode != "" {
+		f.Add("", c.Text())
+	}
+	if txt := sourcesText(s.Live); txt != "" {
+		f.Add("sources", txt)
+	}
+}
+
+// addRepos counts repositories by how their last pull has ended.
+func addRepos(f *command.Fields, repos []snapshot.Repo) {
+	states := map[string]int{}
+	for _, repo := range repos {
+		states[repo.SyncState]++
+	}
+	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
+		f.MarkCount(states[state], state)
+	}
+}
+
+// sourcesText counts the sources of Flux; "" where there are none.
+func sourcesText(live *snapshot.Snapshot) string {
+	if live.SourcesError != "" {
+		return "not shown: " + live.SourcesError
+	}
+	if len(live.Sources) == 0 {
+		return ""
+	}
+	bad, suspended := 0, 0
+	for i := range live.Sources {
+		if live.Sources[i].Bad() {
+			bad++
+		}
+		if live.Sources[i].Suspended {
+			suspended++
+		}
+	}
+	return fmt.Sprintf("%d: %d not ready, %d suspended", len(live.Sources), bad, suspended)
+}
+
+func apiText(a snapshot.API) string {
+	switch {
+	case !a.Up:
+		return "down for " + text.Age(time.Since(a.Since))
+	case !a.Synced:
+		return "not read yet"
+	}
+	return "ok"
+}

@@ -1,0 +1,200 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/tui/cli/command"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+)
+
+// TestStatusTellsWhy: a Repository that is not healthy is told by what it suffers
+// from, not by a pull that there never was.
+func TestStatusTellsWhy(t *testing.T) {
+	t.Parallel()
+	s := &report{Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{
+		{Namespace: "default", Name: "well", Checked: time.Now(), Healthy: true, SyncState: "success"},
+		{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "spec.git.url: nothing listens there", SyncState: "error"},
+		{Namespace: "default", Name: "unknown", SyncState: "error"},
+		{Namespace: "default", Name: "empty", Checked: time.Now(), Healthy: true, SyncState: "error"},
+		{Namespace: "default", Name: "odd", Checked: time.Now(), Healthy: true, SyncState: "warning"},
+		{Namespace: "default", Name: "illandodd", Checked: time.Now(), Health: "no", SyncState: "warning"},
+	}}}
+	s.judge(new(command.Env))
+	want := []string{
+		"ill is not healthy: spec.git.url: nothing listens there: limpet repo show ill",
+		"the last pull of unknown ended in error: limpet repo show unknown",
+		"the last pull of empty ended in error: limpet repo show empty",
+		"illandodd is not healthy: no: limpet repo show illandodd",
+	}
+	if !slices.Equal(s.Why, want) || s.OK {
+		t.Errorf("%q", s.Why)
+	}
+	if want := []string{"the last pull of odd ended in warning: limpet repo show odd"}; !slices.Equal(s.Warnings, want) {
+		t.Errorf("%q", s.Warnings)
+	}
+}
+
+// TestStatusNamesWarnings: each by its repository, and they are no reason to fail.
+func TestStatusNamesWarnings(t *testing.T) {
+	t.Parallel()
+	s := &report{Daemon: new(control.Hello), Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
+	e := new(command.Env)
+	s.judge(e)
+	var out strings.Builder
+	printStatus(e, &out, s)
+	if !s.OK || !strings.Contains(out.String(), "2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
+		t.Errorf("%v\n%s", s.OK, &out)
+	}
+	if got := s.because(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
+		t.Errorf("%s", got)
+	}
+	before := s.mark()
+	s.Live.Repos[1].Name, s.Warnings = "three", nil
+	if s.judge(e); s.mark() == before {
+		t.Error("that another one has warnings is news")
+	}
+}
+
+// TestStatusOfWhatIsLeft: without an agent, of the file of the embedded API. What waits
+// there is a reason, what was wrong when somebody looked last is none.
+func TestStatusOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	repos := []snapshot.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
+	for _, tt := range []struct {
+		jobs leftJobs
+		ok   bool
+		said string
+	}{
+		{leftJobs{}, true, ""},
+		{leftJobs{Pending: 1}, true, "1 job waits and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-waitsLong / 2)}, true, "1 job waits and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "1 job waits for 3h and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Resting: 1}, false, "2 jobs wait and no agent runs: limpet --daemon"},
+		{leftJobs{Resting: 1, Claimed: 2}, false, "3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"},
+		{leftJobs{Claimed: 1}, false, "1 job waits, claimed by an agent that is gone, and no agent runs: limpet --daemon"},
+	} {
+		s := &report{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
+		s.judge(new(command.Env))
+		why, warnings := []string(nil), []string{"ill is not healthy: no: limpet repo show ill", "the last pull of odd ended in warning: limpet repo show odd"}
+		switch {
+		case !tt.ok:
+			why = []string{tt.said}
+		case tt.said != "":
+			warnings = append(warnings, tt.said)
+		}
+		if s.OK != tt.ok || !slices.Equal(s.Why, why) || !slices.Equal(s.Warnings, warnings) {
+			t.Errorf("%+v: %v %q %q", tt.jobs, s.OK, s.Why, s.Warnings)
+		}
+	}
+	now := time.Now()
+	var jobs leftJobs
+	for _, change := range []func(*unstructured.Unstructured){
+		func(*unstructured.Unstructured) {},
+		func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaim: "1795180000000"}) },
+		func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.AnnoNotBefore: fmt.Sprint(now.Add(time.Minute).UnixMilli())})
+		},
+		func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.AnnoNotBefore: fmt.Sprint(now.Add(-time.Minute).UnixMilli())})
+		},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		made := metav1.NewTime(now.Add(-time.Duration(jobs.Pending) * time.Hour).Truncate(time.Second))
+		u.SetCreationTimestamp(made)
+		change(u)
+		jobs.add(u, now)
+	}
+	if want := (leftJobs{Pending: 2, Resting: 1, Claimed: 1, Oldest: now.Add(-time.Hour).Truncate(time.Second).UTC()}); jobs != want {
+		t.Errorf("%+v, want %+v", jobs, want)
+	}
+}
+
+// TestStatusMarks: what is news to who watches the status, and what counts up by itself.
+func TestStatusMarks(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	picture := func(change func(*snapshot.Snapshot)) *report {
+		live := &snapshot.Snapshot{At: at, Seq: 1, API: snapshot.API{Up: true, Since: at}, Agent: snapshot.Agent{Draining: at}, Counts: snapshot.Counts{Working: 1, Done: 3},
+			Repos: []snapshot.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
+		if change != nil {
+			change(live)
+		}
+		rep := &report{Live: live}
+		rep.judge(new(command.Env))
+		return rep
+	}
+	for name, tt := range map[string]struct {
+		change func(*snapshot.Snapshot)
+		news   bool
+	}{
+		"time":             {func(s *snapshot.Snapshot) { s.At, s.Seq = at.Add(time.Hour), 9 }, false},
+		"a job has ended":  {func(s *snapshot.Snapshot) { s.Counts.Done++ }, false},
+		"a job works":      {func(s *snapshot.Snapshot) { s.Counts.Working++ }, true},
+		"a job waits":      {func(s *snapshot.Snapshot) { s.Counts.Pending++ }, true},
+		"a result waits":   {func(s *snapshot.Snapshot) { s.Counts.Unsent++ }, true},
+		"a repository":     {func(s *snapshot.Snapshot) { s.Repos = append(s.Repos, snapshot.Repo{Name: "new"}) }, true},
+		"one that is ill":  {func(s *snapshot.Snapshot) { s.Repos[0].Healthy = false }, true},
+		"the API is away":  {func(s *snapshot.Snapshot) { s.API.Up = false }, true},
+		"it is drained no": {func(s *snapshot.Snapshot) { s.Agent.Draining = time.Time{} }, true},
+		"a reason":         {func(s *snapshot.Snapshot) { s.Problem = "no" }, true},
+		"drained again":    {func(s *snapshot.Snapshot) { s.Agent.Draining = at.Add(time.Hour) }, false},
+	} {
+		if got := picture(tt.change).mark() != picture(nil).mark(); got != tt.news {
+			t.Errorf("%s: news %v, want %v", name, got, tt.news)
+		}
+	}
+	away := &report{Why: []string{"it does not answer"}}
+	if away.mark() == picture(nil).mark() || away.mark() != (&report{Why: []string{"it is gone"}}).mark() {
+		t.Error("that nobody is there is news once")
+	}
+}
+
+// TestStatusLine: each figure in its column, and the worst in one word.
+func TestStatusLine(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.FixedZone("east", 3600))
+	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Unsent: 5, Done: 6},
+		Repos: []snapshot.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
+	rep := &report{OK: true, Live: live}
+	want := "2026-11-20T14:00:00Z  ok              1        2        3          4       5      3    2  -\n"
+	if got := rep.line(now); got != want || len(strings.TrimRight(got, "-\n")) != strings.Index(statusHead, "WHY") {
+		t.Errorf("got\n%s%swant\n%s", statusHead, got, want)
+	}
+	if got, want := rep.sentence(now), "14:00:00 the agent is ok. Jobs: 1 working, 2 pending, 3 resting, 4 on another agent, 5 whose result waits for the API. Repositories: 3, 2 with something wrong"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	rep.Why = []string{"a", "b", "c\x1b[2J\n", "d", "e"}
+	if got := rep.because(); got != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
+		t.Errorf("%q of %q", got, rep.Why)
+	}
+	rep.Why = rep.Why[:3]
+	if got := rep.because(); got != "a; b; c[2J " {
+		t.Errorf("%q", got)
+	}
+	for _, tt := range []struct {
+		change func()
+		want   string
+	}{
+		{func() { rep.OK = false }, "degraded"}, {func() { live.Agent.Draining = now }, "drained"}, {func() { live.API.Up = false }, "offline"}, {func() { rep.Live = nil }, "away"},
+	} {
+		if tt.change(); rep.word() != tt.want {
+			t.Errorf("%s, want %s", rep.word(), tt.want)
+		}
+	}
+	if got := rep.line(now); !strings.HasPrefix(got, "2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
+		t.Errorf("%s", got)
+	}
+	if got := whole(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
+		t.Errorf("a list is null: %+v", got)
+	}
+}

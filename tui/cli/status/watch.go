@@ -1,0 +1,183 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// statusEvery is the least time between two lines of a watch.
+const statusEvery = time.Second
+
+// watchStatus prints the status of the daemon whenever it changes, until ctx ends.
+// It outlives the daemon: while that is away a line says so.
+func watchStatus(ctx context.Context, e *command.Env) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	daemon, err := command.Attach(ctx, path)
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
+		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal", "nothing to watch: no agent holds %s", path)
+	}
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	if !e.Flags.Data() && e.Flags.Output != "name" && !e.Flags.NoHeaders {
+		head := statusHead
+		if command.IsAccessible(e.Out) {
+			head = statusGreeting
+		}
+		fmt.Fprint(e.Out, head)
+	}
+	pictures, last := daemon.Watch(ctx), ""
+	for {
+		snap, err := pictures.Next(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		rep := &report{State: path, OK: true}
+		if err == nil {
+			hello := pictures.Hello()
+			rep.Daemon, rep.Live = &hello, whole(snap)
+			rep.judge(e)
+		} else {
+			rep.OK, rep.Why = false, []string{command.ErrorText(command.AsUnresponsive(path, err))}
+		}
+		if mark := rep.mark(); mark != last {
+			last = mark
+			if err := printStatusChange(e, rep); err != nil {
+				return err
+			}
+		}
+		command.Sleep(ctx, statusEvery)
+	}
+}
+
+// whole is a picture whose lists are never nil.
+func whole(snap *snapshot.Snapshot) *snapshot.Snapshot {
+	out := *snap
+	out.Jobs, out.Repos, out.Events = command.List(out.Jobs), command.List(out.Repos), command.List(out.Events)
+	return &out
+}
+
+// statusColumns have a fixed width each, so that lines which come minutes apart
+// stand below each other.
+const (
+	statusColumns = "%-20s  %-8s  %7s  %7s  %7s  %9s  %6s  %5s  %3s  %s\n"
+	// mostWhy is how many reasons a line has.
+	mostWhy = 3
+)
+
+var statusHead = fmt.Sprintf(statusColumns, "TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY")
+
+// mark is equal for reports that tell the same. What counts up by itself, such as
+// ages, is no news.
+func (s *report) mark() string {
+	if s.Live == nil {
+		return "away"
+	}
+	c := s.Live.Counts
+	c.Done = 0
+	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
+}
+
+// ill counts the repositories with which something is wrong.
+func (s *report) ill() (n int) {
+	for _, repo := range s.Live.Repos {
+		if ill(repo) || repo.SyncState == api.StateError {
+			n++
+		}
+	}
+	return n
+}
+
+// word is the state of the agent in one word.
+func (s *report) word() string {
+	switch {
+	case s.Live == nil:
+		return "away"
+	case !s.Live.API.Up:
+		return "offline"
+	case !s.Live.Agent.Draining.IsZero():
+		return "drained"
+	case !s.OK:
+		return "degraded"
+	}
+	return "ok"
+}
+
+func printStatusChange(e *command.Env, rep *report) error {
+	if e.Flags.Data() {
+		return e.PrintStream(command.StreamLine{Type: "status", Status: rep})
+	}
+	if command.IsAccessible(e.Out) {
+		_, err := fmt.Fprintln(e.Out, rep.sentence(time.Now()))
+		return err
+	}
+	_, err := io.WriteString(e.Out, command.ColorsOf(e.Out).Word(rep.line(time.Now()), rep.word(), rep.word()))
+	return err
+}
+
+// because is why not all is well, and what is odd, "" when nothing is.
+func (s *report) because() string {
+	why := slices.Concat(s.Why, s.Warnings)
+	if more := len(why) - mostWhy; more > 0 {
+		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
+	}
+	return text.Clean(strings.Join(why, "; "))
+}
+
+// statusGreeting stands in the place of statusHead where a watch is read out.
+const statusGreeting = "Each change is a sentence. Times are UTC. Ctrl-C ends this.\n"
+
+// sentence is the report as it is read out. What is none is left out.
+func (s *report) sentence(now time.Time) string {
+	txt := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
+	if s.Live != nil {
+		c := s.Live.Counts
+		var jobs []string
+		for _, n := range []struct {
+			n    int
+			what string
+		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"}, {c.Unsent, "whose result waits for the API"}} {
+			if n.n > 0 {
+				jobs = append(jobs, fmt.Sprintf("%d %s", n.n, n.what))
+			}
+		}
+		if len(jobs) == 0 {
+			jobs = []string{"none"}
+		}
+		txt += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
+		if ill := s.ill(); ill > 0 {
+			txt += fmt.Sprintf(", %d with something wrong", ill)
+		}
+	}
+	if why := s.because(); why != "" {
+		txt += ". Why: " + why
+	}
+	return txt
+}
+
+// line is the report in the columns of a watch.
+func (s *report) line(now time.Time) string {
+	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.because())}
+	if s.Live != nil {
+		c := s.Live.Counts
+		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.ill()} {
+			cells[2+i] = fmt.Sprint(n)
+		}
+	}
+	return fmt.Sprintf(statusColumns, cells...)
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type Command struct {
+	Info    infoCmd    `cmd:"" help:"Size, schema, counts."`
+	Check   checkCmd   `cmd:"" help:"Verify the pages and every record."`
+	Compact compactCmd `cmd:"" writes:"" help:"Give free pages back to the file system."`
+	Backup  backupCmd  `cmd:"" help:"Write a consistent copy."`
+}
+
+type infoCmd struct{}
+
+func (infoCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	info, err := s.Store.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(info, info.Path, func(w io.Writer) {
+		history := strconv.Itoa(info.History)
+		if info.History > 0 {
+			history += fmt.Sprintf(" (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
+		}
+		var f command.Fields
+		f.Add("file", info.Path)
+		f.Add("size", fmt.Sprintf("%s (%s free inside)", text.Size(info.Bytes), text.Size(info.FreeBytes)))
+		f.Add("schema", strconv.Itoa(info.Schema))
+		f.Add("claims", strconv.Itoa(info.Claims))
+		f.Add("resting", fmt.Sprintf("%s given back, whose attempts and marks are kept", text.Plural(info.Resting, "job")))
+		f.Add("history", history)
+		f.Add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
+		f.Add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
+		f.Write(w)
+	})
+}
+
+type checkCmd struct{}
+
+func (checkCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	report, err := s.Store.Check(ctx)
+	if err != nil {
+		return err
+	}
+	if report.Problems == nil {
+		report.Problems = []string{}
+	}
+	mended := command.RebuiltText(s.Opening)
+	if mended != "" {
+		report.Problems = append([]string{mended}, report.Problems...)
+	}
+	err = e.PrintOne(report, "", func(w io.Writer) {
+		for _, p := range report.Problems {
+			fmt.Fprintln(w, text.Clean(p))
+		}
+		fmt.Fprintf(w, "%s checked, %s\n", text.Plural(report.Frames, "record"), text.Plural(len(report.Problems), "problem"))
+	})
+	switch {
+	case err == nil && len(report.Problems) == 1 && mended != "":
+		err = command.Errorf(command.ExitStore, command.RebuiltNext+"    # says what is there; the old file is kept", "the state file was damaged; a new one is in its place, and is sound")
+	case err == nil && len(report.Problems) > 0:
+		err = command.Errorf(command.ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", text.Plural(len(report.Problems), "problem"))
+	}
+	return err
+}
+
+type compactCmd struct{}
+
+func (compactCmd) Run(ctx context.Context, e *command.Env) error {
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	before, after, err := s.Store.Compact(ctx)
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
+		fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
+	})
+}
+
+type backupCmd struct {
+	File string `arg:"" help:"Where to write the copy; - is stdout."`
+}
+
+func (c backupCmd) Run(ctx context.Context, e *command.Env) error {
+	if c.File != "-" {
+		if err := command.Writable(c.File, "limpet store backup"); err != nil {
+			return err
+		}
+	}
+	s, err := e.Open(ctx, command.Needs{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if c.File == "-" {
+		_, err = s.Store.Backup(ctx, e.Out)
+		return err
+	}
+	// The copy is 0600, as the file is: it holds sealed secrets.
+	n, err := command.WriteAtomic(c.File, func(w io.Writer) (int64, error) { return s.Store.Backup(ctx, w) })
+	if err != nil {
+		return err
+	}
+	return e.PrintOne(map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
+		fmt.Fprintf(w, "%s written to %s\n", text.Size(n), c.File)
+	})
+}
