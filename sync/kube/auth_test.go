@@ -69,7 +69,7 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 			t.Fatalf("status %d after %d calls", code, s.calls)
 		}
 		// The server now accepts the second token only.
-		s.set(jwt(2, time.Now().Add(time.Hour)))
+		s.set(tokenWith(2, time.Now().Add(time.Hour)))
 		if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK || s.calls != 3 {
 			t.Fatalf("status %d after %d calls", code, s.calls)
 		}
@@ -81,7 +81,7 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 		// Its keys are changed again, ten times.
 		for n := 3; n < 13; n++ {
 			pass(refreshPause)
-			s.set(jwt(n, time.Now().Add(time.Hour)))
+			s.set(tokenWith(n, time.Now().Add(time.Hour)))
 			if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK {
 				t.Fatalf("change %d: status %d", n, code)
 			}

@@ -128,7 +128,7 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 	case http.StatusTooManyRequests: // it answers; only this call has to wait
 		return resp, passRetryAfter(resp)
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+		after, _ := retryAfterOf(resp)
 		t.health.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
 		return resp, passRetryAfter(resp)
 	case http.StatusNotFound:
@@ -148,7 +148,7 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 // passRetryAfter lets the Retry-After header survive client-go, which reads
 // seconds only and forgets them when the body is a Status without them.
 func passRetryAfter(resp *http.Response) error {
-	after, ok := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	after, ok := retryAfterOf(resp)
 	if !ok {
 		resp.Header.Del("Retry-After")
 		return nil

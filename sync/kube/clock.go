@@ -16,7 +16,7 @@ import (
 //
 // Everything is kept as a distance to the host's monotonic clock, so a jump of
 // the host's wall clock changes nothing. The monotonic clock of Linux stands
-// still while the host sleeps; that time is added (see asleep).
+// still while the host sleeps; that time is added (see suspendedFor).
 
 const (
 	dateGranularity = time.Second
@@ -42,10 +42,10 @@ type Clock struct {
 // its wall-clock part, whatever that says.
 var started = time.Now()
 
-var asleepAtStart = asleep()
+var suspendedAtStart = suspendedFor()
 
 // monotonic is the time since the start of the process, sleep included.
-func monotonic() time.Duration { return time.Since(started) + asleep() - asleepAtStart }
+func monotonic() time.Duration { return time.Since(started) + suspendedFor() - suspendedAtStart }
 
 // observe takes the Date of an answer; sent and received are monotonic
 // readings before the request and after the header of the answer.

@@ -114,7 +114,7 @@ func statusError(resp *http.Response, method string, answer []byte) error {
 		}
 		return apierrors.FromObject(&status)
 	}
-	after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	after, _ := retryAfterOf(resp)
 	message := ""
 	if !isHTML(resp) {
 		message = text.Redact(string(answer[:min(len(answer), 512)]))

@@ -10,10 +10,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"limpet/sync/netx"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,21 +189,8 @@ func RetryAfter(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// parseRetryAfter reads the header: seconds or a date.
-func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	if value == "" {
-		return 0, false
-	}
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		if seconds < 0 {
-			return 0, false
-		}
-		return min(time.Duration(min(seconds, 1<<30))*time.Second, longestRetryAfter), true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	return min(max(at.Sub(now), 0), longestRetryAfter), true
+// retryAfterOf returns how long an answer asks to wait, at most 5 minutes.
+func retryAfterOf(resp *http.Response) (time.Duration, bool) {
+	after, ok := netx.RetryAfter(resp.Header, time.Now())
+	return min(after, longestRetryAfter), ok
 }

@@ -3,7 +3,6 @@ package kube
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"limpet/sync/text"
 )
@@ -310,7 +311,7 @@ func exchangeRefusal(resp *http.Response, answer string) error {
 		answer = http.StatusText(resp.StatusCode)
 	}
 	err := fmt.Errorf("status %d: %s", resp.StatusCode, answer)
-	if after, ok := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
+	if after, ok := retryAfterOf(resp); ok {
 		return &retryAfterError{err: err, after: after}
 	}
 	return err
@@ -343,27 +344,14 @@ func lifetime(token, date string) time.Duration {
 	return min(max(expiry.Sub(now)-tokenMargin, 0), longestCached)
 }
 
-// expiryOf reads the exp claim of a JSON web token without verifying it.
+// expiryOf reads the exp claim of a JSON web token. The signature is for the API to
+// verify, so an unknown algorithm is no error here.
 func expiryOf(token string) (time.Time, bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
+	var claims jwt.RegisteredClaims
+	_, _, err := jwt.NewParser(jwt.WithPaddingAllowed()).ParseUnverified(token, &claims)
+	if err != nil && !errors.Is(err, jwt.ErrTokenUnverifiable) || claims.ExpiresAt == nil {
 		return time.Time{}, false
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
-	if err != nil {
-		return time.Time{}, false
-	}
-	var claims struct {
-		Expiry json.Number `json:"exp"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(payload))
-	decoder.UseNumber()
-	if decoder.Decode(&claims) != nil {
-		return time.Time{}, false
-	}
-	seconds, err := claims.Expiry.Float64()
-	if err != nil || seconds <= 0 || seconds > 1e11 {
-		return time.Time{}, false
-	}
-	return time.Unix(int64(seconds), 0), true
+	at := claims.ExpiresAt.Time
+	return at, at.Unix() > 0 && at.Unix() <= 1e11
 }

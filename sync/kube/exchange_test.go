@@ -50,7 +50,7 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(n, w)
 		return
 	}
-	grant(w, jwt(n, time.Now().Add(time.Hour)))
+	grant(w, tokenWith(n, time.Now().Add(time.Hour)))
 }
 
 func (i *issuer) requests() []time.Time {
@@ -79,7 +79,7 @@ func refuse(code int) func(int, http.ResponseWriter) {
 }
 
 // jwt makes an unsigned token that is told apart by n.
-func jwt(n int, expiry time.Time) string {
+func tokenWith(n int, expiry time.Time) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{encode([]byte(`{"alg":"none"}`)),
 		encode(fmt.Appendf(nil, `{"exp":%d,"n":%d}`, expiry.Unix(), n)), encode([]byte("signature"))}, ".")
@@ -142,7 +142,7 @@ func TestExchangeCachesToken(t *testing.T) {
 				i.set(func(n int, w http.ResponseWriter) {
 					now := time.Now().Add(clock)
 					w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
-					grant(w, jwt(n, now.Add(10*time.Minute)))
+					grant(w, tokenWith(n, now.Add(10*time.Minute)))
 				})
 				x := exchanging(t, i, staticToken("subject"))
 				for _, step := range []struct {
@@ -217,7 +217,7 @@ func TestExchangeRetries(t *testing.T) {
 				refuse(500)(n, w)
 				return
 			}
-			grant(w, jwt(n, time.Now().Add(time.Hour)))
+			grant(w, tokenWith(n, time.Now().Add(time.Hour)))
 		}, 2, true},
 		"500":        {refuse(500), 3, false},
 		"503":        {refuse(503), 3, false},
@@ -367,8 +367,8 @@ func TestExchangeStopsWithItsClient(t *testing.T) {
 }
 
 func FuzzExpiryOf(f *testing.F) {
-	f.Add(jwt(1, time.Unix(1700000000, 0)))
-	f.Add(jwt(1, time.Unix(32503680000, 0))) // the year 3000 is farther than a Duration goes
+	f.Add(tokenWith(1, time.Unix(1700000000, 0)))
+	f.Add(tokenWith(1, time.Unix(32503680000, 0))) // the year 3000 is farther than a Duration goes
 	f.Add("a.b.c")
 	f.Add("e30.eyJleHAiOjFlMzB9.x")
 	f.Add("..")

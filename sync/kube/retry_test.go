@@ -49,14 +49,3 @@ func TestRetry(t *testing.T) {
 		}
 	})
 }
-
-func FuzzParseRetryAfter(f *testing.F) {
-	for _, seed := range []string{"", "0", "-1", "120", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT", "soon"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, value string) {
-		if after, ok := parseRetryAfter(value, time.Unix(0, 0)); after < 0 || after > longestRetryAfter || !ok && after != 0 {
-			t.Errorf("%q: %v", value, after)
-		}
-	})
-}

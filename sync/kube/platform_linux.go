@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"io/fs"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,26 +13,26 @@ import (
 // seem apart for that reason alone.
 const readingSlack = time.Millisecond
 
-// slept is the last known result of asleep, in nanoseconds.
-var slept atomic.Int64
+// lastSuspended is the last known result of suspendedFor, in nanoseconds.
+var lastSuspended atomic.Int64
 
-// asleep is how long the host has been suspended since it was booted: the boot
+// suspendedFor is how long the host has been suspended since it was booted: the boot
 // clock counts that time, the monotonic clock does not. The result is stable:
 // it changes only by a suspend, not by the scheduler coming between two readings.
-func asleep() time.Duration {
+func suspendedFor() time.Duration {
 	for range 4 {
 		before, boot, after := clockGet(unix.CLOCK_MONOTONIC), clockGet(unix.CLOCK_BOOTTIME), clockGet(unix.CLOCK_MONOTONIC)
 		if after-before > readingSlack {
 			continue
 		}
-		known, now := time.Duration(slept.Load()), boot-before
+		known, now := time.Duration(lastSuspended.Load()), boot-before
 		if (now - known).Abs() > 2*readingSlack {
-			slept.Store(int64(now))
+			lastSuspended.Store(int64(now))
 			return now
 		}
 		return known
 	}
-	return time.Duration(slept.Load())
+	return time.Duration(lastSuspended.Load())
 }
 
 // clockGet reads a clock of the kernel, 0 where it has none.
@@ -40,4 +42,12 @@ func clockGet(clock int32) time.Duration {
 		return 0
 	}
 	return time.Duration(t.Nano())
+}
+
+// inode tells a file from another that was renamed over it.
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
 }
