@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"limpet/sync/netx"
 )
 
 // Credentials are what one Git remote is asked with. Which of them are used
@@ -37,8 +39,8 @@ type Credentials struct {
 	CA            []byte // PEM bundle, added to the system's roots
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS
 	ClientKey     []byte
-	Proxy         *Proxy // nil = the one of the environment
-	Source        string // where they were found, for people: never a secret
+	Proxy         *netx.Proxy // nil = the one of the environment
+	Source        string      // where they were found, for people: never a secret
 
 	// Identity is set as long as nobody has made a password or token of it.
 	Identity *Identity
@@ -189,7 +191,7 @@ func (c *Credentials) Fingerprint() string {
 	}
 	return fingerprint(
 		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
-		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity), c.Proxy.fields(),
+		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity), proxyFields(c.Proxy),
 	)
 }
 

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"limpet/sync/netx"
 )
 
 // The keys that hold the secret of a Connection. The first three are the fields
@@ -42,8 +44,8 @@ type ConnectionSecret struct {
 	CA           []byte // PEM bundle, added to the system's roots
 	ClientCert   []byte // PEM, with ClientKey: mutual TLS
 	ClientKey    []byte
-	Proxy        *Proxy // nil = the one of the environment
-	Source       string // where it was found, for people
+	Proxy        *netx.Proxy // nil = the one of the environment
+	Source       string      // where it was found, for people
 }
 
 // ConnectionSource finds the secret of a Connection. It returns nil, nil when it
@@ -102,7 +104,7 @@ func (s *ConnectionSecret) Fingerprint() string {
 	if s == nil {
 		return "none"
 	}
-	return fingerprint(s.PrivateKey, []byte(s.Token), []byte(s.ClientSecret), s.CA, s.ClientCert, s.ClientKey, s.Proxy.fields())
+	return fingerprint(s.PrivateKey, []byte(s.Token), []byte(s.ClientSecret), s.CA, s.ClientCert, s.ClientKey, proxyFields(s.Proxy))
 }
 
 // String shows place and fingerprint, no secret.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -91,7 +92,7 @@ type ProxyError struct{ error }
 func (e ProxyError) Unwrap() error { return e.error }
 
 // proxySecret reads a proxy in Flux's form: the keys address, username, password.
-func (p Places) proxySecret(ctx context.Context, l Lookup) (*Proxy, error) {
+func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) {
 	place := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
 	var data map[string][]byte
 	var err error
@@ -123,7 +124,7 @@ func (c *Credentials) TransportKey() string {
 	if c == nil || len(c.CA)+len(c.ClientCert) == 0 && c.Proxy == nil {
 		return ""
 	}
-	return fingerprint(c.CA, c.ClientCert, c.ClientKey, c.Proxy.fields())
+	return fingerprint(c.CA, c.ClientCert, c.ClientKey, proxyFields(c.Proxy))
 }
 
 // TLS is the configuration of https with c: its authorities beside the

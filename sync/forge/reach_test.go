@@ -49,7 +49,7 @@ func TestProxy(t *testing.T) {
 	defer site.Close()
 	server := nettest.Start(t, nettest.Options{Username: "ann", Password: hidden,
 		Names: map[string]string{"api.nowhere.invalid:80": site.Listener.Addr().String()}})
-	p, err := auth.ParseProxy("socks5://"+server.Addr, "ann", hidden)
+	p, err := netx.ParseProxy("socks5://"+server.Addr, "ann", hidden)
 	if err != nil {
 		t.Fatal(err)
 	}

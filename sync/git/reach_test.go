@@ -25,7 +25,7 @@ func TestGuarded(t *testing.T) {
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	server := nettest.Start(t, nettest.Options{})
-	p, err := auth.ParseProxy("http://"+server.Addr, "", "")
+	p, err := netx.ParseProxy("http://"+server.Addr, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestThroughProxies(t *testing.T) {
 		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.Root + "/site.git": forSSH} {
 			for given, want := range map[string]Kind{gittest.Secret: "", "CANARY": Unreachable} {
 				t.Run(scheme+" "+url[:4]+" "+string(want), func(t *testing.T) {
-					creds.Proxy, creds.Source = gittest.Must[*auth.Proxy](t)(auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
+					creds.Proxy, creds.Source = gittest.Must[*netx.Proxy](t)(netx.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
 					m := openMirrors(t, Options{})
 					defer m.Close()
 					remote := Remote{URL: url, Creds: &creds}
@@ -144,10 +144,10 @@ func TestThroughProxies(t *testing.T) {
 	}
 	gone := nettest.Start(t, nettest.Options{})
 	m := openMirrors(t, Options{})
-	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
+	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &netx.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, gitref.Branch("main"))
 	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
-	closed := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "socks5", Host: gone.Addr}}
+	closed := &auth.Credentials{Source: "secret a/b", Proxy: &netx.Proxy{Scheme: "socks5", Host: gone.Addr}}
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, gitref.Branch("main"))
 	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
 	m.Close()

@@ -38,7 +38,7 @@ func TestProxy(t *testing.T) {
 	server := nettest.Start(t, nettest.Options{Names: map[string]string{"login.nowhere.invalid": addr, "login.nowhere.invalid:80": addr}})
 	d := &registry{o: Options{AllowInsecure: true}}
 	for _, scheme := range []string{"http", "socks5"} {
-		p, err := auth.ParseProxy(scheme+"://"+server.Addr, "", "")
+		p, err := netx.ParseProxy(scheme+"://"+server.Addr, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

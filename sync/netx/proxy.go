@@ -11,12 +11,78 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/net/proxy"
-
-	"limpet/sync/auth"
 )
+
+// Proxy is a proxy that is named beside credentials. It takes precedence over the
+// environment, and serves the calls for tokens of the same repository too. It
+// prints without its password.
+type Proxy struct {
+	Scheme   string // http, https or socks5
+	Host     string // with its port
+	Username string
+	Password string
+	Place    string // for people: the Secret of its own where it was found; "" = beside the credentials
+}
+
+// longestProxy bounds the URL of a proxy. Source: Flux. Unit: bytes.
+const longestProxy = 2048
+
+var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
+
+// ParseProxy reads an address such as socks5://proxy.example.com:1080. Its errors
+// hold none of the texts.
+func ParseProxy(address, username, password string) (*Proxy, error) {
+	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
+	u, err := url.Parse(strings.TrimSpace(address))
+	if err != nil || len(address) > longestProxy || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, wrong
+	}
+	p := &Proxy{Scheme: strings.ToLower(u.Scheme), Host: u.Host, Username: username, Password: password}
+	if p.Scheme == "socks5h" { // names are always left to the proxy
+		p.Scheme = "socks5"
+	}
+	port, known := proxyPorts[p.Scheme]
+	switch {
+	case !known:
+		return nil, wrong
+	case u.User != nil:
+		return nil, errors.New("the address of the proxy holds a user; give user and password beside it")
+	case password != "" && username == "":
+		return nil, errors.New("the proxy has a password without a user")
+	case len(username) > 255 || len(password) > 255: // RFC 1929
+		return nil, errors.New("user or password of the proxy has more than 255 bytes")
+	case u.Port() == "":
+		p.Host = net.JoinHostPort(u.Hostname(), port)
+	}
+	return p, nil
+}
+
+// URL is the proxy with its password, for net/http.
+func (p *Proxy) URL() *url.URL {
+	u := &url.URL{Scheme: p.Scheme, Host: p.Host}
+	if p.Username != "" {
+		u.User = url.UserPassword(p.Username, p.Password)
+	}
+	return u
+}
+
+// String shows no user and no password.
+func (p *Proxy) String() string {
+	if p == nil {
+		return "none"
+	}
+	return p.Scheme + "://" + p.Host
+}
+
+// Format is String for every verb.
+func (p Proxy) Format(f fmt.State, _ rune) { io.WriteString(f, p.String()) }
+
+// MarshalText is String: a dump holds no password.
+func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // handshakeTimeout bounds what comes between a connection and the first request.
 const handshakeTimeout = 15 * time.Second
@@ -36,7 +102,7 @@ func (e *ProxyError) Error() string {
 // Transport makes the transport of an http client: through the proxy p, or through
 // the one of the environment when p is nil. The caller may set what has to do with
 // the number and age of connections.
-func (g Guard) Transport(config *tls.Config, p *auth.Proxy) *http.Transport {
+func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 	t := &http.Transport{
 		Proxy:               FromEnvironment,
 		DialContext:         g.Dial,
@@ -66,7 +132,7 @@ func let(res *http.Response) error {
 // Through connects to address, a host and a port, through p; directly when p is
 // nil. roots are for a proxy that is spoken to with TLS. It blocks for at most
 // DialTimeout and handshakeTimeout.
-func (g Guard) Through(ctx context.Context, p *auth.Proxy, roots *tls.Config, address string) (net.Conn, error) {
+func (g Guard) Through(ctx context.Context, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p == nil {
 		return g.Dial(ctx, "tcp", address)
 	}
@@ -100,7 +166,7 @@ func (g Guard) Through(ctx context.Context, p *auth.Proxy, roots *tls.Config, ad
 }
 
 // connect asks a proxy of HTTP for a way to address.
-func connect(ctx context.Context, conn net.Conn, p *auth.Proxy, roots *tls.Config, address string) (net.Conn, error) {
+func connect(ctx context.Context, conn net.Conn, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p.Scheme == "https" {
 		config := roots.Clone()
 		config.ServerName, _, _ = net.SplitHostPort(p.Host)

@@ -1,10 +1,11 @@
-package netx
+package netx_test
 
 import (
 	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +17,12 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/auth"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/nettest"
 )
+
+// narrow refuses all private networks.
+var narrow, _ = netx.ParseGuard([]string{"none"})
 
 const password = "CANARY/of@the:proxy"
 
@@ -43,12 +47,12 @@ func TestProxies(t *testing.T) {
 			}
 			server := nettest.Start(t, o)
 			for given, good := range map[string]bool{password: true, "CANARY of another": false} {
-				p, err := auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)
+				p, err := netx.ParseProxy(scheme+"://"+server.Addr, "ann", given)
 				if err != nil {
 					t.Fatal(err)
 				}
 				before := len(server.Asked())
-				transport := Guard{}.Transport(roots, p)
+				transport := netx.Guard{}.Transport(roots, p)
 				res, err := (&http.Client{Transport: transport}).Get("https://" + target)
 				if err == nil {
 					res.Body.Close()
@@ -57,7 +61,7 @@ func TestProxies(t *testing.T) {
 				outcome(t, server, before, good, err)
 
 				before = len(server.Asked())
-				conn, err := Guard{}.Through(t.Context(), p, roots, target)
+				conn, err := netx.Guard{}.Through(t.Context(), p, roots, target)
 				if err == nil {
 					secured := tls.Client(conn, &tls.Config{RootCAs: roots.RootCAs, ServerName: "example.com"})
 					err = secured.HandshakeContext(t.Context())
@@ -66,12 +70,12 @@ func TestProxies(t *testing.T) {
 				outcome(t, server, before, good, err)
 			}
 			// The address of the proxy is judged, and no other.
-			p, _ := auth.ParseProxy(scheme+"://"+server.Addr, "ann", password)
+			p, _ := netx.ParseProxy(scheme+"://"+server.Addr, "ann", password)
 			before := len(server.Asked())
-			if _, err := (Guard{narrow: true}).Through(t.Context(), p, roots, target); !errors.Is(err, ErrForbidden) {
+			if _, err := (narrow).Through(t.Context(), p, roots, target); !errors.Is(err, netx.ErrForbidden) {
 				t.Errorf("a private proxy is asked: %v", err)
 			}
-			if _, err := (&http.Client{Transport: Guard{narrow: true}.Transport(roots, p)}).Get("https://" + target); !errors.Is(err, ErrForbidden) {
+			if _, err := (&http.Client{Transport: narrow.Transport(roots, p)}).Get("https://" + target); !errors.Is(err, netx.ErrForbidden) {
 				t.Errorf("a private proxy is asked: %v", err)
 			}
 			if n := len(server.Asked()); n != before {
@@ -112,8 +116,8 @@ func TestSpeaksFirst(t *testing.T) {
 		http.ReadRequest(bufio.NewReader(conn))
 		io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nSSH-2.0-early\r\n")
 	}()
-	p, _ := auth.ParseProxy("http://"+l.Addr().String(), "", "")
-	conn, err := Guard{}.Through(t.Context(), p, nil, "git.example:22")
+	p, _ := netx.ParseProxy("http://"+l.Addr().String(), "", "")
+	conn, err := netx.Guard{}.Through(t.Context(), p, nil, "git.example:22")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,11 +136,11 @@ func TestSilentProxy(t *testing.T) {
 	}
 	defer l.Close()
 	for _, scheme := range []string{"http", "https", "socks5"} {
-		p, _ := auth.ParseProxy(scheme+"://"+l.Addr().String(), "", "")
+		p, _ := netx.ParseProxy(scheme+"://"+l.Addr().String(), "", "")
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error)
 		go func() {
-			_, err := Guard{}.Through(ctx, p, &tls.Config{}, "git.example:22")
+			_, err := netx.Guard{}.Through(ctx, p, &tls.Config{}, "git.example:22")
 			got <- err
 		}()
 		conn, err := l.Accept()
@@ -154,7 +158,7 @@ func TestSilentProxy(t *testing.T) {
 // TestEnvironment runs in a process of its own: net/http reads the variables once.
 func TestEnvironment(t *testing.T) {
 	if target := os.Getenv("LIMPET_TEST_TARGET"); target != "" {
-		res, err := (&http.Client{Transport: Guard{}.Transport(nil, nil)}).Get(target)
+		res, err := (&http.Client{Transport: netx.Guard{}.Transport(nil, nil)}).Get(target)
 		if err != nil {
 			fmt.Println("ERROR", err)
 			return
@@ -180,6 +184,44 @@ func TestEnvironment(t *testing.T) {
 	for _, scheme := range []string{"http", "socks5"} {
 		if got := run(scheme + "://" + server.Addr); !strings.Contains(got, "BODY hello") {
 			t.Errorf("%s: %s", scheme, got)
+		}
+	}
+}
+
+// TestParseProxy: no text of a proxy shows its password.
+func TestParseProxy(t *testing.T) {
+	good := map[string]string{
+		"http://proxy.example:3128":  "http://proxy.example:3128",
+		"http://proxy.example/":      "http://proxy.example:80",
+		"https://proxy.example":      "https://proxy.example:443",
+		"socks5://[::1]":             "socks5://[::1]:1080",
+		"SOCKS5H://proxy.example:99": "socks5://proxy.example:99",
+	}
+	for in, want := range good {
+		p, err := netx.ParseProxy(in, "ann", "CANARY")
+		if err != nil || p.String() != want {
+			t.Errorf("%s: %v, %v", in, p, err)
+			continue
+		}
+		dump, _ := json.Marshal(p)
+		for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %x %v", p, p, p, p, p, *p), string(dump)} {
+			if strings.Contains(text, "CANARY") || strings.Contains(text, fmt.Sprintf("%x", "CANARY")) {
+				t.Errorf("%s shows its password: %s", in, text)
+			}
+		}
+		if pass, _ := p.URL().User.Password(); pass != "CANARY" {
+			t.Errorf("%s: net/http gets the password %q", in, pass)
+		}
+	}
+	bad := [][3]string{
+		{"", "", ""}, {"proxy.example:3128", "", ""}, {"ftp://proxy.example", "", ""}, {"http://", "", ""},
+		{"http://proxy.example/path", "", ""}, {"http://proxy.example?CANARY", "", ""}, {"http://ann:CANARY@proxy.example", "", ""},
+		{"http://proxy.example", "", "CANARY"}, {"http://" + strings.Repeat("CANARY", 400), "", ""}, {"http://%zzCANARY", "", ""},
+		{"socks5://proxy.example", strings.Repeat("u", 256), "CANARY"},
+	}
+	for _, in := range bad {
+		if p, err := netx.ParseProxy(in[0], in[1], in[2]); err == nil || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%.60q: %v, %v", in, p, err)
 		}
 	}
 }
