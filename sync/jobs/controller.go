@@ -11,17 +11,18 @@
 //	delay.go      how long it leaves the job to agents that come first
 //	claimer.go    intent in the state file, labels written, claim in the state file
 //	exclusion.go  an agent that finds another one at work on the repository yields
-//	held.go       a job under our claim: write.go writes it, renew.go renews its lease (package lease)
+//	held.go       a job under our claim, which is written in turns and whose lease (package lease) is renewed
 //	runner.go     the worker is called and waited for
-//	progress.go   what the worker reports (results.go), written at most so often (throttle.go)
-//	completer.go  record, HistoricJob (archiver.go), DELETE, end of the claim
+//	progress.go   what the worker reports (results.go), written at most so often
+//	completer.go  record, HistoricJob, DELETE, end of the claim
 //
-// And beside the way: releaser.go lets go of a job, backoffs.go keeps what is needed
-// for its next attempt, recoverer.go settles claims of a process that stopped,
-// rescuer.go the expired claims of others, pruner.go deletes old history.
+// And beside the way: releaser.go lets go of a job and keeps what its next attempt
+// needs, recoverer.go settles claims of a process that stopped, rescuer.go the expired
+// claims of others, pruner.go deletes old history. claims.go has all own claims,
+// snapshot.go what there is at a moment, env.go what all parts work with.
 //
-// The state machines (packages queue and lease, throttle, results) are told the time
-// and do no I/O; the API and the state file are behind the interfaces server and
+// The packages queue and lease, the throttle and the results are told the time and
+// do no I/O; the API and the state file are behind the interfaces server and
 // store, the clocks and chance behind serverClock and host. What happens is reported
 // as one stream of events (events.go); what there is at a moment is in Snapshot.
 //
