@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/control"
 	"limpet/sync/git"
@@ -37,19 +36,23 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	switch u.GetKind() {
 	case "Connection":
-		return repos.TryConnection(ctx, a.minter, u)
+		return repos.TestConnection(ctx, a.minter, u)
 	case "Repository":
 		from, signing := a.credentials(), auth.SigningSource(a.places().Signing)
 		u = u.DeepCopy()
 		if given := inline(u); len(given) > 0 {
 			from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
 		}
-		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
-		}}, u)
+		return repos.TestRepository(ctx, repos.CheckOptions{
+			Remotes: worker.Remotes{Credentials: from, AllowInsecure: a.cfg.AllowInsecureGit},
+			Git:     a.mirrors,
+			Hosts:   repos.Forges{Hosts: a.hosts},
+			Signers: a.lookAtSigners,
+			Signing: a.lookAtSigning(signing),
+		}, u)
 	case "GitRepository":
 		from := a.sourceCredentials()
-		return repos.TrySource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.lookAtSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
+		return repos.TestSource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.lookAtSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
 			return g.Remote(ctx, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}

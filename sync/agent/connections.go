@@ -70,6 +70,14 @@ func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstru
 	return u, nil
 }
 
+// connectionReader reads Connections for the controller of Repositories.
+type connectionReader struct{ a *Agent }
+
+// Connection implements repos.ConnectionReader.
+func (r connectionReader) Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	return r.a.connection(ctx, namespace, name)
+}
+
 // vault keeps the secrets that identities were given in exchange for others:
 // sealed, in the state file.
 type vault struct{ *state.Store }

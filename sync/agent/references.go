@@ -17,23 +17,24 @@ import (
 	"limpet/sync/worker"
 )
 
-// uses declares for the controller of a kind what its objects use. The values that the
-// embedded API keeps of an object change with the object.
-func (a *Agent) uses(kind string) repos.Uses {
-	return func(k repos.Key, obj *unstructured.Unstructured) {
-		user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
-		if obj == nil {
-			a.references.Use(user)
-			return
-		}
-		refs := slices.DeleteFunc(dependency.Of(obj), func(r dependency.Ref) bool {
-			return a.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
-		})
-		for _, path := range a.ruled(obj) {
-			refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
-		}
-		a.references.Use(user, refs...)
+// dependencies declares what Repositories and Connections use.
+type dependencies struct{ a *Agent }
+
+// Use implements repos.Dependencies. The values that the embedded API keeps of an object
+// change with the object.
+func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructured) {
+	user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
+	if obj == nil {
+		d.a.references.Use(user)
+		return
 	}
+	refs := slices.DeleteFunc(dependency.Of(obj), func(r dependency.Ref) bool {
+		return d.a.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
+	})
+	for _, path := range d.a.ruled(obj) {
+		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
+	}
+	d.a.references.Use(user, refs...)
 }
 
 // ruled are the files of the rules that give a Repository its credentials, and signers.

@@ -9,10 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/dependency"
-	"limpet/sync/forge"
-	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
@@ -47,54 +44,40 @@ func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos
 	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
 		return nil, err
 	}
+	remotes := worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}
+	hosts := repos.Forges{Hosts: a.hosts}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
-		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
-		},
-		Trust: trusting{a}, Judged: a.cfg.Store,
-		Git: a.mirrors, Since: since, Selector: a.cfg.Jobs.Selector, Uses: a.uses(dependency.Repository), Suspensions: a.suspensions, Leaver: worker.NewOrphans(pulls),
-		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
-			return a.unhook(ctx, u, pulls.Credentials)
-		},
-		Protection: a.protection, Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
-		Hooks: a.hooksToMake(), Tokens: a.tokensToMint(), Facts: a.factsOf, Meter: a.metrics.Keeper(),
+		Remotes:      remotes,
+		Git:          a.mirrors,
+		Hosts:        hosts,
+		Store:        a.cfg.Store,
+		Trust:        a.verification(),
+		Tokens:       &repos.Tokens{Minter: a.minter, Connections: connectionReader{a}, Sealed: a.embedded != nil},
+		Webhooks:     a.cfg.Webhooks.Listen != "",
+		WebhookBase:  a.cfg.Webhooks.URL,
+		Orphans:      worker.NewOrphans(pulls),
+		Cleanup:      &repos.WebhookCleanup{Remotes: remotes, Hosts: hosts, Store: a.cfg.Store, Base: a.cfg.Webhooks.URL, Logger: a.log},
+		Quota:        a.cfg.Limits.quota(a.embedded != nil),
+		Suspensions:  a.suspensions,
+		Selector:     a.cfg.Jobs.Selector,
+		Dependencies: dependencies{a},
+		Since:        since,
+		Resync:       a.cfg.Resync,
 		Observe: func(e repos.Event) {
 			a.board.note(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
+		Meter:  a.metrics.Keeper(),
+		Logger: a.log.With("component", "repositories"),
 	}), nil
-}
-
-// protection reads what keeps a branch from being written to.
-func (a *Agent) protection(ctx context.Context, repo *object, creds *auth.Credentials, branch string) (forge.Protection, error) {
-	remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
-	if err != nil {
-		return forge.ProtectionUnknown, err
-	}
-	return remote.Protection(ctx, branch)
-}
-
-// hooksToMake is how webhooks are made, nil where this agent receives none.
-func (a *Agent) hooksToMake() *repos.Hooks {
-	if a.cfg.Webhooks.Listen == "" {
-		return nil
-	}
-	return &repos.Hooks{Base: a.cfg.Webhooks.URL, Store: a.cfg.Store,
-		Registry: func(ctx context.Context, repo *object, creds *auth.Credentials) (repos.Registry, error) {
-			remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
-			if err != nil {
-				return nil, err
-			}
-			return remote, nil
-		}}
 }
 
 // newLinks makes the controller of Connections, the picture that it works on, and
 // who watches what Connections and Repositories use.
 func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
-	a.references = dependency.New(dependency.Options{Wake: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
+	a.references = dependency.New(dependency.Options{Wake: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Tester: a.minter, Repositories: a.keeper, Dependencies: dependencies{a}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
 	})
 }
 

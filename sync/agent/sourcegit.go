@@ -13,6 +13,6 @@ func (a *Agent) lookAtSourceSigners(ctx context.Context, from source.Git) (strin
 	if err != nil {
 		return "", err
 	}
-	look, err := a.signers.LookAtKeys(from.Verify, "spec.verify", found, trusting{a}.now())
+	look, err := a.signers.LookAtKeys(from.Verify, "spec.verify", found, a.serverTime())
 	return lookText(look), err
 }

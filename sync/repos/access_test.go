@@ -32,7 +32,7 @@ func TestProtectionFinding(t *testing.T) {
 		{forge.ReviewsRequired, `spec.workflows: branch "main" is protected and takes changes by pull requests only, so the workflow "write" cannot change it: leave it out, or use another branch`},
 		{forge.Locked, `spec.workflows: branch "main" is protected and is locked, so the workflow "write" cannot change it: leave it out, or use another branch`},
 	} {
-		f := protectionFinding("main", c.protection)
+		f := protectionResult("main", c.protection)
 		if f.ok() != (c.detail == "") || !f.ok() && (f.code != 400 || f.errors[0].Field != "spec.workflows" || f.errors[0].Detail != c.detail || f.ready().Reason != "InvalidSpec") {
 			t.Errorf("%s: %+v", c.protection, f)
 		}
@@ -55,7 +55,7 @@ func TestOnlyAnswersCount(t *testing.T) {
 	denied := &git.Error{Kind: git.ReadOnly, Err: errors.New("write permission denied: no"), Hint: "do it"}
 	away := &git.Error{Kind: git.Timeout, Err: errors.New("silent")}
 	asked := &answers{}
-	p := &probe{c: &Controller{o: Options{Git: asked}}, access: &access{}}
+	p := &probe{o: &Options{Git: asked}, access: &access{}}
 	p.repo.Spec.Type, p.repo.Spec.Workflows = "git", []string{"branch"}
 	for i, step := range []struct {
 		push error
@@ -63,21 +63,21 @@ func TestOnlyAnswersCount(t *testing.T) {
 		text string
 	}{
 		{away, 0, "not known: silent"},
-		{nil, 0, "a push is taken"},
+		{nil, 0, "the remote accepts a push"},
 		{denied, 403, ""},
 		{away, 403, ""},
 		{&git.Error{Kind: git.NotFound, Err: errors.New("no such service")}, 403, ""},
-		{nil, 0, "a push is taken"},
+		{nil, 0, "the remote accepts a push"},
 		{&git.Error{Kind: git.Auth, Err: errors.New("a page")}, 0, "not known: a page"},
 	} {
 		asked.push = step.push
-		found, err := p.mayWrite(t.Context(), nil)
+		found, err := p.checkWritable(t.Context(), nil)
 		if err != nil || found.code != step.code || asked.n != i+1 {
 			t.Errorf("%d: %+v %v", i, found, err)
 		}
 		if step.code == 0 {
-			if p.access.text() != step.text {
-				t.Errorf("%d: %q", i, p.access.text())
+			if p.access.describe() != step.text {
+				t.Errorf("%d: %q", i, p.access.describe())
 			}
 			continue
 		}
@@ -88,13 +88,13 @@ func TestOnlyAnswersCount(t *testing.T) {
 	}
 	asked.n = 0
 	p.repo.Spec.Workflows = nil
-	if found, err := p.mayWrite(t.Context(), nil); err != nil || !found.ok() || asked.n > 0 {
+	if found, err := p.checkWritable(t.Context(), nil); err != nil || !found.ok() || asked.n > 0 {
 		t.Errorf("read only: %+v %v, asked %d times", found, err, asked.n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.repo.Spec.Workflows = []string{"write"}
-	if _, err := p.mayWrite(ctx, nil); !errors.Is(err, context.Canceled) {
+	if _, err := p.checkWritable(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -181,6 +181,11 @@ func TestPushIsAskedForWithTheHealth(t *testing.T) {
 	}
 }
 
+// withoutFacts is a host that is asked for protection only.
+type withoutFacts struct{ Host }
+
+func (withoutFacts) Facts(context.Context) (forge.Facts, error) { return forge.Facts{}, forge.ErrNone }
+
 // TestProtectedBranch: GitHub's protection of the branch is in the way of the
 // workflow "write" alone. What may not be read is not in the way.
 func TestProtectedBranch(t *testing.T) {
@@ -191,13 +196,10 @@ func TestProtectedBranch(t *testing.T) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "x-access-token", Password: token})
-		o.Protection = func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error) {
-			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
-			if err != nil {
-				return forge.ProtectionUnknown, err
-			}
-			return remote.Protection(ctx, branch)
-		}
+		o.Hosts = hostFunc(func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
+			host, err := (Forges{hosts}).Host(ctx, repo, creds)
+			return withoutFacts{host}, err
+		})
 	})
 	r.git.Serve("team/site.git", r.repo.Dir)
 	host.Behind(r.git)

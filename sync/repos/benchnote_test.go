@@ -39,7 +39,7 @@ func BenchmarkNote(b *testing.B) {
 	if err := objects.WaitSynced(ctx); err != nil {
 		b.Fatal(err)
 	}
-	w := wire{client: c.client, plural: "repositories"}
+	w := apiServer{client: c.client, plural: "repositories"}
 	seen := make(chan struct{}, 1)
 	objects.AddHandler(kube.Handler{Any: func() { seen <- struct{}{} }})
 	<-seen // as it is

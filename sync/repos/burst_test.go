@@ -106,10 +106,7 @@ func (c *crowded) make(i int) error {
 func (c *crowded) run(d time.Duration) {
 	c.t.Helper()
 	objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
-	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
-		Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
-			return git.Remote{URL: repo.Spec.Git.URL}, nil
-		}})
+	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var g errgroup.Group
 	for _, part := range []func(context.Context) error{objects.Run, queue.Run, k.Run} {

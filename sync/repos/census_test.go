@@ -19,7 +19,7 @@ func TestCensus(t *testing.T) {
 		return kube.ObjectOf(&unstructured.Unstructured{Object: map[string]any{"metadata": meta}})
 	}
 	all, asked := []kube.Object{made("a", "1", false), made("a", "2", true), made("b", "1", false)}, 0
-	var c census
+	var c quotaCount
 	meanwhile := func() {}
 	sights := func() []kube.Object {
 		asked++
@@ -37,13 +37,13 @@ func TestCensus(t *testing.T) {
 	want("another namespace", "b", 1, 1)
 	want("nobody there", "c", 0, 1)
 	all = append(all, made("a", "3", false))
-	c.came()
+	c.invalidate()
 	want("one has come", "a", 2, 2)
-	c.came()
+	c.invalidate()
 	meanwhile = func() {
 		meanwhile = func() {}
 		all = append(all, made("a", "4", false))
-		c.came()
+		c.invalidate()
 	}
 	want("one comes meanwhile", "a", 2, 3)
 	want("and is counted next", "a", 3, 4)

@@ -21,7 +21,7 @@ import (
 // TestConnection: a Connection whose token is refused says so in one patch, is well
 // again when the host takes it, and has the Repositories looked into that use it.
 // An idle one is not written.
-func TestConnection(t *testing.T) {
+func TestConnectionHealth(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-connection"
 	host := forgetest.New(t, forgetest.Options{})
@@ -92,7 +92,7 @@ func TestConnection(t *testing.T) {
 	r.wrote(3) // of the connection, of the repository, and its pull
 	k.queue.Add(Key{r.namespace, "lab"})
 	eventually(t, "it waits for its next check", func() bool {
-		next := k.times.next(Key{r.namespace, "lab"})
+		next := k.schedule.next(Key{r.namespace, "lab"})
 		return k.queue.Len() == 0 && next.After(time.Now().Add(healthyFor-time.Minute))
 	})
 	if got := r.writes.take(); len(got) > 0 {

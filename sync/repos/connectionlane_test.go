@@ -89,11 +89,11 @@ func TestSilentHostOfConnections(t *testing.T) {
 			}
 			return n
 		}
-		time.Sleep(testTimeout - time.Second)
+		time.Sleep(probeTimeout - time.Second)
 		if well, silent := asked("b-well"), asked("a-silent"); well != each || silent != perHost {
 			t.Errorf("%d of %d were looked at beside a silent host, and %d of that, want %d", well, each, silent, perHost)
 		}
-		time.Sleep(each * testTimeout)
+		time.Sleep(each * probeTimeout)
 		if n := asked("a-silent"); n != each {
 			t.Errorf("%d of %d of the silent host had their turn", n, each)
 		}

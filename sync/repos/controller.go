@@ -1,46 +1,26 @@
-// Package repos looks after Repositories: it checks their health, asks for the
-// pulls that are due, and tells what it found in their status. It is Grafana's
-// repository controller in the same order, with one patch each time.
+// Package repos holds the controllers of Repositories and Connections: they check health,
+// queue the pulls that are due, and write what they found into the status. A Repository
+// is reconciled in the order of Grafana's repository controller, with one patch each time.
 //
-// # How a Repository is looked into
-//
-//	controller.go  events of the watches put names into the queue
-//	loop.go        workers take them, and set the time of the next look
-//	timetable.go   names whose time has come without any event
-//	spread.go      that a thousand of them do not come at once
-//	lanes.go       that a host which does not answer holds up nobody else
-//	facts.go       what is known, and which of it is a reason to go on (pure)
-//	probe.go       the remote is asked, once
-//	access.go      and whether it may be written to, when its health is checked
-//	finding.go     what the answer says about health (pure)
-//	mirror.go      that one of its mirrors answers in place of its host
-//	health.go      when it is checked and noted (pure)
-//	strategy.go    which pull is wanted (pure)
-//	quota.go       limits of the namespace (pure)
-//	patch.go       what is to be written, which is nothing when all is said (pure)
-//	reconcile.go   the order of it all
-//	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
-//	wire.go        patch and pull job, by the API
-//	hook.go        the webhook, where the host takes one
-//	hooked.go      where the repository was when that was made
-//	hooktold.go    what is told of that
-//	token.go       the token, where its Connection mints one
-//	identity.go    the number by which the host knows it
-//	hooksecret.go  what it is signed with, before and after the host has it
-//	unreadable.go  what cannot be read is told once
-//	suspend.go     that a person wants a Repository left alone
-//	connection.go  the same for Connections
-//	trial.go       the same look at one of them, step by step, for a person
-//	verify.go      that what was pulled has to be verified anew
-//	renewed.go     that what they use has changed
+//	controller.go     events of the watches wake Repositories
+//	loop.go           queue, workers, retries
+//	schedule.go       reconciles that come without an event; jitter.go spreads them
+//	hostlimiter.go    a host that does not answer blocks only its own objects
+//	reconcile.go      the steps, in order; each is in the file of its name
+//	facts.go          what is known before any request, and what is due (pure)
+//	probe.go          the one request to the remote
+//	healthresult.go   what an answer says about health (pure)
+//	patch.go          what is to be written (pure); server.go sends it
+//	connection.go     the controller of Connections
+//	check.go          the same checks, step by step, for a person
 //
 // # Promises
 //
-// A Repository that nobody changes costs one request to its remote per interval
-// and nothing else but the note of its health every five minutes, and where it has
-// workflows one more request with that. A patch is made
-// for one version of the Repository and refused by any other. A pull that was
-// wanted is queued once, also when the power goes between the note and the job.
+// A Repository that does not change costs one request to its remote per interval and
+// one patch of its health every five minutes, and where it has workflows one more request
+// with that. A patch is made for one version of the Repository and refused by any other.
+// A pull that was wanted is queued once, also when the power goes between the patch and
+// the job.
 package repos
 
 import (
@@ -61,20 +41,26 @@ import (
 	"limpet/sync/kube"
 )
 
-// Kinds that are looked after.
+// Kinds of the objects that have controllers here.
 const (
 	Repository = "Repository"
 	Connection = "Connection"
 )
 
-// Key names a Repository.
+// Key names an object.
 type Key struct{ Namespace, Name string }
 
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
+// Remotes finds how the remote of a Repository is reached. What is wrong with the
+// Repository is a *git.Error, any other error is temporary.
+type Remotes interface {
+	Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
+}
+
 // Prober asks remotes. *git.Mirrors is one.
 type Prober interface {
-	// Resolve asks what is selected stands for now; see git.Mirrors.
+	// Resolve asks what a selector stands for now; see git.Mirrors.
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	// CheckFallbacks is Resolve at every fallback of the remote; see git.Mirrors.
 	CheckFallbacks(ctx context.Context, r git.Remote, sel gitref.Selector) []git.FallbackResult
@@ -84,49 +70,78 @@ type Prober interface {
 
 var _ Prober = (*git.Mirrors)(nil)
 
-// Options of a Controller. Remote, Git and Logger must be set.
+// Host is the REST API of a Git host for one repository. *forge.Remote is one.
+type Host interface {
+	Get(ctx context.Context, id string) (*forge.Hook, error)
+	Find(ctx context.Context, url string) (*forge.Hook, error)
+	Create(ctx context.Context, h forge.Hook) (forge.Hook, error)
+	Edit(ctx context.Context, h forge.Hook) (forge.Hook, error)
+	Delete(ctx context.Context, id string) error
+	Events() []string
+	Protection(ctx context.Context, branch string) (forge.Protection, error)
+	Facts(ctx context.Context) (forge.Facts, error)
+}
+
+var _ Host = (*forge.Remote)(nil)
+
+// Hosts opens the Host of a Repository. The error wraps forge.ErrNone where its host has
+// no known API.
+type Hosts interface {
+	Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
+}
+
+// Forges are the hosts that package forge knows.
+type Forges struct{ *forge.Hosts }
+
+// Host implements Hosts.
+func (f Forges) Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
+	remote, err := f.Remote(ctx, forge.TargetOf(repo), creds)
+	if err != nil {
+		return nil, err
+	}
+	return remote, nil
+}
+
+// Store keeps facts and secrets over a restart. *state.Store is one.
+type Store interface {
+	Fact(ctx context.Context, key string) ([]byte, error)
+	PutFact(ctx context.Context, key string, data []byte) error
+	DeleteFact(ctx context.Context, key string) error
+	Secret(ctx context.Context, name string) ([]byte, error)
+	PutSecret(ctx context.Context, name string, secret []byte) error
+	DeleteSecret(ctx context.Context, name string) error
+}
+
+// Options of a Controller. Remotes, Git and Logger must be set.
 type Options struct {
-	// Remote says how the remote of a Repository is asked. What is wrong with the
-	// Repository is a *git.Error, any other error is of the moment.
-	Remote func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
-	Git    Prober
-	// Protection reads what keeps a branch at its host from being written to; nil =
-	// that is not asked. An error says that it cannot be read.
-	Protection func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error)
-	Trust      Trust // nil = nobody verifies
-	// Signers says for a test what has to be signed and how the keys for it are, "" for
-	// nothing; an error, that nothing can be pulled. Nil = it is not looked at.
-	Signers func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
-	// Signing says for a test what commits are signed with, "" for nothing. An error says
-	// that nothing can be committed. May be nil.
-	Signing func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
-	Judged  FactStore // keeps what this controller has had judged; nil = memory
-	Quota   Quota
-	// LocalPrefixes are the directories below which Repositories of type local may be.
-	LocalPrefixes []string
-	// Suspensions are the Repositories to leave alone; nil = none.
-	Suspensions *Suspensions
-	// Leaver deals with what a Repository leaves behind, and Unhook with its webhook;
-	// nil = that is left to others, with its finalizers.
-	Leaver Leaver
-	Unhook func(ctx context.Context, repo *unstructured.Unstructured) error
-	Hooks  *Hooks  // nil = no webhooks are made
-	Tokens *Tokens // nil = none are minted
-	// Facts asks the host of a Repository what it knows of it; nil = nobody is asked.
-	Facts func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error)
-	// Selector chooses the Repositories of this controller; nil = all.
-	Selector labels.Selector
-	Uses     Uses // nil = nobody wants to know
-	// Since says that what was pulled before may have been lost; zero = nothing was.
-	Since   time.Time
-	Resync  time.Duration // the rest after something failed; 0 = 60 s
-	Workers int           // Repositories that are looked into at once; 0 = 8
-	Observe func(Event)   // quick, must not block; nil = nobody
-	Meter   Meter         // nil = nobody counts
+	Remotes Remotes
+	Git     Prober
+	Hosts   Hosts   // nil = no host is asked for more than Git
+	Store   Store   // nil = nothing is kept over a restart; must be set with Webhooks
+	Trust   Trust   // nil = signatures are not verified
+	Tokens  *Tokens // nil = none are minted
+	// Webhooks has webhooks made. WebhookBase is the address at which hosts reach the
+	// receiver of this agent, where a Repository does not name one; "" = nowhere.
+	Webhooks    bool
+	WebhookBase string
+	Orphans     Orphans // of a deleted Repository; nil = its finalizers are left to others
+	Cleanup     Cleanup // of its webhook; nil = none
+
+	Quota         Quota
+	LocalPrefixes []string // directories below which Repositories of type local may be
+	Suspensions   *Suspensions
+	Selector      labels.Selector // of Repositories; nil = all
+	Dependencies  Dependencies    // nil = none
+	Since         time.Time       // what was pulled before may have been lost; zero = nothing was
+
+	Resync  time.Duration // pause after a failure; 0 = 60 s
+	Workers int           // Repositories that are reconciled at once; 0 = 8
+	Observe func(Event)   // must not block; nil = no call
+	Meter   Meter         // nil = none
 	Logger  *slog.Logger
 }
 
-// lister is what this room needs of an informer.
+// lister is what a controller needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
 	Lookup(namespace, name string) (kube.Object, bool)
@@ -136,70 +151,73 @@ type lister interface {
 
 var _ lister = (*kube.Informer)(nil)
 
-// Controller looks after the Repositories of an API. Make it with New before the
-// informers run.
+// Controller reconciles the Repositories of an API. Make it with New before the informers
+// run.
 type Controller struct {
-	o      Options
-	server server
-	now    func() time.Time // of the server, as far as it is known
-	repos  lister
-	jobs   lister
 	*loop
-
+	o        Options
+	server   server
+	now      func() time.Time // of the server, as far as it is known
+	repos    lister
+	jobs     lister
+	steps    []step
 	interval func(api.Repository) time.Duration // intervalOf
-	census   census
+	count    quotaCount
 
-	mu    sync.Mutex // guards start, notes, and last and before of each; the rest belongs to the worker that has the key
-	start start
-	notes map[Key]*note
+	mu       sync.Mutex // guards start, memories, and last and replaced of each; the rest belongs to the worker that has the key
+	start    start
+	memories map[Key]*memory
 }
 
-// note is what a controller remembers of a Repository from one look to the next.
+// memory is what a controller remembers of a Repository from one reconcile to the next.
 // All of it may be lost.
-type note struct {
+type memory struct {
 	uid        string
-	of         *unstructured.Unstructured // what repo was made of
+	decodedOf  *unstructured.Unstructured // what repo was decoded from
 	repo       api.Repository
 	generation int64
-	started    int64             // of the pull in the status when this generation was seen first
-	asked      time.Time         // when the remote was asked last because of the interval
-	missing    time.Time         // since when the job of a pull under way is not to be seen
-	owed       bool              // see facts
-	whole      bool              // it was pulled whole since this process runs
-	hookOwed   bool              // the spec has changed, and the webhook was not looked at since
-	hooked     string            // see hooked.go; "" = not read, or nothing is kept
-	heldUp     string            // the version in which it was noted why its deletion cannot end
-	hookAfter  time.Time         // when the webhook is tried again; zero = nothing was in its way
+	started    int64     // of the pull in the status when this generation was seen first
+	askedAt    time.Time // when the remote was asked last because of the interval
+	missing    time.Time // since when the job of a pull under way is not to be seen
+	pullOwed   bool      // see facts
+	pulledFull bool      // everything was pulled since this process runs
+	ownVersion int64     // see facts.ownGeneration
+	deleteErr  string    // the version in which it was written why the deletion cannot end
+	specAfter  time.Time // when the host is asked again for what completes the spec
+	access     access    // of generation
+
+	webhookOwed  bool      // the spec has changed, and the webhook was not checked since
+	webhookFor   string    // see webhookSum; "" = not read, or nothing is kept
+	webhookAfter time.Time // when the webhook is tried again; zero = it did not fail
+
 	tokenAfter time.Time         // the same for the token of its Connection
 	sealAfter  time.Time         // and for secure values, which the API did not take
-	factsAfter time.Time         // and for what its host knows of it
-	settled    int64             // see facts
-	given      [sha256.Size]byte // of the token that was told last; zero = not by this process
-	access     access            // of generation
-	asks       *string           // annotations of revision and signatures that were last dealt with; nil = none yet
-	judged     *judged           // nil = not read
-	ref        git.Ref           // what it stood for then
-	identified string            // the URL whose repository the spec names by its number
+	tokenSum   [sha256.Size]byte // of the token that was reported last; zero = none by this process
 
-	// last is what the last patch has made, and before are the versions that it
-	// replaced: the watch may show them for a while.
-	last   *unstructured.Unstructured
-	before map[string]bool
+	annotations *string   // about revision and signatures that were dealt with last; nil = none yet
+	ref         git.Ref   // what they stood for then
+	verified    *verified // nil = not read
+	identified  string    // the URL whose repository the spec names by its number
+
+	// last is what the last patch has made, and replaced are the versions before it: the
+	// watch may show them for a while.
+	last     *unstructured.Unstructured
+	replaced map[string]bool
 }
 
-// New makes a controller and registers its handlers with the informers, which
-// must not run yet. It starts nothing.
+// New makes a controller and registers its handlers with the informers, which must not
+// run yet. It starts nothing.
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
-	k := newController(wire{c, "repositories"}, serverTime(c), repos, jobs, o)
-	k.await = c.WaitAvailable
-	repos.AddHandler(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, repo kube.Object) {
+	k := newController(apiServer{c, "repositories"}, serverTime(c), repos, jobs, o)
+	k.available = c.WaitAvailable
+	repos.AddHandler(kube.Handler{Add: k.added, Delete: k.added, Update: func(old, repo kube.Object) {
 		if (old.Text(pathDeleted) == "") != (repo.Text(pathDeleted) == "") {
-			k.came(repo)
+			k.added(repo)
 			return
 		}
 		k.Wake(repo.Namespace(), repo.Name())
 	}})
-	// The end of a job may be what a Repository waits for.
+	// A Repository may wait for the end of a job.
 	jobs.AddHandler(kube.Handler{Delete: func(job kube.Object) {
 		if name := job.Text(pathRepositoryLabel); name != "" {
 			k.Wake(job.Namespace(), name)
@@ -208,7 +226,7 @@ func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	return k
 }
 
-// serverTime is the time of the server, as far as it is known.
+// serverTime returns a clock of the server, as far as its time is known.
 func serverTime(c *kube.Client) func() time.Time {
 	return func() time.Time {
 		if t, _, ok := c.Clock().Now(); ok {
@@ -229,47 +247,39 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 		o.Observe = func(Event) {}
 	}
 	if o.Meter == nil {
-		o.Meter = nobody{}
+		o.Meter = noMeter{}
 	}
-	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, notes: map[Key]*note{}}
-	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
-	c.say = c.tell
+	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, memories: map[Key]*memory{}}
+	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
+	c.meter, c.record, c.dependencies = o.Meter, c.report, o.Dependencies
+	c.steps = c.allSteps()
 	return c
 }
 
 var (
-	pathMostRepositories = kube.PathTo("status", "quota", "maxRepositories")
-	pathDeleted          = kube.PathTo("metadata", "deletionTimestamp")
-	pathRepositoryLabel  = kube.PathTo("metadata", "labels", api.LabelRepository)
+	pathMaxRepositories = kube.PathTo("status", "quota", "maxRepositories")
+	pathDeleted         = kube.PathTo("metadata", "deletionTimestamp")
+	pathRepositoryLabel = kube.PathTo("metadata", "labels", api.LabelRepository)
 )
 
-// came takes in a Repository that has come or goes. Where their number is limited
-// that is news for all of the namespace.
-func (c *Controller) came(repo kube.Object) {
-	c.census.came()
+// added takes in a Repository that was created or deleted. Where their number is limited
+// that concerns all of the namespace.
+func (c *Controller) added(repo kube.Object) {
+	c.count.invalidate()
 	c.Wake(repo.Namespace(), repo.Name())
 	if c.o.Quota.Repositories == 0 {
 		return
 	}
-	for _, s := range c.repos.Objects() {
-		if s.Namespace() == repo.Namespace() && (c.o.Quota.Repositories != Stated || s.Number(pathMostRepositories) > 0) {
-			c.Wake(s.Namespace(), s.Name())
+	for _, o := range c.repos.Objects() {
+		if o.Namespace() == repo.Namespace() && (c.o.Quota.Repositories != Stated || o.Number(pathMaxRepositories) > 0) {
+			c.Wake(o.Namespace(), o.Name())
 		}
 	}
 }
 
-// Wake has a Repository looked into now, because something that it depends on has
-// changed. It never blocks.
-func (c *Controller) Wake(namespace, name string) { c.add(Key{namespace, name}) }
-
-// Next is when a Repository is looked into without any event; zero = not known.
-func (c *Controller) Next(namespace, name string) time.Time {
-	return c.times.next(Key{namespace, name})
-}
-
-// Run works until ctx ends, and returns when nothing of it runs any more. It may be
-// run again: it begins with no memory of what came before, and what became due meanwhile
-// is spread.
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be run
+// again: it begins with no memory of what came before, and what became due meanwhile is
+// spread.
 func (c *Controller) Run(ctx context.Context) error {
 	if c.repos.WaitSynced(ctx) != nil || c.jobs.WaitSynced(ctx) != nil {
 		return nil
@@ -277,62 +287,92 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.restart()
 	return c.run(ctx, c.o.Workers, func() []Key {
 		keys := keysOf(c.repos)
-		if c.o.Suspensions != nil { // some Repositories may have gone meanwhile
+		if c.o.Suspensions != nil { // some Repositories may be gone
 			keys = append(keys, c.o.Suspensions.names()...)
 		}
 		return keys
 	})
 }
 
-// restart forgets what is known of Repositories, as a new process does.
-func (c *Controller) restart() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.start, c.notes = start{c.now(), len(c.repos.Objects())}, map[Key]*note{}
-}
-
 func keysOf(objects lister) []Key {
 	var keys []Key
-	for _, s := range objects.Objects() {
-		keys = append(keys, Key{s.Namespace(), s.Name()})
+	for _, o := range objects.Objects() {
+		keys = append(keys, Key{o.Namespace(), o.Name()})
 	}
 	return keys
 }
 
-// began is when that was.
-func (c *Controller) began() start {
+// restart forgets what is known of Repositories, as a new process does.
+func (c *Controller) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start, c.memories = start{c.now(), len(c.repos.Objects())}, map[Key]*memory{}
+}
+
+func (c *Controller) startedAt() start {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.start
 }
 
-// noteOf is the note on a Repository, a new one for a new Repository.
-func (c *Controller) noteOf(k Key, uid string) *note {
+// memoryOf returns the memory of a Repository, a new one for a new Repository.
+func (c *Controller) memoryOf(k Key, uid string) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.notes[k]
-	if n == nil || n.uid != uid {
-		n = &note{uid: uid}
-		c.notes[k] = n
+	m := c.memories[k]
+	if m == nil || m.uid != uid {
+		m = &memory{uid: uid}
+		c.memories[k] = m
 	}
-	return n
+	return m
 }
 
-// read is what an object says. Between two looks it seldom changes.
-func (n *note) read(obj *unstructured.Unstructured) (api.Repository, error) {
-	if n.of != obj {
+// decode returns the view of an object. Between two reconciles it seldom changes.
+func (m *memory) decode(obj *unstructured.Unstructured) (api.Repository, error) {
+	if m.decodedOf != obj {
 		repo, err := api.RepositoryView(obj)
 		if err != nil {
 			return repo, err
 		}
-		n.of, n.repo = obj, repo
+		m.decodedOf, m.repo = obj, repo
 	}
-	return n.repo, nil
+	return m.repo, nil
 }
 
 // forget drops what is known of a Repository that is gone.
 func (c *Controller) forget(k Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.notes, k)
+	delete(c.memories, k)
+}
+
+// newest returns the Repository as it was seen last: what the watch shows, or what our own
+// last patch has made of that. nil when there is none.
+func (c *Controller) newest(k Key) *unstructured.Unstructured {
+	seen, ok := c.repos.Get(k.Namespace, k.Name)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.memories[k]
+	if m == nil || m.last == nil {
+		return seen
+	}
+	if m.uid == string(seen.GetUID()) && m.replaced[seen.GetResourceVersion()] {
+		return m.last
+	}
+	m.last, m.replaced = nil, nil
+	return seen
+}
+
+// wrote notes what a patch has made of the Repository.
+func (c *Controller) wrote(a *attempt, now *unstructured.Unstructured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.memory.replaced == nil {
+		a.memory.replaced = map[string]bool{}
+	}
+	a.memory.replaced[a.obj.GetResourceVersion()] = true
+	a.memory.last, a.obj = now, now
 }

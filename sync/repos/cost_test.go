@@ -14,7 +14,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
-	"limpet/sync/git"
 	"limpet/sync/kube"
 )
 
@@ -45,10 +44,7 @@ func TestCostOfALook(t *testing.T) {
 		c.fill(1)
 		c.wire.take()
 		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
-		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
-			Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
-				return git.Remote{URL: repo.Spec.Git.URL}, nil
-			}})
+		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
 		ctx, cancel := context.WithCancel(t.Context())
 		var g errgroup.Group
 		for _, part := range []func(context.Context) error{objects.Run, queue.Run} {
@@ -66,9 +62,11 @@ func TestCostOfALook(t *testing.T) {
 				c.take()
 				runtime.ReadMemStats(&before)
 			}
-			if next, _, err = k.reconcile(ctx, Key{"default", "r0000"}); err != nil {
+			result, err := k.reconcile(ctx, Key{"default", "r0000"})
+			if err != nil {
 				t.Fatal(err)
 			}
+			next = result.Next
 		}
 		runtime.ReadMemStats(&after)
 		if n := len(c.take()); n != looks {

@@ -46,24 +46,24 @@ func TestTrigger(t *testing.T) {
 		set  []func(*facts)
 	}{
 		{"none → leave", "", nil},
-		{"blocked_over_quota comes first", blockedOverQuota, []func(*facts){quota, blocked, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
+		{"blocked_over_quota comes first", triggerBlocked, []func(*facts){quota, blocked, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
 		{"a blocked one is left between two checks", "", []func(*facts){quota, blocked, old, func(f *facts) { f.count = 2 }}},
-		{"over_quota before spec_changed", overQuota, []func(*facts){quota, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
+		{"over_quota before spec_changed", triggerOverQuota, []func(*facts){quota, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
 		{"as many as allowed are not over", "", []func(*facts){quota, func(f *facts) { f.count = 1 }}},
-		{"spec_changed before resync_interval: generation ≠ observedGeneration", specChanged, []func(*facts){old, func(f *facts) { f.generation = 3 }}},
-		{"resync_interval before health_stale", resyncInterval, []func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
-		{"health_stale before unblock", healthStale, []func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
-		{"unblock before token_generation", unblock, []func(*facts){blocked, func(f *facts) { f.token = &tokenFacts{} }}},
-		{"token_generation before quota_changed", tokenGeneration, []func(*facts){func(f *facts) { f.token, f.quota.Resources = &tokenFacts{}, 7 }}},
-		{"unblock before quota_changed", unblock, []func(*facts){blocked, func(f *facts) { f.quota.Resources = 7 }}},
-		{"quota_changed", quotaChanged, []func(*facts){func(f *facts) { f.quota.Resources = 7 }}},
+		{"spec_changed before resync_interval: generation ≠ observedGeneration", triggerSpec, []func(*facts){old, func(f *facts) { f.generation = 3 }}},
+		{"resync_interval before health_stale", triggerResync, []func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"health_stale before triggerUnblock", triggerHealth, []func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"triggerUnblock before token_generation", triggerUnblock, []func(*facts){blocked, func(f *facts) { f.token = &tokenFacts{} }}},
+		{"token_generation before quota_changed", triggerToken, []func(*facts){func(f *facts) { f.token, f.quota.Resources = &tokenFacts{}, 7 }}},
+		{"triggerUnblock before quota_changed", triggerUnblock, []func(*facts){blocked, func(f *facts) { f.quota.Resources = 7 }}},
+		{"quota_changed", triggerQuota, []func(*facts){func(f *facts) { f.quota.Resources = 7 }}},
 	} {
 		f := inOrder(func(f *facts) {
 			for _, set := range c.set {
 				set(f)
 			}
 		})
-		if got := f.flags().trigger(); got != c.want {
+		if got := f.due().trigger(); got != c.want {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
 		}
 	}
@@ -95,24 +95,24 @@ func TestHealthIsDue(t *testing.T) {
 
 func TestWhenHealthIsNoted(t *testing.T) {
 	t.Parallel()
-	ill := finding{code: 503, errors: []api.FieldError{{Detail: "away"}}}
+	ill := healthResult{code: 503, errors: []api.FieldError{{Detail: "away"}}}
 	for _, c := range []struct {
 		rule  string
 		old   api.HealthState
-		found finding
+		found healthResult
 		write bool
 	}{
-		{"never checked", api.HealthState{}, finding{}, true},
-		{"fresh guard: healthy and checked < 30 s ago → timestamp is kept", api.HealthState{Healthy: true, Checked: ago(29 * time.Second)}, finding{}, false},
+		{"never checked", api.HealthState{}, healthResult{}, true},
+		{"fresh guard: healthy and checked < 30 s ago → timestamp is kept", api.HealthState{Healthy: true, Checked: ago(29 * time.Second)}, healthResult{}, false},
 		{"the flag is another", api.HealthState{Healthy: true, Checked: ago(time.Second)}, ill, true},
 		{"the message is another", api.HealthState{Checked: ago(time.Second), Message: []string{"gone"}}, ill, true},
 		{"the same message, but of a webhook", api.HealthState{Checked: ago(time.Second), Error: "hook", Message: []string{"away"}}, ill, true},
 		{"the same within its window", api.HealthState{Checked: ago(59 * time.Second), Message: []string{"away"}}, ill, false},
 		{"age past its window, ill", api.HealthState{Checked: ago(61 * time.Second), Message: []string{"away"}}, ill, true},
-		{"within its window, healthy", api.HealthState{Healthy: true, Checked: ago(4 * time.Minute)}, finding{}, false},
-		{"age past its window, healthy", api.HealthState{Healthy: true, Checked: ago(301 * time.Second)}, finding{}, true},
+		{"within its window, healthy", api.HealthState{Healthy: true, Checked: ago(4 * time.Minute)}, healthResult{}, false},
+		{"age past its window, healthy", api.HealthState{Healthy: true, Checked: ago(301 * time.Second)}, healthResult{}, true},
 	} {
-		h, write := noted(c.old, c.found, at)
+		h, write := nextHealth(c.old, c.found, at)
 		if write != c.write || write && (h.Checked != at.UnixMilli() || h.Healthy != c.found.ok() || (h.Error == "health") == h.Healthy) {
 			t.Errorf("%s: %+v %t", c.rule, h, write)
 		}
@@ -132,11 +132,11 @@ func TestResyncIsDue(t *testing.T) {
 		{"no sync wanted", false, func(f *facts) { old(f); f.repo.Spec.Sync.Enabled = false }},
 		{"state working: no", false, func(f *facts) { old(f); f.repo.Status.Sync.State = "working" }},
 		{"state pending: no, it is in flight", false, func(f *facts) { old(f); f.repo.Status.Sync.State = "pending" }},
-		{"a job is there", false, func(f *facts) { old(f); f.job = true }},
-		{"pending or working and the job no longer exists: yes", true, func(f *facts) { f.repo.Status.Sync.State = "working"; f.gone = true }},
-		{"a pull is owed", true, func(f *facts) { f.owed = true }},
-		{"objects may be lost", true, func(f *facts) { f.lost = true }},
-		{"asked a moment ago, pulled long ago", false, func(f *facts) { old(f); f.asked = at.Add(-time.Second) }},
+		{"a job is there", false, func(f *facts) { old(f); f.jobExists = true }},
+		{"pending or working and the job no longer exists: yes", true, func(f *facts) { f.repo.Status.Sync.State = "working"; f.jobLost = true }},
+		{"a pull is owed", true, func(f *facts) { f.pullOwed = true }},
+		{"objects may be lost", true, func(f *facts) { f.dataLost = true }},
+		{"asked a moment ago, pulled long ago", false, func(f *facts) { old(f); f.askedAt = at.Add(-time.Second) }},
 		{"finished in ten years, by a clock that was wrong", true, func(f *facts) { f.repo.Status.Sync.Finished = at.AddDate(10, 0, 0).UnixMilli() }},
 	} {
 		if got := inOrder(c.set).resyncDue(); got != c.want {
@@ -162,7 +162,7 @@ func TestWhoseQuota(t *testing.T) {
 		{Quota{3, Stated}, Quota{3, 100}},
 		{Quota{Stated, 4}, Quota{10, 4}},
 	} {
-		if got := c.ours.over(stated); got != c.want {
+		if got := c.ours.orStated(stated); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.ours, got, c.want)
 		}
 	}
@@ -187,10 +187,10 @@ func TestStrategy(t *testing.T) {
 		{rule: "4 just became healthy", want: full, set: func(f *facts) { f.repo.Status.Health.Healthy = false }},
 		{rule: "5 observedGeneration < 1", want: full, set: func(f *facts) { f.repo.Status = api.RepositoryStatus{} }},
 		{rule: "6 generation changed", want: full, set: func(f *facts) { f.generation = 3 }},
-		{rule: "6 but a pull of everything began after the change", want: none, set: func(f *facts) { f.generation, f.after = 3, true }},
+		{rule: "6 but a pull of everything began after the change", want: none, set: func(f *facts) { f.generation, f.pulledAfter = 3, true }},
 		{rule: "6 and a pull of everything began before the change", want: full, set: func(f *facts) { f.generation = 3 }},
 		{rule: "6 and a pull of changes began after the change", want: full, set: func(f *facts) {
-			f.generation, f.after, f.repo.Status.Sync.Incremental = 3, true, true
+			f.generation, f.pulledAfter, f.repo.Status.Sync.Incremental = 3, true, true
 		}},
 		{rule: "7 interval due, no versioning (local)", want: full, set: func(f *facts) { old(f); f.repo.Spec.Type = "local" }},
 		{rule: "8 latest ref cannot be read", want: incremental, asks: true, err: errors.New("away"), set: old},
@@ -198,21 +198,21 @@ func TestStrategy(t *testing.T) {
 		{rule: "9 but that pull failed", want: full, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.repo.Status.Sync.State = "error" }},
 		{rule: "10 otherwise", want: incremental, asks: true, ref: "bbbbbbbbbb", set: old},
 		{rule: "interval not due", want: none},
-		{rule: "the job of the last pull is gone", want: full, set: func(f *facts) { f.gone, f.repo.Status.Sync.State = true, "pending" }},
-		{rule: "a pull is owed", want: full, set: func(f *facts) { f.owed = true }},
-		{rule: "objects may be lost", want: full, set: func(f *facts) { f.lost = true }},
+		{rule: "the job of the last pull is gone", want: full, set: func(f *facts) { f.jobLost, f.repo.Status.Sync.State = true, "pending" }},
+		{rule: "a pull is owed", want: full, set: func(f *facts) { f.pullOwed = true }},
+		{rule: "objects may be lost", want: full, set: func(f *facts) { f.dataLost = true }},
 		{rule: "some were left out and more are allowed now", want: full, set: func(f *facts) { leftOut(f, 3, 4) }},
 		{rule: "some were left out and any number is allowed now", want: full, set: func(f *facts) { leftOut(f, 3, 0) }},
 		{rule: "some were left out and fewer are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 2) }},
 		{rule: "some were left out, still", want: none, set: func(f *facts) { leftOut(f, 3, 3) }},
-		{rule: "the keys of signers are others now", want: incremental, set: func(f *facts) { f.rekeyed = true }},
-		{rule: "the keys of signers are others now, of one that is not pulled", want: none, set: func(f *facts) { f.rekeyed = true; f.repo.Spec.Sync.Enabled = false }},
-		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.retagged = true }},
+		{rule: "the keys of signers are others now", want: incremental, set: func(f *facts) { f.keysChanged = true }},
+		{rule: "the keys of signers are others now, of one that is not pulled", want: none, set: func(f *facts) { f.keysChanged = true; f.repo.Spec.Sync.Enabled = false }},
+		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.tagMoved = true }},
 		{rule: "none were left out and more are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
 	} {
 		f, asked := inOrder(c.set), false
 		got := none
-		if r := strategy(f, f.flags(), !c.ill, func() (string, error) { asked = true; return c.ref, c.err }); r != nil {
+		if r := strategy(f, f.due(), !c.ill, func() (string, error) { asked = true; return c.ref, c.err }); r != nil {
 			if got = full; r.incremental {
 				got = incremental
 			}
@@ -241,7 +241,7 @@ func TestNamespaceQuota(t *testing.T) {
 	} {
 		f := inOrder(func(f *facts) { f.quota.Repositories, f.count = c.limit, c.count })
 		got := f.namespaceQuota()
-		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message || f.over() != c.over {
+		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message || f.overQuota() != c.over {
 			t.Errorf("%d of %d: %+v", c.count, c.limit, got)
 		}
 	}
@@ -255,20 +255,20 @@ func TestTurns(t *testing.T) {
 	var seconds [60]int
 	for i := range 1000 {
 		uid := fmt.Sprintf("9f1f4d4c-98d7-4745-8ce8-%012d", i)
-		first := turn(uid, period, at)
+		first := slot(uid, period, at)
 		if d := first.Sub(at); d < 0 || d >= period {
 			t.Fatalf("%s: turn after %s", uid, d)
 		}
-		if again := turn(uid, period, first); !again.Equal(first) {
+		if again := slot(uid, period, first); !again.Equal(first) {
 			t.Fatalf("%s: at its turn the next one is %s later", uid, again.Sub(first))
 		}
-		if next := turn(uid, period, first.Add(1)); next.Sub(first) != period {
+		if next := slot(uid, period, first.Add(1)); next.Sub(first) != period {
 			t.Fatalf("%s: the turn after is %s later", uid, next.Sub(first))
 		}
-		if next := turnAfter(first.Add(15*time.Second), uid, period, start{}); next.Sub(first) != period {
+		if next := slotAfter(first.Add(15*time.Second), uid, period, start{}); next.Sub(first) != period {
 			t.Fatalf("%s: a pull of a quarter of the interval moves the turn to %s later", uid, next.Sub(first))
 		}
-		if next := turnAfter(first.Add(16*time.Second), uid, period, start{}); next.Sub(first) != 2*period {
+		if next := slotAfter(first.Add(16*time.Second), uid, period, start{}); next.Sub(first) != 2*period {
 			t.Fatalf("%s: after a longer pull the turn is %s later", uid, next.Sub(first))
 		}
 		seconds[int(first.Sub(at)/time.Second)]++
@@ -282,10 +282,10 @@ func TestTurns(t *testing.T) {
 // there is of it.
 func TestTurnsAfterADayOff(t *testing.T) {
 	t.Parallel()
-	for count, most := range map[int]time.Duration{1: time.Minute / crowd, 100: 6 * time.Second, 1000: time.Minute, 5000: time.Minute} {
+	for count, most := range map[int]time.Duration{1: time.Minute / spreadOver, 100: 6 * time.Second, 1000: time.Minute, 5000: time.Minute} {
 		var latest time.Duration
 		for i := range count {
-			next := turnAfter(at.Add(-24*time.Hour), fmt.Sprint("uid", i), time.Minute, start{at, count})
+			next := slotAfter(at.Add(-24*time.Hour), fmt.Sprint("uid", i), time.Minute, start{at, count})
 			latest = max(latest, next.Sub(at))
 			if next.Before(at) {
 				t.Fatalf("%s ago", at.Sub(next))
@@ -306,13 +306,14 @@ func (nothing) Lookup(string, string) (kube.Object, bool) { return kube.Object{}
 // is given up for lost when the clock is right.
 func TestLostJobAfterAWrongClock(t *testing.T) {
 	t.Parallel()
-	r := &reconciling{Controller: &Controller{jobs: nothing{}}, note: &note{missing: at.AddDate(20, 0, 0)}}
+	r := &attempt{memory: &memory{missing: at.AddDate(20, 0, 0)}}
 	for _, c := range []struct {
 		after time.Duration
 		gone  bool
-	}{{0, false}, {lostAfter - time.Second, false}, {lostAfter, true}} {
+	}{{0, false}, {jobLostAfter - time.Second, false}, {jobLostAfter, true}} {
 		r.facts.now = at.Add(c.after)
-		if job, gone := r.sight(api.SyncStatus{State: api.StatePending, Job: "site-sync"}); job || gone != c.gone {
+		r.facts.repo.Status.Sync = api.SyncStatus{State: api.StatePending, Job: "site-sync"}
+		if job, gone := (&Controller{jobs: nothing{}}).findJob(r); job || gone != c.gone {
 			t.Errorf("after %s: job %t, gone %t", c.after, job, gone)
 		}
 	}

@@ -28,16 +28,20 @@ var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1
 // about.
 func leaves(unhooked *atomic.Int64, err *atomic.Pointer[error]) func(*rig, *Options) {
 	return func(r *rig, o *Options) {
-		o.Leaver = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger})
-		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
+		o.Orphans = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger})
+		o.Cleanup = cleanupFunc(func() error {
 			unhooked.Add(1)
 			if e := err.Load(); e != nil {
 				return *e
 			}
 			return nil
-		}
+		})
 	}
 }
+
+type cleanupFunc func() error
+
+func (f cleanupFunc) Clean(context.Context, *unstructured.Unstructured) error { return f() }
 
 func (r *rig) delete() {
 	r.t.Helper()
@@ -171,10 +175,10 @@ func TestEndRests(t *testing.T) {
 	t.Parallel()
 	tries := make(chan time.Time, 1000)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
-		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
+		o.Cleanup = cleanupFunc(func() error {
 			tries <- time.Now()
 			return fmt.Errorf("request %d to https://git:hunter2@host/ was refused %s", len(tries), strings.Repeat("ä", maxDeleteError))
-		}
+		})
 	})
 	r.create(nil, nil)
 	r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
@@ -205,7 +209,7 @@ func TestEndKeepsItsHelpers(t *testing.T) {
 	r.delete()
 	r.job("site-deleteResources", "deleteResources", nil)
 	eventually(t, "the controller sees both", func() bool { return len(r.controller.jobs.Objects()) == 2 })
-	r.later(runLimit + time.Minute)
+	r.later(jobLimit + time.Minute)
 	r.gone()
 	if n := r.count(api.Jobs); n != 2 {
 		t.Errorf("%d jobs are left, want the one that runs and the one that cleans up", n)
@@ -231,10 +235,10 @@ func TestJobIsDroppedAsItWasSeen(t *testing.T) {
 			if claimed, err = all.Update(t.Context(), claimed, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.controller.server.dropJob(t.Context(), seen); !apierrors.IsConflict(err) {
+			if err := r.controller.server.deleteJob(t.Context(), seen); !apierrors.IsConflict(err) {
 				t.Errorf("as it was: %v", err)
 			}
-			if err := r.controller.server.dropJob(t.Context(), claimed); err != nil {
+			if err := r.controller.server.deleteJob(t.Context(), claimed); err != nil {
 				t.Errorf("as it is: %v", err)
 			}
 		})
@@ -269,7 +273,7 @@ func TestEndDoesNotWaitForEver(t *testing.T) {
 	eventually(t, "the controller sees the job", func() bool { return len(r.controller.jobs.Objects()) == 1 })
 	r.delete()
 	eventually(t, "it waits", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
-	r.later(runLimit - time.Minute)
+	r.later(jobLimit - time.Minute)
 	eventually(t, "it waits on", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
 	if _, u := r.get(); len(u.GetFinalizers()) == 0 {
 		t.Fatal("it did not wait")

@@ -1,28 +1,31 @@
 package repos
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // Ages of a health check. Source: Grafana's repository controller.
 const (
-	healthyFor   = 5 * time.Minute  // a check that went well is good for so long
-	unhealthyFor = time.Minute      // the next try after one that did not
-	fresh        = 30 * time.Second // a check that went well is not noted again within
-	hookCooldown = time.Minute      // the next try after a webhook could not be made
+	healthyFor      = 5 * time.Minute  // a check that went well is good for so long
+	unhealthyFor    = time.Minute      // the next try after one that did not
+	fresh           = 30 * time.Second // a check that went well is not written again within
+	webhookCooldown = time.Minute      // the next try after a webhook could not be made
 )
 
-// What a Repository that is not in order suffers from, in status.health.error.
+// Causes in status.health.error.
 const (
 	errorHealth = "health"
 	errorHook   = "hook"
 )
 
-// age is the time since a stamp of the server in milliseconds. A stamp of the
-// future comes from a clock that was wrong, and is as old as can be.
+// age returns the time since a stamp of the server in milliseconds. A stamp of the future
+// comes from a clock that was wrong, and is as old as can be.
 func age(stamp int64, now time.Time) time.Duration {
 	d := now.Sub(time.UnixMilli(stamp))
 	if d < -unhealthyFor {
@@ -31,7 +34,7 @@ func age(stamp int64, now time.Time) time.Duration {
 	return d
 }
 
-// window is how long a check is good for.
+// window returns how long a check is good for.
 func window(h api.HealthState) time.Duration {
 	if h.Healthy {
 		return healthyFor
@@ -39,24 +42,23 @@ func window(h api.HealthState) time.Duration {
 	return unhealthyFor
 }
 
-// healthDue says that a check is due: never made, the spec is another, or it is
-// too old. Where another controller tells that a webhook could not
-// be made, the check comes with the next try at the webhook, by whoever looks after
-// it now.
+// healthDue reports whether a check is due: never made, the spec is another, or it is too
+// old. Where another controller has written that a webhook could not be made, the check
+// comes with the next try at the webhook.
 func healthDue(h api.HealthState, specChanged bool, now time.Time) bool {
 	switch {
 	case h.Checked == 0 || specChanged:
 		return true
 	case h.Error == errorHook:
-		return age(h.Checked, now) > hookCooldown
+		return age(h.Checked, now) > webhookCooldown
 	}
 	return age(h.Checked, now) > window(h)
 }
 
-// noted is the health to write after a check, and whether it is to be written:
-// when it is another or when the last one is too old.
-func noted(old api.HealthState, found finding, now time.Time) (api.HealthState, bool) {
-	h := api.HealthState{Healthy: found.ok(), Checked: now.UnixMilli(), Message: found.messages()}
+// nextHealth returns the health after a check, and whether it is to be written: when it
+// is another or when the last one is too old.
+func nextHealth(old api.HealthState, result healthResult, now time.Time) (api.HealthState, bool) {
+	h := api.HealthState{Healthy: result.ok(), Checked: now.UnixMilli(), Message: result.messages()}
 	if !h.Healthy {
 		h.Error = errorHealth
 	}
@@ -86,3 +88,146 @@ func list(texts []string) []any {
 	}
 	return out
 }
+
+// validate checks what can be checked without a request: no token is minted for a
+// Repository that breaks the rules.
+func (c *Controller) validate(_ context.Context, a *attempt) (*Result, error) {
+	switch {
+	case a.due.over || a.due.blocked:
+		a.checked, a.health = true, overQuotaResult(a.facts.namespaceQuota().Message)
+	case a.due.health || a.due.unblock:
+		a.checked = true
+		if errs := admission.Check(a.obj, a.obj); len(errs) > 0 {
+			a.health = invalidResult(errs)
+		}
+	}
+	return nil, nil
+}
+
+// checkHealth prepares the request to the remote, and makes it where a check is due. What
+// a person may leave out of the spec is filled in.
+func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, error) {
+	a.began, a.healthy = a.facts.now, a.facts.repo.Status.Health.Healthy
+	if a.checked && !a.health.ok() {
+		a.healthy = false
+		return nil, nil
+	}
+	if !a.checked && !(a.healthy && (a.due.resync || a.due.token || a.webhook.due != "")) {
+		return nil, nil
+	}
+	if host := hostOf(a.facts.repo); host != "" {
+		leave, ok := c.enterHost(host, a.key)
+		if !ok {
+			return nil, errWait
+		}
+		a.leave = leave
+	}
+	p, err := c.prepare(ctx, a.key, a.facts.repo)
+	if err != nil {
+		c.o.Meter.Failed(phaseBuild, false)
+		return nil, err
+	}
+	p.access, a.probe = &a.memory.access, p
+	if !a.checked {
+		return nil, nil
+	}
+	if a.health, err = p.checkAll(ctx, a.obj); err != nil {
+		return nil, err
+	}
+	c.o.Meter.Checked(a.health.ok(), p.took)
+	a.healthy = a.health.ok()
+	return nil, c.completeSpec(ctx, a)
+}
+
+// adoptProbe takes the answer to the request of the interval for a health check where it
+// shows what the next check would.
+func (a *attempt) adoptProbe() {
+	if a.checked || a.probe == nil || !a.probe.asked {
+		return
+	}
+	result := a.probe.health()
+	old := a.facts.repo.Status.Health
+	switch {
+	case !result.ok() && result.permanent():
+		a.checked, a.health, a.healthy, a.pull = true, result, false, nil
+	case result.ok() && old.Checked > 0 && old.Healthy && result.mirror != mirrorText(old):
+		a.checked, a.health = true, result
+	}
+}
+
+// A Repository whose host is unreachable and which a mirror answers for is healthy: it
+// can be pulled. Its health says which mirror serves it and why, and so does an event
+// when that begins and when it ends. Nothing is written to a mirror, or decided by it: no
+// push is checked, no webhook made, no default branch adopted.
+
+// mirrorText returns the message about a mirror in a health, "" for none.
+func mirrorText(h api.HealthState) string {
+	for _, text := range h.Message {
+		if h.Healthy && strings.Contains(text, "from mirror ") {
+			return text
+		}
+	}
+	return ""
+}
+
+// reportHealth reports a Repository that becomes unhealthy, has another cause, becomes
+// healthy again, or is served by another mirror.
+func (c *Controller) reportHealth(a *attempt, before api.HealthState) {
+	result, log := a.health, c.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
+	if a.checked && result.ok() && result.mirror != mirrorText(before) {
+		if result.mirror != "" {
+			c.report(a.key, "warn", result.mirror)
+			log.Warn("a mirror serves the repository", "mirror", result.mirror)
+		} else {
+			c.report(a.key, "info", "its own host answers again, no mirror is needed")
+			log.Info("host of the repository answers again")
+		}
+		if before.Healthy {
+			return
+		}
+	}
+	switch {
+	case !a.checked:
+	case result.ok() && before.Checked > 0 && !before.Healthy:
+		c.report(a.key, "info", "healthy again")
+		log.Info("repository is healthy again")
+	case !result.ok() && (before.Healthy || before.Checked == 0 || !slices.Equal(before.Message, result.messages())):
+		ready := result.ready()
+		c.report(a.key, "warn", "unhealthy: "+ready.Message)
+		log.Warn("repository is unhealthy", "reason", ready.Reason, "err", ready.Message)
+	}
+}
+
+// Event is a step that a person may want to know of.
+type Event struct {
+	At         time.Time
+	Level      string // info, warn
+	Namespace  string
+	Repository string
+	Text       string
+}
+
+// report emits an event.
+func (c *Controller) report(k Key, level, text string) {
+	c.o.Observe(Event{At: time.Now(), Level: level, Namespace: k.Namespace, Repository: k.Name, Text: text})
+}
+
+// Meter counts what a controller does.
+type Meter interface {
+	// Worked counts one key off the queue and how long it took.
+	Worked(took time.Duration)
+	// Checked counts a health check and its result.
+	Checked(healthy bool, took time.Duration)
+	// Triggered counts a reconcile with something to do, and why.
+	Triggered(why string)
+	// Failed counts a reconcile that failed in a phase, by a user's doing or not.
+	Failed(phase string, user bool)
+}
+
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) Worked(time.Duration)        {}
+func (noMeter) Checked(bool, time.Duration) {}
+func (noMeter) Triggered(string)            {}
+func (noMeter) Failed(string, bool)         {}

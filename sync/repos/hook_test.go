@@ -40,7 +40,7 @@ func TestHookIsDue(t *testing.T) {
 		{"new secret after 30 days", url, aged, false, "webhook_secret_rotation"},
 		{"disabled, or workflows emptied", "", there, false, "spec_changed"},
 	} {
-		if got := hookDue(c.want, c.has, c.spec, at); got != c.due {
+		if got := webhookDue(c.want, c.has, c.spec, at); got != c.due {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.due)
 		}
 	}
@@ -70,7 +70,7 @@ func TestHookURL(t *testing.T) {
 			BaseURL  string `json:"baseUrl,omitempty"`
 			Disabled bool   `json:"disabled,omitempty"`
 		}{c.own, c.disabled}
-		if got, known := hookURL(c.base, Key{"ns", "site"}, repo); got != c.want || known != c.known {
+		if got, known := webhookURL(c.base, Key{"ns", "site"}, repo); got != c.want || known != c.known {
 			t.Errorf("%s: %q %t, want %q %t", c.rule, got, known, c.want, c.known)
 		}
 	}
@@ -101,10 +101,11 @@ func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
-		o.Hooks = &Hooks{Base: base, Store: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+		o.Webhooks, o.WebhookBase, o.Store = true, base, r.store
+		o.Hosts = hostFunc(func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
 			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
 			return lowering{remote}, err
-		}}
+		})
 	})
 	host.Behind(r.git)
 	r.git.Serve("team/site.git", r.repo.Dir)
@@ -117,7 +118,7 @@ func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 // hookSecrets are the secrets that are kept for the webhook of the Repository.
 func (r *rig) hookSecrets() []string {
 	r.t.Helper()
-	kept, err := r.store.Secret(r.t.Context(), Key{r.namespace, "site"}.hookSecret())
+	kept, err := r.store.Secret(r.t.Context(), webhookSecretKey(Key{r.namespace, "site"}))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestHook(t *testing.T) {
 	if len(first) < 1 || first[0] != hooks[0].Secret {
 		t.Error("the secret that is kept is not the one of the host")
 	}
-	if s := repo.Status.Webhook; hookID(s) != hooks[0].ID || s.URL != hooks[0].URL || len(s.Events) == 0 || s.LastRotated == 0 {
+	if s := repo.Status.Webhook; webhookID(s) != hooks[0].ID || s.URL != hooks[0].URL || len(s.Events) == 0 || s.LastRotated == 0 {
 		t.Errorf("status.webhook %+v", s)
 	}
 
@@ -174,7 +175,7 @@ func TestHook(t *testing.T) {
 	if now := r.hookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
 		t.Error("the present secret comes first, and the one of before is kept")
 	}
-	if hookID(rotated.Status.Webhook) != hooks[0].ID {
+	if webhookID(rotated.Status.Webhook) != hooks[0].ID {
 		t.Errorf("status.webhook %+v", rotated.Status.Webhook)
 	}
 
@@ -218,7 +219,7 @@ func TestHookSecretOutlastsFailures(t *testing.T) {
 	r.later(rotateAfter + time.Second)
 	var offered string
 	for n := int64(1); n <= 3; n++ {
-		eventually(t, "the host refuses", func() bool { r.later(hookCooldown + time.Second); return refused.Load() >= n })
+		eventually(t, "the host refuses", func() bool { r.later(webhookCooldown + time.Second); return refused.Load() >= n })
 		kept := r.hookSecrets()
 		if len(kept) != 3 || kept[0] != first || offered != "" && kept[2] != offered {
 			t.Fatalf("after %d refusals the secret that the host has is not the first that is kept, or another one is offered", n)
@@ -226,7 +227,10 @@ func TestHookSecretOutlastsFailures(t *testing.T) {
 		offered = kept[2]
 	}
 	host.Fault(nil)
-	eventually(t, "the host takes it", func() bool { r.later(hookCooldown + time.Second); return host.Hooks("team/site")[0].Secret == offered })
+	eventually(t, "the host takes it", func() bool {
+		r.later(webhookCooldown + time.Second)
+		return host.Hooks("team/site")[0].Secret == offered
+	})
 	eventually(t, "that is kept", func() bool { return slices.Equal(r.hookSecrets(), []string{offered, first}) })
 }
 
@@ -271,7 +275,7 @@ func TestHookMoves(t *testing.T) {
 	r.merge(`{"spec":{"gitlab":{"url":"` + host.URL + `/team/other"}}}`)
 	r.until("the spec is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
 	host.Fault(nil)
-	r.later(hookCooldown + time.Second)
+	r.later(webhookCooldown + time.Second)
 	eventually(t, "the webhook is at the other place", func() bool { return len(host.Hooks("team/other")) == 1 })
 }
 

@@ -2,7 +2,6 @@ package repos
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -35,10 +34,21 @@ func TestHookSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Store: store,
-		Registry: func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true, Store: store,
+		Hosts: hostFunc(func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
 			return hosts.Remote(ctx, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"}, creds)
-		}}})
+		})})
+	c.now = func() time.Time { return at }
+	try := func(ctx context.Context, url, token string, has *api.WebhookStatus) *attempt {
+		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: true}
+		a.webhook = webhookPlan{url: url, due: triggerSpec}
+		a.facts.repo.Status.Webhook = has
+		a.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: token}}}
+		if _, err := c.registerWebhook(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
 	id := host.AddHook("team/site", forgetest.Hook{URL: url, Events: []string{"push_events", "merge_requests_events"}})
 	number, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
@@ -66,11 +76,13 @@ func TestHookSteps(t *testing.T) {
 		{"removal", "manages", "", t.Context(), there, true, 0, 0},
 		{"again", "manages", "", t.Context(), there, true, 0, 0},
 	} {
-		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: s.want, obj: &unstructured.Unstructured{Object: map[string]any{}}}
-		r.facts.now, r.facts.repo.Status.Webhook = at, s.has
-		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: s.token}}}
-		status, changed := r.hook(s.ctx)
-		rest := r.note.hookRest(at)
+		a := try(s.ctx, s.want, s.token, s.has)
+		rest := a.memory.webhookPause(at)
+		var status map[string]any
+		changed := len(a.change.ops) > 0
+		if changed {
+			status, _ = a.change.ops[0].Value.(map[string]any)
+		}
 		event, _ := status["lastEvent"].(int64)
 		if changed != s.changed || rest != s.rest || event != s.event || (status != nil) != (s.changed && s.want != "") {
 			t.Errorf("%s: %v %t, rest %s", s.what, status, changed, rest)
@@ -81,10 +93,8 @@ func TestHookSteps(t *testing.T) {
 	}
 	// One that cannot be reached is asked again soon.
 	host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
-	r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: url, obj: &unstructured.Unstructured{Object: map[string]any{}}}
-	r.facts.now, r.probe = at, &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
-	if _, changed := r.hook(t.Context()); changed || r.note.hookRest(at) != hookCooldown {
-		t.Errorf("changed %t, rest %s", changed, r.note.hookRest(at))
+	if a := try(t.Context(), url, "manages", nil); len(a.change.ops) > 0 || a.memory.webhookPause(at) != webhookCooldown {
+		t.Errorf("%v, rest %s", a.change.ops, a.memory.webhookPause(at))
 	}
 }
 
@@ -105,24 +115,26 @@ func TestHookOfAMovedRepository(t *testing.T) {
 	var has *api.WebhookStatus
 	look := func(path string) trigger { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
-		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Base: "https://limpet.example.com", Store: store,
-			Registry: func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true, WebhookBase: "https://limpet.example.com", Store: store,
+			Hosts: hostFunc(func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
 				return hosts.Remote(ctx, target, creds)
-			}}})
-		r := &reconciling{Controller: c, key: k, note: &note{}, obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
+			})})
+		c.now = func() time.Time { return at }
+		r := &attempt{key: k, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
 		r.facts.now, r.facts.generation = at, 1
 		r.facts.repo.Status.ObservedGeneration, r.facts.repo.Status.Webhook = 1, has
 		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
 		r.facts.repo.Spec.GitLab = &api.GitBlock{URL: target.URL}
-		r.gatherHook(t.Context())
-		if r.hookDue != "" {
-			r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
-			if status, _ := r.hook(t.Context()); status != nil {
-				id, _ := status["id"].(int64)
-				has = &api.WebhookStatus{ID: id, URL: r.hookURL, LastRotated: at.UnixMilli()}
-			}
+		r.webhook = c.planWebhook(t.Context(), r)
+		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
+		if _, err := c.registerWebhook(t.Context(), r); err != nil {
+			t.Fatal(err)
 		}
-		return r.hookDue
+		if len(r.change.ops) > 0 {
+			id, _ := r.change.ops[0].Value.(map[string]any)["id"].(int64)
+			has = &api.WebhookStatus{ID: id, URL: r.webhook.url, LastRotated: at.UnixMilli()}
+		}
+		return r.webhook.due
 	}
 	host.Add("team/site", forgetest.Repository{})
 	host.Add("team/other", forgetest.Repository{})
@@ -130,15 +142,15 @@ func TestHookOfAMovedRepository(t *testing.T) {
 		path string
 		due  trigger
 		all  int // webhooks of team/other
-	}{{"team/site", webhookMissing, 0}, {"team/site", "", 0}, {"team/other", specChanged, 1}, {"team/other", "", 1}} {
+	}{{"team/site", triggerWebhookMissing, 0}, {"team/site", "", 0}, {"team/other", triggerSpec, 1}, {"team/other", "", 1}} {
 		if due := look(s.path); due != s.due || len(host.Hooks("team/other")) != s.all {
 			t.Errorf("%d: %q is due at %s, want %q; %d hooks there", i, due, s.path, s.due, len(host.Hooks("team/other")))
 		}
 	}
-	if err := store.DeleteFact(t.Context(), HookedKey(k)); err != nil {
+	if err := store.DeleteFact(t.Context(), WebhookSumKey(k)); err != nil {
 		t.Fatal(err)
 	}
-	if first, second := look("team/other"), look("team/other"); first != specChanged || second != "" {
+	if first, second := look("team/other"), look("team/other"); first != triggerSpec || second != "" {
 		t.Errorf("what is not known is looked at once: %q, %q", first, second)
 	}
 }
@@ -149,14 +161,14 @@ func TestHookOfTheUnhealthy(t *testing.T) {
 	t.Parallel()
 	for _, healthy := range []bool{true, false} {
 		asked := false
-		c := newController(unwilling{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{
-			Registry: func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Registry, error) {
+		c := newController(unwilling{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true,
+			Hosts: hostFunc(func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Host, error) {
 				asked = true
 				return nil, forge.ErrNone
-			}}})
-		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, hookURL: "https://limpet.example.com/hook", hookDue: webhookMissing}
-		r.facts.now, r.probe = at, &probe{asked: true}
-		if err := r.write(t.Context(), false, finding{}, healthy, nil); !errors.Is(err, errMoved) || asked != healthy {
+			})})
+		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: healthy, probe: &probe{asked: true}}
+		a.webhook = webhookPlan{url: "https://limpet.example.com/hook", due: triggerWebhookMissing}
+		if _, err := c.registerWebhook(t.Context(), a); err != nil || asked != healthy {
 			t.Errorf("healthy %t: the host was asked: %t, %v", healthy, asked, err)
 		}
 	}
@@ -166,5 +178,5 @@ func TestHookOfTheUnhealthy(t *testing.T) {
 type unwilling struct{ server }
 
 func (unwilling) patch(context.Context, Key, bool, []op) (*unstructured.Unstructured, error) {
-	return nil, errMoved
+	return nil, errConflict
 }

@@ -28,8 +28,8 @@ func TestHookCondition(t *testing.T) {
 		left          bool
 		reason, words string
 	}{
-		{nil, false, "Registered", "the host tells of changes"},
-		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost", "no webhooks are known at this host; changes are found at the interval"},
+		{nil, false, "Registered", "the host announces changes"},
+		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost", "webhooks of this host are not supported; changes are found at the interval"},
 		{fault(forge.Forbidden), false, "NotAllowed", "it answers so, request 4711; changes are found at the interval"},
 		{fault(forge.Unauthorized), false, "NotAllowed", "it answers so"},
 		{fault(forge.NotFound), false, "NotAllowed", "it answers so"},
@@ -39,7 +39,7 @@ func TestHookCondition(t *testing.T) {
 		{errors.New("keep the secret: disk full"), false, "NotTaken", "keep the secret: disk full; changes"},
 		{fault(forge.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
 	} {
-		got := hookCondition(c.err, c.left)
+		got := webhookCondition(c.err, c.left)
 		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason || !strings.HasPrefix(got.Message, c.words) {
 			t.Errorf("%v: %+v", c.err, got)
 		}
@@ -80,7 +80,7 @@ func TestHookErrorOfOthers(t *testing.T) {
 					{"type":"Ready","status":"False","reason":"AuthenticationFailed","message":"no right to webhooks","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 				time.Now().UnixMilli(), time.Now().Add(-time.Hour).UnixMilli()))
 			r.begin()
-			r.later(hookCooldown / 2)
+			r.later(webhookCooldown / 2)
 			eventually(t, "it was looked at, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
 			if next := time.Until(r.controller.Next(r.namespace, "site")); next < 20*time.Second {
 				t.Errorf("it is looked at again in %s", next)
@@ -88,7 +88,7 @@ func TestHookErrorOfOthers(t *testing.T) {
 			if got, n := r.writes.take(), r.git.Reset(); len(got) > 0 || n.InfoRefs > 0 {
 				t.Errorf("writes %q, asked %+v", got, n)
 			}
-			r.later(hookCooldown/2 + time.Second)
+			r.later(webhookCooldown/2 + time.Second)
 			repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" || repo.Status.Sync.State != "pending" {
 				t.Errorf("status %+v", repo.Status)

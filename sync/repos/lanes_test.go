@@ -81,12 +81,12 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 		}
 		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
 		s.controller = New(client, objects, queue, Options{Git: s, Suspensions: s.suspensions, Logger: log,
-			Remote: func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+			Remotes: remoteFunc(func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {
 					s.token(ctx, repo.Spec.Git.URL)
 				}
 				return git.Remote{URL: repo.Spec.Git.URL}, ctx.Err()
-			}})
+			})})
 		ctx, cancel := context.WithCancel(t.Context())
 		var g errgroup.Group
 		for _, part := range []func(context.Context) error{objects.Run, queue.Run, s.controller.Run} {
@@ -143,9 +143,9 @@ func TestTurnThatIsNotUsed(t *testing.T) {
 	}
 	onStreet(t, urls, s, func() {
 		line := func() []Key {
-			s.controller.lanes.mu.Lock()
-			defer s.controller.lanes.mu.Unlock()
-			if h := s.controller.lanes.hosts["one.example.com"]; h != nil {
+			s.controller.limiter.mu.Lock()
+			defer s.controller.limiter.mu.Unlock()
+			if h := s.controller.limiter.hosts["one.example.com"]; h != nil {
 				return h.waiting
 			}
 			return nil
@@ -173,7 +173,7 @@ func TestTurnThatIsNotUsed(t *testing.T) {
 			t.Errorf("%s still waits for its turn behind %d that have none any more", mine, len(line()))
 		}
 		time.Sleep(time.Minute)
-		l := s.controller.lanes
+		l := s.controller.limiter
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if len(l.called) > 0 || len(l.hosts) > 0 {

@@ -87,7 +87,7 @@ func TestLife(t *testing.T) {
 			eventually(t, "it is forgotten", func() bool {
 				r.controller.mu.Lock()
 				defer r.controller.mu.Unlock()
-				return len(r.controller.notes) == 0 && r.controller.Next(r.namespace, "site").IsZero()
+				return len(r.controller.memories) == 0 && r.controller.Next(r.namespace, "site").IsZero()
 			})
 		})
 	}

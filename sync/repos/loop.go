@@ -8,52 +8,74 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 
+	"limpet/sync/api"
 	"limpet/sync/kube"
 )
 
-// loop is the part of a controller that takes names off a queue, has each looked
-// into by one worker at a time, and sets when that happens again.
+// Dependencies learns what an object uses besides itself, such as Secrets, before any of
+// it is read, so that no change between the two is missed; obj is nil when the object is
+// gone. Controllers are told of a change by Renewed. It must not block for long.
+type Dependencies interface {
+	Use(kind string, k Key, obj *unstructured.Unstructured)
+}
+
+// Result is when an object is reconciled again without any event, and how often that
+// happens; zero = never.
+type Result struct {
+	Next   time.Time // by the local clock
+	Period time.Duration
+}
+
+// loop is the part of a controller that takes keys off a queue, has each reconciled by
+// one worker at a time, and schedules the next time.
 type loop struct {
-	what   string // "repository"
-	look   func(ctx context.Context, k Key) (next time.Time, period time.Duration, err error)
-	resync time.Duration
-	worked func(took time.Duration)
-	log    *slog.Logger
-	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
-	times  *timetable
-	lanes  *lanes
-	told   Uses // nil = nobody
+	kind         string
+	reconcile    func(ctx context.Context, k Key) (Result, error)
+	resync       time.Duration // pause after a failure
+	meter        Meter
+	log          *slog.Logger
+	available    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	record       func(k Key, level, text string)
+	dependencies Dependencies // nil = none
+	schedule     *schedule
+	limiter      *hostLimiter
 
-	say func(k Key, level, text string) // what a person may want to know; nil = nobody
-
-	queueMu sync.Mutex            // guards queue
-	queue   *workqueue.Typed[Key] // nil while the loop does not run
-
-	failMu   sync.Mutex // guards what follows
-	failures map[Key]int
-	unreads  map[Key]string // the version that was told of, see unread
-
-	wishMu sync.Mutex // guards wishes
-	wishes map[Key]wish
+	mu       sync.Mutex            // guards what follows
+	queue    *workqueue.Typed[Key] // nil while the loop does not run
+	failures map[Key]int           // in a row
+	invalid  map[Key]string        // versions of objects that cannot be decoded
+	rechecks map[Key]recheck
 }
 
-func newLoop(what string, told Uses, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
-	return &loop{what: what, told: told, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
-		times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, unreads: map[Key]string{}, wishes: map[Key]wish{}}
+func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), resync time.Duration, log *slog.Logger) *loop {
+	return &loop{
+		kind:      kind,
+		reconcile: reconcile,
+		resync:    resync,
+		meter:     noMeter{},
+		log:       log,
+		available: context.Cause,
+		record:    func(Key, string, string) {},
+		schedule:  newSchedule(),
+		limiter:   newHostLimiter(),
+		failures:  map[Key]int{},
+		invalid:   map[Key]string{},
+		rechecks:  map[Key]recheck{},
+	}
 }
 
-// run works until ctx ends, and returns when all workers have. It begins with keys and
-// with nothing from an earlier run.
+// run works until ctx ends, and returns when all workers have. It begins with all keys
+// and with nothing from an earlier run.
 func (l *loop) run(ctx context.Context, workers int, keys func() []Key) error {
 	queue := workqueue.NewTyped[Key]()
-	l.times.reset()
-	l.lanes.reset()
-	l.failMu.Lock()
-	l.failures, l.unreads = map[Key]int{}, map[Key]string{}
-	l.failMu.Unlock()
-	l.setQueue(queue)
+	l.schedule.reset()
+	l.mu.Lock()
+	l.limiter, l.failures, l.invalid = newHostLimiter(), map[Key]int{}, map[Key]string{}
+	l.queue = queue
+	l.mu.Unlock()
 	for _, k := range keys() {
 		queue.Add(k)
 	}
@@ -61,105 +83,206 @@ func (l *loop) run(ctx context.Context, workers int, keys func() []Key) error {
 	for range workers {
 		g.Go(func() error { l.work(ctx, queue); return nil })
 	}
-	g.Go(func() error { l.times.run(ctx, queue.Add); return nil })
+	g.Go(func() error { l.schedule.run(ctx, queue.Add); return nil })
 	<-ctx.Done()
-	l.setQueue(nil)
+	l.mu.Lock()
+	l.queue = nil
+	l.mu.Unlock()
 	queue.ShutDown()
 	return g.Wait()
 }
 
-func (l *loop) setQueue(q *workqueue.Typed[Key]) {
-	l.queueMu.Lock()
-	defer l.queueMu.Unlock()
-	l.queue = q
-}
-
-// add has an object looked into now. It does nothing while the loop does not run: a run
-// begins with all objects.
-func (l *loop) add(k Key) {
-	l.queueMu.Lock()
-	defer l.queueMu.Unlock()
+// Wake has an object reconciled now, because something that it depends on has changed. It
+// never blocks. While the loop does not run it does nothing: a run begins with all
+// objects.
+func (l *loop) Wake(namespace, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.queue != nil {
-		l.queue.Add(k)
+		l.queue.Add(Key{namespace, name})
 	}
 }
 
-// work takes names off the queue. One name is with one worker at a time.
+// Next returns when an object is reconciled without any event; zero = not known.
+func (l *loop) Next(namespace, name string) time.Time {
+	return l.schedule.next(Key{namespace, name})
+}
+
 func (l *loop) work(ctx context.Context, queue *workqueue.Typed[Key]) {
 	for {
 		k, over := queue.Get()
 		if over {
 			return
 		}
-		if l.await(ctx) == nil && ctx.Err() == nil {
-			l.handle(ctx, k)
+		if l.available(ctx) == nil && ctx.Err() == nil {
+			l.runOnce(ctx, k)
 		}
 		queue.Done(k)
 	}
 }
 
-// mostTries is how often something is tried that failed because a service was
-// away, before it rests like any other failure. Source: Grafana.
-const mostTries = 3
-
-// retryAfter is the rest before the second try; the next is twice as long.
-const retryAfter = 2 * time.Second
-
-// movedRest is the rest after a patch that did not fit any more, and mostMoves how
-// often in a row that may be because somebody else was faster. Beyond that the
-// server has another reason, which a person has to know of.
 const (
-	movedRest = time.Second
-	mostMoves = 10
+	// maxRetries is how often something is retried that failed because a service was
+	// away, before it pauses like any other failure. Source: Grafana.
+	maxRetries = 3
+	// firstRetry is the pause before the second try; the next is twice as long.
+	firstRetry = 2 * time.Second
+	// conflictPause is the pause after a patch that did not fit any more, and
+	// maxConflicts how often in a row that may be because of another writer. Beyond that
+	// the server has another reason, which a person has to know of.
+	conflictPause = time.Second
+	maxConflicts  = 10
 )
 
-// handle looks into one object and sets its next time.
-func (l *loop) handle(ctx context.Context, k Key) {
+// errWait says that an object keeps its place in the schedule or in the line for its host.
+var errWait = errors.New("waits for its turn")
+
+// invalidError says that an object cannot be decoded. That lasts until it is another
+// version, so it is reported once for each, and not retried.
+type invalidError struct {
+	version string
+	err     error
+}
+
+func (u *invalidError) Error() string { return u.err.Error() }
+func (u *invalidError) Unwrap() error { return u.err }
+
+// runOnce reconciles one object and schedules its next time.
+func (l *loop) runOnce(ctx context.Context, k Key) {
 	began := time.Now()
-	next, period, err := l.look(ctx, k)
-	l.worked(time.Since(began))
+	result, err := l.reconcile(ctx, k)
+	if next, ok := l.limiter.pass(k); ok {
+		l.schedule.expedite(next)
+	}
+	l.meter.Worked(time.Since(began))
 	switch {
-	case ctx.Err() != nil || errors.Is(err, errWaits):
+	case ctx.Err() != nil || errors.Is(err, errWait):
 		return
 	case err == nil:
-		l.failed(k, false)
-		l.times.set(k, next, period)
+		l.succeeded(k)
+		l.schedule.set(k, result.Next, result.Period)
 		return
 	}
-	if u, is := errors.AsType[*unreadable](err); is {
-		l.unread(k, u)
-		l.times.set(k, time.Time{}, 0)
+	if invalid, is := errors.AsType[*invalidError](err); is {
+		l.reportInvalid(k, invalid)
+		l.schedule.set(k, time.Time{}, 0)
 		return
 	}
-	n := l.failed(k, true)
-	if errors.Is(err, errMoved) && n <= mostMoves {
+	n := l.failed(k)
+	if errors.Is(err, errConflict) && n <= maxConflicts {
 		// The watch shows what has come between, or shows it soon.
-		l.times.set(k, time.Now().Add(movedRest), movedRest)
+		l.schedule.set(k, time.Now().Add(conflictPause), conflictPause)
 		return
 	}
 	pause := l.resync
-	if passes(err) && n < mostTries {
-		pause = retryAfter << (n - 1)
+	if isUnavailable(err) && n < maxRetries {
+		pause = firstRetry << (n - 1)
 	}
-	l.times.set(k, time.Now().Add(pause), l.resync)
-	l.log.Warn("cannot look after a "+l.what, "name", k.Name, "namespace", k.Namespace, "err", err, "next_try_in", pause)
+	l.schedule.set(k, time.Now().Add(pause), l.resync)
+	l.log.Warn("cannot reconcile "+l.kind, "name", k.Name, "namespace", k.Namespace, "err", err, "retry_in", pause)
 }
 
-// passes says that an error is of a service that is away.
-func passes(err error) bool {
-	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
-	return away
+// isUnavailable reports whether an error comes from a service that is away.
+func isUnavailable(err error) bool {
+	_, is := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
+	return is
 }
 
-// failed counts failures in a row.
-func (l *loop) failed(k Key, again bool) int {
-	l.failMu.Lock()
-	defer l.failMu.Unlock()
-	if !again {
-		delete(l.failures, k)
-		delete(l.unreads, k)
-		return 0
-	}
+func (l *loop) succeeded(k Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failures, k)
+	delete(l.invalid, k)
+}
+
+// failed returns the number of failures in a row.
+func (l *loop) failed(k Key) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.failures[k]++
 	return l.failures[k]
+}
+
+// reportInvalid reports an object that cannot be decoded, once for each version of it.
+func (l *loop) reportInvalid(k Key, e *invalidError) {
+	l.mu.Lock()
+	reported := l.invalid[k] == e.version
+	l.invalid[k] = e.version
+	l.mu.Unlock()
+	if !reported {
+		l.log.Warn("cannot decode "+l.kind+", ignored until it changes", "name", k.Name, "namespace", k.Namespace, "err", e.err)
+		l.record(k, "warn", "ignored until it changes: "+e.err.Error())
+	}
+}
+
+// enterHost reports whether a host may be asked for an object now; leave must be called
+// after that.
+func (l *loop) enterHost(host string, k Key) (leave func(), ok bool) {
+	if !l.limiter.enter(host, k) {
+		return nil, false
+	}
+	return func() {
+		if next, ok := l.limiter.leave(host); ok {
+			l.schedule.expedite(next)
+		}
+	}, true
+}
+
+// uses declares what an object uses.
+func (l *loop) uses(k Key, obj *unstructured.Unstructured) {
+	if l.dependencies != nil {
+		l.dependencies.Use(l.kind, k, obj)
+	}
+}
+
+// unused declares that an object uses nothing any more.
+func (l *loop) unused(k Key) {
+	l.uses(k, nil)
+	l.takeRecheck(k)
+}
+
+// recheck is a wish to check the health of an object before its time.
+type recheck int
+
+const (
+	recheckUnhealthy recheck = iota + 1 // the cause of its failure may be over
+	recheckAlways                       // what it works with now may be wrong
+)
+
+// due reports whether an object with this health is to be checked.
+func (r recheck) due(h api.HealthState) bool {
+	return r == recheckAlways || r == recheckUnhealthy && !h.Healthy
+}
+
+// Recheck has the health of an object checked now if it is not healthy: the cause may be
+// over, such as missing credentials. It never blocks.
+func (l *loop) Recheck(namespace, name string) {
+	l.wantRecheck(Key{namespace, name}, recheckUnhealthy)
+	l.Wake(namespace, name)
+}
+
+// Renewed has the health of an object checked now, also when it is healthy: what it uses,
+// such as its credentials, has changed. It never blocks.
+func (l *loop) Renewed(namespace, name string) {
+	l.wantRecheck(Key{namespace, name}, recheckAlways)
+	l.Wake(namespace, name)
+}
+
+// wantRecheck notes a recheck for the next reconcile that comes so far.
+func (l *loop) wantRecheck(k Key, r recheck) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r > l.rechecks[k] {
+		l.rechecks[k] = r
+	}
+}
+
+// takeRecheck takes the recheck of an object, before anything is read of what it uses: a
+// later change asks for another one.
+func (l *loop) takeRecheck(k Key) recheck {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.rechecks[k]
+	delete(l.rechecks, k)
+	return r
 }

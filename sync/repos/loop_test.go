@@ -18,16 +18,16 @@ func TestPatchThatNeverFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		looks := 0
-		l := newLoop("repository", nil, func(context.Context, Key) (time.Time, time.Duration, error) {
+		l := newLoop("repository", func(context.Context, Key) (Result, error) {
 			looks++
-			return time.Time{}, 0, fmt.Errorf("%w: no", errMoved)
-		}, time.Minute, func(time.Duration) {}, slog.New(slog.NewTextHandler(&log, nil)))
+			return Result{}, fmt.Errorf("%w: no", errConflict)
+		}, time.Minute, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
 		defer cancel()
 		if err := l.run(ctx, 1, func() []Key { return []Key{{"ns", "site"}} }); err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Count(log.String(), "cannot look after"); looks != mostMoves+11 || told != 11 {
+		if told := strings.Count(log.String(), "cannot reconcile"); looks != maxConflicts+11 || told != 11 {
 			t.Errorf("%d looks in ten minutes, told %d times", looks, told)
 		}
 	})

@@ -55,8 +55,8 @@ func TestMirrorServes(t *testing.T) {
 			}
 			r.tells("warn", words)
 			_, u := r.get()
-			got, err := TryRepository(t.Context(), r.controller.o, u)
-			if err != nil || !got.Success || stepsOf(got) != "rules ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" || !strings.Contains(got.Steps[2].Detail, words) {
+			got, err := TestRepository(t.Context(), r.checkOptions(), u)
+			if err != nil || !got.Success || stepsOf(got) != "spec ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" || !strings.Contains(got.Steps[2].Detail, words) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			away.Store(false)
@@ -69,7 +69,7 @@ func TestMirrorServes(t *testing.T) {
 			// A mirror that does not serve makes nobody ill, and a test tells of it.
 			r.git.Serve("copy.git", testenv.EmptyRepo(t).Dir)
 			_, u = r.get()
-			got, err = TryRepository(t.Context(), r.controller.o, u)
+			got, err = TestRepository(t.Context(), r.checkOptions(), u)
 			if err != nil || !got.Success || !strings.Contains(stepsOf(got), "remote ok, mirror "+second+" warning, branch ok") {
 				t.Errorf("%+v, %v", got, err)
 			}

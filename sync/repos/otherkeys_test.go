@@ -68,7 +68,7 @@ func (r *rig) queued() (reasons []string) {
 
 // lookMeter is a Meter that counts looks.
 type lookMeter struct {
-	nobody
+	noMeter
 	looks atomic.Int64
 }
 
@@ -123,7 +123,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = theirs.find
 				o.Meter = &looked
-				o.Trust, o.Judged = trusting{worker.NewSigners(mine.find, nil, nil), r}, r.store
+				o.Trust, o.Store = Verification{worker.NewSigners(mine.find, nil, nil), r.mirrors, time.Now}, r.store
 			})
 			verdict := func() (api.Condition, api.Verification) {
 				repo, _ := r.get()
@@ -185,7 +185,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.store.PutFact(t.Context(), JudgedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(), digest)); err != nil {
+			if err := r.store.PutFact(t.Context(), VerifiedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(), digest)); err != nil {
 				t.Fatal(err)
 			}
 			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey", Message: api.Verification{Trust: "feed", Object: second}.Message("refused")}
@@ -205,7 +205,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if got := r.looks(&looked, 3); len(got) != 0 {
 				t.Errorf("asked for pulls %q", got)
 			}
-			kept, err := r.store.Fact(t.Context(), JudgedKey(Key{r.namespace, "site"}))
+			kept, err := r.store.Fact(t.Context(), VerifiedKey(Key{r.namespace, "site"}))
 			if c, _ := verdict(); c.Status != "False" || err != nil || !strings.Contains(string(kept), second) {
 				t.Errorf("the refusal of another became %+v; kept %s, %v", c, kept, err)
 			}
@@ -232,7 +232,7 @@ func TestAskedAnew(t *testing.T) {
 	keys.set(public)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.trust = keys.find
-		o.Trust, o.Judged = trusting{worker.NewSigners(keys.find, nil, nil), r}, r.store
+		o.Trust, o.Store = Verification{worker.NewSigners(keys.find, nil, nil), r.mirrors, time.Now}, r.store
 	})
 	r.repo.Add(t, "a.json")
 	signed := r.signHead(key)
@@ -261,7 +261,7 @@ func TestAskedAnew(t *testing.T) {
 	// Nobody looks while it is written; the next process sees that it was never judged.
 	r.controller.restart()
 	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
-	if got, err := r.store.Fact(t.Context(), JudgedKey(Key{r.namespace, "site"})); err != nil || !strings.Contains(string(got), `"trust":`) {
+	if got, err := r.store.Fact(t.Context(), VerifiedKey(Key{r.namespace, "site"})); err != nil || !strings.Contains(string(got), `"trust":`) {
 		t.Errorf("kept %s, %v", got, err)
 	}
 }

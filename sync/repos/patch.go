@@ -18,13 +18,13 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// unhealthyText is the message of status.sync while a Repository is not in order.
+// unhealthyText is the message of status.sync while a Repository is unhealthy.
 // Source: Grafana.
 const unhealthyText = "Repository is unhealthy"
 
-// change gathers what is to be written to one Repository, as one patch. It is
-// made for the object as it was seen: the patch is refused when that is not the
-// last word any more. Nothing that says the same already is written.
+// change gathers what is to be written to one object, as one patch. It is made for the
+// object as it was seen: the patch is refused when that has changed. What is the same
+// already is not written.
 type change struct {
 	obj      *unstructured.Unstructured
 	now      time.Time // of the server
@@ -43,7 +43,7 @@ func (c *change) set(value any, path ...string) {
 	c.ops = append(c.ops, op{"add", at, value})
 }
 
-// secret gives the server a value to seal; "" takes the one of that name away.
+// secret gives the server a value to seal; "" removes the one of that name.
 func (c *change) secret(name, value string) {
 	if _, there := c.obj.Object["secure"].(map[string]any); !there && !c.secrets {
 		c.ops = append(c.ops, op{"add", "/secure", map[string]any{}})
@@ -56,7 +56,7 @@ func (c *change) secret(name, value string) {
 	c.ops = append(c.ops, op{"add", "/secure/" + name, member})
 }
 
-// dropped says that a server has not kept a value which it was given.
+// dropped reports whether a server has not stored a value that it was given.
 func (c *change) dropped(now *unstructured.Unstructured) bool {
 	for _, o := range c.ops {
 		name, is := strings.CutPrefix(o.Path, "/secure/")
@@ -70,19 +70,19 @@ func (c *change) dropped(now *unstructured.Unstructured) bool {
 	return false
 }
 
-// withoutSecrets drops what is about secure values.
+// withoutSecrets drops the operations on secure values.
 func (c *change) withoutSecrets() {
 	c.ops = slices.DeleteFunc(c.ops, func(o op) bool { return o.Path == "/secure" || strings.HasPrefix(o.Path, "/secure/") })
 	c.secrets = false
 }
 
-// observe says up to which generation the spec was dealt with.
+// observe sets the generation whose spec was dealt with.
 func (c *change) observe(generation int64) {
 	c.observed = true
 	c.set(generation, "observedGeneration")
 }
 
-// patch is what was gathered, nil when there is nothing to write.
+// patch returns what was gathered, nil when there is nothing to write.
 func (c *change) patch() []op {
 	if len(c.ops) == 0 {
 		return nil
@@ -100,8 +100,8 @@ func guard(obj *unstructured.Unstructured, member string) []op {
 	return ops
 }
 
-// conditions sets conditions among those that others own, as one list. One without
-// a status is taken away.
+// conditions sets conditions among those that others own, as one list. One without a
+// status is removed.
 func (c *change) conditions(wanted ...api.Condition) {
 	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "conditions") // a deep copy
 	changed := false
@@ -138,20 +138,20 @@ func (c *change) quota(q Quota) {
 	c.set(map[string]any{"maxRepositories": q.Repositories, "maxResourcesPerRepository": q.Resources}, "quota")
 }
 
-// sync sets what a controller has to say about pulls; the rest is a pull's own.
-func (c *change) sync(status api.SyncStatus, healthy bool, queue *request) {
-	told := len(status.Message) > 0 && status.Message[0] == unhealthyText
-	if _, there, _ := unstructured.NestedMap(c.obj.Object, "status", "sync"); !there && (queue != nil || !healthy) {
+// sync sets what a controller writes about pulls; the rest is a pull's own.
+func (c *change) sync(status api.SyncStatus, healthy bool, pull *pullRequest) {
+	reported := len(status.Message) > 0 && status.Message[0] == unhealthyText
+	if _, there, _ := unstructured.NestedMap(c.obj.Object, "status", "sync"); !there && (pull != nil || !healthy) {
 		c.set(map[string]any{"state": "", "message": []any{}}, "sync")
 	}
-	if queue != nil {
+	if pull != nil {
 		c.set(api.StatePending, "sync", "state")
 		c.set(int64(0), "sync", "started")
 	}
 	switch {
-	case healthy && told:
+	case healthy && reported:
 		c.set([]any{}, "sync", "message")
-	case !healthy && !told:
+	case !healthy && !reported:
 		c.set(api.StateError, "sync", "state")
 		c.set([]any{unhealthyText}, "sync", "message")
 	}

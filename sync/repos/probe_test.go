@@ -25,14 +25,14 @@ func TestProbeWithRevokedToken(t *testing.T) {
 	defer mirrors.Close()
 	for _, kept := range []bool{true, false} {
 		value, lookups := "old", 0
-		c := &Controller{o: Options{Git: mirrors, Remote: func(context.Context, string, string, api.Repository) (git.Remote, error) {
+		c := &Controller{o: Options{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
 			lookups++
 			creds := &auth.Credentials{Username: "x-access-token", Password: value, Source: "connection default/app"}
 			if kept {
 				creds.Forget = func() { value = "new" }
 			}
 			return git.Remote{URL: url, Creds: creds, AllowInsecure: true}, nil
-		}}}
+		})}}
 		p, err := c.prepare(t.Context(), Key{"default", "site"}, api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
 		if err != nil {
 			t.Fatal(err)

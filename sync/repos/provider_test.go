@@ -20,7 +20,7 @@ func TestFindingOfAnIdentity(t *testing.T) {
 		err := &git.Error{Kind: git.Auth, Op: "resolve", Err: fmt.Errorf("look up credentials of site: %w", &forge.Error{Kind: kind, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://169.254.169.254", Err: errors.New("x")})}
 		repo := api.Repository{Spec: api.RepositorySpec{Type: "git"}}
 		for _, where := range []string{"secure.token", "spec.connection.name"} {
-			f := remoteFinding(repo, err)
+			f := remoteResult(repo, err)
 			if got := f.ready(); got.Reason != reason || len(f.errors) != 1 || f.errors[0].Field != where {
 				t.Errorf("%s: reason %s, errors %+v, want %s at %s", kind, got.Reason, f.errors, reason, where)
 			}

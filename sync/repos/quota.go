@@ -2,14 +2,16 @@ package repos
 
 import (
 	"fmt"
+	"sync"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
-const namespaceQuota = "NamespaceQuota"
+const conditionNamespaceQuota = "NamespaceQuota"
 
-// Stated stands for a limit that the status of each Repository states: whoever
-// wrote it there has the say.
+// Stated stands for a limit that the status of each Repository states: it was written
+// there by its owner.
 const Stated = -1
 
 // Quota are the limits of a namespace; 0 is none.
@@ -18,8 +20,8 @@ type Quota struct {
 	Resources    int64 // of one Repository
 }
 
-// over is the quota that holds where the status states another one.
-func (q Quota) over(stated api.QuotaStatus) Quota {
+// orStated returns the quota that holds where the status states another one.
+func (q Quota) orStated(stated api.QuotaStatus) Quota {
 	if q.Repositories == Stated {
 		q.Repositories = stated.MaxRepositories
 	}
@@ -29,49 +31,97 @@ func (q Quota) over(stated api.QuotaStatus) Quota {
 	return q
 }
 
-// roomier says that the last pull left something out for a limit that is higher
+// overQuota reports whether the namespace has more Repositories than it may have.
+func (f *facts) overQuota() bool {
+	return f.quota.Repositories > 0 && f.count > f.quota.Repositories
+}
+
+// blocked reports whether the status says so already.
+func (f *facts) blocked() bool {
+	c, ok := f.condition(conditionNamespaceQuota)
+	return ok && c.Status == "False"
+}
+
+// quotaChanged reports whether the status states other limits.
+func (f *facts) quotaChanged() bool {
+	q := f.repo.Status.Quota
+	return q.MaxRepositories != f.quota.Repositories || q.MaxResourcesPerRepository != f.quota.Resources
+}
+
+// quotaRaised reports whether the last pull left something out for a limit that is higher
 // now, or gone.
-func (f *facts) roomier() bool {
+func (f *facts) quotaRaised() bool {
 	limit, was := f.quota.Resources, f.repo.Status.Quota.MaxResourcesPerRepository
 	if was == 0 || limit != 0 && limit <= was {
 		return false
 	}
-	for _, c := range f.repo.Status.Conditions {
-		if c.Type == api.ConditionSyncStatus {
-			return c.Reason == api.ReasonSyncQuotaExceeded
-		}
-	}
-	return false
+	c, ok := f.condition(api.ConditionSyncStatus)
+	return ok && c.Reason == api.ReasonSyncQuotaExceeded
 }
 
-// namespaceQuota is the condition of a namespace that has count Repositories. Reasons
-// and texts are Grafana's.
+// namespaceQuota returns the condition of a namespace that has count Repositories.
+// Reasons and texts are Grafana's.
 func (f *facts) namespaceQuota() api.Condition {
-	c := api.Condition{Type: namespaceQuota, Status: "True"}
 	limit := f.quota.Repositories
-	tell := func(reason, text string) api.Condition {
-		c.Reason, c.Message = reason, fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)
-		return c
+	condition := func(status, reason, text string) api.Condition {
+		return api.Condition{Type: conditionNamespaceQuota, Status: status, Reason: reason, Message: fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)}
 	}
 	switch {
 	case limit == 0:
-		c.Reason, c.Message = "QuotaUnlimited", "No quota limits configured"
-		return c
+		return api.Condition{Type: conditionNamespaceQuota, Status: "True", Reason: "QuotaUnlimited", Message: "No quota limits configured"}
 	case f.count > limit:
-		c.Status = "False"
-		return tell("QuotaExceeded", "namespace quota exceeded")
+		return condition("False", "QuotaExceeded", "namespace quota exceeded")
 	case f.count == limit:
-		return tell("QuotaReached", "namespace quota reached")
+		return condition("True", "QuotaReached", "namespace quota reached")
 	}
-	return tell("WithinQuota", "within quota")
+	return condition("True", "WithinQuota", "within quota")
 }
 
-// resourceQuota is the condition of what the Repository holds. A pull writes it
-// too, in the same words; ok is false until one has counted.
+// resourceQuota returns the condition of what the Repository holds. A pull writes it too,
+// in the same words; ok is false until one has counted.
 func (f *facts) resourceQuota() (c api.Condition, ok bool) {
 	var total int64
 	for _, s := range f.repo.Status.Stats {
 		total += s.Count
 	}
 	return api.ResourceQuota(total, f.quota.Resources), len(f.repo.Status.Stats) > 0
+}
+
+// quotaCount counts the Repositories of namespaces. It counts all of them at the first
+// question after one was created or deleted: a quota is checked in each reconcile, and a
+// thousand reconciles that count a thousand would be a million.
+type quotaCount struct {
+	mu      sync.Mutex // guards what follows
+	changes int
+	counted map[string]int64 // by namespace; nil = count anew
+}
+
+// invalidate makes the next question count anew.
+func (c *quotaCount) invalidate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+	c.counted = nil
+}
+
+// count returns the number of Repositories of a namespace that are not being deleted. It
+// counts without the lock: a handler of the informer may wait in invalidate.
+func (c *quotaCount) count(namespace string, objects func() []kube.Object) int64 {
+	c.mu.Lock()
+	counted, changes := c.counted, c.changes
+	c.mu.Unlock()
+	if counted == nil {
+		counted = map[string]int64{}
+		for _, o := range objects() {
+			if o.Unstructured().GetDeletionTimestamp() == nil {
+				counted[o.Namespace()]++
+			}
+		}
+		c.mu.Lock()
+		if c.changes == changes {
+			c.counted = counted
+		}
+		c.mu.Unlock()
+	}
+	return counted[namespace]
 }

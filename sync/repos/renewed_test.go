@@ -20,20 +20,20 @@ func TestWishes(t *testing.T) {
 	t.Parallel()
 	ill, well := api.HealthState{}, api.HealthState{Healthy: true}
 	for _, c := range []struct {
-		wish      wish
+		wish      recheck
 		ill, well bool
-	}{{0, false, false}, {ifIll, true, false}, {anyway, true, true}} {
+	}{{0, false, false}, {recheckUnhealthy, true, false}, {recheckAlways, true, true}} {
 		if c.wish.due(ill) != c.ill || c.wish.due(well) != c.well {
 			t.Errorf("wish %d: due %t when ill, %t when well", c.wish, c.wish.due(ill), c.wish.due(well))
 		}
 	}
-	l := newLoop("", nil, nil, 0, nil, nil)
+	l := newLoop("", nil, 0, nil)
 	a, b := Key{"ns", "a"}, Key{"ns", "b"}
-	l.wish(a, anyway)
-	l.wish(a, ifIll) // the larger one stays
-	l.wish(b, 0)
-	if l.wished(a) != anyway || l.wished(a) != 0 || len(l.wishes) != 0 {
-		t.Errorf("wishes %v", l.wishes)
+	l.wantRecheck(a, recheckAlways)
+	l.wantRecheck(a, recheckUnhealthy) // the larger one stays
+	l.wantRecheck(b, 0)
+	if l.takeRecheck(a) != recheckAlways || l.takeRecheck(a) != 0 || len(l.rechecks) != 0 {
+		t.Errorf("wishes %v", l.rechecks)
 	}
 }
 
@@ -43,7 +43,7 @@ type uses struct {
 	told map[Key]*unstructured.Unstructured
 }
 
-func (u *uses) note(k Key, obj *unstructured.Unstructured) {
+func (u *uses) Use(_ string, k Key, obj *unstructured.Unstructured) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.told[k] = obj; obj == nil {
@@ -67,17 +67,17 @@ func TestRenewed(t *testing.T) {
 	var fails atomic.Bool
 	r := newRig(t, "real", func(r *rig, o *Options) {
 		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
-		o.Uses = told.note
-		remote := o.Remote
-		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		o.Dependencies = told
+		remotes := o.Remotes
+		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			if !told.has(Key{namespace, name}) {
 				early.Add(1)
 			}
 			if fails.CompareAndSwap(true, false) {
 				return git.Remote{}, errors.New("the API is away")
 			}
-			return remote(ctx, namespace, name, repo)
-		}
+			return remotes.Remote(ctx, namespace, name, repo)
+		})
 	})
 	r.repo.Add(t, "a.json")
 	right, wrong := &auth.Credentials{Username: "git", Password: "right"}, &auth.Credentials{Username: "git", Password: "wrong"}
@@ -125,13 +125,13 @@ func TestRenewedDuringALook(t *testing.T) {
 	reading, on := make(chan struct{}, 8), make(chan struct{})
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
-		remote := o.Remote
-		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			found, err := remote(ctx, namespace, name, repo)
+		remotes := o.Remotes
+		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			found, err := remotes.Remote(ctx, namespace, name, repo)
 			reading <- struct{}{}
 			<-on
 			return found, err
-		}
+		})
 	})
 	r.repo.Add(t, "a.json")
 	r.creds.Store(&auth.Credentials{Username: "git", Password: "wrong"})

@@ -7,57 +7,80 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/git/gitref"
 )
 
 // A Repository may name a revision in place of its branch, by an annotation, and ask for
 // signatures. That is no change of its spec, so it is noticed here; and what the revision
-// stands for, which for a range of versions is not seen in the object, is told by a
+// stands for, which for a range of versions is not seen in the object, is written as a
 // condition.
 
-// conditionRevision tells what the annotation stands for. It is limpet's own, as its
-// prefix says.
+// conditionRevision is what the annotation stands for. It is limpet's own, as its prefix
+// says.
 const conditionRevision = "limpet/Revision"
 
-// selected is what the Repository selects.
-func (p *probe) selected() (gitref.Selector, error) {
-	branch := ""
-	if b := p.repo.Spec.Block(); b != nil {
-		branch = b.Branch
-	}
-	return gitref.Of(p.repo.GitRef, branch)
+// sourceAnnotations returns the annotations that a pull depends on, as one text.
+func (f *facts) sourceAnnotations() string {
+	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
 }
 
-// stepRef is the name of the step of a test that finds the commit.
-func (p *probe) stepRef() string {
-	if p.repo.GitRef != "" {
-		return stepRevision
+// observeAnnotations makes a check and a pull due when the annotations are others than in
+// the last reconcile, or ask in the first one for signatures that were never verified.
+// While a pull is under way it waits for its end.
+func (a *attempt) observeAnnotations() {
+	f, now := &a.facts, a.facts.sourceAnnotations()
+	if a.memory.annotations == nil {
+		before := now
+		if f.repo.GitVerify != "" && f.repo.Status.Sync.LastRef != "" && api.VerificationOf(f.repo.Status.Conditions).Trust == "" {
+			before = "never verified"
+		}
+		a.memory.annotations = &before
 	}
-	return stepBranch
+	if *a.memory.annotations != now && !f.jobExists {
+		a.due.health, a.due.resync = true, f.repo.Spec.Sync.Enabled
+	}
 }
 
-// answered says how the remote has answered.
-func (p *probe) answered() string {
-	if p.ref.Stored {
-		return "not asked: the commit is here and does not change"
+// finishAnnotations notes the annotations that were dealt with, and reports a tag that is
+// another one than before.
+func (c *Controller) finishAnnotations(a *attempt) {
+	annotations := a.facts.sourceAnnotations()
+	if a.facts.jobExists && *a.memory.annotations != annotations {
+		return
 	}
-	text := answeredIn(p.took)
-	if p.mirrored() {
-		text += ", " + p.ref.Via.String()
+	a.memory.annotations = &annotations
+	if a.probe == nil || !a.probe.asked || a.probe.err != nil {
+		return
 	}
-	return text
+	before, now := a.memory.ref, a.probe.ref
+	now.Via = git.Via{}
+	a.memory.ref = now
+	if strings.HasPrefix(now.Name, "refs/tags/") && before.Name == now.Name && before != now {
+		c.report(a.key, "warn", "tag moved: "+describeRef(now))
+		c.log.Warn("tag moved", "repo", a.key.Name, "namespace", a.key.Namespace, "tag", now.Short(), "commit", now.Hash, "before", before.Hash)
+	}
 }
 
-// at says what was found.
-func (p *probe) at() string {
+// revisionCondition returns the condition to write, false for none: the remote was not
+// asked.
+func (a *attempt) revisionCondition() (api.Condition, bool) {
+	switch p := a.probe; {
+	case a.facts.repo.GitRef == "":
+		return api.Condition{Type: conditionRevision}, true
+	case p == nil || !p.asked || p.err != nil:
+		return api.Condition{}, false
+	}
+	return api.Condition{Type: conditionRevision, Status: "True", Reason: "Selected", Message: a.probe.describeRef()}, true
+}
+
+// describeRef returns what was found, for people.
+func (p *probe) describeRef() string {
 	if p.repo.GitRef == "" {
 		return p.ref.Branch() + " is at " + p.ref.Hash
 	}
-	return p.repo.GitRef + " is " + standsFor(p.ref)
+	return p.repo.GitRef + " is " + describeRef(p.ref)
 }
 
-// standsFor tells a ref and its commit.
-func standsFor(ref git.Ref) string {
+func describeRef(ref git.Ref) string {
 	switch {
 	case ref.Pinned && ref.Name == ref.Hash:
 		return "commit " + ref.Hash
@@ -69,60 +92,18 @@ func standsFor(ref git.Ref) string {
 	return ref.Short() + ", commit " + ref.Hash
 }
 
-// asks is what the annotations say that a pull depends on.
-func (f *facts) asks() string {
-	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
+// describeAnswer returns how the remote has answered, for people.
+func (p *probe) describeAnswer() string {
+	if p.ref.Stored {
+		return "not asked: the commit is stored and does not change"
+	}
+	text := answeredIn(p.took)
+	if p.mirrored() {
+		text += ", " + p.ref.Via.String()
+	}
+	return text
 }
 
-// gatherRevision makes a look due when the annotations are others than at the last
-// look, or ask at the first one for signatures that nobody has looked for. While a pull
-// is under way it waits for that to end.
-func (r *reconciling) gatherRevision() {
-	now := r.facts.asks()
-	if r.note.asks == nil {
-		before := now
-		if r.facts.repo.GitVerify != "" && r.facts.repo.Status.Sync.LastRef != "" && api.VerificationOf(r.facts.repo.Status.Conditions).Trust == "" {
-			before = "nothing of that"
-		}
-		r.note.asks = &before
-	}
-	if *r.note.asks != now && !r.facts.job {
-		r.due.health, r.due.resync = true, r.facts.repo.Spec.Sync.Enabled
-	}
-}
-
-// dealtWithRevision notes the annotation, and tells of a tag that is another one
-// than before.
-func (r *reconciling) dealtWithRevision() {
-	asks := r.facts.asks()
-	if r.facts.job && *r.note.asks != asks {
-		return
-	}
-	r.note.asks = &asks
-	if r.probe == nil || !r.probe.asked || r.probe.err != nil {
-		return
-	}
-	before, now := r.note.ref, r.probe.ref
-	now.Via = git.Via{}
-	r.note.ref = now
-	if strings.HasPrefix(now.Name, "refs/tags/") && before.Name == now.Name && before != now {
-		r.tell(r.key, "warn", "tag moved: "+standsFor(now))
-		r.log.Warn("tag was moved", "repo", r.key.Name, "namespace", r.key.Namespace, "tag", now.Short(), "commit", now.Hash, "before", before.Hash)
-	}
-}
-
-// revisionTold is the condition to write, false for none: nobody was asked.
-func (r *reconciling) revisionTold() (api.Condition, bool) {
-	switch p := r.probe; {
-	case r.facts.repo.GitRef == "":
-		return api.Condition{Type: conditionRevision}, true
-	case p == nil || !p.asked || p.err != nil:
-		return api.Condition{}, false
-	}
-	return api.Condition{Type: conditionRevision, Status: "True", Reason: "Selected", Message: r.probe.at()}, true
-}
-
-// answeredIn says how long a remote took.
 func answeredIn(took time.Duration) string {
 	if took < time.Millisecond {
 		return "answered within 1ms"

@@ -158,9 +158,9 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
-		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		Remotes: remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return worker.Remote(ctx, namespace, name, repo, auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), true)
-		}}
+		})}
 	if change != nil {
 		change(r, &o)
 	}
@@ -177,6 +177,39 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 		return r.controller.Run(ctx)
 	})
 	return r
+}
+
+// openStore opens a state file for the test.
+func openStore(t testing.TB) *state.Store {
+	t.Helper()
+	store, _, err := state.Open(context.Background(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// checkOptions are those of the controller.
+func (r *rig) checkOptions() CheckOptions {
+	return CheckOptions{Remotes: r.controller.o.Remotes, Git: r.controller.o.Git}
+}
+
+type remoteFunc func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
+
+func (f remoteFunc) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+	return f(ctx, namespace, name, repo)
+}
+
+// plainRemotes are the URLs of Repositories of type git.
+var plainRemotes = remoteFunc(func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+	return git.Remote{URL: repo.Spec.Git.URL}, nil
+})
+
+type hostFunc func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
+
+func (f hostFunc) Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
+	return f(ctx, repo, creds)
 }
 
 // run runs parts until the test ends.

@@ -1,14 +1,13 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,17 +16,17 @@ import (
 	"limpet/state"
 )
 
-// Suspension is the wish of a person that one agent leaves a Repository alone: it
-// neither asks its remote nor for pulls. Jobs that somebody else makes are run.
+// Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others
+// create are run.
 type Suspension struct {
 	Namespace  string    `json:"namespace"`
 	Repository string    `json:"repository"`
-	UID        string    `json:"uid"` // another Repository of that name is not meant
+	UID        string    `json:"uid"` // another Repository of that name is not suspended
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until,omitzero"` // zero = until it is resumed
 }
 
-// over says that the suspension has ended by itself.
+// over reports whether the suspension has ended by itself.
 func (s Suspension) over(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
 
 // suspendPrefix begins the keys of suspensions among the facts of the state file.
@@ -42,23 +41,22 @@ type factStore interface {
 
 var _ factStore = (*state.Store)(nil)
 
-// Suspensions are those of one state file. Its holder makes them once, and is safe
-// to ask from everywhere.
+// Suspensions are those of one state file, which has one process. Safe for concurrent
+// use.
 type Suspensions struct {
 	store factStore
 	now   func() time.Time
 
-	writing sync.Mutex // held over a change: the file and all say the same afterwards
+	writing sync.Mutex // held over a change, so that the file and all agree
 
 	mu   sync.Mutex // guards what follows
 	all  map[Key]Suspension
-	past map[Key]time.Time // since when one is seen to be over
+	past map[Key]time.Time // when one was first found to be over
 }
 
-// surelyOver is how long a suspension has to be over before it is dropped: a host may
-// start with a clock that is years ahead, and is told the time a little later. By the
-// time of this process, which does not jump.
-const surelyOver = time.Hour
+// dropAfter is how long a suspension has to be over before it is dropped, by the monotonic
+// clock: a host may start with a clock that is years ahead, and set it a little later.
+const dropAfter = time.Hour
 
 // OpenSuspensions reads the suspensions.
 func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error) {
@@ -80,7 +78,7 @@ func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error)
 
 func (k Key) suspension() string { return suspendPrefix + k.Namespace + "/" + k.Name }
 
-// Suspend keeps a suspension, in place of one of before.
+// Suspend stores a suspension, in place of one of before.
 func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	data, err := json.Marshal(one)
 	if err != nil {
@@ -99,23 +97,23 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	return nil
 }
 
-// Resume ends a suspension, and says whether there was one.
+// Resume ends a suspension, and reports whether there was one.
 func (s *Suspensions) Resume(ctx context.Context, namespace, repository string) (bool, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	k := Key{namespace, repository}
-	one, _ := s.kept(k)
+	one, _ := s.stored(k)
 	if err := s.remove(ctx, k); err != nil {
 		return false, fmt.Errorf("resume %s: %w", k, err)
 	}
 	return one.UID != "" && !one.over(s.now()), nil
 }
 
-// Drop takes away the suspension of a Repository that is gone.
+// Drop removes the suspension of a Repository that is gone.
 func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if one, ok := s.kept(k); !ok || one.UID != uid {
+	if one, ok := s.stored(k); !ok || one.UID != uid {
 		return nil
 	}
 	if err := s.remove(ctx, k); err != nil {
@@ -124,7 +122,7 @@ func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
 	return nil
 }
 
-// remove takes a suspension out of the file and out of memory. s.writing is held.
+// remove deletes a suspension from the file and from memory. s.writing is held.
 func (s *Suspensions) remove(ctx context.Context, k Key) error {
 	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
 		return err
@@ -136,21 +134,21 @@ func (s *Suspensions) remove(ctx context.Context, k Key) error {
 	return nil
 }
 
-// kept is what the file says of a name, over or not.
-func (s *Suspensions) kept(k Key) (Suspension, bool) {
+// stored returns the suspension of a name, over or not.
+func (s *Suspensions) stored(k Key) (Suspension, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, ok := s.all[k]
 	return one, ok
 }
 
-// Of is the suspension of a Repository, false when it has none.
+// Of returns the suspension of a Repository, false when it has none.
 func (s *Suspensions) Of(k Key, uid string) (Suspension, bool) {
-	one, ok := s.kept(k)
+	one, ok := s.stored(k)
 	return one, ok && one.UID == uid && !one.over(s.now())
 }
 
-// stale says that a suspension is over for so long that this is no mistake.
+// stale reports whether a suspension has been over for dropAfter.
 func (s *Suspensions) stale(k Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +159,7 @@ func (s *Suspensions) stale(k Key) bool {
 	if s.past[k].IsZero() {
 		s.past[k] = time.Now()
 	}
-	return time.Since(s.past[k]) >= surelyOver
+	return time.Since(s.past[k]) >= dropAfter
 }
 
 // Suspended returns the suspensions that are not over, by namespace and name.
@@ -174,29 +172,42 @@ func (s *Suspensions) Suspended(context.Context) ([]Suspension, error) {
 			out = append(out, one)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i], out[j]
-		return strings.Compare(a.Namespace+"/"+a.Repository, b.Namespace+"/"+b.Repository) < 0
+	slices.SortFunc(out, func(a, b Suspension) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Repository, b.Repository))
 	})
 	return out, nil
 }
 
-// names are the Repositories that the file knows, over or not.
+// names returns the Repositories that have a suspension, over or not.
 func (s *Suspensions) names() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.all))
 }
 
-// unsuspend drops what is kept for a Repository that is gone, and what is over.
-// seen is the UID that the watch shows, "" for none; it may be late, so the server
-// is asked.
-func (c *Controller) unsuspend(ctx context.Context, k Key, seen string) error {
+// suspend ends the reconcile of a Repository that is suspended.
+func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
+	if c.o.Suspensions == nil {
+		return nil, nil
+	}
+	if err := c.dropSuspension(ctx, a.key, a.memory.uid); err != nil {
+		return nil, err
+	}
+	if s, on := c.o.Suspensions.Of(a.key, a.memory.uid); on {
+		return &Result{Next: s.Until, Period: unhealthyFor}, nil
+	}
+	return nil, nil
+}
+
+// dropSuspension drops the suspension of a Repository that is gone, and one that is over.
+// seen is the UID that the watch shows, "" for none; it may be late, so the server is
+// asked.
+func (c *Controller) dropSuspension(ctx context.Context, k Key, seen string) error {
 	if c.o.Suspensions == nil {
 		return nil
 	}
-	one, kept := c.o.Suspensions.kept(k)
-	if !kept {
+	one, stored := c.o.Suspensions.stored(k)
+	if !stored {
 		return nil
 	}
 	if one.UID != seen {

@@ -119,7 +119,7 @@ func TestSuspensionThatIsOver(t *testing.T) {
 		c := &Controller{o: Options{Suspensions: s}}
 		look := func() (kept int) {
 			for _, k := range []Key{over, on} {
-				if err := c.unsuspend(t.Context(), k, "1"); err != nil {
+				if err := c.dropSuspension(t.Context(), k, "1"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -133,7 +133,7 @@ func TestSuspensionThatIsOver(t *testing.T) {
 		if n := look(); n != 2 {
 			t.Errorf("%d are kept while the clock is ahead", n)
 		}
-		time.Sleep(surelyOver - time.Minute)
+		time.Sleep(dropAfter - time.Minute)
 		s.now = time.Now
 		if look() != 2 || !suspendedNow(s, on) {
 			t.Error("it was ended by the clock")

@@ -12,7 +12,7 @@ import (
 // time of the later one; others, and what is called, wait for nobody.
 func TestLooksGoInPairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, began := newTimetable(), time.Now()
+		table, began := newSchedule(), time.Now()
 		at := map[string]time.Duration{}
 		var order []string
 		ctx, cancel := context.WithCancel(t.Context())
@@ -27,7 +27,7 @@ func TestLooksGoInPairs(t *testing.T) {
 		time.Sleep(2960 * time.Millisecond)
 		synctest.Wait()
 		table.set(Key{"ns", "g"}, began.Add(3050*time.Millisecond), time.Minute)
-		table.call(Key{"ns", "h"})
+		table.expedite(Key{"ns", "h"})
 		time.Sleep(time.Second)
 		cancel()
 		<-ended

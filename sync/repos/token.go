@@ -15,37 +15,60 @@ import (
 	"limpet/sync/forge"
 )
 
-// Tokens of Connections are minted where they are used, and live in memory. What
-// is written here is for others: the API server and those who look at it learn
-// when the token ends, and a server that seals secure values has the token itself.
-// No other server is given one: it would lie there for everybody to read.
+// Tokens of Connections are minted where they are used, and live in memory. What is
+// written here is for others: the API server and its users learn when the token ends, and
+// a server that seals secure values gets the token itself. No other server gets it: it
+// would be readable there.
 
-// Tokens are where the tokens of Repositories come from that name a Connection.
+// Tokens mints the tokens of Repositories that name a Connection.
 type Tokens struct {
-	// Mint gives the token for a Repository, the one that its pulls use. A token
-	// without a value says that there is none to be minted here: the Connection
-	// holds one, or is not there, or its secret is somewhere else.
-	Mint func(ctx context.Context, repo *unstructured.Unstructured) (auth.Token, error)
-	// Seals says whether the server takes secure values and seals them. An error is
-	// of the moment.
-	Seals func(ctx context.Context) (bool, error)
+	Minter      Minter
+	Connections ConnectionReader
+	// Sealed reports that the API seals secure values. Of one that may not, the server is
+	// asked.
+	Sealed bool
+}
+
+// Minter mints tokens. *forge.Minter is one.
+type Minter interface {
+	MintFor(ctx context.Context, c forge.Connection, t forge.Target) (auth.Token, error)
+}
+
+// ConnectionReader reads a Connection, nil when it does not exist or may not be read.
+type ConnectionReader interface {
+	Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
+}
+
+// mint returns the token for a Repository, the one that its pulls use. One without a value
+// means that there is none to be minted here: the Connection holds one, or does not exist,
+// or its secret is somewhere else.
+func (t *Tokens) mint(ctx context.Context, a *attempt) (auth.Token, error) {
+	u, err := t.Connections.Connection(ctx, a.key.Namespace, a.facts.repo.Spec.Connection.Name)
+	if err != nil || u == nil {
+		return auth.Token{}, err
+	}
+	c, err := forge.ConnectionOf(u)
+	if err != nil || !c.Mints() {
+		return auth.Token{}, err
+	}
+	return t.Minter.MintFor(ctx, c, forge.TargetOf(a.obj))
 }
 
 // Times of a token. Source: Grafana.
 const (
-	// newObject is the age up to which a Repository counts as new: what was written
-	// of it may not be seen yet.
+	// newObject is the age up to which a Repository counts as new: what was written of it
+	// may not be seen yet.
 	newObject = 10 * time.Second
-	// longestToken is longer than any token lives: an end that is further away was
-	// written by a clock that was wrong.
-	longestToken = 48 * time.Hour
-	// tokenSpread is the part of its life, as a divisor, over which the renewals of
-	// tokens are spread: five minutes of an hour.
+	// maxTokenLife is longer than any token lives: an end that is further away was written
+	// by a clock that was wrong.
+	maxTokenLife = 48 * time.Hour
+	// tokenSpread is the part of its life, as a divisor, over which the renewals of tokens
+	// are spread: five minutes of an hour.
 	tokenSpread = 12
 )
 
-// inlineName begins the name of a value that the server has sealed itself; any
-// other name is that of a Secret that a person has made.
+// inlineName begins the name of a value that the server has sealed itself; any other name
+// is that of a Secret that a person has made.
 const inlineName = "inline-"
 
 func inlineOrNone(v api.SecureValue) bool {
@@ -54,130 +77,134 @@ func inlineOrNone(v api.SecureValue) bool {
 
 // tokenFacts is what is known of the token of a Repository that has one minted.
 type tokenFacts struct {
-	held    bool // the server has one, or is not to have any
+	sealed  bool // the server takes one
 	created time.Time
 	resync  time.Duration
 }
 
-// gatherToken finds out whether a token is to be minted, and what is known of the
-// present one. Whoever names a Connection leaves the token to it, but a Secret that
-// a person has made stays.
-func (r *reconciling) gatherToken(ctx context.Context) {
-	repo := r.facts.repo
-	if r.o.Tokens == nil || repo.Spec.Connection == nil || repo.Spec.Connection.Name == "" || repo.Spec.Type == typeLocal ||
-		!inlineOrNone(repo.Secure["token"]) || r.facts.now.Before(r.note.tokenAfter) && !r.facts.specChanged() {
-		return
+// tokenHeld reports whether the server has the token, or does not take one.
+func (f *facts) tokenHeld() bool { return !f.token.sealed || f.repo.Secure["token"].Name != "" }
+
+// tokenFacts returns nil where no token is to be minted. A Repository that names a
+// Connection has it minted, but a Secret that a person has made stays.
+func (c *Controller) tokenFacts(ctx context.Context, a *attempt) *tokenFacts {
+	repo := a.facts.repo
+	if c.o.Tokens == nil || repo.Spec.Connection == nil || repo.Spec.Connection.Name == "" || repo.Spec.Type == typeLocal ||
+		!inlineOrNone(repo.Secure["token"]) || a.facts.now.Before(a.memory.tokenAfter) && !a.facts.specChanged() {
+		return nil
 	}
-	r.facts.token = &tokenFacts{held: repo.Secure["token"].Name != "" || !r.seals(ctx), created: r.obj.GetCreationTimestamp().Time, resync: r.o.Resync}
+	return &tokenFacts{sealed: c.seals(ctx, a), created: a.obj.GetCreationTimestamp().Time, resync: c.o.Resync}
 }
 
-// seals says whether the server may be given a secret.
-func (r *reconciling) seals(ctx context.Context) bool {
-	if r.o.Tokens == nil || r.facts.now.Before(r.note.sealAfter) {
+// seals reports whether the server may be given a secret.
+func (c *Controller) seals(ctx context.Context, a *attempt) bool {
+	if c.o.Tokens == nil || a.facts.now.Before(a.memory.sealAfter) {
 		return false
 	}
-	does, err := r.o.Tokens.Seals(ctx)
+	if c.o.Tokens.Sealed {
+		return true
+	}
+	does, err := c.server.seals(ctx)
 	if err != nil {
-		r.log.Debug("not known whether the API seals secure values", "err", err)
+		c.log.Debug("cannot find out whether the API seals secure values", "err", err)
 	}
 	return does && err == nil
 }
 
-// tokenDue says that a token is to be minted: there is none, nobody has said when
-// it ends, or it ends soon.
+// tokenDue reports whether a token is to be minted: there is none, its end is not known,
+// or it ends soon.
 func (f *facts) tokenDue() bool {
-	t, s := f.token, f.repo.Status.Token
+	s := f.repo.Status.Token
 	switch {
-	case t == nil:
+	case f.token == nil || f.waitsForSlot():
 		return false
-	case f.repo.Status.Health.Checked > 0 && !f.specChanged() && f.now.Before(f.start.first(f.uid, f.interval)):
-		return false // what became due while nobody looked has its place
-	case !t.held || s.LastUpdated == 0:
+	case !f.tokenHeld() || s.LastUpdated == 0:
 		return true
 	case s.Expiration == 0: // never
 		return false
-	case f.now.Sub(t.created) < newObject:
+	case f.now.Sub(f.token.created) < newObject:
 		return false
 	}
-	return !f.now.Before(f.renewal()) || time.UnixMilli(s.Expiration).After(f.now.Add(longestToken))
+	return !f.now.Before(f.renewal()) || time.UnixMilli(s.Expiration).After(f.now.Add(maxTokenLife))
 }
 
-// renewal is when a token is to be replaced: two looks before its end, or in the
+// renewal returns when a token is to be replaced: two reconciles before its end, or in the
 // last fifth of a shorter life. A thousand that were minted in one minute must not be
-// replaced in one minute too, so each has a place of its own before that.
+// replaced in one minute too, so each has a slot of its own before that.
 func (f *facts) renewal() time.Time {
 	s := f.repo.Status.Token
 	life := time.Duration(s.Expiration-s.LastUpdated) * time.Millisecond
-	margin := min(2*f.token.resync+newObject, life/5) + time.Duration(place(f.uid)*float64(life/tokenSpread))
+	margin := min(2*f.token.resync+newObject, life/5) + time.Duration(fraction(f.uid)*float64(life/tokenSpread))
 	return time.UnixMilli(s.Expiration).Add(-margin)
 }
 
-// nextToken is when a token is due by time alone; zero is never.
-func (r *reconciling) nextToken() time.Time {
-	s := r.facts.repo.Status.Token
+// nextToken returns when a token is due by time alone; zero is never.
+func (a *attempt) nextToken() time.Time {
+	f := &a.facts
 	switch {
-	case !r.facts.repo.Status.Health.Healthy:
+	case !f.repo.Status.Health.Healthy:
 		return time.Time{}
-	case r.note.tokenAfter.After(r.facts.now):
-		return r.note.tokenAfter
-	case r.facts.token == nil:
+	case a.memory.tokenAfter.After(f.now):
+		return a.memory.tokenAfter
+	case f.token == nil:
 		return time.Time{}
-	case r.facts.tokenDue():
-		return r.facts.now.Add(hookCooldown)
-	case s.Expiration == 0:
+	case f.tokenDue():
+		return f.now.Add(webhookCooldown)
+	case f.repo.Status.Token.Expiration == 0:
 		return time.Time{}
 	}
-	at := r.facts.renewal()
-	if first := r.facts.start.first(r.facts.uid, r.facts.interval); at.Before(first) {
-		return first
+	at := f.renewal()
+	if earliest := f.earliest(); at.Before(earliest) {
+		return earliest
 	}
 	return at
 }
 
-// token mints what is due and adds it to the patch. A refusal was found by the look
-// at the remote, which wants the same token.
-func (r *reconciling) token(ctx context.Context, c *change) {
-	if r.probe == nil || r.facts.token == nil || !r.due.token && !r.replaced() {
-		return
+// mintToken mints what is due and adds it to the patch. A refusal was found by the request
+// to the remote, which needs the same token.
+func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error) {
+	if a.probe == nil || a.facts.token == nil || !a.due.token && !a.tokenReplaced() {
+		return nil, nil
 	}
-	token, err := auth.Token{}, r.probe.err
+	token, err := auth.Token{}, a.probe.err
 	if _, refused := errors.AsType[*forge.Error](err); !refused {
-		token, err = r.o.Tokens.Mint(ctx, r.obj)
+		token, err = c.o.Tokens.mint(ctx, a)
 	}
-	f, given := &r.facts, sha256.Sum256([]byte(token.Value))
-	switch told := f.repo.Status.Token; {
+	m, f, sum := a.memory, &a.facts, sha256.Sum256([]byte(token.Value))
+	switch status := f.repo.Status.Token; {
 	case err != nil:
-		r.o.Meter.Failed(phaseToken, forgeFinding(err, "").lasts())
-		if r.note.tokenAfter.IsZero() {
-			r.log.Warn("no token of the connection", "repo", r.key.Name, "namespace", r.key.Namespace, "err", err)
+		c.o.Meter.Failed(phaseToken, forgeResult(err, "").permanent())
+		if m.tokenAfter.IsZero() {
+			c.log.Warn("cannot mint a token of the connection", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
 		}
-		r.note.tokenAfter = f.now.Add(hookCooldown)
-		return
+		m.tokenAfter = f.now.Add(webhookCooldown)
+		return nil, nil
 	case token.Value == "":
-		r.note.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
-		return
-	case !r.due.token && given == r.note.given:
-		return // the look at the remote was made with the credentials of somebody else
-	case f.token.held && told.LastUpdated > 0 && !r.replaced() && !newer(token, told, f.now):
-		r.note.tokenAfter = f.now.Add(hookCooldown) // the one of before, since no other could be had
-		return
+		m.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
+		return nil, nil
+	case !a.due.token && sum == m.tokenSum:
+		return nil, nil // the request to the remote was made with other credentials
+	case f.tokenHeld() && status.LastUpdated > 0 && !a.tokenReplaced() && !newer(token, status, f.now):
+		m.tokenAfter = f.now.Add(webhookCooldown) // the one of before, since no other could be had
+		return nil, nil
 	}
-	r.note.tokenAfter, r.note.given = time.Time{}, given
-	c.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
-	if r.seals(ctx) {
-		c.secret("token", token.Value)
+	m.tokenAfter, m.tokenSum = time.Time{}, sum
+	a.change.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
+	if c.seals(ctx, a) {
+		a.change.secret("token", token.Value)
 	}
+	return nil, nil
 }
 
-// replaced says that the look at the remote was made with another token than the one
-// that was told: a host did not take that any more, or a pull has had it renewed.
-func (r *reconciling) replaced() bool {
-	creds := r.probe.remote.Creds
-	return r.probe.renewed || r.note.given != [sha256.Size]byte{} && creds != nil && creds.Forget != nil && sha256.Sum256([]byte(creds.Password)) != r.note.given
+// tokenReplaced reports whether the request to the remote was made with another token than
+// the one that was reported: the host has refused that, or a pull has renewed it.
+func (a *attempt) tokenReplaced() bool {
+	creds, sum := a.probe.remote.Creds, a.memory.tokenSum
+	return a.probe.renewed || sum != [sha256.Size]byte{} && creds != nil && creds.Forget != nil && sha256.Sum256([]byte(creds.Password)) != sum
 }
 
-// expiration is the end of a token by the clock of the server, in milliseconds; 0
-// is never.
+// expiration returns the end of a token by the clock of the server, in milliseconds; 0 is
+// never.
 func expiration(t auth.Token, now time.Time) int64 {
 	if t.Life <= 0 {
 		return 0
@@ -185,51 +212,44 @@ func expiration(t auth.Token, now time.Time) int64 {
 	return now.Add(t.Life - max(0, time.Since(t.Minted), time.Since(t.Minted.Round(0)))).UnixMilli()
 }
 
-// newer says that a token lives longer than the one that the status tells of.
-func newer(t auth.Token, told api.TokenStatus, now time.Time) bool {
+// newer reports whether a token lives longer than the one of the status.
+func newer(t auth.Token, status api.TokenStatus, now time.Time) bool {
 	end := expiration(t, now)
-	return end == 0 || end > told.Expiration+time.Second.Milliseconds() || time.UnixMilli(told.Expiration).After(now.Add(longestToken))
+	return end == 0 || end > status.Expiration+time.Second.Milliseconds() || time.UnixMilli(status.Expiration).After(now.Add(maxTokenLife))
 }
 
-// handOver gives the server the secret of a webhook that was just made, so that
-// others than this agent can check deliveries, or takes it away with the webhook. A
-// Secret that a person has made stays.
-func (r *reconciling) handOver(ctx context.Context, c *change) {
+// handOverSecret gives the server the secret of a webhook that was just made, so that
+// others than this agent can check deliveries, or removes it with the webhook. A Secret
+// that a person has made stays.
+func (c *Controller) handOverSecret(ctx context.Context, a *attempt) {
 	const name = "webhookSecret"
-	if has := r.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || r.hookSecret != "") && r.seals(ctx) {
-		c.secret(name, r.hookSecret)
+	if has := a.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || a.webhook.secret != "") && c.seals(ctx, a) {
+		a.change.secret(name, a.webhook.secret)
 	}
 }
 
-// send writes what was gathered. A server that cannot keep secure values after all
-// must not keep the rest from being told, and one that drops them is not given them
-// at every look.
-func (r *reconciling) send(ctx context.Context, c *change) (*unstructured.Unstructured, error) {
-	now, err := r.server.patch(ctx, r.key, true, c.patch())
+// send writes the change. A server that cannot keep secure values after all still gets the
+// rest, and one that drops them is not given them in each reconcile.
+func (c *Controller) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
+	now, err := c.server.patch(ctx, a.key, true, a.change.patch())
 	var answered apierrors.APIStatus
-	if err != nil && c.secrets && ctx.Err() == nil && !errors.Is(err, errMoved) && !passes(err) && errors.As(err, &answered) {
-		r.log.Warn("the API takes no secure values", "repo", r.key.Name, "namespace", r.key.Namespace, "err", err)
-		r.note.sealAfter = r.facts.now.Add(refusedCooldown)
-		c.withoutSecrets()
-		if ops := c.patch(); ops != nil {
-			now, err = r.server.patch(ctx, r.key, true, ops)
+	if err != nil && a.change.secrets && ctx.Err() == nil && !errors.Is(err, errConflict) && !isUnavailable(err) && errors.As(err, &answered) {
+		c.log.Warn("the API takes no secure values", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
+		a.change.withoutSecrets()
+		now, err = a.obj, nil
+		if ops := a.change.patch(); ops != nil {
+			now, err = c.server.patch(ctx, a.key, true, ops)
 		}
 	}
-	if err == nil && c.dropped(now) {
-		r.note.sealAfter = r.facts.now.Add(refusedCooldown)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && now.GetGeneration() != r.obj.GetGeneration() {
-		r.settle(now, !r.facts.specChanged() || c.observed)
+	if a.change.dropped(now) {
+		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
 	}
-	return now, err
-}
-
-// settle notes a generation that a write of this controller has made, which asks
-// for nothing if the one before did not.
-func (r *reconciling) settle(now *unstructured.Unstructured, dealt bool) {
-	generation := now.GetGeneration()
-	r.facts.generation, r.note.generation = generation, generation
-	if dealt {
-		r.facts.settled, r.note.settled = generation, generation
+	if now.GetGeneration() != a.obj.GetGeneration() {
+		a.ownGeneration(now, !a.facts.specChanged() || a.change.observed)
 	}
+	return now, nil
 }

@@ -35,7 +35,7 @@ func TestTokenIsDue(t *testing.T) {
 	hour := func(left time.Duration) api.TokenStatus {
 		return api.TokenStatus{LastUpdated: in(left - time.Hour), Expiration: in(left)}
 	}
-	early := 130*time.Second + time.Duration(place(inOrder(nil).uid)*float64(5*time.Minute))
+	early := 130*time.Second + time.Duration(fraction(inOrder(nil).uid)*float64(5*time.Minute))
 	for _, c := range []struct {
 		rule   string
 		token  *tokenFacts
@@ -43,18 +43,18 @@ func TestTokenIsDue(t *testing.T) {
 		due    bool
 	}{
 		{"no connection that mints", nil, api.TokenStatus{}, false},
-		{"no secure.token", &tokenFacts{}, hour(time.Hour), true},
-		{"lastUpdated == 0", &tokenFacts{held: true}, api.TokenStatus{Expiration: in(time.Hour)}, true},
-		{"expiration 0 = never", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: 1}, false},
-		{"good for a while", &tokenFacts{held: true}, hour(131*time.Second + 5*time.Minute), false},
-		{"its place comes before that", &tokenFacts{held: true}, hour(early - time.Millisecond), true},
-		{"and not earlier", &tokenFacts{held: true}, hour(early + time.Second), false},
-		{"expiry < now + 2 × resync + 10 s", &tokenFacts{held: true}, hour(130 * time.Second), true},
-		{"it has ended", &tokenFacts{held: true}, hour(-time.Hour), true},
-		{"the object is younger than 10 s", &tokenFacts{held: true, created: at.Add(-9 * time.Second)}, hour(time.Second), false},
-		{"a short life is not renewed all the time", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(99 * time.Second)}, false},
-		{"but in its last fifth", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-80 * time.Second), Expiration: in(20 * time.Second)}, true},
-		{"a stamp of the far future", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(72 * time.Hour)}, true},
+		{"no secure.token", &tokenFacts{sealed: true}, hour(time.Hour), true},
+		{"lastUpdated == 0", &tokenFacts{}, api.TokenStatus{Expiration: in(time.Hour)}, true},
+		{"expiration 0 = never", &tokenFacts{}, api.TokenStatus{LastUpdated: 1}, false},
+		{"good for a while", &tokenFacts{}, hour(131*time.Second + 5*time.Minute), false},
+		{"its place comes before that", &tokenFacts{}, hour(early - time.Millisecond), true},
+		{"and not earlier", &tokenFacts{}, hour(early + time.Second), false},
+		{"expiry < now + 2 × resync + 10 s", &tokenFacts{}, hour(130 * time.Second), true},
+		{"it has ended", &tokenFacts{}, hour(-time.Hour), true},
+		{"the object is younger than 10 s", &tokenFacts{created: at.Add(-9 * time.Second)}, hour(time.Second), false},
+		{"a short life is not renewed all the time", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(99 * time.Second)}, false},
+		{"but in its last fifth", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-80 * time.Second), Expiration: in(20 * time.Second)}, true},
+		{"a stamp of the far future", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(72 * time.Hour)}, true},
 	} {
 		f := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status })
 		if c.token != nil {
@@ -63,17 +63,25 @@ func TestTokenIsDue(t *testing.T) {
 		if got := f.tokenDue(); got != c.due {
 			t.Errorf("%s: %t", c.rule, got)
 		}
-		if ill := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status; f.repo.Status.Health.Healthy = false }); ill.flags().token {
+		if ill := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status; f.repo.Status.Health.Healthy = false }); ill.due().token {
 			t.Errorf("%s: due for one that is not in order and rests", c.rule)
 		}
 	}
-	waits := func(f *facts) { f.token, f.start = &tokenFacts{}, start{at.Add(-time.Millisecond), crowd} }
+	waits := func(f *facts) {
+		f.token, f.start = &tokenFacts{sealed: true}, start{at.Add(-time.Millisecond), spreadOver}
+	}
 	if f := inOrder(waits); f.tokenDue() {
 		t.Error("what was due before the start does not wait for its place")
 	}
 	if f := inOrder(func(f *facts) { waits(f); f.repo.Status.Health.Checked = 0 }); !f.tokenDue() {
 		t.Error("a new one waits")
 	}
+}
+
+type connectionFunc func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
+
+func (f connectionFunc) Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	return f(ctx, namespace, name)
 }
 
 // minting is a rig with a fake GitHub Enterprise in front of the Git host, whose App
@@ -106,34 +114,12 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 		get := func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
-		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return worker.Remote(ctx, namespace, name, repo, m.minter.Source(get), true)
-		}
+		})
 		o.Resync = time.Minute
-		o.Tokens = &Tokens{
-			Mint: func(ctx context.Context, u *unstructured.Unstructured) (auth.Token, error) {
-				found, err := get(ctx, u.GetNamespace(), "app")
-				if err != nil {
-					return auth.Token{}, err
-				}
-				c, err := forge.ConnectionOf(found)
-				if err != nil || !c.Mints() {
-					return auth.Token{}, err
-				}
-				return m.minter.MintFor(ctx, c, forge.TargetOf(u))
-			},
-			Seals: func(context.Context) (bool, error) { return m.seals, nil },
-		}
-		o.Hooks = &Hooks{Store: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
-			return hosts.Remote(ctx, forge.TargetOf(repo), creds)
-		}}
-		o.Facts = func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error) {
-			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
-			if err != nil {
-				return forge.Facts{}, err
-			}
-			return remote.Facts(ctx)
-		}
+		o.Tokens = &Tokens{Minter: m.minter, Connections: connectionFunc(get), Sealed: m.seals}
+		o.Webhooks, o.Store, o.Hosts = true, r.store, Forges{hosts}
 		if change != nil {
 			change(r, o)
 		}
@@ -273,7 +259,7 @@ func TestToken(t *testing.T) {
 			check(second[0])
 			// A pull finds out first that the host does not take it any more.
 			repo, _ = m.get()
-			remote, err := m.controller.o.Remote(t.Context(), m.namespace, "site", repo)
+			remote, err := m.controller.o.Remotes.Remote(t.Context(), m.namespace, "site", repo)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,10 +332,10 @@ func TestNoToken(t *testing.T) {
 		t.Parallel()
 		var asks atomic.Int64
 		m := newMinting(t, "embedded", func(_ *rig, o *Options) {
-			o.Tokens.Mint = func(context.Context, *unstructured.Unstructured) (auth.Token, error) {
+			o.Tokens.Connections = connectionFunc(func(context.Context, string, string) (*unstructured.Unstructured, error) {
 				asks.Add(1)
-				return auth.Token{}, nil
-			}
+				return nil, nil
+			})
 		})
 		m.use(nil)
 		for range 5 {
@@ -453,7 +439,7 @@ func TestNoSecureValues(t *testing.T) {
 func TestDroppedSecureValues(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "real", func(_ *rig, o *Options) {
-		o.Tokens.Seals = func(context.Context) (bool, error) { return true, nil } // its status takes nothing else
+		o.Tokens.Sealed = true // its status takes nothing else
 	})
 	m.use(nil)
 	repo := m.until("it is told", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
@@ -472,7 +458,7 @@ func TestHandOver(t *testing.T) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
-			m := newMinting(t, server, func(_ *rig, o *Options) { o.Hooks.Base = "https://limpet.example.com" })
+			m := newMinting(t, server, func(_ *rig, o *Options) { o.WebhookBase = "https://limpet.example.com" })
 			m.use(map[string]any{"workflows": []any{"write"}})
 			m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 			hooks := m.host.Hooks("team/site")
@@ -653,19 +639,21 @@ func TestGenerationOfASecret(t *testing.T) {
 	} {
 		obj := &unstructured.Unstructured{Object: map[string]any{}}
 		obj.SetGeneration(7)
-		r := &reconciling{Controller: &Controller{server: &counting{}}, obj: obj, note: &note{}}
+		k := newController(&counting{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler)})
+		r := &attempt{obj: obj, memory: &memory{}}
 		r.facts.generation, r.facts.repo.Status.ObservedGeneration = 7, c.observed
 		w := &change{obj: obj}
+		r.change = w
 		w.secret("token", "x")
 		if c.tells {
 			w.observe(7)
 		}
-		if _, err := r.send(t.Context(), w); err != nil {
+		if _, err := k.send(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		r.facts.settled = r.note.settled // as the next look gathers it
-		if r.facts.specChanged() != c.changed || r.facts.observed() || r.note.generation != 8 {
-			t.Errorf("%s: changed %t, observed %t, generation %d", c.rule, r.facts.specChanged(), r.facts.observed(), r.note.generation)
+		r.facts.ownGeneration = r.memory.ownVersion // as the next reconcile gathers it
+		if r.facts.specChanged() != c.changed || r.facts.observed() || r.memory.generation != 8 {
+			t.Errorf("%s: changed %t, observed %t, generation %d", c.rule, r.facts.specChanged(), r.facts.observed(), r.memory.generation)
 		}
 	}
 }
@@ -674,7 +662,7 @@ func TestGenerationOfASecret(t *testing.T) {
 // the secret of a webhook.
 func TestSecretOfAPerson(t *testing.T) {
 	t.Parallel()
-	m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.Hooks.Base = "https://limpet.example.com" })
+	m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.WebhookBase = "https://limpet.example.com" })
 	m.use(nil)
 	m.merge(`{"secure":{"webhookSecret":{"name":"mine"}}}`)
 	m.merge(`{"spec":{"workflows":["write"]}}`)
@@ -691,7 +679,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 	tens := map[int64]int{}
 	for i := range 1000 {
 		f := inOrder(func(f *facts) {
-			f.uid, f.token = fmt.Sprint(i), &tokenFacts{held: true, resync: time.Minute}
+			f.uid, f.token = fmt.Sprint(i), &tokenFacts{resync: time.Minute}
 			f.repo.Status.Token = api.TokenStatus{LastUpdated: at.UnixMilli(), Expiration: at.Add(time.Hour).UnixMilli()}
 		})
 		left := at.Add(time.Hour).Sub(f.renewal())

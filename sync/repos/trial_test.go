@@ -45,11 +45,11 @@ func TestTryConnection(t *testing.T) {
 		field     string
 		steps     string
 	}{
-		{"a rule", "no address", true, true, 400, "spec.url", "rules failed, secret skipped, host skipped"},
-		{"no secret", host.URL, false, true, 401, "secure", "rules ok, secret failed, host skipped"},
-		{"refused", host.URL, true, false, 401, "secure.token", "rules ok, secret ok, host failed"},
-		{"away", "http://127.0.0.1:1", true, true, 503, "secure", "rules ok, secret ok, host failed"},
-		{"well", host.URL, true, true, 200, "", "rules ok, secret ok, host ok"},
+		{"a rule", "no address", true, true, 400, "spec.url", "spec failed, secret skipped, host skipped"},
+		{"no secret", host.URL, false, true, 401, "secure", "spec ok, secret failed, host skipped"},
+		{"refused", host.URL, true, false, 401, "secure.token", "spec ok, secret ok, host failed"},
+		{"away", "http://127.0.0.1:1", true, true, 503, "secure", "spec ok, secret ok, host failed"},
+		{"well", host.URL, true, true, 200, "", "spec ok, secret ok, host ok"},
 	} {
 		if host.Token(token, forgetest.Rights{}); !tt.accepts {
 			host.Revoke(token)
@@ -62,7 +62,7 @@ func TestTryConnection(t *testing.T) {
 		}, auth.NewTokens(0))
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Connection",
 			"metadata": map[string]any{"name": "lab", "namespace": "default"}, "spec": map[string]any{"title": "Lab", "type": "gitlab", "url": tt.url}}}
-		got, err := TryConnection(t.Context(), who, u)
+		got, err := TestConnection(t.Context(), who, u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -112,45 +112,45 @@ func TestTryRepository(t *testing.T) {
 		revision  string
 	}{
 		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, revision ok", inDetails: "semver:1.x is v1.0.0, commit " + origin.Head(t)},
+			steps: "spec ok, credentials ok, remote ok, revision ok", inDetails: "semver:1.x is v1.0.0, commit " + origin.Head(t)},
 		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "metadata.annotations[limpet/git-ref]",
-			steps: "rules ok, credentials ok, remote ok, revision failed", inDetails: "the highest of 1 versions is v1.0.0"},
+			steps: "spec ok, credentials ok, remote ok, revision failed", inDetails: "the highest of 1 versions is v1.0.0"},
 		{name: "no revision", git: map[string]any{"url": url}, revision: "v1.0.0", code: 400, field: "metadata.annotations[limpet/git-ref]",
-			steps: "rules failed, credentials skipped, remote skipped, revision skipped", inDetails: "write tag:NAME"},
-		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url", steps: "rules failed, credentials skipped, remote skipped, branch skipped"},
+			steps: "spec failed, credentials skipped, remote skipped, revision skipped", inDetails: "write tag:NAME"},
+		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url", steps: "spec failed, credentials skipped, remote skipped, branch skipped"},
 		{name: "no credentials", git: map[string]any{"url": url}, noRemote: &git.Error{Kind: git.Auth, Err: errors.New("no credentials for it")},
-			code: 401, field: "secure.token", steps: "rules ok, credentials failed, remote skipped, branch skipped", inDetails: "no credentials for it"},
+			code: 401, field: "secure.token", steps: "spec ok, credentials failed, remote skipped, branch skipped", inDetails: "no credentials for it"},
 		{name: "wrong", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: "wrong-one", Source: "directory /x"},
-			code: 401, field: "secure.token", steps: "rules ok, credentials ok, remote failed, branch skipped", inDetails: "basic, directory /x"},
+			code: 401, field: "secure.token", steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "basic, directory /x"},
 		{name: "away", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, code: 503, field: "spec.git.url",
-			steps: "rules ok, credentials ok, remote failed, branch skipped", inDetails: "none: everybody may read"},
+			steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "none configured (anonymous)"},
 		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
-			steps: "rules ok, credentials ok, remote ok, branch failed"},
+			steps: "spec ok, credentials ok, remote ok, branch failed"},
 		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
+			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
+			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "a push is taken"},
+			steps: "spec ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "the remote accepts a push"},
 		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
-			steps: "rules ok, credentials ok, remote ok, branch ok, write access failed", inDetails: "write permission denied"},
+			steps: "spec ok, credentials ok, remote ok, branch ok, write access failed", inDetails: "write permission denied"},
 		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
-			steps: "rules ok, credentials ok, remote ok, branch failed, write access skipped"},
+			steps: "spec ok, credentials ok, remote ok, branch failed, write access skipped"},
 		{name: "away, and written to", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, workflows: []any{"branch"}, code: 503, field: "spec.git.url",
-			steps: "rules ok, credentials ok, remote failed, branch skipped, write access skipped", inDetails: "none: everybody may read"},
-		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path", steps: "rules ok, directory failed"},
+			steps: "spec ok, credentials ok, remote failed, branch skipped, write access skipped", inDetails: "none configured (anonymous)"},
+		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path", steps: "spec ok, directory failed"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
-		o := Options{Git: mirrors, Remote: func(context.Context, string, string, api.Repository) (git.Remote, error) {
+		o := CheckOptions{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
 			return git.Remote{URL: fmt.Sprint(tt.git["url"]), Creds: tt.creds, AllowInsecure: true}, tt.noRemote
-		}}
+		})}
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"},
 			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
 		if tt.revision != "" {
 			u.SetAnnotations(map[string]string{api.AnnoGitRef: tt.revision})
 		}
-		got, err := TryRepository(t.Context(), o, u)
+		got, err := TestRepository(t.Context(), o, u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -177,7 +177,7 @@ func TestTryTellsWhatTheControllerTells(t *testing.T) {
 	told := r.until("it is found ill", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	_, u := r.get()
 	before := u.GetResourceVersion()
-	got, err := TryRepository(t.Context(), r.controller.o, u)
+	got, err := TestRepository(t.Context(), r.checkOptions(), u)
 	if err != nil || !reflect.DeepEqual(got.Errors, told.Status.FieldErrors) || told.Status.Health.Healthy || len(got.Errors) == 0 {
 		t.Errorf("the test says %+v %v, the controller %+v", got, err, told.Status.FieldErrors)
 	}

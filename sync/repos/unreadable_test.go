@@ -32,11 +32,11 @@ func TestUnreadable(t *testing.T) {
 	k := Key{"ns", "site"}
 	for i, version := range []string{"5", "5", "6", "6"} {
 		obj.SetResourceVersion(version)
-		c.handle(t.Context(), k)
+		c.runOnce(t.Context(), k)
 		if want := i/2 + 1; told != want || strings.Count(log.String(), "level=WARN") != want {
 			t.Errorf("version %s: told %d times, want %d; log %s", version, told, want, log.String())
 		}
-		if next := c.times.next(k); !next.IsZero() {
+		if next := c.schedule.next(k); !next.IsZero() {
 			t.Errorf("it is looked into again at %s", next)
 		}
 	}

@@ -48,7 +48,7 @@ func TestVerifiedAnew(t *testing.T) {
 			has("ops@example.com")
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = func(context.Context, auth.Lookup) (*auth.Trust, error) { return files.Load(), nil }
-				o.Trust = trusting{worker.NewSigners(r.trust, nil, nil), r}
+				o.Trust = Verification{worker.NewSigners(r.trust, nil, nil), r.mirrors, time.Now}
 			})
 			r.repo.Add(t, "a.json")
 			head := r.repo.Head(t)

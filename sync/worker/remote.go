@@ -102,6 +102,17 @@ func URLs(repo api.Repository) []string {
 	return append([]string{s.url}, s.mirrors...)
 }
 
+// Remotes finds the remotes of Repositories with the credentials of one source.
+type Remotes struct {
+	Credentials   auth.Source
+	AllowInsecure bool
+}
+
+// Remote is the function of that name.
+func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+	return Remote(ctx, namespace, name, repo, r.Credentials, r.AllowInsecure)
+}
+
 // Remote is how a pull of a Repository asks its Git host. Trouble with the
 // spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
 // or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is a *kube.UnavailableError.

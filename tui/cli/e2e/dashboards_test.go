@@ -228,7 +228,7 @@ func TestDashboardTestsAndShowsAnObject(t *testing.T) {
 	tt.showsNow(t, "boards")
 	tt.Press(t, "3")
 	tt.Press(t, "t")
-	for _, step := range []string{"ok rules", "ok credentials", "ok remote", "ok branch"} {
+	for _, step := range []string{"ok spec", "ok credentials", "ok remote", "ok branch"} {
 		tt.showsNow(t, step)
 	}
 	tt.Press(t, "q")

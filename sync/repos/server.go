@@ -16,49 +16,52 @@ import (
 	"limpet/sync/kube"
 )
 
-// server is what this room needs of the API.
+// server is what a controller needs of the API.
 type server interface {
 	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
 	// patch carries out a JSON patch of an object, or of its status, and returns
-	// the object after it; errMoved when the patch does not fit any more.
+	// the object after it; errConflict when the patch does not fit any more.
 	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
 	// pull queues a pull job. An AlreadyExists error says that one is there.
 	pull(ctx context.Context, k Key, incremental bool) error
-	// dropJob deletes a job as it is given; a Conflict error says that it has changed.
-	dropJob(ctx context.Context, job *unstructured.Unstructured) error
+	// deleteJob deletes a job as it is given; a Conflict error says that it has changed.
+	deleteJob(ctx context.Context, job *unstructured.Unstructured) error
+	// seals reports whether the API takes secure values and seals them, as Grafana's own
+	// does. A plain Kubernetes API would store them as they are.
+	seals(ctx context.Context) (bool, error)
 }
 
-// errMoved says that the object is not the one any more that a patch was made for.
-var errMoved = errors.New("the object has changed meanwhile")
+// errConflict says that the object is not the version any more that a patch was made for.
+var errConflict = errors.New("the object has changed")
 
 // callTimeout bounds one call with its repeats, so that one Repository cannot
 // hold up the others.
 const callTimeout = 5 * time.Second
 
-// wire is the API as a server, for one kind of object.
-type wire struct {
+// apiServer is the API as a server, for one kind of object.
+type apiServer struct {
 	client *kube.Client
 	plural string
 }
 
-func (w wire) at(k Key) string {
-	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, w.plural, k.Name)
+func (s apiServer) at(k Key) string {
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, s.plural, k.Name)
 }
 
-func (w wire) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
+func (s apiServer) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, answer, err := w.client.Do(ctx, http.MethodGet, w.at(k), nil, "", nil)
+	_, answer, err := s.client.Do(ctx, http.MethodGet, s.at(k), nil, "", nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the object: %w", err)
 	}
 	return decode(answer)
 }
 
-func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
+func (s apiServer) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	at := w.at(k)
+	at := s.at(k)
 	if status {
 		at += "/status"
 	}
@@ -68,36 +71,36 @@ func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstruc
 	}
 	// A patch that was carried out although its answer was lost does not fit
 	// again: it names the version that it was made for.
-	code, answer, err := w.client.DoIdempotent(ctx, http.MethodPatch, at, nil, "application/json-patch+json", body)
+	code, answer, err := s.client.DoIdempotent(ctx, http.MethodPatch, at, nil, "application/json-patch+json", body)
 	switch {
-	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && moved(err):
-		return nil, fmt.Errorf("%w: %w", errMoved, err)
+	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && misfits(err):
+		return nil, fmt.Errorf("%w: %w", errConflict, err)
 	case err != nil:
 		return nil, fmt.Errorf("patch the object: %w", err)
 	}
 	return decode(answer)
 }
 
-// moved tells a patch that does not fit from one that makes a Repository which
-// the server does not take: that has causes.
-func moved(err error) bool {
+// misfits reports whether a patch does not fit, rather than make an object that the server
+// does not take: that has causes.
+func misfits(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0
 }
 
-func (w wire) pull(ctx context.Context, k Key, incremental bool) error {
+func (s apiServer) pull(ctx context.Context, k Key, incremental bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}})
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	code, _, err := w.client.Do(ctx, http.MethodPost, w.at(k)+"/jobs", nil, "application/json", body)
+	code, _, err := s.client.Do(ctx, http.MethodPost, s.at(k)+"/jobs", nil, "application/json", body)
 	if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
 		// The route is Grafana's; a plain Kubernetes API has none. Or else the
 		// Repository is gone.
-		if _, err = w.get(ctx, k); err == nil {
-			err = w.create(ctx, k, incremental)
+		if _, err = s.get(ctx, k); err == nil {
+			err = s.create(ctx, k, incremental)
 		}
 	}
 	if err != nil {
@@ -110,23 +113,27 @@ func (w wire) pull(ctx context.Context, k Key, incremental bool) error {
 // so that a second one is refused. It names no owner, as the jobs that Grafana makes:
 // those that nobody has begun go with the Repository by a finalizer, and a garbage
 // collector would take one away from the agent that is at work on it.
-func (w wire) create(ctx context.Context, k Key, incremental bool) error {
+func (s apiServer) create(ctx context.Context, k Key, incremental bool) error {
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"action": "pull", "repository": k.Name, "pull": map[string]any{"incremental": incremental}}}}
 	job.SetAPIVersion(api.Jobs.GroupVersion().String())
 	job.SetKind("Job")
 	job.SetName(api.JobName(k.Name, "pull"))
 	job.SetLabels(map[string]string{api.LabelRepository: k.Name})
-	_, err := w.client.Resource(api.Jobs).Namespace(k.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	_, err := s.client.Resource(api.Jobs).Namespace(k.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	return err
 }
 
-func (w wire) dropJob(ctx context.Context, job *unstructured.Unstructured) error {
+func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	uid, version := job.GetUID(), job.GetResourceVersion()
-	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Delete(ctx, job.GetName(),
+	return s.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Delete(ctx, job.GetName(),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+}
+
+func (s apiServer) seals(ctx context.Context) (bool, error) {
+	return s.client.Serves(ctx, "repositories/webhook")
 }
 
 func decode(answer []byte) (*unstructured.Unstructured, error) {

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// timetable says when each Repository is to be looked at without any event.
-type timetable struct {
+// schedule holds when each object is reconciled without any event.
+type schedule struct {
 	changed chan struct{} // capacity 1: the first entry may be another
 
 	mu      sync.Mutex // guards the fields below
 	entries entries
 	known   map[Key]*entry // those that were taken off too, until they are set again
-	often   int64          // looks of all that are known in an era
+	perEra  int64          // reconciles of all that are known in an era
 }
 
-// era is a time in which even rare looks are many, so that their number is exact
-// enough to be kept up to date by adding and taking away.
+// era is a time in which even rare reconciles are many, so that their number can be kept
+// up to date by adding and subtracting.
 const era = 1_000_000 * time.Hour
 
-// often is how many looks of such a period there are in an era.
-func often(period time.Duration) int64 { return int64(era / max(period, time.Second)) }
+// perEra returns how many reconciles of such a period there are in an era.
+func perEra(period time.Duration) int64 { return int64(era / max(period, time.Second)) }
 
-// entry is the next look at one Repository.
+// entry is the next reconcile of one object.
 type entry struct {
 	key    Key
 	at     time.Time
-	period time.Duration // of its looks, for the pace
+	period time.Duration // between its reconciles, for the pace
 	index  int           // below zero when it was taken off
 }
 
@@ -47,20 +47,20 @@ func (e *entries) Pop() any {
 	return last
 }
 
-func newTimetable() *timetable {
-	return &timetable{changed: make(chan struct{}, 1), known: map[Key]*entry{}}
+func newSchedule() *schedule {
+	return &schedule{changed: make(chan struct{}, 1), known: map[Key]*entry{}}
 }
 
 // reset forgets all.
-func (t *timetable) reset() {
+func (t *schedule) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries, t.known, t.often = nil, map[Key]*entry{}, 0
+	t.entries, t.known, t.perEra = nil, map[Key]*entry{}, 0
 }
 
-// set has a Repository looked at at a time, in place of the time before; the
-// zero time is never. period is how often that is going to happen.
-func (t *timetable) set(k Key, at time.Time, period time.Duration) {
+// set schedules an object for a time, in place of the time before; the zero time is
+// never. period is how often that is going to happen.
+func (t *schedule) set(k Key, at time.Time, period time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !at.IsZero() {
@@ -72,12 +72,12 @@ func (t *timetable) set(k Key, at time.Time, period time.Duration) {
 			heap.Remove(&t.entries, e.index)
 		}
 		delete(t.known, k)
-		t.often -= often(e.period)
+		t.perEra -= perEra(e.period)
 	}
 }
 
-// call has a Repository looked at as soon as its pace allows.
-func (t *timetable) call(k Key) {
+// expedite schedules an object for as soon as the pace allows.
+func (t *schedule) expedite(k Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at, period := time.Now(), unhealthyFor
@@ -90,17 +90,17 @@ func (t *timetable) call(k Key) {
 	t.put(k, at, period)
 }
 
-// put puts a Repository in. t.mu is held.
-func (t *timetable) put(k Key, at time.Time, period time.Duration) {
+// put inserts or moves an entry. t.mu is held.
+func (t *schedule) put(k Key, at time.Time, period time.Duration) {
 	e := t.known[k]
 	if e == nil {
 		e = &entry{key: k, index: -1}
 		t.known[k] = e
 	} else {
-		t.often -= often(e.period)
+		t.perEra -= perEra(e.period)
 	}
 	e.at, e.period = at, period
-	t.often += often(period)
+	t.perEra += perEra(period)
 	if e.index < 0 {
 		heap.Push(&t.entries, e)
 	} else {
@@ -115,8 +115,8 @@ func (t *timetable) put(k Key, at time.Time, period time.Duration) {
 	}
 }
 
-// next is when a Repository is looked at; zero is never, or now.
-func (t *timetable) next(k Key) time.Time {
+// next returns when an object is reconciled; zero is never, or now.
+func (t *schedule) next(k Key) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.known[k]; e != nil && e.index >= 0 {
@@ -125,9 +125,9 @@ func (t *timetable) next(k Key) time.Time {
 	return time.Time{}
 }
 
-// take takes the first entry off that is due at now. Otherwise wait is how long
-// the first one has still to wait, for company too, below zero for none at all.
-func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
+// take removes the first entry that is due at now. Otherwise wait is how long the first
+// one has still to wait, to be paired too, below zero for none at all.
+func (t *schedule) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.entries) == 0 {
@@ -135,45 +135,45 @@ func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 	}
 	e := t.entries[0]
 	if wait = e.at.Sub(now); wait > 0 {
-		return Key{}, false, wait + t.inPair(e.at)
+		return Key{}, false, wait + t.pairDelay(e.at)
 	}
 	heap.Pop(&t.entries)
 	return e.key, true, 0
 }
 
-// inPair is how much longer an entry waits so that the next one goes with it: that a
-// process wakes which has nothing else to do is a large part of what a look costs.
-// Nobody waits in vain, or longer than longestGap. t.mu is held.
-func (t *timetable) inPair(at time.Time) time.Duration {
-	later := longestGap + 1
+// pairDelay returns how much longer an entry waits so that the next one goes with it: the
+// wake-up of an idle process is a large part of what a reconcile costs. None waits longer
+// than maxGap. t.mu is held.
+func (t *schedule) pairDelay(at time.Time) time.Duration {
+	later := maxGap + 1
 	for _, e := range t.entries[1:min(3, len(t.entries))] { // of a heap, one of these is the next
 		later = min(later, e.at.Sub(at))
 	}
-	if later > longestGap {
+	if later > maxGap {
 		return 0
 	}
 	return later
 }
 
-// longestGap bounds what the pace costs a few Repositories.
-const longestGap = 100 * time.Millisecond
+// maxGap bounds what the pace costs a few objects.
+const maxGap = 100 * time.Millisecond
 
-// gap is the least time between two looks that became due: what is due in the
+// gap returns the least time between two reconciles that became due: what is due in the
 // same moment goes out at less than twice the mean rate of all.
-func (t *timetable) gap() time.Duration {
+func (t *schedule) gap() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.often == 0 {
+	if t.perEra == 0 {
 		return 0
 	}
-	return min(longestGap, time.Duration(float64(era)/(pace*float64(t.often))))
+	return min(maxGap, time.Duration(float64(era)/(pace*float64(t.perEra))))
 }
 
-// pace is how much faster than the mean looks may follow one another.
+// pace is how much faster than the mean reconciles may follow one another.
 const pace = 1.5
 
-// run calls due for each Repository whose time has come, until ctx ends.
-func (t *timetable) run(ctx context.Context, due func(Key)) {
+// run calls due for each object whose time has come, until ctx ends.
+func (t *schedule) run(ctx context.Context, due func(Key)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -184,7 +184,7 @@ func (t *timetable) run(ctx context.Context, due func(Key)) {
 		case ok:
 			due(k)
 			rest := t.gap()
-			if k, ok, _ := t.take(time.Now()); ok { // see inPair
+			if k, ok, _ := t.take(time.Now()); ok { // see pairDelay
 				due(k)
 				rest *= 2
 			}

@@ -21,7 +21,7 @@ import (
 	"limpet/sync/text"
 )
 
-// SourceOptions are what TrySource needs of an agent.
+// SourceOptions are what TestSource needs of an agent.
 type SourceOptions struct {
 	Git Prober
 	// Remote says how the host is asked; see sources.Git.Remote.
@@ -30,31 +30,31 @@ type SourceOptions struct {
 	Signers func(ctx context.Context, from source.Git) (string, error)
 }
 
-// TrySource looks into a GitRepository of Flux: what it names, whether this host may ask
+// TestSource looks into a GitRepository of Flux: what it names, whether this host may ask
 // for it with that, and which revision it stands for. It blocks for one ls-remote and the
 // calls for a token, and writes nothing. An error says that nothing can be told.
-func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructured) (TestResults, error) {
+func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructured) (TestResults, error) {
 	var t TestResults
 	from, err := source.ReadGit(obj)
 	later := []string{stepCredentials, stepRemote, stepRevision}
 	if err != nil {
 		return t.refuse(err, stepRules, later...), nil
 	}
-	t.took(stepRules, noneBroken)
+	t.pass(stepRules, specValid)
 	if len(from.Warnings) > 0 {
 		t.Steps[0] = Step{stepRules, StepWarning, strings.Join(from.Warnings, "; ")}
 	}
 	remote, err := o.Remote(ctx, from)
-	if passing := untold(ctx, obj, err); passing != nil {
+	if passing := unavailable(ctx, obj, err); passing != nil {
 		return TestResults{}, passing
 	}
 	if err != nil {
 		return t.refuse(err, stepCredentials, later[1:]...), nil
 	}
-	t.took(stepCredentials, identityText(from, remote.Creds))
+	t.pass(stepCredentials, describeIdentity(from, remote.Creds))
 	if from.Verify != "" {
 		text, err := o.Signers(ctx, from)
-		if passing := untold(ctx, obj, err); passing != nil {
+		if passing := unavailable(ctx, obj, err); passing != nil {
 			return TestResults{}, passing
 		}
 		if _, told := errors.AsType[*auth.SourceError](err); err != nil && !told {
@@ -63,9 +63,9 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 		if err != nil {
 			return t.refuse(err, stepSigners, later[1:]...), nil
 		}
-		t.took(stepSigners, text)
+		t.pass(stepSigners, text)
 	}
-	limit := askTimeout
+	limit := probeTimeout
 	if from.Timeout > 0 {
 		limit = min(limit, from.Timeout)
 	}
@@ -77,14 +77,14 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 	}
 	began := time.Now()
 	ref, _, err := resolve(limited, o.Git, &remote, sel, func(ctx context.Context) (git.Remote, error) { return o.Remote(ctx, from) })
-	if passing := untold(ctx, obj, nil); passing != nil {
+	if passing := unavailable(ctx, obj, nil); passing != nil {
 		return TestResults{}, passing
 	}
 	if kind := git.KindOf(err); err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.refuse(err, stepRemote, stepRevision), nil
 	}
 	p := probe{ref: ref, took: time.Since(began)}
-	t.took(stepRemote, p.answered())
+	t.pass(stepRemote, p.describeAnswer())
 	if err != nil {
 		return t.refuse(err, stepRevision), nil
 	}
@@ -93,12 +93,12 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 		ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
 	}
 	t.Revision = from.Revision(ref)
-	return t.end(finding{}, stepRevision, t.Revision+note), nil
+	return t.finish(healthResult{}, stepRevision, t.Revision+note), nil
 }
 
-// untold is the error of a test that can tell nothing, because its API is away or nobody
+// unavailable is the error of a test that can tell nothing, because its API is away or nobody
 // waits for it any more; else nil.
-func untold(ctx context.Context, obj *unstructured.Unstructured, err error) error {
+func unavailable(ctx context.Context, obj *unstructured.Unstructured, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	} else if _, away := errors.AsType[*kube.UnavailableError](err); !away {
@@ -107,11 +107,11 @@ func untold(ctx context.Context, obj *unstructured.Unstructured, err error) erro
 	return fmt.Errorf("test source %s: %w", obj.GetName(), err)
 }
 
-// refuse ends with the finding for an error: of the room that reads the object, of a host
+// refuse ends with the healthResult for an error: of the room that reads the object, of a host
 // that makes tokens, or of package git.
 func (t *TestResults) refuse(err error, step string, missed ...string) TestResults {
-	at := members{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
-	var found finding
+	at := fieldsOf{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
+	var found healthResult
 	told, read := errors.AsType[*auth.SourceError](err)
 	minted, made := errors.AsType[*forge.Error](err)
 	_, answered := errors.AsType[*git.Error](err)
@@ -126,11 +126,11 @@ func (t *TestResults) refuse(err error, step string, missed ...string) TestResul
 		if t.Reason = auth.ReasonAuthentication; minted.Kind == forge.Invalid {
 			t.Reason, at.secret = auth.ReasonProvider, auth.FieldProvider
 		}
-		found = forgeFinding(err, at.secret)
+		found = forgeResult(err, at.secret)
 	case !answered:
 		t.Reason, found = auth.ReasonAuthentication, blamed(http.StatusUnauthorized, at.secret, err)
 	default:
-		t.Reason, found = auth.ReasonOperation, at.finding(err)
+		t.Reason, found = auth.ReasonOperation, at.result(err)
 		if git.KindOf(err) == git.Empty {
 			t.Reason = auth.ReasonEmpty
 		}
@@ -138,18 +138,18 @@ func (t *TestResults) refuse(err error, step string, missed ...string) TestResul
 	if t.Reason != "" {
 		found.errors[0].Detail += " (" + t.Reason + ")"
 	}
-	return t.end(found, step, "", missed...)
+	return t.finish(found, step, "", missed...)
 }
 
-// blamed is the finding for one member.
-func blamed(code int, at string, err error) finding {
-	return finding{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + text.Redact(err.Error())}}}
+// blamed is the healthResult for one member.
+func blamed(code int, at string, err error) healthResult {
+	return healthResult{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + text.Redact(err.Error())}}}
 }
 
-// identityText says who asks the host, by whom that is made, where it was found, and by
+// describeIdentity says who asks the host, by whom that is made, where it was found, and by
 // which way.
-func identityText(from source.Git, c *auth.Credentials) string {
-	text := "provider " + from.Provider + ", " + credentialsText(c)
+func describeIdentity(from source.Git, c *auth.Credentials) string {
+	text := "provider " + from.Provider + ", " + describeCredentials(c)
 	if way := c.GetProxy(); way != nil {
 		text += ", by way of " + way.String()
 		if way.Place != "" {

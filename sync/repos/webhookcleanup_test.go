@@ -1,29 +1,33 @@
-package agent
+package repos
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/auth"
-	"limpet/sync/repos"
+	"limpet/sync/forge"
 	"limpet/sync/testenv/forgetest"
+	"limpet/sync/worker"
 )
 
-// TestUnhook: which answers of a host let a Repository go.
-func TestUnhook(t *testing.T) {
+// TestWebhookCleanup: which answers of a host let a Repository be deleted.
+func TestWebhookCleanup(t *testing.T) {
 	t.Parallel()
 	host := forgetest.New(t, forgetest.Options{Speaks: []string{"github", "gitlab"}})
 	host.Add("team/site", forgetest.Repository{})
 	host.Token("may-manage", forgetest.Rights{Hooks: true})
 	host.Token("may-read", forgetest.Rights{})
 	id := host.AddHook("team/site", forgetest.Hook{URL: "https://edge.example.com", Events: []string{"push"}})
-	a, _ := newAgent(t, func(c *Config) { c.AllowInsecureGit = true })
-	a.cfg.Webhooks.URL = "https://limpet.example.com"
+	hosts := forge.New(forge.Options{AllowInsecure: true})
+	t.Cleanup(hosts.Close)
+	store := openStore(t)
+	const base = "https://limpet.example.com"
 	unnoted := func() {
-		host.AddHook("team/site", forgetest.Hook{URL: repos.HookURL(a.cfg.Webhooks.URL, repos.Key{Namespace: "default", Name: "site"}), Events: []string{"push"}})
+		host.AddHook("team/site", forgetest.Hook{URL: WebhookURL(base, Key{"default", "site"}), Events: []string{"push"}})
 	}
 	cases := []struct {
 		name, kind, webhook, token string
@@ -51,13 +55,15 @@ func TestUnhook(t *testing.T) {
 		if err := u.UnmarshalJSON([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "site"), []byte("of the hook")); err != nil {
+		if err := store.PutSecret(t.Context(), webhookSecretKey(Key{"default", "site"}), []byte("of the hook")); err != nil {
 			t.Fatal(err)
 		}
-		err := a.unhook(t.Context(), u, auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
-		}))
-		names, _ := a.cfg.Store.SecretNames(t.Context(), hookSecretKey("default", "site"))
+		})
+		cleanup := &WebhookCleanup{Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, Base: base, Logger: slog.New(slog.DiscardHandler)}
+		err := cleanup.Clean(t.Context(), u)
+		names, _ := store.SecretNames(t.Context(), webhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))
 		}

@@ -16,17 +16,17 @@ import (
 // typeLocal is the type of a Repository that is a directory of its server.
 const typeLocal = "local"
 
-// finding is what a check of a Repository has shown. Codes and reasons are those
-// of Grafana's test results.
-type finding struct {
-	code   int // of HTTP; 0 = all is well
+// healthResult is the result of a health check. Codes and reasons are those of Grafana's
+// test results.
+type healthResult struct {
+	code   int // of HTTP; 0 = healthy
 	errors []api.FieldError
-	mirror string // what is told of the mirror that has answered; "" = none has
+	mirror string // the message about the mirror that has answered; "" = none has
 }
 
-func (f finding) ok() bool { return f.code == 0 }
+func (f healthResult) ok() bool { return f.code == 0 }
 
-func (f finding) messages() []string {
+func (f healthResult) messages() []string {
 	var out []string
 	if f.ok() && f.mirror != "" {
 		out = append(out, f.mirror)
@@ -37,8 +37,8 @@ func (f finding) messages() []string {
 	return out
 }
 
-// ready is the condition that tells the finding.
-func (f finding) ready() api.Condition {
+// ready returns the condition Ready.
+func (f healthResult) ready() api.Condition {
 	if f.ok() {
 		c := api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}
 		if f.mirror != "" {
@@ -63,21 +63,21 @@ func (f finding) ready() api.Condition {
 	return c
 }
 
-// lasts says that it takes a person to put it right.
-func (f finding) lasts() bool {
+// permanent reports whether it takes a person to put it right.
+func (f healthResult) permanent() bool {
 	return f.code < http.StatusInternalServerError && f.code != http.StatusTooManyRequests
 }
 
 // codeQuota marks a Repository that is one too many; it is no code of HTTP.
 const codeQuota = -1
 
-func overQuotaFinding(text string) finding {
-	return finding{code: codeQuota, errors: []api.FieldError{{Type: string(field.ErrorTypeForbidden), Detail: text}}}
+func overQuotaResult(text string) healthResult {
+	return healthResult{code: codeQuota, errors: []api.FieldError{{Type: string(field.ErrorTypeForbidden), Detail: text}}}
 }
 
-// structural is the finding for a spec that breaks rules.
-func structural(errs field.ErrorList) finding {
-	f := finding{code: http.StatusBadRequest}
+// invalidResult returns the result for a spec that breaks rules.
+func invalidResult(errs field.ErrorList) healthResult {
+	f := healthResult{code: http.StatusBadRequest}
 	for _, e := range errs {
 		fault := api.FieldError{Type: string(e.Type), Field: e.Field, Detail: e.Field + ": " + e.ErrorBody()}
 		switch v := e.BadValue.(type) { // others have no form that a person wrote
@@ -89,37 +89,37 @@ func structural(errs field.ErrorList) finding {
 	return f
 }
 
-// remoteFinding is the finding for a remote that was asked; err is of package git,
-// nil when the answer was good.
-func remoteFinding(repo api.Repository, err error) finding {
+// remoteResult returns the result for a remote that was asked; err is of package git, nil
+// when the answer was good.
+func remoteResult(repo api.Repository, err error) healthResult {
 	if err == nil {
-		return finding{}
+		return healthResult{}
 	}
 	if _, minted := errors.AsType[*forge.Error](err); minted {
 		if repo.Spec.Connection == nil {
-			return forgeFinding(err, "secure.token") // that of a provider of identities
+			return forgeResult(err, "secure.token") // that of a provider of identities
 		}
-		return forgeFinding(err, "spec.connection.name") // the token of its Connection
+		return forgeResult(err, "spec.connection.name") // the token of its Connection
 	}
 	kind := repo.Spec.Type
-	at := members{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token"}
+	at := fieldsOf{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token"}
 	if b := repo.Spec.Block(); b != nil {
 		at.named = b.Branch
 	}
 	if repo.GitRef != "" {
 		at.ref, at.named = "metadata.annotations["+api.AnnoGitRef+"]", repo.GitRef
 	}
-	return at.finding(err)
+	return at.result(err)
 }
 
-// members are those of an object to blame for what a remote answers.
-type members struct {
+// fieldsOf names the fields of an object that an answer of a remote is about.
+type fieldsOf struct {
 	url, ref, secret string
 	named            string // what ref says; "" = nothing
 }
 
-// finding is the one for an error of package git.
-func (at members) finding(err error) finding {
+// result returns the result for an error of package git.
+func (at fieldsOf) result(err error) healthResult {
 	text := gitText(err)
 	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: at.url}
 	code := http.StatusBadRequest
@@ -145,11 +145,11 @@ func (at members) finding(err error) finding {
 		code, fault.Type = http.StatusServiceUnavailable, string(field.ErrorTypeInternal)
 	}
 	fault.Detail = fmt.Sprintf("%s: %s", fault.Field, text)
-	return finding{code: code, errors: []api.FieldError{fault}}
+	return healthResult{code: code, errors: []api.FieldError{fault}}
 }
 
-// gitText is an error of package git without what everybody knows who sees the
-// Repository.
+// gitText returns the text of an error of package git without the operation and the URL,
+// which are known where it is shown.
 func gitText(err error) string {
 	e, ok := errors.AsType[*git.Error](err)
 	switch {
@@ -161,13 +161,13 @@ func gitText(err error) string {
 	return e.Err.Error()
 }
 
-// forgeFinding is the finding for a host that was asked about an identity. at is
-// the member to blame where the error names none.
-func forgeFinding(err error, at string) finding {
+// forgeResult returns the result for a host that was asked about an identity. at is the
+// field that it is about where the error names none.
+func forgeResult(err error, at string) healthResult {
 	if err == nil {
-		return finding{}
+		return healthResult{}
 	}
-	f := finding{code: http.StatusBadRequest}
+	f := healthResult{code: http.StatusBadRequest}
 	kind := field.ErrorTypeInvalid
 	switch forge.KindOf(err) {
 	case forge.Unauthorized:
@@ -196,13 +196,13 @@ func forgeFinding(err error, at string) finding {
 	return f
 }
 
-// localFinding is the finding for a directory of this host. prefixes are the
-// directories below which it may be; with none nothing may be read. Whether it
-// can be written to is not tested.
-func localFinding(path string, prefixes []string, exists func(string) bool) finding {
+// localResult returns the result for a directory of this host. prefixes are the
+// directories below which it may be; with none nothing may be read. Whether it can be
+// written to is not tested.
+func localResult(path string, prefixes []string, exists func(string) bool) healthResult {
 	const at = "spec.local.path"
-	fault := func(code int, kind field.ErrorType, text string) finding {
-		return finding{code: code, errors: []api.FieldError{{Type: string(kind), Field: at, Detail: at + ": " + text, BadValue: path}}}
+	fault := func(code int, kind field.ErrorType, text string) healthResult {
+		return healthResult{code: code, errors: []api.FieldError{{Type: string(kind), Field: at, Detail: at + ": " + text, BadValue: path}}}
 	}
 	switch {
 	case path == "":
@@ -216,11 +216,11 @@ func localFinding(path string, prefixes []string, exists func(string) bool) find
 			continue
 		}
 		if exists(path) {
-			return finding{}
+			return healthResult{}
 		}
-		return fault(http.StatusNotFound, field.ErrorTypeNotFound, "there is no such directory")
+		return fault(http.StatusNotFound, field.ErrorTypeNotFound, "no such directory")
 	}
-	return fault(http.StatusBadRequest, field.ErrorTypeForbidden, "it is outside of the directories that may be read")
+	return fault(http.StatusBadRequest, field.ErrorTypeForbidden, "the directory is outside of those that may be read")
 }
 
 // wireErrors is status.fieldErrors.
@@ -239,4 +239,29 @@ func wireErrors(errs []api.FieldError) []any {
 		out[i] = m
 	}
 	return out
+}
+
+// readOnlyResult returns the result for a remote that takes no push.
+func readOnlyResult(err error) healthResult {
+	const at = "secure.token"
+	return fieldResult(http.StatusForbidden, at, gitText(err)+`, or empty spec.workflows to have it read only`)
+}
+
+// protectionResult returns the result for a branch that the workflow "write" is to change.
+func protectionResult(branch string, p forge.Protection) healthResult {
+	why := ""
+	switch p {
+	case forge.ReviewsRequired:
+		why = "takes changes by pull requests only"
+	case forge.Locked:
+		why = "is locked"
+	default:
+		return healthResult{}
+	}
+	return fieldResult(http.StatusBadRequest, "spec.workflows", fmt.Sprintf("branch %q is protected and %s, so the workflow %q cannot change it: leave it out, or use another branch", branch, why, workflowWrite))
+}
+
+// fieldResult returns the result for one invalid field.
+func fieldResult(code int, at, text string) healthResult {
+	return healthResult{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + text}}}
 }

@@ -1,0 +1,179 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
+)
+
+// Orphans deals with the objects that a Repository has made. Each call may be repeated.
+// *worker.Orphans is one.
+type Orphans interface {
+	// Remove deletes them and Release gives them up; both return their number.
+	Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error)
+	Release(ctx context.Context, repo *unstructured.Unstructured) (int, error)
+}
+
+// annoForce on a Repository lets it be deleted although its remote cannot be reached: the
+// webhook stays there. Source: Grafana.
+const annoForce = "provisioning.grafana.app/force-delete"
+
+const (
+	// jobLimit is how long a job that runs may hold up the deletion of its Repository.
+	// Source: the default of --max-job-timeout.
+	jobLimit = 20 * time.Minute
+	// jobPoll is how often it is checked without an event.
+	jobPoll = 5 * time.Second
+	// maxDeleteError bounds status.deleteError, in bytes.
+	maxDeleteError = 1024
+)
+
+// errJobRuns says that a job of the Repository still runs: what it made now would be left
+// behind.
+var errJobRuns = errors.New("a job of the repository still runs")
+
+// finalize works off the finalizers of a Repository that is being deleted, in the order of
+// Grafana, and then removes them, so that the server can delete it. Each part may be
+// repeated: one that was cut off begins again. What is in the way is written to
+// status.deleteError, and retried.
+func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) {
+	if a.obj.GetDeletionTimestamp() == nil {
+		return nil, nil
+	}
+	if a.memory.deleteErr == a.obj.GetResourceVersion() && !c.schedule.next(a.key).IsZero() {
+		return nil, errWait // our own patch of deleteError woke us
+	}
+	var done []string
+	for _, part := range []struct {
+		finalizer string
+		able      bool
+		run       func(context.Context, *attempt) error
+	}{
+		{api.FinalizerRemoveJobs, true, c.deleteJobs},
+		{api.FinalizerCleanup, true, c.cleanUp},
+		{api.FinalizerRelease, c.o.Orphans != nil, c.releaseObjects},
+		{api.FinalizerRemove, c.o.Orphans != nil, c.removeObjects},
+	} {
+		if !part.able || !slices.Contains(a.obj.GetFinalizers(), part.finalizer) {
+			continue
+		}
+		err := part.run(ctx, a)
+		switch {
+		case errors.Is(err, errJobRuns):
+			return &Result{Next: time.Now().Add(jobPoll), Period: jobPoll}, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			err = fmt.Errorf("%s: %w", part.finalizer, err)
+			return nil, errors.Join(err, c.writeDeleteError(ctx, a, err))
+		}
+		done = append(done, part.finalizer)
+	}
+	if len(done) == 0 {
+		return &Result{}, nil // the others belong to other controllers
+	}
+	rest := slices.DeleteFunc(a.obj.GetFinalizers(), func(f string) bool { return slices.Contains(done, f) })
+	ops := append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", rest})
+	if len(rest) == 0 {
+		ops[len(ops)-1] = op{"remove", "/metadata/finalizers", nil}
+	}
+	if _, err := c.server.patch(ctx, a.key, false, ops); err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		c.report(a.key, "info", "repository deleted")
+	}
+	return &Result{}, nil
+}
+
+// writeDeleteError writes what is in the way, unless that is what the status says.
+func (c *Controller) writeDeleteError(ctx context.Context, a *attempt, cause error) error {
+	message := text.Redact(cause.Error())
+	if len(message) > maxDeleteError {
+		message = strings.ToValidUTF8(message[:maxDeleteError-len("…")], "") + "…"
+	}
+	now := a.obj
+	if was, _, _ := unstructured.NestedString(a.obj.Object, "status", "deleteError"); was != message {
+		ch := &change{obj: a.obj, now: c.now()}
+		ch.set(message, "deleteError")
+		var err error
+		if now, err = c.server.patch(ctx, a.key, true, ch.patch()); err != nil {
+			a.memory.deleteErr = a.obj.GetResourceVersion()
+			return err
+		}
+		c.report(a.key, "warn", "cannot be deleted yet: "+message)
+	}
+	a.memory.deleteErr = now.GetResourceVersion()
+	return nil
+}
+
+// orphanActions are the jobs that need their Repository to be gone.
+var orphanActions = []string{"releaseResources", "deleteResources"}
+
+var pathAction = kube.PathTo("spec", "action")
+
+// deleteJobs deletes the jobs that are not claimed, and waits for the others.
+func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
+	running := false
+	for _, o := range c.jobs.Objects() {
+		if o.Namespace() != a.key.Namespace || o.Text(pathRepository) != a.key.Name || slices.Contains(orphanActions, o.Text(pathAction)) {
+			continue
+		}
+		job := o.Unstructured()
+		if job.GetLabels()[api.LabelClaim] != "" {
+			running = true
+			continue
+		}
+		err := c.server.deleteJob(ctx, job)
+		switch {
+		case apierrors.IsConflict(err):
+			running = true // it was claimed, or has changed: the watch shows it
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("delete job %s: %w", job.GetName(), err)
+		}
+	}
+	since := a.obj.GetDeletionTimestamp()
+	if running && since != nil && c.now().Sub(since.Time) < jobLimit {
+		return errJobRuns
+	}
+	return nil
+}
+
+// cleanUp removes the webhook.
+func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
+	if c.o.Cleanup == nil {
+		return nil
+	}
+	err := c.o.Cleanup.Clean(ctx, a.obj)
+	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
+		c.log.Warn("the webhook stays at its host", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) releaseObjects(ctx context.Context, a *attempt) error {
+	n, err := c.o.Orphans.Release(ctx, a.obj)
+	if n > 0 {
+		c.report(a.key, "info", fmt.Sprintf("%d objects released", n))
+	}
+	return err
+}
+
+func (c *Controller) removeObjects(ctx context.Context, a *attempt) error {
+	n, err := c.o.Orphans.Remove(ctx, a.obj)
+	if n > 0 {
+		c.report(a.key, "info", fmt.Sprintf("%d objects removed", n))
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package repos
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+)
+
+// pullRequest is the pull that a Repository wants.
+type pullRequest struct {
+	incremental bool
+	reason      string
+}
+
+// resyncDue reports whether the interval asks for a request to the remote, or a pull is
+// owed.
+func (f *facts) resyncDue() bool {
+	sync := f.repo.Status.Sync
+	switch {
+	case !f.repo.Spec.Sync.Enabled || f.jobExists:
+		return false
+	case f.jobLost: // pending or working, and the job does not exist any more
+		return true
+	case sync.State == api.StatePending || sync.State == api.StateWorking:
+		return false // under way
+	case sync.Finished == 0 && sync.State == "":
+		return false // never begun: the first pull has reasons of its own
+	case f.pullOwed || f.dataLost:
+		return true
+	}
+	return !f.now.Before(f.nextPull())
+}
+
+// nextPull returns when the interval asks for a request to the remote.
+func (f *facts) nextPull() time.Time {
+	last, finished := f.askedAt, f.repo.Status.Sync.Finished
+	if at := time.UnixMilli(finished); finished > 0 && at.After(last) {
+		last = at
+	}
+	if last.After(f.now.Add(f.interval)) {
+		// It comes from a clock that was wrong. Waiting for it could take years, and
+		// nothing but a pull puts it right.
+		return f.now
+	}
+	return slotAfter(last, f.uid, f.interval, f.start)
+}
+
+// strategy returns the pull to queue, if any. healthy is the state of now, while the
+// status has that of before. latest asks the remote for the commit of the branch; it is
+// called only when that decides. Source: the ten cases of Grafana's controller, the first
+// that applies; those between them are ours.
+func strategy(f *facts, due dueSteps, healthy bool, latest func() (string, error)) *pullRequest {
+	status := f.repo.Status
+	wasUnhealthy := status.Health.Checked > 0 && !status.Health.Healthy
+	switch {
+	case !f.repo.Spec.Sync.Enabled: // 1
+		return nil
+	case due.over || due.blocked: // 2
+		return nil
+	case !healthy: // 3
+		return nil
+	case wasUnhealthy: // 4
+		return &pullRequest{reason: "healthy again"}
+	case f.pulledFull(): // by another request
+	case status.ObservedGeneration < 1 || status.Health.Checked == 0: // 5, and 4 at the first check
+		return &pullRequest{reason: "first pull"}
+	case f.specChanged(): // 6
+		return &pullRequest{reason: "spec changed"}
+	}
+	switch {
+	case f.quotaRaised():
+		return &pullRequest{reason: "more resources are allowed"}
+	case f.keysChanged:
+		return &pullRequest{incremental: true, reason: "keys or mode of verification changed"}
+	case !due.resync:
+		return nil
+	case f.jobLost: // what it was to pull is not known, so everything is
+		return &pullRequest{reason: "the last pull was lost"}
+	case f.pullOwed:
+		return &pullRequest{reason: "the last pull began too early"}
+	case f.dataLost:
+		return &pullRequest{reason: "objects may be lost"}
+	case f.repo.Spec.Type == typeLocal: // 7
+		return &pullRequest{reason: "interval"}
+	}
+	ref, err := latest()
+	switch {
+	case err != nil: // 8
+		return &pullRequest{incremental: true, reason: "interval"}
+	case ref == status.Sync.LastRef && status.Sync.State == api.StateError: // it is known, but not in place
+		return &pullRequest{reason: "the last pull failed"}
+	case ref == status.Sync.LastRef && f.tagMoved:
+		return &pullRequest{incremental: true, reason: "the tag was made anew"}
+	case ref == status.Sync.LastRef: // 9
+		return nil
+	}
+	// 10. The pull itself compares the commits, and falls back to everything where it
+	// must: it has them, and this controller would have to fetch them.
+	return &pullRequest{incremental: true, reason: "new commit " + ref[:min(len(ref), 7)]}
+}
+
+// planSync decides which pull to queue, and asks the remote for that where it must.
+func (c *Controller) planSync(ctx context.Context, a *attempt) (*Result, error) {
+	c.observeTrust(ctx, a)
+	a.pull = strategy(&a.facts, a.due, a.healthy, func() (string, error) {
+		err := a.probe.ask(ctx)
+		if err == nil {
+			err = a.probe.err
+		}
+		a.facts.tagMoved = a.tagMoved()
+		return a.probe.ref.Hash, err
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	a.adoptProbe()
+	return nil, nil
+}
+
+// queuePull queues the pull job. A pull that is wanted while another is under way is owed.
+func (c *Controller) queuePull(ctx context.Context, a *attempt) (*Result, error) {
+	if a.pull == nil {
+		return nil, nil
+	}
+	err := c.server.pull(ctx, a.key, a.pull.incremental)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		a.memory.pullOwed = a.memory.pullOwed || !a.pull.incremental
+		return nil, nil
+	case err != nil:
+		c.o.Meter.Failed(phaseSync, false)
+		return nil, err
+	}
+	a.memory.askedAt = a.facts.now
+	if a.facts.keysChanged { // whatever it is queued for, it verifies
+		c.storeVerified(ctx, a, "")
+	}
+	if !a.pull.incremental {
+		a.memory.pullOwed, a.memory.pulledFull = false, true
+	}
+	c.report(a.key, "info", "pull queued: "+a.pull.reason)
+	return nil, nil
+}
+
+// writeStatus writes what was found, in one patch.
+func (c *Controller) writeStatus(ctx context.Context, a *attempt) (*Result, error) {
+	f, before := &a.facts, a.facts.repo.Status.Health
+	if f.quotaChanged() {
+		a.change.quota(f.quota)
+	}
+	wanted := []api.Condition{f.namespaceQuota()}
+	if a.checked {
+		if h, due := nextHealth(before, a.health, f.now); due {
+			a.change.set(wireHealth(h), "health")
+		}
+		a.change.fieldErrors(a.health.errors)
+		wanted = append(wanted, a.health.ready())
+	}
+	waits := a.pull != nil && f.jobExists
+	if !f.observed() && !waits {
+		a.change.observe(f.generation)
+	}
+	if condition, ok := f.resourceQuota(); ok {
+		wanted = append(wanted, condition)
+	}
+	if condition, ok := a.webhook.condition(); ok {
+		wanted = append(wanted, condition)
+	}
+	if condition, ok := a.revisionCondition(); ok {
+		wanted = append(wanted, condition)
+	}
+	if a.verified != nil {
+		wanted = append(wanted, *a.verified)
+	}
+	a.change.conditions(wanted...)
+	if waits {
+		a.memory.pullOwed = a.memory.pullOwed || !a.pull.incremental
+		a.pull = nil
+	}
+	if !f.jobExists { // the status of a pull that runs is its own
+		a.change.sync(f.repo.Status.Sync, a.healthy, a.pull)
+	}
+	if a.change.patch() != nil {
+		now, err := c.send(ctx, a)
+		if err != nil {
+			c.o.Meter.Failed(phaseStatus, false)
+			return nil, err
+		}
+		c.wrote(a, now)
+	}
+	c.reportHealth(a, before)
+	c.finishAnnotations(a)
+	if a.verifiedObject != "" {
+		c.storeVerified(ctx, a, a.verifiedObject)
+	}
+	if a.due.resync && a.probe != nil && a.probe.asked {
+		a.memory.askedAt = a.began
+	}
+	return nil, nil
+}

@@ -1,0 +1,361 @@
+package repos
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/forge"
+)
+
+// A webhook that cannot be made makes no Repository unhealthy: changes are found at the
+// interval.
+
+// Times of webhooks. Source: Grafana's webhook controller.
+const (
+	rotateAfter     = 30 * 24 * time.Hour // age at which the secret is replaced
+	refusedCooldown = time.Hour           // the next try where the right is missing
+	webhookTimeout  = 20 * time.Second
+)
+
+// webhookPlan is what is to be done about the webhook of a Repository.
+type webhookPlan struct {
+	url    string  // of the webhook that is wanted; "" = none
+	due    trigger // "" = nothing is to be done
+	tried  bool    // by this reconcile
+	err    error   // of the try
+	secret string  // of the webhook that was made now
+}
+
+// webhookURL returns where the webhook of a Repository sends to, "" when it is to have
+// none: it is not wanted, or the Repository is read only. It is not known where this
+// agent receives nothing; a webhook that exists then belongs to another controller.
+func webhookURL(base string, k Key, repo api.Repository) (url string, known bool) {
+	if w := repo.Spec.Webhook; w != nil {
+		if w.Disabled {
+			return "", true
+		}
+		if w.BaseURL != "" {
+			base = w.BaseURL
+		}
+	}
+	if len(repo.Spec.Workflows) == 0 || repo.Spec.Type == typeLocal {
+		return "", true
+	}
+	return WebhookURL(base, k), base != ""
+}
+
+// WebhookURL returns the address of the webhook of a Repository below the base address of
+// a receiver.
+func WebhookURL(base string, k Key) string {
+	return fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/repositories/%s/webhook", strings.TrimRight(base, "/"), api.ProvisioningGroup, api.Repositories.Version, k.Namespace, k.Name)
+}
+
+// webhookDue returns why the webhook of a Repository has to be checked; "" is not at all.
+// want is its URL.
+func webhookDue(want string, has *api.WebhookStatus, specChanged bool, now time.Time) trigger {
+	exists := webhookID(has) != ""
+	switch {
+	case want == "" && !exists:
+		return ""
+	case want == "":
+		return triggerSpec
+	case !exists:
+		return triggerWebhookMissing
+	case specChanged || has.URL != want:
+		return triggerSpec
+	case age(has.LastRotated, now) > rotateAfter:
+		return triggerWebhookRotation
+	}
+	return ""
+}
+
+// webhookID returns the name by which the host knows a webhook.
+func webhookID(has *api.WebhookStatus) string {
+	switch {
+	case has == nil:
+		return ""
+	case has.UUID != "":
+		return has.UUID
+	case has.ID != 0:
+		return strconv.FormatInt(has.ID, 10)
+	}
+	return ""
+}
+
+// planWebhook finds out whether something is to be done about the webhook.
+func (c *Controller) planWebhook(ctx context.Context, a *attempt) webhookPlan {
+	plan := webhookPlan{tried: a.webhook.tried, err: a.webhook.err, secret: a.webhook.secret}
+	if !c.o.Webhooks {
+		return plan
+	}
+	url, known := webhookURL(c.o.WebhookBase, a.key, a.facts.repo)
+	if plan.url = url; !known {
+		return plan
+	}
+	m, changed := a.memory, a.facts.specChanged()
+	plan.due = webhookDue(url, a.facts.repo.Status.Webhook, changed || m.webhookOwed || c.webhookMoved(ctx, a, url), a.facts.now)
+	m.webhookOwed = m.webhookOwed || changed && plan.due != ""
+	if m.webhookPause(a.facts.now) > 0 && !changed {
+		plan.due = ""
+	}
+	return plan
+}
+
+// webhookPause returns how long a webhook that could not be made is not retried from now
+// on. A time that is further away than any pause comes from a clock that was wrong.
+func (m *memory) webhookPause(now time.Time) time.Duration {
+	if pause := m.webhookAfter.Sub(now); pause > 0 && pause <= refusedCooldown {
+		return pause
+	}
+	return 0
+}
+
+// nextWebhook returns when the webhook is tried again; zero is never.
+func (c *Controller) nextWebhook(ctx context.Context, a *attempt) time.Time {
+	if !c.o.Webhooks || !a.facts.repo.Status.Health.Healthy {
+		return time.Time{}
+	}
+	plan := c.planWebhook(ctx, a)
+	if pause := a.memory.webhookPause(a.facts.now); pause > 0 {
+		return a.facts.now.Add(pause)
+	}
+	if plan.due != "" {
+		return a.facts.now.Add(webhookCooldown)
+	}
+	return time.Time{}
+}
+
+// registerWebhook makes, changes or removes the webhook of the Repository if that is due.
+// It is done before anything of it is written: a webhook whose patch was lost is found
+// again by its URL. It is the first step that writes, so the change begins here.
+func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, error) {
+	a.facts.now = c.now()
+	a.change = &change{obj: a.obj, now: a.facts.now}
+	if a.webhook.due == "" || a.probe == nil || a.probe.err != nil || a.probe.mirrored() || !a.healthy {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, webhookTimeout)
+	defer cancel()
+	made, removed, err := c.applyWebhook(limited, a)
+	if ctx.Err() != nil {
+		return nil, nil // the host is not to blame
+	}
+	m := a.memory
+	a.webhook.tried, a.webhook.err = a.webhook.url != "" || err != nil, err
+	switch {
+	case err == nil:
+		m.webhookAfter, m.webhookOwed = time.Time{}, false
+	case errors.Is(err, forge.ErrNone):
+		m.webhookAfter = a.facts.now.Add(refusedCooldown)
+	default:
+		pause := webhookCooldown
+		switch forge.KindOf(err) {
+		case forge.Unauthorized, forge.Forbidden, forge.NotFound:
+			pause = refusedCooldown
+		}
+		if m.webhookAfter.IsZero() {
+			c.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
+			c.log.Warn("no webhook, changes are found at the interval", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		}
+		m.webhookAfter = a.facts.now.Add(pause)
+	}
+	switch {
+	case removed:
+		a.change.ops = append(a.change.ops, op{Op: "remove", Path: "/status/webhook"})
+		c.handOverSecret(ctx, a)
+	case made != nil:
+		c.report(a.key, "info", "webhook registered")
+		a.change.set(wireWebhook(*made, a.facts.repo.Status.Webhook, a.facts.now), "webhook")
+		c.handOverSecret(ctx, a)
+	}
+	return nil, nil
+}
+
+// applyWebhook brings the host to what is planned. made is nil when nothing was to be
+// changed.
+func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.Hook, removed bool, err error) {
+	id := webhookID(a.facts.repo.Status.Webhook)
+	host, err := c.o.Hosts.Host(ctx, a.obj, a.probe.remote.Creds)
+	if err != nil {
+		return nil, false, err
+	}
+	if a.webhook.url == "" {
+		if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
+			return nil, false, err
+		}
+		a.memory.webhookFor = ""
+		if err := dropWebhook(ctx, c.o.Store, a.key); err != nil {
+			c.log.Warn("cannot drop the secret of a webhook", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			return nil, false, nil
+		}
+		return nil, true, nil
+	}
+	if made, err = c.makeWebhook(ctx, a, host, id); err != nil {
+		return nil, false, err
+	}
+	if made != nil {
+		id = made.ID
+	}
+	if err := c.storeWebhookSum(ctx, a, id); err != nil {
+		c.log.Warn("cannot store what a webhook was made for", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+	}
+	return made, false, nil
+}
+
+// makeWebhook creates the webhook, or gives one that exists a new secret if it is another
+// one or its secret is too old. nil = nothing is to be changed.
+func (c *Controller) makeWebhook(ctx context.Context, a *attempt, host Host, id string) (*forge.Hook, error) {
+	want := forge.Hook{ID: id, URL: a.webhook.url, Events: host.Events(), Active: true}
+	if id != "" {
+		has, err := host.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		status := a.facts.repo.Status.Webhook
+		if has != nil && want.Same(*has) && age(status.LastRotated, a.facts.now) <= rotateAfter && status.URL == want.URL {
+			return nil, nil
+		}
+		if has == nil {
+			id = ""
+		}
+	}
+	secrets := webhookSecrets{c.o.Store, a.key}
+	secret, err := secrets.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	want.Secret, a.webhook.secret = forge.Secret(secret), secret
+	write := host.Edit
+	if id == "" {
+		write = host.Create
+	}
+	made, err := write(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	made.URL = want.URL // a host may write it in its own way, and this is compared
+	return &made, secrets.confirm(ctx)
+}
+
+// wireWebhook is status.webhook.
+func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) map[string]any {
+	out := map[string]any{"url": h.URL, "subscribedEvents": list(h.Events), "lastRotated": now.UnixMilli()}
+	if n := h.Number(); n != 0 {
+		out["id"] = n
+	} else {
+		out["uuid"] = h.ID
+	}
+	if before != nil && before.LastEvent > 0 {
+		out["lastEvent"] = before.LastEvent
+	}
+	return out
+}
+
+// A webhook is where the repository was when it was made, and the status does not say
+// where that is. So a sum of what the webhook was made for is stored once its host has
+// it: a Repository that moves is owed another one until that exists, also when the agent
+// ends between the two.
+
+// WebhookSumKey returns where that sum is among the facts of the state file.
+func WebhookSumKey(k Key) string { return "hooked/" + k.Namespace + "/" + k.Name }
+
+// webhookSum returns what the webhook with an id is for at the Repository as it is: a sum,
+// because a URL may hold what is not for the state file.
+func (a *attempt) webhookSum(id string) string {
+	url := ""
+	if b := a.facts.repo.Spec.Block(); b != nil {
+		url = b.URL
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{string(a.obj.GetUID()), url, id}, "\n")))
+	return string(sum[:])
+}
+
+// webhookMoved reports whether the webhook of the status is not known to be for the
+// Repository as it is.
+func (c *Controller) webhookMoved(ctx context.Context, a *attempt, url string) bool {
+	id := webhookID(a.facts.repo.Status.Webhook)
+	if id == "" || url == "" {
+		return false
+	}
+	if a.memory.webhookFor == "" {
+		kept, err := c.o.Store.Fact(ctx, WebhookSumKey(a.key))
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			c.log.Warn("cannot read what a webhook was made for", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			return false
+		}
+		a.memory.webhookFor = string(kept)
+	}
+	return a.memory.webhookFor != a.webhookSum(id)
+}
+
+func (c *Controller) storeWebhookSum(ctx context.Context, a *attempt, id string) error {
+	sum := a.webhookSum(id)
+	if a.memory.webhookFor == sum {
+		return nil
+	}
+	if err := c.o.Store.PutFact(ctx, WebhookSumKey(a.key), []byte(sum)); err != nil {
+		return err
+	}
+	a.memory.webhookFor = sum
+	return nil
+}
+
+// conditionWebhook is whether the host of a Repository announces changes. It is limpet's
+// own, as its prefix says, and neither Ready nor status.health depend on it. Grafana
+// reports a webhook that it cannot make by health.error "hook", which stops the pulls of
+// the Repository; here they go on at the interval.
+const conditionWebhook = "limpet/Webhook"
+
+// condition returns the condition to write, false for none: nothing was done about the
+// webhook, and one is wanted.
+func (p webhookPlan) condition() (api.Condition, bool) {
+	switch {
+	case p.tried:
+		return webhookCondition(p.err, p.url == ""), true
+	case p.url == "":
+		return api.Condition{Type: conditionWebhook}, true
+	}
+	return api.Condition{}, false
+}
+
+// webhookCondition returns how a try has ended; removal reports that the webhook was to be
+// removed. Where a host may put its failure in other words each time, the words are ours:
+// what is the same is not written again.
+func webhookCondition(err error, removal bool) api.Condition {
+	c := api.Condition{Type: conditionWebhook, Status: "False"}
+	text := ""
+	switch kind := forge.KindOf(err); {
+	case err == nil:
+		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
+	case errors.Is(err, forge.ErrNone):
+		c.Reason, text = "NoHost", "webhooks of this host are not supported"
+	case kind == forge.RateLimited:
+		c.Reason, text = forge.ReasonRateLimited, "the host gets too many requests"
+	case kind == forge.Unavailable || kind == forge.Protocol || kind == forge.Cancelled:
+		c.Reason, text = forge.ReasonServiceUnavailable, "the host does not answer as it should"
+	case kind == forge.Unauthorized || kind == forge.Forbidden || kind == forge.NotFound:
+		c.Reason, text = "NotAllowed", forgeText(err)
+	default:
+		c.Reason, text = "NotTaken", forgeText(err)
+	}
+	if removal {
+		c.Message = "the webhook is still at the host: " + text
+	} else {
+		c.Message = text + "; changes are found at the interval"
+	}
+	return c
+}
+
+func forgeText(err error) string {
+	if e, ok := errors.AsType[*forge.Error](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
