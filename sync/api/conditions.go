@@ -15,8 +15,7 @@ type Condition struct {
 	LastTransitionTime string `json:"lastTransitionTime,omitempty"` // RFC 3339
 }
 
-// The condition that tells how the last pull of a Repository has ended, and its
-// reasons. Source: Grafana.
+// The condition of the last pull of a Repository, and its reasons. Source: Grafana.
 const (
 	ConditionSyncStatus     = "SyncStatus"
 	ReasonSyncSuccessful    = "SyncSuccessful"
@@ -36,7 +35,7 @@ func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[
 		"observedGeneration": generation, "lastTransitionTime": since}
 }
 
-// SameCondition says that two stored conditions tell the same.
+// SameCondition reports whether two stored conditions differ in their times at most.
 func SameCondition(a, b map[string]any) bool {
 	for _, key := range []string{"status", "reason", "message", "observedGeneration"} {
 		if a[key] != b[key] {

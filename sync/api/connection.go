@@ -57,7 +57,7 @@ type GitHubApp struct {
 func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }
 
 // Server is the address of the host that a Connection is for, "" when its spec
-// does not say. It is what somebody has written, and need not be a URL.
+// has none. It need not be a valid URL.
 func (s ConnectionSpec) Server() string {
 	switch s.Type {
 	case "github", "githubOAuth":

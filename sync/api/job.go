@@ -20,7 +20,7 @@ type Job struct {
 	Status JobStatus `json:"status"`
 }
 
-// JobSpec says what to do. Only the option block of Action is looked at.
+// JobSpec says what to do. Only the option block of Action is read.
 type JobSpec struct {
 	Action     string            `json:"action"`
 	Repository string            `json:"repository"`

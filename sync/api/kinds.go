@@ -12,7 +12,7 @@ const (
 )
 
 // Resources that limpet addresses by a fixed version. Dashboards and folders
-// are addressed by the server's preferred version, which discovery tells.
+// are addressed by the version that the server prefers.
 var (
 	Repositories = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "repositories"}
 	Jobs         = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
@@ -39,15 +39,15 @@ type Kind struct {
 	Plural   string
 	Singular string
 	Short    []string
-	// Status says that spec and status are written apart, status only through
+	// Status means that spec and status are written apart, status only through
 	// the status subresource. Jobs and historic jobs have none: Grafana stores
 	// them whole, and so do the CRDs of limpet.
 	Status bool
-	// Generation says that metadata.generation counts changes of the spec. It
+	// Generation means that metadata.generation counts changes of the spec. It
 	// stays 1 for kinds that are stored whole.
 	Generation bool
 	Columns    []Column
-	// CRD says that "limpet crds" prints a definition for this kind.
+	// CRD means that "limpet crds" prints a definition for this kind.
 	CRD bool
 }
 

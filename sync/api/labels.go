@@ -21,25 +21,25 @@ const (
 	// AnnoSinkDir names a directory under a --sink-prefix that receives the
 	// tree of the Repository instead of the API.
 	AnnoSinkDir = "limpet/sink-dir"
-	// AnnoGitProvider on a Repository names who makes its Git credentials of an
-	// identity: aws, azure, gcp, github, gitlab; generic = nobody.
+	// AnnoGitProvider on a Repository names the identity provider that issues its Git
+	// credentials: aws, azure, gcp, github, gitlab; generic = none.
 	AnnoGitProvider = "limpet/git-provider"
 	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
-	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package revision.
+	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package gitref.
 	AnnoGitRef = "limpet/git-ref"
 	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
 	// proxy to its Git host: the keys address, username and password.
 	AnnoGitProxySecret = "limpet/git-proxy-secret"
-	// AnnoGitMirrors on a Repository lists other URLs of the same repository, with blanks
-	// or commas between them, which are asked while that of its spec is unreachable.
+	// AnnoGitMirrors on a Repository lists other URLs of the same repository, separated by
+	// blanks or commas, which are used while that of its spec is unreachable.
 	AnnoGitMirrors = "limpet/git-mirrors"
 	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
 	AnnoGitLFS = "limpet/git-lfs"
 	// AnnoGitVerify on a Repository names what has to be signed before it is pulled:
 	// HEAD, Tag or TagAndHEAD.
 	AnnoGitVerify = "limpet/git-verify"
-	// AnnoGitVerifyPrincipals on a Repository names, with commas, the persons of whom
-	// one has to be the owner of the key; "committer" is who the commit or tag names.
+	// AnnoGitVerifyPrincipals on a Repository lists, separated by commas, the principals of
+	// which one has to own the key; "committer" is the one that the commit or tag names.
 	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
 	// AnnoGitSubmodules on a Repository, with the value true, pulls submodules as well.
 	AnnoGitSubmodules = "limpet/git-submodules"
@@ -48,7 +48,7 @@ const (
 	// AnnoAttempt on a Job counts the claims that ended without a result.
 	AnnoAttempt = "limpet/attempt"
 	// AnnoNotBefore on a Job is the server time in milliseconds before which it
-	// is not claimed again: the rest between two attempts.
+	// is not claimed again: the backoff between two attempts.
 	AnnoNotBefore = "limpet/not-before"
 	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
 	AnnoCancel = "limpet/cancel"
@@ -56,7 +56,7 @@ const (
 	// most urgent, 5 is that of a job without it.
 	AnnoPriority = "limpet/priority"
 	// AnnoAttempts on a Job lists, as JSON, the attempts that have ended without a
-	// result, so that whoever ends the job can tell of all of them.
+	// result, so that the record of the job can include all of them.
 	AnnoAttempts = "limpet/attempts"
 	// AnnoAgent on a Job names the agent that claimed it last.
 	AnnoAgent = "limpet/agent"

@@ -47,7 +47,7 @@ type RepositorySpec struct {
 	} `json:"webhook,omitempty"`
 }
 
-// CommitSpec says by whom the commits are that jobs make.
+// CommitSpec holds author, committer and signing of the commits that jobs make.
 type CommitSpec struct {
 	AuthorName     string `json:"authorName,omitempty"`
 	AuthorEmail    string `json:"authorEmail,omitempty"`

@@ -2,46 +2,46 @@ package api
 
 import "strings"
 
-// ConditionVerified tells whether what is pulled is signed by whom it has to be. It
-// is limpet's own, and there only while a Repository asks for it (AnnoGitVerify).
+// ConditionVerified is the condition of the signature of what is pulled. It is limpet's
+// own, and set only while a Repository asks for it (AnnoGitVerify).
 const ConditionVerified = "limpet/SourceVerified"
 
-// Verification is what the condition was judged by. Its words are part of the message, the
-// only place of a status that is kept by all who write conditions.
+// Verification is the basis of the condition. It is part of the message, the only member
+// of a condition that all writers of conditions keep.
 type Verification struct {
 	Trust  string // digest of mode, principals and keys
 	Object string // hash of the tag object, or of the commit
 }
 
-// The words of a verdict in a message, at its end.
+// The form of a Verification at the end of a message.
 const (
-	verdictTrust  = " [trust "
-	verdictObject = ", object "
-	verdictEnd    = "]"
+	trustPrefix  = " [trust "
+	objectPrefix = ", object "
+	suffix       = "]"
 )
 
-// Message is text with the verdict behind it.
+// Message returns text with the Verification appended.
 func (v Verification) Message(text string) string {
-	text += verdictTrust + v.Trust
+	text += trustPrefix + v.Trust
 	if v.Object != "" {
-		text += verdictObject + v.Object
+		text += objectPrefix + v.Object
 	}
-	return text + verdictEnd
+	return text + suffix
 }
 
-// VerificationOf reads the verdict from the conditions of a status, the zero Verdict when
-// there is none.
+// VerificationOf returns the Verification in the conditions of a status, zero when there
+// is none.
 func VerificationOf(conditions []Condition) (v Verification) {
 	for _, c := range conditions {
-		at := strings.LastIndex(c.Message, verdictTrust)
+		at := strings.LastIndex(c.Message, trustPrefix)
 		if c.Type != ConditionVerified || at < 0 {
 			continue
 		}
-		words, ended := strings.CutSuffix(c.Message[at+len(verdictTrust):], verdictEnd)
+		encoded, ended := strings.CutSuffix(c.Message[at+len(trustPrefix):], suffix)
 		if !ended {
 			continue
 		}
-		v.Trust, v.Object, _ = strings.Cut(words, verdictObject)
+		v.Trust, v.Object, _ = strings.Cut(encoded, objectPrefix)
 	}
 	return v
 }

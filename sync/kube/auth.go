@@ -19,10 +19,10 @@ import (
 type tokenSource interface {
 	// token returns the current one.
 	token(ctx context.Context) (string, error)
-	// refused is told that the server answered 401 to used. It returns another
+	// refused is called when the server answered 401 to used. It returns another
 	// token to try once, or "".
 	refused(ctx context.Context, used string) string
-	// accepted is told that the server took used.
+	// accepted is called when the server accepted used.
 	accepted(used string)
 }
 
@@ -65,7 +65,7 @@ func (f *fileToken) read(again bool) (string, error) {
 	case f.value == "":
 		return "", &FlagError{Flag: "--token-file", Err: err}
 	case stamp != f.stamp:
-		f.log.Warn("keep the former token", "err", err)
+		f.log.Warn("token file unusable, keeping the former token", "err", err)
 	}
 	f.stamp = stamp
 	return f.value, nil
@@ -166,14 +166,13 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// drain reads a little of an answer that nobody wants, so that its connection
-// can be used again.
+// drain reads a little of an unused answer, so that its connection can be used again.
 func drain(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	resp.Body.Close()
 }
 
-// redirectError says that a server sent the request elsewhere.
+// redirectError is a redirect to another server.
 type redirectError struct{ from, to string }
 
 func (e *redirectError) Error() string {

@@ -7,47 +7,47 @@ import (
 	"time"
 )
 
-// While the server cannot be reached, all watches together ask it at most four
-// times a minute: at 0, 2, 20, 40, 60 s and so on. Whoever comes first asks for
-// all; the answer to any call, of anybody, lets everybody go on.
+// While the server cannot be reached, all watches together try at most four times a
+// minute: at 0, 2, 20, 40, 60 s and so on. One caller tries for all; an answer to any
+// call releases all of them.
 const (
 	firstPause  = 2 * time.Second
 	secondPause = 18 * time.Second
 	laterPause  = 20 * time.Second
 	// longestRetryAfter caps what a server may ask for.
 	longestRetryAfter = 5 * time.Minute
-	// hurryPause is the least time between two turns that a person asks for.
-	hurryPause = time.Second
+	// retryNowPause is the least time between two calls of retryNow that have an effect.
+	retryNowPause = time.Second
 )
 
 // availability is what is known about the reachability of the server.
 type availability struct {
-	mu       sync.Mutex // guards the fields below
-	since    time.Time  // of the first failure in a row; zero = reachable
-	err      error      // the last failure
-	failures int        // pauses taken since then
-	next     time.Time  // not before then may be asked again
-	told     time.Time  // not before then, says the server itself
-	hurried  time.Time  // when a person last did not want to wait
-	open     chan struct{}
-	latency  time.Duration // of the last call that had an answer
+	mu        sync.Mutex // guards the fields below
+	since     time.Time  // of the first failure in a row; zero = reachable
+	err       error      // the last failure
+	failures  int        // pauses taken since then
+	next      time.Time  // of the next try
+	notBefore time.Time  // of Retry-After
+	askedNow  time.Time  // of the last retryNow
+	open      chan struct{}
+	latency   time.Duration // of the last call that had an answer
 }
 
-// took notes how long a call has waited for the head of its answer.
-func (h *availability) took(d time.Duration) {
+// setLatency records how long a call has waited for the head of its answer.
+func (h *availability) setLatency(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.latency = d
 }
 
-func (h *availability) lastWait() time.Duration {
+func (h *availability) getLatency() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.latency
 }
 
-// ok notes an answer.
-func (h *availability) ok() {
+// succeed records an answer.
+func (h *availability) succeed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -57,7 +57,7 @@ func (h *availability) ok() {
 	close(h.open)
 }
 
-// fail notes that a call had no answer. after is what the server asked for.
+// fail records that a call had no answer. after is the Retry-After of the server.
 func (h *availability) fail(err error, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,10 +69,9 @@ func (h *availability) fail(err error, after time.Duration) {
 	if !now.Before(h.next) { // else it is one of several calls that failed together
 		h.next = now.Add(h.pause())
 	}
-	// Up to a tenth later, so that agents that were told the same do not come
-	// back together.
+	// Up to a tenth later, so that agents with the same answer do not return together.
 	if asked := now.Add(after + rand.N(after/10+1)); asked.After(h.next) {
-		h.next, h.told = asked, asked
+		h.next, h.notBefore = asked, asked
 	}
 }
 
@@ -84,8 +83,8 @@ func (h *availability) pause() time.Duration {
 	return step + rand.N(step/10)
 }
 
-// wait blocks while the server is down, until it is this caller's turn to ask
-// or somebody had an answer. It returns the cause of ctx when that ends first.
+// wait blocks while the server is down, until this caller may try or another call was
+// answered. It returns the cause of ctx when that ends first.
 func (h *availability) wait(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -96,7 +95,7 @@ func (h *availability) wait(ctx context.Context) error {
 		now, open := time.Now(), h.open
 		left := h.next.Sub(now)
 		if left <= 0 {
-			h.next = now.Add(h.pause()) // the turn is taken; the others wait on
+			h.next = now.Add(h.pause()) // the others wait on
 			h.mu.Unlock()
 			return context.Cause(ctx)
 		}
@@ -114,9 +113,8 @@ func (h *availability) wait(ctx context.Context) error {
 	}
 }
 
-// hurry has the server asked now and not at the next turn, because somebody waits
-// for it. What the server itself asked for stands.
-func (h *availability) hurry() {
+// retryNow brings the next try forward. Retry-After of the server stands.
+func (h *availability) retryNow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -124,7 +122,7 @@ func (h *availability) hurry() {
 	}
 	now := time.Now()
 	at := now
-	for _, least := range []time.Time{h.told, h.hurried.Add(hurryPause)} {
+	for _, least := range []time.Time{h.notBefore, h.askedNow.Add(retryNowPause)} {
 		if least.After(at) {
 			at = least
 		}
@@ -132,14 +130,14 @@ func (h *availability) hurry() {
 	if !at.Before(h.next) {
 		return
 	}
-	h.next, h.hurried = at, now
-	close(h.open) // those who wait look at the time again
+	h.next, h.askedNow = at, now
+	close(h.open) // wake the callers of wait, which read next again
 	h.open = make(chan struct{})
 }
 
-// turn says when the server is asked next and how often it was asked in vain; zero
-// while it answers.
-func (h *availability) turn() (next time.Time, tries int) {
+// nextTry returns the time of the next try and how many have failed; zero while the
+// server answers.
+func (h *availability) nextTry() (next time.Time, tries int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -148,8 +146,8 @@ func (h *availability) turn() (next time.Time, tries int) {
 	return h.next, h.failures
 }
 
-// down says since when nothing answers and why; a zero time means that the
-// last call was answered.
+// down returns since when the server has not answered, and the last error; a zero time
+// means that the last call was answered.
 func (h *availability) down() (time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -54,7 +54,7 @@ func TestHealthSchedule(t *testing.T) {
 		waited := make(chan error, 1)
 		go func() { waited <- h.wait(t.Context()) }()
 		synctest.Wait()
-		h.ok()
+		h.succeed()
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}
@@ -69,13 +69,13 @@ func TestHealthSchedule(t *testing.T) {
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h availability
-		h.hurry()
-		if next, tries := h.turn(); !next.IsZero() || tries != 0 {
+		h.retryNow()
+		if next, tries := h.nextTry(); !next.IsZero() || tries != 0 {
 			t.Errorf("of a server that answers: %s, %d tries", next, tries)
 		}
 		h.fail(errRefused, 0)
 		start := time.Now()
-		if next, tries := h.turn(); next.Sub(start) < firstPause || tries != 1 {
+		if next, tries := h.nextTry(); next.Sub(start) < firstPause || tries != 1 {
 			t.Errorf("next turn after %s, %d tries", next.Sub(start), tries)
 		}
 		asked := make(chan time.Duration)
@@ -90,23 +90,23 @@ func TestHurry(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		h.hurry()
-		h.hurry()
+		h.retryNow()
+		h.retryNow()
 		if at := <-asked; at != 0 {
 			t.Errorf("the hurried turn came after %s", at)
 		}
 		synctest.Wait()
-		h.hurry()
-		if at := <-asked; at != hurryPause {
-			t.Errorf("the second came after %s, want %s", at, hurryPause)
+		h.retryNow()
+		if at := <-asked; at != retryNowPause {
+			t.Errorf("the second came after %s, want %s", at, retryNowPause)
 		}
 		synctest.Wait()
-		if _, tries := h.turn(); tries != 3 {
+		if _, tries := h.nextTry(); tries != 3 {
 			t.Errorf("%d tries, want 3", tries)
 		}
 		h.fail(errRefused, time.Minute)
 		time.Sleep(10 * time.Second)
-		h.hurry()
+		h.retryNow()
 		if at := <-asked; at < time.Minute {
 			t.Errorf("a wish of the server for a minute is not honoured: %s", at)
 		}

@@ -53,10 +53,10 @@ func withCall(ctx context.Context, c *call) context.Context {
 
 // callTransport gives each call its deadline and keeps the health of the server.
 type callTransport struct {
-	next    http.RoundTripper
-	timeout time.Duration
-	health  *availability
-	missing func(req *http.Request, resp *http.Response) // is told of every 404
+	next         http.RoundTripper
+	timeout      time.Duration
+	availability *availability
+	missing      func(req *http.Request, resp *http.Response) // is called for every 404
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -95,7 +95,7 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 	if watch { // its head comes when the server sees fit
 		timer.Stop()
 	} else {
-		t.health.took(time.Since(begin))
+		t.availability.setLatency(time.Since(begin))
 	}
 	body := &callBody{ReadCloser: resp.Body, ctx: ctx, parent: parent, done: func() {
 		timer.Stop()
@@ -119,7 +119,7 @@ func causeOf(ctx, parent context.Context, err error) error {
 
 func (t *callTransport) failed(err error) {
 	after, _ := RetryAfter(err)
-	t.health.fail(err, after)
+	t.availability.fail(err, after)
 }
 
 // answered judges an answer by its status.
@@ -129,7 +129,7 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 		return resp, passRetryAfter(resp)
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		after, _ := retryAfterOf(resp)
-		t.health.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
+		t.availability.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
 		return resp, passRetryAfter(resp)
 	case http.StatusNotFound:
 		t.missing(req, resp)
@@ -137,11 +137,11 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 	}
 	if resp.StatusCode < 300 && isHTML(resp) {
 		resp.Body.Close()
-		err := &NotKubernetesError{URL: placeOf(req), Status: resp.StatusCode, Got: "a web page"}
-		t.health.fail(err, 0)
+		err := &NotKubernetesError{URL: urlOf(req), Status: resp.StatusCode, Got: "a web page"}
+		t.availability.fail(err, 0)
 		return nil, err
 	}
-	t.health.ok()
+	t.availability.succeed()
 	return resp, nil
 }
 
@@ -252,8 +252,8 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// fromServer says that an answer is the server's own, as far as can be told,
-// and not that of a proxy or a captive portal, whose clock is not its clock.
+// fromServer reports whether an answer is likely the server's own and not that of a
+// proxy or a captive portal, whose clock is another one.
 func fromServer(resp *http.Response) bool {
 	redirect := resp.StatusCode >= 300 && resp.StatusCode < 400
 	return !redirect && resp.StatusCode < 500 && !isHTML(resp)
@@ -283,7 +283,7 @@ func isHTML(resp *http.Response) bool {
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Type"))), "text/html")
 }
 
-// placeOf is the URL of a request without its query.
-func placeOf(req *http.Request) string {
+// urlOf is the URL of a request without its query.
+func urlOf(req *http.Request) string {
 	return text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path)
 }

@@ -1,10 +1,9 @@
 // Package kube is limpet's one door to client-go: it speaks to one
 // Kubernetes-style API server, Grafana's, a cluster's or the embedded one.
 //
-// A Client authenticates, keeps deadlines, tells the server's time, watches
-// (Informer) and knows whether the server answers. It never retries by itself,
-// so that every caller decides with Retry, and it never limits the rate: limits
-// belong to the purpose of the calls.
+// A Client authenticates, bounds calls, measures the clock of the server, watches
+// (Informer) and knows whether the server answers. It never retries by itself: callers
+// decide with Retry. It never limits the rate: limits depend on the purpose of a call.
 package kube
 
 import (
@@ -41,16 +40,16 @@ type Client struct {
 
 // shared is what a Client and its lease client have in common.
 type shared struct {
-	target   *target
-	log      *slog.Logger
-	clock    Clock
-	health   availability
-	versions versions
-	served   served
-	source   tokenSource // nil = no token of ours
-	exchange *exchanger  // nil = none
-	stop     context.CancelFunc
-	pools    []*pool // of the exchange
+	target       *target
+	log          *slog.Logger
+	clock        Clock
+	availability availability
+	versions     versions
+	served       served
+	source       tokenSource // nil = no token of ours
+	exchange     *exchanger  // nil = none
+	stop         context.CancelFunc
+	pools        []*pool // of the exchange
 }
 
 // Connect checks the configuration and every file that it names, and returns
@@ -129,7 +128,7 @@ func (s *shared) client(c Config) (*Client, error) {
 		}
 		rt = &authTransport{next: rt, source: s.source, host: s.target.base.Host, header: header}
 	}
-	rt = &callTransport{next: rt, timeout: c.Timeout, health: &s.health, missing: s.versions.missing}
+	rt = &callTransport{next: rt, timeout: c.Timeout, availability: &s.availability, missing: s.versions.missing}
 	client.http = &http.Client{Transport: rt, CheckRedirect: sameHostOnly}
 
 	cfg := dynamic.ConfigFor(&rest.Config{Host: s.target.base.String(), QPS: -1, UserAgent: c.UserAgent})
@@ -138,7 +137,7 @@ func (s *shared) client(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a REST client: %w", err)
 	}
-	client.dynamic = dynamic.New(onceOnly{restClient})
+	client.dynamic = dynamic.New(withoutRetries{restClient})
 	return client, nil
 }
 
@@ -183,7 +182,7 @@ func (c *Client) connections(cfg Config) (http.RoundTripper, error) {
 	return wrapped, nil
 }
 
-// warn says once what a person should know about the safety of the connection.
+// warn logs once what makes the connection unsafe.
 func (s *shared) warn(c Config) {
 	t := s.target
 	if c.Transport != nil {
@@ -202,12 +201,12 @@ func (s *shared) warn(c Config) {
 	}
 }
 
-// warned holds what warnOnce has said. It belongs to the process because an
-// agent has several Clients for one server, and the person one question.
-var warned sync.Map
+// warnedOnce holds what warnOnce has said. It belongs to the process because an
+// agent has several Clients for one server.
+var warnedOnce sync.Map
 
 func warnOnce(log *slog.Logger, text, host string) {
-	if _, known := warned.LoadOrStore(text+host, true); !known {
+	if _, known := warnedOnce.LoadOrStore(text+host, true); !known {
 		log.Warn(text, "server", host)
 	}
 }
@@ -228,29 +227,29 @@ func (c *Client) Lease() *Client {
 	return c.lease
 }
 
-// Clock returns the clock of the server, as far as its answers have told it.
+// Clock returns the clock of the server, as measured by its answers.
 func (c *Client) Clock() *Clock { return &c.shared.clock }
 
 // Down returns since when the server has not answered, and the last error. The
 // time is zero while it answers or before the first call.
-func (c *Client) Down() (since time.Time, err error) { return c.shared.health.down() }
+func (c *Client) Down() (since time.Time, err error) { return c.shared.availability.down() }
 
-// WaitAvailable blocks while the server is known to be down, until it is this caller's
-// turn to ask again or somebody had an answer. Loops that ask by themselves call
-// it first: so all of them together ask at most four times a minute. It returns
-// the cause of ctx when that ends first.
-func (c *Client) WaitAvailable(ctx context.Context) error { return c.shared.health.wait(ctx) }
+// WaitAvailable blocks while the server is known to be down, until this caller may try
+// again or another call was answered. Loops call it before each request, so that all of
+// them together try at most four times a minute. It returns the cause of ctx when that
+// ends first.
+func (c *Client) WaitAvailable(ctx context.Context) error { return c.shared.availability.wait(ctx) }
 
-// NextTry returns when a server that is down is asked next and how often it was asked in
-// vain; zero while it answers.
-func (c *Client) NextTry() (next time.Time, tries int) { return c.shared.health.turn() }
+// NextTry returns when a server that is down is tried next and how many tries have
+// failed; zero while it answers.
+func (c *Client) NextTry() (next time.Time, tries int) { return c.shared.availability.nextTry() }
 
-// RetryNow has a server that is down asked now, unless it has asked for time itself.
-func (c *Client) RetryNow() { c.shared.health.hurry() }
+// RetryNow tries a server that is down at once, unless it has sent Retry-After.
+func (c *Client) RetryNow() { c.shared.availability.retryNow() }
 
 // Latency returns how long the last call waited for the head of its answer, 0
 // before the first. Watches do not count.
-func (c *Client) Latency() time.Duration { return c.shared.health.lastWait() }
+func (c *Client) Latency() time.Duration { return c.shared.availability.getLatency() }
 
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }
@@ -272,16 +271,16 @@ func (c *Client) Close() {
 	}
 }
 
-// onceOnly switches client-go's own repetitions off. They know no deadline over
+// withoutRetries switches client-go's own repetitions off. They know no deadline over
 // all attempts and no bound for Retry-After.
-type onceOnly struct{ rest.Interface }
+type withoutRetries struct{ rest.Interface }
 
-func (o onceOnly) Verb(verb string) *rest.Request { return o.Interface.Verb(verb).MaxRetries(0) }
-func (o onceOnly) Post() *rest.Request            { return o.Interface.Post().MaxRetries(0) }
-func (o onceOnly) Put() *rest.Request             { return o.Interface.Put().MaxRetries(0) }
-func (o onceOnly) Get() *rest.Request             { return o.Interface.Get().MaxRetries(0) }
-func (o onceOnly) Delete() *rest.Request          { return o.Interface.Delete().MaxRetries(0) }
-func (o onceOnly) Patch(pt types.PatchType) *rest.Request {
+func (o withoutRetries) Verb(verb string) *rest.Request { return o.Interface.Verb(verb).MaxRetries(0) }
+func (o withoutRetries) Post() *rest.Request            { return o.Interface.Post().MaxRetries(0) }
+func (o withoutRetries) Put() *rest.Request             { return o.Interface.Put().MaxRetries(0) }
+func (o withoutRetries) Get() *rest.Request             { return o.Interface.Get().MaxRetries(0) }
+func (o withoutRetries) Delete() *rest.Request          { return o.Interface.Delete().MaxRetries(0) }
+func (o withoutRetries) Patch(pt types.PatchType) *rest.Request {
 	return o.Interface.Patch(pt).MaxRetries(0)
 }
 
@@ -293,7 +292,7 @@ func (c *Client) Endpoint() (*url.URL, http.RoundTripper) {
 	return &base, c.http.Transport
 }
 
-// Insecure says that the certificate of the server is not checked.
+// Insecure reports whether the certificate of the server is not verified.
 func (c *Client) Insecure() bool {
 	t := c.shared.target
 	return t.base.Scheme == "https" && t.filesFor(t.base).insecure

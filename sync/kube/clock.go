@@ -25,7 +25,6 @@ const (
 	drift = 200e-6
 )
 
-// errClockUnknown says that the server's time is not known well enough.
 var errClockUnknown = errors.New("the time of the server is not known well enough")
 
 // Clock is the time of an API server. Its zero value knows nothing yet.

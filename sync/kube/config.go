@@ -82,7 +82,6 @@ func (c Config) String() string { return c.LogValue().String() }
 // GoString keeps the token out of %#v.
 func (c Config) GoString() string { return c.String() }
 
-// errNoServer says that neither a server nor a kubeconfig is configured.
 var errNoServer = errors.New("no API server is configured")
 
 // FlagError is a mistake in the configuration, found before any request.

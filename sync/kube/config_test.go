@@ -199,7 +199,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 	// Its own word about the certificate holds, even for a loopback host.
 	strict := connect(t, Config{Kubeconfig: kubeconfig(t, url, "", "{}"), Logger: slog.New(slog.DiscardHandler)})
-	if _, _, err := strict.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); !isCertificate(err) {
+	if _, _, err := strict.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); !isCertificateError(err) {
 		t.Errorf("kubeconfig without CA: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func (v *versions) put(group, version string) {
 }
 
 // missing forgets the version of a group when the server does not know the
-// path of a call. An object that is not there is told by a Status in JSON.
+// path of a call. A missing object is reported by a Status in JSON.
 func (v *versions) missing(req *http.Request, resp *http.Response) {
 	_, path, found := strings.Cut(req.URL.Path, "/apis/")
 	if !found {
@@ -91,16 +91,16 @@ func (c *Client) PreferredVersion(ctx context.Context, group string) (version st
 // (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
 func (c *Client) Check(ctx context.Context) error {
 	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
-	stranger := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}
+	foreign := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}
 	var groups metav1.APIGroupList
 	switch {
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		stranger.Got = fmt.Sprintf("status %d", status)
-		return stranger
+		foreign.Got = fmt.Sprintf("status %d", status)
+		return foreign
 	case err != nil:
 		return c.explain(err)
 	case json.Unmarshal(answer, &groups) != nil || groups.Kind != "APIGroupList":
-		return stranger
+		return foreign
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (s *served) put(names []string) {
 	s.names, s.at = names, time.Now()
 }
 
-// Serves says whether the provisioning group of the server has a resource or a
+// Serves reports whether the provisioning group of the server has a resource or a
 // subresource, named as in discovery: "repositories/webhook" is there on Grafana's
 // own API server, and neither on a plain Kubernetes API with the definitions of
 // limpet nor on the embedded API. It asks once in ten minutes. A server without the

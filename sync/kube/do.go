@@ -122,7 +122,7 @@ func statusError(resp *http.Response, method string, answer []byte) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, method, schema.GroupResource{}, "", strings.TrimSpace(message), int(after/time.Second), true)
 }
 
-// neverSent says that a call cannot have reached the server.
+// neverSent reports whether a call cannot have reached the server.
 func neverSent(err error) bool {
 	var (
 		dns      *net.DNSError

@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NotKubernetesError says that something answers, but not a Kubernetes-style
-// API: another program, a login page, a captive portal.
+// NotKubernetesError means that the answer is not that of a Kubernetes-style API but of
+// another program, a login page or a captive portal.
 type NotKubernetesError struct {
 	URL    string // without secrets
 	Status int
@@ -32,7 +32,7 @@ func (e *NotKubernetesError) Error() string {
 	return fmt.Sprintf("%s is not a Kubernetes-style API: got %s", e.URL, e.Got)
 }
 
-// UnreachableError says that no answer could be had from the server: no route,
+// UnreachableError means that the server gave no answer: no route,
 // no name, refused, an untrusted certificate, no answer in time.
 type UnreachableError struct {
 	Server string
@@ -42,7 +42,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string { return fmt.Sprintf("reach %s: %v", e.Server, e.Err) }
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// timeoutError says that a call had no complete answer in time.
+// timeoutError means that a call had no complete answer in time.
 type timeoutError struct{ After time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("no complete answer within %v", e.After) }
@@ -55,7 +55,7 @@ func (e *timeoutError) Temporary() bool { return true }
 
 var _ net.Error = (*timeoutError)(nil)
 
-// retryAfterError carries the wish of a server that has no Status object.
+// retryAfterError carries the Retry-After of an answer without a Status object.
 type retryAfterError struct {
 	err   error
 	after time.Duration
@@ -64,9 +64,9 @@ type retryAfterError struct {
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// Retryable says whether the same call may succeed a little later: the server
-// is busy or in trouble (429, 500, 502, 503, 504), the call took too long, or
-// the connection broke. It does not say whether the call was carried out.
+// Retryable reports whether the same call may succeed a little later: the server is
+// busy or failing (429, 500, 502, 503, 504), the call took too long, or the connection
+// broke. The call may have been carried out nevertheless.
 func Retryable(err error) bool {
 	var (
 		notKubernetes *NotKubernetesError
@@ -77,7 +77,7 @@ func Retryable(err error) bool {
 	)
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &last),
-		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificate(err), errors.Is(err, errTooLarge):
+		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificateError(err), errors.Is(err, errTooLarge):
 		return false
 	case errors.As(err, &exchange):
 		return exchangeRetryable(exchange)
@@ -90,13 +90,12 @@ func Retryable(err error) bool {
 		}
 		return false
 	}
-	return isTransport(err)
+	return isTransportError(err)
 }
 
-// UnavailableError says that a call ended for a reason that is not its object's: no
-// answer was had, the server cannot work at the moment (429, 502, 503, 504), a
-// stranger answered in its place, or the token of the moment is not taken
-// (401). The same call may succeed when that is over, whatever it was about.
+// UnavailableError means that a call failed for a reason that does not depend on its
+// object: no answer, a busy server (429, 502, 503, 504), the answer of another program,
+// or a token that is not accepted at the moment (401). The same call may succeed later.
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string {
@@ -126,14 +125,14 @@ func AsUnavailable(err error) error {
 		}
 		return err
 	}
-	if isTransport(err) {
+	if isTransportError(err) {
 		return &UnavailableError{Err: err}
 	}
 	return err
 }
 
-// isTransport says that no answer was had: the network, the peer or time.
-func isTransport(err error) bool {
+// isTransportError reports whether a call had no answer.
+func isTransportError(err error) bool {
 	var (
 		netErr net.Error
 		urlErr *url.Error
@@ -154,7 +153,7 @@ func transportCause(err error) error {
 	return err
 }
 
-func isCertificate(err error) bool {
+func isCertificateError(err error) bool {
 	var (
 		verify    *tls.CertificateVerificationError
 		authority x509.UnknownAuthorityError

@@ -51,7 +51,7 @@ const (
 	exchangeRealms = `[{"type": "system", "identifier": "system"}]`
 )
 
-// ExchangeError says that no access token could be had.
+// ExchangeError means that the exchange gave no access token.
 type ExchangeError struct {
 	URL    string // without secrets
 	Status int    // of the answer; 0 = none
@@ -281,12 +281,12 @@ func (x *exchanger) once(ctx context.Context, subject string) (string, time.Dura
 	req.Header.Set("X-Realms", exchangeRealms)
 	resp, err := x.client.Do(req)
 	if err != nil {
-		return "", 0, x.fail(0, exchangeCause(err))
+		return "", 0, x.fail(0, exchangeTransportCause(err))
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, mostExchange))
 	if err != nil {
-		return "", 0, x.fail(0, exchangeCause(err))
+		return "", 0, x.fail(0, exchangeTransportCause(err))
 	}
 	var answer exchangeAnswer
 	decodeErr := json.Unmarshal(data, &answer)
@@ -321,8 +321,8 @@ func (x *exchanger) fail(status int, err error) *ExchangeError {
 	return &ExchangeError{URL: text.Redact(x.url), Status: status, Err: text.RedactError(err)}
 }
 
-// exchangeCause drops the method and the URL that net/http puts in front.
-func exchangeCause(err error) error {
+// exchangeTransportCause drops the method and the URL that net/http puts in front.
+func exchangeTransportCause(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &timeoutError{After: exchangeTimeout}
 	}

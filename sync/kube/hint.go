@@ -16,8 +16,8 @@ import (
 	"limpet/sync/netx"
 )
 
-// Hint returns the one thing a person may do next about an error of this
-// package, as a sentence, or "" when there is none to give.
+// Hint returns what to do next about an error of this package, as a sentence, or "" when
+// it knows nothing.
 func Hint(err error) string {
 	var (
 		notKubernetes *NotKubernetesError
@@ -41,7 +41,7 @@ func Hint(err error) string {
 		return exchangeHint(exchange)
 	case errors.As(err, &notKubernetes), errors.As(err, &redirect):
 		return "set --provisioning-server-url to the address of Grafana's API server or of a Kubernetes API server; curl -k ADDRESS/apis must answer with an APIGroupList"
-	case isCertificate(err):
+	case isCertificateError(err):
 		return certificateHint(err)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Sprintf("check the host name %q in --provisioning-server-url and the DNS of this host", dns.Name)
@@ -69,7 +69,7 @@ func exchangeHint(err *ExchangeError) string {
 		return "check --token or --token-file: the exchange does not accept it"
 	case err.Status != 0 && err.Status < 500:
 		return "check --token-exchange-url; Grafana's ends in /sign/access-token"
-	case isCertificate(err.Err):
+	case isCertificateError(err.Err):
 		return certificateHint(err.Err)
 	case isHTTPForHTTPS(err.Err):
 		return "the exchange does not speak TLS: write http:// in --token-exchange-url"

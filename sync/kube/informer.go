@@ -18,9 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// relistEvery is how often an Informer compares its picture with a full list,
-// whatever the watch says: a watch can be silent or lose events behind proxies
-// and several servers, and nothing in it tells.
+// relistEvery is how often an Informer compares its cache with a full list: behind
+// proxies and several servers a watch can lose events without any sign of it.
 const relistEvery = 10 * time.Minute
 
 // listPage is how many objects a list asks for at a time.
@@ -116,11 +115,11 @@ type Informer struct {
 	started  bool
 	ended    bool // nothing may be added to running any more
 
-	running   sync.WaitGroup // what client-go does not wait for when it ends
-	synced    atomic.Bool    // it never becomes false again
-	lastError atomic.Pointer[error]
-	failures  atomic.Int64 // in a row, of lists, watches and their streams
-	fixes     atomic.Int64
+	running     sync.WaitGroup // what client-go does not wait for when it ends
+	synced      atomic.Bool    // it never becomes false again
+	lastError   atomic.Pointer[error]
+	failures    atomic.Int64 // in a row, of lists, watches and their streams
+	corrections atomic.Int64
 
 	// refusedAt is when the server did not serve the initial events of a
 	// watch, as UnixNano; 0 = it does, as far as is known.
@@ -140,7 +139,7 @@ func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o I
 		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil,
 		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()})
 	// It fails only once the informer runs.
-	_ = i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { i.note(err) })
+	_ = i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { i.setError(err) })
 	return i
 }
 
@@ -272,7 +271,7 @@ func (i *Informer) LastError() error {
 
 // Corrections counts how often a full list showed that the watch had missed
 // something.
-func (i *Informer) Corrections() int64 { return i.fixes.Load() }
+func (i *Informer) Corrections() int64 { return i.corrections.Load() }
 
 // cached returns what the store keeps of an object that has come from the server. A
 // version that is in the store is not kept twice. SetTransform of client-go comes too
@@ -291,12 +290,12 @@ func (i *Informer) cached(u *unstructured.Unstructured, event watch.EventType, l
 	return c
 }
 
-// alive notes a sign of life: an event, a bookmark, a list.
-func (i *Informer) alive() { i.lastError.Store(nil) }
+// clearError notes a sign of life: an event, a bookmark, a list.
+func (i *Informer) clearError() { i.lastError.Store(nil) }
 
-// note keeps an error for LastError. The end of the context is none, and
+// setError keeps an error for LastError. The end of the context is none, and
 // neither is an expired version, which leads to a new list.
-func (i *Informer) note(err error) {
+func (i *Informer) setError(err error) {
 	if err == nil || errors.Is(err, context.Canceled) || isExpired(err) {
 		return
 	}
@@ -304,11 +303,11 @@ func (i *Informer) note(err error) {
 	i.lastError.Store(&err)
 }
 
-// list implements the list of the reflector. It returns errors only that the
-// reflector has an answer to, and waits and repeats on all others: client-go's
-// own repetitions know nothing of the other informers. It always reads what is
-// stored now, page by page: a server's cache, which the reflector would rather
-// have, answers all objects at once.
+// list implements the list of the reflector. It returns only errors that the reflector
+// can handle, and waits and retries on all others: client-go's
+// own retries do not know of the other informers. It always reads what is stored now,
+// page by page: the cache of a server, which the reflector prefers, answers with all
+// objects at once.
 func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	if !i.begin() {
 		return nil, errEnded
@@ -325,7 +324,7 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 		if err != nil {
 			return nil, err
 		}
-		i.alive()
+		i.clearError()
 		i.failures.Store(0)
 		for n := range page.Items {
 			items = append(items, i.cached(&page.Items[n], watch.Added, true))
@@ -349,7 +348,7 @@ func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	}
 	relist := i.relist
 	if initial {
-		relist = nil // a new picture is what is being made
+		relist = nil // everything is being listed already
 		if i.fresh.Load() {
 			o.ResourceVersion = ""
 		}
@@ -376,9 +375,9 @@ func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	if err != nil {
 		return nil, err
 	}
-	i.alive()
+	i.clearError()
 	i.running.Add(1) // not at zero: this call is counted
-	g := &guarded{informer: i, inner: w, out: make(chan watch.Event), stop: make(chan struct{})}
+	g := &guardedWatch{informer: i, inner: w, out: make(chan watch.Event), stop: make(chan struct{})}
 	go func() {
 		defer i.running.Done()
 		g.run(initial, o.TimeoutSeconds)

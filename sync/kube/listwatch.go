@@ -16,16 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// How an Informer talks to servers that fail, refuse or mislead. client-go's
-// reflector relies on the server in three points where a foreign one may not
-// be relied upon; each has a guard here:
+// How an Informer lists and watches servers that fail, refuse or mislead. client-go's
+// reflector relies on three properties of a server that others may not have:
 //
-//   - A server that does not know sendInitialEvents and ignores it sends no end
-//     of the initial events, and the reflector waits for it for ever. The guard
-//     waits for a bounded time and then takes a plain list, for an hour.
-//   - A watch is to end by timeoutSeconds. The guard ends it a little later.
-//   - A watch that has missed something is as quiet as one that has not. A full
-//     list now and then is compared with the picture (compare.go).
+//   - It ends the initial events with a bookmark. A server that ignores
+//     sendInitialEvents never does, and the reflector would wait forever. The guard
+//     waits for a bounded time and uses plain lists for an hour.
+//   - It ends a watch by timeoutSeconds. The guard ends it a little later.
+//   - It misses nothing. A watch that has lost events looks like a quiet one, so a full
+//     list is compared with the cache from time to time (relist.go).
 
 const (
 	// listTimeout is the deadline of one page of a list. It is longer than
@@ -42,7 +41,7 @@ const (
 	watchOvertime = 30 * time.Second
 
 	// The pauses of one Informer after errors in a row; those of a server
-	// that does not answer at all are common to all (health).
+	// that does not answer at all are common to all (availability).
 	informerFirstPause = time.Second
 	informerLastPause  = 20 * time.Second
 	// steadyAfter is how long a watch must last to count as a success.
@@ -56,17 +55,16 @@ const (
 // brokenStream is client-go's mark of errors that arose on this side of a watch.
 const brokenStream metav1.CauseType = "ClientWatchDecoding"
 
-// errDiffers makes the reflector make the picture anew.
-var errDiffers = apierrors.NewResourceExpired("the picture differs from a full list")
+// errCacheDiffers makes the reflector list again.
+var errCacheDiffers = apierrors.NewResourceExpired("the cache differs from a full list")
 
-// errNoInitialEvents makes the reflector take a list.
+// errNoInitialEvents makes the reflector use a list.
 var errNoInitialEvents = apierrors.NewBadRequest("the server does not send the initial events of a watch")
 
-// errEnded is what calls get that come after the end of Run.
+// errEnded is for calls after the end of Run.
 var errEnded = errors.New("the informer has ended")
 
-// isRefusal says that a server answered a watch with initial events by a
-// status that speaks of the request, not of the moment.
+// isRefusal reports whether a server rejects a watch with initial events for good.
 func isRefusal(err error) bool {
 	status := statusOf(err)
 	if status == nil || isExpired(err) {
@@ -80,8 +78,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// judgeInitial decides whether an error of a watch with initial events leads
-// to a list, which may be allowed where a watch is not.
+// judgeInitial decides whether an error of a watch with initial events leads to a list,
+// which may be allowed where a watch is not.
 func (i *Informer) judgeInitial(err error) error {
 	status := statusOf(err)
 	switch {
@@ -97,8 +95,8 @@ func (i *Informer) judgeInitial(err error) error {
 	return final{err}
 }
 
-// isExpired says that a resource version is too old, or newer than the server
-// knows: the reflector then starts afresh.
+// isExpired reports whether a resource version is too old, or newer than the server
+// knows: the reflector then starts again.
 func isExpired(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
@@ -109,12 +107,12 @@ func (i *Informer) refusesInitial() bool {
 	return at != 0 && time.Since(time.Unix(0, at)) < refusalHolds
 }
 
-// untilAnswered calls fn until it succeeds, ctx ends, or it fails in a way
-// that the reflector has to know of. A signal on relist, which may be nil, ends
-// it like an expired version.
+// untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that
+// the reflector has to handle. A signal on relist, which may be nil, ends it like an
+// expired version.
 func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn func(context.Context) error) error {
 	for {
-		if err := i.client.shared.health.wait(ctx); err != nil {
+		if err := i.client.shared.availability.wait(ctx); err != nil {
 			return err
 		}
 		err := fn(ctx)
@@ -130,7 +128,7 @@ func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn
 			i.fresh.Store(true)
 			return err
 		}
-		i.note(i.client.explain(err))
+		i.setError(i.client.explain(err))
 		i.failures.Add(1)
 		if err := i.pause(ctx, relist, err); err != nil {
 			return err
@@ -138,8 +136,8 @@ func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn
 	}
 }
 
-// pause waits 1, 2, 4 ... 20 s, as many failures there were, up to a tenth
-// longer, or what the server asked for in err.
+// pause waits 1, 2, 4 ... 20 s by the number of failures, up to a tenth longer, or as
+// long as err asks for.
 func (i *Informer) pause(ctx context.Context, relist <-chan struct{}, err error) error {
 	n := max(i.failures.Load(), 1)
 	wait := min(informerFirstPause<<min(n-1, 10), informerLastPause)
@@ -152,14 +150,15 @@ func (i *Informer) pause(ctx context.Context, relist <-chan struct{}, err error)
 	case <-timer.C:
 		return nil
 	case <-relist: // no watch is to be had, but a list showed changes
-		return errDiffers
+		return errCacheDiffers
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// guarded passes on the events of a watch and ends it when it should.
-type guarded struct {
+// guardedWatch forwards the events of a watch, with cached objects, and ends it when the
+// server does not.
+type guardedWatch struct {
 	informer *Informer
 	inner    watch.Interface
 	out      chan watch.Event // closed by run
@@ -168,14 +167,14 @@ type guarded struct {
 }
 
 // ResultChan implements watch.Interface.
-func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
+func (g *guardedWatch) ResultChan() <-chan watch.Event { return g.out }
 
 // Stop implements watch.Interface.
-func (g *guarded) Stop() { g.once.Do(func() { close(g.stop) }) }
+func (g *guardedWatch) Stop() { g.once.Do(func() { close(g.stop) }) }
 
-// run passes events on until the watch ends. initial says that it begins with
-// all objects; timeout is what was agreed with the server, in seconds.
-func (g *guarded) run(initial bool, timeout *int64) {
+// run forwards events until the watch ends. initial reports that it begins with all
+// objects; timeout is the timeoutSeconds of the request.
+func (g *guardedWatch) run(initial bool, timeout *int64) {
 	defer close(g.out)
 	defer g.inner.Stop()
 	start, added := time.Now(), 0
@@ -201,11 +200,11 @@ func (g *guarded) run(initial bool, timeout *int64) {
 			g.refuse()
 			return
 		case <-g.informer.relist:
-			g.sendStatus(errDiffers)
+			g.sendStatus(errCacheDiffers)
 			return
 		case event, ok := <-g.inner.ResultChan():
 			if !ok {
-				if silence != nil { // a list is the surer way now
+				if silence != nil { // a list is more likely to succeed now
 					g.informer.failures.Add(1)
 					g.sendStatus(errNoInitialEvents)
 				}
@@ -238,11 +237,11 @@ func (g *guarded) run(initial bool, timeout *int64) {
 	}
 }
 
-// judge counts a watch by how long it lasted: a server that ends every watch at
-// once is asked less and less often. The reflector takes a short one for the
-// sign of a bad version and lists all anew; so one that only broke is made
-// longer here, unless it happens again and again.
-func (g *guarded) judge(lasted time.Duration) {
+// judge counts a watch by how long it lasted, so that a server that ends every watch at
+// once is asked less and less often. The reflector takes a short watch for the sign of a
+// bad version and lists everything again; so one that only broke is prolonged here,
+// unless that happens repeatedly.
+func (g *guardedWatch) judge(lasted time.Duration) {
 	switch {
 	case lasted > steadyAfter:
 		g.informer.failures.Store(0)
@@ -256,12 +255,12 @@ func (g *guarded) judge(lasted time.Duration) {
 	}
 }
 
-// saw keeps the signs of life and the errors of the server. false means that
-// the stream broke on its way: the reflector is not told, which would make it
-// list all anew, but goes on from the last version in a new watch.
-func (g *guarded) saw(event watch.Event) bool {
+// saw records events and errors of the server. It returns false for a stream that broke
+// on its way: the reflector does not see that error, which would make it list everything
+// again, and continues from the last version in a new watch.
+func (g *guardedWatch) saw(event watch.Event) bool {
 	if event.Type != watch.Error {
-		g.informer.alive()
+		g.informer.clearError()
 		return true
 	}
 	err := apierrors.FromObject(event.Object)
@@ -269,13 +268,13 @@ func (g *guarded) saw(event watch.Event) bool {
 		g.informer.fresh.Store(true)
 		return true
 	}
-	g.informer.note(err)
+	g.informer.setError(err)
 	g.informer.failures.Add(1)
 	return !apierrors.HasStatusCause(err, brokenStream)
 }
 
-// send passes an event on; false means that nobody wants it any more.
-func (g *guarded) send(event watch.Event) bool {
+// send forwards an event; false means that the watch was stopped.
+func (g *guardedWatch) send(event watch.Event) bool {
 	select {
 	case g.out <- event:
 		return true
@@ -285,14 +284,14 @@ func (g *guarded) send(event watch.Event) bool {
 }
 
 // refuse turns a watch whose initial events do not end into a refusal.
-func (g *guarded) refuse() {
+func (g *guardedWatch) refuse() {
 	g.informer.refusedAt.Store(time.Now().UnixNano())
-	g.informer.client.shared.log.Debug("the server sends no end of the initial events; take a list",
+	g.informer.client.shared.log.Debug("the server does not end the initial events; list instead",
 		"resource", g.informer.gvr.Resource)
 	g.sendStatus(errNoInitialEvents)
 }
 
-func (g *guarded) sendStatus(err *apierrors.StatusError) {
+func (g *guardedWatch) sendStatus(err *apierrors.StatusError) {
 	status := err.Status()
 	g.send(watch.Event{Type: watch.Error, Object: &status})
 }

@@ -20,7 +20,7 @@ import (
 
 // Object is one version of an object in the cache of an Informer. It does not change,
 // and two of them are equal when they are the same version of the same object. Its
-// members are read without decoding it: to look at a hundred thousand Objects takes
+// members are read without decoding it: to read a hundred thousand Objects takes
 // milliseconds, to decode them all would take hundreds of megabytes.
 type Object struct{ cached *cached }
 
@@ -126,7 +126,7 @@ func (o Object) sameVersion(uid, resourceVersion string) bool {
 	return o.ResourceVersion() == resourceVersion && o.UID() == uid
 }
 
-// version tells one version of one object from all others.
+// version identifies one version of one object.
 func (o Object) version() string { return o.UID() + " " + o.ResourceVersion() }
 
 func (o Object) at(p Path) value {

@@ -16,9 +16,9 @@ const readingSlack = time.Millisecond
 // lastSuspended is the last known result of suspendedFor, in nanoseconds.
 var lastSuspended atomic.Int64
 
-// suspendedFor is how long the host has been suspended since it was booted: the boot
-// clock counts that time, the monotonic clock does not. The result is stable:
-// it changes only by a suspend, not by the scheduler coming between two readings.
+// suspendedFor returns how long the host has been suspended since it was booted: the
+// boot clock counts that time, the monotonic clock does not. The result changes only by a
+// suspend, not by the scheduler between two readings.
 func suspendedFor() time.Duration {
 	for range 4 {
 		before, boot, after := clockGet(unix.CLOCK_MONOTONIC), clockGet(unix.CLOCK_BOOTTIME), clockGet(unix.CLOCK_MONOTONIC)
@@ -44,7 +44,7 @@ func clockGet(clock int32) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// inode tells a file from another that was renamed over it.
+// inode distinguishes a file from another that was renamed over it.
 func inode(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Ino

@@ -30,14 +30,13 @@ const (
 	http2OffByEnv = "DISABLE_HTTP2" // client-go's own switch, for proxies that break HTTP/2
 )
 
-// lookAtFiles is how often the TLS files are looked at while a watch is open: no
-// request need come by in which they would be.
-const lookAtFiles = 30 * time.Second
+// checkFilesEvery is how often the TLS files are checked while a watch is open, because
+// there may be no other requests.
+const checkFilesEvery = 30 * time.Second
 
-// pool is one set of connections. It reads the TLS files again when they
-// change and then uses new connections: calls that run on the old ones end there,
-// watches are cut, since they would trust for as long as they last who is trusted
-// no more.
+// pool is one set of connections. It reads the TLS files again when they change and then
+// uses new connections. Running calls end on the old ones; watches are cut, because they
+// would otherwise keep the former trust for as long as they last.
 type pool struct {
 	files   tlsFiles
 	proxy   func(*http.Request) (*url.URL, error)
@@ -116,10 +115,10 @@ func (p *pool) watch(req *http.Request) (*http.Response, error) {
 	b := &watchBody{ReadCloser: resp.Body, pool: p, cut: cancel}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.look = time.AfterFunc(lookAtFiles, func() {
+	b.look = time.AfterFunc(checkFilesEvery, func() {
 		p.reload()
 		if ctx.Err() == nil {
-			b.look.Reset(lookAtFiles)
+			b.look.Reset(checkFilesEvery)
 		}
 	})
 	p.watches[b] = struct{}{}
@@ -130,8 +129,8 @@ func (p *pool) watch(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// reload compares the files with those in use. Files that cannot be used leave
-// the former ones in place and are looked at again when they change.
+// reload compares the files with those in use. Files that cannot be used leave the former
+// ones in place until they change again.
 func (p *pool) reload() {
 	stamp := p.files.stamp()
 	p.mu.Lock()
@@ -142,7 +141,7 @@ func (p *pool) reload() {
 	p.stamp = stamp
 	cfg, err := p.files.config()
 	if err != nil {
-		p.log.Warn("keep the former TLS files", "err", err)
+		p.log.Warn("TLS files unusable, keeping the former ones", "err", err)
 		return
 	}
 	old := p.current.Swap(p.transport(cfg))
@@ -155,7 +154,7 @@ func (p *pool) reload() {
 	if len(p.retired) > mostRetired {
 		p.retired = p.retired[1:]
 	}
-	p.log.Info("took new TLS files")
+	p.log.Info("TLS files reloaded")
 }
 
 func (p *pool) close() {

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The net below the watch. Resource versions are opaque, so a list and the
-// picture cannot be ordered; instead a difference counts only when the watch
-// has not resolved it a while later:
+// A full list finds what the watch has lost. Resource versions are opaque, so a list
+// and the cache cannot be ordered; a difference counts only when the watch has not
+// resolved it some seconds later:
 //
-//	before: the versions in the picture
-//	listed: the versions in a consistent list, made after "before"
-//	later:  the versions in the picture, some seconds after that
+//	before: the versions in the cache
+//	listed: the versions in a consistent list, read after "before"
+//	later:  the versions in the cache, some seconds after that
 //
-// An object whose version in the picture did not move, although the list knew
-// another one or none, was missed. So was one that the list has and the
-// picture still has not; that may also be one that came and went meanwhile, and
-// then the picture is made anew for nothing, which is harmless.
+// An object was missed when its version in the cache did not change although the list
+// had another one or none, or when the list has it and the cache still does not. The
+// latter may also be created and deleted in between; then the cache is listed again for
+// nothing, which is harmless.
 
 const (
 	// compareGrace is how long the watch has to deliver what a list has shown.
@@ -39,16 +39,16 @@ func (i *Informer) compareEvery(ctx context.Context) {
 		case <-timer.C:
 		}
 		if since, _ := i.client.Down(); !since.IsZero() || !i.HasSynced() {
-			continue // the watch itself is waiting for the server
+			continue // the watch is waiting for the server
 		}
 		missed, err := i.compare(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil: // the watch meets the same error and keeps it
+		case err != nil: // the watch has the same error and records it
 			i.client.shared.log.Debug("compare with a full list", "resource", i.gvr.Resource, "err", err)
 		case missed > 0:
-			i.fixes.Add(1)
+			i.corrections.Add(1)
 			i.client.shared.log.Warn("the watch had missed changes; list again", "resource", i.gvr.Resource, "objects", missed)
 			i.fresh.Store(true)
 			select {
@@ -79,14 +79,14 @@ func (i *Informer) compare(ctx context.Context) (int, error) {
 	return len(differing(before, listed, i.versions())), nil
 }
 
-// compareSeed is that of the hashes which stand for keys and versions while
-// they are compared. That two of a million objects are taken for each other has
-// a chance of one in thirty million, and hides a difference between those two.
+// compareSeed is for the hashes of keys and versions that are compared. The chance that
+// two of a million objects have the same hash, which hides a difference between them, is
+// one in thirty million.
 var compareSeed = maphash.MakeSeed()
 
 func digest(text string) uint64 { return maphash.String(compareSeed, text) }
 
-// versions returns the versions of all objects in the picture by key.
+// versions returns the versions of all objects in the cache by key.
 func (i *Informer) versions() map[uint64]uint64 {
 	all := i.Objects()
 	versions := make(map[uint64]uint64, len(all))

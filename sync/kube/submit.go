@@ -57,8 +57,8 @@ func (c *Client) post(ctx context.Context, path string, body map[string]any) (*u
 	return u, u.UnmarshalJSON(answer)
 }
 
-// noSuchRoute tells the 404 or 405 of a server without the route from that of a
-// Repository that is not there: some servers answer both alike.
+// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a
+// missing Repository: some servers answer both alike.
 func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) bool {
 	if apierrors.IsMethodNotSupported(err) {
 		return true

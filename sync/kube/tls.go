@@ -40,8 +40,8 @@ func (m material) stamp() string {
 	return FileStamp(m.path)
 }
 
-// FileStamp tells one state of a file from another without reading it. Files
-// that are replaced by rename, as secret mounts are, change in all parts.
+// FileStamp identifies the state of a file without reading it. Files that are replaced
+// by rename, as secret mounts are, change in all parts of it.
 func FileStamp(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -164,7 +164,7 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 		clients.Store(trust(next))
 		clientCert, clientKey = next.issue(t, "client-next")
 		write(t, dir, map[string][]byte{"cert": clientCert, "key": clientKey})
-		if _, err := get(); !isCertificate(err) || !strings.Contains(Hint(err), "--tls-ca-file") || Retryable(err) {
+		if _, err := get(); !isCertificateError(err) || !strings.Contains(Hint(err), "--tls-ca-file") || Retryable(err) {
 			t.Fatalf("the former authority is still trusted: %v", err)
 		}
 		write(t, dir, map[string][]byte{"ca": next.pem})

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// followFor is how long a stream of Follow lasts, up to twice it.
-	followFor = 10 * time.Minute
-	// mostMark bounds one event of it, in bytes: metadata of Kubernetes is at most
+	// versionsFor is how long a stream of Follow lasts, up to twice it.
+	versionsFor = 10 * time.Minute
+	// mostEvent bounds one event of it, in bytes: metadata of Kubernetes is at most
 	// 256 KiB of annotations and as much again of the rest, and a server that knows
 	// no metadata alone sends all of an object.
-	mostMark = 4 << 20
-	// onlyMetadata asks a server to leave out all but the metadata.
-	onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	mostEvent = 4 << 20
+	// metadataOnly asks a server to leave out all but the metadata.
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// ObjectVersion is which version there is of an object. It holds nothing of its content.
+// ObjectVersion identifies a version of an object without its content.
 type ObjectVersion struct {
 	Namespace, Name string
 	Version         string // changes with every write of the object; "" = it is gone
@@ -41,19 +41,18 @@ type ObjectVersion struct {
 
 // ObjectVersionOf is the Mark of an object that was read.
 func ObjectVersionOf(u *unstructured.Unstructured) ObjectVersion {
-	return ObjectVersion{u.GetNamespace(), u.GetName(), versionMark(string(u.GetUID()), u.GetResourceVersion()), u.GetLabels()}
+	return ObjectVersion{u.GetNamespace(), u.GetName(), versionText(string(u.GetUID()), u.GetResourceVersion()), u.GetLabels()}
 }
 
-func versionMark(uid, resource string) string { return uid + " " + resource }
+func versionText(uid, resource string) string { return uid + " " + resource }
 
-// WatchVersions watches which versions there are of the objects of a namespace, or of
-// the only one of that name, and keeps nothing. It calls see for those that there
-// are, then whole, when the server tells that these were all, and then see for
-// every change. It returns nil when the stream has ended, which it does every 10
-// to 20 minutes, and otherwise why there is none; objects may have changed between
-// two streams, so the next one tells all of them again.
+// WatchVersions watches the versions of the objects of a namespace, or of the one of that
+// name, and keeps nothing. It calls see for the existing ones, then whole, when the server
+// marks the end of these, and then see for every change. It returns nil when the stream
+// has ended, every 10 to 20 minutes, and otherwise an error. Objects may change between
+// two streams, so each begins with all of them.
 func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion), whole func()) error {
-	lasts := followFor + rand.N(followFor)
+	lasts := versionsFor + rand.N(versionsFor)
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchOvertime)
 	defer cancel()
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(int(lasts / time.Second))}}
@@ -78,7 +77,7 @@ func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResou
 		return err
 	}
 	defer body.Close()
-	err = marks(body, see, whole)
+	err = readVersions(body, see, whole)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -94,7 +93,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values) (io.
 	if err != nil {
 		return nil, fmt.Errorf("make a request for %s: %w", path, err)
 	}
-	req.Header.Set("Accept", onlyMetadata)
+	req.Header.Set("Accept", metadataOnly)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, text.RedactError(err)
@@ -110,8 +109,8 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values) (io.
 	return nil, statusError(resp, http.MethodGet, answer)
 }
 
-// marks reads the events of a watch to its end.
-func marks(body io.Reader, see func(ObjectVersion), whole func()) error {
+// readVersions reads the events of a watch to its end.
+func readVersions(body io.Reader, see func(ObjectVersion), whole func()) error {
 	bounded := &bounded{Reader: body}
 	in := json.NewDecoder(bounded)
 	for {
@@ -131,7 +130,7 @@ func marks(body io.Reader, see func(ObjectVersion), whole func()) error {
 				Message string              `json:"message"`
 			} `json:"object"`
 		}
-		bounded.left = mostMark
+		bounded.left = mostEvent
 		switch err := in.Decode(&event); {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -139,7 +138,7 @@ func marks(body io.Reader, see func(ObjectVersion), whole func()) error {
 			return fmt.Errorf("read a watch: %w", text.RedactError(err))
 		}
 		o, meta := &event.Object, &event.Object.Metadata
-		mark := ObjectVersion{meta.Namespace, meta.Name, versionMark(meta.UID, meta.ResourceVersion), meta.Labels}
+		mark := ObjectVersion{meta.Namespace, meta.Name, versionText(meta.UID, meta.ResourceVersion), meta.Labels}
 		switch event.Type {
 		case watch.Error:
 			return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: o.Code, Reason: o.Reason, Message: text.Redact(o.Message)}}

@@ -45,8 +45,8 @@ func TestFollow(t *testing.T) {
 		{what: "one that knows no metadata alone", answer: whole + end, want: []ObjectVersion{{"ns", "a", "u 1", nil}}, whole: 1},
 		{what: "an error in the stream", answer: added + expired, want: []ObjectVersion{a1}, failure: apierrors.IsResourceExpired},
 		{what: "a broken stream", answer: added + added[:20], want: []ObjectVersion{a1}, failure: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
-		{what: "an event without end", answer: `{"type":"ADDED","object":{"data":"` + strings.Repeat("x", mostMark), failure: func(err error) bool { return errors.Is(err, errTooLarge) }},
-		{what: "a long stream", answer: strings.Repeat(mark, 2*mostMark/len(mark)) + added, want: []ObjectVersion{a1}},
+		{what: "an event without end", answer: `{"type":"ADDED","object":{"data":"` + strings.Repeat("x", mostEvent), failure: func(err error) bool { return errors.Is(err, errTooLarge) }},
+		{what: "a long stream", answer: strings.Repeat(mark, 2*mostEvent/len(mark)) + added, want: []ObjectVersion{a1}},
 		{what: "not allowed", code: 403, answer: denial, failure: apierrors.IsForbidden},
 	} {
 		t.Run(c.what, func(t *testing.T) {
