@@ -60,7 +60,7 @@ func (d Dashboard) JSON() []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(file); err != nil {
-		panic("apitest: render dashboard: " + err.Error())
+		panic("render dashboard: " + err.Error())
 	}
 	return out.Bytes()
 }

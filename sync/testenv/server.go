@@ -94,7 +94,7 @@ func Real(t testing.TB) *Server {
 
 // Main is for TestMain: it runs the tests and stops the shared server.
 //
-//	func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+//	func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 func Main(m *testing.M) int {
 	code := m.Run()
 	shared.mu.Lock()

@@ -287,12 +287,11 @@ func (m *mortal) waitsForRoom(flag string) {
 		return owner, claim
 	}
 	owner := ""
-	until(m.t, "the job is at work", func() bool { owner, _ = held(); return owner != "" && strings.Contains(m.log.String(), "replicating") })
+	until(m.t, "the job is at work", func() bool { owner, _ = held(); return owner != "" && strings.Contains(m.log.String(), stepped("applied")) })
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
 	full := time.Now()
-	m.says("the result cannot be kept yet")
 	until(m.t, "the lease is renewed for longer than it lasts", func() bool {
 		now, claim := held()
 		if now != owner {
@@ -305,7 +304,7 @@ func (m *mortal) waitsForRoom(flag string) {
 	}
 	m.api.Break(m.t)
 	m.idle()
-	if got := strings.Count(m.log.String(), `"step":"claimed"`); got != 1 {
+	if got := strings.Count(m.log.String(), stepped("claimed")); got != 1 {
 		m.t.Errorf("the job was claimed %d times", got)
 	}
 }

@@ -430,7 +430,7 @@ func (m *mortal) took() {
 		return
 	}
 	for line := range strings.Lines(m.log.String()[m.logged:]) {
-		if !strings.Contains(line, `"step":"resumed"`) {
+		if !strings.Contains(line, stepped("resumed")) {
 			continue
 		}
 		var entry struct{ Time time.Time }
@@ -446,7 +446,7 @@ func (m *mortal) took() {
 func (m *mortal) keptClaims() {
 	m.t.Helper()
 	for line := range strings.Lines(m.log.String()) {
-		if !strings.Contains(line, `"step":"requeued"`) {
+		if !strings.Contains(line, stepped("requeued")) {
 			continue
 		}
 		var entry struct{ UID string }

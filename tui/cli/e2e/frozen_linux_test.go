@@ -17,75 +17,59 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestFrozenTerminal: a dashboard is told to end while its terminal takes nothing, as
-// when the link of ssh is dead and nobody knows it yet. It ends within seconds, the
-// file is sound and free, and the terminal is given back as soon as it takes again.
+// TestFrozenTerminal: a dashboard whose terminal takes nothing any more, as when the link
+// of ssh is dead, ends on SIGTERM within seconds, with a sound state file, and gives the
+// terminal back as soon as that takes bytes again.
 func TestFrozenTerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	for name, c := range map[string]struct {
-		args             []string
-		shows, key, back string
-	}{
-		"dashboard": {nil, "First steps", "?", mainScreen},
-		// What was not taken is gone, so the last line is all that is known to be there.
-		"lines": {[]string{"--accessible"}, "Times are UTC", "help\n", "repositories: 0\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHome(t)
-			cmd := h.command(context.WithoutCancel(t.Context()), t, c.args...)
-			cmd.Env = append(slices.Clone(cmd.Env), "TERM=xterm-256color")
-			f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			defer cmd.Process.Kill()
-			var screen strings.Builder
-			for part := make([]byte, 4096); !strings.Contains(screen.String(), c.shows); {
-				n, err := f.Read(part)
-				if err != nil {
-					t.Fatalf("%v before the screen shows %q: %q", err, c.shows, screen.String())
-				}
-				screen.Write(part[:n])
-			}
-			// Nobody reads from here on.
-			turn := 0
-			until(t, "the terminal takes no more", func() bool {
-				turn++
-				if err := pty.Setsize(f, &pty.Winsize{Rows: uint16(50 + turn%2), Cols: uint16(200 + turn%3)}); err != nil {
-					t.Fatal(err)
-				}
-				if turn < 700 { // more would fill its input, and then the test waits
-					_, _ = io.WriteString(f, c.key)
-				}
-				return writes(t, cmd.Process.Pid)
-			})
-			told := time.Now()
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Errorf("end: %v", err)
-				}
-				t.Logf("ended after %s", time.Since(told).Round(time.Millisecond))
-			case <-time.After(callTimeout):
-				t.Fatal("it does not end while its terminal is frozen")
-			}
-			rest, _ := io.ReadAll(f) // EIO: the last process has left it
-			if !strings.Contains(string(rest), c.back) {
-				t.Errorf("the terminal was not given back: %q", tail(string(rest), 300))
-			}
-			if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
-				t.Errorf("store check: %s", r.out)
-			}
-		})
+	h := newHome(t)
+	cmd := h.command(context.WithoutCancel(t.Context()), t)
+	cmd.Env = append(slices.Clone(cmd.Env), "TERM=xterm-256color")
+	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer f.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer cmd.Process.Kill()
+	var screen strings.Builder
+	for part := make([]byte, 4096); !strings.Contains(screen.String(), "limpet"); {
+		n, err := f.Read(part)
+		if err != nil {
+			t.Fatalf("%v: %q", err, screen.String())
+		}
+		screen.Write(part[:n])
+	}
+	// From here on the terminal is not read.
+	turn := 0
+	until(t, "the terminal takes no more", func() bool {
+		turn++
+		if err := pty.Setsize(f, &pty.Winsize{Rows: uint16(50 + turn%2), Cols: uint16(200 + turn%3)}); err != nil {
+			t.Fatal(err)
+		}
+		if turn < 700 { // more would fill its input, and then the test waits
+			_, _ = io.WriteString(f, "?")
+		}
+		return writes(t, cmd.Process.Pid)
+	})
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("end: %v", err)
+		}
+	case <-time.After(callTimeout):
+		t.Fatal("it does not end while its terminal is frozen")
+	}
+	rest, _ := io.ReadAll(f) // EIO: the last process has left it
+	if !strings.Contains(string(rest), mainScreen) {
+		t.Errorf("the terminal was not given back: %q", tail(string(rest), 300))
+	}
+	h.must(t, 0, "store", "check")
 }
 
 // writes says whether a thread of a process waits in the kernel for room on a

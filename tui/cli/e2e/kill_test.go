@@ -163,7 +163,7 @@ func TestKilledWhileItStops(t *testing.T) {
 		}
 		m.feed("a", "b", "c", "d")
 		l := m.start("released=kill")
-		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[m.logged:], `"step":"applied"`) })
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[m.logged:], stepped("applied")) })
 		_ = l.cmd.Process.Signal(syscall.SIGTERM)
 		if m.end(l) {
 			kills++

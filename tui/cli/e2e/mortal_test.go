@@ -239,7 +239,7 @@ func (m *mortal) claims(l *life) {
 		default:
 		}
 		now := m.log.String()[m.logged:]
-		return strings.Contains(now, `"step":"claimed"`) || strings.Contains(now, `"step":"resumed"`)
+		return strings.Contains(now, stepped("claimed")) || strings.Contains(now, stepped("resumed"))
 	})
 }
 

@@ -147,14 +147,14 @@ func TestUpgradeInFlight(t *testing.T) {
 		m := newMortal(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
 		m.feed(m.names()...)
 		l := m.startAs(old, "")
-		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String(), `"step":"claimed"`) })
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String(), stepped("claimed")) })
 		timer := time.AfterFunc(time.Duration(m.rng.IntN(150))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
 		m.end(l)
 		timer.Stop()
 		m.rest()
 		m.judge()
 		slowest, made = max(slowest, m.slowest), made+len(m.jobs)
-		taken += strings.Count(m.log.String(), `"step":"resumed"`)
+		taken += strings.Count(m.log.String(), stepped("resumed"))
 	}
 	if taken == 0 {
 		t.Error("no claim of the old agent was left to take up")

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -73,10 +72,8 @@ func TestNetHalfOpenWatch(t *testing.T) {
 	t.Logf("fault: connections half open %d times: jobs done after %.1f to %.1f s", len(took), slices.Min(took).Seconds(), slices.Max(took).Seconds())
 }
 
-// TestNetForgottenVersions: while the watches are cut, jobs and repositories come
-// and go, and the server forgets the versions in which they did. No job is missed
-// and none is done twice; the pictures of bare informers, which share the code of
-// the agents, are those of the server.
+// TestNetForgottenVersions: while the watches are cut, jobs come and go, and the
+// server forgets the versions in which they did. No job is missed and none is done twice.
 func TestNetForgottenVersions(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -89,12 +86,6 @@ func TestNetForgottenVersions(t *testing.T) {
 		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
 	}
 	f.start()
-	var pictures []*kube.Informer
-	for range suite.Count(2, 36) {
-		d := newDoor(t, f.api.URL)
-		doors = append(doors, d)
-		pictures = append(pictures, f.picture(d.URL))
-	}
 	var uids []string
 	rounds := suite.Count(2, 5)
 	for round := range rounds {
@@ -107,66 +98,25 @@ func TestNetForgottenVersions(t *testing.T) {
 			}
 			f.remove(f.job("short-"+a.name, "repo-"+a.name)) // nobody can know that it was there
 		}
-		f.repository(fmt.Sprintf("new-%d", round), "")
-		if round > 0 {
-			f.drop(fmt.Sprintf("new-%d", round-1))
-		}
 		f.api.Compact(t)
 		for _, d := range doors {
 			d.reopen()
 		}
 		within(t, time.Minute, "all jobs have ended", func() bool { return f.waiting() == 0 })
-		within(t, time.Minute, "all pictures are right", func() bool {
-			for _, p := range pictures {
-				_, now := p.Get("default", fmt.Sprintf("new-%d", round))
-				_, before := p.Get("default", fmt.Sprintf("new-%d", round-1))
-				if !now || before || len(p.List()) != agents+1 {
-					return false
-				}
-			}
-			return true
-		})
 	}
 	f.done(time.Minute, uids...)
 	relists := 0
 	for _, r := range f.api.Requests(t, f.began) {
-		if r.User == "picture" || strings.HasPrefix(r.User, "agent-") && strings.HasSuffix(r.Path, "/jobs") && r.Method == "GET" &&
+		if strings.HasPrefix(r.User, "agent-") && strings.HasSuffix(r.Path, "/jobs") && r.Method == "GET" &&
 			(strings.Contains(r.Query, "sendInitialEvents=true") || !strings.Contains(r.Query, "watch=")) {
 			relists++
 		}
 	}
-	forgotten := (agents + len(pictures)) * rounds
+	forgotten := agents * rounds
 	if least := forgotten; relists < least {
 		t.Errorf("the jobs were listed %d times, so versions were not forgotten; want %d at least", relists, least)
 	}
 	t.Logf("fault: versions forgotten between disconnect and reconnect: %d times, %d lists, %d jobs, none missed or doubled", forgotten, relists, len(uids))
-}
-
-// picture runs an informer of the repositories over a way of its own until the
-// end of the test.
-func (f *field) picture(url string) *kube.Informer {
-	f.t.Helper()
-	client, err := kube.Connect(f.t.Context(), kube.Config{Server: url, TLS: kube.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("picture"), UserAgent: "picture"})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	i := client.Informer(api.Repositories, "default", kube.InformerOptions{})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = i.Run(ctx) })
-	f.t.Cleanup(func() { cancel(); running.Wait(); client.Close() })
-	if err := i.WaitSynced(f.t.Context()); err != nil {
-		f.t.Fatal(err)
-	}
-	return i
-}
-
-// drop deletes a Repository.
-func (f *field) drop(name string) {
-	f.t.Helper()
-	if err := f.people.Resource(api.Repositories).Namespace("default").Delete(f.t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		f.t.Fatal(err)
-	}
 }
 
 // identity is one generation of certificates: an authority, and what it signed
@@ -402,9 +352,9 @@ func TestNetSuspendedAgent(t *testing.T) {
 			}
 			stolen++
 		}
-		mark, before, begin := c.field.api.Mark(t), len(c.lines(`"step":"lost"`)), time.Now()
+		mark, before, begin := c.field.api.Mark(t), len(c.lines(stepped("lost"))), time.Now()
 		c.resume(t)
-		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(`"step":"lost"`))-before >= len(c.jobs) })
+		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(stepped("lost")))-before >= len(c.jobs) })
 		if wrote := c.wrote(mark, begin); len(wrote) > 0 {
 			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code, len(wrote)-1)
 		}
