@@ -287,7 +287,10 @@ func (m *mortal) waitsForRoom(flag string) {
 		return owner, claim
 	}
 	owner := ""
-	until(m.t, "the job is at work", func() bool { owner, _ = held(); return owner != "" && strings.Contains(m.log.String(), stepped("applied")) })
+	until(m.t, "the job is at work", func() bool {
+		owner, _ = held()
+		return owner != "" && strings.Contains(m.log.String(), stepped("applied"))
+	})
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
