@@ -147,6 +147,17 @@ func (s State) aimsAgain(before aim) (out []aim, why string) {
 	return out, why
 }
 
+// aimOf is the verb of the key that asks for v: one key suspends and resumes.
+func aimOf(v Verb) Verb {
+	switch v {
+	case Resume:
+		return Suspend
+	case ResumeSource:
+		return SuspendSource
+	}
+	return v
+}
+
 // sendsNothing says why nothing can be asked for now; "" = it can.
 func (s State) sendsNothing() string {
 	if why := s.onlyLooks(); why != "" {

@@ -126,9 +126,6 @@ func (p *painter) agentSheet() (out sheet) {
 	}
 	out.head("API")
 	r, txt := p.apiState()
-	if p.reads { // without its glyph
-		_, txt, _ = strings.Cut(txt, " ")
-	}
 	if !api.Embedded {
 		txt = text.OrDash(api.Server) + ", " + txt
 	}
@@ -143,11 +140,7 @@ func (p *painter) agentSheet() (out sheet) {
 		p.watchLine(&out, seen)
 		if seen.Kind == "connections" {
 			for _, ill := range p.s.Snap.IllConnections {
-				mark := p.g.state["error"] + " "
-				if p.reads {
-					mark = "failing, "
-				}
-				out.fact(roleBad, "", strings.TrimSpace(mark+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
+				out.fact(roleBad, "", strings.TrimSpace(p.g.state["error"]+" "+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,22 +55,13 @@ const lookEvery = time.Second
 // to wait, to look at a copy, or to go. A holder that answers after all ends it at
 // once. Ctx ends it as the person does.
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
-	var answer Answer
-	frozen, err := outlast(ctx, o, func(o Options) (err error) { answer, err = runBlocked(ctx, d, o); return err })
-	if frozen {
-		return Leave, nil
-	}
-	return answer, err
-}
-
-func runBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
-	if o.Accessible {
-		return runBlockedLinear(ctx, d, o)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil, now: time.Now()}, caps: capsOf(o)}
-	if err := perform(ctx, m, o, false); err != nil {
+	switch err := runProgram(ctx, m, o); {
+	case errors.Is(err, errUnresponsive):
+		return Leave, nil
+	case err != nil:
 		return Leave, err
 	}
 	return m.answer, nil
@@ -285,5 +277,5 @@ func (m *blockedModel) end(a Answer) (tea.Model, tea.Cmd) {
 }
 
 func (m *blockedModel) View() tea.View {
-	return tea.NewView(renderBlocked(m.blocked, m.w, m.h, m.caps))
+	return viewOf(renderBlocked(m.blocked, m.w, m.h, m.caps), false)
 }

@@ -152,50 +152,6 @@ func TestLinkStandsAlone(t *testing.T) {
 	}
 }
 
-// TestBrushSendsLinks: the bytes have an address once for each line, closed before
-// anything else is drawn; links that come again are sent again.
-func TestBrushSendsLinks(t *testing.T) {
-	t.Parallel()
-	snap := picture()
-	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: "https://git.lab/obs/compare/5d41aa90...4e55f01a"}}
-	s := press(shown(snap, Caps{Links: true}), "enter")
-	b := newBrush("xterm-256color")
-	for range 2 {
-		sent := string(b.paint(Render(s, 80, 24, s.Caps), 80, 24))
-		if n := strings.Count(sent, snap.Jobs[0].URLs[0].URL); n != 2 { // as text, too
-			t.Errorf("the address is sent %d times: %q", n, sent)
-		}
-		if n := strings.Count(sent, "\x1b]8;id="); n != 1 || strings.Count(sent, "\x1b]8;;\a") != 1 {
-			t.Errorf("%d links: %q", n, sent)
-		}
-		if got := led(sent)[snap.Jobs[0].URLs[0].URL]; got != "|"+snap.Jobs[0].URLs[0].URL {
-			t.Errorf("%q leads there", got)
-		}
-		if sent := string(b.paint(Render(press(s, "?"), 80, 24, s.Caps), 80, 24)); strings.Contains(sent, "\x1b]8;id=") {
-			t.Errorf("links of the help: %q", sent)
-		}
-	}
-	const to = "https://git.lab/"
-	for _, lines := range []int{1, 2} {
-		b, g := newBrush("xterm-256color"), newGlass(40, 2, map[string]rune{})
-		for _, x := range []int{9, 8, 7, 0, 20, 24, 1} { // the pen ends on the link where the next begins
-			c := newCanvas(40, 2)
-			c.addresses = []string{to}
-			for y := range lines {
-				c.lead(x, y, c.put(x, y, 40, rolePlain, to)-x, 1)
-			}
-			frame := c.frame(theme{})
-			if why := flaw(frame, 40, 2, Caps{Links: true}); why != "" {
-				t.Error(why)
-			}
-			g.send(string(b.paint(frame, 40, 2)))
-			if why := g.flawOf(frame); why != "" {
-				t.Errorf("%d lines moved to %d: %s", lines, x, why)
-			}
-		}
-	}
-}
-
 // TestWhereLinksAreSent: nowhere that they might be printed, nor where they are not
 // wanted.
 func TestWhereLinksAreSent(t *testing.T) {

@@ -44,8 +44,6 @@ type painter struct {
 	s    State
 	g    glyphs
 	caps Caps
-	// reads says that what is made here is read out: words, where a screen has keys.
-	reads bool
 
 	spots []spotlight                     // where clicks mean something
 	pick  func(row int) func(State) State // what a click on a row of the next list does; nil = nothing

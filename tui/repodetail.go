@@ -163,13 +163,9 @@ func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
 	}
 	fact(stateRole(r.SyncState), "sync", sync)
 	if r.Suspended {
-		by := "s resumes"
-		if p.reads {
-			by = "resume " + r.Name + " ends that"
-		}
-		until := "until it is resumed; " + by
+		until := "until it is resumed; s resumes"
 		if !r.Next.IsZero() {
-			until = fmt.Sprintf("until %s, for %s more; %s", clockTime(r.Next, p.s.Now), text.Age(r.Next.Sub(p.s.Now)), by)
+			until = fmt.Sprintf("until %s, for %s more; s resumes", clockTime(r.Next, p.s.Now), text.Age(r.Next.Sub(p.s.Now)))
 		}
 		fact(roleWarn, "suspended", "on this agent "+until)
 	}

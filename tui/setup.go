@@ -35,19 +35,13 @@ type SetUp struct {
 // RunSetUp asks three questions, tries what was answered, and writes it when the
 // person says so. It returns whether it was written. Ctx ends it as the person does.
 func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
-	var done bool
-	frozen, err := outlast(ctx, o, func(o Options) (err error) { done, err = runSetUp(ctx, u, o); return err })
-	return !frozen && done, err
-}
-
-func runSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
-	if o.Accessible {
-		return runSetUpLinear(ctx, u, o)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: text.Clean(u.File)}, caps: capsOf(o)}
-	if err := perform(ctx, m, o, false); err != nil {
+	switch err := runProgram(ctx, m, o); {
+	case errors.Is(err, errUnresponsive):
+		return false, nil
+	case err != nil:
 		return false, err
 	}
 	return m.saved, nil
@@ -372,5 +366,5 @@ func (u setUp) took(msg triedMsg) setUp {
 }
 
 func (m *setUpModel) View() tea.View {
-	return tea.NewView(renderSetUp(m.setUp, m.w, m.h, m.caps))
+	return viewOf(renderSetUp(m.setUp, m.w, m.h, m.caps), false)
 }

@@ -109,12 +109,6 @@ func TestSetUpTakesAPathWhole(t *testing.T) {
 		if pasted, w = pasted.press("enter", ""); w != wishTry || pasted.settings() != want {
 			t.Errorf("pasted %q: wish %d, %+v", text, w, pasted.settings())
 		}
-		if want.TokenFile == "" || strings.Contains(text, "-long") { // no line has breaks in it, and none is a token
-			continue
-		}
-		if said, w := ask.enter(text); w != wishTry || said.settings() != want {
-			t.Errorf("a line %q: wish %d, %+v", text, w, said.settings())
-		}
 	}
 	if u, _ := answers(t, ask, "/my disk", "backspace", "backspace", "backspace", "backspace"); u.token != "/my " {
 		t.Errorf("backspace leaves %q", u.token)

@@ -93,7 +93,7 @@ func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 	if p.s.offline() && state == snapshot.SourceWorking {
 		state = snapshot.SourceUnknown
 	}
-	txt := p.stateWord(sourceGlyph(state), text.OrDash(state))
+	txt := p.g.state[sourceGlyph(state)] + " " + text.OrDash(state)
 	if !from.Since.IsZero() {
 		txt += " for " + text.Age(p.s.Now.Sub(from.Since))
 	}
@@ -102,11 +102,7 @@ func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 	}
 	fact(stateRole(sourceGlyph(state)), "state", txt)
 	if from.Suspended {
-		by := "s resumes it"
-		if p.reads {
-			by = "resume source " + from.Name + " ends that"
-		}
-		fact(roleWarn, "suspended", "in its spec: its controller leaves it alone; "+by)
+		fact(roleWarn, "suspended", "in its spec: its controller leaves it alone; s resumes it")
 	}
 	if from.Behind && from.State != snapshot.SourcePending {
 		fact(roleWarn, "changed", "its controller has not seen the last change of its spec yet")
@@ -147,14 +143,6 @@ func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 		}
 	}
 	return out
-}
-
-// stateWord is a state with its glyph, where that can be seen.
-func (p *painter) stateWord(glyph, word string) string {
-	if p.reads {
-		return word
-	}
-	return p.g.state[glyph] + " " + word
 }
 
 func (p *painter) dueText(from snapshot.Source) string {

@@ -268,58 +268,6 @@ func TestSourceTroubles(t *testing.T) {
 	}
 }
 
-// TestSourcesSpoken: the words of who has it read out, and what is told of changes.
-func TestSourcesSpoken(t *testing.T) {
-	t.Parallel()
-	h := listens(t, sourced())
-	has := func(line string, want ...string) {
-		t.Helper()
-		said := strings.Join(h.types(line), "\n")
-		for _, w := range want {
-			if !strings.Contains(said, w) {
-				t.Errorf("%s says\n%s\nwithout %q", line, said, w)
-			}
-		}
-	}
-	has("status", "sources: 6, 2 not ready: apps, wrong")
-	has("help", "sources WORDS", "reconcile NAME")
-	has("sources", "1: source apps", "state: failed, AuthenticationFailed", "4: source legacy", "state: suspended", "next look: nothing while it is suspended")
-	has("sources state:stalled", "Sources that match state:stalled: 1 of 6", "source wrong")
-	has("source base", "source base", "state: ready", "signed: HEAD has to be: verified (HEAD)", "includes: deploy of common in base/common", "SourceVerified: True")
-	has("source nothing", "There is no source nothing")
-	has("reconcile legacy", "Not done: legacy is suspended")
-	has("resume source apps", "not suspended")
-	has("reconcile apps", "a look at apps asked for")
-	if len(h.out.Actions) != 1 || h.out.Actions[0].Verb != Reconcile {
-		t.Errorf("%+v", h.out.Actions)
-	}
-	has("suspend source apps", "Suspend apps for everybody?", "Type yes")
-	has("yes", "suspension of apps asked for")
-	if len(h.out.Actions) != 1 || h.out.Actions[0].Verb != SuspendSource || h.out.Actions[0].UID != "s1" {
-		t.Errorf("%+v", h.out.Actions)
-	}
-	h.after(10 * time.Second)
-	next := sourced()
-	next.Sources[0].State, next.Sources[0].Reason, next.Sources[0].Message = "ready", "Succeeded", ""
-	next.Sources[1].Suspended = true
-	a := *next.Sources[1].Artifact
-	a.Revision = "v1.5.0@sha1:" + strings.Repeat("4e55f01a", 5)
-	next.Sources[1].Artifact = &a
-	next.Sources[2].State, next.Sources[2].Reason, next.Sources[2].Message = "failed", "GitOperationFailed", "timed out"
-	next.Sources = next.Sources[:5]
-	h.now = h.now.Add(time.Second)
-	said := strings.Join(h.show(next), "\n")
-	for _, want := range []string{"source apps: ready again", "source base: new revision v1.5.0@4e55f01", "source base: suspended", "source clusters: failed, GitOperationFailed: timed out. Next: source clusters", "source wrong: is gone"} {
-		if strings.Count(said, want) != 1 {
-			t.Errorf("not once %q in\n%s", want, said)
-		}
-	}
-	none := listens(t, picture())
-	if said := strings.Join(none.types("help"), "\n"); strings.Contains(said, "sources WORDS") {
-		t.Error("sources are offered where there are none")
-	}
-}
-
 // TestSourcesAreCountedByHowTheyAre: one that is suspended fails nobody.
 func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
 	t.Parallel()

@@ -2,8 +2,7 @@
 //
 // Its law: a frame is a pure function of State, size and Caps (render.go), a
 // key press a pure function from State to State (keys.go), and nothing
-// but the models around them knows the framework. What it calls a view goes to the
-// terminal by stage.go. Every foreign text is cleaned once, where a picture enters
+// but the models around them knows the framework. Every foreign text is cleaned once, where a picture enters
 // (text.go). A state is always told by a glyph and a word,
 // never by colour alone.
 package tui
@@ -61,6 +60,10 @@ const (
 	FromDisk   = "own db, read from disk"
 )
 
+// ErrNotAccessible is what a program that shows the dashboard returns instead where the
+// output is for a screen reader: the dashboard moves the cursor and redraws.
+var ErrNotAccessible = errors.New("the dashboard cannot be read out: it draws on the whole screen")
+
 // Options are the terminal and its ways.
 type Options struct {
 	In, Out *os.File
@@ -73,32 +76,6 @@ type Options struct {
 	SetUp bool
 	// ReadOnly has the dashboard ask for nothing but pictures.
 	ReadOnly bool
-
-	// Accessible has it say in sentences what changes and answer typed lines, for who
-	// has it read out: no escape sequence, and nothing that moves. In may then be a
-	// pipe; its end quits.
-	Accessible bool
-	// Text is where the sentences go; nil = Out.
-	Text io.Writer
-	// Interrupts hands Ctrl-C on while an accessible dashboard asks what it means. GiveBack
-	// ends that. nil = nobody does.
-	Interrupts func() (got <-chan struct{}, giveBack func())
-
-	spill *spill // of what runs the screen; nil = there is none
-}
-
-func (o Options) text() io.Writer {
-	if o.Text == nil {
-		return o.Out
-	}
-	return o.Text
-}
-
-func (o Options) interrupts() (got <-chan struct{}, giveBack func()) {
-	if o.Interrupts == nil {
-		return nil, func() {}
-	}
-	return o.Interrupts()
 }
 
 // capsOf reads from the environment what the terminal can show.
@@ -130,26 +107,21 @@ const (
 // takes nothing for some seconds after the end of ctx. ErrSetUp says that the
 // person wants to be asked for the settings.
 func Run(ctx context.Context, src Source, o Options) error {
-	_, err := outlast(ctx, o, func(o Options) error { return run(ctx, src, o) })
-	return err
-}
-
-func run(ctx context.Context, src Source, o Options) error {
-	if o.Accessible {
-		return runLinear(ctx, src, o)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gap := localGap
-	if o.Env("SSH_TTY") != "" {
+	if remote(o.Env) {
 		gap = remoteGap
 	}
 	if o.Frames > 0 {
 		gap = time.Second / time.Duration(o.Frames)
 	}
-	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
+	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
-	if err := perform(ctx, m, o, o.Mouse); err != nil {
+	switch err := runProgram(ctx, m, o); {
+	case errors.Is(err, errUnresponsive):
+		return nil
+	case err != nil:
 		return err
 	}
 	if m.setUp {
@@ -170,6 +142,7 @@ type model struct {
 	gap   time.Duration
 	retry time.Duration
 	state State
+	mouse bool
 	setUp bool // it is why the dashboard ends
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
@@ -319,10 +292,10 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	}
 	if out.Refresh {
 		m.retry = retryMin
-		todo = append(todo, clearScreen, m.resume(m.turn))
+		todo = append(todo, tea.ClearScreen, m.resume(m.turn))
 	}
 	if out.Copy != "" {
-		todo = append(todo, func() tea.Msg { return copyMsg(out.Copy) })
+		todo = append(todo, tea.SetClipboard(out.Copy))
 	}
 	return tea.Batch(todo...)
 }
@@ -342,5 +315,5 @@ func sendAll(ctx context.Context, src Source, acts []Action) error {
 }
 
 func (m *model) View() tea.View {
-	return tea.NewView(Render(m.state, m.state.W, m.state.H, m.state.Caps))
+	return viewOf(Render(m.state, m.state.W, m.state.H, m.state.Caps), m.mouse)
 }

@@ -25,11 +25,7 @@ func (p *painter) welcomeLines() []welcomeLine {
 	}
 	ask, then := "", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
 	if p.s.SetUp {
-		by := "Enter"
-		if p.reads {
-			by = "The word setup"
-		}
-		ask, then = by+" asks three questions and writes them down. Or quit, then start:", "Grafana's provisioning API, or any Kubernetes API."
+		ask, then = "Enter asks three questions and writes them down. Or quit, then start:", "Grafana's provisioning API, or any Kubernetes API."
 	}
 	lines := []welcomeLine{
 		{text: "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet.", rank: 2},

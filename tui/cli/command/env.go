@@ -323,10 +323,10 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 // deletable are the nouns whose objects 'limpet delete' deletes by a kind.
 var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job", "limpet source": "gitrepository"}
 
-// OnScreen says that a dashboard can be shown: both ends are a terminal, and it
-// is one that can move its cursor. One that is read out needs neither.
+// OnScreen reports whether a dashboard can be shown: both ends are a terminal, and it
+// is one that can move its cursor.
 func (e *Env) OnScreen() bool {
-	return e.Flags.Accessible || IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
+	return !e.Flags.Accessible && IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a

@@ -46,7 +46,7 @@ type Flags struct {
 	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
 	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
 
-	Accessible bool `help:"For screen readers: the dashboard says in sentences what changes and answers typed lines, also on a pipe; tables are lists of names and values. Nothing moves, and there is no escape sequence." group:"Output"`
+	Accessible bool `help:"For screen readers: tables are lists of names and values, status --watch says what changes in sentences, and there is no dashboard. Nothing moves, and there is no escape sequence." group:"Output"`
 
 	AgentFlags `group:"Agent"`
 

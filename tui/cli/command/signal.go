@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -16,8 +15,6 @@ type signals struct {
 	got    chan os.Signal
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when nobody waits for signals any more
-	asked  chan struct{} // holds one: Ctrl-C while somebody asks what it means
-	asks   atomic.Bool   // somebody does
 }
 
 // untilSignal returns a context that ends with the first SIGINT, SIGTERM or
@@ -34,25 +31,15 @@ func untilSignal(parent context.Context) (context.Context, *signals) {
 		wanted = append(wanted, syscall.SIGHUP)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	s := &signals{got: make(chan os.Signal, 1), cancel: cancel, done: make(chan struct{}), asked: make(chan struct{}, 1)}
+	s := &signals{got: make(chan os.Signal, 1), cancel: cancel, done: make(chan struct{})}
 	signal.Notify(s.got, wanted...)
 	go func() {
 		defer close(s.done)
-		for {
-			select {
-			case got := <-s.got:
-				if got == os.Interrupt && s.asks.Load() {
-					select {
-					case s.asked <- struct{}{}:
-					default: // one is not looked at yet
-					}
-					continue
-				}
-				signal.Stop(s.got)
-				cancel(SignalError{got})
-			case <-ctx.Done():
-			}
-			return
+		select {
+		case got := <-s.got:
+			signal.Stop(s.got)
+			cancel(SignalError{got})
+		case <-ctx.Done():
 		}
 	}()
 	return ctx, s
@@ -64,13 +51,6 @@ func (s *signals) Stop() {
 	signal.Stop(s.got)
 	s.cancel(nil)
 	<-s.done
-}
-
-// Interrupts hands Ctrl-C on to somebody who asks what it means, until it is given
-// back. It does not end the context meanwhile.
-func (s *signals) Interrupts() (got <-chan struct{}, giveBack func()) {
-	s.asks.Store(true)
-	return s.asked, func() { s.asks.Store(false) }
 }
 
 // SignalError is the cause of a context that a signal has ended.

@@ -86,7 +86,7 @@ var (
 		{"CREDENTIALS_DIRECTORY", "Credentials that systemd hands over, where --credentials-dir names no other place."},
 		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that the daemon is ready, alive and stopping."},
 		{"CLICOLOR_FORCE", "With 1 there are colours also where no terminal is, unless --color or NO_COLOR says otherwise."},
-		{"NO_COLOR, TERM", "With NO_COLOR there are no colours; with TERM=dumb, unknown or none there is no dashboard but that of --accessible, and what commands print on the terminal is as with it."},
+		{"NO_COLOR, TERM", "With NO_COLOR there are no colours; with TERM=dumb, unknown or none there is no dashboard, and what commands print on the terminal is as with it."},
 		{"FORCE_HYPERLINK", "With 0 the web addresses of the dashboard are no links."},
 		{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "Proxies for the API and for Git hosts."},
 	}

@@ -26,6 +26,8 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 		return command.Usagef("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
 	case c.Daemon:
 		return runDaemon(ctx, e)
+	case e.Flags.Accessible:
+		return command.Usagef("limpet status --watch --accessible", "%w", tui.ErrNotAccessible)
 	case !e.OnScreen():
 		return status.Command{}.Run(ctx, e)
 	}
@@ -212,8 +214,7 @@ func RunTogether(ctx context.Context, parts ...func(context.Context) error) erro
 }
 
 func tuiOptions(e *command.Env) tui.Options {
-	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme, Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv,
-		Accessible: e.Flags.Accessible, Text: e.Out, Interrupts: e.Signals.Interrupts}
+	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme, Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
 }
 
 // drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes

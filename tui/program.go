@@ -1,0 +1,85 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"golang.org/x/term"
+)
+
+const (
+	// localFPS and remoteFPS are the frame rates of the renderer, which wakes up for each
+	// frame whether something has changed or not: at 10 it takes 0.3 % of a core at rest,
+	// at 30 0.8 %. A key is answered within one frame, which has to be less than 100 ms.
+	localFPS  = 15
+	remoteFPS = 12
+	// exitTimeout bounds the wait for a terminal that takes no bytes after the end of the
+	// context: 4 KiB, which a kernel holds for a serial line, need 4 s at 9,600 baud.
+	exitTimeout = 6 * time.Second
+)
+
+// errUnresponsive is returned by runProgram when the terminal takes no bytes.
+var errUnresponsive = errors.New("the terminal takes no bytes")
+
+// remote reports whether the terminal is at the other end of an SSH connection.
+func remote(env func(string) string) bool {
+	return env("SSH_TTY") != "" || env("SSH_CONNECTION") != ""
+}
+
+// runProgram shows m until it quits or ctx ends, which is no error. A write to a terminal
+// that takes nothing, such as one at the end of a dead link, blocks for as long as that
+// lasts; after the end of ctx runProgram waits for it for exitTimeout only, so that the
+// agent in the same process can stop.
+func runProgram(ctx context.Context, m tea.Model, o Options) error {
+	fps := localFPS
+	if remote(o.Env) {
+		fps = remoteFPS
+	}
+	options := []tea.ProgramOption{
+		tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(), tea.WithFPS(fps), tea.WithFilter(knownSize),
+	}
+	was, _ := term.GetState(int(o.In.Fd())) // nil: not a terminal
+	end := make(chan error, 1)
+	go func() {
+		_, err := tea.NewProgram(m, options...).Run()
+		end <- err
+	}()
+	var err error
+	select {
+	case err = <-end:
+	case <-ctx.Done():
+		select {
+		case err = <-end:
+		case <-time.After(exitTimeout):
+			if was != nil {
+				_ = term.Restore(int(o.In.Fd()), was)
+			}
+			return errUnresponsive
+		}
+	}
+	if err != nil && !(errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil) {
+		return fmt.Errorf("dashboard: %w", err)
+	}
+	return nil
+}
+
+// knownSize replaces the size 0x0, which serial consoles report.
+func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
+	if size, ok := msg.(tea.WindowSizeMsg); ok && (size.Width < 1 || size.Height < 1) {
+		return tea.WindowSizeMsg{Width: 80, Height: 24}
+	}
+	return msg
+}
+
+// viewOf is a frame on the alternate screen.
+func viewOf(frame string, mouse bool) tea.View {
+	v := tea.NewView(frame)
+	v.AltScreen, v.WindowTitle = true, "limpet"
+	if mouse {
+		v.MouseMode = tea.MouseModeCellMotion
+	}
+	return v
+}
