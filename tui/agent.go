@@ -11,56 +11,56 @@ import (
 	"limpet/sync/text"
 )
 
-var agentFace = face{
+var agentFace = screen{
 	name: "agent", tab: "5", under: screenAgent,
 	title: func(State) string { return "Agent" },
 	draw:  (*painter).agent,
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "scroll"}, {"esc", "back"}}
 	},
-	move: State.moveCare,
-	lack: State.lackCare,
+	move:  State.moveAgent,
+	fetch: State.fetchDiagnostics,
 }
 
-// careFresh is how old what the screen of the agent shows gets: it walks over the
+// diagnosticsMaxAge is how old what the screen of the agent shows gets: it walks over the
 // mirrors.
-const careFresh = 10 * time.Second
+const diagnosticsMaxAge = 10 * time.Second
 
-// care is what the screen of the agent knows.
-type care struct {
+// diagnostics is what the screen of the agent knows.
+type diagnostics struct {
 	*snapshot.Care        // never nil
-	fault          string // why there is no answer
+	err            string // why there is no answer
 	at             time.Time
 	asking         bool
 	scroll         int
 }
 
-// moveCare scrolls, no further than there are lines on the terminal as it is.
-func (s State) moveCare(by int) State {
+// moveAgent scrolls, no further than there are lines on the terminal as it is.
+func (s State) moveAgent(by int) State {
 	w, h := s.size()
 	p := painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
-	s.care.scroll = min(max(s.care.scroll+by, 0), max(len(p.agentLines(w-4))-(h-frameRows-2), 0))
+	s.diagnostics.scroll = min(max(s.diagnostics.scroll+by, 0), max(len(p.agentLines(w-4))-(h-frameRows-2), 0))
 	return s
 }
 
-// lackCare asks how the house is kept, from time to time.
-func (s State) lackCare() (State, Lookup) {
-	if s.care.asking || s.Gone != "" || !s.care.at.IsZero() && s.Now.Sub(s.care.at) < careFresh {
+// fetchDiagnostics asks how the house is kept, from time to time.
+func (s State) fetchDiagnostics() (State, Lookup) {
+	if s.diagnostics.asking || s.Gone != "" || !s.diagnostics.at.IsZero() && s.Now.Sub(s.diagnostics.at) < diagnosticsMaxAge {
 		return s, nil
 	}
-	s.care.asking, s.care.at = true, s.Now
+	s.diagnostics.asking, s.diagnostics.at = true, s.Now
 	return s, func(ctx context.Context, src Source) func(State) State {
 		got, err := src.Care(ctx)
 		return func(s State) State {
-			s.care.asking, s.care.fault = false, ""
+			s.diagnostics.asking, s.diagnostics.err = false, ""
 			switch {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
-				s.care.at = time.Time{}
+				s.diagnostics.at = time.Time{}
 			case err != nil:
-				s.care.fault = text.Clean(err.Error())
+				s.diagnostics.err = text.Clean(err.Error())
 			default:
-				got = cleanCare(got)
-				s.care.Care = &got
+				got = cleanDiagnostics(got)
+				s.diagnostics.Care = &got
 			}
 			return s
 		}
@@ -71,13 +71,13 @@ func (s State) lackCare() (State, Lookup) {
 // this host and how its ways out do.
 func (p *painter) agent(x, y, w, h int) {
 	lines := p.agentLines(w - 4)
-	top := min(p.s.care.scroll, max(len(lines)-(h-2), 0))
+	top := min(p.s.diagnostics.scroll, max(len(lines)-(h-2), 0))
 	foot := ""
 	if len(lines) > h-2 {
 		foot = fmt.Sprintf("%d/%d", top+1, len(lines))
 	}
 	p.box(p.g, x, y, w, h, "Agent", cut(p.s.Snap.Agent.Host, w/3, p.g.more), foot, true)
-	p.lay(x, y, w, h, lines[top:])
+	p.putLines(x, y, w, h, lines[top:])
 }
 
 // sheetWidth is the room for the name of a fact, in cells.
@@ -92,17 +92,17 @@ func (s *sheet) fact(r role, name, txt string) { *s = append(*s, fact{r, name, t
 
 // agentLines are the sheet of the agent on lines of w cells; a long fact goes on
 // below.
-func (p *painter) agentLines(w int) (out []laidOut) {
+func (p *painter) agentLines(w int) (out []textLine) {
 	for _, f := range p.agentSheet() {
 		if f.text == "" {
-			out = append(out, laidOut{f.role, f.name})
+			out = append(out, textLine{f.role, f.name})
 			continue
 		}
 		for i, l := range wrap(f.text, w-sheetWidth-2) {
 			if i > 0 {
 				f.name = ""
 			}
-			out = append(out, laidOut{f.role, fmt.Sprintf("  %-*s%s", sheetWidth, f.name, l)})
+			out = append(out, textLine{f.role, fmt.Sprintf("  %-*s%s", sheetWidth, f.name, l)})
 		}
 	}
 	return out
@@ -110,7 +110,7 @@ func (p *painter) agentLines(w int) (out []laidOut) {
 
 // agentSheet is what there is to say of the agent.
 func (p *painter) agentSheet() (out sheet) {
-	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.care
+	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.diagnostics
 	out.head("Process")
 	up := ""
 	if !a.Started.IsZero() {
@@ -140,7 +140,7 @@ func (p *painter) agentSheet() (out sheet) {
 		p.watchLine(&out, seen)
 		if seen.Kind == "connections" {
 			for _, ill := range p.s.Snap.IllConnections {
-				out.fact(roleBad, "", strings.TrimSpace(p.g.state["error"]+" "+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
+				out.fact(roleBad, "", strings.TrimSpace(p.g.state["error"]+" "+ill.Name+": "+strings.TrimPrefix(connectionProblem(ill), "Connection: ")))
 			}
 		}
 	}
@@ -151,15 +151,15 @@ func (p *painter) agentSheet() (out sheet) {
 			out.fact(rolePlain, "", fmt.Sprintf("%s, lease %s", j.Name, p.lease(j)))
 		}
 	}
-	if c.fault != "" {
-		out.fact(roleBad, "the rest", "cannot be read: "+c.fault)
+	if c.err != "" {
+		out.fact(roleBad, "the rest", "cannot be read: "+c.err)
 		return out
 	}
 	if c.At.IsZero() {
 		out.fact(roleDim, "the rest", "is looked up"+p.g.more)
 		return out
 	}
-	p.houseLines(&out)
+	p.storageLines(&out)
 	return out
 }
 
@@ -186,9 +186,9 @@ func (p *painter) watchLine(out *sheet, seen snapshot.Watch) {
 	}
 }
 
-// houseLines tell what the agent keeps on this host.
-func (p *painter) houseLines(out *sheet) {
-	c, now := p.s.care, p.s.Now
+// storageLines tell what the agent keeps on this host.
+func (p *painter) storageLines(out *sheet) {
+	c, now := p.s.diagnostics, p.s.Now
 	out.head("Store")
 	out.fact(rolePlain, "file", c.Store.Path)
 	out.fact(rolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(c.Store.Bytes), text.Size(c.Store.FreeBytes), text.Size(c.Store.HistoryBytes)))

@@ -39,13 +39,13 @@ func TestAgentScreen(t *testing.T) {
 		if f := Render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
 			t.Errorf("the end is not shown:\n%s", f)
 		}
-		if up := press(end, "up"); up.care.scroll != end.care.scroll-1 {
-			t.Errorf("one up from %d leads to %d", end.care.scroll, up.care.scroll)
+		if up := press(end, "up"); up.diagnostics.scroll != end.diagnostics.scroll-1 {
+			t.Errorf("one up from %d leads to %d", end.diagnostics.scroll, up.diagnostics.scroll)
 		}
 		large := s
 		large.W, large.H = 200, 60
-		if large = press(large, "end"); large.care.scroll != 0 {
-			t.Errorf("all is shown, and it scrolls to %d", large.care.scroll)
+		if large = press(large, "end"); large.diagnostics.scroll != 0 {
+			t.Errorf("all is shown, and it scrolls to %d", large.diagnostics.scroll)
 		}
 	})
 	t.Run("nothing is selected", func(t *testing.T) {
@@ -59,37 +59,37 @@ func TestAgentScreen(t *testing.T) {
 		}
 	})
 	t.Run("it is asked again after a while only", func(t *testing.T) {
-		if _, look := s.lack(); look != nil {
+		if _, look := s.fetch(); look != nil {
 			t.Error("it asks again at once")
 		}
 		s := s
-		s.Now = s.Now.Add(careFresh)
-		waiting, look := s.lack()
+		s.Now = s.Now.Add(diagnosticsMaxAge)
+		waiting, look := s.fetch()
 		if look == nil {
 			t.Fatal("it is never asked again")
 		}
-		if _, again := waiting.lack(); again != nil {
+		if _, again := waiting.fetch(); again != nil {
 			t.Error("two ask at once")
 		}
-		if _, look := press(s, "1").lack(); look != nil {
+		if _, look := press(s, "1").fetch(); look != nil {
 			t.Error("it is asked where nobody sees it")
 		}
 	})
 	t.Run("a fault is said, and what the picture has stays", func(t *testing.T) {
 		s := s
-		s.Now = s.Now.Add(careFresh)
+		s.Now = s.Now.Add(diagnosticsMaxAge)
 		s = settle(t, s, &archive{err: errors.New("the daemon answers 404 Not Found")})
 		if f := frame(s); !strings.Contains(f, "cannot be read: the daemon answers 404") || !strings.Contains(f, "pid          4121") {
 			t.Errorf("the screen:\n%s", f)
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
-		at, look := press(shown(picture(), Caps{}), "5").lack()
+		at, look := press(shown(picture(), Caps{}), "5").fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
 		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
 			t.Errorf("the screen:\n%s", f)
 		}
-		if at = settle(t, at, src); at.care.At.IsZero() {
+		if at = settle(t, at, src); at.diagnostics.At.IsZero() {
 			t.Error("it is not asked again")
 		}
 	})

@@ -28,7 +28,7 @@ func (p *painter) banner() {
 // bannerForms say why nothing is live and how old what is shown is, the longest
 // first.
 func (p *painter) bannerForms() []string {
-	at, age := clockTime(p.s.stale(), p.s.Now), ago(p.s.Now, p.s.stale())
+	at, age := clockTime(p.s.staleSince(), p.s.Now), ago(p.s.Now, p.s.staleSince())
 	asOf := at + ", " + age
 	switch {
 	case p.s.Gone != "":

@@ -46,7 +46,7 @@ func TestBannerCountsDown(t *testing.T) {
 			t.Errorf("%d cells: %q", w, got)
 		}
 	}
-	s.troubles = s.troubles.seen(len(s.troubles.list))
+	s.issues = s.issues.markRead(len(s.issues.list))
 	if got := line(s, 80, 22); got != " x dial tcp 10.0.3.7:443: i/o timeout, 7 tries; nothing is queued" {
 		t.Errorf("the reason: %q", got)
 	}

@@ -119,7 +119,7 @@ func (b blocked) looked(l Look, now time.Time) (next blocked, enter bool) {
 }
 
 // lines are the words of the screen.
-func (b blocked) lines() []laidOut {
+func (b blocked) lines() []textLine {
 	who := "another process"
 	if b.holder.PID > 0 {
 		who = fmt.Sprintf("process %d", b.holder.PID)
@@ -143,20 +143,20 @@ func (b blocked) lines() []laidOut {
 		if b.works {
 			then = "w opens it: this limpet then claims jobs."
 		}
-		return []laidOut{{roleTitle, "The state file is free now."}, {rolePlain, b.holder.Path}, {}, {rolePlain, then}}
+		return []textLine{{roleTitle, "The state file is free now."}, {rolePlain, b.holder.Path}, {}, {rolePlain, then}}
 	}
-	out := []laidOut{
+	out := []textLine{
 		{roleTitle, "The state file is in use by " + who + about + "."}, {rolePlain, b.holder.Path}, {},
 		{rolePlain, why}, {},
 	}
 	switch {
 	case b.copying:
-		out = append(out, laidOut{roleWork, "Asking " + who + " for a copy to look at."})
+		out = append(out, textLine{roleWork, "Asking " + who + " for a copy to look at."})
 	case b.failed != "":
-		out = append(out, laidOut{roleBad, "No copy: " + b.failed})
+		out = append(out, textLine{roleBad, "No copy: " + b.failed})
 	}
 	if !b.waiting.IsZero() {
-		out = append(out, laidOut{roleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", clockTime(b.waiting, b.now), timesText(b.looks))})
+		out = append(out, textLine{roleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", clockTime(b.waiting, b.now), timesText(b.looks))})
 	}
 	return out
 }

@@ -19,7 +19,7 @@ type changes struct {
 	cursor     string                 // path of a file of the list
 	path       string                 // of the file that is shown
 	scroll     int                    // lines of it above the screen
-	asking     *snapshot.CompareQuery // what is looked up; nil = nothing
+	request    *snapshot.CompareQuery // what is looked up; nil = nothing
 }
 
 // compared is an answer.
@@ -27,11 +27,11 @@ type compared struct {
 	of snapshot.CompareQuery
 	snapshot.Comparison
 	known bool
-	fault string // why there is none
+	err   string // why there is none
 }
 
-var changesFace = face{
-	under: screenJobs, draw: (*painter).changes, lack: State.lackChanges,
+var changesFace = screen{
+	under: screenJobs, draw: (*painter).changes, fetch: State.fetchChanges,
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
 	},
@@ -40,7 +40,7 @@ var changesFace = face{
 		return s
 	},
 	open: State.openDiff,
-	search: func(s State) string {
+	found: func(s State) string {
 		return fmt.Sprintf("%d of %s", len(s.changed()), text.Plural(len(s.changes.list.Files), "file"))
 	},
 	command: State.detailCommand,
@@ -76,8 +76,8 @@ func (s State) changed() []snapshot.FileChange {
 func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	j, _ := s.job()
 	switch {
-	case s.record.fault != "":
-		return q, "the record of the job cannot be read: " + s.record.fault
+	case s.record.err != "":
+		return q, "the record of the job cannot be read: " + s.record.err
 	case j.UID == "":
 		return q, "no job is shown"
 	case j.RefTo == "" && j.Finished.IsZero():
@@ -90,9 +90,9 @@ func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
-// noChanges says why there are none to be shown.
-func noChanges(s State) string {
-	if s.brief && s.record.fault == "" {
+// changesRefusal says why there are none to be shown.
+func changesRefusal(s State) string {
+	if s.partial && s.record.err == "" {
 		return ""
 	}
 	_, why := s.changeQuery()
@@ -101,13 +101,13 @@ func noChanges(s State) string {
 
 func (s State) openChanges() State {
 	s.changes.cursor = ""
-	return s.visit(screenChanges)
+	return s.goTo(screenChanges)
 }
 
 // openDiff shows the file under the cursor; where the list could not be had it is
 // asked for again.
 func (s State) openDiff() State {
-	if s.changes.list.fault != "" {
+	if s.changes.list.err != "" {
 		s.changes.list = new(compared)
 		return s
 	}
@@ -118,11 +118,11 @@ func (s State) openDiff() State {
 	return s.openFile(rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))].Path)
 }
 
-// lackChanges looks the list up, and first the record of the job where only a row
+// fetchChanges looks the list up, and first the record of the job where only a row
 // of it is known.
-func (s State) lackChanges() (State, Lookup) {
-	if s.brief && s.record.fault == "" {
-		return s.lackJob()
+func (s State) fetchChanges() (State, Lookup) {
+	if s.partial && s.record.err == "" {
+		return s.fetchJob()
 	}
 	q, why := s.changeQuery()
 	if why != "" || s.changes.list.of == q {
@@ -131,9 +131,9 @@ func (s State) lackChanges() (State, Lookup) {
 	return s.compare(q)
 }
 
-func (s State) lackDiff() (State, Lookup) {
-	if s.brief && s.record.fault == "" {
-		return s.lackJob()
+func (s State) fetchDiff() (State, Lookup) {
+	if s.partial && s.record.err == "" {
+		return s.fetchJob()
 	}
 	q, why := s.changeQuery()
 	if q.Path = s.changes.path; why != "" || q.Path == "" || s.changes.file.of == q {
@@ -144,31 +144,31 @@ func (s State) lackDiff() (State, Lookup) {
 
 // compare looks up what q asks for. What was there is of no use any more.
 func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
-	if s.changes.asking != nil && *s.changes.asking == q || s.Gone != "" {
+	if s.changes.request != nil && *s.changes.request == q || s.Gone != "" {
 		return s, nil
 	}
 	ask := &q
-	s.changes.asking = ask
+	s.changes.request = ask
 	return s, func(ctx context.Context, src Source) func(State) State {
 		got, err := src.Compare(ctx, q)
 		return func(s State) State {
-			if s.changes.asking != ask {
+			if s.changes.request != ask {
 				return s // another one is asked for since
 			}
-			s.changes.asking = nil
+			s.changes.request = nil
 			answer := compared{of: q, Comparison: cleanComparison(got), known: err == nil}
 			switch {
 			case errors.Is(err, context.Canceled):
 				return s // something else was looked up; it is asked again when it is shown
 			case err != nil:
-				answer.fault = text.Clean(err.Error())
+				answer.err = text.Clean(err.Error())
 			}
 			if q.Path != "" {
 				s.changes.file = &answer
 				return s
 			}
 			s.changes.list = &answer
-			s.changes.cursor = follow(s.changes.cursor, nil, keysOf(s.changed(), pathOf))
+			s.changes.cursor = keepCursor(s.changes.cursor, nil, keysOf(s.changed(), pathOf))
 			return s
 		}
 	}
@@ -190,7 +190,7 @@ func (p *painter) changes(x, y, w, h int) {
 		return
 	}
 	columns := []column{{"", 1, false, 0}, {"CHANGE", 8, false, 0}, {"FILE", 12, false, 0}}
-	p.picks(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
+	p.clickRows(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 2, len(rows), index, true, func(i int) line {
 		f := rows[i]
 		txt, r := f.Path, changeRole(f.Type)
@@ -203,13 +203,13 @@ func (p *painter) changes(x, y, w, h int) {
 
 // noChanges says why the list is empty; nil = it is not.
 func (p *painter) noChanges(c compared, rows []snapshot.FileChange) []string {
-	if why := noChanges(p.s); why != "" {
+	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}
 	}
 	q, _ := p.s.changeQuery()
 	switch {
-	case c.of == q && c.fault != "":
-		return []string{"It cannot be told what has changed: " + c.fault, "Enter asks again."}
+	case c.of == q && c.err != "":
+		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
 	case c.of != q || !c.known:
 		return []string{"Looking" + p.g.more}
 	case len(c.Files) == 0:

@@ -16,27 +16,27 @@ type command struct {
 	note  string // what it does, where the words do not say it
 	label string // the key that does the same on the row
 	// line is the command line that does the same; nil or "" = there is none.
-	line func(State) string
-	why  func(State) string
-	do   func(State) (State, Outcome)
+	line      func(State) string
+	refusalOf func(State) string
+	do        func(State) (State, Outcome)
 }
 
 // plain is a command line that is always the same.
 func plain(line string) func(State) string { return func(State) string { return line } }
 
-// aimed is a command that acts on what it names, as that is then.
-func (c command) aimed(at func() aim) command {
+// targeting is a command that acts on what it names, as that is then.
+func (c command) targeting(at func() target) command {
 	c.line = func(s State) string { return s.lineOf(at()) }
-	c.why = func(s State) string { _, why := s.aimsAgain(at()); return why }
-	c.do = func(s State) (State, Outcome) { return s.request(s.aimsAgain(at())) }
+	c.refusalOf = func(s State) string { _, why := s.targetsNow(at()); return why }
+	c.do = func(s State) (State, Outcome) { return s.request(s.targetsNow(at())) }
 	return c
 }
 
 func (c command) refusal(s State) string {
-	if c.why == nil {
+	if c.refusalOf == nil {
 		return ""
 	}
-	return c.why(s)
+	return c.refusalOf(s)
 }
 
 // commands are all that can be done now: what the keys do, the screens, then
@@ -44,14 +44,14 @@ func (c command) refusal(s State) string {
 func (s State) commands() []command {
 	out := s.keyCommands()
 	for i, name := range Themes {
-		out = append(out, command{words: "theme " + name, label: "T", why: noColours, do: same(func(s State) State {
+		out = append(out, command{words: "theme " + name, label: "T", refusalOf: colourRefusal, do: same(func(s State) State {
 			s.Caps.Theme = i - 1
 			return s.nextTheme()
 		})})
 	}
 	out = append(out,
-		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), why: undrainable(true), do: asks(Action{Verb: Drain}, "Drain this agent?", "What runs goes on to its end. Nothing new is claimed until somebody ends this, or the agent is started again.")},
-		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), why: undrainable(false), do: sends(Action{Verb: Undrain}, "claims jobs again")},
+		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refusalOf: drainRefusal(true), do: asks(Action{Verb: Drain}, "Drain this agent?", "What runs goes on to its end. Nothing new is claimed until somebody ends this, or the agent is started again.")},
+		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refusalOf: drainRefusal(false), do: sends(Action{Verb: Undrain}, "claims jobs again")},
 	)
 	for _, r := range s.Snap.Repos {
 		out = append(out, s.repoCommands(r)...)
@@ -66,25 +66,25 @@ func (s State) commands() []command {
 }
 
 // lines are the command lines that show what a screen shows.
-var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
+var lines = map[screenID]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
 
 func (s State) keyCommands() (out []command) {
 	for _, b := range bindings {
 		if b.group == "MOVE" || !b.here(s) || slices.Contains(b.keys, "enter") || slices.Contains(b.keys, "esc") || slices.Contains(b.keys, ":") {
 			continue
 		}
-		c := command{group: b.group, words: b.text, label: b.label, why: b.why, do: b.do, line: b.line}
+		c := command{group: b.group, words: b.text, label: b.label, refusalOf: b.refusalOf, do: b.do, line: b.line}
 		if of, ok := tabOf(b.keys[0]); ok {
 			c.words, c.line = "go "+b.text, plain(lines[of])
 		}
 		if b.verb != "" {
 			c.note = "of the row"
-			switch aims, _ := s.aims(b.verb); {
+			switch aims, _ := s.targets(b.verb); {
 			case len(aims) > 1:
 				c.note = fmt.Sprintf("of the %d that are marked", len(aims))
 			case len(aims) == 1: // and of no other, though the cursor moves with the picture
-				c.note = aims[0].act.Name
-				c = c.aimed(func() aim { return aims[0] })
+				c.note = aims[0].action.Name
+				c = c.targeting(func() target { return aims[0] })
 			}
 		}
 		out = append(out, c)
@@ -95,18 +95,18 @@ func (s State) keyCommands() (out []command) {
 }
 
 // tabOf is the screen whose tab has this key.
-func tabOf(key string) (screen, bool) {
-	for i, f := range faces {
+func tabOf(key string) (screenID, bool) {
+	for i, f := range screens {
 		if f.tab != "" && f.tab == key {
-			return screen(i), true
+			return screenID(i), true
 		}
 	}
 	return 0, false
 }
 
 // lineOf is the command line that does what an action does.
-func (s State) lineOf(a aim) string {
-	switch a.act.Verb {
+func (s State) lineOf(a target) string {
+	switch a.action.Verb {
 	case Pull:
 		return s.repoCommand("pull", a.repo)
 	case PullFull:
@@ -120,31 +120,31 @@ func (s State) lineOf(a aim) string {
 	case Retry:
 		return s.jobCommand("retry", a.job)
 	case Reconcile, SuspendSource, ResumeSource:
-		return s.sourceCommand(strings.TrimSuffix(string(a.act.Verb), "-source"), a.from)
+		return s.sourceCommand(strings.TrimSuffix(string(a.action.Verb), "-source"), a.source)
 	}
 	return ""
 }
 
-// writes are the actions that change the repository itself. No key starts them:
+// gitWriteActions are the actions that change the repository itself. No key starts them:
 // the palette has their command line, which asks for what it needs.
-var writes = []string{"push", "migrate", "move", "delete"}
+var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 
 func (s State) repoCommands(r snapshot.Repo) []command {
 	at := repoKey(r)
 	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{repo: r, act: Action{Verb: v, Name: r.Name}} })
+		return command{words: words, note: note, label: label}.targeting(func() target { return target{repo: r, action: Action{Verb: v, Name: r.Name}} })
 	}
 	out := []command{
 		act("pull "+r.Name, "what has changed", "p", Pull),
 		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
-		{words: "go repo " + r.Name, why: gone(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
+		{words: "go repo " + r.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
 		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: same(func(s State) State {
 			if s.screen != screenOverview && s.screen != screenJobs && s.screen != screenHistory {
-				s = s.visit(screenJobs)
+				s = s.goTo(screenJobs)
 			}
 			return s.filterBy("repo:" + r.Name)
 		})},
-		{words: "history repo:" + r.Name, note: "what has ended", label: "h", line: plain("limpet history list --repository " + quote(r.Name)), do: same(func(s State) State { return s.visit(screenHistory).filterBy("repo:" + r.Name) })},
+		{words: "history repo:" + r.Name, note: "what has ended", label: "h", line: plain("limpet history list --repository " + quote(r.Name)), do: same(func(s State) State { return s.goTo(screenHistory).filterBy("repo:" + r.Name) })},
 	}
 	if r.Suspended {
 		out = append(out, act("resume "+r.Name, "", "s", Resume))
@@ -155,8 +155,8 @@ func (s State) repoCommands(r snapshot.Repo) []command {
 		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s State) (State, Outcome) { return s.copied(line(s)) }})
 	}
 	out = append(out, command{words: "test " + r.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.repoCommand("test", r) },
-		why: untestedOf(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name), do: same(func(s State) State { return s.inquire(repoSubject(r), true) })})
-	for _, action := range writes {
+		refusalOf: testRefusalOf(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name), do: same(func(s State) State { return s.openPopup(repoSubject(r), true) })})
+	for _, action := range gitWriteActions {
 		copies(action+" "+r.Name, func(s State) string {
 			return strings.Replace(s.repoCommand("create", r), "limpet repo", "limpet job", 1) + " --action " + action
 		})
@@ -166,17 +166,17 @@ func (s State) repoCommands(r snapshot.Repo) []command {
 
 func (s State) jobCommands(j snapshot.Job) []command {
 	act := func(words string, label string, v Verb) command {
-		return command{words: words, note: j.Repository + ", asks", label: label}.aimed(func() aim { return aim{job: j, act: Action{Verb: v, Name: j.Name}} })
+		return command{words: words, note: j.Repository + ", asks", label: label}.targeting(func() target { return target{job: j, action: Action{Verb: v, Name: j.Name}} })
 	}
 	return []command{
-		{words: "go job " + j.Name, why: gone(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+" is not in the queue any more: limpet history show "+quote(j.UID)), note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
+		{words: "go job " + j.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+" is not in the queue any more: limpet history show "+quote(j.UID)), note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
 		act("cancel "+j.Name, "x", Cancel),
 		act("retry "+j.Name, "r", Retry),
 	}
 }
 
-// gone says what has become of a thing that a command would show, once it is not there.
-func gone(there func(State) bool, text string) func(State) string {
+// goneRefusal says what has become of a thing that a command would show, once it is not there.
+func goneRefusal(there func(State) bool, text string) func(State) string {
 	return func(s State) string {
 		if there(s) {
 			return ""
@@ -210,10 +210,10 @@ func (s State) filterBy(text string) State {
 	return s.Show(s.Snap)
 }
 
-// undrainable says why the agent cannot be drained, or undrained, now.
-func undrainable(on bool) func(State) string {
+// drainRefusal says why the agent cannot be drained, or undrained, now.
+func drainRefusal(on bool) func(State) string {
 	return func(s State) string {
-		switch drained, looks := !s.Snap.Agent.Draining.IsZero(), s.onlyLooks(); {
+		switch drained, looks := !s.Snap.Agent.Draining.IsZero(), s.readOnlyReason(); {
 		case looks != "":
 			return looks
 		case s.Gone != "":
@@ -233,6 +233,6 @@ func sends(a Action, said string) func(State) (State, Outcome) {
 
 func asks(a Action, title, follows string) func(State) (State, Outcome) {
 	return func(s State) (State, Outcome) {
-		return s.ask(question{title: title, lines: []string{follows}, choices: []choice{{"y", "Yes", sends(a, string(a.Verb)+" asked for")}}}), Outcome{}
+		return s.ask(confirm{title: title, lines: []string{follows}, choices: []choice{{"y", "Yes", sends(a, string(a.Verb)+" asked for")}}}), Outcome{}
 	}
 }

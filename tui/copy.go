@@ -54,7 +54,7 @@ func (s State) repoCommand(verb string, r snapshot.Repo) string {
 // command is the command line that shows what is under the cursor, "" where
 // there is nothing.
 func (s State) command() string {
-	if f := faces[s.screen].command; f != nil {
+	if f := screens[s.screen].command; f != nil {
 		return f(s)
 	}
 	if j, ok := s.selected(); ok || s.screen == screenDetail {
@@ -63,13 +63,13 @@ func (s State) command() string {
 		}
 		return s.jobCommand("show", j)
 	}
-	if rows := s.reposMeant(); len(rows) > 0 {
+	if rows := s.targetRepos(); len(rows) > 0 {
 		return s.repoCommand("show", rows[0])
 	}
 	return ""
 }
 
-func noCommand(s State) string {
+func commandRefusal(s State) string {
 	if s.command() == "" {
 		return "there is nothing under the cursor"
 	}

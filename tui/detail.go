@@ -10,40 +10,40 @@ import (
 	"limpet/sync/text"
 )
 
-var detailFace = face{
-	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, lack: State.lackJob,
+var detailFace = screen{
+	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, fetch: State.fetchJob,
 	hints: func(p *painter) [][2]string {
 		hints := [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
-		if f, _ := p.s.complaintHere(); p.s.section == sectionErrors && f.file != "" && noChanges(p.s) == "" {
+		if f, _ := p.s.issueAtCursor(); p.s.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
 			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
 		}
 		return hints
 	},
 	open: func(s State) State {
 		if s.section == sectionErrors {
-			return s.openComplaint()
+			return s.openJobIssue()
 		}
-		if why := noChanges(s); why != "" {
+		if why := changesRefusal(s); why != "" {
 			return s.say(why, false)
 		}
 		return s.openChanges()
 	},
-	move: State.moveSection, search: foundInLog,
+	move: State.moveSection, found: foundInLog,
 }
 
-// takeJob makes a job that of the detail; brief says that it is a row of the
+// setJob makes a job that of the detail; brief says that it is a row of the
 // history alone.
-func (s State) takeJob(j snapshot.Job, brief bool) State {
-	s.detail, s.last, s.brief, s.scroll = j.UID, &j, brief, 0
-	s.record.fault = ""
-	s.section, s.tops, s.held, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
+func (s State) setJob(j snapshot.Job, brief bool) State {
+	s.detail, s.jobSeen, s.partial, s.scroll = j.UID, &j, brief, 0
+	s.record.err = ""
+	s.section, s.tops, s.logPaused, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
 	s.filters[screenDetail] = ""
-	return s.lookAt(j)
+	return s.focusIssues(j)
 }
 
-// lookAt gives the focus to the errors of a job of which there is no log to be seen.
-func (s State) lookAt(j snapshot.Job) State {
-	if s.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(complaintsOf(j)) > 0 {
+// focusIssues gives the focus to the errors of a job of which there is no log to be seen.
+func (s State) focusIssues(j snapshot.Job) State {
+	if s.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(jobIssues(j)) > 0 {
 		s.section = sectionErrors
 	}
 	return s
@@ -68,7 +68,7 @@ func (p *painter) jobDetail(x, y, w, h int) {
 		y += n
 	}
 	if n := share[sectionErrors]; n > 0 {
-		p.troubleBox(x, y, w, n, j)
+		p.issuesBox(x, y, w, n, j)
 		y += n
 	}
 	if n := share[sectionLog]; n > 0 {
@@ -80,7 +80,7 @@ func (p *painter) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	title := cut(j.Name, max(w/2-len(what)-2, 8), p.g.more) + "  " + cut(what, w/3, p.g.more)
 	p.box(p.g, x, y, w, h, title, cut(j.Repository, w/3, p.g.more), "", false)
-	state := p.shown(j)
+	state := p.shownState(j)
 	if !live && j.Finished.IsZero() {
 		state = "unknown"
 	}
@@ -155,7 +155,7 @@ func (p *painter) leaseText(j snapshot.Job, live bool) string {
 		txt += "the job is gone from the queue"
 	case !j.Unsent.IsZero():
 		txt += "done; the result is kept and sent when the API is back"
-	case p.s.rests(j):
+	case p.s.waitsForRetry(j):
 		txt += "rests for " + text.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		txt += "held by this agent"
@@ -171,9 +171,9 @@ func (p *painter) leaseText(j snapshot.Job, live bool) string {
 	case j.Owner == "other":
 		txt += "held by another agent"
 	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
-		txt += "expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.away()
+		txt += "expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.unavailableReason()
 	case p.s.offline():
-		txt += "ended: " + p.s.away()
+		txt += "ended: " + p.s.unavailableReason()
 	case j.Waits != "":
 		txt += "left alone"
 	default:
@@ -186,7 +186,7 @@ func (p *painter) leaseText(j snapshot.Job, live bool) string {
 // own; "" = neither is known.
 func (p *painter) attemptText(j snapshot.Job) (txt string) {
 	switch {
-	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.rests(j):
+	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.waitsForRetry(j):
 		txt += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
 	case j.Attempt > 0:
 		txt += fmt.Sprintf("   attempt %d", j.Attempt)

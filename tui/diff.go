@@ -8,19 +8,19 @@ import (
 	"limpet/sync/text"
 )
 
-var diffFace = face{
-	under: screenJobs, draw: (*painter).diff, lack: State.lackDiff,
+var diffFace = screen{
+	under: screenJobs, draw: (*painter).diff, fetch: State.fetchDiff,
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "scroll"}, {"n", "next change"}, {"w", "wrap"}, {"/", "find"}, {"esc", "back"}}
 	},
 	move: State.moveDiff,
 	open: func(s State) State {
-		if s.changes.file.fault != "" {
+		if s.changes.file.err != "" {
 			s.changes.file = new(compared)
 		}
 		return s
 	},
-	search: func(s State) string {
+	found: func(s State) string {
 		of := 0
 		if t := s.changes.file.Text; t != nil {
 			of = len(t.Lines)
@@ -57,7 +57,7 @@ func (s State) diffLines() []snapshot.TextLine {
 }
 
 // diffBody are the lines as they are laid out in w cells.
-func (p *painter) diffBody(w int) (out []laidOut) {
+func (p *painter) diffBody(w int) (out []textLine) {
 	for _, l := range p.s.diffLines() {
 		txt, r := l.Op+l.Text, rolePlain
 		switch l.Op {
@@ -68,26 +68,26 @@ func (p *painter) diffBody(w int) (out []laidOut) {
 		case "-":
 			r = roleBad
 		}
-		out = append(out, p.fold(r, txt, w)...)
+		out = append(out, p.foldLine(r, txt, w)...)
 	}
 	if c, _ := p.s.diffShown(); c.Text != nil && c.Text.More > 0 {
-		out = append(out, laidOut{roleDim, fmt.Sprintf("%s %s more lines are not shown", p.g.more, text.Thousands(c.Text.More))})
+		out = append(out, textLine{roleDim, fmt.Sprintf("%s %s more lines are not shown", p.g.more, text.Thousands(c.Text.More))})
 	}
 	return out
 }
 
-// fold is a line of a text in w cells: cut, or with w its rest below.
-func (p *painter) fold(r role, txt string, w int) []laidOut {
+// foldLine is a line of a text in w cells: cut, or with w its rest below.
+func (p *painter) foldLine(r role, txt string, w int) []textLine {
 	if !p.s.wraps {
-		return []laidOut{{r, cut(txt, w, p.g.more)}}
+		return []textLine{{r, cut(txt, w, p.g.more)}}
 	}
-	var out []laidOut
+	var out []textLine
 	for {
 		head := cut(txt, w, "")
 		if head == "" || head == txt {
-			return append(out, laidOut{r, txt})
+			return append(out, textLine{r, txt})
 		}
-		out, txt = append(out, laidOut{r, head}), txt[len(head):]
+		out, txt = append(out, textLine{r, head}), txt[len(head):]
 	}
 }
 
@@ -98,14 +98,14 @@ func (s State) diffTop(lines, h int) (top, room int) {
 	return min(max(s.changes.scroll, 0), max(lines-room, 0)), room
 }
 
-// plan is a painter for what keys have to know of the lines of the screen.
-func (s State) plan() (p *painter, w, h int) {
+// layout is a painter for what keys have to know of the lines of the screen.
+func (s State) layout() (p *painter, w, h int) {
 	w, h = s.size()
 	return &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}, w, h - frameRows
 }
 
 func (s State) moveDiff(by int) State {
-	p, w, h := s.plan()
+	p, w, h := s.layout()
 	lines := len(p.diffBody(w - 4))
 	top, _ := s.diffTop(lines, h)
 	s.changes.scroll = max(top+by, 0)
@@ -115,7 +115,7 @@ func (s State) moveDiff(by int) State {
 
 // nextPiece scrolls to the next piece of the file, or with back to the one before.
 func (s State) nextPiece(back bool) State {
-	p, w, h := s.plan()
+	p, w, h := s.layout()
 	body := p.diffBody(w - 4)
 	top, _ := s.diffTop(len(body), h)
 	found := -1
@@ -175,13 +175,13 @@ func fileTitle(path string, w int, more string) string {
 }
 
 // noDiff says why there is nothing to be seen; nil = there is.
-func (p *painter) noDiff(c compared, ok bool, body []laidOut) []string {
-	if why := noChanges(p.s); why != "" {
+func (p *painter) noDiff(c compared, ok bool, body []textLine) []string {
+	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}
 	}
 	switch {
-	case ok && c.fault != "":
-		return []string{"It cannot be told what has changed: " + c.fault, "Enter asks again."}
+	case ok && c.err != "":
+		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
 	case !ok || c.Text == nil:
 		return []string{"Looking" + p.g.more}
 	case len(c.Text.Lines) == 0:

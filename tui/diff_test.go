@@ -62,7 +62,7 @@ func TestChangesOfAJob(t *testing.T) {
 		if back.screen != screenChanges || back.changes.cursor != want.Path {
 			t.Errorf("screen %d, cursor %q", back.screen, back.changes.cursor)
 		}
-		if _, look := back.lack(); look != nil {
+		if _, look := back.fetch(); look != nil {
 			t.Error("what is known is looked up again")
 		}
 		if forth := press(back, "]"); forth.screen != screenDiff || forth.changes.path != want.Path {
@@ -142,13 +142,13 @@ func TestChangesOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
-		first, look := press(s, "enter").lack()
-		second, other := press(first, "esc", "down", "enter").lack()
+		first, look := press(s, "enter").fetch()
+		second, other := press(first, "esc", "down", "enter").fetch()
 		if look == nil || other == nil {
 			t.Fatal("nothing is looked up")
 		}
 		second = look(t.Context(), src)(second)
-		if _, shown := second.diffShown(); shown || second.changes.asking == nil {
+		if _, shown := second.diffShown(); shown || second.changes.request == nil {
 			t.Error("the file before is shown")
 		}
 		second = other(t.Context(), src)(second)
@@ -158,7 +158,7 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
 		at := press(shown(picture(), Caps{}), "enter", "d")
-		at, look := at.lack()
+		at, look := at.fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
 		if at = settle(t, at, src); len(at.changed()) != 4 {
 			t.Errorf("%d files", len(at.changed()))
@@ -198,7 +198,7 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 			t.Fatalf("screen %d says %q", s.screen, s.toast)
 		}
 		s = settle(t, s, src)
-		if s.brief || len(src.compared) != 1 {
+		if s.partial || len(src.compared) != 1 {
 			t.Errorf("the record is not read, or asked %+v", src.compared)
 		}
 	})

@@ -22,7 +22,7 @@ func (p *painter) noJobs() []string {
 		}
 		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
 	}
-	if why := p.unread("The jobs"); why != nil {
+	if why := p.notReadYet("The jobs"); why != nil {
 		return why
 	}
 	txt := "No jobs."
@@ -55,11 +55,11 @@ func (p *painter) noJobs() []string {
 	case sick != "":
 		txt += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", text.Age(look.Sub(p.s.Now)), sick)
 	}
-	return []string{txt + p.begins(" p on a repository starts one.")}
+	return []string{txt + p.startHint(" p on a repository starts one.")}
 }
 
-// begins is starts, where there is a repository for the key.
-func (p *painter) begins(txt string) string {
+// startHint is starts, where there is a repository for the key.
+func (p *painter) startHint(txt string) string {
 	switch snap := p.s.Snap; {
 	case len(snap.Repos) > 0:
 	case !snap.API.Synced: // then nobody knows
@@ -67,20 +67,20 @@ func (p *painter) begins(txt string) string {
 	default:
 		return " A job is about a repository, and there is none yet."
 	}
-	return p.starts(txt)
+	return p.ifSendable(txt)
 }
 
-// starts is a text that says which key begins something, where it does.
-func (p *painter) starts(txt string) string {
-	if p.s.sendsNothing() != "" {
+// ifSendable is a text that says which key begins something, where it does.
+func (p *painter) ifSendable(txt string) string {
+	if p.s.notSentReason() != "" {
 		return ""
 	}
 	return txt
 }
 
-// unread says why a list is empty that the server has not told, such as that it is
+// notReadYet says why a list is empty that the server has not told, such as that it is
 // not allowed; nil = it has. An empty list would say that there is nothing.
-func (p *painter) unread(what string) []string {
+func (p *painter) notReadYet(what string) []string {
 	snap := p.s.Snap
 	if snap.API.Synced || p.s.Source == FromDisk {
 		return nil
@@ -99,7 +99,7 @@ func (p *painter) noRepos() []string {
 	if p.s.filter() != "" {
 		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
 	}
-	if why := p.unread("The repositories"); why != nil {
+	if why := p.notReadYet("The repositories"); why != nil {
 		return why
 	}
 	if p.s.Snap.API.Embedded {

@@ -10,7 +10,7 @@ import (
 func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
 
 func exportLine(s State) string {
-	q, _ := pastQuery(s.filters[screenHistory], s.Now)
+	q, _ := historyQuery(s.filters[screenHistory], s.Now)
 	text := "limpet history export"
 	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action}, {"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
 		if flag[1] != "" {
@@ -27,9 +27,9 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// notExported says why there is no such line; "" = there is.
-func notExported(s State) string {
-	switch q, problem := pastQuery(s.filters[screenHistory], s.Now); {
+// exportRefusal says why there is no such line; "" = there is.
+func exportRefusal(s State) string {
+	switch q, problem := historyQuery(s.filters[screenHistory], s.Now); {
 	case problem != "":
 		return problem
 	case q.Ref != "" || len(q.Words) > 0:

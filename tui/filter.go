@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// linesKept bounds the filters that are remembered.
-const linesKept = 20
+// maxFilters bounds the filters that are remembered.
+const maxFilters = 20
 
 // typeFilter is the state after a key while the filter is being typed. All that
 // prints is text; up and down bring back filters of before, Tab completes.
@@ -15,35 +15,35 @@ func (s State) typeFilter(name, text string) State {
 	filter := &s.filters[s.screen]
 	switch name {
 	case "enter":
-		s.typing, s.typedBack = false, 0
+		s.typing, s.filterAt = false, 0
 		if *filter != "" {
-			kept := slices.DeleteFunc(slices.Clone(s.typed), func(l string) bool { return l == *filter })
-			s.typed = append(kept[max(len(kept)-linesKept+1, 0):], *filter)
+			kept := slices.DeleteFunc(slices.Clone(s.filterHistory), func(l string) bool { return l == *filter })
+			s.filterHistory = append(kept[max(len(kept)-maxFilters+1, 0):], *filter)
 		}
 	case "esc":
-		s.typing, s.typedBack, *filter = false, 0, ""
+		s.typing, s.filterAt, *filter = false, 0, ""
 	case "up", "down":
-		back := s.typedBack + 1
+		back := s.filterAt + 1
 		if name == "down" {
-			back = s.typedBack - 1
+			back = s.filterAt - 1
 		}
-		if back < 0 || back > len(s.typed) {
+		if back < 0 || back > len(s.filterHistory) {
 			return s
 		}
-		if s.typedBack, *filter = back, ""; back > 0 {
-			*filter = s.typed[len(s.typed)-back]
+		if s.filterAt, *filter = back, ""; back > 0 {
+			*filter = s.filterHistory[len(s.filterHistory)-back]
 		}
 	case "tab":
-		if whole := complete(*filter, s.fields()); len([]rune(whole)) <= lineLength {
+		if whole := complete(*filter, s.fields()); len([]rune(whole)) <= maxLine {
 			*filter = whole
 		}
 	default:
 		*filter = edit(*filter, name, text)
 	}
-	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
-	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
-	s.sourceUID = follow(s.sourceUID, keysOf(before.sources(), sourceKey), keysOf(s.sources(), sourceKey))
-	s.changes.cursor = follow(s.changes.cursor, keysOf(before.changed(), pathOf), keysOf(s.changed(), pathOf))
+	s.jobUID = keepCursor(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
+	s.repoKey = keepCursor(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
+	s.sourceUID = keepCursor(s.sourceUID, keysOf(before.sources(), sourceKey), keysOf(s.sources(), sourceKey))
+	s.changes.cursor = keepCursor(s.changes.cursor, keysOf(before.changed(), pathOf), keysOf(s.changed(), pathOf))
 	return s
 }
 
@@ -54,7 +54,7 @@ func complete(line string, fields fieldSet) string {
 	head, word := line[:at], line[at:]
 	name, value, is := strings.Cut(word, ":")
 	if !is {
-		if begun := begins(fields.names(), word); len(begun) > 0 {
+		if begun := withPrefix(fields.names(), word); len(begun) > 0 {
 			return head + begun[0] + ":"
 		}
 		return line
@@ -65,7 +65,7 @@ func complete(line string, fields fieldSet) string {
 	next := ""
 	if i := slices.Index(values, typed); i >= 0 {
 		next = values[(i+1)%len(values)]
-	} else if begun := begins(values, typed); len(begun) > 0 {
+	} else if begun := withPrefix(values, typed); len(begun) > 0 {
 		next = begun[0]
 	} else {
 		return line
@@ -76,8 +76,8 @@ func complete(line string, fields fieldSet) string {
 // Paste returns the state after text was pasted, which goes where typed text goes.
 // Elsewhere it means nothing: it is no answer to a question.
 func (s State) Paste(text string) State {
-	switch over := s.over.(type) {
-	case question:
+	switch over := s.overlay.(type) {
+	case confirm:
 		if over.name == "" {
 			return s
 		}

@@ -33,10 +33,10 @@ func (h help) key(s State, name, text string) (State, Outcome) {
 	case name == "esc" && h.text != "":
 		h.text, h.at = "", 0
 	case name == "esc", name == "?" && h.text == "":
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	case name == "enter":
-		s.over = nil
+		s.overlay = nil
 		if h.at < len(found) {
 			return s.run(found[h.at])
 		}
@@ -48,7 +48,7 @@ func (h help) key(s State, name, text string) (State, Outcome) {
 	default:
 		h.text, h.at = edit(h.text, name, text), 0
 	}
-	s.over = h
+	s.overlay = h
 	return s, Outcome{}
 }
 
@@ -139,7 +139,7 @@ func (h help) draw(p *painter) {
 // helpTitle names the screen where there is room for it.
 func (p *painter) helpTitle() string {
 	title := "Help"
-	if name := faces[p.s.screen].name; name != "" {
+	if name := screens[p.s.screen].name; name != "" {
 		title += ": " + strings.ToUpper(name[:1]) + name[1:]
 	}
 	return cut(title, max(p.w-30, 4), "")

@@ -49,7 +49,7 @@ func TestOneSourceOfRefusals(t *testing.T) {
 			after, out := s.Key(b.keys[0], "")
 			if why != "" {
 				refused++
-				if after.toast != why || !after.toastBad || len(out.Actions) > 0 || after.over != nil {
+				if after.toast != why || !after.toastBad || len(out.Actions) > 0 || after.overlay != nil {
 					t.Errorf("%s: %s is refused (%s), and says %q", name, b.label, why, after.toast)
 				}
 				if len(b.keys[0]) == 1 && strings.Contains(hints, "  "+b.keys[0]+" ") {
@@ -75,8 +75,8 @@ func TestHelp(t *testing.T) {
 	s := shown(picture(), Caps{})
 	t.Run("Enter does what the key under the cursor does", func(t *testing.T) {
 		at, out := press(s, "?", "p", "u", "l", "l").Key("enter", "")
-		if a := action(out); a == nil || a.Verb != Pull || at.over != nil {
-			t.Errorf("got %+v, %+v", a, at.over)
+		if a := action(out); a == nil || a.Verb != Pull || at.overlay != nil {
+			t.Errorf("got %+v, %+v", a, at.overlay)
 		}
 		if at := press(s, "?", "p", "u", "l", "l", "down", "enter"); !strings.Contains(askedText(at), "Full pull") {
 			t.Errorf("the second is %q", askedText(at))
@@ -87,17 +87,17 @@ func TestHelp(t *testing.T) {
 	})
 	t.Run("letters are text and Esc takes it away first", func(t *testing.T) {
 		at := press(s, "?", "j", "k", "q")
-		if h, _ := at.over.(help); h.text != "jkq" {
+		if h, _ := at.overlay.(help); h.text != "jkq" {
 			t.Fatalf("typed %q", h.text)
 		}
 		at = press(at, "esc")
-		if h, ok := at.over.(help); !ok || h.text != "" {
+		if h, ok := at.overlay.(help); !ok || h.text != "" {
 			t.Fatal("the first Esc must clear the text")
 		}
-		if at = press(at, "esc"); at.over != nil {
+		if at = press(at, "esc"); at.overlay != nil {
 			t.Error("the second Esc must close")
 		}
-		if at = press(s, "?", "?"); at.over != nil {
+		if at = press(s, "?", "?"); at.overlay != nil {
 			t.Error("? must close what it has opened")
 		}
 	})
@@ -105,7 +105,7 @@ func TestHelp(t *testing.T) {
 		for _, size := range [][2]int{{40, 10}, {60, 20}, {80, 24}, {140, 40}} {
 			at := press(s, "?")
 			for range bindings {
-				h := at.over.(help)
+				h := at.overlay.(help)
 				b := h.found(at)[h.at]
 				frame := strip(Render(at, size[0], size[1], Caps{}))
 				if !strings.Contains(frame, unicodeGlyphs.cursor+b.label) {
@@ -136,7 +136,7 @@ func TestQuestions(t *testing.T) {
 			snap := picture()
 			snap.Repos[0].Resources = resources
 			at := press(shown(snap, Caps{}), "3", "P")
-			if q, _ := at.asked(); (q.name != "") != typed {
+			if q, _ := at.confirmOpen(); (q.name != "") != typed {
 				t.Fatalf("%d objects: name %q", resources, q.name)
 			}
 			if !typed {
@@ -167,7 +167,7 @@ func TestQuestions(t *testing.T) {
 		for kind, typed := range map[string]bool{"pull": false, "pr": false, "push": true, "delete": true, "move": true, "migrate": true} {
 			snap := picture()
 			snap.Jobs[6].Action = kind
-			if q, _ := press(shown(snap, Caps{}), "end", "r").asked(); (q.name != "") != typed {
+			if q, _ := press(shown(snap, Caps{}), "end", "r").confirmOpen(); (q.name != "") != typed {
 				t.Errorf("%s: name %q", kind, q.name)
 			}
 		}
@@ -179,7 +179,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("%s: %q, want %q", k.key, line, k.want)
 			}
 		}
-		if got := edit(strings.Repeat("é", lineLength), "x", "x"); got != strings.Repeat("é", lineLength) {
+		if got := edit(strings.Repeat("é", maxLine), "x", "x"); got != strings.Repeat("é", maxLine) {
 			t.Error("a line has no end")
 		}
 	})

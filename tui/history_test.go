@@ -55,7 +55,7 @@ func (a *archive) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPa
 func (a *archive) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
 	for _, r := range a.rows {
 		if r.UID == uid {
-			j := pastJob(r)
+			j := jobOfRecord(r)
 			j.Errors = []string{"GET info/refs: 401 Unauthorized (git.lab)"}
 			return j, nil
 		}
@@ -99,7 +99,7 @@ func (*archive) Note() string                      { return "" }
 func settle(t *testing.T, s State, src Source) State {
 	t.Helper()
 	for range 100 {
-		next, look := s.lack()
+		next, look := s.fetch()
 		if s = next; look == nil {
 			return s
 		}
@@ -113,7 +113,7 @@ func settle(t *testing.T, s State, src Source) State {
 func fresh(s State) State {
 	snap := picture()
 	snap.Agent.History++
-	s.Now = s.Now.Add(pastFresh)
+	s.Now = s.Now.Add(historyMinAge)
 	return s.Show(snap)
 }
 
@@ -136,18 +136,18 @@ func TestHistoryScreen(t *testing.T) {
 	src := &archive{rows: ill(34)}
 	s := settle(t, press(shown(picture(), Caps{Mono: true}), "4"), src)
 	t.Run("equal failures are folded and opened", func(t *testing.T) {
-		items := s.past.items
-		if len(items) != foldShown+1+2 || items[foldShown].fold != 34-foldShown {
-			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].fold)
+		items := s.history.items
+		if len(items) != foldShown+1+2 || items[foldShown].folded != 34-foldShown {
+			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].folded)
 		}
 		opened := press(s, "down", "down", "down", "enter")
-		if n := len(opened.past.items); n != 36 || opened.screen != screenHistory {
+		if n := len(opened.history.items); n != 36 || opened.screen != screenHistory {
 			t.Errorf("enter on the fold: %d lines", n)
 		}
-		if n := len(press(opened, "up", "+").past.items); n != len(items) {
+		if n := len(press(opened, "up", "+").history.items); n != len(items) {
 			t.Errorf("+ on one of them must fold again: %d lines", n)
 		}
-		if n := len(press(opened, "up", "+", "+").past.items); n != 36 {
+		if n := len(press(opened, "up", "+", "+").history.items); n != 36 {
 			t.Errorf("+ must unfold from a row: %d lines", n)
 		}
 		if got := press(s, "end", "+"); got.toast == "" {
@@ -156,84 +156,84 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	// Something has ended since its rows were looked up.
 	old := s
-	old.past.passed()
+	old.history.invalidate()
 	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
 		at := settle(t, press(old, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
-		if rows := at.past.rows; len(rows) != 1 || rows[0].UID != "warn" {
+		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" {
 			t.Fatalf("%d rows", len(rows))
 		}
-		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != pastPage {
+		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != historyPage {
 			t.Errorf("asked %+v", q)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 || at.screen != screenHistory {
-			t.Errorf("esc: %d rows on screen %d", len(at.past.rows), at.screen)
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.screen)
 		}
 	})
 	t.Run("a filter of what is known already asks for nothing", func(t *testing.T) {
 		asked := len(src.asked)
 		at := settle(t, press(press(s, "/", "W", "e", "s", "t").Paste(" state:warning"), "enter"), src)
-		if rows := at.past.rows; len(rows) != 1 || rows[0].UID != "warn" || at.past.cursor != "warn" {
-			t.Errorf("%d rows, cursor %q", len(rows), at.past.cursor)
+		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" || at.history.cursor != "warn" {
+			t.Errorf("%d rows, cursor %q", len(rows), at.history.cursor)
 		}
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "1 of 36 jobs") {
 			t.Errorf("it is not said:\n%s", frame)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 || len(src.asked) != asked {
-			t.Errorf("%d rows, asked %+v", len(at.past.rows), src.asked[asked:])
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || len(src.asked) != asked {
+			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
 		}
 	})
 	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
 		src := &archive{rows: []snapshot.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
 		at := settle(t, press(shown(picture(), Caps{}), "4"), src)
-		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.past.rows) != 0 || len(src.asked) != 2 {
-			t.Errorf("%d rows, asked %d times", len(at.past.rows), len(src.asked))
+		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.history.rows) != 0 || len(src.asked) != 2 {
+			t.Errorf("%d rows, asked %d times", len(at.history.rows), len(src.asked))
 		}
 	})
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
 		asked := len(src.asked)
 		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
-		if len(at.past.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.PastQuery) bool { return len(q.States) > 0 }) {
-			t.Errorf("%d rows, asked %+v", len(at.past.rows), src.asked[asked:])
+		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.PastQuery) bool { return len(q.States) > 0 }) {
+			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
 		}
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
 			t.Errorf("it is not said:\n%s", frame)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 {
-			t.Errorf("after esc: %d rows", len(at.past.rows))
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 {
+			t.Errorf("after esc: %d rows", len(at.history.rows))
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
-		typed, first := press(old, "/", "x").lack()
-		typed, second := press(typed, "backspace", "w", "e", "s", "t").lack()
+		typed, first := press(old, "/", "x").fetch()
+		typed, second := press(typed, "backspace", "w", "e", "s", "t").fetch()
 		late := first(t.Context(), src)
 		typed = second(t.Context(), src)(typed)
-		if got := late(typed); len(got.past.rows) != 2 || got.past.filter != "west" {
-			t.Errorf("%d rows of %q", len(got.past.rows), got.past.filter)
+		if got := late(typed); len(got.history.rows) != 2 || got.history.filter != "west" {
+			t.Errorf("%d rows of %q", len(got.history.rows), got.history.filter)
 		}
 	})
 	t.Run("one lookup runs at a time", func(t *testing.T) {
-		waiting, look := press(old, "/", "e").lack()
+		waiting, look := press(old, "/", "e").fetch()
 		if look == nil {
 			t.Fatal("nothing is looked up")
 		}
-		if _, again := waiting.lack(); again != nil {
+		if _, again := waiting.fetch(); again != nil {
 			t.Error("the same is looked up twice")
 		}
 	})
 	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
 		at := press(s, "down")
-		was := at.past.cursor
+		was := at.history.cursor
 		more := &archive{rows: append([]snapshot.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
 		snap := picture()
 		snap.Agent.History++
 		at = at.Show(snap)
-		if _, look := at.lack(); look != nil {
+		if _, look := at.fetch(); look != nil {
 			t.Error("it looks again at once: a busy agent ends many jobs a second")
 		}
-		at.Now = at.Now.Add(pastFresh)
+		at.Now = at.Now.Add(historyMinAge)
 		at = settle(t, at, more)
-		if len(at.past.rows) != 37 || at.past.rows[0].UID != "new" || at.past.cursor != was {
-			t.Errorf("%d rows, the first %q, cursor %q", len(at.past.rows), at.past.rows[0].UID, at.past.cursor)
+		if len(at.history.rows) != 37 || at.history.rows[0].UID != "new" || at.history.cursor != was {
+			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.rows), at.history.rows[0].UID, at.history.cursor)
 		}
 	})
 	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestHistoryScreen(t *testing.T) {
 		if j, live := at.job(); live || len(j.Errors) != 1 {
 			t.Errorf("the record was not looked up: %+v", j)
 		}
-		if at = press(at, "esc"); at.screen != screenHistory || at.past.cursor != "ill-0" {
-			t.Errorf("screen %d, cursor %q", at.screen, at.past.cursor)
+		if at = press(at, "esc"); at.screen != screenHistory || at.history.cursor != "ill-0" {
+			t.Errorf("screen %d, cursor %q", at.screen, at.history.cursor)
 		}
 	})
 	t.Run("r runs the job under the cursor again", func(t *testing.T) {
@@ -261,13 +261,13 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("h shows the history of a repository", func(t *testing.T) {
 		at := settle(t, press(shown(picture(), Caps{}), "3", "down", "h"), src)
-		if at.screen != screenHistory || len(at.past.rows) != 34 {
-			t.Errorf("screen %d, %d rows", at.screen, len(at.past.rows))
+		if at.screen != screenHistory || len(at.history.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.screen, len(at.history.rows))
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
 		for name, at := range map[string]State{"first": press(shown(picture(), Caps{}), "4"), "another filter": press(old, "/", "x"), "fresh": fresh(s)} {
-			at, look := at.lack()
+			at, look := at.fetch()
 			if look == nil {
 				t.Fatalf("%s: nothing is looked up", name)
 			}
@@ -275,10 +275,10 @@ func TestHistoryScreen(t *testing.T) {
 			if f := Render(at, 100, 30, at.Caps); strings.Contains(f, "canceled") {
 				t.Errorf("%s:\n%s", name, f)
 			}
-			at.Now = at.Now.Add(pastFresh)
+			at.Now = at.Now.Add(historyMinAge)
 			again := *src
 			again.asked = nil
-			if at = settle(t, at, &again); len(again.asked) == 0 || !at.past.known {
+			if at = settle(t, at, &again); len(again.asked) == 0 || !at.history.known {
 				t.Errorf("%s: it is not asked again", name)
 			}
 		}
@@ -289,9 +289,9 @@ func TestHistoryScreen(t *testing.T) {
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
 			t.Errorf("the screen does not say so:\n%s", frame)
 		}
-		at.Now = at.Now.Add(pastFresh)
-		if at = settle(t, at, src); len(at.past.rows) != 36 {
-			t.Errorf("after the fault: %d rows", len(at.past.rows))
+		at.Now = at.Now.Add(historyMinAge)
+		if at = settle(t, at, src); len(at.history.rows) != 36 {
+			t.Errorf("after the fault: %d rows", len(at.history.rows))
 		}
 	})
 }
@@ -301,23 +301,23 @@ func TestHistoryScreen(t *testing.T) {
 func TestHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
-	for i := range 2 * pastMost {
+	for i := range 2 * maxHistoryRows {
 		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src)
-	if len(s.past.rows) != pastPage {
-		t.Fatalf("%d rows at first", len(s.past.rows))
+	if len(s.history.rows) != historyPage {
+		t.Fatalf("%d rows at first", len(s.history.rows))
 	}
-	for i := range pastMost + 50 {
+	for i := range maxHistoryRows + 50 {
 		s = settle(t, press(s, "down"), src)
-		if want := fmt.Sprint("u", min(i+1, pastMost-1)); s.past.cursor != want {
-			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.past.cursor, want)
+		if want := fmt.Sprint("u", min(i+1, maxHistoryRows-1)); s.history.cursor != want {
+			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.history.cursor, want)
 		}
 		if i%500 == 0 {
 			check(t, Render(s, 80, 24, s.Caps), 80, 24, s.Caps)
 		}
 	}
-	if n := len(src.asked); n != pastMost/pastPage {
+	if n := len(src.asked); n != maxHistoryRows/historyPage {
 		t.Errorf("%d lookups", n)
 	}
 }
@@ -344,8 +344,8 @@ func TestTerms(t *testing.T) {
 		{"reposit:a", "there is no field reposit", snapshot.PastQuery{}},
 		{"git.lab:443:x :y", "", snapshot.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
 	} {
-		got, problem := pastQuery(tt.line, noon)
-		tt.want.Limit = pastPage
+		got, problem := historyQuery(tt.line, noon)
+		tt.want.Limit = historyPage
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {
 			t.Errorf("%q: %+v %q, want %+v %q", tt.line, got, problem, tt.want, tt.problem)
 		}

@@ -110,7 +110,7 @@ func (h *worlds) state() State {
 		for _, key := range ways[h.IntN(len(ways))] {
 			s = press(s, key)
 			for range 4 {
-				next, look := s.lack()
+				next, look := s.fetch()
 				if s = next; look == nil {
 					break
 				}
@@ -135,13 +135,13 @@ func (h *worlds) state() State {
 // onList says that keys move a cursor in a list that is shown, and which row it
 // is on: how its name begins.
 func (s State) onList() (label string, ok bool) {
-	if s.over != nil || s.typing {
+	if s.overlay != nil || s.typing {
 		return "", false
 	}
 	switch {
 	case s.screen == screenHistory:
-		at, ok := s.past.atCursor()
-		if ok && at.fold == 0 && s.pastProblem() == "" {
+		at, ok := s.history.atCursor()
+		if ok && at.folded == 0 && s.historyProblem() == "" {
 			return at.row.Name[:7], true // as its repository begins
 		}
 	case s.screen == screenSources:
@@ -149,14 +149,14 @@ func (s State) onList() (label string, ok bool) {
 			return rows[indexOf(s.sourceUID, keysOf(rows, sourceKey))].Name[:7], true
 		}
 	case s.screen == screenChanges:
-		if rows := s.changed(); len(rows) > 0 && noChanges(s) == "" {
+		if rows := s.changed(); len(rows) > 0 && changesRefusal(s) == "" {
 			if f := rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))]; f.From == "" {
 				return f.Path[:7], true
 			}
 		}
 	case s.screen == screenRepo:
 		if rows := s.repoJobs(); len(rows) > 0 {
-			return rows[indexOf(s.lately.cursor, keysOf(rows, jobKey))].Name[:7], true
+			return rows[indexOf(s.recent.cursor, keysOf(rows, jobKey))].Name[:7], true
 		}
 	case s.screen == screenOverview && s.firstRun():
 	case s.screen == screenJobs, s.screen == screenOverview && s.focus == paneJobs:
@@ -182,7 +182,7 @@ func missing(s State, frame string, w, h int) string {
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.glyphs()
 	p := &painter{s: s, g: g, caps: s.Caps}
-	if s.over != nil {
+	if s.overlay != nil {
 		return ""
 	}
 	if _, word := p.apiState(); !strings.Contains(lines[0], word) {
@@ -224,7 +224,7 @@ func missing(s State, frame string, w, h int) string {
 			return "the row of the cursor, " + label
 		}
 		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.screen != screenHistory && s.screen != screenChanges {
-			state := p.shown(j)
+			state := p.shownState(j)
 			glyph, known := g.state[state]
 			if !known {
 				glyph = g.state["unknown"]
@@ -245,7 +245,7 @@ func missing(s State, frame string, w, h int) string {
 		}
 	}
 	if s.screen == screenSource {
-		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.originTop == 0 {
+		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.sourceTop == 0 {
 			state := from.State
 			if s.offline() && state == snapshot.SourceWorking {
 				state = snapshot.SourceUnknown
@@ -257,7 +257,7 @@ func missing(s State, frame string, w, h int) string {
 	}
 	if s.screen == screenDetail && !s.zoomed[screenDetail] {
 		j, live := s.job()
-		state := p.shown(j)
+		state := p.shownState(j)
 		if !live && j.Finished.IsZero() {
 			state = "unknown"
 		}
@@ -296,7 +296,7 @@ func TestEveryState(t *testing.T) {
 			if _, ok := s.onList(); ok {
 				lists.Add(1)
 			}
-			if what := missing(s.settle(), plain, w, hh); what != "" {
+			if what := missing(s.cacheRows(), plain, w, hh); what != "" {
 				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.screen, what, plain)
 			}
 			if s.Caps.ASCII {

@@ -9,7 +9,7 @@ import (
 	"limpet/sync/text"
 )
 
-var jobsFace = face{
+var jobsFace = screen{
 	name: "jobs", tab: "2", under: screenJobs,
 	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
 	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
@@ -48,7 +48,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	note := jobsNote(counts)
 	title := "Jobs"
 	if p.s.offline() {
-		title = "Jobs (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
+		title = "Jobs (as of " + clockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, title+p.orderText(paneJobs), note, p.markText(paneJobs, place(index, len(rows), counts.All())), focused)
@@ -75,7 +75,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	}
 	wide := fit(columns, w-4, 4)[4]
 	at, more := p.hidden(rows, counts)
-	p.picks(paneJobs, func(s State, i int) State {
+	p.clickRows(paneJobs, func(s State, i int) State {
 		if more > 0 && i > at {
 			i--
 		}
@@ -116,9 +116,9 @@ func (p *painter) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more 
 	return at, max(counts.All()-counts.Done-at, 0)
 }
 
-// shown is the state of a job as the screen says it: what is not live is
+// shownState is the state of a job as the screen says it: what is not live is
 // unknown, what another agent runs is "other".
-func (p *painter) shown(j snapshot.Job) string {
+func (p *painter) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
 		return j.State
@@ -131,7 +131,7 @@ func (p *painter) shown(j snapshot.Job) string {
 }
 
 func (p *painter) jobRow(j snapshot.Job, wide, columns int) line {
-	state := p.shown(j)
+	state := p.shownState(j)
 	r := stateRole(state)
 	glyph, ok := p.g.state[state]
 	if !ok {
@@ -173,11 +173,11 @@ func doneWords(j snapshot.Job) string {
 func (p *painter) progress(j snapshot.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
-		return strings.TrimSpace(state + " " + outcome(j))
+		return strings.TrimSpace(state + " " + jobResult(j))
 	case !j.Unsent.IsZero():
-		return roomy(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Unsent))
-	case p.s.rests(j):
-		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RestsUntil.Sub(p.s.Now))
+		return longOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Unsent))
+	case p.s.waitsForRetry(j):
+		return longOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RestsUntil.Sub(p.s.Now))
 	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
@@ -196,8 +196,8 @@ func (p *painter) progress(j snapshot.Job, state string, w int) string {
 	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
 }
 
-// roomy is the long form of a text where there is room for it and an age.
-func roomy(w int, long, short string) string {
+// longOrShort is the long form of a text where there is room for it and an age.
+func longOrShort(w int, long, short string) string {
 	if w >= len(long)+3 {
 		return long
 	}

@@ -24,17 +24,17 @@ type Lookup func(ctx context.Context, src Source) func(State) State
 // binding is one line of the key table. Help, hints and the palette are made from
 // it, so they cannot promise what no key does.
 type binding struct {
-	keys  []string
-	label string // shown in help
-	text  string
-	group string
-	asks  bool // a question comes first
-	verb  Verb // what it asks the agent for; then why and do follow from it
-	do    func(State) (State, Outcome)
-	on    []screen           // where it works; empty = everywhere
-	there func(State) bool   // whether there is such a thing here; nil = always
-	why   func(State) string // why it does nothing now; "" = it does. nil = it always does
-	line  func(State) string // the command line that does the same; nil or "" = there is none
+	keys      []string
+	label     string // shown in help
+	text      string
+	group     string
+	asks      bool // a question comes first
+	verb      Verb // what it asks the agent for; then why and do follow from it
+	do        func(State) (State, Outcome)
+	on        []screenID         // where it works; empty = everywhere
+	there     func(State) bool   // whether there is such a thing here; nil = always
+	refusalOf func(State) string // why it does nothing now; "" = it does. nil = it always does
+	line      func(State) string // the command line that does the same; nil or "" = there is none
 }
 
 // here says that the key works on the present screen.
@@ -52,10 +52,10 @@ func (b binding) here(s State) bool {
 
 // refusal says why the key does nothing now, "" when it does something.
 func (b binding) refusal(s State) string {
-	if b.why == nil {
+	if b.refusalOf == nil {
 		return ""
 	}
-	return b.why(s)
+	return b.refusalOf(s)
 }
 
 // run does what the key does, or says why it does nothing.
@@ -88,29 +88,29 @@ func moves(by int) func(State) (State, Outcome) {
 }
 
 // These say why a key of the frame does nothing now.
-func still(s State) string {
-	if faces[s.screen].move == nil {
+func moveRefusal(s State) string {
+	if screens[s.screen].move == nil {
 		return "nothing moves on this screen"
 	}
 	return ""
 }
 
-func nothingOpens(s State) string {
-	if faces[s.screen].open == nil {
+func openRefusal(s State) string {
+	if screens[s.screen].open == nil {
 		return "nothing opens from this screen"
 	}
 	return ""
 }
 
-func noPast(s State) string {
-	if len(s.behind) == 0 {
+func backRefusal(s State) string {
+	if len(s.back) == 0 {
 		return "this is the first place"
 	}
 	return ""
 }
 
-func noAhead(s State) string {
-	if len(s.ahead) == 0 {
+func forwardRefusal(s State) string {
+	if len(s.forwards) == 0 {
 		return "this is the last place"
 	}
 	return ""
@@ -120,7 +120,7 @@ func noAhead(s State) string {
 // written, and does not wait for the next try where the source is away.
 func refresh(s State) (State, Outcome) {
 	out := Outcome{Refresh: true}
-	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.onlyLooks() == "" {
+	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
 		out.Actions = []Action{{Verb: Hurry}}
 	}
 	return s.say("asked again", false), out
@@ -135,9 +135,9 @@ func doctor(s State) (State, Outcome) {
 
 // keyTable makes the bindings: the keys of the frame and one for each tab.
 func keyTable() []binding {
-	atSources := []screen{screenSources, screenSource}
-	var elsewhere []screen // where keys mean jobs and repositories
-	var present []screen   // and where they do not mean what has ended
+	atSources := []screenID{screenSources, screenSource}
+	var elsewhere []screenID // where keys mean jobs and repositories
+	var present []screenID   // and where they do not mean what has ended
 	for of := range screenCount {
 		if of != screenHistory {
 			present = append(present, of)
@@ -147,36 +147,36 @@ func keyTable() []binding {
 		}
 	}
 	table := []binding{
-		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", why: still, do: moves(-1)},
-		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", why: still, do: moves(1)},
-		{keys: []string{"pgup", "ctrl+u"}, label: "pgup ^u", text: "page up", group: "MOVE", why: still, do: moves(-10)},
-		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", why: still, do: moves(10)},
-		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", why: still, do: moves(-1 << 30)},
-		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", why: still, do: moves(1 << 30)},
-		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", why: nothingOpens, do: State.openOrSetUp},
-		{keys: []string{"esc", "backspace"}, label: "esc", text: "back", group: "VIEW", do: same(State.leave)},
-		{keys: []string{"["}, label: "[", text: "place before", group: "VIEW", why: noPast, do: same(State.backward)},
-		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", why: noAhead, do: same(State.forward)},
+		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", refusalOf: moveRefusal, do: moves(-1)},
+		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", refusalOf: moveRefusal, do: moves(1)},
+		{keys: []string{"pgup", "ctrl+u"}, label: "pgup ^u", text: "page up", group: "MOVE", refusalOf: moveRefusal, do: moves(-10)},
+		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", refusalOf: moveRefusal, do: moves(10)},
+		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", refusalOf: moveRefusal, do: moves(-1 << 30)},
+		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", refusalOf: moveRefusal, do: moves(1 << 30)},
+		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", refusalOf: openRefusal, do: State.openOrSetUp},
+		{keys: []string{"esc", "backspace"}, label: "esc", text: "back", group: "VIEW", do: same(State.goBack)},
+		{keys: []string{"["}, label: "[", text: "place before", group: "VIEW", refusalOf: backRefusal, do: same(State.previous)},
+		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", refusalOf: forwardRefusal, do: same(State.next)},
 	}
 	for _, of := range tabsOf() {
-		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW", there: faces[of].there,
-			do: same(func(s State) State { return s.visit(of) })})
+		table = append(table, binding{keys: []string{screens[of].tab}, label: screens[of].tab, text: screens[of].name, group: "VIEW", there: screens[of].available,
+			do: same(func(s State) State { return s.goTo(of) })})
 	}
 	table = append(table, []binding{
-		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", why: onePane, do: same(func(s State) State { return s.switchPane(1) })},
-		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", why: onePane, do: same(func(s State) State { return s.switchPane(-1) })},
-		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", why: onePane, do: same(func(s State) State { s.zoomed[s.screen] = !s.zoomed[s.screen]; return s })},
-		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", why: noRow, do: same(State.mark)},
-		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", why: noRow, do: same(State.markAll)},
-		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", why: noList, do: same(State.openSort)},
-		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screen{screenDetail}, why: noChanges, do: same(State.openChanges)},
-		{keys: []string{"f"}, label: "f", text: "hold the log", group: "VIEW", on: []screen{screenDetail}, do: same(State.hold)},
-		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
-		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
-		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", why: noWidth, do: same(State.widen)},
-		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
-		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, line: pastLine, do: same(State.pastOf)},
-		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
+		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(1) })},
+		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(-1) })},
+		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { s.zoomed[s.screen] = !s.zoomed[s.screen]; return s })},
+		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", refusalOf: rowRefusal, do: same(State.mark)},
+		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", refusalOf: rowRefusal, do: same(State.markAll)},
+		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", refusalOf: listRefusal, do: same(State.openSort)},
+		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screenID{screenDetail}, refusalOf: changesRefusal, do: same(State.openChanges)},
+		{keys: []string{"f"}, label: "f", text: "hold the log", group: "VIEW", on: []screenID{screenDetail}, do: same(State.pauseLog)},
+		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
+		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
+		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", refusalOf: widthRefusal, do: same(State.widen)},
+		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", refusalOf: filterRefusal, do: same(func(s State) State { s.typing = true; return s })},
+		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, line: historyCommand, do: same(State.openHistoryOf)},
+		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screenID{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", on: elsewhere, verb: Pull},
 		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", on: elsewhere, asks: true, verb: PullFull},
 		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", on: elsewhere, asks: true, verb: Cancel},
@@ -184,25 +184,25 @@ func keyTable() []binding {
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: elsewhere, asks: true, verb: Suspend},
 		{keys: []string{"p"}, label: "p", text: "ask for a look", group: "ACT", on: atSources, verb: Reconcile},
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: atSources, asks: true, verb: SuspendSource},
-		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", why: untested, line: testLine, do: State.openTest},
-		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", why: unseen, line: yamlLine, do: State.openYAML},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, why: notEdited, line: editLine, do: State.editing},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screen{screenHistory}, why: notExported, line: exportLine, do: State.exporting},
-		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
-		{keys: []string{"u"}, label: "u", text: "copy address", group: "ACT", why: noLinks, do: State.copyLink},
-		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", why: noCommit, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
-		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", why: noErrors, do: same(State.openErrors)},
+		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", refusalOf: notTestable, line: testLine, do: State.openTest},
+		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", refusalOf: notShowable, line: yamlLine, do: State.openYAML},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, refusalOf: editRefusal, line: editLine, do: State.editing},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screenID{screenHistory}, refusalOf: exportRefusal, line: exportLine, do: State.exporting},
+		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", refusalOf: commandRefusal, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
+		{keys: []string{"u"}, label: "u", text: "copy address", group: "ACT", refusalOf: linkRefusal, do: State.copyLink},
+		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", refusalOf: commitRefusal, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
+		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", refusalOf: issuesRefusal, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
-		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
+		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", refusalOf: colourRefusal, do: same(State.nextTheme)},
 		{keys: []string{"R", "shift+r"}, label: "R", text: "refresh", group: "APP", do: refresh},
 		{keys: []string{"D", "shift+d"}, label: "D", text: "doctor", group: "APP", line: plain("limpet doctor"), do: doctor},
 		{keys: []string{":", "ctrl+p"}, label: ": ^p", text: "command", group: "APP", do: same(State.openPalette)},
-		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
+		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.overlay = help{}; return s })},
 		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},
 	}...)
 	for i := range table {
 		if v := table[i].verb; v != "" {
-			table[i].why, table[i].do = cannot(v), func(s State) (State, Outcome) { return s.request(s.aims(v)) }
+			table[i].refusalOf, table[i].do = disabledReason(v), func(s State) (State, Outcome) { return s.request(s.targets(v)) }
 		}
 	}
 	return table
@@ -212,21 +212,21 @@ func keyTable() []binding {
 // that of Bubble Tea: "enter", "ctrl+d", "G"; text is what it types, if it does.
 func (s State) Key(name, text string) (State, Outcome) {
 	s, out := s.press(name, text)
-	return s.settle(), out
+	return s.cacheRows(), out
 }
 
 func (s State) press(name, text string) (State, Outcome) {
 	s.toast = ""
 	if name == "ctrl+c" {
-		if q, ok := s.asked(); ok && q.quit {
+		if q, ok := s.confirmOpen(); ok && q.quit {
 			return s, Outcome{Quit: true} // twice: no more questions
 		}
-		s.over, s.typing = nil, false
+		s.overlay, s.typing = nil, false
 		return s.quit()
 	}
 	switch {
-	case s.over != nil:
-		return s.over.key(s, name, text)
+	case s.overlay != nil:
+		return s.overlay.key(s, name, text)
 	case s.typing:
 		return s.typeFilter(name, text), Outcome{}
 	}
@@ -237,7 +237,7 @@ func (s State) press(name, text string) (State, Outcome) {
 }
 
 func (s State) move(by int) State {
-	if f := faces[s.screen].move; f != nil {
+	if f := screens[s.screen].move; f != nil {
 		return f(s, by)
 	}
 	return s
@@ -276,9 +276,9 @@ func (s State) listed() pane {
 	return s.focus
 }
 
-// onePane says why there is no pane to change to, or to zoom.
-func onePane(s State) string {
-	if faces[s.screen].panes < 2 {
+// paneRefusal says why there is no pane to change to, or to zoom.
+func paneRefusal(s State) string {
+	if screens[s.screen].panes < 2 {
 		return "this screen has one pane"
 	}
 	return ""
@@ -295,7 +295,7 @@ func (s State) switchPane(by int) State {
 
 // open shows what is under the cursor.
 func (s State) open() State {
-	if f := faces[s.screen].open; f != nil {
+	if f := screens[s.screen].open; f != nil {
 		return f(s)
 	}
 	return s
@@ -307,8 +307,8 @@ func (s State) openJob() State { return s.goJob(s.jobUID) }
 func (s State) goJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
-			to := s.visit(screenDetail)
-			return to.takeJob(j, false)
+			to := s.goTo(screenDetail)
+			return to.setJob(j, false)
 		}
 	}
 	return s
@@ -319,7 +319,7 @@ func (s State) openRepo() State { return s.goRepo(s.repoKey) }
 func (s State) goRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
-			to := s.visit(screenRepo)
+			to := s.goTo(screenRepo)
 			to.repoSeen, to.repoTop = &r, 0
 			return to
 		}

@@ -8,10 +8,10 @@ import (
 )
 
 // open says that a question waits for its answer, and text what it asks.
-func open(s State) bool { _, ok := s.asked(); return ok }
+func open(s State) bool { _, ok := s.confirmOpen(); return ok }
 
 func askedText(s State) string {
-	q, _ := s.asked()
+	q, _ := s.confirmOpen()
 	return q.title + " " + strings.Join(q.lines, " ")
 }
 
@@ -82,7 +82,7 @@ func TestKeys(t *testing.T) {
 	t.Run("the job of another agent is cancelled there", func(t *testing.T) {
 		at := press(s, "down", "down", "down", "x")
 		if !open(at) || !strings.Contains(askedText(at), "another agent") {
-			t.Fatalf("the question does not say so: %+v", at.over)
+			t.Fatalf("the question does not say so: %+v", at.overlay)
 		}
 		if _, out := at.Key("y", "y"); action(out) == nil || action(out).Verb != Cancel || action(out).Name != "team-dash-pr-481" {
 			t.Errorf("got %+v", action(out))
@@ -108,7 +108,7 @@ func TestKeys(t *testing.T) {
 		} {
 			at := press(shown(&lives, Caps{}), tt.keys...)
 			if !open(at) || !strings.Contains(askedText(at), tt.says) {
-				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.over, at.toast)
+				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.overlay, at.toast)
 			}
 			if still, out := at.Key("enter", ""); action(out) != nil || !open(still) {
 				t.Errorf("%v: Enter must leave the question open", tt.keys)
@@ -201,7 +201,7 @@ func TestKeys(t *testing.T) {
 		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
 			at := press(s, keys...)
 			if !open(at) || !strings.Contains(askedText(at), "Suspend lab-east on this agent for 24h?") || !strings.Contains(askedText(at), "not pulled") {
-				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.over, at.toast)
+				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.overlay, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
 				if _, out := at.Key(key, key); action(out) != nil {
@@ -270,7 +270,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("the first place is %d", at.screen)
 		}
 		at = press(at, "]", "]", "]", "]", "]")
-		if at.screen != screenRepos || len(at.ahead) != 0 {
+		if at.screen != screenRepos || len(at.forwards) != 0 {
 			t.Errorf("the last place is %d", at.screen)
 		}
 		if at = press(at, "[", "1", "]"); at.screen != screenOverview {

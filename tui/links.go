@@ -15,13 +15,13 @@ func (s State) links() []snapshot.Link {
 	if j, ok := s.selected(); (ok || s.screen == screenDetail) && len(j.URLs) > 0 {
 		return j.URLs
 	}
-	if rows := s.reposMeant(); len(rows) == 1 && strings.HasPrefix(rows[0].URL, "http") {
+	if rows := s.targetRepos(); len(rows) == 1 && strings.HasPrefix(rows[0].URL, "http") {
 		return []snapshot.Link{{Name: "repository", URL: rows[0].URL}}
 	}
 	return nil
 }
 
-func noLinks(s State) string {
+func linkRefusal(s State) string {
 	if len(s.links()) == 0 {
 		return "no web address is known here"
 	}
@@ -43,7 +43,7 @@ func (s State) copyLink() (State, Outcome) {
 // commit is that of what is under the cursor, "" = it has none.
 func (s State) commit() string {
 	if s.listed() == paneSources {
-		if rows := s.sourcesMeant(); len(rows) == 1 {
+		if rows := s.targetSources(); len(rows) == 1 {
 			return rows[0].Commit()
 		}
 		return ""
@@ -51,13 +51,13 @@ func (s State) commit() string {
 	if j, ok := s.selected(); ok || s.screen == screenDetail {
 		return j.RefTo
 	}
-	if rows := s.reposMeant(); len(rows) == 1 {
+	if rows := s.targetRepos(); len(rows) == 1 {
 		return rows[0].LastRef
 	}
 	return ""
 }
 
-func noCommit(s State) string {
+func commitRefusal(s State) string {
 	if s.commit() == "" {
 		return "no commit is known here"
 	}

@@ -20,10 +20,10 @@ func TestFailingConnection(t *testing.T) {
 		return snap
 	}
 	s := shown(picture(), caps)
-	before := len(s.troubles.list)
+	before := len(s.issues.list)
 	s = s.Show(ill("401 Bad credentials"))
 	s = s.Show(ill("401 Bad credentials"))
-	if n := len(s.troubles.list) - before; n != 1 {
+	if n := len(s.issues.list) - before; n != 1 {
 		t.Fatalf("%d errors of one Connection", n)
 	}
 	if pane := Render(press(s, "e"), 100, 40, caps); !strings.Contains(pane, "gh[2J: Connection: 401 Bad credentials") || !strings.Contains(pane, "limpet connection test 'gh[2J'") {
@@ -31,8 +31,8 @@ func TestFailingConnection(t *testing.T) {
 	}
 	{
 		at := press(s, "e")
-		at.over = errorsPane{id: s.troubles.list[len(s.troubles.list)-1].id}
-		if at = press(at, "enter"); at.screen != screenAgent || at.over != nil {
+		at.overlay = errorsPane{id: s.issues.list[len(s.issues.list)-1].id}
+		if at = press(at, "enter"); at.screen != screenAgent || at.overlay != nil {
 			t.Errorf("it opens %v", at.screen)
 		}
 	}
@@ -40,10 +40,10 @@ func TestFailingConnection(t *testing.T) {
 	if frame := Render(agent, 140, 60, caps); !strings.Contains(frame, "x gh[2J: 401 Bad credentials") {
 		t.Errorf("the agent:\n%s", frame)
 	}
-	if s = s.Show(ill("403 suspended")); len(s.troubles.list)-before != 2 {
+	if s = s.Show(ill("403 suspended")); len(s.issues.list)-before != 2 {
 		t.Error("another reason is not told")
 	}
-	if s = s.Show(picture()).Show(ill("403 suspended")); s.troubles.list[len(s.troubles.list)-1].times != 2 {
+	if s = s.Show(picture()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
 		t.Error("one that fails again is not told again")
 	}
 }

@@ -105,7 +105,7 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 		ly := y + i - top
 		l := row(i)
 		if pick != nil {
-			p.lit(x, ly, w, 1, pick(i))
+			p.clickable(x, ly, w, 1, pick(i))
 		}
 		if l.whole != "" {
 			p.put(x+2, ly, w-4, roleDim, cut(l.whole, w-4, p.g.more))

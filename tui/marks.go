@@ -7,9 +7,9 @@ import (
 	"limpet/sync/text"
 )
 
-// marksKept bounds the rows that a person can mark in a list: each is a request
+// maxMarks bounds the rows that a person can mark in a list: each is a request
 // of its own to the agent.
-const marksKept = 100
+const maxMarks = 100
 
 // listHere is the list of the picture that the keys of lists mean; there is one
 // where the screen has rows of the picture.
@@ -21,15 +21,15 @@ func (s State) listHere() (pane, bool) {
 	return paneNone, false
 }
 
-func noList(s State) string {
+func listRefusal(s State) string {
 	if _, ok := s.listHere(); !ok {
 		return "there is no list of jobs or repositories on this screen"
 	}
 	return ""
 }
 
-func noRow(s State) string {
-	if why := noList(s); why != "" {
+func rowRefusal(s State) string {
+	if why := listRefusal(s); why != "" {
 		return why
 	}
 	if len(s.shownKeys()) == 0 {
@@ -65,8 +65,8 @@ func (s State) mark() State {
 	marks := slices.Clone(s.marks[of])
 	if i := slices.Index(marks, cursor); i >= 0 {
 		marks = slices.Delete(marks, i, i+1)
-	} else if len(marks) == marksKept {
-		return s.say(fmt.Sprintf("%d are marked; that is all that can be", marksKept), true)
+	} else if len(marks) == maxMarks {
+		return s.say(fmt.Sprintf("%d are marked; that is all that can be", maxMarks), true)
 	} else {
 		marks = append(marks, cursor)
 	}
@@ -78,14 +78,14 @@ func (s State) mark() State {
 func (s State) markAll() State {
 	of, _ := s.listHere()
 	keys := s.shownKeys()
-	all := keys[:min(len(keys), marksKept)]
+	all := keys[:min(len(keys), maxMarks)]
 	if slices.Equal(s.marks[of], all) {
 		s.marks[of] = nil
 		return s
 	}
 	s.marks[of] = slices.Clone(all)
 	if len(keys) > len(all) {
-		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", marksKept, text.Thousands(len(keys))), false)
+		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks, text.Thousands(len(keys))), false)
 	}
 	return s
 }

@@ -1,25 +1,25 @@
 package tui
 
-// spotlight is a part of the screen that a click means something on.
-type spotlight struct {
+// clickArea is a part of the screen that a click means something on.
+type clickArea struct {
 	x, y, w, h int
 	do         func(State) State
 }
 
-// lit says that a click in an area leads to do.
-func (p *painter) lit(x, y, w, h int, do func(State) State) {
-	p.spots = append(p.spots, spotlight{x, y, w, h, do})
+// clickable says that a click in an area leads to do.
+func (p *painter) clickable(x, y, w, h int, do func(State) State) {
+	p.spots = append(p.spots, clickArea{x, y, w, h, do})
 }
 
 // Click returns the state after a click at column x of line y, on a terminal of
 // w by h cells: a row is selected, the one that is selected already opened, a tab
 // shown. It is pure. Boxes before the screen are for keys.
 func (s State) Click(x, y, w, h int) State {
-	if s.over != nil || w < minWidth || h < minHeight {
+	if s.overlay != nil || w < minWidth || h < minHeight {
 		return s
 	}
 	p := painter{canvas: newCanvas(w, h), s: s, g: s.Caps.glyphs(), caps: s.Caps}
-	p.frame()
+	p.drawFrame()
 	for _, l := range p.spots {
 		if x >= l.x && x < l.x+l.w && y >= l.y && y < l.y+l.h {
 			s.toast = ""
@@ -29,9 +29,9 @@ func (s State) Click(x, y, w, h int) State {
 	return s
 }
 
-// picks makes the rows of the next list answer to clicks: to selects the row of a
+// clickRows makes the rows of the next list answer to clicks: to selects the row of a
 // number, in the pane of the overview that it is in.
-func (p *painter) picks(in pane, to func(s State, i int) State) {
+func (p *painter) clickRows(in pane, to func(s State, i int) State) {
 	p.pick = func(i int) func(State) State {
 		return func(s State) State {
 			was := s
@@ -49,9 +49,9 @@ func (p *painter) picks(in pane, to func(s State, i int) State) {
 
 // cursors are the rows of all lists that they are on.
 func (s State) cursors() [6]string {
-	recent := s.lately.cursor
+	recent := s.recent.cursor
 	if keys := keysOf(s.repoJobs(), jobKey); recent == "" && len(keys) > 0 {
 		recent = keys[0]
 	}
-	return [6]string{s.jobUID, s.repoKey, s.sourceUID, s.past.cursor, s.changes.cursor, recent}
+	return [6]string{s.jobUID, s.repoKey, s.sourceUID, s.history.cursor, s.changes.cursor, recent}
 }

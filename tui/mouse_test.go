@@ -46,11 +46,11 @@ func TestClicks(t *testing.T) {
 			t.Errorf("a click on a tab shows screen %d", at.screen)
 		}
 		past := settle(t, press(s, "4"), &archive{rows: ill(34)})
-		if at = click(past, "more like these"); len(at.past.items) != len(past.past.items) || at.past.cursor != past.past.items[foldShown].key() {
-			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.past.items), at.past.cursor)
+		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) || at.history.cursor != past.history.items[foldShown].key() {
+			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items), at.history.cursor)
 		}
-		if at = click(at, "more like these"); len(at.past.items) != 36 {
-			t.Errorf("the second click leaves %d lines", len(at.past.items))
+		if at = click(at, "more like these"); len(at.history.items) != 36 {
+			t.Errorf("the second click leaves %d lines", len(at.history.items))
 		}
 	}
 	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestClicks(t *testing.T) {
 		for name, tt := range map[string]struct {
 			s    State
 			text string
-			to   screen
+			to   screenID
 		}{
 			"recent jobs": {repo, repo.repoJobs()[3].Name, screenDetail},
 			"changes":     {files, files.changed()[1].Path, screenDiff},

@@ -23,7 +23,7 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 	working := s
 	working.Source = Standalone
 	large := picture()
-	large.Repos[0].Resources = many
+	large.Repos[0].Resources = typeNameFrom
 	for name, tt := range map[string]struct {
 		s    State
 		want string
@@ -83,7 +83,7 @@ func TestOutcome(t *testing.T) {
 		{snapshot.Job{Message: failed, Errors: []string{"a", "b"}, Warnings: []string{"c"}}, "2 errors, 1 warning"},
 		{snapshot.Job{Message: failed}, ""},
 	} {
-		if got := outcome(tt.j); got != tt.want {
+		if got := jobResult(tt.j); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.j, got, tt.want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestOutcome(t *testing.T) {
 		{snapshot.Came{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
 	} {
 		r := snapshot.Past{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Came: tt.came}
-		if got := pastOutcome(r); got != tt.want {
+		if got := recordResult(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
 		frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []snapshot.Past{r}}), 140, 40, Caps{Mono: true, ASCII: true})
@@ -112,7 +112,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
 		}
 	}
-	if a, b := (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "a"}}), (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "b"}}); alike(a, b) || !alike(a, a) {
+	if a, b := (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "a"}}), (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
 		t.Error("two warnings of different texts are folded as one")
 	}
 	src := &archive{rows: []snapshot.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}

@@ -3,12 +3,12 @@ package tui
 // wideWidth and wideHeight are where the overview gains its third pane and
 // the lower row; sideWidth is that of the pane.
 const (
-	wideWidth  = 120
-	wideHeight = 30
-	sideWidth  = 40
+	wideWidth    = 120
+	wideHeight   = 30
+	previewWidth = 40
 )
 
-var overviewFace = face{
+var overviewFace = screen{
 	name: "overview", tab: "1", panes: 2, under: screenOverview,
 	title: func(State) string { return "Overview" },
 	draw:  (*painter).overview,
@@ -42,7 +42,7 @@ var overviewFace = face{
 // the job under the cursor, the events and the agent.
 func (p *painter) overview(_, top, _, h int) {
 	if p.s.firstRun() {
-		p.welcome(top, top+h)
+		p.drawWelcome(top, top+h)
 		return
 	}
 	if p.w < 80 || h < 16 || p.s.zoomed[screenOverview] {
@@ -63,11 +63,11 @@ func (p *painter) overview(_, top, _, h int) {
 	low := 8
 	repos := max((h-low)*2/5, 6)
 	jobs := h - low - repos
-	p.jobList(0, top, p.w-sideWidth, jobs, p.s.focus == paneJobs)
-	p.side(p.w-sideWidth, top, sideWidth, jobs)
+	p.jobList(0, top, p.w-previewWidth, jobs, p.s.focus == paneJobs)
+	p.preview(p.w-previewWidth, top, previewWidth, jobs)
 	p.repoList(0, top+jobs, p.w, repos, p.s.focus == paneRepos)
-	p.eventList(0, top+jobs+repos, p.w-sideWidth, low)
-	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
+	p.eventList(0, top+jobs+repos, p.w-previewWidth, low)
+	p.agentBox(p.w-previewWidth, top+jobs+repos, previewWidth, low)
 }
 
 // fewJobs is the height that the list of jobs keeps for itself with its heads and edges.

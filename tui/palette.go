@@ -30,7 +30,7 @@ const (
 
 func (s State) openPalette() State {
 	p := palette{all: s.commands()}
-	s.over = p.search(s, "")
+	s.overlay = p.search(s, "")
 	return s
 }
 
@@ -48,7 +48,7 @@ func (c palette) search(s State, text string) palette {
 	for _, of := range c.all {
 		if rank, ok := match(strings.ToLower(of.words), typed, words); ok {
 			rank *= 2
-			if !slices.Contains(s.recent, of.words) {
+			if !slices.Contains(s.usedCommands, of.words) {
 				rank++
 			}
 			hits = append(hits, hit{rank, of})
@@ -101,13 +101,13 @@ func match(words, typed string, fields []string) (rank int, ok bool) {
 func (c palette) key(s State, name, text string) (State, Outcome) {
 	switch name {
 	case "esc", "ctrl+p":
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	case "enter":
 		if c.at >= len(c.found) {
 			return s, Outcome{}
 		}
-		s.over = nil
+		s.overlay = nil
 		return s.perform(c.found[c.at])
 	case "tab":
 		if c.at < len(c.found) {
@@ -116,16 +116,16 @@ func (c palette) key(s State, name, text string) (State, Outcome) {
 	case "up":
 		if c.at > 0 {
 			c.at--
-		} else if c.back < len(s.recent) {
+		} else if c.back < len(s.usedCommands) {
 			back := c.back + 1
-			c = c.search(s, s.recent[len(s.recent)-back])
+			c = c.search(s, s.usedCommands[len(s.usedCommands)-back])
 			c.back = back
 		}
 	case "down":
 		if c.back > 0 && c.at == 0 {
 			back, words := c.back-1, ""
 			if back > 0 {
-				words = s.recent[len(s.recent)-back]
+				words = s.usedCommands[len(s.usedCommands)-back]
 			}
 			c = c.search(s, words)
 			c.back = back
@@ -138,7 +138,7 @@ func (c palette) key(s State, name, text string) (State, Outcome) {
 			c.back = 0
 		}
 	}
-	s.over = c
+	s.overlay = c
 	return s, Outcome{}
 }
 
@@ -147,8 +147,8 @@ func (s State) perform(c command) (State, Outcome) {
 	if why := c.refusal(s); why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	kept := slices.DeleteFunc(slices.Clone(s.recent), func(words string) bool { return words == c.words })
-	s.recent = append(kept[max(len(kept)-paletteKept+1, 0):], c.words)
+	kept := slices.DeleteFunc(slices.Clone(s.usedCommands), func(words string) bool { return words == c.words })
+	s.usedCommands = append(kept[max(len(kept)-paletteKept+1, 0):], c.words)
 	return c.do(s)
 }
 

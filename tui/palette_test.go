@@ -18,7 +18,7 @@ func TestPalette(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), Caps{})
 	top := func(s State) command {
-		p := s.over.(palette)
+		p := s.overlay.(palette)
 		return p.found[p.at]
 	}
 	t.Run("words find what they mean, and the last line says the same for a shell", func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("Enter acts on what was meant, wherever the cursor is", func(t *testing.T) {
 		at, out := typed(s, "pull lab-west").Key("enter", "")
-		if a := action(out); a == nil || a.Verb != Pull || a.Name != "lab-west" || at.over != nil {
+		if a := action(out); a == nil || a.Verb != Pull || a.Name != "lab-west" || at.overlay != nil {
 			t.Errorf("got %+v", out)
 		}
 		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(askedText(at), "Full pull of lab-west") {
@@ -93,7 +93,7 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("what writes to Git is never sent", func(t *testing.T) {
-		for _, words := range writes {
+		for _, words := range gitWriteActions {
 			at, out := typed(s, words+" lab-east").Key("enter", "")
 			want := "limpet job create lab-east --action " + words
 			if len(out.Actions) > 0 || open(at) || out.Copy != want || at.toast != want {
@@ -101,7 +101,7 @@ func TestPalette(t *testing.T) {
 			}
 		}
 		for _, b := range bindings {
-			if slices.Contains(writes, string(b.verb)) {
+			if slices.Contains(gitWriteActions, string(b.verb)) {
 				t.Errorf("%s starts a %s", b.label, b.verb)
 			}
 		}
@@ -169,25 +169,25 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("Tab completes, and up brings back those of before", func(t *testing.T) {
 		at := press(typed(s, "go repo lab-w"), "tab")
-		if p := at.over.(palette); p.text != "go repo lab-west" {
+		if p := at.overlay.(palette); p.text != "go repo lab-west" {
 			t.Errorf("completed to %q", p.text)
 		}
 		at = press(press(at, "enter"), "1")
 		at = press(typed(at, "theme mono"), "enter")
 		at = press(at, ":", "up")
-		if p := at.over.(palette); p.text != "theme mono" {
+		if p := at.overlay.(palette); p.text != "theme mono" {
 			t.Errorf("up: %q", p.text)
 		}
 		at = press(at, "up", "up")
-		if p := at.over.(palette); p.text != "go repo lab-west" {
+		if p := at.overlay.(palette); p.text != "go repo lab-west" {
 			t.Errorf("up again: %q", p.text)
 		}
 		at = press(at, "down")
-		if p := at.over.(palette); p.text != "theme mono" {
+		if p := at.overlay.(palette); p.text != "theme mono" {
 			t.Errorf("down: %q", p.text)
 		}
 		at = press(at, "down")
-		if p := at.over.(palette); p.text != "" {
+		if p := at.overlay.(palette); p.text != "" {
 			t.Errorf("down again: %q", p.text)
 		}
 		if c := top(press(at, "g", "o", " ", "r", "e", "p", "o", " ")); c.words != "go repo lab-west" {
@@ -199,12 +199,12 @@ func TestPalette(t *testing.T) {
 		for i := range 3 * paletteKept {
 			at, _ = at.perform(command{words: fmt.Sprint(i % (2 * paletteKept)), do: same(func(s State) State { return s })})
 		}
-		if len(at.recent) != paletteKept || at.recent[paletteKept-1] != fmt.Sprint(paletteKept-1) {
-			t.Errorf("%q", at.recent)
+		if len(at.usedCommands) != paletteKept || at.usedCommands[paletteKept-1] != fmt.Sprint(paletteKept-1) {
+			t.Errorf("%q", at.usedCommands)
 		}
 	})
 	t.Run("letters are text", func(t *testing.T) {
-		if p := typed(s, "jkq?").over.(palette); p.text != "jkq?" {
+		if p := typed(s, "jkq?").overlay.(palette); p.text != "jkq?" {
 			t.Errorf("typed %q", p.text)
 		}
 	})
@@ -222,18 +222,18 @@ func TestReadOnly(t *testing.T) {
 			if b.verb == "" || !b.here(at) {
 				continue
 			}
-			if at, out := at.Key(b.keys[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.onlyLooks() {
+			if at, out := at.Key(b.keys[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
 				t.Errorf("%v %s: %+v, said %q", keys, b.label, out, at.toast)
 			}
 		}
 	}
 	for _, words := range []string{"pull lab-east", "cancel lab-west-push", "drain"} {
-		if at, out := typed(s, words).Key("enter", ""); len(out.Actions) > 0 || open(at) || at.toast != at.onlyLooks() {
+		if at, out := typed(s, words).Key("enter", ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
 			t.Errorf("%s: %+v, said %q", words, out, at.toast)
 		}
 	}
 	s.Source = Standalone
-	if q, _ := press(s, "q").asked(); len(q.choices) != 1 {
+	if q, _ := press(s, "q").confirmOpen(); len(q.choices) != 1 {
 		t.Errorf("quit offers %d ways: to drain is to ask for something", len(q.choices))
 	}
 }

@@ -64,7 +64,7 @@ func TestModelLeavesAndTells(t *testing.T) {
 	m = &model{src: &archive{}, state: s}
 	m.update(actedMsg{errors.New("not \x1b[31mallowed")})
 	m.update(goneMsg{errors.New("no daemon")})
-	if n := m.state.troubles.unread(); n != 4 || m.state.toast != "not [31mallowed" || m.state.Gone != "no daemon" {
+	if n := m.state.issues.unread(); n != 4 || m.state.toast != "not [31mallowed" || m.state.Gone != "no daemon" {
 		t.Errorf("%d unread, said %q, gone %q", n, m.state.toast, m.state.Gone)
 	}
 }

@@ -29,11 +29,11 @@ func Render(s State, w, h int, caps Caps) string {
 		return ""
 	}
 	c := newCanvas(w, h)
-	p := painter{canvas: c, s: s.settle(), g: caps.glyphs(), caps: caps}
+	p := painter{canvas: c, s: s.cacheRows(), g: caps.glyphs(), caps: caps}
 	if w < minWidth || h < minHeight {
-		p.tiny()
+		p.drawTiny()
 	} else {
-		p.frame()
+		p.drawFrame()
 	}
 	return c.frame(caps.look())
 }
@@ -45,12 +45,12 @@ type painter struct {
 	g    glyphs
 	caps Caps
 
-	spots []spotlight                     // where clicks mean something
+	spots []clickArea                     // where clicks mean something
 	pick  func(row int) func(State) State // what a click on a row of the next list does; nil = nothing
 }
 
-// tiny is the whole screen where nothing else fits.
-func (p *painter) tiny() {
+// drawTiny is the whole screen where nothing else fits.
+func (p *painter) drawTiny() {
 	counts := p.s.Snap.Counts
 	failing := 0
 	for _, r := range p.s.Snap.Repos {
@@ -64,7 +64,7 @@ func (p *painter) tiny() {
 	}
 }
 
-func (p *painter) frame() {
+func (p *painter) drawFrame() {
 	p.header()
 	if p.s.offline() {
 		p.banner()
@@ -72,11 +72,11 @@ func (p *painter) frame() {
 		p.tabs()
 	}
 	top, bottom := 2, p.h+2-frameRows // the body, bottom not included
-	faces[p.s.screen].draw(p, 0, top, p.w, bottom-top)
+	screens[p.s.screen].draw(p, 0, top, p.w, bottom-top)
 	p.status(p.h - 2)
 	p.hints(p.h - 1)
-	if p.s.over != nil {
-		p.s.over.draw(p)
+	if p.s.overlay != nil {
+		p.s.overlay.draw(p)
 		if p.s.toast != "" { // a box may be as high as the screen, and what it did is said there too
 			p.fill(0, p.h-2, p.w, rolePlain, " ")
 			p.status(p.h - 2)
@@ -165,14 +165,14 @@ func (p *painter) tabs() {
 	for _, of := range shownTabs(p.s) {
 		from := x
 		switch txt := tabText(p.s, of); {
-		case of == faces[p.s.screen].under:
+		case of == screens[p.s.screen].under:
 			x = p.put(x, 1, p.w, roleTitle, "["+txt+"]")
 		case short:
-			x = p.put(x, 1, p.w, roleDim, " "+faces[of].tab+" ")
+			x = p.put(x, 1, p.w, roleDim, " "+screens[of].tab+" ")
 		default:
 			x = p.put(x, 1, p.w, roleDim, " "+txt+" ")
 		}
-		p.lit(from, 1, x-from, 1, func(s State) State { return s.visit(of) })
+		p.clickable(from, 1, x-from, 1, func(s State) State { return s.goTo(of) })
 		x += gap
 	}
 	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
@@ -224,13 +224,13 @@ func (p *painter) status(y int) {
 		return
 	}
 	room := p.w - 2
-	if n := s.troubles.unread(); n > 0 && s.over == nil {
+	if n := s.issues.unread(); n > 0 && s.overlay == nil {
 		txt := fmt.Sprintf("e errors %d", n)
 		room -= len(txt) + 2
 		p.right(p.w-1-len(txt), p.w-1, y, roleBad, txt)
 	}
 	put := func(r role, txt string) { p.put(1, y, room, r, cut(txt, room, p.g.more)) }
-	e, unread := s.troubles.newest()
+	e, unread := s.issues.newest()
 	switch {
 	case s.toast != "" && s.toastBad:
 		put(roleBad, s.toast)
@@ -257,7 +257,7 @@ func (p *painter) status(y int) {
 // alone, which may be the beginning of a longer queue.
 func (p *painter) filterText() string {
 	s := p.s
-	if search := faces[s.screen].search; search != nil {
+	if search := screens[s.screen].found; search != nil {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), search(s))
 	}
 	if problem := s.filterProblem(); problem != "" {
@@ -298,12 +298,12 @@ func levelWord(level string) string {
 func (p *painter) hints(y int) {
 	var hints [][2]string
 	switch {
-	case p.s.over != nil:
-		hints = p.s.over.hints(p)
+	case p.s.overlay != nil:
+		hints = p.s.overlay.hints(p)
 	case p.s.typing:
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}, {"tab", "complete"}, {p.g.up + p.g.down, "those of before"}}
 	default:
-		for _, hint := range faces[p.s.screen].hints(p) {
+		for _, hint := range screens[p.s.screen].hints(p) {
 			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {
 				hints = append(hints, hint)
 			}
@@ -313,7 +313,7 @@ func (p *painter) hints(y int) {
 		}
 		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}
-	if cannot(Retry)(p.s) == "" && !p.s.typing && p.s.over == nil {
+	if disabledReason(Retry)(p.s) == "" && !p.s.typing && p.s.overlay == nil {
 		retry, help := [2]string{"r", "retry"}, len(hints)-2
 		hints = slices.Insert(hints, help, retry)
 		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && hintWidth(hints) > p.w-2 {

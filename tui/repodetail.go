@@ -8,11 +8,11 @@ import (
 	"limpet/sync/text"
 )
 
-var repoFace = face{
-	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, lack: State.lackLately,
+var repoFace = screen{
+	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, fetch: State.fetchRecent,
 	hints: func(p *painter) [][2]string {
 		at := [2]string{"enter", "job"}
-		if lines, h := p.s.repoRoom(); h-repoHead(lines, h) < 3 {
+		if lines, h := p.s.repoHeight(); h-repoHead(lines, h) < 3 {
 			at = [2]string{p.g.up + p.g.down, "scroll"}
 		}
 		return [][2]string{{"esc", "back"}, at, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
@@ -22,12 +22,12 @@ var repoFace = face{
 // repoDetail is one repository over the whole body: how it does, its conditions,
 // its jobs and what was said of it.
 func (p *painter) repoDetail(x, y, w, h int) {
-	if w >= wideWidth && h >= spacious {
+	if w >= wideWidth && h >= roomyHeight {
 		p.repoWide(x, y, w, h)
 		return
 	}
 	r, live := p.s.repo()
-	facts := p.repoFacts(r, live, w-4, h < spacious)
+	facts := p.repoFacts(r, live, w-4, h < roomyHeight)
 	head := repoHead(len(facts), h)
 	name, title := cut(r.Name+"  "+r.Type, w/2, p.g.more), cut(r.Title, w/3, p.g.more)
 	if h-head < 3 {
@@ -37,17 +37,17 @@ func (p *painter) repoDetail(x, y, w, h int) {
 			foot = text.Plural(rest, "more line") + " below"
 		}
 		p.box(p.g, x, y, w, h, name, title, foot, true)
-		p.lay(x, y, w, h, facts[top:min(top+max(h-2, 0), len(facts))])
+		p.putLines(x, y, w, h, facts[top:min(top+max(h-2, 0), len(facts))])
 		p.link(x+2, y+1, w-4, h-2, r.URL)
 		return
 	}
 	p.box(p.g, x, y, w, head, name, title, "", true)
-	p.lay(x, y, w, head, facts)
+	p.putLines(x, y, w, head, facts)
 	p.link(x+2, y+1, w-4, head-2, r.URL)
 	y, h = y+head, h-head
 	// The jobs are what one comes for; the lines of the day go before the conditions.
 	jobs := 6
-	if h < spacious {
+	if h < roomyHeight {
 		jobs = 4
 	}
 	if h >= dayHeight+jobs {
@@ -55,9 +55,9 @@ func (p *painter) repoDetail(x, y, w, h int) {
 		y, h = y+dayHeight, h-dayHeight
 	}
 	conditions := p.conditionLines(r, w-4)
-	if room := min(len(conditions)+2, h-jobs); room >= 3 && (room == len(conditions)+2 || !metAll(r)) {
+	if room := min(len(conditions)+2, h-jobs); room >= 3 && (room == len(conditions)+2 || !allConditionsTrue(r)) {
 		p.box(p.g, x, y, w, room, "Conditions", "", "", false)
-		p.lay(x, y, w, room, conditions)
+		p.putLines(x, y, w, room, conditions)
 		y, h = y+room, h-room
 	}
 	if h >= 3 {
@@ -72,37 +72,37 @@ func repoHead(facts, h int) int { return min(facts+2, max(h-6, min(h, 6))) }
 // scrolled is the first of so many lines that is shown in a box of h lines.
 func scrolled(top, lines, h int) int { return max(min(top, lines-(h-2)), 0) }
 
-// repoRoom is how many lines the facts of the repository have, and how many the screen
+// repoHeight is how many lines the facts of the repository have, and how many the screen
 // has for all of it.
-func (s State) repoRoom() (facts, h int) {
-	p, w, h := s.plan()
+func (s State) repoHeight() (facts, h int) {
+	p, w, h := s.layout()
 	r, live := s.repo()
-	return len(p.repoFacts(r, live, w-4, h < spacious)), h
+	return len(p.repoFacts(r, live, w-4, h < roomyHeight)), h
 }
 
 // moveRepoDetail moves the cursor among the jobs of the repository, or where they have no
 // room scrolls its facts.
 func (s State) moveRepoDetail(by int) State {
-	if lines, h := s.repoRoom(); h-repoHead(lines, h) < 3 {
+	if lines, h := s.repoHeight(); h-repoHead(lines, h) < 3 {
 		s.repoTop = scrolled(max(scrolled(s.repoTop, lines, h)+by, 0), lines, h)
 		return s
 	}
-	return s.moveLately(by)
+	return s.moveRecent(by)
 }
 
-// lay puts lines into a box; where there is no room for all it says how many more
+// putLines puts lines into a box; where there is no room for all it says how many more
 // there are, unless that were all it says.
-func (p *painter) lay(x, y, w, h int, lines []laidOut) {
+func (p *painter) putLines(x, y, w, h int, lines []textLine) {
 	for i, l := range lines[:min(len(lines), max(h-2, 0))] {
 		if rest := len(lines) - i; i == h-3 && i > 0 && rest > 1 {
-			l = laidOut{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
+			l = textLine{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
 		}
 		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
 	}
 }
 
-// spacious is from which height on each fact of a repository has a line, in lines.
-const spacious = 26
+// roomyHeight is from which height on each fact of a repository has a line, in lines.
+const roomyHeight = 26
 
 // factWidth is the room for the name of a fact, in cells.
 const factWidth = 11
@@ -115,13 +115,13 @@ type fact struct {
 
 // repoFacts tells how a repository does, a fact on a line; long ones go on below.
 // Where it is tight those that belong together share one.
-func (p *painter) repoFacts(r snapshot.Repo, live bool, w int, tight bool) (out []laidOut) {
+func (p *painter) repoFacts(r snapshot.Repo, live bool, w int, tight bool) (out []textLine) {
 	for _, f := range p.factsOf(r, live, tight) {
 		for i, l := range wrap(f.text, w-factWidth) {
 			if i > 0 {
 				f.name = ""
 			}
-			out = append(out, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
+			out = append(out, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
 		}
 	}
 	return out
@@ -152,7 +152,7 @@ func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
 		txt += ": " + r.Health
 	}
 	fact(stateRole(h), "health", txt)
-	if n, since := p.s.failing(); n > 1 {
+	if n, since := p.s.failedInARow(); n > 1 {
 		fact(roleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n, clockTime(since, p.s.Now), quote(r.Name)))
 	}
 	sync, next := p.syncText(r), p.nextText(r)
@@ -223,7 +223,7 @@ func (p *painter) nextText(r snapshot.Repo) string {
 	case !r.Enabled:
 		return "off: the repository is not pulled by itself"
 	case p.s.offline():
-		return "the next pull is not known while " + p.s.away() + every
+		return "the next pull is not known while " + p.s.unavailableReason() + every
 	case r.Suspended:
 		return "nothing while it is suspended"
 	case r.Next.IsZero():
@@ -273,8 +273,8 @@ func (p *painter) tokenText(r snapshot.Repo) (role, string) {
 	}
 }
 
-// metAll says that no condition needs a person.
-func metAll(r snapshot.Repo) bool {
+// allConditionsTrue says that no condition needs a person.
+func allConditionsTrue(r snapshot.Repo) bool {
 	for _, c := range r.Conditions {
 		if c.Status != "True" {
 			return false
@@ -285,11 +285,11 @@ func metAll(r snapshot.Repo) bool {
 
 // conditionLines are the conditions: those that are not met with their message,
 // then the others in one piece.
-func (p *painter) conditionLines(r snapshot.Repo, w int) (out []laidOut) {
+func (p *painter) conditionLines(r snapshot.Repo, w int) (out []textLine) {
 	item := func(ro role, state, txt string) {
 		mark := p.g.state[state] + " "
 		for _, l := range wrap(txt, w-2) {
-			out = append(out, laidOut{ro, mark + l})
+			out = append(out, textLine{ro, mark + l})
 			mark = "  "
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"limpet/sync/text"
 )
 
-var reposFace = face{
+var reposFace = screen{
 	name: "repositories", tab: "3", under: screenRepos,
 	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
 	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
@@ -20,7 +20,7 @@ var reposFace = face{
 // repoHints are the keys of the list.
 func (p *painter) repoHints() [][2]string {
 	suspend := "suspend"
-	if rows := p.s.reposMeant(); len(rows) > 0 && rows[0].Suspended {
+	if rows := p.s.targetRepos(); len(rows) > 0 && rows[0].Suspended {
 		suspend = "resume"
 	}
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
@@ -31,7 +31,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 	foot := reposNote(rows)
 	title := "Repositories"
 	if p.s.offline() {
-		title = "Repositories (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
+		title = "Repositories (as of " + clockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.repoKey, keysOf(rows, repoKey))
 	p.box(p.g, x, y, w, h, title+p.orderText(paneRepos), p.markText(paneRepos, place(index, len(rows), len(rows))), foot, focused)
@@ -55,7 +55,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 	if w >= wideWidth {
 		spark = columns[10].width
 	}
-	p.picks(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
+	p.clickRows(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) line { return p.repoRow(rows[i], spark, len(columns)) })
 }
 

@@ -46,7 +46,7 @@ func (s State) fields() fieldSet {
 	}
 	switch s.screen {
 	case screenHistory:
-		take(pastFields)
+		take(historyFields)
 	case screenRepos:
 		take(repoFields)
 	case screenJobs:
@@ -63,21 +63,21 @@ func (s State) fields() fieldSet {
 	return out
 }
 
-// narrows says that the filter of the present screen is one of the two lists.
-func (s State) narrows() bool {
-	return s.screen != screenHistory && s.screen != screenSources && faces[s.screen].search == nil
+// filtersLists says that the filter of the present screen is one of the two lists.
+func (s State) filtersLists() bool {
+	return s.screen != screenHistory && s.screen != screenSources && screens[s.screen].found == nil
 }
 
-func noFilter(s State) string {
-	if len(s.fields()) == 0 && faces[s.screen].search == nil {
+func filterRefusal(s State) string {
+	if len(s.fields()) == 0 && screens[s.screen].found == nil {
 		return "there is nothing to filter on this screen"
 	}
 	return ""
 }
 
-// terms are the filter of the present screen taken apart, as the list with these
+// filterTerms are the filter of the present screen taken apart, as the list with these
 // fields reads it. On the overview one filter is for both.
-func (s State) terms(own fieldSet) terms {
+func (s State) filterTerms(own fieldSet) filterTerms {
 	known := own
 	if s.screen == screenOverview {
 		known = fieldSet{}
@@ -105,24 +105,24 @@ func (s State) terms(own fieldSet) terms {
 func (s State) filterProblem() string {
 	switch s.listed() {
 	case paneRepos:
-		return s.terms(repoFields).problem
+		return s.filterTerms(repoFields).problem
 	case paneSources:
-		return s.terms(sourceFields).problem
+		return s.filterTerms(sourceFields).problem
 	}
-	return s.terms(jobFields).problem
+	return s.filterTerms(jobFields).problem
 }
 
-// has says that a value is one of those named, none named meaning all. Of a name
+// matches says that a value is one of those named, none named meaning all. Of a name
 // the beginning will do.
-func (t terms) has(field, value string) bool {
+func (t filterTerms) matches(field, value string) bool {
 	named, ok := t.fields[field]
 	return !ok || slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(strings.ToLower(value), strings.ToLower(n)) })
 }
 
-// rows are the lists as they are shown, and what they were made of.
-type rows struct {
+// rowCache are the lists as they are shown, and what they were made of.
+type rowCache struct {
 	snap   *snapshot.Snapshot
-	screen screen
+	screen screenID
 	filter string
 	orders [paneNone]order
 	jobs   []snapshot.Job
@@ -130,43 +130,43 @@ type rows struct {
 	from   []snapshot.Source
 }
 
-// settled says that r is what s shows.
-func (r rows) settled(s State) bool {
+// current says that r is what s shows.
+func (r rowCache) current(s State) bool {
 	return r.snap == s.Snap && r.screen == s.screen && r.filter == s.filter() && r.orders == s.orders[s.screen]
 }
 
-// settle keeps the rows with the state, so that they are looked for once for a
+// cacheRows keeps the rows with the state, so that they are looked for once for a
 // change and not once for each use.
-func (s State) settle() State {
-	if !s.rows.settled(s) {
-		s.rows = rows{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
+func (s State) cacheRows() State {
+	if !s.cache.current(s) {
+		s.cache = rowCache{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
 	}
 	return s
 }
 
 // jobs are the rows of the job list.
 func (s State) jobs() []snapshot.Job {
-	if s.rows.settled(s) {
-		return s.rows.jobs
+	if s.cache.current(s) {
+		return s.cache.jobs
 	}
 	return s.findJobs()
 }
 
 // repos are the rows of the repository list.
 func (s State) repos() []snapshot.Repo {
-	if s.rows.settled(s) {
-		return s.rows.repos
+	if s.cache.current(s) {
+		return s.cache.repos
 	}
 	return s.findRepos()
 }
 
 func (s State) findJobs() []snapshot.Job {
 	out := s.Snap.Jobs
-	if s.filter() != "" && s.narrows() {
-		t := s.terms(jobFields)
+	if s.filter() != "" && s.filtersLists() {
+		t := s.filterTerms(jobFields)
 		out = nil
 		for _, j := range s.Snap.Jobs {
-			if t.problem == "" && t.has("repo", j.Repository) && t.has("action", j.Action) && t.hasAny("state", jobStates(j)) &&
+			if t.problem == "" && t.matches("repo", j.Repository) && t.matches("action", j.Action) && t.matchesAny("state", jobStates(j)) &&
 				matches(strings.Join(t.words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
 				out = append(out, j)
 			}
@@ -177,15 +177,15 @@ func (s State) findJobs() []snapshot.Job {
 
 func (s State) findRepos() []snapshot.Repo {
 	out := s.Snap.Repos
-	if s.filter() != "" && s.narrows() {
-		t := s.terms(repoFields)
+	if s.filter() != "" && s.filtersLists() {
+		t := s.filterTerms(repoFields)
 		out = nil
 		for _, r := range s.Snap.Repos {
 			states := []string{repoState(r)}
 			if r.Suspended {
 				states = append(states, "suspended")
 			}
-			if t.problem == "" && t.has("repo", r.Name) && t.has("type", r.Type) && t.hasAny("state", states) &&
+			if t.problem == "" && t.matches("repo", r.Name) && t.matches("type", r.Type) && t.matchesAny("state", states) &&
 				matches(strings.Join(t.words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
 				out = append(out, r)
 			}
@@ -194,8 +194,8 @@ func (s State) findRepos() []snapshot.Repo {
 	return sorted(out, s.orders[s.screen][paneRepos], repoOrders)
 }
 
-func (t terms) hasAny(field string, values []string) bool {
-	return slices.ContainsFunc(values, func(v string) bool { return t.has(field, v) })
+func (t filterTerms) matchesAny(field string, values []string) bool {
+	return slices.ContainsFunc(values, func(v string) bool { return t.matches(field, v) })
 }
 
 // jobStates are the words for how a job is, as state: knows them.
@@ -235,22 +235,22 @@ var jobOrders = []sorting[snapshot.Job]{
 	{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
 	{"repository", func(a, b snapshot.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
 	{"action", func(a, b snapshot.Job) int { return cmp.Compare(a.Action, b.Action) }},
-	{"state", func(a, b snapshot.Job) int { return cmp.Compare(badness(a.State), badness(b.State)) }},
+	{"state", func(a, b snapshot.Job) int { return cmp.Compare(severity(a.State), severity(b.State)) }},
 	{"progress", func(a, b snapshot.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
 	{"age", func(a, b snapshot.Job) int { return a.Created.Compare(b.Created) }},
 }
 
 var repoOrders = []sorting[snapshot.Repo]{
 	{"name", nil},
-	{"state", func(a, b snapshot.Repo) int { return cmp.Compare(badness(repoState(a)), badness(repoState(b))) }},
+	{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(repoState(a)), severity(repoState(b))) }},
 	{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
 	{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
 	{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},
 	{"objects", func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
 }
 
-// badness orders states: what needs a person first.
-func badness(state string) int {
+// severity orders states: what needs a person first.
+func severity(state string) int {
 	if i := slices.Index([]string{"error", "dead", "warning", "cancelled", "working", "pending"}, state); i >= 0 {
 		return i
 	}
@@ -316,7 +316,7 @@ type sortMenu struct {
 
 func (s State) openSort() State {
 	of := s.listed()
-	s.over = sortMenu{of: of, at: int(s.orders[s.screen][of].by)}
+	s.overlay = sortMenu{of: of, at: int(s.orders[s.screen][of].by)}
 	return s
 }
 
@@ -334,13 +334,13 @@ func (m sortMenu) key(s State, name, _ string) (State, Outcome) {
 		} else if name == "enter" {
 			*o = order{by: uint8(m.at)}
 		}
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	default:
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	}
-	s.over = m
+	s.overlay = m
 	return s, Outcome{}
 }
 

@@ -105,11 +105,11 @@ func TestFilterLine(t *testing.T) {
 	if got := line(s, "/", "a", "enter", "3", "/", "up"); got != "a" {
 		t.Errorf("a filter of another screen: %q", got)
 	}
-	for i := range 3 * linesKept {
+	for i := range 3 * maxFilters {
 		s = filtered(press(s, "esc"), fmt.Sprint(i))
 	}
-	if len(s.typed) != linesKept || s.typed[linesKept-1] != fmt.Sprint(3*linesKept-1) {
-		t.Errorf("remembered: %q", s.typed)
+	if len(s.filterHistory) != maxFilters || s.filterHistory[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
+		t.Errorf("remembered: %q", s.filterHistory)
 	}
 	if at := press(shown(picture(), Caps{}), "5", "/"); at.typing || at.toast == "" {
 		t.Error("a screen without a filter takes none")
@@ -121,7 +121,7 @@ func TestSort(t *testing.T) {
 	s := shown(picture(), Caps{})
 	by := func(s State, name string) State {
 		s = press(s, "o")
-		at := slices.Index(orderNames(s.listed()), name) - s.over.(sortMenu).at
+		at := slices.Index(orderNames(s.listed()), name) - s.overlay.(sortMenu).at
 		for ; at > 0; at-- {
 			s = press(s, "down")
 		}
@@ -172,10 +172,10 @@ func TestSort(t *testing.T) {
 			}
 		}
 	}
-	if closed := press(s, "o", "esc"); closed.over != nil || closed.orders != s.orders {
+	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.orders != s.orders {
 		t.Error("Esc must leave the order")
 	}
-	if at := press(s, "enter", "o"); at.over != nil || at.toast == "" {
+	if at := press(s, "enter", "o"); at.overlay != nil || at.toast == "" {
 		t.Error("there is no list to sort")
 	}
 }
@@ -205,7 +205,7 @@ func TestMarks(t *testing.T) {
 		snap.Jobs[5].Finished, snap.Jobs[5].State, snap.Jobs[5].Action = noon, "error", "push"
 		for _, keys := range [][]string{{"3", "*", "P"}, {"2", "*", "r"}} {
 			at := press(shown(snap, Caps{}), keys...)
-			q, _ := at.asked()
+			q, _ := at.confirmOpen()
 			if _, out := at.Key("y", "y"); len(out.Actions) > 0 || !strings.HasPrefix(q.name, "all ") {
 				t.Errorf("%v: %+v, name %q", keys, out, q.name)
 			}
@@ -265,14 +265,14 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("they are bounded", func(t *testing.T) {
 		many := picture()
-		for i := range 2 * marksKept {
+		for i := range 2 * maxMarks {
 			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
 		}
 		at := press(shown(many, Caps{}), "2", "*")
-		if len(at.marks[paneJobs]) != marksKept || !strings.Contains(at.toast, "first 100 of 207") {
+		if len(at.marks[paneJobs]) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
 			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
 		}
-		if at = press(at, "end", "space"); len(at.marks[paneJobs]) != marksKept || !at.toastBad {
+		if at = press(at, "end", "space"); len(at.marks[paneJobs]) != maxMarks || !at.toastBad {
 			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
 		}
 	})
@@ -327,7 +327,7 @@ func TestRowsAreFresh(t *testing.T) {
 		if slices.Equal(keysOf(at.jobs(), jobKey), keysOf(s.jobs(), jobKey)) {
 			t.Errorf("%s: the rows stay the same", name)
 		}
-		if got, want := keysOf(at.settle().jobs(), jobKey), keysOf(at.findJobs(), jobKey); !slices.Equal(got, want) {
+		if got, want := keysOf(at.cacheRows().jobs(), jobKey), keysOf(at.findJobs(), jobKey); !slices.Equal(got, want) {
 			t.Errorf("%s: settled %q, want %q", name, got, want)
 		}
 	}
@@ -341,12 +341,12 @@ func TestPaste(t *testing.T) {
 	if got := press(s, "2", "/").Paste("repo:lab-east\nst\x1b[2Jate:error"); got.filter() != "repo:lab-east st[2Jate:error" {
 		t.Errorf("the filter is %q", got.filter())
 	}
-	if got := press(s, ":").Paste("go agent"); got.over.(palette).text != "go agent" {
-		t.Errorf("the palette has %q", got.over.(palette).text)
+	if got := press(s, ":").Paste("go agent"); got.overlay.(palette).text != "go agent" {
+		t.Errorf("the palette has %q", got.overlay.(palette).text)
 	}
 	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
 		at := press(s, keys...)
-		if got := at.Paste("y"); got.over == nil != (at.over == nil) || got.screen != at.screen {
+		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.screen != at.screen {
 			t.Errorf("after %v it does something", keys)
 		}
 	}

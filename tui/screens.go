@@ -6,11 +6,11 @@ import (
 	"sort"
 )
 
-// screen is what fills the body.
-type screen uint8
+// screenID is what fills the body.
+type screenID uint8
 
 const (
-	screenOverview screen = iota
+	screenOverview screenID = iota
 	screenJobs
 	screenRepos
 	screenDetail // one job
@@ -24,14 +24,14 @@ const (
 	screenCount
 )
 
-// face is what the frame and the keys know of a screen. Each screen has one, in
+// screen is what the frame and the keys know of a screen. Each screen has one, in
 // the file that draws it.
-type face struct {
-	name  string             // in the help: "repositories"
-	tab   string             // the key of its tab; "" = it is reached from another
-	there func(State) bool   // whether the tab is; nil = always
-	under screen             // whose tab is marked while it is shown; itself for tabs
-	title func(State) string // the words of its tab
+type screen struct {
+	name      string             // in the help: "repositories"
+	tab       string             // the key of its tab; "" = it is reached from another
+	available func(State) bool   // whether the tab is; nil = always
+	under     screenID           // whose tab is marked while it is shown; itself for tabs
+	title     func(State) string // the words of its tab
 
 	draw  func(p *painter, x, y, w, h int)
 	hints func(p *painter) [][2]string // key and word, the most useful first; help and quit are added
@@ -40,22 +40,22 @@ type face struct {
 
 	move func(s State, by int) State // nil = nothing moves
 	open func(s State) State         // Enter; nil = nothing to open
-	// lack says what has to be looked up for the screen, and notes that it is asked
+	// fetch says what has to be looked up for the screen, and notes that it is asked
 	// for; nil = all is in the picture.
-	lack func(s State) (State, Lookup)
-	// search says what the words of the filter have found; nil = nothing is searched,
+	fetch func(s State) (State, Lookup)
+	// found says what the words of the filter have found; nil = nothing is searched,
 	// or the filter is one of the lists.
-	search func(State) string
+	found func(State) string
 	// command is the command line that shows what is under the cursor; nil = it is
 	// that of a job or a repository.
 	command func(State) string
 }
 
-// faces are all screens, by their number.
-var faces [screenCount]face
+// screens are all screens, by their number.
+var screens [screenCount]screen
 
 func init() {
-	faces = [screenCount]face{
+	screens = [screenCount]screen{
 		screenOverview: overviewFace,
 		screenJobs:     jobsFace,
 		screenRepos:    reposFace,
@@ -71,9 +71,9 @@ func init() {
 	bindings = keyTable()
 }
 
-// spot is where a person is: a screen and what it shows.
-type spot struct {
-	screen screen
+// location is where a person is: a screen and what it shows.
+type location struct {
+	screen screenID
 	job    string // UID, on screenDetail and what it leads to
 	path   string // on screenDiff
 	repo   string // namespace/name, on screenRepo
@@ -83,22 +83,22 @@ type spot struct {
 // trailLength bounds the places that are kept, as many as a person remembers.
 const trailLength = 32
 
-func (s State) here() spot {
-	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen), source: s.origin.UID}
+func (s State) location() location {
+	return location{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen), source: s.sourceSeen.UID}
 }
 
-// visit goes to a screen; Esc and [ lead back from there.
-func (s State) visit(to screen) State {
+// goTo goes to a screen; Esc and [ lead back from there.
+func (s State) goTo(to screenID) State {
 	if to == s.screen {
 		return s
 	}
-	before := s.behind[max(len(s.behind)-trailLength+1, 0):]
-	s.behind, s.ahead = append(slices.Clip(before), s.here()), nil
-	return s.enter(to)
+	before := s.back[max(len(s.back)-trailLength+1, 0):]
+	s.back, s.forwards = append(slices.Clip(before), s.location()), nil
+	return s.show(to)
 }
 
-// enter shows a screen, with cursors on rows that it has.
-func (s State) enter(to screen) State {
+// show shows a screen, with cursors on rows that it has.
+func (s State) show(to screenID) State {
 	s.screen = to
 	switch to {
 	case screenJobs:
@@ -106,36 +106,36 @@ func (s State) enter(to screen) State {
 	case screenRepos:
 		s.focus = paneRepos
 	}
-	s.jobUID = follow(s.jobUID, nil, keysOf(s.jobs(), jobKey))
-	s.repoKey = follow(s.repoKey, nil, keysOf(s.repos(), repoKey))
-	s.sourceUID = follow(s.sourceUID, nil, keysOf(s.sources(), sourceKey))
+	s.jobUID = keepCursor(s.jobUID, nil, keysOf(s.jobs(), jobKey))
+	s.repoKey = keepCursor(s.repoKey, nil, keysOf(s.repos(), repoKey))
+	s.sourceUID = keepCursor(s.sourceUID, nil, keysOf(s.sources(), sourceKey))
 	return s
 }
 
-// backward goes to the place before this one; forward undoes that.
-func (s State) backward() State {
-	if len(s.behind) == 0 {
+// previous goes to the place before this one; forward undoes that.
+func (s State) previous() State {
+	if len(s.back) == 0 {
 		return s
 	}
-	last := len(s.behind) - 1
-	to := s.behind[last]
-	s.behind, s.ahead = s.behind[:last:last], append(slices.Clip(s.ahead), s.here())
-	return s.stand(to)
+	last := len(s.back) - 1
+	to := s.back[last]
+	s.back, s.forwards = s.back[:last:last], append(slices.Clip(s.forwards), s.location())
+	return s.restore(to)
 }
 
-func (s State) forward() State {
-	if len(s.ahead) == 0 {
+func (s State) next() State {
+	if len(s.forwards) == 0 {
 		return s
 	}
-	last := len(s.ahead) - 1
-	to := s.ahead[last]
-	s.ahead, s.behind = s.ahead[:last:last], append(slices.Clip(s.behind), s.here())
-	return s.stand(to)
+	last := len(s.forwards) - 1
+	to := s.forwards[last]
+	s.forwards, s.back = s.forwards[:last:last], append(slices.Clip(s.back), s.location())
+	return s.restore(to)
 }
 
-// stand shows a place again. What is gone in the meantime is shown as it was seen
+// restore shows a place again. What is gone in the meantime is shown as it was seen
 // last, if it is still known.
-func (s State) stand(at spot) State {
+func (s State) restore(at location) State {
 	switch at.screen {
 	case screenDetail, screenChanges, screenDiff:
 		s = s.showJob(at.job)
@@ -145,15 +145,15 @@ func (s State) stand(at spot) State {
 	case screenSource:
 		s = s.showSource(at.source)
 	}
-	return s.enter(at.screen)
+	return s.show(at.screen)
 }
 
-// lack says what the present screen has to look up; nil = nothing.
-func (s State) lack() (State, Lookup) {
-	if q, ok := s.over.(inquiry); ok { // nothing else then ends its lookup
+// fetch says what the present screen has to look up; nil = nothing.
+func (s State) fetch() (State, Lookup) {
+	if q, ok := s.overlay.(popup); ok { // nothing else then ends its lookup
 		return q.lack(s)
 	}
-	if f := faces[s.screen].lack; f != nil {
+	if f := screens[s.screen].fetch; f != nil {
 		return f(s)
 	}
 	return s, nil
@@ -166,12 +166,12 @@ func (s State) showJob(uid string) State {
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
-			return s.takeJob(j, false)
+			return s.setJob(j, false)
 		}
 	}
-	for _, r := range s.past.rows {
+	for _, r := range s.history.rows {
 		if r.UID == uid {
-			return s.takeJob(pastJob(r), true)
+			return s.setJob(jobOfRecord(r), true)
 		}
 	}
 	return s
@@ -187,8 +187,8 @@ func (s State) showRepo(key string) State {
 	return s
 }
 
-// leave undoes one thing: the filter first, then the screen.
-func (s State) leave() State {
+// goBack undoes one thing: the filter first, then the screen.
+func (s State) goBack() State {
 	switch {
 	case s.filter() != "":
 		s.filters[s.screen] = ""
@@ -196,28 +196,28 @@ func (s State) leave() State {
 	case len(s.marks[paneJobs])+len(s.marks[paneRepos])+len(s.marks[paneSources]) > 0:
 		s.marks = [paneNone][]string{}
 		return s
-	case faces[s.screen].tab == "" && len(s.behind) > 0:
-		return s.backward()
+	case screens[s.screen].tab == "" && len(s.back) > 0:
+		return s.previous()
 	}
-	return s.visit(screenOverview)
+	return s.goTo(screenOverview)
 }
 
 // tabsOf are the screens that have a tab, in their order.
-func tabsOf() []screen {
-	var out []screen
-	for i, f := range faces {
+func tabsOf() []screenID {
+	var out []screenID
+	for i, f := range screens {
 		if f.tab != "" {
-			out = append(out, screen(i))
+			out = append(out, screenID(i))
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return faces[out[i]].tab < faces[out[j]].tab })
+	sort.Slice(out, func(i, j int) bool { return screens[out[i]].tab < screens[out[j]].tab })
 	return out
 }
 
 // shownTabs are those that there are something behind, and the present one.
-func shownTabs(s State) (out []screen) {
+func shownTabs(s State) (out []screenID) {
 	for _, of := range tabsOf() {
-		if there := faces[of].there; there == nil || there(s) || of == faces[s.screen].under {
+		if there := screens[of].available; there == nil || there(s) || of == screens[s.screen].under {
 			out = append(out, of)
 		}
 	}
@@ -225,6 +225,6 @@ func shownTabs(s State) (out []screen) {
 }
 
 // tabText is a tab as it is written: its key and its words.
-func tabText(s State, of screen) string {
-	return fmt.Sprintf("%s %s", faces[of].tab, faces[of].title(s))
+func tabText(s State, of screenID) string {
+	return fmt.Sprintf("%s %s", screens[of].tab, screens[of].title(s))
 }

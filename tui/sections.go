@@ -21,7 +21,7 @@ const (
 // turnSection gives the focus to the next section that there is room and a reason for, or
 // with -1 to the one before.
 func (s State) turnSection(by int) State {
-	p, w, h := s.plan()
+	p, w, h := s.layout()
 	p.s.zoomed[screenDetail] = false
 	j, _ := s.job()
 	shown := p.shares(w, h-p.detailHead(h, j), j)
@@ -54,7 +54,7 @@ func (p *painter) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	}
 	summary := min(max(lines, 1)+3, max(most, 3))
 	errors := 0
-	if troubles := p.troubles(j, w-4); len(troubles) > 0 {
+	if troubles := p.issueLines(j, w-4); len(troubles) > 0 {
 		room := h * 2 / 5
 		if len(j.Log) == 0 {
 			room = h - summary - 3
@@ -83,7 +83,7 @@ func (p *painter) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 	case sectionSummary:
 		return len(j.Summary), tableRoom(len(j.Summary), room-p.timesHeight(room+2, j))
 	case sectionErrors:
-		return len(p.troubles(j, w-4)), 1 // it has a cursor
+		return len(p.issueLines(j, w-4)), 1 // it has a cursor
 	}
 	return len(p.logBody(j.Log, w-4)), room
 }
@@ -113,26 +113,26 @@ func leastHead(j snapshot.Job) int {
 
 // moveSection scrolls the section that has the focus, no further than it has lines.
 func (s State) moveSection(by int) State {
-	p, w, h := s.plan()
+	p, w, h := s.layout()
 	j, _ := s.job()
 	lines, room := p.sectionLines(w, h-p.detailHead(h, j), j)
 	most := max(lines-max(room, 1), 0)
 	if s.section == sectionLog {
 		s.scroll = min(max(s.scroll-by, 0), most)
-		s.held = s.scroll > 0
+		s.logPaused = s.scroll > 0
 		return s
 	}
 	s.tops[s.section] = min(max(s.tops[s.section]+by, 0), most)
 	return s
 }
 
-// noWidth says why w does nothing, and widen what it does: names of lists get the
+// widthRefusal says why w does nothing, and widen what it does: names of lists get the
 // room that they need, and long lines of texts go on below.
-func noWidth(s State) string {
+func widthRefusal(s State) string {
 	if s.screen == screenDetail || s.screen == screenDiff {
 		return ""
 	}
-	return noList(s)
+	return listRefusal(s)
 }
 
 func (s State) widen() State {
@@ -144,20 +144,20 @@ func (s State) widen() State {
 	return s
 }
 
-// hold has the log stay where it is, or follow its end again.
-func (s State) hold() State {
-	s.held = !s.held
-	if !s.held {
+// pauseLog has the log stay where it is, or follow its end again.
+func (s State) pauseLog() State {
+	s.logPaused = !s.logPaused
+	if !s.logPaused {
 		s.scroll = 0
 		return s.say("the log follows its end", false)
 	}
 	return s.say("the log stays where it is; f follows it again", false)
 }
 
-// keepLog keeps a held log where it is when lines are added behind it.
-func (s State) keepLog(before snapshot.Job) State {
+// keepLogPosition keeps a held log where it is when lines are added behind it.
+func (s State) keepLogPosition(before snapshot.Job) State {
 	j, _ := s.job()
-	if !s.held || j.UID != before.UID || len(before.Log) == 0 {
+	if !s.logPaused || j.UID != before.UID || len(before.Log) == 0 {
 		return s
 	}
 	added := j.Log
@@ -167,13 +167,13 @@ func (s State) keepLog(before snapshot.Job) State {
 			break
 		}
 	}
-	p, w, _ := s.plan()
+	p, w, _ := s.layout()
 	s.scroll = min(s.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
 	return s
 }
 
 // logBody are the lines of a log that the filter lets through, laid out in w cells.
-func (p *painter) logBody(log []snapshot.Event, w int) (out []laidOut) {
+func (p *painter) logBody(log []snapshot.Event, w int) (out []textLine) {
 	filter := p.s.filters[screenDetail]
 	for _, e := range log {
 		if filter != "" && !matches(filter, e.Text, e.Level) {
@@ -186,14 +186,14 @@ func (p *painter) logBody(log []snapshot.Event, w int) (out []laidOut) {
 		case "warn":
 			r = roleWarn
 		}
-		out = append(out, p.fold(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w)...)
+		out = append(out, p.foldLine(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w)...)
 	}
 	return out
 }
 
 // foundInLog says what the words of the filter have found.
 func foundInLog(s State) string {
-	p, _, _ := s.plan()
+	p, _, _ := s.layout()
 	p.s.wraps = false
 	j, _ := s.job()
 	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), text.Plural(len(j.Log), "line"))
@@ -219,7 +219,7 @@ func (p *painter) logBox(x, y, w, h int, j snapshot.Job) {
 	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
 	note := ""
 	switch {
-	case p.s.held:
+	case p.s.logPaused:
 		note = fmt.Sprintf("held, %d below, f follows", scroll)
 	case j.Finished.IsZero() && len(j.Log) > 0:
 		note = "following"

@@ -124,7 +124,7 @@ func TestSectionsOfAJob(t *testing.T) {
 			if f := frame(press(at, "f")); !strings.Contains(f, "later 2") {
 				t.Errorf("%s: f does not follow again:\n%s", name, f)
 			}
-			if at = press(at, "end"); at.held || at.scroll != 0 {
+			if at = press(at, "end"); at.logPaused || at.scroll != 0 {
 				t.Errorf("%s: at its end it does not follow", name)
 			}
 		}

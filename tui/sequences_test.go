@@ -104,7 +104,7 @@ func (p *play) step() string {
 			p.s = take(p.s)
 		}
 	}
-	next, look := p.s.lack()
+	next, look := p.s.fetch()
 	if p.s = next; look != nil {
 		if take := look(nil, p.src); p.IntN(3) > 0 {
 			p.s = take(p.s)
@@ -122,7 +122,7 @@ func (p *play) step() string {
 func (p *play) broken(before State, moved, picture bool) string {
 	s := p.s
 	jobs, repos := keysOf(s.jobs(), jobKey), keysOf(s.repos(), repoKey)
-	items := s.past.keys()
+	items := s.history.keys()
 	for _, c := range []struct {
 		of, was, is   string
 		rows, rowsWas []string
@@ -130,9 +130,9 @@ func (p *play) broken(before State, moved, picture bool) string {
 		{"jobs", before.jobUID, s.jobUID, jobs, keysOf(before.jobs(), jobKey)},
 		{"repositories", before.repoKey, s.repoKey, repos, keysOf(before.repos(), repoKey)},
 		{"sources", before.sourceUID, s.sourceUID, keysOf(s.sources(), sourceKey), keysOf(before.sources(), sourceKey)},
-		{"history", before.past.cursor, s.past.cursor, items, before.past.keys()},
+		{"history", before.history.cursor, s.history.cursor, items, before.history.keys()},
 		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
-		{"repository's jobs", before.lately.cursor, s.lately.cursor, ofRepo(s), ofRepo(before)},
+		{"repository's jobs", before.recent.cursor, s.recent.cursor, ofRepo(s), ofRepo(before)},
 	} {
 		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
 			continue // on the first until it is moved
@@ -153,26 +153,26 @@ func (p *play) broken(before State, moved, picture bool) string {
 		of       string
 		is, most int
 	}{
-		{"places", len(s.behind), trailLength}, {"places ahead", len(s.ahead), trailLength}, {"errors", len(s.troubles.list), troublesKept}, {"commands", len(s.recent), paletteKept},
-		{"filters", len(s.typed), linesKept}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), marksKept}, {"letters of a line", lineOf(before, s), lineLength},
-		{"rows of the history", len(s.past.rows), pastMost}, {"unfolded rows", len(s.past.opened), trailLength + 1},
+		{"places", len(s.back), trailLength}, {"places ahead", len(s.forwards), trailLength}, {"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
+		{"filters", len(s.filterHistory), maxFilters}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), maxMarks}, {"letters of a line", lineOf(before, s), maxLine},
+		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
 	} {
 		if b.is > b.most {
 			return fmt.Sprintf("%d %s, at most %d", b.is, b.of, b.most)
 		}
 	}
-	switch over := s.over.(type) {
+	switch over := s.overlay.(type) {
 	case palette:
 		named := slices.ContainsFunc(over.all, func(c command) bool { return c.words == over.text }) // completed
-		if len([]rune(over.text)) > lineLength && !named || len(over.found) > paletteFound || over.at > len(over.found) {
+		if len([]rune(over.text)) > maxLine && !named || len(over.found) > paletteFound || over.at > len(over.found) {
 			return "the palette has grown"
 		}
 	case help:
-		if len([]rune(over.text)) > lineLength || over.at > len(bindings) {
+		if len([]rune(over.text)) > maxLine || over.at > len(bindings) {
 			return "the help has grown"
 		}
-	case question:
-		if len([]rune(over.typed)) > lineLength || len(over.choices) == 0 {
+	case confirm:
+		if len([]rune(over.typed)) > maxLine || len(over.choices) == 0 {
 			return "the question has grown, or has no answer"
 		}
 	}
@@ -213,7 +213,7 @@ func (p *play) look() string {
 		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.screen, why, strip(frame))
 	}
 	if p.plain {
-		if what := missing(p.s.settle(), strip(frame), w, h); what != "" {
+		if what := missing(p.s.cacheRows(), strip(frame), w, h); what != "" {
 			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.screen, what, strip(frame))
 		}
 	}

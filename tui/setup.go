@@ -196,8 +196,8 @@ func (u setUp) answered() (setUp, wish) {
 
 // lines are the words of the screen. The last one of the question is where the
 // answer is typed.
-func (u setUp) lines() []laidOut {
-	mark := func(step setUpStep, txt, answer string) laidOut {
+func (u setUp) lines() []textLine {
+	mark := func(step setUpStep, txt, answer string) textLine {
 		r := rolePlain
 		switch {
 		case step == u.step:
@@ -205,28 +205,28 @@ func (u setUp) lines() []laidOut {
 		case step > u.step:
 			r, answer = roleDim, ""
 		}
-		return laidOut{r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer)}
+		return textLine{r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer)}
 	}
 	token := u.token
 	if !u.isPath() {
 		token = strings.Repeat("*", min(len([]rune(token)), 40))
 	}
-	out := []laidOut{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
+	out := []textLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
 	switch {
 	case u.wrong != "":
-		return append(out, laidOut{roleBad, u.wrong})
+		return append(out, textLine{roleBad, u.wrong})
 	case u.step == askServer:
-		return append(out, laidOut{roleDim, "The address of Grafana, or of a Kubernetes API with its resources."})
+		return append(out, textLine{roleDim, "The address of Grafana, or of a Kubernetes API with its resources."})
 	case u.step == askToken:
-		return append(out, laidOut{roleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."})
+		return append(out, textLine{roleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."})
 	case u.busy && u.tried:
-		return append(out, laidOut{roleWork, "Writing " + u.file})
+		return append(out, textLine{roleWork, "Writing " + u.file})
 	case u.busy:
-		return append(out, laidOut{roleWork, "Trying"})
+		return append(out, textLine{roleWork, "Trying"})
 	case u.failed:
-		return append(out, laidOut{roleBad, u.found}, laidOut{}, laidOut{rolePlain, "Esc leads back to the answers; y writes them all the same to " + u.file + "."})
+		return append(out, textLine{roleBad, u.found}, textLine{}, textLine{rolePlain, "Esc leads back to the answers; y writes them all the same to " + u.file + "."})
 	}
-	return append(out, laidOut{roleGood, u.found}, laidOut{}, laidOut{rolePlain, "y writes " + u.file + ", and limpet begins to work with it. Nothing is claimed before."})
+	return append(out, textLine{roleGood, u.found}, textLine{}, textLine{rolePlain, "y writes " + u.file + ", and limpet begins to work with it. Nothing is claimed before."})
 }
 
 func (u setUp) hints() [][2]string {

@@ -11,9 +11,9 @@ import (
 
 // What is done to sources: their controller is asked, nothing is done here.
 
-// sourcesMeant are the sources that a key means: the marked ones, else the one under
+// targetSources are the sources that a key means: the marked ones, else the one under
 // the cursor or in the detail.
-func (s State) sourcesMeant() []snapshot.Source {
+func (s State) targetSources() []snapshot.Source {
 	if many := marked(s, paneSources, s.sources(), sourceKey); len(many) > 0 {
 		return many
 	}
@@ -33,20 +33,20 @@ func (s State) sourcesMeant() []snapshot.Source {
 	return nil
 }
 
-// sourceAims are what a key that asks for v acts on. Where that is nothing, why says so.
-func (s State) sourceAims(v Verb, rows []snapshot.Source) (out []aim, why string) {
-	if why := s.sendsNothing(); why != "" {
+// sourceTargets are what a key that asks for v acts on. Where that is nothing, why says so.
+func (s State) sourceTargets(v Verb, rows []snapshot.Source) (out []target, why string) {
+	if why := s.notSentReason(); why != "" {
 		return nil, why
 	}
 	why = "no source is under the cursor"
 	for _, from := range rows {
-		a := aim{from: from, act: Action{Verb: v, Namespace: from.Namespace, Name: from.Name, UID: from.UID}}
+		a := target{source: from, action: Action{Verb: v, Namespace: from.Namespace, Name: from.Name, UID: from.UID}}
 		switch {
 		case v == Reconcile && from.Suspended:
 			why = from.Name + " is suspended, so its controller would not look: s resumes it"
 			continue
 		case v == SuspendSource && from.Suspended:
-			a.act.Verb = ResumeSource
+			a.action.Verb = ResumeSource
 		}
 		out = append(out, a)
 	}
@@ -54,33 +54,33 @@ func (s State) sourceAims(v Verb, rows []snapshot.Source) (out []aim, why string
 		return nil, why
 	}
 	// Of sources of which some are suspended the first says which of the two.
-	return alikeTo(out), ""
+	return sameVerb(out), ""
 }
 
 // requestSources asks for what was aimed at, at once or after a question.
-func (s State) requestSources(aims []aim) (State, Outcome) {
-	name := aims[0].act.Name
-	switch v := aims[0].act.Verb; {
+func (s State) requestSources(aims []target) (State, Outcome) {
+	name := aims[0].action.Name
+	switch v := aims[0].action.Verb; {
 	case v == SuspendSource:
-		return s.ask(askSuspendSources(aims)), Outcome{}
+		return s.ask(confirmSuspendSources(aims)), Outcome{}
 	case v == ResumeSource && len(aims) > 1:
-		return s.ask(askMany(aims, "Resume", "Their controller looks at each at once.")), Outcome{}
+		return s.ask(confirmMany(aims, "Resume", "Their controller looks at each at once.")), Outcome{}
 	case v == ResumeSource:
 		return s.say("resumption of "+name+" asked for", false), send(aims)
 	case len(aims) > 1:
-		return s.ask(askMany(aims, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
+		return s.ask(confirmMany(aims, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
 	}
 	return s.say("a look at "+name+" asked for", false), send(aims)
 }
 
-func askSuspendSources(aims []aim) question {
-	what, packed := aims[0].act.Name, "What is packed of it"
+func confirmSuspendSources(aims []target) confirm {
+	what, packed := aims[0].action.Name, "What is packed of it"
 	if len(aims) > 1 {
 		what, packed = fmt.Sprintf("%d sources", len(aims)), "What is packed of them"
-	} else if rev := revision(aims[0].from); rev != "" {
+	} else if rev := revision(aims[0].source); rev != "" {
 		packed += " (" + snapshot.ShortRevision(rev) + ")"
 	}
-	return question{
+	return confirm{
 		title: "Suspend " + what + " for everybody?",
 		lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until somebody resumes it. " +
 			packed + " stays, and what is deployed from there stays as it is."},
@@ -90,7 +90,7 @@ func askSuspendSources(aims []aim) question {
 
 // sourceLinks are the addresses of the source under the cursor.
 func (s State) sourceLinks() (out []snapshot.Link) {
-	rows := s.sourcesMeant()
+	rows := s.targetSources()
 	if len(rows) != 1 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s State) sourceCommand(verb string, from snapshot.Source) string {
 
 // sourceShown is the command that shows what is under the cursor.
 func (s State) sourceShown() string {
-	if rows := s.sourcesMeant(); len(rows) > 0 {
+	if rows := s.targetSources(); len(rows) > 0 {
 		return s.sourceCommand("show", rows[0])
 	}
 	return ""
@@ -135,10 +135,10 @@ func (s State) sourceAt(uid string) []snapshot.Source {
 // sourceCommands are what the palette has for a source.
 func (s State) sourceCommands(from snapshot.Source) []command {
 	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{from: from, act: Action{Verb: v, Name: from.Name}} })
+		return command{words: words, note: note, label: label}.targeting(func() target { return target{source: from, action: Action{Verb: v, Name: from.Name}} })
 	}
 	out := []command{
-		{words: "go source " + from.Name, why: gone(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+" is not there any more"), note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
+		{words: "go source " + from.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+" is not there any more"), note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
 		act("reconcile "+from.Name, "its controller looks now", "p", Reconcile),
 	}
 	if from.Suspended {
@@ -147,14 +147,14 @@ func (s State) sourceCommands(from snapshot.Source) []command {
 		out = append(out, act("suspend source "+from.Name, "asks", "s", SuspendSource))
 	}
 	out = append(out, command{words: "test source " + from.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.sourceCommand("test", from) },
-		why: untestedOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name), do: same(func(s State) State { return s.inquire(sourceSubject(from), true) })})
+		refusalOf: testRefusalOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name), do: same(func(s State) State { return s.openPopup(sourceSubject(from), true) })})
 	get := func(s State) string { return s.sourceCommand("get", from) }
 	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }
 
-// sickSources are those that have gone wrong since the picture before, or for another
+// sourceIssues are those that have gone wrong since the picture before, or for another
 // reason.
-func (s State) sickSources(before *snapshot.Snapshot) (out []trouble) {
+func (s State) sourceIssues(before *snapshot.Snapshot) (out []issue) {
 	was := make(map[string]string, len(before.Sources))
 	for i := range before.Sources {
 		if from := &before.Sources[i]; from.Bad() {
@@ -170,7 +170,7 @@ func (s State) sickSources(before *snapshot.Snapshot) (out []trouble) {
 		if at.IsZero() || at.After(s.Snap.At) {
 			at = s.Snap.At
 		}
-		out = append(out, trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+txt, ": ")})
+		out = append(out, issue{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+txt, ": ")})
 	}
 	return out
 }

@@ -10,7 +10,7 @@ import (
 	"limpet/sync/text"
 )
 
-var sourceFace = face{
+var sourceFace = screen{
 	under: screenSources, draw: (*painter).sourceDetail, command: State.sourceShown,
 	move: State.scrollSource,
 	hints: func(p *painter) [][2]string {
@@ -30,10 +30,10 @@ func (p *painter) sourceDetail(x, y, w, h int) {
 	if len(conditions) > 0 {
 		low = len(conditions) + 2
 		p.box(p.g, x, y+h-low, w, low, "Conditions", "", "", false)
-		p.lay(x, y+h-low, w, low, conditions)
+		p.putLines(x, y+h-low, w, low, conditions)
 	}
 	h -= low
-	top := scrolled(p.s.originTop, len(lines), h)
+	top := scrolled(p.s.sourceTop, len(lines), h)
 	foot := ""
 	if rest := len(lines) - top - (h - 2); rest > 0 {
 		foot = text.Plural(rest, "more line") + " below"
@@ -54,21 +54,21 @@ func (s State) scrollSource(by int) State {
 	p := &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
 	from, live := s.source()
 	lines, _ := p.sourceLines(from, live, w, h-frameRows)
-	top := scrolled(s.originTop, len(lines), h-frameRows)
-	s.originTop = scrolled(max(top+by, 0), len(lines), h-frameRows)
+	top := scrolled(s.sourceTop, len(lines), h-frameRows)
+	s.sourceTop = scrolled(max(top+by, 0), len(lines), h-frameRows)
 	return s
 }
 
 // sourceLines lays a source out for a box of w by h cells: its facts, and its
 // conditions for a box of their own where there is room for both.
-func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []laidOut) {
+func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []textLine) {
 	add := func(facts []fact) {
 		for _, f := range facts {
 			for i, l := range wrap(f.text, w-4-factWidth) {
 				if i > 0 {
 					f.name = ""
 				}
-				lines = append(lines, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, cut(f.name, factWidth-1, p.g.more), l)})
+				lines = append(lines, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, cut(f.name, factWidth-1, p.g.more), l)})
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines,
 	if len(conditions) == 0 || len(lines)+len(conditions)+4 <= h {
 		return lines, conditions
 	}
-	return append(append(lines, laidOut{}, laidOut{roleHead, "CONDITIONS"}), conditions...), nil
+	return append(append(lines, textLine{}, textLine{roleHead, "CONDITIONS"}), conditions...), nil
 }
 
 // sourceFacts are what there is to say of a source.
@@ -147,7 +147,7 @@ func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 
 func (p *painter) dueText(from snapshot.Source) string {
 	if p.s.offline() {
-		return "not known while " + p.s.away()
+		return "not known while " + p.s.unavailableReason()
 	}
 	return from.DueText(p.s.Now)
 }
@@ -181,11 +181,11 @@ func verifiedText(from snapshot.Source) (role, string) {
 }
 
 // sourceConditions are the conditions, what is wrong first and whole.
-func (p *painter) sourceConditions(from snapshot.Source, w int) (out []laidOut) {
+func (p *painter) sourceConditions(from snapshot.Source, w int) (out []textLine) {
 	item := func(ro role, state, txt string) {
 		mark := p.g.state[state] + " "
 		for _, l := range wrap(txt, w-2) {
-			out = append(out, laidOut{ro, mark + l})
+			out = append(out, textLine{ro, mark + l})
 			mark = "  "
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 // The list of the sources of Flux: there where the API has such things.
 
-var sourcesFace = face{
-	name: "sources", tab: "6", under: screenSources, there: func(s State) bool { return len(s.Snap.Sources) > 0 },
+var sourcesFace = screen{
+	name: "sources", tab: "6", under: screenSources, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
 	title: func(s State) string { return "Sources " + text.Thousands(len(s.Snap.Sources)) },
 	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *painter) [][2]string {
@@ -64,8 +64,8 @@ func sourceRank(from snapshot.Source) int {
 
 // sources are the rows of the list.
 func (s State) sources() []snapshot.Source {
-	if s.rows.settled(s) {
-		return s.rows.from
+	if s.cache.current(s) {
+		return s.cache.from
 	}
 	return s.findSources()
 }
@@ -73,11 +73,11 @@ func (s State) sources() []snapshot.Source {
 func (s State) findSources() []snapshot.Source {
 	out := s.Snap.Sources
 	if s.filter() != "" && s.screen == screenSources {
-		t := s.terms(sourceFields)
+		t := s.filterTerms(sourceFields)
 		out = nil
 		for _, from := range s.Snap.Sources {
-			if t.problem == "" && t.has("source", from.Name) && t.has("namespace", from.Namespace) && t.has("provider", from.Provider) && t.has("reason", from.Reason) &&
-				t.hasAny("state", []string{from.State, sourceState(from)}) && matches(strings.Join(t.words, " "), from.Name, from.Namespace, from.URL, from.Ref, revision(from), from.State, from.Reason, from.Message) {
+			if t.problem == "" && t.matches("source", from.Name) && t.matches("namespace", from.Namespace) && t.matches("provider", from.Provider) && t.matches("reason", from.Reason) &&
+				t.matchesAny("state", []string{from.State, sourceState(from)}) && matches(strings.Join(t.words, " "), from.Name, from.Namespace, from.URL, from.Ref, revision(from), from.State, from.Reason, from.Message) {
 				out = append(out, from)
 			}
 		}
@@ -95,8 +95,8 @@ func (s State) openSource() State { return s.goSource(s.sourceUID) }
 func (s State) goSource(uid string) State {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
-			to := s.visit(screenSource)
-			to.origin, to.originTop = &from, 0
+			to := s.goTo(screenSource)
+			to.sourceSeen, to.sourceTop = &from, 0
 			return to
 		}
 	}
@@ -107,7 +107,7 @@ func (s State) goSource(uid string) State {
 func (s State) showSource(uid string) State {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
-			s.origin, s.originTop = &from, 0
+			s.sourceSeen, s.sourceTop = &from, 0
 		}
 	}
 	return s
@@ -116,11 +116,11 @@ func (s State) showSource(uid string) State {
 // source is the source in the detail: as it is now, else as it was seen last.
 func (s State) source() (snapshot.Source, bool) {
 	for _, from := range s.Snap.Sources {
-		if from.UID == s.origin.UID {
+		if from.UID == s.sourceSeen.UID {
 			return from, true
 		}
 	}
-	return *s.origin, false
+	return *s.sourceSeen, false
 }
 
 // sourceState is the one word for how a source is.
@@ -152,7 +152,7 @@ func (p *painter) sourceList(x, y, w, h int) {
 	rows := p.s.sources()
 	title := "Sources"
 	if p.s.offline() {
-		title = "Sources (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
+		title = "Sources (as of " + clockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
 	keys := keysOf(rows, sourceKey)
 	index := indexOf(p.s.sourceUID, keys)
@@ -172,7 +172,7 @@ func (p *painter) sourceList(x, y, w, h int) {
 	if p.s.wide {
 		p.widen(columns, w, keysOf(rows, func(from snapshot.Source) string { return from.Name }), 1)
 	}
-	p.picks(paneSources, func(s State, i int) State { s.sourceUID = rows[i].UID; return s })
+	p.clickRows(paneSources, func(s State, i int) State { s.sourceUID = rows[i].UID; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 3, len(rows), index, true, func(i int) line { return p.sourceRow(rows[i]) })
 }
 
@@ -181,7 +181,7 @@ const sourceSide = 7
 
 // sourceBrief says of the source under the cursor what its row has no room for.
 func (p *painter) sourceBrief(x, y, w, h int, from snapshot.Source) {
-	var lines []laidOut
+	var lines []textLine
 	for _, f := range p.sourceFacts(from, true) {
 		switch f.name {
 		case "state", "suspended", "asked for", "url", "artifact":
@@ -189,12 +189,12 @@ func (p *painter) sourceBrief(x, y, w, h int, from snapshot.Source) {
 				if i > 0 {
 					f.name = ""
 				}
-				lines = append(lines, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
+				lines = append(lines, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
 			}
 		}
 	}
 	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), "", false)
-	p.lay(x, y, w, h, lines)
+	p.putLines(x, y, w, h, lines)
 	p.link(x+2, y+1, w-4, h-2, from.URL)
 }
 
@@ -263,11 +263,11 @@ func (p *painter) sourceShownState(from snapshot.Source) string {
 
 // why is what is wrong with a source.
 func why(from snapshot.Source) string {
-	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+steady(from.Message), ": "), ": ")
+	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }
 
 func (p *painter) sourceHint() string {
-	if rows := p.s.sourcesMeant(); len(rows) > 0 && rows[0].Suspended {
+	if rows := p.s.targetSources(); len(rows) > 0 && rows[0].Suspended {
 		return "resume"
 	}
 	return "suspend"

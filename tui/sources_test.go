@@ -240,7 +240,7 @@ func TestSourceRows(t *testing.T) {
 func TestSourceTroubles(t *testing.T) {
 	t.Parallel()
 	count := func(s State) (n int) {
-		for _, e := range s.troubles.list {
+		for _, e := range s.issues.list {
 			if e.source != "" {
 				n += e.times
 			}
@@ -248,23 +248,23 @@ func TestSourceTroubles(t *testing.T) {
 		return n
 	}
 	s := shown(sourced(), Caps{})
-	if count(s) != 2 || s.troubles.unread() == 0 {
-		t.Fatalf("%+v", s.troubles.list)
+	if count(s) != 2 || s.issues.unread() == 0 {
+		t.Fatalf("%+v", s.issues.list)
 	}
 	if s = s.Show(sourced()); count(s) != 2 {
-		t.Errorf("told again: %+v", s.troubles.list)
+		t.Errorf("told again: %+v", s.issues.list)
 	}
 	again := sourced()
 	again.Sources[0].Reason = "GitOperationFailed"
 	if s = s.Show(again); count(s) != 3 {
-		t.Errorf("another reason: %+v", s.troubles.list)
+		t.Errorf("another reason: %+v", s.issues.list)
 	}
-	e := s.troubles.list[len(s.troubles.list)-1]
+	e := s.issues.list[len(s.issues.list)-1]
 	if e.next() != "limpet source show apps" {
 		t.Errorf("next: %s", e.next())
 	}
-	if to, _ := s.openTrouble(e); to.screen != screenSource || to.origin.UID != "s1" {
-		t.Errorf("it opens %d %s", to.screen, to.origin.Name)
+	if to, _ := s.openIssue(e); to.screen != screenSource || to.sourceSeen.UID != "s1" {
+		t.Errorf("it opens %d %s", to.screen, to.sourceSeen.Name)
 	}
 }
 

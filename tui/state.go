@@ -31,48 +31,48 @@ type State struct {
 
 	ReadOnly bool // nothing is asked of the agent
 
-	screen    screen
-	behind    []spot // where [ and Esc lead; the last is the newest
-	ahead     []spot // where ] leads
-	focus     pane
-	jobUID    string // cursor of the job list; a UID stays on its row
-	repoKey   string // cursor of the repository list: namespace/name
-	detail    string // UID of the job in the detail
-	last      *snapshot.Job
-	brief     bool // last is a row of the history; its record is to be looked up
-	record    record
-	changes   changes
-	lately    lately
-	wraps     bool              // long lines go on below
-	section   section           // of the detail, with the focus
-	tops      [sectionCount]int // first lines of its sections but the log
-	held      bool              // the log does not follow its end
-	linkAt    int               // the web address that is copied next
-	past      past
-	care      care
-	repoSeen  *snapshot.Repo               // the repository in the detail, as it was seen last
-	repoTop   int                          // its first fact that is shown, where there is room for facts alone
-	sourceUID string                       // cursor of the list of sources
-	origin    *snapshot.Source             // the source in the detail, as it was seen last
-	originTop int                          // its first line that is shown
-	scroll    int                          // lines that the log of the detail is scrolled up
-	filters   [screenCount]string          // each screen has its own
-	typing    bool                         // keys go into the filter
-	typed     []string                     // filters of before, the newest last
-	typedBack int                          // how far back in them the one is that is being typed
-	orders    [screenCount][paneNone]order // of the lists
-	marks     [paneNone][]string           // rows of the lists that are marked
-	wide      bool                         // names get the room that they need
-	zoomed    [screenCount]bool            // the pane with the focus has the whole screen
-	rows      rows
-	over      overlay // a box before the screen that takes the keys; nil = none
-	leaving   bool    // ends when nothing of the agent runs any more
-	drained   bool    // for that it was asked to claim nothing new
-	troubles  troubles
-	recent    []string // words of the palette, the newest last
-	toast     string
-	toastBad  bool
-	Caps      Caps
+	screen        screenID
+	back          []location // where [ and Esc lead; the last is the newest
+	forwards      []location // where ] leads
+	focus         pane
+	jobUID        string // cursor of the job list; a UID stays on its row
+	repoKey       string // cursor of the repository list: namespace/name
+	detail        string // UID of the job in the detail
+	jobSeen       *snapshot.Job
+	partial       bool // last is a row of the history; its record is to be looked up
+	record        record
+	changes       changes
+	recent        recentRuns
+	wraps         bool              // long lines go on below
+	section       section           // of the detail, with the focus
+	tops          [sectionCount]int // first lines of its sections but the log
+	logPaused     bool              // the log does not follow its end
+	linkAt        int               // the web address that is copied next
+	history       history
+	diagnostics   diagnostics
+	repoSeen      *snapshot.Repo               // the repository in the detail, as it was seen last
+	repoTop       int                          // its first fact that is shown, where there is room for facts alone
+	sourceUID     string                       // cursor of the list of sources
+	sourceSeen    *snapshot.Source             // the source in the detail, as it was seen last
+	sourceTop     int                          // its first line that is shown
+	scroll        int                          // lines that the log of the detail is scrolled up
+	filters       [screenCount]string          // each screen has its own
+	typing        bool                         // keys go into the filter
+	filterHistory []string                     // filters of before, the newest last
+	filterAt      int                          // how far back in them the one is that is being typed
+	orders        [screenCount][paneNone]order // of the lists
+	marks         [paneNone][]string           // rows of the lists that are marked
+	wide          bool                         // names get the room that they need
+	zoomed        [screenCount]bool            // the pane with the focus has the whole screen
+	cache         rowCache
+	overlay       overlay // a box before the screen that takes the keys; nil = none
+	quitWhenIdle  bool    // ends when nothing of the agent runs any more
+	drainedToQuit bool    // for that it was asked to claim nothing new
+	issues        issues
+	usedCommands  []string // words of the palette, the newest last
+	toast         string
+	toastBad      bool
+	Caps          Caps
 }
 
 // size is that of the terminal, in cells.
@@ -88,8 +88,8 @@ func (s State) filter() string { return s.filters[s.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps Caps, now time.Time) State {
-	return State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, last: new(snapshot.Job), repoSeen: new(snapshot.Repo), origin: new(snapshot.Source),
-		care: care{Care: new(snapshot.Care)}, lately: lately{Lately: new(snapshot.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
+	return State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, jobSeen: new(snapshot.Job), repoSeen: new(snapshot.Repo), sourceSeen: new(snapshot.Source),
+		diagnostics: diagnostics{Care: new(snapshot.Care)}, recent: recentRuns{Lately: new(snapshot.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
 }
 
 // Show takes a new picture. Cursors stay on their rows as long as these exist.
@@ -101,37 +101,37 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	logged, _ := s.job()
 	s.Snap = cleanSnapshot(snap)
 	s.Gone = ""
-	s = s.collect(before)
+	s = s.collectIssues(before)
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
-		s.past.passed()
+		s.history.invalidate()
 	}
 	if len(oldJobs) > 0 && oldJobs[0].UID == s.jobUID {
 		s.jobUID = ""
 	}
-	s.jobUID = follow(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
-	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
-	s.sourceUID = follow(s.sourceUID, keysOf(oldSources, sourceKey), keysOf(s.sources(), sourceKey))
-	if s.lately.cursor != "" {
-		s.lately.cursor = follow(s.lately.cursor, keysOf(oldOfRepo, jobKey), keysOf(s.repoJobs(), jobKey))
+	s.jobUID = keepCursor(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
+	s.repoKey = keepCursor(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
+	s.sourceUID = keepCursor(s.sourceUID, keysOf(oldSources, sourceKey), keysOf(s.sources(), sourceKey))
+	if s.recent.cursor != "" {
+		s.recent.cursor = keepCursor(s.recent.cursor, keysOf(oldOfRepo, jobKey), keysOf(s.repoJobs(), jobKey))
 	}
 	if s.changes.cursor != "" {
-		s.changes.cursor = follow(s.changes.cursor, keysOf(s.changes.list.Files, pathOf), keysOf(s.changed(), pathOf))
+		s.changes.cursor = keepCursor(s.changes.cursor, keysOf(s.changes.list.Files, pathOf), keysOf(s.changed(), pathOf))
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.detail {
-			s.last, s.brief = &j, false
+			s.jobSeen, s.partial = &j, false
 		}
 	}
 	seen, _ := s.repo()
 	s.repoSeen = &seen
 	from, _ := s.source()
-	s.origin = &from
-	return s.keepLog(logged).keepMarks().settle()
+	s.sourceSeen = &from
+	return s.keepLogPosition(logged).keepMarks().cacheRows()
 }
 
-// follow keeps a cursor on its row; when the row is gone it moves to the row
+// keepCursor keeps a cursor on its row; when the row is gone it moves to the row
 // that has taken its place.
-func follow(cursor string, before, after []string) string {
+func keepCursor(cursor string, before, after []string) string {
 	if len(after) == 0 {
 		return ""
 	}
@@ -180,7 +180,7 @@ func (s State) job() (snapshot.Job, bool) {
 			return j, true
 		}
 	}
-	return *s.last, false
+	return *s.jobSeen, false
 }
 
 // repo is the repository in the detail: as it is now, else as it was seen last.
@@ -204,16 +204,16 @@ func (s State) offline() bool {
 	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
 }
 
-// away is who does not answer while what is known is old.
-func (s State) away() string {
+// unavailableReason is who does not answer while what is known is old.
+func (s State) unavailableReason() string {
 	if s.Gone != "" {
 		return "the daemon does not answer"
 	}
 	return "the API is away"
 }
 
-// stale says since when.
-func (s State) stale() time.Time {
+// staleSince says since when.
+func (s State) staleSince() time.Time {
 	switch {
 	case !s.Snap.AsOf.IsZero():
 		return s.Snap.AsOf

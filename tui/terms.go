@@ -9,8 +9,8 @@ import (
 	"limpet/sync/text"
 )
 
-// terms is a filter line taken apart: field:value[,value] and plain words.
-type terms struct {
+// filterTerms is a filter line taken apart: field:value[,value] and plain words.
+type filterTerms struct {
 	fields map[string][]string
 	words  []string
 	// problem says what of the line means nothing, and what was probably meant.
@@ -22,8 +22,8 @@ type terms struct {
 type fieldSet map[string][]string
 
 // parseTerms takes a filter line apart.
-func parseTerms(line string, known fieldSet) terms {
-	t := terms{fields: map[string][]string{}}
+func parseTerms(line string, known fieldSet) filterTerms {
+	t := filterTerms{fields: map[string][]string{}}
 	for _, word := range strings.Fields(line) {
 		field, value, is := strings.Cut(word, ":")
 		if !is || field == "" || strings.Contains(value, ":") && !slices.Contains([]string{"since", "until"}, field) {
@@ -32,16 +32,16 @@ func parseTerms(line string, known fieldSet) terms {
 		}
 		values, ok := known[field]
 		if !ok {
-			t.complain(fmt.Sprintf("there is no field %s", field), field, known.names())
+			t.fail(fmt.Sprintf("there is no field %s", field), field, known.names())
 			continue
 		}
 		for _, v := range strings.Split(value, ",") {
-			switch begun := begins(values, v); {
+			switch begun := withPrefix(values, v); {
 			case v == "": // being typed
 			case len(values) == 0:
 				t.fields[field] = append(t.fields[field], v)
 			case len(begun) == 0:
-				t.complain(fmt.Sprintf("%s:%s is none of %s", field, v, strings.Join(values, ", ")), v, values)
+				t.fail(fmt.Sprintf("%s:%s is none of %s", field, v, strings.Join(values, ", ")), v, values)
 			default:
 				t.fields[field] = append(t.fields[field], begun...)
 			}
@@ -50,9 +50,9 @@ func parseTerms(line string, known fieldSet) terms {
 	return t
 }
 
-// begins are the values that begin so: while one is being typed, all that it may
+// withPrefix are the values that begin so: while one is being typed, all that it may
 // become are meant.
-func begins(values []string, with string) []string {
+func withPrefix(values []string, with string) []string {
 	var out []string
 	for _, v := range values {
 		if strings.HasPrefix(v, with) {
@@ -62,20 +62,20 @@ func begins(values []string, with string) []string {
 	return out
 }
 
-// complain keeps the first problem, with what was probably meant.
-func (t *terms) complain(what, word string, candidates []string) {
+// fail keeps the first problem, with what was probably meant.
+func (t *filterTerms) fail(what, word string, candidates []string) {
 	if t.problem != "" {
 		return
 	}
 	t.problem = what
-	if near := nearest(word, candidates); near != "" {
+	if near := nearestWord(word, candidates); near != "" {
 		first, _, _ := strings.Cut(what, " is none of ")
 		t.problem = first + ": did you mean " + near + "?"
 	}
 }
 
 // one is the value of a field that has one; "" = not named.
-func (t terms) one(field string) string {
+func (t filterTerms) one(field string) string {
 	if v := t.fields[field]; len(v) > 0 {
 		return v[len(v)-1]
 	}
@@ -83,7 +83,7 @@ func (t terms) one(field string) string {
 }
 
 // moment is the time of a field: an age such as 24h or 7d, a day, or a moment.
-func (t *terms) moment(field string, now time.Time) time.Time {
+func (t *filterTerms) moment(field string, now time.Time) time.Time {
 	txt := t.one(field)
 	if txt == "" {
 		return time.Time{}
@@ -101,7 +101,7 @@ func (t *terms) moment(field string, now time.Time) time.Time {
 			return at
 		}
 	}
-	t.complain(fmt.Sprintf("%s:%s is no age such as 24h or 7d, and no day such as %s", field, txt, now.UTC().Format(time.DateOnly)), "", nil)
+	t.fail(fmt.Sprintf("%s:%s is no age such as 24h or 7d, and no day such as %s", field, txt, now.UTC().Format(time.DateOnly)), "", nil)
 	return time.Time{}
 }
 
@@ -114,9 +114,9 @@ func (f fieldSet) names() []string {
 	return out
 }
 
-// nearest is the candidate that a word was probably meant to be, "" when none is
+// nearestWord is the candidate that a word was probably meant to be, "" when none is
 // like it.
-func nearest(word string, candidates []string) string {
+func nearestWord(word string, candidates []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, c := range candidates {
 		if d := text.Distance(word, c); d < least {

@@ -79,8 +79,8 @@ func cleanJob(j snapshot.Job) snapshot.Job {
 	return j
 }
 
-// cleanPast does the same to a page of the history. UIDs are only compared.
-func cleanPast(page snapshot.PastPage) snapshot.PastPage {
+// cleanHistory does the same to a page of the history. UIDs are only compared.
+func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
 	page.Rows = slices.Clone(page.Rows)
 	for i := range page.Rows {
 		r := &page.Rows[i]
@@ -91,8 +91,8 @@ func cleanPast(page snapshot.PastPage) snapshot.PastPage {
 	return page
 }
 
-// cleanCare does the same to how the house is kept.
-func cleanCare(c snapshot.Care) snapshot.Care {
+// cleanDiagnostics does the same to how the house is kept.
+func cleanDiagnostics(c snapshot.Care) snapshot.Care {
 	c.Store.Path = text.Clean(c.Store.Path)
 	c.Watches, c.Tokens = slices.Clone(c.Watches), slices.Clone(c.Tokens)
 	for i := range c.Watches {
@@ -150,9 +150,9 @@ func cleanEvents(in []snapshot.Event) []snapshot.Event {
 	return out
 }
 
-// steady is an error without the near ends of its connections, which are others each
+// withoutLocalPorts is an error without the near ends of its connections, which are others each
 // time: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would be a new one with each try.
-func steady(txt string) string {
+func withoutLocalPorts(txt string) string {
 	if !strings.Contains(txt, "->") {
 		return txt
 	}

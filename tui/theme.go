@@ -47,7 +47,7 @@ var mono = theme{roleTitle: "1", roleFocus: "1", roleBad: "1", roleCursor: "7", 
 // Themes are the names of the themes, the default first.
 var Themes = []string{"terminal", "high-contrast", "blue-orange", "mono"}
 
-func noColours(s State) string {
+func colourRefusal(s State) string {
 	if s.Caps.Mono {
 		return "no colours here: NO_COLOR, --color never or a terminal without"
 	}

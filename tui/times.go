@@ -52,9 +52,9 @@ func (p *painter) times(j snapshot.Job) (out []fact) {
 		at("ended", txt)
 	case !j.Unsent.IsZero():
 		at("done", clockTime(j.Unsent, now)+", "+ago(now, j.Unsent))
-	case p.s.rests(j):
+	case p.s.waitsForRetry(j):
 		at("again", clockTime(j.RestsUntil, now)+", in "+text.Age(j.RestsUntil.Sub(now)))
-	case left > 0 && p.shown(j) == "working":
+	case left > 0 && p.shownState(j) == "working":
 		at("ends", "about "+clockTime(now.Add(left), now)+" at this pace")
 	}
 	return out
@@ -65,11 +65,11 @@ func (p *painter) timesBox(x, y, w, h int, j snapshot.Job) {
 		return
 	}
 	p.box(p.g, x, y, w, h, "Times", "", "", false)
-	var lines []laidOut
+	var lines []textLine
 	for _, f := range p.times(j) {
-		lines = append(lines, laidOut{f.role, fmt.Sprintf("%-9s%s", f.name, f.text)})
+		lines = append(lines, textLine{f.role, fmt.Sprintf("%-9s%s", f.name, f.text)})
 	}
-	p.lay(x, y, w, h, lines)
+	p.putLines(x, y, w, h, lines)
 	p.timeLine(x+2, y+1+len(lines), w-4, h-2-len(lines), j)
 }
 
@@ -99,7 +99,7 @@ func (p *painter) timeLine(x, y, w, h int, j snapshot.Job) {
 	}
 	for _, i := range longest(long, h) {
 		step, r := j.Steps[i], rolePlain
-		if i == last && p.shown(j) == "working" {
+		if i == last && p.shownState(j) == "working" {
 			r = roleWork
 		}
 		p.put(x, y, name, r, cut(step.Text, name, p.g.more))

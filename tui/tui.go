@@ -206,7 +206,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // lookup asks the source for what the screen lacks.
 func (m *model) lookup() tea.Cmd {
-	state, look := m.state.lack()
+	state, look := m.state.fetch()
 	m.state = state
 	if look == nil {
 		return nil

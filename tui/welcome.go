@@ -47,13 +47,13 @@ func (p *painter) welcomeLines() []welcomeLine {
 	return slices.DeleteFunc(lines, func(l welcomeLine) bool { return l.text == "" && l.rank == 3 })
 }
 
-// laidOut is a line of the screen.
-type laidOut struct {
+// textLine is a line of the screen.
+type textLine struct {
 	role role
 	text string
 }
 
-func (p *painter) welcome(top, bottom int) {
+func (p *painter) drawWelcome(top, bottom int) {
 	h := bottom - top
 	p.box(p.g, 0, top, p.w, h, "First steps", "", p.s.Snap.Agent.StorePath, true)
 	lines := p.welcomeLines()
@@ -85,8 +85,8 @@ func (p *painter) welcome(top, bottom int) {
 }
 
 // layWelcome breaks the lines for a width of w cells.
-func layWelcome(lines []welcomeLine, w int) []laidOut {
-	var out []laidOut
+func layWelcome(lines []welcomeLine, w int) []textLine {
+	var out []textLine
 	for _, l := range lines {
 		margin, r := "", rolePlain
 		switch {
@@ -101,7 +101,7 @@ func layWelcome(lines []welcomeLine, w int) []laidOut {
 			if l.command && i > 0 {
 				part = "  " + part
 			}
-			out = append(out, laidOut{r, strings.TrimRight(margin+part, " ")})
+			out = append(out, textLine{r, strings.TrimRight(margin+part, " ")})
 		}
 	}
 	return out

@@ -10,9 +10,9 @@ import (
 	"limpet/sync/text"
 )
 
-// trouble is an error that a person has to see. The same error of the same thing
+// issue is an error that a person has to see. The same error of the same thing
 // is one trouble, with its times.
-type trouble struct {
+type issue struct {
 	id        uint64
 	at        time.Time // the last time
 	times     int
@@ -24,22 +24,22 @@ type trouble struct {
 }
 
 const (
-	// troublesKept bounds the errors that wait for a person. With more the oldest
+	// maxIssues bounds the errors that wait for a person. With more the oldest
 	// goes, one that was read before one that was not.
-	troublesKept = 200
-	// oldNews is how old an error of the first picture is that counts as read: who
+	maxIssues = 200
+	// readAfter is how old an error of the first picture is that counts as read: who
 	// attaches in the morning is told of the night, not of the month.
-	oldNews = 24 * time.Hour
+	readAfter = 24 * time.Hour
 )
 
-// troubles are the errors that were seen, oldest first.
-type troubles struct {
-	list []trouble
+// issues are the errors that were seen, oldest first.
+type issues struct {
+	list []issue
 	last uint64 // id of the newest
 }
 
 // add takes an error up. The slice of t stays as it is: older states have it.
-func (t troubles) add(e trouble) troubles {
+func (t issues) add(e issue) issues {
 	list := slices.Clone(t.list)
 	e.times = 1
 	for i, old := range list {
@@ -53,8 +53,8 @@ func (t troubles) add(e trouble) troubles {
 		t.last++
 		e.id = t.last
 	}
-	if list = append(list, e); len(list) > troublesKept {
-		oldest := max(slices.IndexFunc(list, func(e trouble) bool { return e.read }), 0)
+	if list = append(list, e); len(list) > maxIssues {
+		oldest := max(slices.IndexFunc(list, func(e issue) bool { return e.read }), 0)
 		list = slices.Delete(list, oldest, oldest+1)
 	}
 	t.list = list
@@ -62,7 +62,7 @@ func (t troubles) add(e trouble) troubles {
 }
 
 // unread are those that nobody has looked at.
-func (t troubles) unread() (n int) {
+func (t issues) unread() (n int) {
 	for _, e := range t.list {
 		if !e.read {
 			n++
@@ -72,17 +72,17 @@ func (t troubles) unread() (n int) {
 }
 
 // newest is the last one that nobody has looked at.
-func (t troubles) newest() (trouble, bool) {
+func (t issues) newest() (issue, bool) {
 	for _, e := range slices.Backward(t.list) {
 		if !e.read {
 			return e, true
 		}
 	}
-	return trouble{}, false
+	return issue{}, false
 }
 
-// seen marks the oldest n as read.
-func (t troubles) seen(n int) troubles {
+// markRead marks the oldest n as read.
+func (t issues) markRead(n int) issues {
 	t.list = slices.Clone(t.list)
 	for i := range t.list[:n] {
 		t.list[i].read = true
@@ -91,8 +91,8 @@ func (t troubles) seen(n int) troubles {
 }
 
 // without leaves one out; the id 0 means all that were read.
-func (t troubles) without(id uint64) troubles {
-	var rest []trouble
+func (t issues) without(id uint64) issues {
+	var rest []issue
 	for _, e := range t.list {
 		if id != 0 && e.id != id || id == 0 && !e.read {
 			rest = append(rest, e)
@@ -105,7 +105,7 @@ func (t troubles) without(id uint64) troubles {
 // Fail is the state after something that a person asked for has failed.
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
-	s.troubles = s.troubles.add(trouble{at: s.Now, text: txt})
+	s.issues = s.issues.add(issue{at: s.Now, text: txt})
 	return s.say(txt, true)
 }
 
@@ -113,26 +113,26 @@ func (s State) Fail(txt string) State {
 func (s State) Lose(why string) State {
 	why = text.Clean(why)
 	if s.Gone == "" {
-		s.troubles = s.troubles.add(trouble{at: s.Now, text: why})
+		s.issues = s.issues.add(issue{at: s.Now, text: why})
 	}
 	s.Gone = why
-	s.past.passed()
+	s.history.invalidate()
 	return s
 }
 
-// who is the job, the repository or the identity that an error is about.
-func (e trouble) who() string {
+// subject is the job, the repository or the identity that an error is about.
+func (e issue) subject() string {
 	return cmp.Or(e.job, e.repo, e.source, e.link)
 }
 
 // line is an error in one line.
-func (e trouble) line(now time.Time) string {
+func (e issue) line(now time.Time) string {
 	return strings.TrimRight(dayTime(e.at, now)+" "+e.body(), " ")
 }
 
-func (e trouble) body() string {
+func (e issue) body() string {
 	txt := e.text
-	if who := e.who(); who != "" {
+	if who := e.subject(); who != "" {
 		txt = who + ": " + txt
 	}
 	if e.times > 1 {
@@ -142,7 +142,7 @@ func (e trouble) body() string {
 }
 
 // next is the command that says more.
-func (e trouble) next() string {
+func (e issue) next() string {
 	switch {
 	case e.job != "":
 		return "limpet job show " + quote(e.job)
@@ -165,33 +165,33 @@ type errorsPane struct {
 // openErrors shows the errors; to be shown is to be read. The cursor is on the newest,
 // and stays there when another one comes.
 func (s State) openErrors() State {
-	n := len(s.troubles.list)
-	s.over = errorsPane{id: s.troubles.list[n-1].id}
-	s.troubles = s.troubles.seen(n)
+	n := len(s.issues.list)
+	s.overlay = errorsPane{id: s.issues.list[n-1].id}
+	s.issues = s.issues.markRead(n)
 	return s
 }
 
-func noErrors(s State) string {
-	if len(s.troubles.list) == 0 {
+func issuesRefusal(s State) string {
+	if len(s.issues.list) == 0 {
 		return "no errors so far"
 	}
 	return ""
 }
 
 // rows are the errors as the pane lists them, and the row of the cursor.
-func (e errorsPane) rows(s State) (rows []trouble, at int) {
-	rows = slices.Clone(s.troubles.list)
+func (e errorsPane) rows(s State) (rows []issue, at int) {
+	rows = slices.Clone(s.issues.list)
 	slices.Reverse(rows)
-	return rows, max(slices.IndexFunc(rows, func(t trouble) bool { return t.id == e.id }), 0)
+	return rows, max(slices.IndexFunc(rows, func(t issue) bool { return t.id == e.id }), 0)
 }
 
 func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	rows, at := e.rows(s)
-	var here trouble
+	var here issue
 	if len(rows) > 0 {
 		here = rows[at]
 	}
-	s.troubles = s.troubles.seen(len(rows) - at) // what has come since is above the cursor
+	s.issues = s.issues.markRead(len(rows) - at) // what has come since is above the cursor
 	to := at
 	switch name {
 	case "up", "k":
@@ -207,22 +207,22 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	case "pgup", "ctrl+u":
 		e.scroll = max(e.scroll-5, 0)
 	case "enter":
-		return s.openTrouble(here)
+		return s.openIssue(here)
 	case "c", "y", "Y", "shift+y":
 		if here.id != 0 {
 			return s.copied(here.next())
 		}
 	case "d":
-		s.troubles = s.troubles.without(here.id)
+		s.issues = s.issues.without(here.id)
 		if rows = slices.Delete(rows, at, min(at+1, len(rows))); len(rows) == 0 {
-			s.over = nil
+			s.overlay = nil
 			return s, Outcome{}
 		}
 	case "D", "shift+d":
-		s.troubles, s.over = s.troubles.without(0), nil
+		s.issues, s.overlay = s.issues.without(0), nil
 		return s, Outcome{}
 	default:
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	}
 	if to != at || name == "d" {
@@ -231,28 +231,28 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	if len(rows) > 0 {
 		e.id = rows[min(max(to, 0), len(rows)-1)].id
 	}
-	s.over = e
+	s.overlay = e
 	return s, Outcome{}
 }
 
-// openTrouble shows what an error is about: the file that a job has changed, the job,
+// openIssue shows what an error is about: the file that a job has changed, the job,
 // the repository, the source; of what is none of these, the agent.
-func (s State) openTrouble(e trouble) (State, Outcome) {
-	s.over = nil
+func (s State) openIssue(e issue) (State, Outcome) {
+	s.overlay = nil
 	if e.id == 0 {
 		return s, Outcome{}
 	}
 	for _, j := range s.Snap.Jobs {
 		if e.job != "" && j.Name == e.job && (e.repo == "" || j.Repository == e.repo) {
 			to := s.goJob(j.UID)
-			if file := readComplaint("error", e.text).file; file != "" && noChanges(to) == "" {
+			if file := parseIssue("error", e.text).file; file != "" && changesRefusal(to) == "" {
 				to = to.openFile(file)
 			}
 			return to, Outcome{}
 		}
 	}
 	if e.job != "" { // it has ended
-		return s.visit(screenHistory).filterBy(e.job), Outcome{}
+		return s.goTo(screenHistory).filterBy(e.job), Outcome{}
 	}
 	for _, r := range s.Snap.Repos {
 		if e.repo != "" && r.Name == e.repo {
@@ -264,10 +264,10 @@ func (s State) openTrouble(e trouble) (State, Outcome) {
 			return s.goSource(from.UID), Outcome{}
 		}
 	}
-	if who := e.who(); who != "" && e.link == "" {
+	if who := e.subject(); who != "" && e.link == "" {
 		return s.say(who+" is not there any more", true), Outcome{}
 	}
-	return s.visit(screenAgent).say(e.next()+" says more", false), Outcome{}
+	return s.goTo(screenAgent).say(e.next()+" says more", false), Outcome{}
 }
 
 func (e errorsPane) hints(p *painter) [][2]string {
@@ -288,7 +288,7 @@ func (e errorsPane) draw(p *painter) {
 	// Each error is laid out whole, with its command; the one under the cursor
 	// begins at the latest where the pane can still show it.
 	type row struct {
-		laidOut
+		textLine
 		of int
 	}
 	var lines []row
@@ -304,9 +304,9 @@ func (e errorsPane) draw(p *painter) {
 			} else {
 				l = strings.Repeat(" ", hang) + l
 			}
-			lines = append(lines, row{laidOut{roleBad, l}, i})
+			lines = append(lines, row{textLine{roleBad, l}, i})
 		}
-		lines = append(lines, row{laidOut{roleDim, strings.Repeat(" ", hang) + t.next()}, i})
+		lines = append(lines, row{textLine{roleDim, strings.Repeat(" ", hang) + t.next()}, i})
 		if i == at {
 			to = len(lines)
 		}

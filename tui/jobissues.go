@@ -8,31 +8,31 @@ import (
 	"limpet/sync/text"
 )
 
-// complaint is an error or a warning of a job, as the screen says it.
-type complaint struct {
+// jobIssue is an error or a warning of a job, as the screen says it.
+type jobIssue struct {
 	state string // error or warning
 	text  string
 	file  string // that it is about, below the path of the repository; "" = it names none
 }
 
-// complaintsOf are the errors of a job, then its warnings.
-func complaintsOf(j snapshot.Job) (out []complaint) {
+// jobIssues are the errors of a job, then its warnings.
+func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Errors {
-		out = append(out, readComplaint("error", txt))
+		out = append(out, parseIssue("error", txt))
 	}
 	for _, txt := range j.Warnings {
-		out = append(out, readComplaint("warning", txt))
+		out = append(out, parseIssue("warning", txt))
 	}
 	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
-		out = append(out, readComplaint("warning", j.Message)) // why it is tried again
+		out = append(out, parseIssue("warning", j.Message)) // why it is tried again
 	}
 	return out
 }
 
-// readComplaint reads what a person needs out of a text. Grafana and limpet end it with
+// parseIssue reads what a person needs out of a text. Grafana and limpet end it with
 // "(file: a/b.json, name: b, action: created)": what of that was said before goes.
-func readComplaint(state, txt string) complaint {
-	f := complaint{state: state, text: txt}
+func parseIssue(state, txt string) jobIssue {
+	f := jobIssue{state: state, text: txt}
 	if at := strings.LastIndex(txt, " (file: "); at >= 0 {
 		file, rest, named := strings.Cut(strings.TrimSuffix(txt[at+len(" (file: "):], ")"), ", name: ")
 		name, _, whole := strings.Cut(rest, ", action: ")
@@ -57,29 +57,29 @@ func readComplaint(state, txt string) complaint {
 	return f
 }
 
-// troubles are the errors and warnings of a job, broken to w cells: what went
+// issueLines are the errors and warnings of a job, broken to w cells: what went
 // wrong is often said at the end.
-func (p *painter) troubles(j snapshot.Job, w int) []laidOut {
-	out, _ := p.complaintLines(j, w)
+func (p *painter) issueLines(j snapshot.Job, w int) []textLine {
+	out, _ := p.numberedIssueLines(j, w)
 	return out
 }
 
-// complaintLines are the same, and for each line which of complaintsOf it is of.
-func (p *painter) complaintLines(j snapshot.Job, w int) (out []laidOut, of []int) {
-	for i, f := range complaintsOf(j) {
+// numberedIssueLines are the same, and for each line which of complaintsOf it is of.
+func (p *painter) numberedIssueLines(j snapshot.Job, w int) (out []textLine, of []int) {
+	for i, f := range jobIssues(j) {
 		mark := p.g.state[f.state] + " "
 		for _, l := range wrap(f.text, w-2) {
-			out, of = append(out, laidOut{stateRole(f.state), mark + l}), append(of, i)
+			out, of = append(out, textLine{stateRole(f.state), mark + l}), append(of, i)
 			mark = "  "
 		}
 	}
 	return out, of
 }
 
-// troubleBox is the section of the errors. With the focus it has a cursor, which Enter
+// issuesBox is the section of the errors. With the focus it has a cursor, which Enter
 // follows to the file.
-func (p *painter) troubleBox(x, y, w, h int, j snapshot.Job) {
-	lines, of := p.complaintLines(j, w-4)
+func (p *painter) issuesBox(x, y, w, h int, j snapshot.Job) {
+	lines, of := p.numberedIssueLines(j, w-4)
 	focused, note := p.s.section == sectionErrors, ""
 	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)
 	top := window(cursor, len(lines), h-2)
@@ -90,7 +90,7 @@ func (p *painter) troubleBox(x, y, w, h int, j snapshot.Job) {
 	if j.Finished.IsZero() {
 		more = "limpet job show " + cut(quote(j.Name), max(w-26, 1), p.g.more)
 	}
-	p.box(p.g, x, y, w, h, complaintsTitle(j), note, more, focused)
+	p.box(p.g, x, y, w, h, issuesTitle(j), note, more, focused)
 	switch {
 	case len(lines) == 0:
 		p.empty(x, y, w, h, []string{"None."})
@@ -100,13 +100,13 @@ func (p *painter) troubleBox(x, y, w, h int, j snapshot.Job) {
 		}
 		p.put(x+1, y+1+cursor-top, 1, roleKey, p.g.cursor)
 	default:
-		p.lay(x, y, w, h, lines[top:])
+		p.putLines(x, y, w, h, lines[top:])
 	}
 }
 
-// complaintsTitle counts them. A job keeps the texts of a few alone and counts all.
-func complaintsTitle(j snapshot.Job) string {
-	if len(j.Errors)+len(j.Warnings) == 0 && len(complaintsOf(j)) > 0 {
+// issuesTitle counts them. A job keeps the texts of a few alone and counts all.
+func issuesTitle(j snapshot.Job) string {
+	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
 		return "Why it rests"
 	}
 	errors, warnings := int64(0), int64(0)
@@ -122,39 +122,39 @@ func complaintsTitle(j snapshot.Job) string {
 	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
 }
 
-// openComplaint shows what the error under the cursor is about: its file old against new,
+// openJobIssue shows what the error under the cursor is about: its file old against new,
 // where the job has changed it.
-func (s State) openComplaint() State {
-	switch f, ok := s.complaintHere(); {
+func (s State) openJobIssue() State {
+	switch f, ok := s.issueAtCursor(); {
 	case !ok:
 		return s.say("this job has no errors", false)
 	case f.file != "":
 		return s.openFile(f.file)
-	case noChanges(s) != "":
+	case changesRefusal(s) != "":
 		return s.say("this "+f.state+" names no file", false)
 	default:
 		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
 	}
 }
 
-// complaintHere is the error under the cursor.
-func (s State) complaintHere() (complaint, bool) {
-	p, w, _ := s.plan()
+// issueAtCursor is the error under the cursor.
+func (s State) issueAtCursor() (jobIssue, bool) {
+	p, w, _ := s.layout()
 	j, _ := s.job()
-	_, of := p.complaintLines(j, w-4)
+	_, of := p.numberedIssueLines(j, w-4)
 	if len(of) == 0 {
-		return complaint{}, false
+		return jobIssue{}, false
 	}
-	return complaintsOf(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]], true
+	return jobIssues(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]], true
 }
 
 // openFile shows a file of the job in the detail old against new. Where that cannot be
 // told it says why.
 func (s State) openFile(path string) State {
-	if why := noChanges(s); why != "" {
+	if why := changesRefusal(s); why != "" {
 		return s.say(path+": "+why, false)
 	}
-	to := s.visit(screenDiff)
+	to := s.goTo(screenDiff)
 	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
 	to.filters[screenDiff] = ""
 	return to

@@ -10,11 +10,11 @@ import (
 	"limpet/sync/text"
 )
 
-// side shows what is under the cursor of the overview beside the lists.
-func (p *painter) side(x, y, w, h int) {
-	if r, ok := p.sideRepo(); ok {
+// preview shows what is under the cursor of the overview beside the lists.
+func (p *painter) preview(x, y, w, h int) {
+	if r, ok := p.previewRepo(); ok {
 		p.box(p.g, x, y, w, h, cut(r.Name, w-8, p.g.more), "", "enter opens", false)
-		p.lay(x, y, w, h, p.repoFacts(r, true, w-4, true))
+		p.putLines(x, y, w, h, p.repoFacts(r, true, w-4, true))
 		p.link(x+2, y+1, w-4, h-2, r.URL)
 		return
 	}
@@ -25,11 +25,11 @@ func (p *painter) side(x, y, w, h int) {
 		return
 	}
 	p.box(p.g, x, y, w, h, cut(j.Name, w-8, p.g.more), "", "enter opens", false)
-	p.lay(x, y, w, h, p.jobLines(j, w-4, h-2))
+	p.putLines(x, y, w, h, p.jobLines(j, w-4, h-2))
 }
 
-// sideRepo is the repository under the cursor, when the focus is on their list.
-func (p *painter) sideRepo() (snapshot.Repo, bool) {
+// previewRepo is the repository under the cursor, when the focus is on their list.
+func (p *painter) previewRepo() (snapshot.Repo, bool) {
 	if p.s.focus == paneRepos {
 		for _, r := range p.s.repos() {
 			if repoKey(r) == p.s.repoKey {
@@ -42,11 +42,11 @@ func (p *painter) sideRepo() (snapshot.Repo, bool) {
 
 // jobLines tell of a job on h lines of w cells: how it goes, what it has done, what
 // went wrong, and with the room that is left what it said last.
-func (p *painter) jobLines(j snapshot.Job, w, h int) (out []laidOut) {
-	state := p.shown(j)
+func (p *painter) jobLines(j snapshot.Job, w, h int) (out []textLine) {
+	state := p.shownState(j)
 	add := func(r role, texts ...string) {
 		for _, txt := range texts {
-			out = append(out, laidOut{r, txt})
+			out = append(out, textLine{r, txt})
 		}
 	}
 	add(stateRole(state), p.barLine(j, state, w))
@@ -68,7 +68,7 @@ func (p *painter) jobLines(j snapshot.Job, w, h int) (out []laidOut) {
 	if j.Branch+j.RefTo != "" {
 		add(rolePlain, refText(j, p.g.arrow))
 	}
-	if j.Message != "" && len(j.Errors) == 0 && !commonplace(j.Message) {
+	if j.Message != "" && len(j.Errors) == 0 && !genericMessage(j.Message) {
 		add(rolePlain, wrap(j.Message, w)...)
 	}
 	if len(j.Summary) > 0 {
@@ -82,7 +82,7 @@ func (p *painter) jobLines(j snapshot.Job, w, h int) (out []laidOut) {
 		}
 		add(r, tableLine(s.Kind, w, p.g.more, s.Create, s.Update, s.Delete, s.Error))
 	}
-	if troubles := p.troubles(j, w); len(troubles) > 0 {
+	if troubles := p.issueLines(j, w); len(troubles) > 0 {
 		add(rolePlain, "")
 		out = append(out, troubles...)
 	}

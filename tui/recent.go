@@ -14,57 +14,57 @@ import (
 )
 
 const (
-	// latelyFresh and latelySoon are how old what the detail of a repository tells of
+	// recentMaxAge and latelySoon are how old what the detail of a repository tells of
 	// its jobs gets: it reads the records of a day. Soon is when jobs have ended since.
-	latelyFresh = time.Minute
-	latelySoon  = 5 * time.Second
+	recentMaxAge = time.Minute
+	recentMinAge = 5 * time.Second
 )
 
-// lately is what the detail of a repository knows of its jobs.
-type lately struct {
+// recentRuns is what the detail of a repository knows of its jobs.
+type recentRuns struct {
 	of               string // namespace/name
 	*snapshot.Lately        // never nil
 	known            bool
-	fault            string // why there is no answer
+	err              string // why there is no answer
 	at               time.Time
 	count            int     // Snap.Agent.History then
-	asking           *string // what is looked up; nil = nothing
+	request          *string // what is looked up; nil = nothing
 	cursor           string  // UID of a job
 }
 
-// lackLately asks for the jobs of the repository in the detail.
-func (s State) lackLately() (State, Lookup) {
-	key, l := repoKey(*s.repoSeen), s.lately
+// fetchRecent asks for the jobs of the repository in the detail.
+func (s State) fetchRecent() (State, Lookup) {
+	key, l := repoKey(*s.repoSeen), s.recent
 	age := s.Now.Sub(l.at)
 	switch {
-	case s.Gone != "" || s.repoSeen.Name == "" || l.asking != nil && *l.asking == key:
+	case s.Gone != "" || s.repoSeen.Name == "" || l.request != nil && *l.request == key:
 		return s, nil
-	case l.of == key && (age < latelySoon || age < latelyFresh && l.count == s.Snap.Agent.History):
+	case l.of == key && (age < recentMinAge || age < recentMaxAge && l.count == s.Snap.Agent.History):
 		return s, nil
 	}
 	ask := &key
 	if l.of != key {
-		s.lately = lately{of: key, Lately: new(snapshot.Lately)}
+		s.recent = recentRuns{of: key, Lately: new(snapshot.Lately)}
 	}
-	s.lately.asking, s.lately.at, s.lately.count = ask, s.Now, s.Snap.Agent.History
+	s.recent.request, s.recent.at, s.recent.count = ask, s.Now, s.Snap.Agent.History
 	namespace, name := s.repoSeen.Namespace, s.repoSeen.Name
 	return s, func(ctx context.Context, src Source) func(State) State {
 		got, err := src.Lately(ctx, namespace, name)
 		return func(s State) State {
-			if s.lately.asking != ask {
+			if s.recent.request != ask {
 				return s
 			}
-			s.lately.asking, s.lately.fault = nil, ""
+			s.recent.request, s.recent.err = nil, ""
 			switch {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
-				s.lately.at = time.Time{}
+				s.recent.at = time.Time{}
 			case err != nil:
-				s.lately.fault = text.Clean(err.Error())
+				s.recent.err = text.Clean(err.Error())
 			default:
 				before := keysOf(s.repoJobs(), jobKey)
-				s.lately.Lately, s.lately.known = &snapshot.Lately{Rows: cleanPast(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
-				if s.lately.cursor != "" {
-					s.lately.cursor = follow(s.lately.cursor, before, keysOf(s.repoJobs(), jobKey))
+				s.recent.Lately, s.recent.known = &snapshot.Lately{Rows: cleanHistory(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				if s.recent.cursor != "" {
+					s.recent.cursor = keepCursor(s.recent.cursor, before, keysOf(s.repoJobs(), jobKey))
 				}
 			}
 			return s
@@ -82,18 +82,18 @@ func (s State) repoJobs() []snapshot.Job {
 			out, seen[j.UID] = append(out, j), true
 		}
 	}
-	if s.lately.of == repoKey(*s.repoSeen) {
-		for _, r := range s.lately.Rows {
+	if s.recent.of == repoKey(*s.repoSeen) {
+		for _, r := range s.recent.Rows {
 			if !seen[r.UID] {
-				out = append(out, pastJob(r))
+				out = append(out, jobOfRecord(r))
 			}
 		}
 	}
 	return out
 }
 
-func (s State) moveLately(by int) State {
-	s.lately.cursor = step(s.lately.cursor, keysOf(s.repoJobs(), jobKey), by)
+func (s State) moveRecent(by int) State {
+	s.recent.cursor = step(s.recent.cursor, keysOf(s.repoJobs(), jobKey), by)
 	return s
 }
 
@@ -103,21 +103,21 @@ func (s State) openRepoJob() State {
 	if len(rows) == 0 {
 		return s.say("no job of this repository is known; p starts a pull", false)
 	}
-	j := rows[indexOf(s.lately.cursor, keysOf(rows, jobKey))]
-	s.lately.cursor = j.UID
+	j := rows[indexOf(s.recent.cursor, keysOf(rows, jobKey))]
+	s.recent.cursor = j.UID
 	if to := s.goJob(j.UID); to.screen == screenDetail {
 		return to
 	}
-	return s.visit(screenDetail).takeJob(j, true)
+	return s.goTo(screenDetail).setJob(j, true)
 }
 
-// failing is how many of the last jobs of the repository have failed in a row, and
+// failedInARow is how many of the last jobs of the repository have failed in a row, and
 // since when.
-func (s State) failing() (n int, since time.Time) {
-	if s.lately.of != repoKey(*s.repoSeen) {
+func (s State) failedInARow() (n int, since time.Time) {
+	if s.recent.of != repoKey(*s.repoSeen) {
 		return 0, since
 	}
-	for _, r := range s.lately.Rows {
+	for _, r := range s.recent.Rows {
 		if r.State != "error" && r.State != "dead" {
 			break
 		}
@@ -132,18 +132,18 @@ const dayHeight = 5
 // dayBox draws the lines of the last 24 hours: runs, what they took, what they
 // changed. Each is told in figures, too.
 func (p *painter) dayBox(x, y, w int) {
-	l := p.s.lately
+	l := p.s.recent
 	note := ""
 	if !l.Day.Since.IsZero() {
 		note = "since " + clockTime(l.Day.Since, p.s.Now) + ", there are more"
 	}
 	p.box(p.g, x, y, w, dayHeight, "Last 24 h", note, "", false)
 	switch {
-	case l.of != repoKey(*p.s.repoSeen) || !l.known && l.fault == "":
+	case l.of != repoKey(*p.s.repoSeen) || !l.known && l.err == "":
 		p.empty(x, y, w, dayHeight, []string{"Looking" + p.g.more})
 		return
 	case !l.known:
-		p.empty(x, y, w, dayHeight, []string{"The history cannot be read: " + l.fault})
+		p.empty(x, y, w, dayHeight, []string{"The history cannot be read: " + l.err})
 		return
 	}
 	d := l.Day
@@ -221,11 +221,11 @@ func secondsText(d time.Duration) string {
 // jobsOfRepo lists the jobs of the repository in the detail.
 func (p *painter) jobsOfRepo(x, y, w, h int) {
 	rows := p.s.repoJobs()
-	index := indexOf(p.s.lately.cursor, keysOf(rows, jobKey))
+	index := indexOf(p.s.recent.cursor, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, "Recent jobs", "h all", place(index, len(rows), len(rows)), true)
 	if len(rows) == 0 {
-		txt := "No job of this repository is known." + p.starts(" p starts a pull.")
-		if !p.s.lately.known && p.s.lately.fault == "" {
+		txt := "No job of this repository is known." + p.ifSendable(" p starts a pull.")
+		if !p.s.recent.known && p.s.recent.err == "" {
 			txt = "Looking" + p.g.more
 		}
 		p.empty(x, y, w, h, []string{txt})
@@ -238,10 +238,10 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 	case w < 60: // which job it is stays, at the least width as well
 		columns[2].width = 16
 	}
-	p.picks(paneNone, func(s State, i int) State { s.lately.cursor = rows[i].UID; return s })
+	p.clickRows(paneNone, func(s State, i int) State { s.recent.cursor = rows[i].UID; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 6, len(rows), index, true, func(i int) line {
 		j := rows[i]
-		state := p.shown(j)
+		state := p.shownState(j)
 		glyph, ok := p.g.state[state]
 		if !ok {
 			glyph = p.g.state["unknown"]

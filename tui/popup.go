@@ -11,29 +11,29 @@ import (
 	"limpet/sync/text"
 )
 
-// inquiry is a box with what was asked about one object: how a test of it went, or
+// popup is a box with what was asked about one object: how a test of it went, or
 // the object as the API has it. The answer is looked up once, when the box is opened.
-type inquiry struct {
-	of     snapshot.Subject
-	test   bool // else its YAML
-	line   string
-	asked  *snapshot.Subject // it is on the way, or has come; which of several boxes it is for
-	known  bool
-	fault  string
-	found  []snapshot.Finding
-	text   []string // lines of YAML
-	scroll int
+type popup struct {
+	subject snapshot.Subject
+	test    bool // else its YAML
+	command string
+	request *snapshot.Subject // it is on the way, or has come; which of several boxes it is for
+	known   bool
+	err     string
+	found   []snapshot.Finding
+	text    []string // lines of YAML
+	scroll  int
 }
 
-// sheetMost bounds the YAML that is shown and copied, in bytes: terminals take no
+// maxYAML bounds the YAML that is shown and copied, in bytes: terminals take no
 // more than some 75,000 in one request, a third of which is the form that it has on
 // its way.
-const sheetMost = 48 << 10
+const maxYAML = 48 << 10
 
 // subjects are what t and y mean: what is under the cursor, or marked.
 func (s State) subjects(test bool) (out []snapshot.Subject) {
 	if s.listed() == paneSources {
-		for _, from := range s.sourcesMeant() {
+		for _, from := range s.targetSources() {
 			out = append(out, sourceSubject(from))
 		}
 		return out
@@ -44,7 +44,7 @@ func (s State) subjects(test bool) (out []snapshot.Subject) {
 		}
 		return []snapshot.Subject{jobSubject(j)}
 	}
-	for _, r := range s.reposMeant() {
+	for _, r := range s.targetRepos() {
 		out = append(out, repoSubject(r))
 	}
 	return out
@@ -62,29 +62,29 @@ func sourceSubject(from snapshot.Source) snapshot.Subject {
 	return snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
-// noTests says why nothing is tested now; "" = it is.
-func (s State) noTests() string {
+// testRefusal says why nothing is tested now; "" = it is.
+func (s State) testRefusal() string {
 	switch {
 	case s.Source == FromDisk:
 		return "no agent works on this file: nothing is tested"
 	case s.offline():
-		return s.away() + ": what there is of the repository cannot be read"
+		return s.unavailableReason() + ": what there is of the repository cannot be read"
 	}
 	return ""
 }
 
-// untestedOf says why a command that tests something of a name does nothing now.
-func untestedOf(there func(State) bool, name string) func(State) string {
+// testRefusalOf says why a command that tests something of a name does nothing now.
+func testRefusalOf(there func(State) bool, name string) func(State) string {
 	return func(s State) string {
-		return cmp.Or(s.noTests(), gone(there, name+" is not there any more")(s))
+		return cmp.Or(s.testRefusal(), goneRefusal(there, name+" is not there any more")(s))
 	}
 }
 
-// untested and unseen say why t and y do nothing now; "" = they do.
-func untested(s State) string {
+// notTestable and unseen say why t and y do nothing now; "" = they do.
+func notTestable(s State) string {
 	switch of := s.subjects(true); {
-	case s.noTests() != "":
-		return s.noTests()
+	case s.testRefusal() != "":
+		return s.testRefusal()
 	case len(of) == 0:
 		return "nothing that can be tested is under the cursor"
 	case len(of) > 1:
@@ -93,10 +93,10 @@ func untested(s State) string {
 	return ""
 }
 
-func unseen(s State) string {
+func notShowable(s State) string {
 	switch of := s.subjects(false); {
 	case len(of) == 1:
-		return s.noYAML(of[0])
+		return s.yamlRefusal(of[0])
 	case s.Source == FromDisk:
 		return unasked
 	case len(of) == 0:
@@ -108,8 +108,8 @@ func unseen(s State) string {
 
 const unasked = "no agent works on this file: the API is not asked"
 
-// noYAML says why an object cannot be shown now; "" = it can.
-func (s State) noYAML(of snapshot.Subject) string {
+// yamlRefusal says why an object cannot be shown now; "" = it can.
+func (s State) yamlRefusal(of snapshot.Subject) string {
 	switch {
 	case of.Kind == snapshot.SubjectJob && s.Gone != "":
 		return "the daemon does not answer: nothing can be read"
@@ -118,22 +118,24 @@ func (s State) noYAML(of snapshot.Subject) string {
 	case s.Source == FromDisk:
 		return unasked
 	case s.offline():
-		return s.away() + ": what there is cannot be read"
+		return s.unavailableReason() + ": what there is cannot be read"
 	}
 	return ""
 }
 
-func (s State) openTest() (State, Outcome) { return s.inquire(s.subjects(true)[0], true), Outcome{} }
-func (s State) openYAML() (State, Outcome) { return s.inquire(s.subjects(false)[0], false), Outcome{} }
+func (s State) openTest() (State, Outcome) { return s.openPopup(s.subjects(true)[0], true), Outcome{} }
+func (s State) openYAML() (State, Outcome) {
+	return s.openPopup(s.subjects(false)[0], false), Outcome{}
+}
 
-// inquire opens the box.
-func (s State) inquire(of snapshot.Subject, test bool) State {
-	s.over = inquiry{of: of, test: test, line: s.inquiryLine(of, test)}
+// openPopup opens the box.
+func (s State) openPopup(of snapshot.Subject, test bool) State {
+	s.overlay = popup{subject: of, test: test, command: s.popupCommand(of, test)}
 	return s
 }
 
-// inquiryLine is the command line that says the same.
-func (s State) inquiryLine(of snapshot.Subject, test bool) string {
+// popupCommand is the command line that says the same.
+func (s State) popupCommand(of snapshot.Subject, test bool) string {
 	switch {
 	case of.Kind == snapshot.SubjectSource && test:
 		return s.sourceCommand("test", snapshot.Source{Namespace: of.Namespace, Name: of.Name})
@@ -151,7 +153,7 @@ func yamlLine(s State) string { return s.lineAbout(false) }
 
 func (s State) lineAbout(test bool) string {
 	if of := s.subjects(test); len(of) == 1 {
-		return s.inquiryLine(of[0], test)
+		return s.popupCommand(of[0], test)
 	}
 	return ""
 }
@@ -159,7 +161,7 @@ func (s State) lineAbout(test bool) string {
 // getCommand prints an object as YAML.
 func (s State) getCommand(of snapshot.Subject) string {
 	txt := "limpet get " + of.Kind + " " + quote(of.Name)
-	for _, other := range s.twins(of) {
+	for _, other := range s.namespacesOf(of) {
 		if other != of.Namespace {
 			txt += " --namespace " + quote(of.Namespace)
 			break
@@ -168,8 +170,8 @@ func (s State) getCommand(of snapshot.Subject) string {
 	return txt + " -o yaml"
 }
 
-// twins are the namespaces of the picture that have such an object.
-func (s State) twins(of snapshot.Subject) (in []string) {
+// namespacesOf are the namespaces of the picture that have such an object.
+func (s State) namespacesOf(of snapshot.Subject) (in []string) {
 	add := func(kind, namespace, name string) {
 		if of.Kind == kind && of.Name == name {
 			in = append(in, namespace)
@@ -196,46 +198,46 @@ func (s State) queued(uid string) bool {
 }
 
 // lack asks for the answer.
-func (q inquiry) lack(s State) (State, Lookup) {
-	if q.asked != nil || s.Gone != "" {
+func (q popup) lack(s State) (State, Lookup) {
+	if q.request != nil || s.Gone != "" {
 		return s, nil
 	}
-	of := q.of
-	q.asked = &of
-	s.over = q
+	of := q.subject
+	q.request = &of
+	s.overlay = q
 	return s, func(ctx context.Context, src Source) func(State) State {
-		answer := inquiry{known: true}
+		answer := popup{known: true}
 		var err error
 		if q.test {
 			answer.found, err = src.Test(ctx, of)
 		} else {
 			var txt string
 			txt, err = src.Manifest(ctx, of)
-			answer.text = sheetLines(txt)
+			answer.text = yamlLines(txt)
 		}
 		if answer.found = cleanFindings(answer.found); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			err = fmt.Errorf("no answer within %s; %s waits longer", lookupTimeout, q.line)
+			err = fmt.Errorf("no answer within %s; %s waits longer", lookupTimeout, q.command)
 		}
 		if err != nil {
-			answer.fault = text.Clean(err.Error())
+			answer.err = text.Clean(err.Error())
 		}
 		return func(s State) State {
-			now, here := s.over.(inquiry)
-			if !here || now.asked != q.asked {
+			now, here := s.overlay.(popup)
+			if !here || now.request != q.request {
 				return s // it was closed
 			}
-			now.known, now.fault, now.found, now.text = true, answer.fault, answer.found, answer.text
-			s.over = now
+			now.known, now.err, now.found, now.text = true, answer.err, answer.found, answer.text
+			s.overlay = now
 			return s
 		}
 	}
 }
 
-// sheetLines are the lines of a YAML text, no more than sheetMost bytes of them.
-func sheetLines(txt string) (out []string) {
+// yamlLines are the lines of a YAML text, no more than sheetMost bytes of them.
+func yamlLines(txt string) (out []string) {
 	had := 0
 	for line := range strings.Lines(txt) {
-		if had += len(line); had > sheetMost {
+		if had += len(line); had > maxYAML {
 			return append(out, fmt.Sprintf("# and %s bytes more", text.Thousands(len(txt)-had+len(line))))
 		}
 		out = append(out, text.Clean(strings.TrimSuffix(line, "\n")))
@@ -243,7 +245,7 @@ func sheetLines(txt string) (out []string) {
 	return out
 }
 
-func (q inquiry) key(s State, name, _ string) (State, Outcome) {
+func (q popup) key(s State, name, _ string) (State, Outcome) {
 	page := max(s.H-8, 1)
 	switch name {
 	case "up", "k":
@@ -261,36 +263,36 @@ func (q inquiry) key(s State, name, _ string) (State, Outcome) {
 	case "w":
 		s.wraps = !s.wraps
 	case "y", "c":
-		if q.test || !q.known || q.fault != "" {
-			return s.copied(q.line)
+		if q.test || !q.known || q.err != "" {
+			return s.copied(q.command)
 		}
-		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.text), "line"), q.line), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
+		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.text), "line"), q.command), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
 	case "Y", "shift+y":
-		return s.copied(q.line)
+		return s.copied(q.command)
 	default:
-		s.over = nil
+		s.overlay = nil
 		return s, Outcome{}
 	}
-	p, _, _ := s.plan()
+	p, _, _ := s.layout()
 	w, h := s.size()
 	_, _, _, q.scroll = q.box(p, w, h)
-	s.over = q
+	s.overlay = q
 	return s, Outcome{}
 }
 
-func (q inquiry) hints(p *painter) [][2]string {
+func (q popup) hints(p *painter) [][2]string {
 	scroll, end := [2]string{p.g.up + p.g.down, "scroll"}, [2]string{"esc", "close"}
-	if q.test || !q.known || q.fault != "" {
+	if q.test || !q.known || q.err != "" {
 		return [][2]string{scroll, {"y", "copy command"}, end}
 	}
 	return [][2]string{scroll, {"y", "copy it"}, {"w", "wrap"}, end}
 }
 
 // lines are what the box holds, for w cells.
-func (q inquiry) lines(p *painter, w int) (out []laidOut) {
+func (q popup) lines(p *painter, w int) (out []textLine) {
 	add := func(r role, txt string) {
 		for _, l := range wrap(txt, w) {
-			out = append(out, laidOut{r, l})
+			out = append(out, textLine{r, l})
 		}
 	}
 	switch {
@@ -298,11 +300,11 @@ func (q inquiry) lines(p *painter, w int) (out []laidOut) {
 		add(roleDim, "It is tested from the host of the agent"+p.g.more)
 	case !q.known:
 		add(roleDim, "Looking"+p.g.more)
-	case q.fault != "":
-		add(roleBad, "This cannot be told: "+q.fault)
+	case q.err != "":
+		add(roleBad, "This cannot be told: "+q.err)
 	case !q.test:
 		for _, l := range q.text {
-			out = append(out, p.fold(rolePlain, l, w)...)
+			out = append(out, p.foldLine(rolePlain, l, w)...)
 		}
 	}
 	for _, f := range q.found {
@@ -312,7 +314,7 @@ func (q inquiry) lines(p *painter, w int) (out []laidOut) {
 			if i > 0 {
 				mark = "  "
 			}
-			out = append(out, laidOut{r, mark + l})
+			out = append(out, textLine{r, mark + l})
 		}
 	}
 	return out
@@ -332,19 +334,19 @@ func findingGlyph(result string) string {
 }
 
 // box is the size of the box on a terminal, its lines, and the first of them in it.
-func (q inquiry) box(p *painter, w, h int) (bw, bh int, lines []laidOut, top int) {
+func (q popup) box(p *painter, w, h int) (bw, bh int, lines []textLine, top int) {
 	bw = max(min(w-2, 120), 8)
 	lines = q.lines(p, bw-4)
 	bh = min(max(h-2, 3), len(lines)+2)
 	return bw, bh, lines, max(min(q.scroll, len(lines)-(bh-2)), 0)
 }
 
-func (q inquiry) draw(p *painter) {
+func (q popup) draw(p *painter) {
 	w, h, lines, top := q.box(p, p.w, p.h)
 	x, y := p.dialog(w, h)
-	title, foot := "Test "+q.of.Name, q.line
+	title, foot := "Test "+q.subject.Name, q.command
 	if !q.test {
-		title = q.of.Kind + " " + q.of.Name
+		title = q.subject.Kind + " " + q.subject.Name
 	}
 	if len(lines) > h-2 {
 		foot = fmt.Sprintf("%d-%d/%d", top+1, top+h-2, len(lines))
@@ -371,7 +373,7 @@ func (s State) editCommand(of snapshot.Subject) string {
 	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of), file, file, file)
 }
 
-func notEdited(s State) string {
+func editRefusal(s State) string {
 	switch {
 	case len(s.subjects(true)) == 1:
 		return ""

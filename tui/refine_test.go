@@ -96,7 +96,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 			was := len(src.asked)
 			if r.IntN(3) == 0 { // else more is typed before an answer
 				s = answers(s)
-			} else if next, look := s.lack(); look != nil {
+			} else if next, look := s.fetch(); look != nil {
 				s, late = next, look
 			} else {
 				s = next
@@ -105,7 +105,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 				continue
 			}
 			for range 3 { // what has ended is looked for after a while, and what the cursor needs before
-				s.Now = s.Now.Add(pastFresh)
+				s.Now = s.Now.Add(historyMinAge)
 				s = answers(s)
 			}
 			now = s.Now
@@ -120,16 +120,16 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 // and all where it says so.
 func afresh(t *testing.T, when string, s State, src *archive) {
 	t.Helper()
-	q, problem := pastQuery(s.filters[screenHistory], s.Now)
-	q.Limit, q.Since, q.Until = 1<<30, s.past.to.Since, s.past.to.Until // as it was when it was asked
+	q, problem := historyQuery(s.filters[screenHistory], s.Now)
+	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // as it was when it was asked
 	page, _ := src.Past(t.Context(), q)
-	want := cleanPast(page).Rows
+	want := cleanHistory(page).Rows
 	if problem != "" {
 		want = nil
 	}
-	have := s.past.rows
-	if len(want) > len(have) && s.past.next != "" {
-		if len(have) < min(pastPage/2, len(want)) && s.past.index() > len(s.past.items)-pastAhead {
+	have := s.history.rows
+	if len(want) > len(have) && s.history.next != "" {
+		if len(have) < min(historyPage/2, len(want)) && s.history.index() > len(s.history.items)-prefetchRows {
 			t.Fatalf("%s: %d of %d rows, and no more are looked up", when, len(have), len(want))
 		}
 		want = want[:len(have)]
@@ -139,12 +139,12 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.filters[screenHistory], i, len(have), len(want), strings.Join(uidsOf(have, want), " "))
 		}
 	}
-	if !slices.Equal(s.past.keys(), refolded(s.past).keys()) {
+	if !slices.Equal(s.history.keys(), refolded(s.history).keys()) {
 		t.Fatalf("%s: the lines are not of these rows", when)
 	}
 }
 
-func refolded(p past) past { p.fold(); return p }
+func refolded(p history) history { p.fold(); return p }
 
 func uidsOf(lists ...[]snapshot.Past) (out []string) {
 	for _, l := range lists {
@@ -160,11 +160,11 @@ func uidsOf(lists ...[]snapshot.Past) (out []string) {
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
-	for i := range pastMost {
+	for i := range maxHistoryRows {
 		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), Caps{}), "4"), src)
-	for range pastMost / pastPage {
+	for range maxHistoryRows / historyPage {
 		s = settle(t, press(s, "end"), src)
 	}
 	s = press(s, "/")
@@ -174,12 +174,12 @@ func TestAnswersAreBounded(t *testing.T) {
 		if i%3 > 0 {
 			s = settle(t, press(s, "backspace"), src)
 		}
-		if len(s.past.trail) > answersKept || s.past.trailRows() > answersRows {
-			t.Fatalf("%d answers of %d rows are kept", len(s.past.trail), s.past.trailRows())
+		if len(s.history.earlier) > maxAnswers || s.history.trailRows() > maxAnswerRows {
+			t.Fatalf("%d answers of %d rows are kept", len(s.history.earlier), s.history.trailRows())
 		}
 	}
 	t.Logf("%d lookups", len(src.asked)-asked)
-	if len(s.past.trail) == 0 {
+	if len(s.history.earlier) == 0 {
 		t.Error("none is kept")
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"limpet/sync/text"
 )
 
-// question is something that waits for a decision. Enter does nothing: a person
+// confirm is something that waits for a decision. Enter does nothing: a person
 // who hits it by habit has decided nothing. What is none of its keys means no.
-type question struct {
+type confirm struct {
 	title   string
 	lines   []string // what follows from a yes, with figures
 	choices []choice
@@ -30,24 +30,24 @@ type choice struct {
 }
 
 // ask opens a question.
-func (s State) ask(q question) State { s.over = q; return s }
+func (s State) ask(q confirm) State { s.overlay = q; return s }
 
-// asked is the question that is open.
-func (s State) asked() (question, bool) { q, ok := s.over.(question); return q, ok }
+// confirmOpen is the question that is open.
+func (s State) confirmOpen() (confirm, bool) { q, ok := s.overlay.(confirm); return q, ok }
 
 // yes is the answer that sends what was aimed at.
-func yes(txt, done string, aims []aim) []choice {
+func yes(txt, done string, aims []target) []choice {
 	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(aims) }}}
 }
 
-func (q question) key(s State, name, txt string) (State, Outcome) {
+func (q confirm) key(s State, name, txt string) (State, Outcome) {
 	if q.name != "" {
 		return q.typing(s, name, txt)
 	}
 	if name == "enter" {
 		return s, Outcome{}
 	}
-	s.over = nil
+	s.overlay = nil
 	for _, c := range q.choices {
 		if strings.EqualFold(strings.TrimPrefix(name, "shift+"), c.key) {
 			return c.do(s)
@@ -57,24 +57,24 @@ func (q question) key(s State, name, txt string) (State, Outcome) {
 }
 
 // typing takes the keys while a name is asked for.
-func (q question) typing(s State, name, txt string) (State, Outcome) {
+func (q confirm) typing(s State, name, txt string) (State, Outcome) {
 	switch name {
 	case "esc":
-		s.over = nil
+		s.overlay = nil
 	case "enter":
 		if q.typed == q.name {
-			s.over = nil
+			s.overlay = nil
 			return q.choices[0].do(s)
 		}
 	default:
 		q.typed = edit(q.typed, name, txt)
-		s.over = q
+		s.overlay = q
 	}
 	return s, Outcome{}
 }
 
-// lineLength bounds what is typed into one line, in runes.
-const lineLength = 200
+// maxLine bounds what is typed into one line, in runes.
+const maxLine = 200
 
 // edit is a line after a key press: what it types is added, backspace takes the
 // last rune, Ctrl-W the last word, Ctrl-U all.
@@ -90,10 +90,10 @@ func edit(line, name, txt string) string {
 		return ""
 	}
 	r = append(r, []rune(text.Clean(txt))...)
-	return string(r[:min(len(r), lineLength)])
+	return string(r[:min(len(r), maxLine)])
 }
 
-func (q question) hints(*painter) [][2]string {
+func (q confirm) hints(*painter) [][2]string {
 	if q.name != "" {
 		return [][2]string{{"enter", "when the name is typed"}, {"esc", "no"}}
 	}
@@ -104,7 +104,7 @@ func (q question) hints(*painter) [][2]string {
 	return append(out, [2]string{"n", "No, go back"})
 }
 
-func (q question) draw(p *painter) {
+func (q confirm) draw(p *painter) {
 	w := min(72, p.w-2)
 	inner := w - 4
 	title, note := q.title, "default: No"
@@ -139,7 +139,7 @@ func (q question) draw(p *painter) {
 }
 
 // answers are the rows with the choices, as many in a row as fit.
-func (q question) answers(p *painter, w int) [][][2]string {
+func (q confirm) answers(p *painter, w int) [][][2]string {
 	if q.name != "" {
 		return [][][2]string{{{"type", q.name}}, {{">", q.typed + "_"}}, {{"enter", q.choices[0].text}, {"esc", "No, go back"}}}
 	}
@@ -160,27 +160,27 @@ func (q question) answers(p *painter, w int) [][][2]string {
 	return out
 }
 
-// many is how many objects a repository has at least for its name to be asked for
+// typeNameFrom is how many objects a repository has at least for its name to be asked for
 // before everything is pulled.
-const many = 1000
+const typeNameFrom = 1000
 
-// askPull names what a full pull of repositories does.
-func (s State) askPull(aims []aim) question {
+// confirmPull names what a full pull of repositories does.
+func (s State) confirmPull(aims []target) confirm {
 	if len(aims) > 1 {
 		objects := int64(0)
 		for _, a := range aims {
 			objects += a.repo.Resources
 		}
-		q := askMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
-		if objects >= many {
+		q := confirmMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
+		if objects >= typeNameFrom {
 			q.name = fmt.Sprintf("all %d", len(aims))
 		}
 		return q
 	}
 	r := aims[0].repo
-	q := question{
+	q := confirm{
 		title:   "Full pull of " + r.Name + "?",
-		lines:   []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was changed by hand in Grafana is lost.", holds(r))},
+		lines:   []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was changed by hand in Grafana is lost.", contentsOf(r))},
 		choices: yes("Yes, full pull", "full pull of "+r.Name+" asked for", aims),
 	}
 	for _, j := range s.Snap.Jobs {
@@ -189,15 +189,15 @@ func (s State) askPull(aims []aim) question {
 			break
 		}
 	}
-	if r.Resources >= many {
+	if r.Resources >= typeNameFrom {
 		q.name = r.Name
 	}
 	return q
 }
 
-// holds says what a repository has in Grafana: "288 objects (12 folders, 276
+// contentsOf says what a repository has in Grafana: "288 objects (12 folders, 276
 // dashboards)".
-func holds(r snapshot.Repo) string {
+func contentsOf(r snapshot.Repo) string {
 	if r.Resources == 0 {
 		return "what it has made"
 	}
@@ -212,21 +212,21 @@ func holds(r snapshot.Repo) string {
 	return txt
 }
 
-func askSuspend(aims []aim) question {
-	what := aims[0].act.Name
+func confirmSuspend(aims []target) confirm {
+	what := aims[0].action.Name
 	if len(aims) > 1 {
 		what = fmt.Sprintf("%d repositories", len(aims))
 	}
-	return question{
+	return confirm{
 		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)),
 		lines:   []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
 		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
 	}
 }
 
-func askCancel(aims []aim) question {
+func confirmCancel(aims []target) confirm {
 	if len(aims) > 1 {
-		return askMany(aims, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
+		return confirmMany(aims, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
 	}
 	j := aims[0].job
 	txt := "What it has written stays."
@@ -241,53 +241,55 @@ func askCancel(aims []aim) question {
 	case j.Total > 0:
 		txt = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)), thousands(j.Total, "file"))
 	}
-	return question{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
+	return confirm{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
 }
 
-func (s State) askRetry(aims []aim) question {
+func (s State) confirmRetry(aims []target) confirm {
 	if len(aims) > 1 {
-		q := askMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
-		if slices.ContainsFunc(aims, func(a aim) bool { return rewrites(a.job) }) {
+		q := confirmMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
+		if slices.ContainsFunc(aims, func(a target) bool { return writesToGitAgain(a.job) }) {
 			q.lines = append(q.lines, "Some write to Git again.")
 			q.name = fmt.Sprintf("all %d", len(aims))
 		}
 		return q
 	}
 	j := aims[0].job
-	q := question{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
+	q := confirm{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
 	if j.Finished.IsZero() {
 		q.title = "Try " + j.Name + " now?"
 		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
 		return q
 	}
 	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}
-	if rewrites(j) {
+	if writesToGitAgain(j) {
 		q.lines = append(q.lines, fmt.Sprintf("It is a %s: it writes to Git again. Its name has to be typed.", j.Action))
 		q.name = j.Name
 	}
 	return q
 }
 
-// rewrites says that a job that has ended would write to Git again.
-func rewrites(j snapshot.Job) bool { return !j.Finished.IsZero() && slices.Contains(writes, j.Action) }
+// writesToGitAgain says that a job that has ended would write to Git again.
+func writesToGitAgain(j snapshot.Job) bool {
+	return !j.Finished.IsZero() && slices.Contains(gitWriteActions, j.Action)
+}
 
-// askMany asks once for several things, by their number and their first names.
-func askMany(aims []aim, doing, follows string) question {
+// confirmMany asks once for several things, by their number and their first names.
+func confirmMany(aims []target, doing, follows string) confirm {
 	noun := "repositories"
 	if aims[0].job.UID != "" {
 		noun = "jobs"
-	} else if aims[0].from.UID != "" {
+	} else if aims[0].source.UID != "" {
 		noun = "sources"
 	}
 	var names []string
 	for _, a := range aims[:min(len(aims), 5)] {
-		names = append(names, a.act.Name)
+		names = append(names, a.action.Name)
 	}
 	list := strings.Join(names, ", ")
 	if rest := len(aims) - len(names); rest > 0 {
 		list += fmt.Sprintf(" and %d more", rest)
 	}
-	return question{
+	return confirm{
 		title:   fmt.Sprintf("%s %d %s?", doing, len(aims), noun),
 		lines:   []string{list + ".", follows},
 		choices: yes(fmt.Sprintf("Yes, all %d", len(aims)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(aims), noun), aims),

@@ -10,7 +10,7 @@ import (
 
 func TestReadComplaint(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]complaint{
+	for text, want := range map[string]jobIssue{
 		"":                    {},
 		"401 bad credentials": {text: "401 bad credentials"},
 		"read a/b.json: no end (file: a/b.json, name: , action: created)":            {text: "read a/b.json: no end", file: "a/b.json"},
@@ -23,7 +23,7 @@ func TestReadComplaint(t *testing.T) {
 		"resolve https://git.example.com/team.git: not known": {text: "resolve https://git.example.com/team.git: not known"},
 	} {
 		want.state = "error"
-		if got := readComplaint("error", text); got != want {
+		if got := parseIssue("error", text); got != want {
 			t.Errorf("%q is read as %+v, want %+v", text, got, want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestEnterOnAnError(t *testing.T) {
 func TestComplaintsAreCounted(t *testing.T) {
 	t.Parallel()
 	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
-	if got := complaintsTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
+	if got := issuesTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
 		t.Error(got)
 	}
 }

@@ -47,18 +47,18 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 		t.Fatalf("%d jobs", len(rows))
 	}
 	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
-		if at := press(s, "enter"); at.screen != screenDetail || at.detail != rows[0].UID || at.brief {
+		if at := press(s, "enter"); at.screen != screenDetail || at.detail != rows[0].UID || at.partial {
 			t.Errorf("screen %d shows %q", at.screen, at.detail)
 		}
 		at := settle(t, press(s, "down", "down", "down", "enter"), src)
 		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
 			t.Errorf("screen %d shows %+v", at.screen, j)
 		}
-		if at = press(at, "esc"); at.screen != screenRepo || at.lately.cursor != "ill-1" {
-			t.Errorf("esc: screen %d, cursor %q", at.screen, at.lately.cursor)
+		if at = press(at, "esc"); at.screen != screenRepo || at.recent.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.screen, at.recent.cursor)
 		}
-		if end := press(s, "end", "down"); end.lately.cursor != rows[len(rows)-1].UID {
-			t.Errorf("the end: %q", end.lately.cursor)
+		if end := press(s, "end", "down"); end.recent.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.recent.cursor)
 		}
 	})
 	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
@@ -68,20 +68,20 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 			snap.Agent.History += ended
 			at = at.Show(snap)
 			at.Now = at.Now.Add(after)
-			_, look := at.lack()
+			_, look := at.fetch()
 			return look != nil
 		}
 		for _, tt := range []struct {
 			after time.Duration
 			ended int
 			want  bool
-		}{{latelySoon - 1, 1, false}, {latelySoon, 1, true}, {latelySoon, 0, false}, {latelyFresh, 0, true}} {
+		}{{recentMinAge - 1, 1, false}, {recentMinAge, 1, true}, {recentMinAge, 0, false}, {recentMaxAge, 0, true}} {
 			if got := look(tt.after, tt.ended); got != tt.want {
 				t.Errorf("after %v and %d jobs: %t", tt.after, tt.ended, got)
 			}
 		}
-		waiting, _ := press(s, "esc", "up", "enter").lack()
-		if _, again := waiting.lack(); again != nil {
+		waiting, _ := press(s, "esc", "up", "enter").fetch()
+		if _, again := waiting.fetch(); again != nil {
 			t.Error("two ask at once")
 		}
 	})
@@ -103,9 +103,9 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "cannot be read: the disk[2J is gone") {
 			t.Errorf("the screen:\n%s", f)
 		}
-		at, look := first.lack()
+		at, look := first.fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if at = settle(t, at, src); !at.lately.known {
+		if at = settle(t, at, src); !at.recent.known {
 			t.Error("it is not asked again")
 		}
 	})
@@ -136,7 +136,7 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 			_, jobs, found := strings.Cut(frame, "Recent jobs")
 			_, row, _ := strings.Cut(jobs, "|> . ")
 			row, _, _ = strings.Cut(row, "\n")
-			if found && !strings.Contains(row, s.repoJobs()[indexOf(s.lately.cursor, keysOf(s.repoJobs(), jobKey))].Name) {
+			if found && !strings.Contains(row, s.repoJobs()[indexOf(s.recent.cursor, keysOf(s.repoJobs(), jobKey))].Name) {
 				t.Errorf("%dx%d: no row of the cursor in\n%s", w, h, frame)
 			} else if !found && h >= 13 {
 				t.Errorf("%dx%d: no jobs in\n%s", w, h, frame)
@@ -152,20 +152,20 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	src := &archive{rows: ill(5), lately: day()}
 	s := settle(t, press(shown(picture(), Caps{}), "3", "down", "enter"), src)
 	s = press(s, "down", "down", "down", "down") // on the third of those of before
-	if s.lately.cursor != "ill-2" {
-		t.Fatalf("the cursor is on %q", s.lately.cursor)
+	if s.recent.cursor != "ill-2" {
+		t.Fatalf("the cursor is on %q", s.recent.cursor)
 	}
 	again := func(drop int) State {
 		at := s
-		at.Now = at.Now.Add(latelyFresh)
+		at.Now = at.Now.Add(recentMaxAge)
 		rows := ill(5)
 		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
 		return settle(t, at, src)
 	}
-	if at := again(0); at.lately.cursor != "ill-2" {
-		t.Errorf("another one is gone: the cursor is on %q", at.lately.cursor)
+	if at := again(0); at.recent.cursor != "ill-2" {
+		t.Errorf("another one is gone: the cursor is on %q", at.recent.cursor)
 	}
-	if at := again(2); at.lately.cursor != "ill-3" {
-		t.Errorf("its own is gone: the cursor is on %q", at.lately.cursor)
+	if at := again(2); at.recent.cursor != "ill-3" {
+		t.Errorf("its own is gone: the cursor is on %q", at.recent.cursor)
 	}
 }

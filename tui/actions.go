@@ -40,32 +40,32 @@ type Action struct {
 	UID       string // of what Name means; that may be another's by now. "" for pulls
 }
 
-// aim is one thing that a key acts on.
-type aim struct {
-	act  Action
-	job  snapshot.Job  // of what is done to jobs
-	repo snapshot.Repo // of what is done to repositories; without a UID when it is not in the picture
-	from snapshot.Source
+// target is one thing that a key acts on.
+type target struct {
+	action Action
+	job    snapshot.Job  // of what is done to jobs
+	repo   snapshot.Repo // of what is done to repositories; without a UID when it is not in the picture
+	source snapshot.Source
 }
 
-// cannot says why a key that asks for v does nothing now; "" means that it does.
+// disabledReason says why a key that asks for v does nothing now; "" means that it does.
 // Help, hints and the refusal have it from here.
-func cannot(v Verb) func(State) string {
-	return func(s State) string { _, why := s.aims(v); return why }
+func disabledReason(v Verb) func(State) string {
+	return func(s State) string { _, why := s.targets(v); return why }
 }
 
-// aims are what a key that asks for v acts on now. Where that is nothing, why
+// targets are what a key that asks for v acts on now. Where that is nothing, why
 // says so.
-func (s State) aims(v Verb) (out []aim, why string) {
+func (s State) targets(v Verb) (out []target, why string) {
 	if v == Reconcile || v == SuspendSource {
-		return s.sourceAims(v, s.sourcesMeant())
+		return s.sourceTargets(v, s.targetSources())
 	}
-	return s.aimsAt(v, s.jobsMeant(v), s.reposMeant())
+	return s.targetsAt(v, s.targetJobs(v), s.targetRepos())
 }
 
-// aimsAt are those at some jobs or, for what is done to them, repositories.
-func (s State) aimsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []aim, why string) {
-	if why := s.sendsNothing(); why != "" {
+// targetsAt are those at some jobs or, for what is done to them, repositories.
+func (s State) targetsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []target, why string) {
+	if why := s.notSentReason(); why != "" {
 		return nil, why
 	}
 	none := "no repository is under the cursor"
@@ -73,7 +73,7 @@ func (s State) aimsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out [
 		none = "no job is under the cursor"
 	}
 	why = none
-	add := func(a aim, not string) {
+	add := func(a target, not string) {
 		if not == "" {
 			out = append(out, a)
 		} else if why == none {
@@ -83,20 +83,20 @@ func (s State) aimsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out [
 	switch v {
 	case Cancel, Retry:
 		for _, j := range jobs {
-			not := s.notCancelled(j)
+			not := s.cancelRefusal(j)
 			if v == Retry {
-				not = s.notRetried(j)
+				not = s.retryRefusal(j)
 			}
-			add(aim{job: j, act: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
+			add(target{job: j, action: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
 		}
 	default:
 		for _, r := range repos {
-			a := aim{repo: r, act: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
+			a := target{repo: r, action: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
 			not := ""
 			if v == Suspend {
-				a.act.UID = r.UID
+				a.action.UID = r.UID
 				if r.Suspended {
-					a.act.Verb = Resume
+					a.action.Verb = Resume
 				}
 				if r.UID == "" {
 					not = "the repository " + r.Name + " is not there"
@@ -109,46 +109,46 @@ func (s State) aimsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out [
 		return nil, why
 	}
 	// Of repositories of which some are suspended the first says which of the two.
-	return alikeTo(out), ""
+	return sameVerb(out), ""
 }
 
-// aimsAgain are what was aimed at before, by what it is now and wherever the cursor is.
+// targetsNow are what was aimed at before, by what it is now and wherever the cursor is.
 // Where that would do the contrary, or it is gone, why says so.
-func (s State) aimsAgain(before aim) (out []aim, why string) {
-	v, found := aimOf(before.act.Verb), 1
+func (s State) targetsNow(before target) (out []target, why string) {
+	v, found := keyVerb(before.action.Verb), 1
 	switch {
-	case before.from.UID != "":
-		from := s.sourceAt(before.from.UID)
+	case before.source.UID != "":
+		from := s.sourceAt(before.source.UID)
 		found = len(from)
-		out, why = s.sourceAims(v, from)
+		out, why = s.sourceTargets(v, from)
 	case before.job.UID != "":
 		jobs := s.jobsAt(before.job.UID)
 		if len(jobs) == 0 && !before.job.Finished.IsZero() { // the history has it
 			jobs = []snapshot.Job{before.job}
 		}
 		found = len(jobs)
-		out, why = s.aimsAt(v, jobs, nil)
+		out, why = s.targetsAt(v, jobs, nil)
 	default:
 		repos := s.reposAt(repoKey(before.repo))
 		if len(repos) == 0 && before.repo.UID == "" { // only its name was known
 			repos = []snapshot.Repo{before.repo}
 		}
 		found = len(repos)
-		out, why = s.aimsAt(v, nil, repos)
+		out, why = s.targetsAt(v, nil, repos)
 	}
 	switch {
-	case found == 0 && s.sendsNothing() == "":
-		why = before.act.Name + " is not there any more"
-	case len(out) > 0 && out[0].act.Verb != before.act.Verb && v != before.act.Verb:
-		return nil, before.act.Name + " is not suspended"
-	case len(out) > 0 && out[0].act.Verb != before.act.Verb:
-		return nil, before.act.Name + " is suspended already"
+	case found == 0 && s.notSentReason() == "":
+		why = before.action.Name + " is not there any more"
+	case len(out) > 0 && out[0].action.Verb != before.action.Verb && v != before.action.Verb:
+		return nil, before.action.Name + " is not suspended"
+	case len(out) > 0 && out[0].action.Verb != before.action.Verb:
+		return nil, before.action.Name + " is suspended already"
 	}
 	return out, why
 }
 
-// aimOf is the verb of the key that asks for v: one key suspends and resumes.
-func aimOf(v Verb) Verb {
+// keyVerb is the verb of the key that asks for v: one key suspends and resumes.
+func keyVerb(v Verb) Verb {
 	switch v {
 	case Resume:
 		return Suspend
@@ -158,19 +158,19 @@ func aimOf(v Verb) Verb {
 	return v
 }
 
-// sendsNothing says why nothing can be asked for now; "" = it can.
-func (s State) sendsNothing() string {
-	if why := s.onlyLooks(); why != "" {
+// notSentReason says why nothing can be asked for now; "" = it can.
+func (s State) notSentReason() string {
+	if why := s.readOnlyReason(); why != "" {
 		return why
 	}
 	if s.offline() {
-		return s.away() + ": nothing is sent, and nothing is queued for later"
+		return s.unavailableReason() + ": nothing is sent, and nothing is queued for later"
 	}
 	return ""
 }
 
-// onlyLooks says why nothing is asked of an agent from here; "" = it is.
-func (s State) onlyLooks() string {
+// readOnlyReason says why nothing is asked of an agent from here; "" = it is.
+func (s State) readOnlyReason() string {
 	switch {
 	case s.Source == FromDisk:
 		return "no agent works on this file: nothing is sent"
@@ -180,15 +180,15 @@ func (s State) onlyLooks() string {
 	return ""
 }
 
-// notCancelled and notRetried say why a job is not; "" = it can be.
-func (s State) notCancelled(j snapshot.Job) string {
+// cancelRefusal and notRetried say why a job is not; "" = it can be.
+func (s State) cancelRefusal(j snapshot.Job) string {
 	if !j.Finished.IsZero() || !j.Unsent.IsZero() {
 		return "this job has ended"
 	}
 	return ""
 }
 
-func (s State) notRetried(j snapshot.Job) string {
+func (s State) retryRefusal(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero():
 		return ""
@@ -196,20 +196,20 @@ func (s State) notRetried(j snapshot.Job) string {
 		return "this job is done; its result is sent when the API takes it"
 	case j.Owner != "":
 		return "this job runs now; it can be tried again when it has ended"
-	case !s.rests(j):
+	case !s.waitsForRetry(j):
 		return "this job is queued already"
 	}
 	return ""
 }
 
-// rests says that a job waits for its next attempt.
-func (s State) rests(j snapshot.Job) bool {
+// waitsForRetry says that a job waits for its next attempt.
+func (s State) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
 }
 
-// jobsMeant are the jobs that a key means: the marked ones, else the one under the cursor. r in the
+// targetJobs are the jobs that a key means: the marked ones, else the one under the cursor. r in the
 // detail means also one that has ended so long ago that it is on no list any more.
-func (s State) jobsMeant(v Verb) []snapshot.Job {
+func (s State) targetJobs(v Verb) []snapshot.Job {
 	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
 		return many
 	}
@@ -226,11 +226,11 @@ func (s State) selected() (snapshot.Job, bool) {
 		return s.job()
 	}
 	if s.screen == screenHistory {
-		at, ok := s.past.atCursor()
+		at, ok := s.history.atCursor()
 		if !ok {
 			return snapshot.Job{}, false
 		}
-		return pastJob(*at.row), true
+		return jobOfRecord(*at.row), true
 	}
 	if s.listed() == paneJobs {
 		for _, j := range s.jobs() {
@@ -242,9 +242,9 @@ func (s State) selected() (snapshot.Job, bool) {
 	return snapshot.Job{}, false
 }
 
-// reposMeant are the repositories that a key means: the marked ones, else the one
+// targetRepos are the repositories that a key means: the marked ones, else the one
 // under the cursor, or those of jobs.
-func (s State) reposMeant() []snapshot.Repo {
+func (s State) targetRepos() []snapshot.Repo {
 	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
 		return many
 	}
@@ -292,33 +292,33 @@ func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 
 // request asks for what was aimed at, at once or after a question; it takes what
 // aims returns.
-func (s State) request(aims []aim, why string) (State, Outcome) {
+func (s State) request(aims []target, why string) (State, Outcome) {
 	if why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	switch v := aims[0].act.Verb; {
-	case aims[0].from.UID != "":
+	switch v := aims[0].action.Verb; {
+	case aims[0].source.UID != "":
 		return s.requestSources(aims)
 	case v == PullFull:
-		return s.ask(s.askPull(aims)), Outcome{}
+		return s.ask(s.confirmPull(aims)), Outcome{}
 	case v == Cancel:
-		return s.ask(askCancel(aims)), Outcome{}
+		return s.ask(confirmCancel(aims)), Outcome{}
 	case v == Retry:
-		return s.ask(s.askRetry(aims)), Outcome{}
+		return s.ask(s.confirmRetry(aims)), Outcome{}
 	case v == Suspend:
-		return s.ask(askSuspend(aims)), Outcome{}
+		return s.ask(confirmSuspend(aims)), Outcome{}
 	case len(aims) > 1 && v == Resume:
-		return s.ask(askMany(aims, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
+		return s.ask(confirmMany(aims, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
 	case len(aims) > 1:
-		return s.ask(askMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+		return s.ask(confirmMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
 	default:
-		return s.say(fmt.Sprintf("%s of %s asked for", v, aims[0].act.Name), false), send(aims)
+		return s.say(fmt.Sprintf("%s of %s asked for", v, aims[0].action.Name), false), send(aims)
 	}
 }
 
-func send(aims []aim) (out Outcome) {
+func send(aims []target) (out Outcome) {
 	for _, a := range aims {
-		out.Actions = append(out.Actions, a.act)
+		out.Actions = append(out.Actions, a.action)
 	}
 	return out
 }
@@ -328,10 +328,10 @@ func (s State) say(text string, bad bool) State {
 	return s
 }
 
-// alikeTo are the aims that do what the first one does.
-func alikeTo(aims []aim) (out []aim) {
+// sameVerb are the aims that do what the first one does.
+func sameVerb(aims []target) (out []target) {
 	for _, a := range aims {
-		if a.act.Verb == aims[0].act.Verb {
+		if a.action.Verb == aims[0].action.Verb {
 			out = append(out, a)
 		}
 	}

@@ -15,8 +15,8 @@ func (s State) quit() (State, Outcome) {
 	}
 	now := choice{"y", "Yes, give them back", func(s State) (State, Outcome) { return s, Outcome{Quit: true} }}
 	stay := choice{"s", "Stay", func(s State) (State, Outcome) { return s.stay() }}
-	if s.leaving {
-		return s.ask(question{quit: true, title: "Quit now?", choices: []choice{now, stay},
+	if s.quitWhenIdle {
+		return s.ask(confirm{quit: true, title: "Quit now?", choices: []choice{now, stay},
 			lines: []string{fmt.Sprintf("%s to go; this ends by itself when nothing runs any more.", text.Plural(s.Snap.Agent.Busy, "job")),
 				"What is given back goes on at the next start, here or elsewhere. Who stays has jobs claimed again."}}), Outcome{}
 	}
@@ -24,8 +24,8 @@ func (s State) quit() (State, Outcome) {
 	if claims > 1 {
 		running = fmt.Sprintf("%d jobs run", claims)
 	}
-	q := question{quit: true, title: "Quit?", choices: []choice{now}, lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere."}}
-	if s.onlyLooks() == "" {
+	q := confirm{quit: true, title: "Quit?", choices: []choice{now}, lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere."}}
+	if s.readOnlyReason() == "" {
 		q.lines[0] += " Who finishes first claims nothing new and ends when nothing runs any more."
 		q.choices = append(q.choices, choice{"f", "Finish first", State.finish})
 	}
@@ -34,27 +34,27 @@ func (s State) quit() (State, Outcome) {
 
 // finish claims nothing new and ends when what runs has ended.
 func (s State) finish() (State, Outcome) {
-	s.leaving = true
+	s.quitWhenIdle = true
 	s = s.say("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if !s.Snap.Agent.Draining.IsZero() {
 		return s, Outcome{}
 	}
-	s.drained = true
+	s.drainedToQuit = true
 	return s, Outcome{Actions: []Action{{Verb: Drain}}}
 }
 
 // stay undoes finish.
 func (s State) stay() (State, Outcome) {
-	s.leaving = false
-	if !s.drained {
+	s.quitWhenIdle = false
+	if !s.drainedToQuit {
 		return s, Outcome{}
 	}
-	s.drained = false
+	s.drainedToQuit = false
 	return s.say("claims jobs again", false), Outcome{Actions: []Action{{Verb: Undrain}}}
 }
 
 // Ended says that the person wanted to leave when nothing runs any more, and
 // that nothing does.
 func (s State) Ended() bool {
-	return s.leaving && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
+	return s.quitWhenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }

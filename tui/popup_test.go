@@ -45,8 +45,8 @@ func TestTestOfARepository(t *testing.T) {
 	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
 		t.Errorf("before the answer:\n%s", f)
 	}
-	asked, look := at.lack()
-	if _, twice := asked.lack(); twice != nil {
+	asked, look := at.fetch()
+	if _, twice := asked.fetch(); twice != nil {
 		t.Error("it is asked twice")
 	}
 	take := look(t.Context(), src)
@@ -63,20 +63,20 @@ func TestTestOfARepository(t *testing.T) {
 	if _, out := s.Key("y", "y"); out.Copy != "limpet repo test lab-east" {
 		t.Errorf("y copies %q", out.Copy)
 	}
-	if closed := press(s, "esc"); closed.over != nil || closed.screen != screenRepos {
+	if closed := press(s, "esc"); closed.overlay != nil || closed.screen != screenRepos {
 		t.Error("esc does not close it")
 	}
 	// An answer that comes after the box was closed, or for another one, is of no use.
-	if late := take(press(asked, "esc")); late.over != nil {
-		t.Errorf("a late answer opens %T", late.over)
+	if late := take(press(asked, "esc")); late.overlay != nil {
+		t.Errorf("a late answer opens %T", late.overlay)
 	}
-	other, _ := press(press(asked, "esc"), "up", "t").lack()
-	if late := take(other); late.over.(inquiry).known {
+	other, _ := press(press(asked, "esc"), "up", "t").fetch()
+	if late := take(other); late.overlay.(popup).known {
 		t.Error("an answer to another question is taken")
 	}
 	// From the row of a job the test is of its repository.
-	if q := press(shown(picture(), Caps{}), "2", "t").over.(inquiry); q.of.Kind != snapshot.SubjectRepository || q.of.Name != "team-dash" {
-		t.Errorf("on a job: %+v", q.of)
+	if q := press(shown(picture(), Caps{}), "2", "t").overlay.(popup); q.subject.Kind != snapshot.SubjectRepository || q.subject.Name != "team-dash" {
+		t.Errorf("on a job: %+v", q.subject)
 	}
 	for name, tt := range map[string]struct {
 		err  error
@@ -163,7 +163,7 @@ func TestYAMLOfARow(t *testing.T) {
 		if strings.Contains(shown(s), "east.git") {
 			t.Fatalf("it fits:\n%s", shown(s))
 		}
-		if s = press(s, "w"); s.over == nil || !strings.Contains(shown(s), long) {
+		if s = press(s, "w"); s.overlay == nil || !strings.Contains(shown(s), long) {
 			t.Errorf("wrapped:\n%s", shown(s))
 		}
 		if _, out := s.Key("y", "y"); out.Copy != "a: b\n"+long+"\n" {
@@ -190,7 +190,7 @@ func TestYAMLOfARow(t *testing.T) {
 		if f := strip(Render(press(end, "down", "up"), 80, 24, s.Caps)); strings.Contains(f, "bytes more") {
 			t.Error("it scrolls beyond the end")
 		}
-		if _, out := s.Key("y", "y"); len(out.Copy) > sheetMost+100 || len(out.Copy) < sheetMost*9/10 {
+		if _, out := s.Key("y", "y"); len(out.Copy) > maxYAML+100 || len(out.Copy) < maxYAML*9/10 {
 			t.Errorf("%d bytes are copied", len(out.Copy))
 		}
 	})
@@ -222,15 +222,15 @@ func TestInquiriesRefuse(t *testing.T) {
 		"sources to edit":    {shown(twoSources(), Caps{}), []string{"6", "*", "E"}, "one source has to be under the cursor"},
 		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
 	} {
-		if s := press(tt.s, tt.keys...); s.over != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
-			t.Errorf("%s: %q, %T", name, s.toast, s.over)
+		if s := press(tt.s, tt.keys...); s.overlay != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
+			t.Errorf("%s: %q, %T", name, s.toast, s.overlay)
 		}
 	}
 	// A record is on this host, whoever is away.
-	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.over == nil || !s.over.(inquiry).known {
+	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).known {
 		t.Error("the record of a job is not shown from the disk")
 	}
-	if cannot := press(live, "3", "*", "t"); cannot.over != nil {
+	if cannot := press(live, "3", "*", "t"); cannot.overlay != nil {
 		t.Error("several are tested")
 	}
 }
@@ -272,8 +272,8 @@ func TestNoRepository(t *testing.T) {
 	snap.Jobs[0].Repository = ""
 	for _, on := range [][]string{nil, {"enter"}, {" ", "up"}} {
 		for _, key := range []string{"t", "E", "p", "P", "s"} {
-			if s, out := press(shown(snap, Caps{}), on...).Key(key, key); s.over != nil || len(out.Actions) > 0 || out.Copy != "" || !s.toastBad {
-				t.Errorf("%q %s: %T, %+v, says %q", on, key, s.over, out, s.toast)
+			if s, out := press(shown(snap, Caps{}), on...).Key(key, key); s.overlay != nil || len(out.Actions) > 0 || out.Copy != "" || !s.toastBad {
+				t.Errorf("%q %s: %T, %+v, says %q", on, key, s.overlay, out, s.toast)
 			}
 		}
 	}
@@ -291,8 +291,8 @@ func TestPaletteTests(t *testing.T) {
 		t.Fatal("no such words")
 	}
 	after, _ := s.perform(s.commands()[i])
-	if q, ok := after.over.(inquiry); !ok || !q.test || q.of.Name != "lab-east" {
-		t.Errorf("it opens %+v", after.over)
+	if q, ok := after.overlay.(popup); !ok || !q.test || q.subject.Name != "lab-east" {
+		t.Errorf("it opens %+v", after.overlay)
 	}
 	src := shown(sourced(), Caps{})
 	name := src.Snap.Sources[0].Name
@@ -301,7 +301,7 @@ func TestPaletteTests(t *testing.T) {
 		t.Fatal("no such words for a source")
 	}
 	after, _ = src.perform(src.commands()[i])
-	if q, ok := after.over.(inquiry); !ok || q.of.Kind != snapshot.SubjectSource || q.of.Name != name || q.line != "limpet source test "+name {
-		t.Errorf("it opens %+v", after.over)
+	if q, ok := after.overlay.(popup); !ok || q.subject.Kind != snapshot.SubjectSource || q.subject.Name != name || q.command != "limpet source test "+name {
+		t.Errorf("it opens %+v", after.overlay)
 	}
 }

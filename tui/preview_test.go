@@ -19,7 +19,7 @@ func TestSideFollowsTheCursor(t *testing.T) {
 	beside := func(s State) string { // the right part of the upper half
 		var out []string
 		for _, l := range strings.Split(Render(s, 140, 40, caps), "\n")[2:20] {
-			out = append(out, l[len(l)-sideWidth:])
+			out = append(out, l[len(l)-previewWidth:])
 		}
 		return strings.Join(out, "\n")
 	}

@@ -53,10 +53,10 @@ func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, 
 	return span.name, failed, others, old
 }
 
-// pastSpan draws when the rows that are shown have ended.
-func (p *painter) pastSpan(x, y, w int) {
+// endedBox draws when the rows that are shown have ended.
+func (p *painter) endedBox(x, y, w int) {
 	const named = 15 // cells of name and number
-	rows := p.s.past.rows
+	rows := p.s.history.rows
 	name, failed, others, old := overTime(rows, w-4-named, p.s.Now)
 	note := ""
 	if len(rows) > old {

@@ -30,17 +30,17 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	}
 	s := shown(with(bad(0, "a", "first")), Caps{})
 	s = s.Show(with())
-	if n := s.troubles.unread(); n != 1 || !strings.Contains(status(s), "a: first") || !strings.Contains(status(s), "e errors 1") {
+	if n := s.issues.unread(); n != 1 || !strings.Contains(status(s), "a: first") || !strings.Contains(status(s), "e errors 1") {
 		t.Fatalf("%d unread, %q", n, status(s))
 	}
 	// The same picture again, or the list cleared of its filter, is nothing new.
 	s = press(s.Show(with(bad(0, "a", "first"))).Show(with(bad(0, "a", "first"))), "2", "/", "x", "enter", "esc")
-	if n := s.troubles.unread(); n != 1 {
+	if n := s.issues.unread(); n != 1 {
 		t.Fatalf("%d unread after the same picture", n)
 	}
 	s = press(s, "e")
-	if s.troubles.unread() != 0 || len(s.troubles.list) != 1 {
-		t.Fatalf("opened: %+v", s.troubles.list)
+	if s.issues.unread() != 0 || len(s.issues.list) != 1 {
+		t.Fatalf("opened: %+v", s.issues.list)
 	}
 	s = press(s, "esc")
 	if strings.Contains(status(s), "errors") || strings.Contains(status(s), unicodeGlyphs.state["error"]) {
@@ -48,8 +48,8 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	}
 	// It comes again, later: that is news.
 	s = s.Show(with(bad(time.Second, "a", "first")))
-	if len(s.troubles.list) != 1 || s.troubles.list[0].times < 2 || s.troubles.unread() != 1 {
-		t.Errorf("again: %+v", s.troubles.list)
+	if len(s.issues.list) != 1 || s.issues.list[0].times < 2 || s.issues.unread() != 1 {
+		t.Errorf("again: %+v", s.issues.list)
 	}
 }
 
@@ -62,42 +62,42 @@ func TestErrorsCollected(t *testing.T) {
 	sick.Problem = "no room"
 	s = s.Show(down).Show(down).Show(sick).Show(sick).Lose("the daemon is away").Lose("the daemon is away").Fail("not \x1b[31mallowed")
 	var got []string
-	for _, e := range s.troubles.list {
+	for _, e := range s.issues.list {
 		got = append(got, fmt.Sprintf("%s x%d", e.text, e.times))
 	}
 	want := []string{"API: refused x1", "no room x1", "the daemon is away x1", "not [31mallowed x1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if s = s.Show(with()).Show(down); s.troubles.list[len(s.troubles.list)-1].times != 2 {
-		t.Errorf("down again: %+v", s.troubles.list)
+	if s = s.Show(with()).Show(down); s.issues.list[len(s.issues.list)-1].times != 2 {
+		t.Errorf("down again: %+v", s.issues.list)
 	}
-	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), Caps{}); s.troubles.unread() != 1 || len(s.troubles.list) != 2 {
-		t.Errorf("the first picture: %+v", s.troubles.list)
+	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), Caps{}); s.issues.unread() != 1 || len(s.issues.list) != 2 {
+		t.Errorf("the first picture: %+v", s.issues.list)
 	}
 }
 
 // TestErrorsAreBounded: the oldest goes, one that was read first.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
-	var list troubles
-	for i := range troublesKept {
-		list = list.add(trouble{text: fmt.Sprint(i)})
+	var list issues
+	for i := range maxIssues {
+		list = list.add(issue{text: fmt.Sprint(i)})
 	}
 	before := slices.Clone(list.list)
 	list.list = slices.Clone(list.list)
 	list.list[7].read = true
-	list = list.add(trouble{text: "one more"})
-	if len(list.list) != troublesKept || list.list[0].text != "0" || list.list[7].text != "8" {
+	list = list.add(issue{text: "one more"})
+	if len(list.list) != maxIssues || list.list[0].text != "0" || list.list[7].text != "8" {
 		t.Errorf("%d kept, the first %q, at 7 %q", len(list.list), list.list[0].text, list.list[7].text)
 	}
-	if list = list.add(trouble{text: "and one"}); len(list.list) != troublesKept || list.list[0].text != "1" {
+	if list = list.add(issue{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
 		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
 	}
 	// An older state has what it had.
-	kept := troubles{list: before, last: troublesKept}
-	kept.add(trouble{text: "5"})
-	kept.seen(len(kept.list))
+	kept := issues{list: before, last: maxIssues}
+	kept.add(issue{text: "5"})
+	kept.markRead(len(kept.list))
 	kept.without(3)
 	for i, e := range kept.list {
 		if e.text != fmt.Sprint(i) || e.read || e.times != 1 {
@@ -110,7 +110,7 @@ func TestErrorsPane(t *testing.T) {
 	t.Parallel()
 	s := shown(ailing(), Caps{})
 	at := func(s State) string {
-		rows, i := s.over.(errorsPane).rows(s)
+		rows, i := s.overlay.(errorsPane).rows(s)
 		return rows[i].text
 	}
 	pane := press(s, "e", "down")
@@ -129,41 +129,41 @@ func TestErrorsPane(t *testing.T) {
 	if at(later) != was {
 		t.Errorf("the cursor at the top went from %q to %q", was, at(later))
 	}
-	if later := press(later, "d"); len(later.troubles.list) != 4 || later.troubles.unread() != 1 {
-		t.Errorf("d dismisses what has just come: %+v", later.troubles.list)
+	if later := press(later, "d"); len(later.issues.list) != 4 || later.issues.unread() != 1 {
+		t.Errorf("d dismisses what has just come: %+v", later.issues.list)
 	}
-	if later := press(later, "D"); len(later.troubles.list) != 1 || later.troubles.unread() != 1 {
-		t.Errorf("D dismisses what has just come: %+v", later.troubles.list)
+	if later := press(later, "D"); len(later.issues.list) != 1 || later.issues.unread() != 1 {
+		t.Errorf("D dismisses what has just come: %+v", later.issues.list)
 	}
-	if later := press(later, "up"); press(later, "esc").troubles.unread() != 0 {
+	if later := press(later, "up"); press(later, "esc").issues.unread() != 0 {
 		t.Error("what the cursor is on is not read")
 	}
 	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
 		t.Errorf("copied %q", out.Copy)
 	}
-	if to := press(pane, "enter"); to.screen != screenDetail || to.detail != "z8z8" || to.over != nil {
+	if to := press(pane, "enter"); to.screen != screenDetail || to.detail != "z8z8" || to.overlay != nil {
 		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail)
 	}
 	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
 		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repoSeen.Name)
 	}
-	if to := press(pane, "up", "enter"); to.over != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
+	if to := press(pane, "up", "enter"); to.overlay != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
 		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
 	}
 	gone := press(pane, "d")
-	if len(gone.troubles.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
-		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.troubles.list), at(gone))
+	if len(gone.issues.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
+		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.issues.list), at(gone))
 	}
-	if gone = gone.Show(ailing()); len(gone.troubles.list) != 3 {
+	if gone = gone.Show(ailing()); len(gone.issues.list) != 3 {
 		t.Error("what was dismissed came back with the next picture")
 	}
-	if gone = press(gone, "d", "d", "d"); gone.over != nil || len(gone.troubles.list) != 0 {
-		t.Errorf("the last: %+v", gone.over)
+	if gone = press(gone, "d", "d", "d"); gone.overlay != nil || len(gone.issues.list) != 0 {
+		t.Errorf("the last: %+v", gone.overlay)
 	}
-	if all := press(pane, "D"); all.over != nil || len(all.troubles.list) != 0 {
+	if all := press(pane, "D"); all.overlay != nil || len(all.issues.list) != 0 {
 		t.Error("D must dismiss all")
 	}
-	if none := press(gone, "e"); none.over != nil || none.toast != "no errors so far" {
+	if none := press(gone, "e"); none.overlay != nil || none.toast != "no errors so far" {
 		t.Errorf("no errors: %q", none.toast)
 	}
 }
@@ -231,7 +231,7 @@ func TestCommands(t *testing.T) {
 func TestSickRepositoriesAreErrors(t *testing.T) {
 	t.Parallel()
 	told := func(s State) (out []string) {
-		for _, e := range s.troubles.list {
+		for _, e := range s.issues.list {
 			if e.repo != "" && e.job == "" {
 				out = append(out, fmt.Sprintf("%s %s: %s x%d", e.at.Format("15:04"), e.repo, e.text, e.times))
 			}
@@ -251,8 +251,8 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 	sick.Events = nil
 	s = s.Show(sick).Show(sick)
 	is(s, "11:00 lab-east: 401 bad credentials x1")
-	if s.troubles.unread() != 1 {
-		t.Errorf("%d unread", s.troubles.unread())
+	if s.issues.unread() != 1 {
+		t.Errorf("%d unread", s.issues.unread())
 	}
 	other := picture()
 	other.Events, other.Repos[1].Health, other.Repos[1].Conditions = nil, "no such branch", nil
@@ -276,7 +276,7 @@ func TestErrorsOfOnePicture(t *testing.T) {
 	snap.Events = []snapshot.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
 	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
 	var got []string
-	for _, e := range shown(snap, Caps{}).troubles.list {
+	for _, e := range shown(snap, Caps{}).issues.list {
 		got = append(got, e.text)
 	}
 	if want := []string{"first", "401 bad credentials", "last", "dial: refused (is it running?)"}; !slices.Equal(got, want) {
@@ -315,19 +315,19 @@ func TestTheSameErrorAgain(t *testing.T) {
 	for port := range 5 {
 		s = s.Show(sick(text(40000 + port)))
 	}
-	if len(s.troubles.list) != 3 {
-		t.Errorf("%d errors: %+v", len(s.troubles.list), s.troubles.list)
+	if len(s.issues.list) != 3 {
+		t.Errorf("%d errors: %+v", len(s.issues.list), s.issues.list)
 	}
-	for _, e := range s.troubles.list {
+	for _, e := range s.issues.list {
 		if e.times != 1 || !strings.HasSuffix(e.text, "read udp [2001:db8::1]:53: i/o timeout") {
 			t.Errorf("%d times: %q", e.times, e.text)
 		}
 	}
-	if s = s.Show(sick("401 bad credentials")); len(s.troubles.list) != 6 {
-		t.Errorf("another reason: %d errors", len(s.troubles.list))
+	if s = s.Show(sick("401 bad credentials")); len(s.issues.list) != 6 {
+		t.Errorf("another reason: %d errors", len(s.issues.list))
 	}
 	for _, plain := range []string{"", "a->b", "->", "old.json -> new.json", "1.2.3.4->5.6.7.8", "x 1.2.3.4:5->"} {
-		if got := steady(plain); got != plain {
+		if got := withoutLocalPorts(plain); got != plain {
 			t.Errorf("%q has become %q", plain, got)
 		}
 	}
