@@ -291,33 +291,33 @@ func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 }
 
 // request asks for what was aimed at, at once or after a question; it takes what
-// aims returns.
-func (s State) request(aims []target, why string) (State, Outcome) {
+// targets returns.
+func (s State) request(targets []target, why string) (State, Outcome) {
 	if why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	switch v := aims[0].action.Verb; {
-	case aims[0].source.UID != "":
-		return s.requestSources(aims)
+	switch v := targets[0].action.Verb; {
+	case targets[0].source.UID != "":
+		return s.requestSources(targets)
 	case v == PullFull:
-		return s.ask(s.confirmPull(aims)), Outcome{}
+		return s.ask(s.confirmPull(targets)), Outcome{}
 	case v == Cancel:
-		return s.ask(confirmCancel(aims)), Outcome{}
+		return s.ask(confirmCancel(targets)), Outcome{}
 	case v == Retry:
-		return s.ask(s.confirmRetry(aims)), Outcome{}
+		return s.ask(s.confirmRetry(targets)), Outcome{}
 	case v == Suspend:
-		return s.ask(confirmSuspend(aims)), Outcome{}
-	case len(aims) > 1 && v == Resume:
-		return s.ask(confirmMany(aims, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
-	case len(aims) > 1:
-		return s.ask(confirmMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+		return s.ask(confirmSuspend(targets)), Outcome{}
+	case len(targets) > 1 && v == Resume:
+		return s.ask(confirmMany(targets, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
+	case len(targets) > 1:
+		return s.ask(confirmMany(targets, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
 	default:
-		return s.say(fmt.Sprintf("%s of %s asked for", v, aims[0].action.Name), false), send(aims)
+		return s.say(fmt.Sprintf("%s of %s asked for", v, targets[0].action.Name), false), send(targets)
 	}
 }
 
-func send(aims []target) (out Outcome) {
-	for _, a := range aims {
+func send(targets []target) (out Outcome) {
+	for _, a := range targets {
 		out.Actions = append(out.Actions, a.action)
 	}
 	return out
@@ -328,10 +328,10 @@ func (s State) say(text string, bad bool) State {
 	return s
 }
 
-// sameVerb are the aims that do what the first one does.
-func sameVerb(aims []target) (out []target) {
-	for _, a := range aims {
-		if a.action.Verb == aims[0].action.Verb {
+// sameVerb are the targets that do what the first one does.
+func sameVerb(targets []target) (out []target) {
+	for _, a := range targets {
+		if a.action.Verb == targets[0].action.Verb {
 			out = append(out, a)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 var agentFace = screen{
 	name: "agent", tab: "5", under: screenAgent,
 	title: func(State) string { return "Agent" },
-	draw:  (*painter).agent,
-	hints: func(p *painter) [][2]string {
+	draw:  (*view).agent,
+	hints: func(p *view) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "scroll"}, {"esc", "back"}}
 	},
 	move:  State.moveAgent,
@@ -38,7 +38,7 @@ type diagnostics struct {
 // moveAgent scrolls, no further than there are lines on the terminal as it is.
 func (s State) moveAgent(by int) State {
 	w, h := s.size()
-	p := painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	p := view{painter: newPainter(0, 0, s.Caps), s: s}
 	s.diagnostics.scroll = min(max(s.diagnostics.scroll+by, 0), max(len(p.agentLines(w-4))-(h-frameRows-2), 0))
 	return s
 }
@@ -69,7 +69,7 @@ func (s State) fetchDiagnostics() (State, Lookup) {
 
 // agent is the whole of the agent: the process, what it holds, what it keeps on
 // this host and how its ways out do.
-func (p *painter) agent(x, y, w, h int) {
+func (p *view) agent(x, y, w, h int) {
 	lines := p.agentLines(w - 4)
 	top := min(p.s.diagnostics.scroll, max(len(lines)-(h-2), 0))
 	foot := ""
@@ -92,7 +92,7 @@ func (s *sheet) fact(r role, name, txt string) { *s = append(*s, fact{r, name, t
 
 // agentLines are the sheet of the agent on lines of w cells; a long fact goes on
 // below.
-func (p *painter) agentLines(w int) (out []textLine) {
+func (p *view) agentLines(w int) (out []textLine) {
 	for _, f := range p.agentSheet() {
 		if f.text == "" {
 			out = append(out, textLine{f.role, f.name})
@@ -109,7 +109,7 @@ func (p *painter) agentLines(w int) (out []textLine) {
 }
 
 // agentSheet is what there is to say of the agent.
-func (p *painter) agentSheet() (out sheet) {
+func (p *view) agentSheet() (out sheet) {
 	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.diagnostics
 	out.head("Process")
 	up := ""
@@ -172,7 +172,7 @@ func namespaces(of string) string {
 }
 
 // watchLine tells how a watch does.
-func (p *painter) watchLine(out *sheet, seen snapshot.Watch) {
+func (p *view) watchLine(out *sheet, seen snapshot.Watch) {
 	txt := fmt.Sprintf("%s known", text.Thousands(seen.Objects))
 	switch {
 	case seen.Error != "" && p.s.Snap.API.Error != "" && strings.Contains(seen.Error, p.s.Snap.API.Error):
@@ -187,7 +187,7 @@ func (p *painter) watchLine(out *sheet, seen snapshot.Watch) {
 }
 
 // storageLines tell what the agent keeps on this host.
-func (p *painter) storageLines(out *sheet) {
+func (p *view) storageLines(out *sheet) {
 	c, now := p.s.diagnostics, p.s.Now
 	out.head("Store")
 	out.fact(rolePlain, "file", c.Store.Path)
@@ -260,7 +260,7 @@ func storeText(a snapshot.Agent) string {
 // filled by one large fetch.
 const scarce = 256 << 20
 
-func (p *painter) agentBox(x, y, w, h int) {
+func (p *view) agentBox(x, y, w, h int) {
 	a := p.s.Snap.Agent
 	p.box(p.g, x, y, w, h, "Agent", "", "", false)
 	up := "-"

@@ -10,7 +10,7 @@ import (
 
 // banner takes the place of the tabs while nothing is live. It says since when, and
 // when it is tried again; where there is little room the first goes short.
-func (p *painter) banner() {
+func (p *view) banner() {
 	p.fill(0, 1, p.w, roleBanner, " ")
 	next := p.nextTry()
 	forms := p.bannerForms()
@@ -27,7 +27,7 @@ func (p *painter) banner() {
 
 // bannerForms say why nothing is live and how old what is shown is, the longest
 // first.
-func (p *painter) bannerForms() []string {
+func (p *view) bannerForms() []string {
 	at, age := clockTime(p.s.staleSince(), p.s.Now), ago(p.s.Now, p.s.staleSince())
 	asOf := at + ", " + age
 	switch {
@@ -42,7 +42,7 @@ func (p *painter) bannerForms() []string {
 }
 
 // nextTry says when it is asked again, and how to ask now; "" when that is not known.
-func (p *painter) nextTry() string {
+func (p *view) nextTry() string {
 	at := p.s.Snap.API.Next
 	switch {
 	case p.s.Source == FromDisk:
@@ -60,7 +60,7 @@ func (p *painter) nextTry() string {
 }
 
 // awayText is why the API is away, and what that means for who wants to act.
-func (p *painter) awayText() string {
+func (p *view) awayText() string {
 	api := p.s.Snap.API
 	txt := p.g.state["error"] + " " + api.Error
 	if api.Tries > 0 {

@@ -168,13 +168,6 @@ func withComma(a, b string) string {
 	return a + ", " + b
 }
 
-func timesText(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return text.Thousands(n) + " times"
-}
-
 // hints are the keys; a copy that nobody can give is not among them.
 func (b blocked) hints() [][2]string {
 	out := [][2]string{{"w", "wait until it is free"}}
@@ -192,8 +185,7 @@ func renderBlocked(b blocked, w, h int, caps Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	c := newCanvas(w, h)
-	p := painter{canvas: c, g: caps.glyphs(), caps: caps}
+	p := newPainter(w, h, caps)
 	margin, top, bottom := 0, 0, h
 	if w >= minWidth && h >= minHeight {
 		p.put(3, 0, w-3, roleTitle, "limpet")
@@ -215,7 +207,7 @@ func renderBlocked(b blocked, w, h int, caps Caps) string {
 		x = p.put(x, h-1, w-x, roleKey, hint[0])
 		x = p.put(x+1, h-1, w-x-1, roleDim, hint[1]) + 2
 	}
-	return c.frame(caps.look())
+	return p.canvas.frame(caps.look())
 }
 
 // blockedModel is the adapter to Bubble Tea.

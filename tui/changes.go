@@ -31,8 +31,8 @@ type compared struct {
 }
 
 var changesFace = screen{
-	under: screenJobs, draw: (*painter).changes, fetch: State.fetchChanges,
-	hints: func(p *painter) [][2]string {
+	under: screenJobs, draw: (*view).changes, fetch: State.fetchChanges,
+	hints: func(p *view) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
 	},
 	move: func(s State, by int) State {
@@ -175,7 +175,7 @@ func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
 }
 
 // changes is the list of the files that a job has changed.
-func (p *painter) changes(x, y, w, h int) {
+func (p *view) changes(x, y, w, h int) {
 	j, _ := p.s.job()
 	c, rows := p.s.changes, p.s.changed()
 	title := "Changes of " + cut(j.Name, w/2, p.g.more)
@@ -202,7 +202,7 @@ func (p *painter) changes(x, y, w, h int) {
 }
 
 // noChanges says why the list is empty; nil = it is not.
-func (p *painter) noChanges(c compared, rows []snapshot.FileChange) []string {
+func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
 	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}
 	}

@@ -79,12 +79,12 @@ func (s State) keyCommands() (out []command) {
 		}
 		if b.verb != "" {
 			c.note = "of the row"
-			switch aims, _ := s.targets(b.verb); {
-			case len(aims) > 1:
-				c.note = fmt.Sprintf("of the %d that are marked", len(aims))
-			case len(aims) == 1: // and of no other, though the cursor moves with the picture
-				c.note = aims[0].action.Name
-				c = c.targeting(func() target { return aims[0] })
+			switch targets, _ := s.targets(b.verb); {
+			case len(targets) > 1:
+				c.note = fmt.Sprintf("of the %d that are marked", len(targets))
+			case len(targets) == 1: // and of no other, though the cursor moves with the picture
+				c.note = targets[0].action.Name
+				c = c.targeting(func() target { return targets[0] })
 			}
 		}
 		out = append(out, c)

@@ -36,8 +36,8 @@ func (s State) ask(q confirm) State { s.overlay = q; return s }
 func (s State) confirmOpen() (confirm, bool) { q, ok := s.overlay.(confirm); return q, ok }
 
 // yes is the answer that sends what was aimed at.
-func yes(txt, done string, aims []target) []choice {
-	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(aims) }}}
+func yes(txt, done string, targets []target) []choice {
+	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(targets) }}}
 }
 
 func (q confirm) key(s State, name, txt string) (State, Outcome) {
@@ -73,27 +73,7 @@ func (q confirm) typing(s State, name, txt string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// maxLine bounds what is typed into one line, in runes.
-const maxLine = 200
-
-// edit is a line after a key press: what it types is added, backspace takes the
-// last rune, Ctrl-W the last word, Ctrl-U all.
-func edit(line, name, txt string) string {
-	r := []rune(line)
-	switch name {
-	case "backspace":
-		return string(r[:max(len(r)-1, 0)])
-	case "ctrl+w":
-		line = strings.TrimRight(line, " ")
-		return line[:strings.LastIndexByte(line, ' ')+1]
-	case "ctrl+u":
-		return ""
-	}
-	r = append(r, []rune(text.Clean(txt))...)
-	return string(r[:min(len(r), maxLine)])
-}
-
-func (q confirm) hints(*painter) [][2]string {
+func (q confirm) hints(*view) [][2]string {
 	if q.name != "" {
 		return [][2]string{{"enter", "when the name is typed"}, {"esc", "no"}}
 	}
@@ -104,7 +84,7 @@ func (q confirm) hints(*painter) [][2]string {
 	return append(out, [2]string{"n", "No, go back"})
 }
 
-func (q confirm) draw(p *painter) {
+func (q confirm) draw(p *view) {
 	w := min(72, p.w-2)
 	inner := w - 4
 	title, note := q.title, "default: No"
@@ -139,7 +119,7 @@ func (q confirm) draw(p *painter) {
 }
 
 // answers are the rows with the choices, as many in a row as fit.
-func (q confirm) answers(p *painter, w int) [][][2]string {
+func (q confirm) answers(p *view, w int) [][][2]string {
 	if q.name != "" {
 		return [][][2]string{{{"type", q.name}}, {{">", q.typed + "_"}}, {{"enter", q.choices[0].text}, {"esc", "No, go back"}}}
 	}
@@ -165,23 +145,23 @@ func (q confirm) answers(p *painter, w int) [][][2]string {
 const typeNameFrom = 1000
 
 // confirmPull names what a full pull of repositories does.
-func (s State) confirmPull(aims []target) confirm {
-	if len(aims) > 1 {
+func (s State) confirmPull(targets []target) confirm {
+	if len(targets) > 1 {
 		objects := int64(0)
-		for _, a := range aims {
+		for _, a := range targets {
 			objects += a.repo.Resources
 		}
-		q := confirmMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
+		q := confirmMany(targets, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
 		if objects >= typeNameFrom {
-			q.name = fmt.Sprintf("all %d", len(aims))
+			q.name = fmt.Sprintf("all %d", len(targets))
 		}
 		return q
 	}
-	r := aims[0].repo
+	r := targets[0].repo
 	q := confirm{
 		title:   "Full pull of " + r.Name + "?",
 		lines:   []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was changed by hand in Grafana is lost.", contentsOf(r))},
-		choices: yes("Yes, full pull", "full pull of "+r.Name+" asked for", aims),
+		choices: yes("Yes, full pull", "full pull of "+r.Name+" asked for", targets),
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.Namespace == r.Namespace && j.Repository == r.Name && j.Action == "pull" && j.Finished.IsZero() {
@@ -212,23 +192,23 @@ func contentsOf(r snapshot.Repo) string {
 	return txt
 }
 
-func confirmSuspend(aims []target) confirm {
-	what := aims[0].action.Name
-	if len(aims) > 1 {
-		what = fmt.Sprintf("%d repositories", len(aims))
+func confirmSuspend(targets []target) confirm {
+	what := targets[0].action.Name
+	if len(targets) > 1 {
+		what = fmt.Sprintf("%d repositories", len(targets))
 	}
 	return confirm{
 		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)),
 		lines:   []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
-		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
+		choices: yes("Yes, suspend", "suspension of "+what+" asked for", targets),
 	}
 }
 
-func confirmCancel(aims []target) confirm {
-	if len(aims) > 1 {
-		return confirmMany(aims, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
+func confirmCancel(targets []target) confirm {
+	if len(targets) > 1 {
+		return confirmMany(targets, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
 	}
-	j := aims[0].job
+	j := targets[0].job
 	txt := "What it has written stays."
 	switch {
 	case j.Owner == "other":
@@ -241,20 +221,20 @@ func confirmCancel(aims []target) confirm {
 	case j.Total > 0:
 		txt = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)), thousands(j.Total, "file"))
 	}
-	return confirm{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
+	return confirm{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", targets)}
 }
 
-func (s State) confirmRetry(aims []target) confirm {
-	if len(aims) > 1 {
-		q := confirmMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
-		if slices.ContainsFunc(aims, func(a target) bool { return writesToGitAgain(a.job) }) {
+func (s State) confirmRetry(targets []target) confirm {
+	if len(targets) > 1 {
+		q := confirmMany(targets, "Try again", "What rests is tried now; of what has ended a new job is made.")
+		if slices.ContainsFunc(targets, func(a target) bool { return writesToGitAgain(a.job) }) {
 			q.lines = append(q.lines, "Some write to Git again.")
-			q.name = fmt.Sprintf("all %d", len(aims))
+			q.name = fmt.Sprintf("all %d", len(targets))
 		}
 		return q
 	}
-	j := aims[0].job
-	q := confirm{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
+	j := targets[0].job
+	q := confirm{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", targets)}
 	if j.Finished.IsZero() {
 		q.title = "Try " + j.Name + " now?"
 		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
@@ -274,32 +254,24 @@ func writesToGitAgain(j snapshot.Job) bool {
 }
 
 // confirmMany asks once for several things, by their number and their first names.
-func confirmMany(aims []target, doing, follows string) confirm {
+func confirmMany(targets []target, doing, follows string) confirm {
 	noun := "repositories"
-	if aims[0].job.UID != "" {
+	if targets[0].job.UID != "" {
 		noun = "jobs"
-	} else if aims[0].source.UID != "" {
+	} else if targets[0].source.UID != "" {
 		noun = "sources"
 	}
 	var names []string
-	for _, a := range aims[:min(len(aims), 5)] {
+	for _, a := range targets[:min(len(targets), 5)] {
 		names = append(names, a.action.Name)
 	}
 	list := strings.Join(names, ", ")
-	if rest := len(aims) - len(names); rest > 0 {
+	if rest := len(targets) - len(names); rest > 0 {
 		list += fmt.Sprintf(" and %d more", rest)
 	}
 	return confirm{
-		title:   fmt.Sprintf("%s %d %s?", doing, len(aims), noun),
+		title:   fmt.Sprintf("%s %d %s?", doing, len(targets), noun),
 		lines:   []string{list + ".", follows},
-		choices: yes(fmt.Sprintf("Yes, all %d", len(aims)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(aims), noun), aims),
+		choices: yes(fmt.Sprintf("Yes, all %d", len(targets)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(targets), noun), targets),
 	}
-}
-
-// thousands is a count with its noun: "1 file", "1,204 files".
-func thousands(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return text.Thousands(int(n)) + " " + noun + "s"
 }

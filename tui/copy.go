@@ -1,8 +1,6 @@
 package tui
 
 import (
-	"strings"
-
 	"limpet/sync/snapshot"
 )
 
@@ -10,18 +8,6 @@ import (
 // can be taken from the screen where the terminal refuses.
 func (s State) copied(text string) (State, Outcome) {
 	return s.say(text, false), Outcome{Copy: text}
-}
-
-// quote makes a name one word of a shell. Names of the API need no quotes; what
-// came from elsewhere may.
-func quote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=,", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 && word[0] != '-' {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // jobCommand and repoCommand are the commands that show the same as the row.

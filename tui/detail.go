@@ -11,8 +11,8 @@ import (
 )
 
 var detailFace = screen{
-	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, fetch: State.fetchJob,
-	hints: func(p *painter) [][2]string {
+	under: screenJobs, panes: int(sectionCount), draw: (*view).jobDetail, fetch: State.fetchJob,
+	hints: func(p *view) [][2]string {
 		hints := [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
 		if f, _ := p.s.issueAtCursor(); p.s.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
 			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
@@ -50,7 +50,7 @@ func (s State) focusIssues(j snapshot.Job) State {
 }
 
 // jobDetail is one job over the whole body: head, summary, errors, log.
-func (p *painter) jobDetail(x, y, w, h int) {
+func (p *view) jobDetail(x, y, w, h int) {
 	j, live := p.s.job()
 	if head := p.detailHead(h, j); head > 0 {
 		p.jobHead(x, y, w, head, j, live)
@@ -76,7 +76,7 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	}
 }
 
-func (p *painter) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
+func (p *view) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	title := cut(j.Name, max(w/2-len(what)-2, 8), p.g.more) + "  " + cut(what, w/3, p.g.more)
 	p.box(p.g, x, y, w, h, title, cut(j.Repository, w/3, p.g.more), "", false)
@@ -106,7 +106,7 @@ func (p *painter) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
 	}
 }
 
-func (p *painter) stateLine(j snapshot.Job, state string, w int) string {
+func (p *view) stateLine(j snapshot.Job, state string, w int) string {
 	glyph, ok := p.g.state[state]
 	if !ok {
 		glyph = p.g.state["unknown"]
@@ -146,7 +146,7 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 }
 
 // leaseText says who holds a job, and for how long.
-func (p *painter) leaseText(j snapshot.Job, live bool) string {
+func (p *view) leaseText(j snapshot.Job, live bool) string {
 	txt := "lease  "
 	switch {
 	case !j.Finished.IsZero():
@@ -184,7 +184,7 @@ func (p *painter) leaseText(j snapshot.Job, live bool) string {
 
 // attemptText is which attempt of a job it is, and its priority if it has one of its
 // own; "" = neither is known.
-func (p *painter) attemptText(j snapshot.Job) (txt string) {
+func (p *view) attemptText(j snapshot.Job) (txt string) {
 	switch {
 	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.waitsForRetry(j):
 		txt += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
@@ -210,7 +210,7 @@ func refLine(j snapshot.Job, arrow string) string {
 
 // commitLine is what a commit says of itself; who and when are behind the words, where a
 // narrow screen ends.
-func (p *painter) commitLine(c snapshot.Commit) string {
+func (p *view) commitLine(c snapshot.Commit) string {
 	txt := commitText(c)
 	if !c.At.IsZero() {
 		txt += ", " + ago(p.s.Now, c.At)
@@ -225,9 +225,6 @@ func commitText(c snapshot.Commit) string {
 	}
 	return txt
 }
-
-// quoted is a text that is clean already, as somebody's words.
-func quoted(txt string) string { return `"` + txt + `"` }
 
 // refText is the branch of a job and the commits that it leads from and to.
 func refText(j snapshot.Job, arrow string) string {
@@ -244,7 +241,7 @@ func refText(j snapshot.Job, arrow string) string {
 	return txt
 }
 
-func (p *painter) summaryBox(x, y, w, h int, j snapshot.Job) {
+func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
 	room := tableRoom(len(j.Summary), h-2)
 	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-room, 0))
 	foot := ""

@@ -9,8 +9,8 @@ import (
 )
 
 var diffFace = screen{
-	under: screenJobs, draw: (*painter).diff, fetch: State.fetchDiff,
-	hints: func(p *painter) [][2]string {
+	under: screenJobs, draw: (*view).diff, fetch: State.fetchDiff,
+	hints: func(p *view) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "scroll"}, {"n", "next change"}, {"w", "wrap"}, {"/", "find"}, {"esc", "back"}}
 	},
 	move: State.moveDiff,
@@ -57,7 +57,7 @@ func (s State) diffLines() []snapshot.TextLine {
 }
 
 // diffBody are the lines as they are laid out in w cells.
-func (p *painter) diffBody(w int) (out []textLine) {
+func (p *view) diffBody(w int) (out []textLine) {
 	for _, l := range p.s.diffLines() {
 		txt, r := l.Op+l.Text, rolePlain
 		switch l.Op {
@@ -68,27 +68,12 @@ func (p *painter) diffBody(w int) (out []textLine) {
 		case "-":
 			r = roleBad
 		}
-		out = append(out, p.foldLine(r, txt, w)...)
+		out = append(out, p.foldLine(r, txt, w, p.s.wraps)...)
 	}
 	if c, _ := p.s.diffShown(); c.Text != nil && c.Text.More > 0 {
 		out = append(out, textLine{roleDim, fmt.Sprintf("%s %s more lines are not shown", p.g.more, text.Thousands(c.Text.More))})
 	}
 	return out
-}
-
-// foldLine is a line of a text in w cells: cut, or with w its rest below.
-func (p *painter) foldLine(r role, txt string, w int) []textLine {
-	if !p.s.wraps {
-		return []textLine{{r, cut(txt, w, p.g.more)}}
-	}
-	var out []textLine
-	for {
-		head := cut(txt, w, "")
-		if head == "" || head == txt {
-			return append(out, textLine{r, txt})
-		}
-		out, txt = append(out, textLine{r, head}), txt[len(head):]
-	}
 }
 
 // diffTop is the first line of the screen, for as many as there are, and how many
@@ -99,9 +84,9 @@ func (s State) diffTop(lines, h int) (top, room int) {
 }
 
 // layout is a painter for what keys have to know of the lines of the screen.
-func (s State) layout() (p *painter, w, h int) {
+func (s State) layout() (p *view, w, h int) {
 	w, h = s.size()
-	return &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}, w, h - frameRows
+	return &view{painter: newPainter(0, 0, s.Caps), s: s}, w, h - frameRows
 }
 
 func (s State) moveDiff(by int) State {
@@ -138,7 +123,7 @@ func (s State) nextPiece(back bool) State {
 }
 
 // diff is one file old against new.
-func (p *painter) diff(x, y, w, h int) {
+func (p *view) diff(x, y, w, h int) {
 	c, ok := p.s.diffShown()
 	body := p.diffBody(w - 4)
 	top, room := p.s.diffTop(len(body), h)
@@ -175,7 +160,7 @@ func fileTitle(path string, w int, more string) string {
 }
 
 // noDiff says why there is nothing to be seen; nil = there is.
-func (p *painter) noDiff(c compared, ok bool, body []textLine) []string {
+func (p *view) noDiff(c compared, ok bool, body []textLine) []string {
 	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}
 	}

@@ -11,7 +11,7 @@ import (
 // What stands where a list has nothing to show: why that is, and what comes next.
 
 // noJobs says why the list is empty and what comes next.
-func (p *painter) noJobs() []string {
+func (p *view) noJobs() []string {
 	if problem := p.s.filterProblem(); problem != "" {
 		return []string{problem, "Esc clears the filter."}
 	}
@@ -59,7 +59,7 @@ func (p *painter) noJobs() []string {
 }
 
 // startHint is starts, where there is a repository for the key.
-func (p *painter) startHint(txt string) string {
+func (p *view) startHint(txt string) string {
 	switch snap := p.s.Snap; {
 	case len(snap.Repos) > 0:
 	case !snap.API.Synced: // then nobody knows
@@ -71,7 +71,7 @@ func (p *painter) startHint(txt string) string {
 }
 
 // ifSendable is a text that says which key begins something, where it does.
-func (p *painter) ifSendable(txt string) string {
+func (p *view) ifSendable(txt string) string {
 	if p.s.notSentReason() != "" {
 		return ""
 	}
@@ -80,7 +80,7 @@ func (p *painter) ifSendable(txt string) string {
 
 // notReadYet says why a list is empty that the server has not told, such as that it is
 // not allowed; nil = it has. An empty list would say that there is nothing.
-func (p *painter) notReadYet(what string) []string {
+func (p *view) notReadYet(what string) []string {
 	snap := p.s.Snap
 	if snap.API.Synced || p.s.Source == FromDisk {
 		return nil
@@ -92,7 +92,7 @@ func (p *painter) notReadYet(what string) []string {
 	return out
 }
 
-func (p *painter) noRepos() []string {
+func (p *view) noRepos() []string {
 	if problem := p.s.filterProblem(); problem != "" {
 		return []string{problem, "Esc clears the filter."}
 	}
@@ -106,16 +106,4 @@ func (p *painter) noRepos() []string {
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
 	}
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
-}
-
-func (p *painter) empty(x, y, w, h int, txt []string) {
-	row := y + 1
-	for _, t := range txt {
-		for _, l := range wrap(t, w-4) {
-			if row < y+h-1 {
-				p.put(x+2, row, w-4, roleDim, l)
-			}
-			row++
-		}
-	}
 }

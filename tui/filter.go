@@ -2,7 +2,6 @@ package tui
 
 import (
 	"slices"
-	"strings"
 )
 
 // maxFilters bounds the filters that are remembered.
@@ -45,32 +44,6 @@ func (s State) typeFilter(name, text string) State {
 	s.sourceUID = keepCursor(s.sourceUID, keysOf(before.sources(), sourceKey), keysOf(s.sources(), sourceKey))
 	s.changes.cursor = keepCursor(s.changes.cursor, keysOf(before.changed(), pathOf), keysOf(s.changed(), pathOf))
 	return s
-}
-
-// complete completes the last word of a filter: the name of a field, then one of
-// its values. Where the value is whole already it takes the next one.
-func complete(line string, fields fieldSet) string {
-	at := strings.LastIndexByte(line, ' ') + 1
-	head, word := line[:at], line[at:]
-	name, value, is := strings.Cut(word, ":")
-	if !is {
-		if begun := withPrefix(fields.names(), word); len(begun) > 0 {
-			return head + begun[0] + ":"
-		}
-		return line
-	}
-	values := fields[name]
-	last := strings.LastIndexByte(value, ',') + 1
-	typed := value[last:]
-	next := ""
-	if i := slices.Index(values, typed); i >= 0 {
-		next = values[(i+1)%len(values)]
-	} else if begun := withPrefix(values, typed); len(begun) > 0 {
-		next = begun[0]
-	} else {
-		return line
-	}
-	return head + name + ":" + value[:last] + next
 }
 
 // Paste returns the state after text was pasted, which goes where typed text goes.

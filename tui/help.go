@@ -76,11 +76,11 @@ func (h help) lines(found []binding) (out []helpLine) {
 // helpColumn is the room for a key in cells: mark, label, text and (y).
 const helpColumn = 25
 
-func (h help) hints(p *painter) [][2]string {
+func (h help) hints(p *view) [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "do it"}, {"letters", "search"}, {"esc", "close"}}
 }
 
-func (h help) draw(p *painter) {
+func (h help) draw(p *view) {
 	found := h.found(p.s)
 	lines := h.lines(found)
 	columns := min(max((p.w-4)/helpColumn, 1), 4)
@@ -137,7 +137,7 @@ func (h help) draw(p *painter) {
 }
 
 // helpTitle names the screen where there is room for it.
-func (p *painter) helpTitle() string {
+func (p *view) helpTitle() string {
 	title := "Help"
 	if name := screens[p.s.screen].name; name != "" {
 		title += ": " + strings.ToUpper(name[:1]) + name[1:]

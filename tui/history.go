@@ -14,8 +14,8 @@ import (
 var historyFace = screen{
 	name: "history", tab: "4", under: screenHistory,
 	title: func(State) string { return "History" },
-	draw:  (*painter).drawHistory,
-	hints: func(p *painter) [][2]string {
+	draw:  (*view).drawHistory,
+	hints: func(p *view) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"+", "unfold"}, {"esc", "back"}}
 	},
 	move: func(s State, by int) State {
@@ -28,7 +28,7 @@ var historyFace = screen{
 
 // drawHistory is the list of the jobs that have ended, with the filter above it and
 // the record under the cursor below, and where there is room when they ended.
-func (p *painter) drawHistory(x, y, w, h int) {
+func (p *view) drawHistory(x, y, w, h int) {
 	p.historyFilter(x, y, w)
 	y, h = y+1, h-1
 	list, record := h, 0
@@ -51,7 +51,7 @@ func (p *painter) drawHistory(x, y, w, h int) {
 
 // historyFilter is the line of the filter, which is always there, with what it lets
 // through.
-func (p *painter) historyFilter(x, y, w int) {
+func (p *view) historyFilter(x, y, w int) {
 	note := p.historyNote()
 	room := w - displaywidth.String(note) - 6
 	at := p.put(x+1, y, w, roleKey, "/ ")
@@ -67,7 +67,7 @@ func (p *painter) historyFilter(x, y, w int) {
 }
 
 // historyNote counts: what is shown, of how many.
-func (p *painter) historyNote() string {
+func (p *view) historyNote() string {
 	s := p.s.history
 	switch {
 	case s.request != nil && (s.filter != s.request.filter || s.request.more && len(s.rows) < historyPage) || !s.known && s.err == "":
@@ -84,7 +84,7 @@ func (p *painter) historyNote() string {
 	return fmt.Sprintf("%s of %s jobs", text.Thousands(len(s.rows)), text.Thousands(s.all))
 }
 
-func (p *painter) historyTable(x, y, w, h int) {
+func (p *view) historyTable(x, y, w, h int) {
 	items := p.s.history.items
 	index := p.s.history.index()
 	foot := ""
@@ -110,7 +110,7 @@ func (p *painter) historyTable(x, y, w, h int) {
 	p.list(x+1, y+1, w-2, h-2, columns, 9, len(items), index, true, func(i int) line { return p.historyRow(items[i]) })
 }
 
-func (p *painter) historyRow(i historyItem) line {
+func (p *view) historyRow(i historyItem) line {
 	r := i.row
 	if i.folded > 0 {
 		return line{whole: fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.g.more, i.folded, clockTime(i.oldest, p.s.Now))}
@@ -131,7 +131,7 @@ func (p *painter) historyRow(i historyItem) line {
 }
 
 // emptyHistory says why there is nothing to see.
-func (p *painter) emptyHistory() []string {
+func (p *view) emptyHistory() []string {
 	s := p.s.history
 	problem := p.s.historyProblem()
 	switch {
@@ -148,7 +148,7 @@ func (p *painter) emptyHistory() []string {
 }
 
 // recordBox is the record under the cursor.
-func (p *painter) recordBox(x, y, w, h int) {
+func (p *view) recordBox(x, y, w, h int) {
 	at, ok := p.s.history.atCursor()
 	if !ok {
 		return

@@ -54,7 +54,7 @@ func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, 
 }
 
 // endedBox draws when the rows that are shown have ended.
-func (p *painter) endedBox(x, y, w int) {
+func (p *view) endedBox(x, y, w int) {
 	const named = 15 // cells of name and number
 	rows := p.s.history.rows
 	name, failed, others, old := overTime(rows, w-4-named, p.s.Now)

@@ -142,7 +142,7 @@ func TestLinkStandsAlone(t *testing.T) {
 		"https://…":                             "",
 		strings.Repeat("-", 22) + " " + to[:17]: to[:17], // up to the edge
 	} {
-		p := &painter{canvas: newCanvas(44, 3), caps: Caps{Links: true}, g: unicodeGlyphs}
+		p := newPainter(44, 3, Caps{Links: true})
 		p.box(p.g, 0, 0, 44, 3, "", "", "", false)
 		p.put(2, 1, 40, rolePlain, txt)
 		p.link(2, 1, 40, 1, to)

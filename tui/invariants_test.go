@@ -181,7 +181,7 @@ func missing(s State, frame string, w, h int) string {
 	}
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.glyphs()
-	p := &painter{s: s, g: g, caps: s.Caps}
+	p := &view{painter: newPainter(0, 0, s.Caps), s: s}
 	if s.overlay != nil {
 		return ""
 	}

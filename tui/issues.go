@@ -270,11 +270,11 @@ func (s State) openIssue(e issue) (State, Outcome) {
 	return s.goTo(screenAgent).say(e.next()+" says more", false), Outcome{}
 }
 
-func (e errorsPane) hints(p *painter) [][2]string {
+func (e errorsPane) hints(p *view) [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "what it is about"}, {"c", "copy"}, {"d", "dismiss"}, {"D", "all"}, {"esc", "close"}}
 }
 
-func (e errorsPane) draw(p *painter) {
+func (e errorsPane) draw(p *view) {
 	rows, at := e.rows(p.s)
 	w, h := min(p.w-2, 120), p.h-2
 	x, y := p.dialog(w, h)

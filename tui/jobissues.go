@@ -59,18 +59,16 @@ func parseIssue(state, txt string) jobIssue {
 
 // issueLines are the errors and warnings of a job, broken to w cells: what went
 // wrong is often said at the end.
-func (p *painter) issueLines(j snapshot.Job, w int) []textLine {
+func (p *view) issueLines(j snapshot.Job, w int) []textLine {
 	out, _ := p.numberedIssueLines(j, w)
 	return out
 }
 
 // numberedIssueLines are the same, and for each line which of complaintsOf it is of.
-func (p *painter) numberedIssueLines(j snapshot.Job, w int) (out []textLine, of []int) {
+func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []textLine, of []int) {
 	for i, f := range jobIssues(j) {
-		mark := p.g.state[f.state] + " "
-		for _, l := range wrap(f.text, w-2) {
-			out, of = append(out, textLine{stateRole(f.state), mark + l}), append(of, i)
-			mark = "  "
+		for _, l := range p.markedLines(stateRole(f.state), f.state, f.text, w) {
+			out, of = append(out, l), append(of, i)
 		}
 	}
 	return out, of
@@ -78,7 +76,7 @@ func (p *painter) numberedIssueLines(j snapshot.Job, w int) (out []textLine, of 
 
 // issuesBox is the section of the errors. With the focus it has a cursor, which Enter
 // follows to the file.
-func (p *painter) issuesBox(x, y, w, h int, j snapshot.Job) {
+func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
 	lines, of := p.numberedIssueLines(j, w-4)
 	focused, note := p.s.section == sectionErrors, ""
 	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)

@@ -12,12 +12,12 @@ import (
 var jobsFace = screen{
 	name: "jobs", tab: "2", under: screenJobs,
 	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
-	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
-	hints: (*painter).listHints, move: State.moveJobs, open: State.openJob,
+	draw:  func(p *view, x, y, w, h int) { p.jobList(x, y, w, h, true) },
+	hints: (*view).listHints, move: State.moveJobs, open: State.openJob,
 }
 
 // listHints are the keys of a list.
-func (p *painter) listHints() [][2]string {
+func (p *view) listHints() [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
 }
 
@@ -39,7 +39,7 @@ func jobsNote(counts snapshot.Counts) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *painter) jobList(x, y, w, h int, focused bool) {
+func (p *view) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
 	counts := p.s.Snap.Counts
 	if p.s.filter() != "" {
@@ -102,7 +102,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 
 // hidden says how many live jobs the picture leaves out, and between which rows
 // they would stand: after the live ones, before those that have just ended.
-func (p *painter) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
+func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
 	if p.s.filter() != "" {
 		return len(rows), 0
 	}
@@ -118,7 +118,7 @@ func (p *painter) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more 
 
 // shownState is the state of a job as the screen says it: what is not live is
 // unknown, what another agent runs is "other".
-func (p *painter) shownState(j snapshot.Job) string {
+func (p *view) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
 		return j.State
@@ -130,7 +130,7 @@ func (p *painter) shownState(j snapshot.Job) string {
 	return j.State
 }
 
-func (p *painter) jobRow(j snapshot.Job, wide, columns int) line {
+func (p *view) jobRow(j snapshot.Job, wide, columns int) line {
 	state := p.shownState(j)
 	r := stateRole(state)
 	glyph, ok := p.g.state[state]
@@ -170,7 +170,7 @@ func doneWords(j snapshot.Job) string {
 }
 
 // progress is a bar while a job works and says in words what else there is.
-func (p *painter) progress(j snapshot.Job, state string, w int) string {
+func (p *view) progress(j snapshot.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + jobResult(j))
@@ -196,15 +196,7 @@ func (p *painter) progress(j snapshot.Job, state string, w int) string {
 	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
 }
 
-// longOrShort is the long form of a text where there is room for it and an age.
-func longOrShort(w int, long, short string) string {
-	if w >= len(long)+3 {
-		return long
-	}
-	return short
-}
-
-func (p *painter) elapsed(j snapshot.Job) string {
+func (p *view) elapsed(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() && !j.Started.IsZero():
 		return clock(j.Finished.Sub(j.Started))
@@ -218,7 +210,7 @@ func (p *painter) elapsed(j snapshot.Job) string {
 	return "-"
 }
 
-func (p *painter) lease(j snapshot.Job) string {
+func (p *view) lease(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
 		return "-"

@@ -254,13 +254,6 @@ func (s State) moveRepos(by int) State {
 	return s
 }
 
-func step(cursor string, keys []string, by int) string {
-	if len(keys) == 0 {
-		return ""
-	}
-	return keys[min(max(indexOf(cursor, keys)+by, 0), len(keys)-1)]
-}
-
 // listed is the list that keys move in.
 func (s State) listed() pane {
 	switch s.screen {

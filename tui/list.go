@@ -99,13 +99,13 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 		}
 		y, h = y+1, room
 	}
-	top, pick := window(index, rows, h), p.pick
-	p.pick = nil
+	top, onRow := window(index, rows, h), p.onRow
+	p.onRow = nil
 	for i := top; i < rows && i-top < h; i++ {
 		ly := y + i - top
 		l := row(i)
-		if pick != nil {
-			p.clickable(x, ly, w, 1, pick(i))
+		if onRow != nil {
+			onRow(i, x, ly, w)
 		}
 		if l.whole != "" {
 			p.put(x+2, ly, w-4, roleDim, cut(l.whole, w-4, p.g.more))
@@ -131,32 +131,6 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 	}
 }
 
-func (p *painter) cell(x, y, w int, right bool, r role, text string) {
-	text = cut(text, w, p.g.more)
-	if right {
-		p.right(x, x+w, y, r, text)
-		return
-	}
-	p.put(x, y, w, r, text)
-}
-
-// bar is a progress bar of w cells; a share below 0 is unknown.
-func (p *painter) bar(w int, percent float64) string {
-	out := make([]byte, 0, w*3)
-	full := 0
-	if percent > 0 {
-		full = min(int(percent/100*float64(w)+0.5), w)
-	}
-	for i := range w {
-		if i < full {
-			out = append(out, p.g.full...)
-		} else {
-			out = append(out, p.g.rest...)
-		}
-	}
-	return string(out)
-}
-
 // indexOf is the row of the cursor, 0 when it is on none.
 func indexOf(cursor string, keys []string) int {
 	for i, k := range keys {
@@ -177,4 +151,38 @@ func place(index, rows, all int) string {
 		return fmt.Sprintf("%d/%d of %d", index+1, rows, all)
 	}
 	return fmt.Sprintf("%d/%d", index+1, rows)
+}
+
+// keepCursor keeps a cursor on its row; when the row is gone it moves to the row
+// that has taken its place.
+func keepCursor(cursor string, before, after []string) string {
+	if len(after) == 0 {
+		return ""
+	}
+	for _, k := range after {
+		if k == cursor {
+			return cursor
+		}
+	}
+	for i, k := range before {
+		if k == cursor {
+			return after[min(i, len(after)-1)]
+		}
+	}
+	return after[0]
+}
+
+func keysOf[T any](rows []T, key func(T) string) []string {
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = key(r)
+	}
+	return out
+}
+
+func step(cursor string, keys []string, by int) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	return keys[min(max(indexOf(cursor, keys)+by, 0), len(keys)-1)]
 }

@@ -122,7 +122,7 @@ func marked[T any](s State, of pane, list []T, key func(T) string) (out []T) {
 }
 
 // markText counts the marks of a list for its edge.
-func (p *painter) markText(of pane, place string) string {
+func (p *view) markText(of pane, place string) string {
 	if n := len(p.s.marks[of]); n > 0 {
 		return fmt.Sprintf("%d marked, %s", n, place)
 	}

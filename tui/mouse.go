@@ -7,8 +7,8 @@ type clickArea struct {
 }
 
 // clickable says that a click in an area leads to do.
-func (p *painter) clickable(x, y, w, h int, do func(State) State) {
-	p.spots = append(p.spots, clickArea{x, y, w, h, do})
+func (p *view) clickable(x, y, w, h int, do func(State) State) {
+	p.clicks = append(p.clicks, clickArea{x, y, w, h, do})
 }
 
 // Click returns the state after a click at column x of line y, on a terminal of
@@ -18,9 +18,9 @@ func (s State) Click(x, y, w, h int) State {
 	if s.overlay != nil || w < minWidth || h < minHeight {
 		return s
 	}
-	p := painter{canvas: newCanvas(w, h), s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	p := view{painter: newPainter(w, h, s.Caps), s: s}
 	p.drawFrame()
-	for _, l := range p.spots {
+	for _, l := range p.clicks {
 		if x >= l.x && x < l.x+l.w && y >= l.y && y < l.y+l.h {
 			s.toast = ""
 			return l.do(s)
@@ -31,9 +31,9 @@ func (s State) Click(x, y, w, h int) State {
 
 // clickRows makes the rows of the next list answer to clicks: to selects the row of a
 // number, in the pane of the overview that it is in.
-func (p *painter) clickRows(in pane, to func(s State, i int) State) {
-	p.pick = func(i int) func(State) State {
-		return func(s State) State {
+func (p *view) clickRows(in pane, to func(s State, i int) State) {
+	p.onRow = func(i, x, y, w int) {
+		p.clickable(x, y, w, 1, func(s State) State {
 			was := s
 			s = to(s, i)
 			if s.screen == screenOverview {
@@ -43,7 +43,7 @@ func (p *painter) clickRows(in pane, to func(s State, i int) State) {
 				return s.open()
 			}
 			return s
-		}
+		})
 	}
 }
 

@@ -11,8 +11,8 @@ const (
 var overviewFace = screen{
 	name: "overview", tab: "1", panes: 2, under: screenOverview,
 	title: func(State) string { return "Overview" },
-	draw:  (*painter).overview,
-	hints: func(p *painter) [][2]string {
+	draw:  (*view).overview,
+	hints: func(p *view) [][2]string {
 		if p.s.firstRun() {
 			if p.s.SetUp {
 				return [][2]string{{"enter", "set up"}, {"1-5", "screens"}}
@@ -40,7 +40,7 @@ var overviewFace = screen{
 
 // overview is the first screen: jobs, repositories and, where there is room,
 // the job under the cursor, the events and the agent.
-func (p *painter) overview(_, top, _, h int) {
+func (p *view) overview(_, top, _, h int) {
 	if p.s.firstRun() {
 		p.drawWelcome(top, top+h)
 		return
@@ -75,7 +75,7 @@ const fewJobs = 7
 
 // jobsShare is the height of the list of jobs of h lines for both: at most so many, and
 // what it has no rows for is for repositories that have no room.
-func (p *painter) jobsShare(most, h int) int {
+func (p *view) jobsShare(most, h int) int {
 	spare := most - max(len(p.s.jobs())+3, fewJobs)
 	lack := len(p.s.repos()) + 3 - (h - most)
 	return most - max(min(spare, lack), 0)

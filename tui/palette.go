@@ -152,11 +152,11 @@ func (s State) perform(c command) (State, Outcome) {
 	return c.do(s)
 }
 
-func (c palette) hints(p *painter) [][2]string {
+func (c palette) hints(p *view) [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"tab", "complete"}, {"enter", "run"}, {"esc", "close"}}
 }
 
-func (c palette) draw(p *painter) {
+func (c palette) draw(p *view) {
 	w := min(72, p.w-2)
 	rows := min(max(len(c.found), 1), 8, p.h-7)
 	h := rows + 5

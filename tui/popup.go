@@ -280,7 +280,7 @@ func (q popup) key(s State, name, _ string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-func (q popup) hints(p *painter) [][2]string {
+func (q popup) hints(p *view) [][2]string {
 	scroll, end := [2]string{p.g.up + p.g.down, "scroll"}, [2]string{"esc", "close"}
 	if q.test || !q.known || q.err != "" {
 		return [][2]string{scroll, {"y", "copy command"}, end}
@@ -289,7 +289,7 @@ func (q popup) hints(p *painter) [][2]string {
 }
 
 // lines are what the box holds, for w cells.
-func (q popup) lines(p *painter, w int) (out []textLine) {
+func (q popup) lines(p *view, w int) (out []textLine) {
 	add := func(r role, txt string) {
 		for _, l := range wrap(txt, w) {
 			out = append(out, textLine{r, l})
@@ -304,18 +304,11 @@ func (q popup) lines(p *painter, w int) (out []textLine) {
 		add(roleBad, "This cannot be told: "+q.err)
 	case !q.test:
 		for _, l := range q.text {
-			out = append(out, p.foldLine(rolePlain, l, w)...)
+			out = append(out, p.foldLine(rolePlain, l, w, p.s.wraps)...)
 		}
 	}
 	for _, f := range q.found {
-		r := stateRole(f.Result)
-		for i, l := range wrap(strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w-2) {
-			mark := p.g.state[findingGlyph(f.Result)] + " "
-			if i > 0 {
-				mark = "  "
-			}
-			out = append(out, textLine{r, mark + l})
-		}
+		out = append(out, p.markedLines(stateRole(f.Result), findingGlyph(f.Result), strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w)...)
 	}
 	return out
 }
@@ -334,14 +327,14 @@ func findingGlyph(result string) string {
 }
 
 // box is the size of the box on a terminal, its lines, and the first of them in it.
-func (q popup) box(p *painter, w, h int) (bw, bh int, lines []textLine, top int) {
+func (q popup) box(p *view, w, h int) (bw, bh int, lines []textLine, top int) {
 	bw = max(min(w-2, 120), 8)
 	lines = q.lines(p, bw-4)
 	bh = min(max(h-2, 3), len(lines)+2)
 	return bw, bh, lines, max(min(q.scroll, len(lines)-(bh-2)), 0)
 }
 
-func (q popup) draw(p *painter) {
+func (q popup) draw(p *view) {
 	w, h, lines, top := q.box(p, p.w, p.h)
 	x, y := p.dialog(w, h)
 	title, foot := "Test "+q.subject.Name, q.command

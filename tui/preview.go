@@ -11,7 +11,7 @@ import (
 )
 
 // preview shows what is under the cursor of the overview beside the lists.
-func (p *painter) preview(x, y, w, h int) {
+func (p *view) preview(x, y, w, h int) {
 	if r, ok := p.previewRepo(); ok {
 		p.box(p.g, x, y, w, h, cut(r.Name, w-8, p.g.more), "", "enter opens", false)
 		p.putLines(x, y, w, h, p.repoFacts(r, true, w-4, true))
@@ -29,7 +29,7 @@ func (p *painter) preview(x, y, w, h int) {
 }
 
 // previewRepo is the repository under the cursor, when the focus is on their list.
-func (p *painter) previewRepo() (snapshot.Repo, bool) {
+func (p *view) previewRepo() (snapshot.Repo, bool) {
 	if p.s.focus == paneRepos {
 		for _, r := range p.s.repos() {
 			if repoKey(r) == p.s.repoKey {
@@ -42,7 +42,7 @@ func (p *painter) previewRepo() (snapshot.Repo, bool) {
 
 // jobLines tell of a job on h lines of w cells: how it goes, what it has done, what
 // went wrong, and with the room that is left what it said last.
-func (p *painter) jobLines(j snapshot.Job, w, h int) (out []textLine) {
+func (p *view) jobLines(j snapshot.Job, w, h int) (out []textLine) {
 	state := p.shownState(j)
 	add := func(r role, texts ...string) {
 		for _, txt := range texts {
@@ -95,19 +95,8 @@ func (p *painter) jobLines(j snapshot.Job, w, h int) (out []textLine) {
 	return out
 }
 
-// tableLine is a name and figures behind it, five cells each, in w cells; figures
-// that are longer take of the room of the name.
-func tableLine(name string, w int, more string, figures ...int64) string {
-	txt := ""
-	for _, n := range figures {
-		txt += fmt.Sprintf("%5d", n)
-	}
-	room := max(w-len(txt), 4)
-	return cut(name, room, more) + fmt.Sprintf("%*s", max(w-displaywidth.String(cut(name, room, more)), 0), txt)
-}
-
 // barLine is the state of a job with a bar, as far as it is known how far it is.
-func (p *painter) barLine(j snapshot.Job, state string, w int) string {
+func (p *view) barLine(j snapshot.Job, state string, w int) string {
 	glyph, ok := p.g.state[state]
 	if !ok {
 		glyph = p.g.state["unknown"]

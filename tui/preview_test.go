@@ -111,7 +111,7 @@ func TestTimesOfAJob(t *testing.T) {
 		"ended":   {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
 		"clocks":  {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {
-		p := painter{s: shown(picture(), Caps{})}
+		p := view{painter: newPainter(0, 0, Caps{}), s: shown(picture(), Caps{})}
 		var got []string
 		for _, f := range p.times(tt.job) {
 			got = append(got, f.name+" "+f.text)

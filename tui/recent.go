@@ -131,7 +131,7 @@ const dayHeight = 5
 
 // dayBox draws the lines of the last 24 hours: runs, what they took, what they
 // changed. Each is told in figures, too.
-func (p *painter) dayBox(x, y, w int) {
+func (p *view) dayBox(x, y, w int) {
 	l := p.s.recent
 	note := ""
 	if !l.Day.Since.IsZero() {
@@ -186,40 +186,8 @@ func (p *painter) dayBox(x, y, w int) {
 	}
 }
 
-// heights draws values as columns of so many cells; the largest is as high as a
-// line, nothing is a blank, and anything is more than nothing.
-func (p *painter) heights(values []int64, each int) string {
-	var most int64
-	for _, v := range values {
-		most = max(most, v)
-	}
-	var b strings.Builder
-	for _, v := range values {
-		glyph := " "
-		if v > 0 {
-			steps := p.g.heights
-			glyph = steps[min(int(float64(v)/float64(most)*float64(len(steps))), len(steps)-1)]
-		}
-		b.WriteString(strings.Repeat(glyph, each))
-	}
-	return b.String()
-}
-
-// secondsText is a time that a job took.
-func secondsText(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "-"
-	case d < time.Second/10:
-		return "<0.1s"
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return clock(d)
-}
-
 // jobsOfRepo lists the jobs of the repository in the detail.
-func (p *painter) jobsOfRepo(x, y, w, h int) {
+func (p *view) jobsOfRepo(x, y, w, h int) {
 	rows := p.s.repoJobs()
 	index := indexOf(p.s.recent.cursor, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, "Recent jobs", "h all", place(index, len(rows), len(rows)), true)

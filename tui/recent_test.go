@@ -113,7 +113,7 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 
 func TestHeights(t *testing.T) {
 	t.Parallel()
-	p := painter{g: asciiGlyphs}
+	p := newPainter(0, 0, Caps{ASCII: true})
 	if got := p.heights([]int64{0, 1, 4, 7, 8, 1 << 60}, 1); got != " ....@" {
 		t.Errorf("%q", got)
 	}

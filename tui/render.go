@@ -28,29 +28,25 @@ func Render(s State, w, h int, caps Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	c := newCanvas(w, h)
-	p := painter{canvas: c, s: s.cacheRows(), g: caps.glyphs(), caps: caps}
+	p := view{painter: newPainter(w, h, caps), s: s.cacheRows()}
 	if w < minWidth || h < minHeight {
 		p.drawTiny()
 	} else {
 		p.drawFrame()
 	}
-	return c.frame(caps.look())
+	return p.canvas.frame(caps.look())
 }
 
-// painter draws one frame.
-type painter struct {
-	*canvas
-	s    State
-	g    glyphs
-	caps Caps
+// view draws one frame.
+type view struct {
+	*painter
+	s State
 
-	spots []clickArea                     // where clicks mean something
-	pick  func(row int) func(State) State // what a click on a row of the next list does; nil = nothing
+	clicks []clickArea
 }
 
 // drawTiny is the whole screen where nothing else fits.
-func (p *painter) drawTiny() {
+func (p *view) drawTiny() {
 	counts := p.s.Snap.Counts
 	failing := 0
 	for _, r := range p.s.Snap.Repos {
@@ -64,7 +60,7 @@ func (p *painter) drawTiny() {
 	}
 }
 
-func (p *painter) drawFrame() {
+func (p *view) drawFrame() {
 	p.header()
 	if p.s.offline() {
 		p.banner()
@@ -86,7 +82,7 @@ func (p *painter) drawFrame() {
 
 // header is the first line: who, where, how the API does, the clock. On a narrow
 // screen whole parts go, the least telling first; none is cut in the middle.
-func (p *painter) header() {
+func (p *view) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
 	x := p.put(3, 0, p.w, roleTitle, "limpet "+cut(text.OrDash(a.Version), min(p.w-32, 24), p.g.more))
 	r, txt := p.apiState()
@@ -133,7 +129,7 @@ func (p *painter) header() {
 }
 
 // apiState says in two words whether what is on the screen is live.
-func (p *painter) apiState() (role, string) {
+func (p *view) apiState() (role, string) {
 	api := p.s.Snap.API
 	switch {
 	case p.s.Gone != "":
@@ -156,7 +152,7 @@ func (p *painter) apiState() (role, string) {
 	return roleGood, p.g.dot + " API ok"
 }
 
-func (p *painter) tabs() {
+func (p *view) tabs() {
 	x, gap := 1, 2
 	for gap > 0 && p.tabsWidth(gap) > p.w {
 		gap--
@@ -184,7 +180,7 @@ func (p *painter) tabs() {
 
 // tabsWidth is what the tabs take with all their words, in cells. Each has a cell on
 // both sides, the gap is what is between two.
-func (p *painter) tabsWidth(gap int) int {
+func (p *view) tabsWidth(gap int) int {
 	w := 2 - gap
 	for _, of := range shownTabs(p.s) {
 		w += len(tabText(p.s, of)) + 2 + gap
@@ -200,22 +196,10 @@ func drainText(a snapshot.Agent) string {
 	return fmt.Sprintf("draining, %d to go", a.Busy)
 }
 
-// clockTime is a moment in the short form, with its date when that is another.
-func clockTime(t, now time.Time) string {
-	if t.IsZero() {
-		return "an unknown time"
-	}
-	t = t.UTC()
-	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
-		return t.Format("15:04:05Z")
-	}
-	return t.Format("2006-01-02 15:04Z")
-}
-
 // status is the line above the hints: what was just done, else what needs a
 // person, else what is going on. Errors that nobody has read are counted at its
 // end until they are.
-func (p *painter) status(y int) {
+func (p *view) status(y int) {
 	s := p.s
 	if s.typing && s.screen != screenHistory { // which has a line for it
 		x := p.put(1, y, p.w-2, roleKey, "/ ")
@@ -255,7 +239,7 @@ func (p *painter) status(y int) {
 
 // filterText says what the filter lets through. It sees the rows of the picture
 // alone, which may be the beginning of a longer queue.
-func (p *painter) filterText() string {
+func (p *view) filterText() string {
 	s := p.s
 	if search := screens[s.screen].found; search != nil {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), search(s))
@@ -295,7 +279,7 @@ func levelWord(level string) string {
 
 // hints are the keys that are of use here. Help and quit, the last two, are always
 // there; what is before them goes first where there is no room.
-func (p *painter) hints(y int) {
+func (p *view) hints(y int) {
 	var hints [][2]string
 	switch {
 	case p.s.overlay != nil:

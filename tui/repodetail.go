@@ -9,8 +9,8 @@ import (
 )
 
 var repoFace = screen{
-	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, fetch: State.fetchRecent,
-	hints: func(p *painter) [][2]string {
+	under: screenRepos, draw: (*view).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, fetch: State.fetchRecent,
+	hints: func(p *view) [][2]string {
 		at := [2]string{"enter", "job"}
 		if lines, h := p.s.repoHeight(); h-repoHead(lines, h) < 3 {
 			at = [2]string{p.g.up + p.g.down, "scroll"}
@@ -21,7 +21,7 @@ var repoFace = screen{
 
 // repoDetail is one repository over the whole body: how it does, its conditions,
 // its jobs and what was said of it.
-func (p *painter) repoDetail(x, y, w, h int) {
+func (p *view) repoDetail(x, y, w, h int) {
 	if w >= wideWidth && h >= roomyHeight {
 		p.repoWide(x, y, w, h)
 		return
@@ -90,45 +90,17 @@ func (s State) moveRepoDetail(by int) State {
 	return s.moveRecent(by)
 }
 
-// putLines puts lines into a box; where there is no room for all it says how many more
-// there are, unless that were all it says.
-func (p *painter) putLines(x, y, w, h int, lines []textLine) {
-	for i, l := range lines[:min(len(lines), max(h-2, 0))] {
-		if rest := len(lines) - i; i == h-3 && i > 0 && rest > 1 {
-			l = textLine{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
-		}
-		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
-	}
-}
-
 // roomyHeight is from which height on each fact of a repository has a line, in lines.
 const roomyHeight = 26
 
-// factWidth is the room for the name of a fact, in cells.
-const factWidth = 11
-
-// fact is one thing that is said under a name.
-type fact struct {
-	role       role
-	name, text string
-}
-
 // repoFacts tells how a repository does, a fact on a line; long ones go on below.
 // Where it is tight those that belong together share one.
-func (p *painter) repoFacts(r snapshot.Repo, live bool, w int, tight bool) (out []textLine) {
-	for _, f := range p.factsOf(r, live, tight) {
-		for i, l := range wrap(f.text, w-factWidth) {
-			if i > 0 {
-				f.name = ""
-			}
-			out = append(out, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
-		}
-	}
-	return out
+func (p *view) repoFacts(r snapshot.Repo, live bool, w int, tight bool) []textLine {
+	return p.factLines(p.factsOf(r, live, tight), w)
 }
 
 // factsOf are what there is to say of a repository.
-func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
+func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
 	fact := func(ro role, name, txt string) { out = append(out, fact{ro, name, txt}) }
 	if !live {
 		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
@@ -196,7 +168,7 @@ func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
 	return out
 }
 
-func (p *painter) syncText(r snapshot.Repo) string {
+func (p *view) syncText(r snapshot.Repo) string {
 	state := r.SyncState
 	if p.s.offline() && state == "working" {
 		state = "unknown"
@@ -214,7 +186,7 @@ func (p *painter) syncText(r snapshot.Repo) string {
 	return txt
 }
 
-func (p *painter) nextText(r snapshot.Repo) string {
+func (p *view) nextText(r snapshot.Repo) string {
 	every := ""
 	if r.Interval > 0 {
 		every = ", every " + text.Age(r.Interval)
@@ -251,7 +223,7 @@ func contentsText(r snapshot.Repo) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-func (p *painter) webhookText(r snapshot.Repo) string {
+func (p *view) webhookText(r snapshot.Repo) string {
 	if r.Webhook == nil {
 		return "none: changes are found by the interval"
 	}
@@ -262,7 +234,7 @@ func (p *painter) webhookText(r snapshot.Repo) string {
 	return txt + ", last event " + ago(p.s.Now, r.Webhook.LastEvent)
 }
 
-func (p *painter) tokenText(r snapshot.Repo) (role, string) {
+func (p *view) tokenText(r snapshot.Repo) (role, string) {
 	switch left := r.TokenEnds.Sub(p.s.Now); {
 	case r.TokenEnds.IsZero():
 		return rolePlain, ""
@@ -285,14 +257,8 @@ func allConditionsTrue(r snapshot.Repo) bool {
 
 // conditionLines are the conditions: those that are not met with their message,
 // then the others in one piece.
-func (p *painter) conditionLines(r snapshot.Repo, w int) (out []textLine) {
-	item := func(ro role, state, txt string) {
-		mark := p.g.state[state] + " "
-		for _, l := range wrap(txt, w-2) {
-			out = append(out, textLine{ro, mark + l})
-			mark = "  "
-		}
-	}
+func (p *view) conditionLines(r snapshot.Repo, w int) (out []textLine) {
+	item := func(ro role, state, txt string) { out = append(out, p.markedLines(ro, state, txt, w)...) }
 	var met []string
 	for _, c := range r.Conditions {
 		if c.Status == "True" {
@@ -308,7 +274,7 @@ func (p *painter) conditionLines(r snapshot.Repo, w int) (out []textLine) {
 }
 
 // suspendHint is what s does here.
-func (p *painter) suspendHint() string {
+func (p *view) suspendHint() string {
 	if r, _ := p.s.repo(); r.Suspended {
 		return "resume"
 	}

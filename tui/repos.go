@@ -13,12 +13,12 @@ import (
 var reposFace = screen{
 	name: "repositories", tab: "3", under: screenRepos,
 	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
-	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
-	hints: (*painter).repoHints, move: State.moveRepos, open: State.openRepo,
+	draw:  func(p *view, x, y, w, h int) { p.repoList(x, y, w, h, true) },
+	hints: (*view).repoHints, move: State.moveRepos, open: State.openRepo,
 }
 
 // repoHints are the keys of the list.
-func (p *painter) repoHints() [][2]string {
+func (p *view) repoHints() [][2]string {
 	suspend := "suspend"
 	if rows := p.s.targetRepos(); len(rows) > 0 && rows[0].Suspended {
 		suspend = "resume"
@@ -26,7 +26,7 @@ func (p *painter) repoHints() [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
 }
 
-func (p *painter) repoList(x, y, w, h int, focused bool) {
+func (p *view) repoList(x, y, w, h int, focused bool) {
 	rows := p.s.repos()
 	foot := reposNote(rows)
 	title := "Repositories"
@@ -105,7 +105,7 @@ func health(r snapshot.Repo) string {
 	return "failing"
 }
 
-func (p *painter) repoRow(r snapshot.Repo, spark, columns int) line {
+func (p *view) repoRow(r snapshot.Repo, spark, columns int) line {
 	state := repoState(r)
 	if p.s.offline() && state == "working" {
 		state = "unknown"
@@ -163,7 +163,7 @@ func failingSince(r snapshot.Repo) time.Time {
 
 // hookText says in a word whether there is a webhook, and when it last told of
 // something.
-func (p *painter) hookText(r snapshot.Repo) string {
+func (p *view) hookText(r snapshot.Repo) string {
 	switch {
 	case r.Webhook == nil:
 		return "none"
@@ -173,28 +173,7 @@ func (p *painter) hookText(r snapshot.Repo) string {
 	return p.g.dot + " " + ago(p.s.Now, r.Webhook.LastEvent)
 }
 
-// spark is the line of the last 24 hours, the worst of several where there is
-// less room than hours.
-func (p *painter) spark(runs string, w int) string {
-	if runs == "" {
-		return strings.Repeat(p.g.spark['.'], min(w, 24))
-	}
-	worst := map[byte]int{'.': 0, 'c': 1, 's': 2, 'w': 3, 'e': 4}
-	w = min(w, len(runs))
-	var b strings.Builder
-	for i := range w {
-		best := byte('.')
-		for k := i * len(runs) / w; k < (i+1)*len(runs)/w; k++ {
-			if worst[runs[k]] > worst[best] {
-				best = runs[k]
-			}
-		}
-		b.WriteString(p.g.spark[best])
-	}
-	return b.String()
-}
-
-func (p *painter) eventList(x, y, w, h int) {
+func (p *view) eventList(x, y, w, h int) {
 	events := p.s.Snap.Events
 	p.box(p.g, x, y, w, h, "Events", "all repositories", fmt.Sprintf("%d kept", len(events)), false)
 	for i := range min(h-2, len(events)) {

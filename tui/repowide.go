@@ -15,7 +15,7 @@ const leastJobs = 9
 
 // repoWide is one repository on a wide screen: how it does at the left; its day, what
 // it has made and its conditions at the right; its jobs below.
-func (p *painter) repoWide(x, y, w, h int) {
+func (p *view) repoWide(x, y, w, h int) {
 	r, live := p.s.repo()
 	left := w * 9 / 20
 	right := w - left
@@ -46,7 +46,7 @@ func (p *painter) repoWide(x, y, w, h int) {
 
 // contentLines are the kinds of objects that a repository has made, with their
 // numbers.
-func (p *painter) contentLines(r snapshot.Repo, w int) (out []textLine) {
+func (p *view) contentLines(r snapshot.Repo, w int) (out []textLine) {
 	for _, c := range r.Contents {
 		n := text.Thousands(int(c.Count))
 		name := cut(c.Resource, max(w-displaywidth.String(n)-2, 4), p.g.more)

@@ -3,7 +3,6 @@ package tui
 import (
 	"cmp"
 	"slices"
-	"sort"
 	"strings"
 
 	"limpet/sync/snapshot"
@@ -217,19 +216,6 @@ func jobStates(j snapshot.Job) []string {
 	return out
 }
 
-// order is the order of a list: by the sorting of a number, 0 being that of the
-// picture.
-type order struct {
-	by      uint8
-	reverse bool
-}
-
-// sorting is one order that a list can have.
-type sorting[T any] struct {
-	name    string
-	compare func(a, b T) int
-}
-
 var jobOrders = []sorting[snapshot.Job]{
 	{"as they come", nil},
 	{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
@@ -257,21 +243,6 @@ func severity(state string) int {
 	return 99
 }
 
-// sorted is a list in an order; equal rows stay as they came.
-func sorted[T any](list []T, o order, by []sorting[T]) []T {
-	if o == (order{}) {
-		return list
-	}
-	list = slices.Clone(list)
-	if compare := by[o.by].compare; compare != nil {
-		sort.SliceStable(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
-	}
-	if o.reverse {
-		slices.Reverse(list)
-	}
-	return list
-}
-
 // orderNames are those that the list of a pane can have.
 func orderNames(of pane) (out []string) {
 	switch of {
@@ -293,7 +264,7 @@ func orderNames(of pane) (out []string) {
 
 // orderText says in the title of a list how it is ordered, where that is not by
 // itself.
-func (p *painter) orderText(of pane) string {
+func (p *view) orderText(of pane) string {
 	o := p.s.orders[p.s.screen][of]
 	if o == (order{}) {
 		return ""
@@ -301,7 +272,7 @@ func (p *painter) orderText(of pane) string {
 	return ", by " + orderNames(of)[o.by] + " " + p.arrow(o)
 }
 
-func (p *painter) arrow(o order) string {
+func (p *view) arrow(o order) string {
 	if o.reverse {
 		return p.g.down
 	}
@@ -344,11 +315,11 @@ func (m sortMenu) key(s State, name, _ string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-func (m sortMenu) hints(p *painter) [][2]string {
+func (m sortMenu) hints(p *view) [][2]string {
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "sort, again reverses"}, {"esc", "close"}}
 }
 
-func (m sortMenu) draw(p *painter) {
+func (m sortMenu) draw(p *view) {
 	names := orderNames(m.of)
 	now := p.s.orders[p.s.screen][m.of]
 	rows := min(len(names), p.h-4)

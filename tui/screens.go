@@ -33,8 +33,8 @@ type screen struct {
 	under     screenID           // whose tab is marked while it is shown; itself for tabs
 	title     func(State) string // the words of its tab
 
-	draw  func(p *painter, x, y, w, h int)
-	hints func(p *painter) [][2]string // key and word, the most useful first; help and quit are added
+	draw  func(p *view, x, y, w, h int)
+	hints func(p *view) [][2]string // key and word, the most useful first; help and quit are added
 
 	panes int // that Tab changes between and z zooms; 0 = one
 

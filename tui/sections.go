@@ -36,7 +36,7 @@ func (s State) turnSection(by int) State {
 
 // shares are the heights of the sections of a detail with h lines below its head.
 // One that is zoomed has them all.
-func (p *painter) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
+func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	if p.s.zoomed[screenDetail] {
 		out[p.s.section] = h
 		return out
@@ -77,7 +77,7 @@ func (p *painter) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 }
 
 // sectionLines is how many lines a section has, and how many of them fit.
-func (p *painter) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
+func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 	room = p.shares(w, h, j)[p.s.section] - 2
 	switch p.s.section {
 	case sectionSummary:
@@ -90,7 +90,7 @@ func (p *painter) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 
 // detailHead is how many lines of the body the head takes: none beside a zoomed
 // section.
-func (p *painter) detailHead(h int, j snapshot.Job) int {
+func (p *view) detailHead(h int, j snapshot.Job) int {
 	head := leastHead(j)
 	switch {
 	case p.s.zoomed[screenDetail]:
@@ -173,7 +173,7 @@ func (s State) keepLogPosition(before snapshot.Job) State {
 }
 
 // logBody are the lines of a log that the filter lets through, laid out in w cells.
-func (p *painter) logBody(log []snapshot.Event, w int) (out []textLine) {
+func (p *view) logBody(log []snapshot.Event, w int) (out []textLine) {
 	filter := p.s.filters[screenDetail]
 	for _, e := range log {
 		if filter != "" && !matches(filter, e.Text, e.Level) {
@@ -186,7 +186,7 @@ func (p *painter) logBody(log []snapshot.Event, w int) (out []textLine) {
 		case "warn":
 			r = roleWarn
 		}
-		out = append(out, p.foldLine(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w)...)
+		out = append(out, p.foldLine(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w, p.s.wraps)...)
 	}
 	return out
 }
@@ -214,7 +214,7 @@ func noLog(j snapshot.Job) string {
 	return "It has said nothing yet."
 }
 
-func (p *painter) logBox(x, y, w, h int, j snapshot.Job) {
+func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
 	body := p.logBody(j.Log, w-4)
 	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
 	note := ""

@@ -246,8 +246,7 @@ func renderSetUp(u setUp, w, h int, caps Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	c := newCanvas(w, h)
-	p := painter{canvas: c, g: caps.glyphs(), caps: caps}
+	p := newPainter(w, h, caps)
 	margin, top, bottom := 0, 0, h
 	if w >= minWidth && h >= minHeight {
 		p.put(3, 0, w-3, roleTitle, "limpet")
@@ -277,7 +276,7 @@ func renderSetUp(u setUp, w, h int, caps Caps) string {
 		x = p.put(x, h-1, w-x, roleKey, hint[0])
 		x = p.put(x+1, h-1, w-x-1, roleDim, hint[1]) + 2
 	}
-	return c.frame(caps.look())
+	return p.canvas.frame(caps.look())
 }
 
 // answerAt is where answers begin, in runes.

@@ -58,33 +58,33 @@ func (s State) sourceTargets(v Verb, rows []snapshot.Source) (out []target, why 
 }
 
 // requestSources asks for what was aimed at, at once or after a question.
-func (s State) requestSources(aims []target) (State, Outcome) {
-	name := aims[0].action.Name
-	switch v := aims[0].action.Verb; {
+func (s State) requestSources(targets []target) (State, Outcome) {
+	name := targets[0].action.Name
+	switch v := targets[0].action.Verb; {
 	case v == SuspendSource:
-		return s.ask(confirmSuspendSources(aims)), Outcome{}
-	case v == ResumeSource && len(aims) > 1:
-		return s.ask(confirmMany(aims, "Resume", "Their controller looks at each at once.")), Outcome{}
+		return s.ask(confirmSuspendSources(targets)), Outcome{}
+	case v == ResumeSource && len(targets) > 1:
+		return s.ask(confirmMany(targets, "Resume", "Their controller looks at each at once.")), Outcome{}
 	case v == ResumeSource:
-		return s.say("resumption of "+name+" asked for", false), send(aims)
-	case len(aims) > 1:
-		return s.ask(confirmMany(aims, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
+		return s.say("resumption of "+name+" asked for", false), send(targets)
+	case len(targets) > 1:
+		return s.ask(confirmMany(targets, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
 	}
-	return s.say("a look at "+name+" asked for", false), send(aims)
+	return s.say("a look at "+name+" asked for", false), send(targets)
 }
 
-func confirmSuspendSources(aims []target) confirm {
-	what, packed := aims[0].action.Name, "What is packed of it"
-	if len(aims) > 1 {
-		what, packed = fmt.Sprintf("%d sources", len(aims)), "What is packed of them"
-	} else if rev := revision(aims[0].source); rev != "" {
+func confirmSuspendSources(targets []target) confirm {
+	what, packed := targets[0].action.Name, "What is packed of it"
+	if len(targets) > 1 {
+		what, packed = fmt.Sprintf("%d sources", len(targets)), "What is packed of them"
+	} else if rev := revision(targets[0].source); rev != "" {
 		packed += " (" + snapshot.ShortRevision(rev) + ")"
 	}
 	return confirm{
 		title: "Suspend " + what + " for everybody?",
 		lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until somebody resumes it. " +
 			packed + " stays, and what is deployed from there stays as it is."},
-		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
+		choices: yes("Yes, suspend", "suspension of "+what+" asked for", targets),
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 var sourceFace = screen{
-	under: screenSources, draw: (*painter).sourceDetail, command: State.sourceShown,
+	under: screenSources, draw: (*view).sourceDetail, command: State.sourceShown,
 	move: State.scrollSource,
-	hints: func(p *painter) [][2]string {
+	hints: func(p *view) [][2]string {
 		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
 	},
 }
@@ -23,7 +23,7 @@ const silent = 2 * time.Minute
 
 // sourceDetail is one source over the whole body: how it does, what is packed of it,
 // and its conditions.
-func (p *painter) sourceDetail(x, y, w, h int) {
+func (p *view) sourceDetail(x, y, w, h int) {
 	from, live := p.s.source()
 	lines, conditions := p.sourceLines(from, live, w, h)
 	low := 0
@@ -51,7 +51,7 @@ func (p *painter) sourceDetail(x, y, w, h int) {
 // scrollSource moves what is shown of a source that has more lines than the screen.
 func (s State) scrollSource(by int) State {
 	w, h := s.size()
-	p := &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	p := &view{painter: newPainter(0, 0, s.Caps), s: s}
 	from, live := s.source()
 	lines, _ := p.sourceLines(from, live, w, h-frameRows)
 	top := scrolled(s.sourceTop, len(lines), h-frameRows)
@@ -61,18 +61,8 @@ func (s State) scrollSource(by int) State {
 
 // sourceLines lays a source out for a box of w by h cells: its facts, and its
 // conditions for a box of their own where there is room for both.
-func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []textLine) {
-	add := func(facts []fact) {
-		for _, f := range facts {
-			for i, l := range wrap(f.text, w-4-factWidth) {
-				if i > 0 {
-					f.name = ""
-				}
-				lines = append(lines, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, cut(f.name, factWidth-1, p.g.more), l)})
-			}
-		}
-	}
-	add(p.sourceFacts(from, live))
+func (p *view) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []textLine) {
+	lines = p.factLines(p.sourceFacts(from, live), w-4)
 	conditions = p.sourceConditions(from, w-4)
 	if len(conditions) == 0 || len(lines)+len(conditions)+4 <= h {
 		return lines, conditions
@@ -81,7 +71,7 @@ func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines,
 }
 
 // sourceFacts are what there is to say of a source.
-func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
+func (p *view) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 	fact := func(ro role, name, txt string) { out = append(out, fact{ro, name, txt}) }
 	if !live {
 		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
@@ -145,7 +135,7 @@ func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
 	return out
 }
 
-func (p *painter) dueText(from snapshot.Source) string {
+func (p *view) dueText(from snapshot.Source) string {
 	if p.s.offline() {
 		return "not known while " + p.s.unavailableReason()
 	}
@@ -153,7 +143,7 @@ func (p *painter) dueText(from snapshot.Source) string {
 }
 
 // askedText tells of a request for a look.
-func (p *painter) askedText(from snapshot.Source) (string, role) {
+func (p *view) askedText(from snapshot.Source) (string, role) {
 	switch {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", roleWarn
@@ -181,14 +171,8 @@ func verifiedText(from snapshot.Source) (role, string) {
 }
 
 // sourceConditions are the conditions, what is wrong first and whole.
-func (p *painter) sourceConditions(from snapshot.Source, w int) (out []textLine) {
-	item := func(ro role, state, txt string) {
-		mark := p.g.state[state] + " "
-		for _, l := range wrap(txt, w-2) {
-			out = append(out, textLine{ro, mark + l})
-			mark = "  "
-		}
-	}
+func (p *view) sourceConditions(from snapshot.Source, w int) (out []textLine) {
+	item := func(ro role, state, txt string) { out = append(out, p.markedLines(ro, state, txt, w)...) }
 	var met []string
 	for _, c := range from.Conditions {
 		if !c.Unmet() {

@@ -16,8 +16,8 @@ import (
 var sourcesFace = screen{
 	name: "sources", tab: "6", under: screenSources, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
 	title: func(s State) string { return "Sources " + text.Thousands(len(s.Snap.Sources)) },
-	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
-	hints: func(p *painter) [][2]string {
+	draw:  func(p *view, x, y, w, h int) { p.sourceList(x, y, w, h) },
+	hints: func(p *view) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
 	},
 	move: State.moveSources, open: State.openSource, command: State.sourceShown,
@@ -148,7 +148,7 @@ func sourceGlyph(state string) string {
 	return "unknown"
 }
 
-func (p *painter) sourceList(x, y, w, h int) {
+func (p *view) sourceList(x, y, w, h int) {
 	rows := p.s.sources()
 	title := "Sources"
 	if p.s.offline() {
@@ -180,21 +180,15 @@ func (p *painter) sourceList(x, y, w, h int) {
 const sourceSide = 7
 
 // sourceBrief says of the source under the cursor what its row has no room for.
-func (p *painter) sourceBrief(x, y, w, h int, from snapshot.Source) {
-	var lines []textLine
+func (p *view) sourceBrief(x, y, w, h int, from snapshot.Source) {
+	var facts []fact
 	for _, f := range p.sourceFacts(from, true) {
-		switch f.name {
-		case "state", "suspended", "asked for", "url", "artifact":
-			for i, l := range wrap(f.text, w-4-factWidth) {
-				if i > 0 {
-					f.name = ""
-				}
-				lines = append(lines, textLine{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
-			}
+		if slices.Contains([]string{"state", "suspended", "asked for", "url", "artifact"}, f.name) {
+			facts = append(facts, f)
 		}
 	}
 	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), "", false)
-	p.putLines(x, y, w, h, lines)
+	p.putLines(x, y, w, h, p.factLines(facts, w-4))
 	p.link(x+2, y+1, w-4, h-2, from.URL)
 }
 
@@ -219,14 +213,14 @@ func sourcesNote(rows []snapshot.Source) string {
 }
 
 // noSources says why the list is empty.
-func (p *painter) noSources() []string {
+func (p *view) noSources() []string {
 	if p.s.filter() != "" {
 		return []string{"No source matches.", "Esc clears the filter."}
 	}
 	return []string{"There are no sources any more."}
 }
 
-func (p *painter) sourceRow(from snapshot.Source) line {
+func (p *view) sourceRow(from snapshot.Source) line {
 	state := p.sourceShownState(from)
 	what, ro := text.OrDash(snapshot.ShortRevision(revision(from))), rolePlain
 	switch {
@@ -253,7 +247,7 @@ func (p *painter) sourceRow(from snapshot.Source) line {
 
 // sourceShownState is the state as it is shown: what is at work is not known while
 // nothing is live.
-func (p *painter) sourceShownState(from snapshot.Source) string {
+func (p *view) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
 	if p.s.offline() && state == snapshot.SourceWorking || p.g.state[sourceGlyph(state)] == "" || sourceGlyph(state) == "unknown" {
 		return snapshot.SourceUnknown
@@ -266,7 +260,7 @@ func why(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }
 
-func (p *painter) sourceHint() string {
+func (p *view) sourceHint() string {
 	if rows := p.s.targetSources(); len(rows) > 0 && rows[0].Suspended {
 		return "resume"
 	}

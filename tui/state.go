@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"strings"
 	"time"
 
 	"limpet/sync/snapshot"
@@ -129,49 +128,8 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	return s.keepLogPosition(logged).keepMarks().cacheRows()
 }
 
-// keepCursor keeps a cursor on its row; when the row is gone it moves to the row
-// that has taken its place.
-func keepCursor(cursor string, before, after []string) string {
-	if len(after) == 0 {
-		return ""
-	}
-	for _, k := range after {
-		if k == cursor {
-			return cursor
-		}
-	}
-	for i, k := range before {
-		if k == cursor {
-			return after[min(i, len(after)-1)]
-		}
-	}
-	return after[0]
-}
-
 func jobKey(j snapshot.Job) string   { return j.UID }
 func repoKey(r snapshot.Repo) string { return r.Namespace + "/" + r.Name }
-
-func keysOf[T any](rows []T, key func(T) string) []string {
-	out := make([]string, len(rows))
-	for i, r := range rows {
-		out[i] = key(r)
-	}
-	return out
-}
-
-// matches says that every word of the filter occurs in one of the fields.
-func matches(filter string, fields ...string) bool {
-	for _, word := range strings.Fields(strings.ToLower(filter)) {
-		found := false
-		for _, f := range fields {
-			found = found || strings.Contains(strings.ToLower(f), word)
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
 
 // job is the job in the detail: as it is now, else as it was seen last.
 func (s State) job() (snapshot.Job, bool) {

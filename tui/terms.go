@@ -125,3 +125,63 @@ func nearestWord(word string, candidates []string) string {
 	}
 	return best
 }
+
+// complete completes the last word of a filter: the name of a field, then one of
+// its values. Where the value is whole already it takes the next one.
+func complete(line string, fields fieldSet) string {
+	at := strings.LastIndexByte(line, ' ') + 1
+	head, word := line[:at], line[at:]
+	name, value, is := strings.Cut(word, ":")
+	if !is {
+		if begun := withPrefix(fields.names(), word); len(begun) > 0 {
+			return head + begun[0] + ":"
+		}
+		return line
+	}
+	values := fields[name]
+	last := strings.LastIndexByte(value, ',') + 1
+	typed := value[last:]
+	next := ""
+	if i := slices.Index(values, typed); i >= 0 {
+		next = values[(i+1)%len(values)]
+	} else if begun := withPrefix(values, typed); len(begun) > 0 {
+		next = begun[0]
+	} else {
+		return line
+	}
+	return head + name + ":" + value[:last] + next
+}
+
+// matches says that every word of the filter occurs in one of the fields.
+func matches(filter string, fields ...string) bool {
+	for _, word := range strings.Fields(strings.ToLower(filter)) {
+		found := false
+		for _, f := range fields {
+			found = found || strings.Contains(strings.ToLower(f), word)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// maxLine bounds what is typed into one line, in runes.
+const maxLine = 200
+
+// edit is a line after a key press: what it types is added, backspace takes the
+// last rune, Ctrl-W the last word, Ctrl-U all.
+func edit(line, name, txt string) string {
+	r := []rune(line)
+	switch name {
+	case "backspace":
+		return string(r[:max(len(r)-1, 0)])
+	case "ctrl+w":
+		line = strings.TrimRight(line, " ")
+		return line[:strings.LastIndexByte(line, ' ')+1]
+	case "ctrl+u":
+		return ""
+	}
+	r = append(r, []rune(text.Clean(txt))...)
+	return string(r[:min(len(r), maxLine)])
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"limpet/sync/snapshot"
@@ -13,7 +12,7 @@ import (
 
 // timesWidth is the room for the times of a job beside its summary on a screen of w
 // cells; 0 = there is none.
-func (p *painter) timesWidth(w int) int {
+func (p *view) timesWidth(w int) int {
 	if w < wideWidth || p.s.zoomed[screenDetail] {
 		return 0
 	}
@@ -22,7 +21,7 @@ func (p *painter) timesWidth(w int) int {
 
 // timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
 // is none.
-func (p *painter) timesHeight(h int, j snapshot.Job) int {
+func (p *view) timesHeight(h int, j snapshot.Job) int {
 	if !p.s.zoomed[screenDetail] || h < 8 {
 		return 0
 	}
@@ -30,7 +29,7 @@ func (p *painter) timesHeight(h int, j snapshot.Job) int {
 }
 
 // times are the turns in the life of a job as far as they are known.
-func (p *painter) times(j snapshot.Job) (out []fact) {
+func (p *view) times(j snapshot.Job) (out []fact) {
 	now := p.s.Now
 	at := func(name, txt string) { out = append(out, fact{rolePlain, name, txt}) }
 	if !j.Created.IsZero() {
@@ -60,7 +59,7 @@ func (p *painter) times(j snapshot.Job) (out []fact) {
 	return out
 }
 
-func (p *painter) timesBox(x, y, w, h int, j snapshot.Job) {
+func (p *view) timesBox(x, y, w, h int, j snapshot.Job) {
 	if w < 3 || h < 3 {
 		return
 	}
@@ -75,7 +74,7 @@ func (p *painter) timesBox(x, y, w, h int, j snapshot.Job) {
 
 // timeLine shows the steps of a run under each other, each with its part of the whole
 // time. Where there is no room for all, the longest stay and the others are counted.
-func (p *painter) timeLine(x, y, w, h int, j snapshot.Job) {
+func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
 	const took = 6
 	name := max(22, w/2-2)
 	room := w - name - took - 2
@@ -111,19 +110,6 @@ func (p *painter) timeLine(x, y, w, h int, j snapshot.Job) {
 		p.put(x+name+took+2, y, room, r, p.stretch(room, step.At.Sub(begin), long[i], whole))
 		y++
 	}
-}
-
-// stretch is a line of w cells for a time, with a part of it drawn where it was; however
-// short, that has a cell.
-func (p *painter) stretch(w int, from, took, whole time.Duration) string {
-	cell := func(d time.Duration) int {
-		if whole <= 0 {
-			return 0
-		}
-		return min(max(int(float64(w)*d.Seconds()/whole.Seconds()+0.5), 0), w)
-	}
-	begin := min(cell(from), w-1)
-	return strings.Repeat(" ", begin) + strings.Repeat(p.g.full, max(cell(from+took)-begin, 1))
 }
 
 // tookOf is how long a step of a job took, or takes by now.

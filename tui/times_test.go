@@ -35,7 +35,7 @@ func TestTimeLine(t *testing.T) {
 		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
 		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
-		p := painter{s: shown(picture(), Caps{}), canvas: newCanvas(40, max(tt.h, 1)), g: asciiGlyphs}
+		p := view{s: shown(picture(), Caps{}), painter: newPainter(40, max(tt.h, 1), Caps{ASCII: true})}
 		p.timeLine(0, 0, 40, tt.h, tt.job)
 		var got []string
 		for _, l := range strings.Split(p.canvas.frame(theme{}), "\n") {

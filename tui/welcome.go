@@ -18,7 +18,7 @@ type welcomeLine struct {
 	rank    int
 }
 
-func (p *painter) welcomeLines() []welcomeLine {
+func (p *view) welcomeLines() []welcomeLine {
 	start := "limpet"
 	if p.s.Source != Standalone {
 		start = "limpet --daemon"
@@ -47,13 +47,7 @@ func (p *painter) welcomeLines() []welcomeLine {
 	return slices.DeleteFunc(lines, func(l welcomeLine) bool { return l.text == "" && l.rank == 3 })
 }
 
-// textLine is a line of the screen.
-type textLine struct {
-	role role
-	text string
-}
-
-func (p *painter) drawWelcome(top, bottom int) {
+func (p *view) drawWelcome(top, bottom int) {
 	h := bottom - top
 	p.box(p.g, 0, top, p.w, h, "First steps", "", p.s.Snap.Agent.StorePath, true)
 	lines := p.welcomeLines()

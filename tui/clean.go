@@ -1,11 +1,9 @@
 package tui
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -164,34 +162,4 @@ func withoutLocalPorts(txt string) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// clock is an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
-func clock(d time.Duration) string {
-	d = max(d, 0).Truncate(time.Second)
-	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
-	switch {
-	case h >= 100:
-		return fmt.Sprintf("%dd%02dh", h/24, h%24)
-	case h > 0:
-		return fmt.Sprintf("%dh%02dm", h, m)
-	}
-	return fmt.Sprintf("%d:%02d", m, s)
-}
-
-// dayTime is a moment in a list that goes back for days.
-func dayTime(t, now time.Time) string {
-	t = t.UTC()
-	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
-		return t.Format("15:04:05")
-	}
-	return t.Format("01-02 15:04")
-}
-
-// ago is the age of t, "-" when t is not known.
-func ago(now, t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return text.Age(now.Sub(t)) + " ago"
 }
