@@ -1,0 +1,207 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/kube"
+	"limpet/sync/source"
+	"limpet/sync/text"
+)
+
+const (
+	// maxJobs bounds the job rows of a snapshot. Nobody scrolls through more, and
+	// each may travel to a dashboard; the counts are of all jobs.
+	maxJobs = 1000
+	// maxConnections bounds the failing Connections of a snapshot: a few explain
+	// what fails.
+	maxConnections = 20
+)
+
+// suspendedText is shown for a job whose claim no driver works on.
+const suspendedText = "waiting for the API; will resume"
+
+// RepoFacts is what the controller of Repositories knows beside their status.
+type RepoFacts interface {
+	// AddTo sets the next action and the suspension of a row.
+	AddTo(row *Repo)
+}
+
+// Sources are what a Builder reads. Connections and RepoFacts are nil where this
+// agent has no controllers.
+type Sources struct {
+	Health      *Health
+	Connections *kube.Informer
+	Git         *source.Watcher // GitRepositories of Flux
+	Activity    *Activity
+	Jobs        func() jobs.Snapshot
+	RepoFacts   RepoFacts
+}
+
+// Builder builds the snapshots of an agent. It belongs to one goroutine.
+type Builder struct {
+	from    Sources
+	agent   Agent // what never changes of it
+	options JobOptions
+	role    func() Controllers
+	saved   *savedSnapshot // shown until the watches have synced; nil = none
+
+	jobRows      *memo[*Job] // nil for what is no job
+	repositories *memo[*api.Repository]
+	sourceRows   *memo[*Source]
+	savedSources []Source // shown until the sources are known
+	cpu          cpuUsage
+}
+
+// AgentOptions are the facts of the process that a Builder shows.
+type AgentOptions struct {
+	Version, StatePath, Namespace string
+	Started                       time.Time
+	Drivers                       int
+	HistoryKept                   time.Duration
+	Jobs                          JobOptions
+	Role                          func() Controllers
+}
+
+// NewBuilder returns a Builder that shows the snapshot saved in store until the
+// watches have synced.
+func NewBuilder(ctx context.Context, store *state.Store, from Sources, o AgentOptions) (*Builder, error) {
+	saved, err := readSaved(ctx, store)
+	b := &Builder{from: from, options: o.Jobs, role: o.Role, saved: saved}
+	if saved != nil {
+		b.savedSources = saved.Sources
+	}
+	b.agent = Agent{
+		Host:      hostName(),
+		PID:       os.Getpid(),
+		Version:   o.Version,
+		Started:   o.Started,
+		Drivers:   o.Drivers,
+		StorePath: o.StatePath,
+		Kept:      o.HistoryKept,
+		Namespace: o.Namespace,
+	}
+	b.Reset()
+	return b, err
+}
+
+// Reset forgets the rows that were made, until there is a reader again.
+func (b *Builder) Reset() {
+	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*api.Repository](), newMemo[*Source]()
+}
+
+// Build returns a snapshot of this moment, from the caches of the watches and from
+// what the drivers know of their own jobs.
+func (b *Builder) Build() *Snapshot {
+	now := time.Now()
+	lately, own := b.from.Activity.recent(now), b.from.Jobs()
+	s := &Snapshot{
+		At:      now,
+		Events:  lately.events,
+		API:     b.from.Health.row(),
+		Agent:   b.agentRow(own, lately, now),
+		Problem: cmp.Or(b.from.Health.Problem(), b.from.Health.ManifestsProblem()),
+	}
+	switch {
+	case s.API.Synced:
+		b.saved = nil
+	case b.saved != nil:
+		b.saved.addTo(s, own.Undelivered)
+		return s
+	}
+	b.addSources(s)
+	s.IllConnections = b.unhealthyConnections()
+	s.Jobs, s.Counts = b.jobs(own, lately, !s.API.Up, now)
+	b.addRepos(s, now)
+	return s
+}
+
+func (b *Builder) agentRow(own jobs.Snapshot, lately recent, now time.Time) Agent {
+	row := b.agent
+	row.Draining, row.Busy, row.Claims = own.DrainingSince, own.Busy, len(own.Running)
+	row.LostCount, row.History = lately.lost, b.from.Activity.Runs.count()
+	row.StoreSize = fileSize(row.StorePath)
+	row.RSS, row.CPU = residentBytes(), b.cpu.share(now, processorTime())
+	row.Controllers = b.role()
+	return row
+}
+
+func (b *Builder) addRepos(s *Snapshot, now time.Time) {
+	objects := b.from.Health.Repos.Objects()
+	for _, o := range objects {
+		repo := b.repositories.Get(o, readRepository)
+		if repo == nil {
+			continue
+		}
+		row := repoRow(o.Unstructured(), *repo)
+		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
+		if b.from.RepoFacts != nil {
+			b.from.RepoFacts.AddTo(&row)
+		}
+		s.Repos = append(s.Repos, row)
+	}
+	b.repositories.Sweep(len(objects))
+	slices.SortFunc(s.Repos, func(x, y Repo) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+}
+
+// addSources adds the sources; until they are known, those saved before.
+func (b *Builder) addSources(s *Snapshot) {
+	objects, known := b.from.Git.Objects()
+	if !known {
+		s.Sources = b.savedSources
+		return
+	}
+	b.savedSources = nil
+	s.SourcesError = b.from.Git.Refused()
+	for _, o := range objects {
+		s.Sources = append(s.Sources, *b.sourceRows.Get(o, readSource))
+	}
+	b.sourceRows.Sweep(len(objects))
+	slices.SortFunc(s.Sources, func(x, y Source) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+}
+
+func readSource(u *unstructured.Unstructured) *Source {
+	row := source.Picture(u)
+	return &row
+}
+
+// Members of a Connection that its health is read from.
+var (
+	pathChecked = kube.PathTo("status", "health", "checked")
+	pathHealthy = kube.PathTo("status", "health", "healthy")
+)
+
+// unhealthyConnections returns the Connections whose health check fails, by
+// namespace and name.
+func (b *Builder) unhealthyConnections() (out []Connection) {
+	if b.from.Connections == nil {
+		return nil
+	}
+	for _, o := range b.from.Connections.Objects() {
+		if o.Number(pathChecked) <= 0 || o.Bool(pathHealthy) {
+			continue
+		}
+		row := Connection{Namespace: o.Namespace(), Name: o.Name(), Checked: api.TimeOfMillis(o.Number(pathChecked))}
+		if c, err := api.ConnectionView(o.Unstructured()); err == nil { // else it is unhealthy all the same
+			row.Message = text.Redact(strings.Join(c.Status.Health.Message, "; "))
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(x, y Connection) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return out[:min(len(out), maxConnections)]
+}

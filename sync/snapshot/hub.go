@@ -1,0 +1,194 @@
+package snapshot
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// buildGap is the least time between two snapshots. A person cannot read
+	// faster, and a burst of events costs one snapshot.
+	buildGap = 100 * time.Millisecond
+	// buildIdle is the longest time between two snapshots, so that the figures of
+	// the process stay fresh.
+	buildIdle = 5 * time.Second
+	// readerGrace is how long snapshots are built after the last reader has left.
+	// A daemon without readers builds none: of a thousand Repositories one costs
+	// more than all other work at rest.
+	readerGrace = 10 * time.Second
+	// buildShare bounds the part of a processor that building takes, in percent:
+	// after a slow one the next comes later. A hundred thousand jobs take 20 ms.
+	buildShare = 5
+)
+
+// Hub publishes the newest snapshot and wakes its readers. All methods are safe
+// for concurrent use; Run is called once.
+type Hub struct {
+	dirty   chan struct{} // capacity 1: something changed
+	arrived chan struct{} // capacity 1: a reader came
+	done    chan struct{} // closed when no more snapshots come
+
+	mu      sync.Mutex // guards all below
+	readers int        // that wait for a snapshot
+	left    time.Time  // when the last of them left
+	stale   bool       // current was built before the readers left
+	current *Snapshot
+	changed chan struct{} // closed when current is replaced
+}
+
+// NewHub returns a Hub without a snapshot: the first comes with Run. Sequence
+// numbers begin at the wall clock in milliseconds, so that a dashboard that
+// outlives a restart of its daemon sees them grow.
+func NewHub() *Hub {
+	return &Hub{
+		dirty:   make(chan struct{}, 1),
+		arrived: make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		left:    time.Now(),
+		current: &Snapshot{Seq: uint64(time.Now().UnixMilli())},
+		changed: make(chan struct{}),
+	}
+}
+
+// Invalidate marks the current snapshot as out of date. It never blocks.
+func (h *Hub) Invalidate() {
+	select {
+	case h.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// Latest returns the newest snapshot without waiting; its At is zero before the
+// first.
+func (h *Hub) Latest() *Snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
+// Done is closed after the last snapshot.
+func (h *Hub) Done() <-chan struct{} { return h.done }
+
+// Next blocks until there is a snapshot newer than seq, or ctx ends. More are
+// built for a while after it, because the reader is expected to come again.
+func (h *Hub) Next(ctx context.Context, seq uint64) (*Snapshot, error) {
+	seq = h.subscribe(seq)
+	defer h.unsubscribe(true)
+	return h.await(ctx, seq)
+}
+
+// Get blocks until there is a fresh snapshot, or ctx ends. No more are built for
+// its reader.
+func (h *Hub) Get(ctx context.Context) (*Snapshot, error) {
+	seq := h.subscribe(0)
+	defer h.unsubscribe(false)
+	return h.await(ctx, seq)
+}
+
+// subscribe adds a reader that waits for a snapshot newer than seq, and newer
+// than a stale one.
+func (h *Hub) subscribe(seq uint64) (newer uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.readers++
+	select {
+	case h.arrived <- struct{}{}:
+	default:
+	}
+	if h.stale {
+		seq = max(seq, h.current.Seq)
+	}
+	return seq
+}
+
+// unsubscribe removes a reader; keepWarm delays the idle stop.
+func (h *Hub) unsubscribe(keepWarm bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.readers--
+	if keepWarm {
+		h.left = time.Now()
+	}
+}
+
+func (h *Hub) await(ctx context.Context, seq uint64) (*Snapshot, error) {
+	for {
+		h.mu.Lock()
+		cur, changed := h.current, h.changed
+		h.mu.Unlock()
+		if cur.Seq > seq && !cur.At.IsZero() {
+			return cur, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// publish makes s the current snapshot.
+func (h *Hub) publish(s *Snapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Seq = h.current.Seq + 1
+	h.current, h.stale = s, false
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// watched reports whether there is a reader, or was one just now. Without one the
+// current snapshot is stale from now on.
+func (h *Hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stale = h.readers == 0 && time.Since(h.left) >= readerGrace
+	return !h.stale
+}
+
+// Run builds a snapshot when something changed and there is a reader, at most one
+// each buildGap and at least one each buildIdle, until ctx ends; the last one is
+// of that time. Without readers it calls idle once and builds nothing.
+func (h *Hub) Run(ctx context.Context, build func() *Snapshot, idle func()) {
+	defer close(h.done)
+	tick := time.NewTicker(buildIdle)
+	defer tick.Stop()
+	gap := time.NewTimer(0)
+	defer gap.Stop()
+	h.Invalidate() // the first snapshot does not wait for an event
+	for h.wait(ctx, tick.C, gap.C, idle) {
+		began := time.Now()
+		h.publish(build())
+		gap.Reset(max(buildGap, time.Since(began)*100/buildShare))
+	}
+	h.publish(build())
+}
+
+// wait blocks until the next snapshot is wanted; it returns false when ctx ends.
+func (h *Hub) wait(ctx context.Context, tick, gap <-chan time.Time, idle func()) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-h.dirty:
+	case <-tick:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-gap:
+	}
+	for !h.watched() {
+		idle()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-h.arrived:
+		}
+	}
+	select { // changes until now are in the next snapshot
+	case <-h.dirty:
+	default:
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+package snapshot
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/text"
+)
+
+// JobOptions are the settings of the job controller that rows of jobs show.
+type JobOptions struct {
+	Expiry      time.Duration // of a claim
+	MaxAttempts int
+}
+
+// jobRow returns the row of a job as the API has it.
+func jobRow(u *unstructured.Unstructured, job api.Job, o JobOptions) Job {
+	row := Job{
+		UID:        string(u.GetUID()),
+		Namespace:  u.GetNamespace(),
+		Name:       u.GetName(),
+		Repository: job.Spec.Repository,
+		Action:     job.Spec.Action,
+		Detail:     JobDetail(u.GetName(), job.Spec),
+		State:      cmp.Or(job.Status.State, api.StatePending),
+		Message:    job.Status.Message,
+		Progress:   min(job.Status.Progress, 100),
+		Created:    api.Time(u.GetCreationTimestamp().Time),
+		Started:    api.TimeOfMillis(job.Status.Started),
+		Finished:   api.TimeOfMillis(job.Status.Finished),
+		Errors:     job.Status.Errors,
+		Warnings:   job.Status.Warnings,
+		Attempt:    attemptOf(u),
+		MaxAttempt: o.MaxAttempts,
+		Summary:    Summaries(job.Status.Summary),
+		URLs:       Links(job.Status.URLs),
+	}
+	if row.State == api.StatePending {
+		row.RestsUntil = timeOfMillisText(u.GetAnnotations()[api.AnnoNotBefore])
+	}
+	if p := u.GetAnnotations()[api.AnnoPriority]; len(p) == 1 && p >= "0" && p <= "9" {
+		row.Priority = p
+	}
+	if claim := u.GetLabels()[api.LabelClaim]; claim != "" {
+		row.Owner = "other"
+		if ms, err := strconv.ParseInt(claim, 10, 64); err == nil {
+			row.LeaseUntil = api.Time(time.UnixMilli(ms).Add(o.Expiry))
+		}
+	}
+	return row
+}
+
+// JobDetail qualifies the action of a job: "full", "incr", "#481"; "" = nothing.
+func JobDetail(name string, spec api.JobSpec) string {
+	if spec.Action == "pull" && spec.Pull != nil {
+		if spec.Pull.Incremental {
+			return "incr"
+		}
+		return "full"
+	}
+	if n, ok := strings.CutPrefix(name, spec.Repository+"-pr-"); ok && spec.Action == "pr" {
+		return "#" + n
+	}
+	return ""
+}
+
+// attemptOf returns the number of the attempt that the job is in or waits for.
+func attemptOf(u *unstructured.Unstructured) int {
+	n, err := strconv.Atoi(u.GetAnnotations()[api.AnnoAttempt])
+	if err != nil {
+		return 1
+	}
+	return n + 1
+}
+
+// Summaries returns the counts of each kind of resource.
+func Summaries(in []api.JobSummary) []Summary {
+	var out []Summary
+	for _, s := range in {
+		out = append(out, Summary{
+			Kind:   cmp.Or(s.Kind, "unread files"),
+			Total:  s.Total,
+			Create: s.Create,
+			Update: s.Update,
+			Delete: s.Delete,
+			Noop:   s.Noop,
+			Warn:   s.Warning,
+			Error:  s.Error,
+		})
+	}
+	return out
+}
+
+// linkNames are the web addresses of a job status, the most useful first.
+var linkNames = []Link{
+	{Name: "new pull request", URL: "newPullRequestURL"},
+	{Name: "compare", URL: "compareURL"},
+	{Name: "source", URL: "sourceURL"},
+	{Name: "repository", URL: "repositoryURL"},
+}
+
+// Links returns the web addresses of a job status. Only https and http are shown:
+// a person follows what a terminal links.
+func Links(urls map[string]string) []Link {
+	var out []Link
+	for _, l := range linkNames {
+		if u := urls[l.URL]; strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") {
+			out = append(out, Link{Name: l.Name, URL: text.Redact(u)})
+		}
+	}
+	return out
+}
+
+// addRunning adds what only the driver of the job knows.
+func addRunning(row *Job, r jobs.Running) {
+	row.Owner, row.State, row.Attempt = "this", api.StateWorking, r.Attempt
+	row.LeaseUntil, row.RenewAt = r.LeaseUntil, r.RenewAt
+	row.Branch, row.RefFrom, row.RefTo = r.Branch, r.RefFrom, r.RefTo
+	row.Done, row.Total, row.Progress = r.Done, r.Total, r.Progress
+	row.Message = cmp.Or(r.Message, row.Message)
+	if row.Started.IsZero() {
+		row.Started = r.Started
+	}
+	if len(r.Summary) > 0 {
+		row.Summary = Summaries(r.Summary)
+	}
+	row.Errors, row.Warnings = r.Errors, r.Warnings
+	if c := r.Commit; c != nil {
+		row.Commit = &Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+	}
+	for _, s := range r.Steps {
+		row.Steps = append(row.Steps, Step{Text: s.Text, At: s.At, Took: s.Took})
+	}
+	for _, l := range r.Lines {
+		row.Log = append(row.Log, Event{At: l.At, Level: l.Level, Job: row.Name, Repo: row.Repository, Text: l.Text})
+	}
+}
+
+// finishedRow returns the row of a job that has just ended.
+func finishedRow(e jobs.Event, o JobOptions) Job {
+	row := Job{UID: e.UID, Namespace: e.Namespace, Name: e.Job, Repository: e.Repository, Action: e.Action, Attempt: e.Attempt}
+	if e.Last != nil {
+		if job, err := api.JobView(e.Last.Job); err == nil {
+			row = jobRow(e.Last.Job, job, o)
+		}
+		addRunning(&row, *e.Last)
+	}
+	row.State, row.Message, row.Finished, row.Owner, row.Progress = e.State, e.Text, e.At, "this", 100
+	if len(row.Errors) == 0 && row.State == api.StateError {
+		row.Errors = []string{e.Text} // the driver's own error, which no resource has reported
+	}
+	row.LeaseUntil, row.RenewAt = time.Time{}, time.Time{}
+	return row
+}
+
+// setUndelivered turns the row of a job into that of one that is done, but whose
+// result the API has not accepted yet.
+func setUndelivered(row *Job, u jobs.Undelivered) {
+	row.State, row.Unsent, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
+	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
+}
+
+// undeliveredRow returns the row of such a job that is not in the queue, as far as
+// known.
+func undeliveredRow(u jobs.Undelivered) *Job {
+	row := Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
+	setUndelivered(&row, u)
+	return &row
+}
+
+// compareJobs orders jobs for the list: working, then pending, then finished; the
+// oldest first, but of the finished the newest.
+func compareJobs(x, y *Job) int {
+	return cmp.Or(
+		cmp.Compare(rankOf(!x.Finished.IsZero(), x.State, x.Owner), rankOf(!y.Finished.IsZero(), y.State, y.Owner)),
+		y.Finished.Compare(x.Finished), x.Created.Compare(y.Created),
+		strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name), strings.Compare(x.UID, y.UID),
+	)
+}
+
+func rankOf(finished bool, state, owner string) int {
+	switch {
+	case finished:
+		return 2
+	case state == api.StateWorking || owner != "":
+		return 0
+	}
+	return 1
+}
+
+// timeOfMillisText reads a time from a text of milliseconds, zero when it is none.
+func timeOfMillisText(s string) time.Time {
+	ms, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return api.TimeOfMillis(ms)
+}

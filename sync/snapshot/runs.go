@@ -1,0 +1,139 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"limpet/state"
+)
+
+const (
+	// runHours is the length of the line of the last runs of a repository.
+	runHours = 24
+	// runsPage is how many records are read at once when the agent starts.
+	runsPage = 1000
+	// runLetters are the letters of that line, from the best to the worst.
+	runLetters = ".cswe"
+)
+
+// Runs knows the results of the last hours: for each repository the worst of each
+// hour, and how many records there are. It is read from the history once and kept
+// up to date by events, so that a snapshot never reads the file.
+type Runs struct {
+	mu    sync.Mutex // guards all below
+	worst map[string]map[int64]byte
+	total int
+	added int
+}
+
+func newRuns() *Runs { return &Runs{worst: map[string]map[int64]byte{}} }
+
+// hourOf numbers the hours since 1970.
+func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
+
+// RunLetter returns the letter of Repo.Runs for the state of a finished job.
+func RunLetter(state string) byte {
+	switch state {
+	case "success":
+		return 's'
+	case "warning":
+		return 'w'
+	case "cancelled": // by a person: no failure
+		return 'c'
+	}
+	return 'e'
+}
+
+// Load reads the records of the last hours, newest first.
+func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) error {
+	q := state.Query{Since: now.Add(-runHours * time.Hour), Until: now, Limit: runsPage}
+	for {
+		page, err := store.History(ctx, q)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		for _, rec := range page {
+			r.put(rec.Namespace+"/"+rec.Repository, rec.State, rec.Finished)
+		}
+		r.mu.Unlock()
+		if len(page) < runsPage {
+			return r.Recount(ctx, store)
+		}
+		q.Before = page[len(page)-1].Cursor()
+	}
+}
+
+// Recount reads how many records there are: old ones are pruned, and those of one
+// job replace each other.
+func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
+	n, err := store.HistoryCount(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total = n
+	return nil
+}
+
+// add counts a job that has just ended.
+func (r *Runs) add(repository, state string, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.put(repository, state, at)
+	r.total++
+	r.added++
+}
+
+// Ended returns how many jobs have ended since the start.
+func (r *Runs) Ended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.added
+}
+
+// count returns how many records the history has.
+func (r *Runs) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total
+}
+
+// put enters one result. The caller holds mu.
+func (r *Runs) put(repository, state string, at time.Time) {
+	line := r.worst[repository]
+	if line == nil {
+		line = map[int64]byte{}
+		r.worst[repository] = line
+	}
+	hour, l := hourOf(at), RunLetter(state)
+	if bytes.IndexByte([]byte(runLetters), l) > bytes.IndexByte([]byte(runLetters), line[hour]) {
+		line[hour] = l
+	}
+}
+
+// line returns a letter for each of the last hours, oldest first; "" when nothing
+// ended in them.
+func (r *Runs) line(repository string, now time.Time) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := r.worst[repository]
+	out := bytes.Repeat([]byte{'.'}, runHours)
+	last := hourOf(now)
+	for hour, l := range line {
+		switch at := runHours - 1 - (last - hour); {
+		case at < 0:
+			delete(line, hour)
+		case at < runHours:
+			out[at] = l
+		}
+	}
+	if len(line) == 0 {
+		delete(r.worst, repository)
+		return ""
+	}
+	return string(out)
+}

@@ -1,0 +1,122 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/jobs"
+)
+
+// savedKind is the name of the saved snapshot in the state file.
+const savedKind = "view"
+
+// savedSnapshot is shown after a restart until the API has answered: the
+// repositories, sources and jobs as they were known last.
+type savedSnapshot struct {
+	AsOf   time.Time `json:"asOf"`
+	Jobs   []Job     `json:"jobs"`
+	Repos  []Repo    `json:"repos"`
+	Counts Counts    `json:"counts"`
+
+	Sources []Source `json:"sources,omitempty"`
+}
+
+// Saver writes snapshots into the state file. It belongs to one goroutine.
+type Saver struct {
+	store *state.Store
+	last  []byte // without its time
+}
+
+// NewSaver returns a Saver that has saved nothing yet.
+func NewSaver(store *state.Store) *Saver { return &Saver{store: store} }
+
+// Save writes what a restart shows of s, unless it equals the last write.
+func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
+	if !s.API.Synced {
+		return nil // it would replace a good snapshot by an empty one
+	}
+	saved := savedSnapshot{Jobs: slices.Clone(s.Jobs), Repos: slices.Clone(s.Repos), Counts: s.Counts, Sources: s.Sources}
+	for i := range saved.Jobs {
+		saved.Jobs[i].Log = nil
+	}
+	for i := range saved.Repos {
+		saved.Repos[i].Next = time.Time{}
+	}
+	same, err := json.Marshal(saved)
+	if err == nil && bytes.Equal(same, v.last) {
+		return nil
+	}
+	saved.AsOf = s.At
+	if !s.API.Up {
+		saved.AsOf = s.API.Since // nothing was heard since then
+	}
+	data, err := json.Marshal(saved)
+	if err == nil {
+		err = v.store.PutSnapshot(ctx, savedKind, data)
+	}
+	if err == nil {
+		v.last = same
+	}
+	return err
+}
+
+// readSaved returns the saved snapshot, nil when there is none or it is not of
+// this version.
+func readSaved(ctx context.Context, store *state.Store) (*savedSnapshot, error) {
+	data, _, err := store.Snapshot(ctx, savedKind)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	saved := new(savedSnapshot)
+	if err := json.Unmarshal(data, saved); err != nil || saved.AsOf.IsZero() {
+		return nil, nil
+	}
+	return saved, nil
+}
+
+// addTo puts the saved rows into s, with the results that wait for the API now.
+func (v *savedSnapshot) addTo(s *Snapshot, undelivered []jobs.Undelivered) {
+	s.AsOf, s.Repos, s.Counts, s.Sources = v.AsOf, v.Repos, v.Counts, v.Sources
+	s.Jobs = slices.Clone(v.Jobs)
+	for _, u := range undelivered {
+		i := slices.IndexFunc(s.Jobs, func(j Job) bool { return j.UID == u.UID })
+		if i < 0 {
+			i = len(s.Jobs)
+			s.Jobs = append(s.Jobs, *undeliveredRow(u))
+		} else {
+			s.Counts.Drop(&s.Jobs[i], v.AsOf)
+			setUndelivered(&s.Jobs[i], u)
+		}
+		s.Counts.Add(&s.Jobs[i], v.AsOf)
+	}
+}
+
+// Saved returns the snapshot that the last agent has left in a state file, with
+// the figures of the file. Without one it is empty, as of now, and says so.
+func Saved(ctx context.Context, store *state.Store, version string) (*Snapshot, error) {
+	saved, err := readSaved(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	info, err := store.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Seq: 1, At: time.Now()}
+	s.Agent = Agent{Host: hostName(), Version: version, StorePath: info.Path, StoreSize: info.Bytes, History: info.History}
+	if saved == nil {
+		s.AsOf, s.Problem = s.At, "no saved status in this state file; start the agent: limpet --daemon"
+	} else {
+		saved.addTo(s, nil)
+	}
+	s.API.Since = s.AsOf
+	return s, nil
+}
