@@ -1,6 +1,4 @@
-// Package agent is the Agent: it wires the rooms below sync/ and owns their
-// goroutines. Nothing but main and the command line imports it, there under the
-// name agent.
+// Package agent builds the parts of an agent and runs them in one errgroup.
 package agent
 
 import (
@@ -13,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -101,8 +98,9 @@ type Agent struct {
 	controller  *jobs.Controller
 	actions     []string // that the workers serve
 	metrics     *metrics.Metrics
-	board       *board
-	runs        *runs
+	hub         *snapshot.Hub
+	activity    *snapshot.Activity
+	health      *snapshot.Health
 	keeper      *repos.Controller   // nil where this agent does not look after Repositories
 	suspensions *repos.Suspensions  // with keeper
 	links       *repos.Connections  // with keeper
@@ -110,7 +108,6 @@ type Agent struct {
 	references  *dependency.Watcher // with keeper
 	lease       *lease.Lease        // of the controllers; nil = none is needed
 	sources     *source.Watcher     // of Flux, to be shown
-	lost        atomic.Int64        // leases
 
 	remotes // who speaks with Git hosts about credentials
 }
@@ -119,7 +116,7 @@ type Agent struct {
 // names, but needs no server to be up: an agent at a site whose link is down
 // starts all the same. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns()}
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), hub: snapshot.NewHub()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -134,6 +131,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
+	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	a.remotes = a.connections()
 	a.signers = worker.NewSigners(a.places().Trust, cfg.Demands, a.sawPath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
@@ -144,6 +142,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.selected())
+	a.health = a.newHealth()
 	credentials := a.credentials()
 	pulls := worker.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
@@ -175,7 +174,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return nil, err
 		}
 	}
-	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.board.touch)
+	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.hub.Invalidate)
 	a.metrics.Read(a.measured())
 	return a, nil
 }
@@ -250,13 +249,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	a.listen()
+	builder := a.newBuilder(ctx)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { a.board.run(ctx, newPainter(ctx, a).paint); return nil })
+	g.Go(func() error { a.hub.Run(ctx, builder.Build, builder.Reset); return nil })
 	g.Go(func() error { return a.jobs.Run(ctx) })
 	g.Go(func() error { return a.repos.Run(ctx) })
 	g.Go(func() error { return a.controller.Run(ctx) })
-	g.Go(func() error { return a.keep(ctx) })
-	g.Go(func() error { return a.attend(ctx) })
+	g.Go(func() error { return a.housekeeping(ctx) })
+	g.Go(func() error { return a.health.Run(ctx, a.hub, a.log) })
 	g.Go(func() error { return a.tidy(ctx) })
 	g.Go(func() error { return a.sound(ctx) })
 	g.Go(func() error { return a.watchSources(ctx) })
@@ -297,10 +297,10 @@ func (a *Agent) sound(ctx context.Context) error {
 
 // listen has the watches wake who works on what they show.
 func (a *Agent) listen() {
-	a.jobs.AddHandler(kube.Handler{Any: a.board.touch})
-	a.repos.AddHandler(kube.Handler{Any: a.board.touch})
+	a.jobs.AddHandler(kube.Handler{Any: a.hub.Invalidate})
+	a.repos.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	if a.linked != nil {
-		a.linked.AddHandler(kube.Handler{Any: a.board.touch})
+		a.linked.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	}
 }
 
@@ -342,9 +342,9 @@ func (a *Agent) serverName() string {
 	return base.Redacted()
 }
 
-// Next blocks until there is a picture newer than seq, or ctx ends.
+// Next blocks until there is a snapshot newer than seq, or ctx ends.
 func (a *Agent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
-	return a.board.next(ctx, seq)
+	return a.hub.Next(ctx, seq)
 }
 
 // Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
@@ -355,14 +355,14 @@ func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
 // Drain has the agent claim nothing new, or claim again; see jobs.Controller.
 func (a *Agent) Drain(on bool) (since time.Time, busy int) {
 	a.controller.Drain(on)
-	a.board.touch()
+	a.hub.Invalidate()
 	return a.Draining()
 }
 
 // Hurry has an API that does not answer asked now and not at the next turn.
 func (a *Agent) Hurry() {
 	a.client.RetryNow()
-	a.board.touch()
+	a.hub.Invalidate()
 }
 
 // Draining says since when nothing new is claimed and what has still to end.

@@ -165,8 +165,8 @@ func TestFirstPictureDoesNotWait(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	begin := time.Now()
 	start(t, a.Run)
-	eventually(t, "the picture says that the watches have synced", func() bool { return a.board.snapshot().API.Synced })
-	if took := time.Since(begin); took > boardIdle-time.Second {
+	eventually(t, "the picture says that the watches have synced", func() bool { return a.hub.Latest().API.Synced })
+	if took := time.Since(begin); took > 4*time.Second+time.Second-time.Second {
 		t.Errorf("it took %s", took)
 	}
 }
@@ -190,18 +190,18 @@ func TestServerThatIsAwayAndComes(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
 	text.RegisterSecret([]byte(token))
 	start(t, a.Run)
-	eventually(t, "the picture says that the server is away", func() bool { s := a.board.snapshot(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
+	eventually(t, "the picture says that the server is away", func() bool { s := a.hub.Latest(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
 	if a.notReady() == "" {
 		t.Error("ready without a server")
 	}
-	eventually(t, "the log says so", func() bool { return log.count("cannot be used now") == 1 })
+	eventually(t, "the log says so", func() bool { return log.count("API unavailable") == 1 })
 	close(up)
-	eventually(t, "the picture is whole", func() bool { s := a.board.snapshot(); return s.API.Up && s.API.Synced && s.Problem == "" })
-	eventually(t, "the log says so", func() bool { return log.count("can be used again") == 1 })
-	if n := log.count("cannot be used now"); n != 1 {
+	eventually(t, "the picture is whole", func() bool { s := a.hub.Latest(); return s.API.Up && s.API.Synced && s.Problem == "" })
+	eventually(t, "the log says so", func() bool { return log.count("API available again") == 1 })
+	if n := log.count("API unavailable"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
-	data, err := json.Marshal(a.board.snapshot())
+	data, err := json.Marshal(a.hub.Latest())
 	if err != nil || bytes.Contains(data, []byte(token)) || log.count(token) > 0 {
 		t.Errorf("the token is in the picture or in the log (%v)", err)
 	}
@@ -215,23 +215,18 @@ func TestPictureOfBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	eventually(t, "the watches have synced", a.synced)
+	eventually(t, "the watches have synced", a.health.Synced)
 	repository(t, a, "r", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
-	eventually(t, "the picture has the repository", func() bool { return len(a.board.snapshot().Repos) == 1 })
-	asOf := a.board.snapshot().At
+	eventually(t, "the picture has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
+	asOf := a.hub.Latest().At
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	left, err := LastPicture(t.Context(), a.cfg.Store, "v2")
+	left, err := snapshot.Saved(t.Context(), a.cfg.Store, "v2")
 	if err != nil || len(left.Repos) != 1 || left.Repos[0].Name != "r" || left.AsOf.Before(asOf) || left.API.Up || left.Problem != "" || left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
 		t.Errorf("what is left in the file: %+v, %v", left, err)
 	}
-	fresh, _ := newAgent(t, nil)
-	if none, err := LastPicture(t.Context(), fresh.cfg.Store, "v2"); err != nil || none.AsOf.IsZero() || none.Problem == "" || len(none.Repos) != 0 {
-		t.Errorf("what is left in a new file: %+v, %v", none, err)
-	}
-
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
 	cfg := a.cfg
@@ -242,105 +237,9 @@ func TestPictureOfBefore(t *testing.T) {
 	}
 	t.Cleanup(b.Close)
 	start(t, b.Run)
-	eventually(t, "the API is known to be away", func() bool { return b.board.snapshot().API.Error != "" })
-	s := b.board.snapshot()
+	eventually(t, "the API is known to be away", func() bool { return b.hub.Latest().API.Error != "" })
+	s := b.hub.Latest()
 	if len(s.Repos) != 1 || s.Repos[0].Name != "r" || s.AsOf.Before(asOf) || s.AsOf.After(time.Now()) {
 		t.Errorf("as of %s: %+v", s.AsOf, s.Repos)
-	}
-}
-
-// TestPictureIsKeptOnlyWhenItChanges: each time costs a write to flash.
-func TestPictureIsKeptOnlyWhenItChanges(t *testing.T) {
-	t.Parallel()
-	a, _ := newAgent(t, nil)
-	at := time.Now()
-	picture := func(age time.Duration, state string) *snapshot.Snapshot {
-		return &snapshot.Snapshot{At: at.Add(age), API: snapshot.API{Up: true, Synced: true}, Repos: []snapshot.Repo{{Name: "r", SyncState: state, Next: at.Add(age)}}}
-	}
-	var kept []byte
-	asOf := func() time.Time { return a.keptPicture(t.Context()).AsOf }
-	for _, step := range []struct {
-		age   time.Duration
-		state string
-		want  time.Duration
-	}{{0, "success", 0}, {time.Minute, "success", 0}, {2 * time.Minute, "error", 2 * time.Minute}} {
-		a.board.publish(picture(step.age, step.state))
-		a.keepPicture(t.Context(), a.board.snapshot(), &kept)
-		if got := asOf().Sub(at); got != step.want {
-			t.Errorf("after %s as of %s, want %s", step.age, got, step.want)
-		}
-	}
-	down := picture(time.Hour, "warning")
-	down.API.Up, down.API.Since = false, at.Add(5*time.Minute)
-	a.board.publish(down)
-	a.keepPicture(t.Context(), a.board.snapshot(), &kept)
-	if got := asOf().Sub(at); got != 5*time.Minute {
-		t.Errorf("while the API is away: as of %s", got)
-	}
-	down.API.Synced = false
-	a.board.publish(down)
-	a.keepPicture(t.Context(), a.board.snapshot(), &kept)
-	if got := asOf().Sub(at); got != 5*time.Minute {
-		t.Error("an empty picture has replaced a good one")
-	}
-}
-
-// TestFinishedRow: a job that no picture has seen is shown whole when it ends.
-func TestFinishedRow(t *testing.T) {
-	t.Parallel()
-	a, _ := newAgent(t, nil)
-	at := time.Now()
-	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
-	job.SetUID("u1")
-	job.SetName("r-sync")
-	job.SetNamespace("default")
-	a.observe(jobs.Event{At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull", State: "error", Text: "401",
-		Last: &jobs.Running{UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute), Errors: []string{"401"},
-			Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at}, Steps: []jobs.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}},
-			Lines: []jobs.Line{{At: at, Level: "info", Text: "job claimed"}}}})
-	events, done := a.board.recent(at)
-	if len(events) != 1 || len(done.rows) != 1 {
-		t.Fatalf("%d events, %d rows", len(events), len(done.rows))
-	}
-	row := done.rows[0]
-	row.Log = nil
-	want := snapshot.Job{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", Detail: "incr", State: "error", Message: "401", Progress: 100,
-		Created: row.Created, Started: at.Add(-time.Second), Finished: at, Owner: "this", Attempt: 2, MaxAttempt: row.MaxAttempt, Branch: "main", RefTo: "abc", Errors: []string{"401"},
-		Commit: &snapshot.Commit{Subject: "add peers", Author: "M. Ito", At: at}, Steps: []snapshot.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}}}
-	got, _ := json.Marshal(row)
-	wanted, _ := json.Marshal(want)
-	if !bytes.Equal(got, wanted) || len(done.rows[0].Log) != 1 {
-		t.Errorf("row %s\nwant %s", got, wanted)
-	}
-	if line := a.runs.line("default/r", at); !strings.HasSuffix(line, "e") {
-		t.Errorf("line %q", line)
-	}
-}
-
-// TestJobThatIsLeftAlone: the picture says why a job waits, until it is taken
-// or gone.
-func TestJobThatIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	a, _ := newAgent(t, nil)
-	start(t, a.jobs.Run, a.repos.Run)
-	crowd(t, a, 2)
-	p := newPainter(context.Background(), a)
-	waits := func() string { return p.paint().Jobs[0].Waits + "," + p.paint().Jobs[1].Waits }
-	left := func(uid, name string) {
-		a.observe(jobs.Event{Type: jobs.EventSkipped, Namespace: "default", Job: name, UID: uid, Text: "no such prefix"})
-	}
-	left("u0", "job-00000")
-	left("another", "job-00001")
-	left("never seen", "never-seen")
-	if got := waits(); got != "no such prefix," {
-		t.Errorf("%q", got)
-	}
-	a.board.forget(a.gone)
-	if n := len(a.board.left); n != 1 {
-		t.Errorf("%d reasons are kept for jobs that are not there", n)
-	}
-	a.observe(jobs.Event{Type: jobs.EventClaimed, UID: "u0"})
-	if got := waits(); got != "," {
-		t.Errorf("after the claim: %q", got)
 	}
 }

@@ -183,7 +183,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	// mirrors, not the picture.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
-	picture, err := json.Marshal(a.board.snapshot())
+	picture, err := json.Marshal(a.hub.Latest())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (a *Agent) newLease(ctx context.Context) (*lease.Lease, error) {
 		Expiry: cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry),
 		Work:   a.runControllers,
 		Changed: func(lease.State) {
-			a.board.note(snapshot.Event{At: time.Now(), Level: "info", Text: "repositories: " + a.controllers().Text()})
+			a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Text: "repositories: " + a.controllers().Text()})
 		},
 		Logger: a.log.With("component", "controllers"),
 	}), nil

@@ -102,7 +102,7 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 	_, err := d.agent.client.Submit(ctx, key.namespace, key.name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
 	switch {
 	case err == nil:
-		d.agent.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: key.name, Text: "webhook: pull queued for a push that came during the last one"})
+		d.agent.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: key.name, Text: "webhook: pull queued for a push that came during the last one"})
 	case mayPass(err):
 		d.missed.mu.Lock()
 		d.missed.all[key] = true

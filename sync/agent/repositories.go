@@ -64,7 +64,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos
 		Since:        since,
 		Resync:       a.cfg.Resync,
 		Observe: func(e repos.Event) {
-			a.board.note(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
 		Meter:  a.metrics.Keeper(),
 		Logger: a.log.With("component", "repositories"),
@@ -99,7 +99,7 @@ func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	if !s.Until.IsZero() {
 		text += " until " + s.Until.Local().Format(time.DateTime)
 	}
-	a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
+	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
 	a.keeper.Wake(s.Namespace, s.Repository)
 	return nil
 }
@@ -111,7 +111,7 @@ func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool,
 	}
 	was, err := a.suspensions.Resume(ctx, namespace, repository)
 	if was {
-		a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
+		a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
 	}
 	a.keeper.Wake(namespace, repository)
 	return was, err
@@ -125,13 +125,16 @@ func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
 	return a.suspensions.Suspended(ctx)
 }
 
-// paintKept adds what the controller knows of a Repository.
-func (a *Agent) paintKept(row *snapshot.Repo, uid string) {
-	if a.keeper == nil {
-		return
-	}
-	row.Next = a.keeper.Next(row.Namespace, row.Name)
-	if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, uid); on {
+// repoFacts is what the controller of Repositories adds to their rows.
+type repoFacts struct {
+	controller  *repos.Controller
+	suspensions *repos.Suspensions
+}
+
+// AddTo implements snapshot.RepoFacts.
+func (f repoFacts) AddTo(row *snapshot.Repo) {
+	row.Next = f.controller.Next(row.Namespace, row.Name)
+	if s, on := f.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
 		row.Suspended, row.Next = true, s.Until
 	}
 }

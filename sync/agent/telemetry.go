@@ -50,7 +50,7 @@ func (a *Agent) measured() metrics.Source {
 
 // notReady says why the agent would not claim a job now; "" means it would.
 func (a *Agent) notReady() string {
-	if !a.synced() {
+	if !a.health.Synced() {
 		return "watches have not synced"
 	}
 	if err := a.controller.Ready(); err != nil {
@@ -61,6 +61,3 @@ func (a *Agent) notReady() string {
 	}
 	return ""
 }
-
-// synced says that both watches have shown all there is.
-func (a *Agent) synced() bool { return a.jobs.HasSynced() && a.repos.HasSynced() }

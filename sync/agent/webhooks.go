@@ -123,7 +123,7 @@ func (a *Agent) noteWebhook(e webhook.Accepted) {
 	case e.Job != "":
 		txt = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Event.Number, e.Event.Action)
 	}
-	a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(txt)})
+	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(txt)})
 }
 
 // requestTimeout bounds one request for a webhook with all its repeats.

@@ -176,11 +176,9 @@ func TestWebhookNotesTheLastEvent(t *testing.T) {
 	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "1"); resp.StatusCode != 202 {
 		t.Errorf("%s", resp.Status)
 	}
-	a.board.mu.Lock()
-	if n := len(a.board.events); n != 1 || a.board.events[0].Text != "webhook: push to main → pull queued" || a.board.events[0].Repo != "x" {
-		t.Errorf("events: %+v", a.board.events)
+	if e := a.newBuilder(t.Context()).Build().Events; len(e) != 1 || e[0].Text != "webhook: push to main → pull queued" || e[0].Repo != "x" {
+		t.Errorf("events: %+v", e)
 	}
-	a.board.mu.Unlock()
 	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "2"); resp.StatusCode != 409 {
 		t.Errorf("while the job waits: %s", resp.Status)
 	}

@@ -28,7 +28,7 @@ func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
 	quiet.Log = slog.New(slog.DiscardHandler)
 	src := &diskSource{at: agent.SocketPath(home), open: func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") }}
 	err := src.reading(ctx, func(store *state.Store) (err error) {
-		src.left, err = agent.LastPicture(ctx, store, command.Version)
+		src.left, err = snapshot.Saved(ctx, store, command.Version)
 		return err
 	})
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *diskSource) Care(ctx context.Context) (care snapshot.Care, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Care(ctx)
 	}
-	err = s.reading(ctx, func(store *state.Store) (err error) { care, err = agent.CareOf(ctx, store); return err })
+	err = s.reading(ctx, func(store *state.Store) (err error) { care, err = snapshot.StoreDiagnostics(ctx, store); return err })
 	return care, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/control"
 	"limpet/sync/snapshot"
@@ -77,11 +76,11 @@ func jobOf(r state.Record) snapshot.Job {
 	slices.Reverse(j.Steps)
 	var status api.JobStatus
 	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
-		j.Summary, j.Errors, j.Warnings, j.URLs = agent.Summaries(status.Summary), status.Errors, status.Warnings, agent.Links(status.URLs)
+		j.Summary, j.Errors, j.Warnings, j.URLs = snapshot.Summaries(status.Summary), status.Errors, status.Warnings, snapshot.Links(status.URLs)
 	}
 	var spec api.JobSpec
 	if json.Unmarshal(r.Spec, &spec) == nil {
-		j.Detail = agent.JobDetail(r.Name, spec)
+		j.Detail = snapshot.JobDetail(r.Name, spec)
 	}
 	for _, a := range r.Attempts {
 		level := "info"

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
 )
@@ -42,7 +41,7 @@ func (c recordHistory) Lately(ctx context.Context, namespace, repository string)
 					created, updated, deleted = created+s.Create, updated+s.Update, deleted+s.Delete
 				}
 			}
-			day.Add(rowOf(r), agent.RunLetter(r.State), created, updated, deleted)
+			day.Add(rowOf(r), snapshot.RunLetter(r.State), created, updated, deleted)
 		}
 		if len(records) < latelyPage {
 			break

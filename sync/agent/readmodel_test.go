@@ -32,17 +32,33 @@ func crowd(t testing.TB, a *Agent, n int) {
 	eventually(t, "the agent sees the crowd", func() bool { return len(a.jobs.Objects()) == n })
 }
 
-func BenchmarkPaint10kJobs(b *testing.B) {
+func BenchmarkBuild10kJobs(b *testing.B) {
 	a, _ := newAgent(b, nil)
 	start(b, a.jobs.Run, a.repos.Run)
 	crowd(b, a, 10_000)
-	p := newPainter(context.Background(), a)
+	p := a.newBuilder(context.Background())
 	for b.Loop() {
-		p.paint()
+		p.Build()
 	}
-	data, err := json.Marshal(p.paint())
+	data, err := json.Marshal(p.Build())
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(len(data)), "B/picture")
+	b.ReportMetric(float64(len(data)), "B/snapshot")
+}
+
+// TestSnapshotOfManyJobs: rows are bounded, counts are not.
+func TestSnapshotOfManyJobs(t *testing.T) {
+	t.Parallel()
+	const rows = 1000
+	a, _ := newAgent(t, nil)
+	start(t, a.jobs.Run, a.repos.Run)
+	crowd(t, a, rows+7)
+	b := a.newBuilder(t.Context())
+	for range 2 {
+		s := b.Build()
+		if len(s.Jobs) != rows || s.Counts.Pending != rows+7 || s.Counts.All() != rows+7 || s.Jobs[0].Name == "" {
+			t.Errorf("%d rows, counts %+v", len(s.Jobs), s.Counts)
+		}
+	}
 }

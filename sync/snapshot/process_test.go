@@ -1,4 +1,4 @@
-package agent
+package snapshot
 
 import (
 	"runtime"
@@ -9,7 +9,7 @@ import (
 func TestShareOfTheProcessor(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	var l load
+	var l cpuUsage
 	for i, step := range []struct {
 		at, used time.Duration
 		want     float64
@@ -29,7 +29,7 @@ func TestShareOfTheProcessor(t *testing.T) {
 			t.Errorf("step %d: %v, want %v", i, got, step.want)
 		}
 	}
-	if got := new(load).share(begin, -1); got != 0 {
+	if got := new(cpuUsage).share(begin, -1); got != 0 {
 		t.Errorf("where it is not known: %v", got)
 	}
 }

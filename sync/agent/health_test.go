@@ -37,7 +37,7 @@ func TestManifestThatIsNotApplied(t *testing.T) {
 	told("the fault", func(p string) bool { return strings.HasPrefix(p, "manifest not applied: site.yaml") })
 	write("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {a: b}\n")
 	told("the end of it", func(p string) bool { return p == "" })
-	if n := log.count("the API can"); n != 0 {
+	if n := log.count("API unavailable"); n != 0 {
 		t.Errorf("%d lines of the API in\n%s", n, log)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package snapshot
 
 import (
 	"context"
@@ -47,24 +47,25 @@ func TestRuns(t *testing.T) {
 
 func TestRunsFromTheFile(t *testing.T) {
 	t.Parallel()
-	a, _ := newAgent(t, nil)
+	store := newStore(t)
+	runs := newRuns()
 	now := time.Now()
 	for i := range runsPage + 1 { // more than one page
 		rec := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "r-sync", Repository: "r", State: "success", Finished: now.Add(-time.Duration(i) * time.Second)}
 		if i == runsPage {
 			rec.State, rec.Finished = "error", now.Add(-23*time.Hour)
 		}
-		if err := a.cfg.Store.PutRecord(context.Background(), rec); err != nil {
+		if err := store.PutRecord(context.Background(), rec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.runs.load(t.Context(), a.cfg.Store, now); err != nil {
+	if err := runs.Load(t.Context(), store, now); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.runs.line("default/r", now); len(got) != hours || got[0] != 'e' || got[hours-1] != 's' {
+	if got := runs.line("default/r", now); len(got) != runHours || got[0] != 'e' || got[runHours-1] != 's' {
 		t.Errorf("line %q", got)
 	}
-	if a.runs.count() != runsPage+1 {
-		t.Errorf("%d records", a.runs.count())
+	if runs.count() != runsPage+1 {
+		t.Errorf("%d records", runs.count())
 	}
 }

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+
+	"limpet/sync/jobs"
+	"limpet/sync/snapshot"
+)
+
+// jobOptions returns the settings of jobs that the snapshot shows.
+func (a *Agent) jobOptions() snapshot.JobOptions {
+	return snapshot.JobOptions{Expiry: a.cfg.Jobs.Expiry, MaxAttempts: a.cfg.Jobs.MaxAttempts}
+}
+
+// newHealth returns the health of the API, once its watches are made.
+func (a *Agent) newHealth() *snapshot.Health {
+	h := &snapshot.Health{
+		Server:   a.serverName(),
+		Embedded: a.embedded != nil,
+		Started:  a.started,
+		Client:   a.client,
+		Jobs:     a.jobs,
+		Repos:    a.repos,
+	}
+	if a.manifests != nil {
+		h.Manifests = a.manifests
+	}
+	return h
+}
+
+// newBuilder returns the builder of snapshots.
+func (a *Agent) newBuilder(ctx context.Context) *snapshot.Builder {
+	from := snapshot.Sources{
+		Health:      a.health,
+		Connections: a.linked,
+		Git:         a.sources,
+		Activity:    a.activity,
+		Jobs:        a.controller.Snapshot,
+	}
+	if a.keeper != nil {
+		from.RepoFacts = repoFacts{a.keeper, a.suspensions}
+	}
+	b, err := snapshot.NewBuilder(ctx, a.cfg.Store, from, snapshot.AgentOptions{
+		Version:     a.cfg.Version,
+		StatePath:   a.cfg.StatePath,
+		Namespace:   a.cfg.Namespace,
+		Started:     a.started,
+		Drivers:     a.cfg.Jobs.Drivers,
+		HistoryKept: a.cfg.Jobs.LocalHistory,
+		Jobs:        a.jobOptions(),
+		Role:        a.controllers,
+	})
+	if err != nil {
+		a.log.Warn("read saved snapshot", "err", err)
+	}
+	return b
+}
+
+// observe passes the events of jobs to their consumers.
+func (a *Agent) observe(e jobs.Event) {
+	a.metrics.Observe(e)
+	a.activity.Observe(e)
+}
+
+// watchSources watches the sources of Flux once the agent is ready: neither waits
+// for the other on a link that has room for one.
+func (a *Agent) watchSources(ctx context.Context) error {
+	if a.health.WaitSynced(ctx) != nil {
+		return nil
+	}
+	return a.sources.Run(ctx)
+}
+
+// Care implements control.Agent.
+func (a *Agent) Care(ctx context.Context) (snapshot.Care, error) {
+	d := snapshot.Diagnostics{
+		Store:       a.cfg.Store,
+		Mirrors:     a.mirrors,
+		Jobs:        a.jobs,
+		Repos:       a.repos,
+		Connections: a.linked,
+		Sources:     a.sources,
+		Tokens:      a.countTokens,
+	}
+	return d.Read(ctx)
+}
