@@ -9,34 +9,39 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"limpet/sync/netx"
 )
 
-// Bounds of the tokens that are kept.
 const (
-	// DefaultTokens is how many tokens are kept: one for each of a thousand
+	// DefaultTokens is how many tokens are cached: one for each of a thousand
 	// repositories, and as many again while their secrets are rotated. A token
 	// with its key has less than 1 KiB.
 	DefaultTokens = 2048
-	// refreshAt is the part of its life after which a token is replaced.
+	// refreshAt is the part of its lifetime after which a token is replaced.
 	refreshAt = 0.8
-	// lastUse is how long before its end a token is not handed out any more: a
-	// fetch must be able to begin with it. At most a tenth of its life.
+	// lastUse is how long before its end a token is not returned any more: a
+	// fetch must be able to begin with it. At most a tenth of its lifetime.
 	lastUse = 30 * time.Second
 	// refreshPause is the time between two attempts to replace a token that is
 	// still good.
 	refreshPause = 30 * time.Second
+	// firstWait and longestWait bound the backoff after failures: the first wait, which
+	// doubles, and the longest, which follows each refusal. A host may ask for more.
+	firstWait   = time.Second
+	longestWait = 30 * time.Second
 )
 
-// Token is a secret that somebody made for a while. It never prints its value.
+// Token is a secret with a lifetime. It never prints its value.
 type Token struct {
 	Value   string
 	User    string        // that goes with it over basic, where that is not the same for all; no secret
 	Minted  time.Time     // by the local clock
 	Expires time.Time     // by the clock of the host that made it; zero = it does not
-	Life    time.Duration // counted from the moment it was asked for; 0 = without end
+	Life    time.Duration // from the moment it was asked for; 0 = without end
 }
 
-// String says how long the token lives, not what it is.
+// String shows the lifetime, no secret.
 func (t Token) String() string { return fmt.Sprintf("token(%d bytes, %v)", len(t.Value), t.Life) }
 
 // Format is String for every verb.
@@ -48,181 +53,207 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // MarshalJSON writes String.
 func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.String()) }
 
-// TokenKey says for what a token was made. A rotated secret has a new key, so
-// that no token outlives the secret that it was made with for longer than the
-// host lets it.
+// TokenKey identifies a token. A rotated secret has a new key, so that tokens of the old
+// one are not used any more.
 type TokenKey struct {
 	Owner  string // UID of the object that holds the secret
 	Secret string // fingerprint of the secret
 	Scope  string // what the token is good for, such as one repository
 }
 
-// TokenCounts sum up what was asked of Tokens.
+// TokenCounts are the counters of Tokens.
 type TokenCounts struct {
-	Held     int    // kept now
+	Held     int    // cached now
 	Hits     uint64 // answered from memory
 	Minted   uint64
 	Failed   uint64 // attempts to mint
-	Refused  uint64 // dropped because a host did not take them
+	Refused  uint64 // dropped because a host refused them
 	Overflow uint64 // dropped to make room
 
-	Oldest time.Duration // age of the oldest that is kept
+	Oldest time.Duration // age of the oldest that is cached
 }
 
-// Tokens keeps tokens in memory until shortly before their end. Those who ask
-// for the same token at once share one attempt to make it; from 80 % of its life
-// on, one of them replaces it while the others are served with the old one, and
-// so are all when that fails. Nothing is held locked while a token is made. Safe
-// for concurrent use.
+// Tokens caches tokens until shortly before their end. Concurrent callers for the same
+// token share one attempt to make it, which goes on when they are cancelled; after 80 % of
+// its lifetime one of them replaces it while the others get the old one, and so do all
+// when that fails. Safe for concurrent use.
 type Tokens struct {
-	most int
+	most    int
+	backOff bool
 
 	mu      sync.Mutex // guards what follows; never held over a call
-	entries map[TokenKey]*kept
+	entries map[TokenKey]*tokenEntry
 	counts  TokenCounts
 	clock   uint64 // counts uses
 }
 
-// kept is a token, or the attempt to make the first one.
-type kept struct {
-	token  Token // no Value: none yet
-	asked  time.Time
-	pause  time.Time // not replaced ahead of time before this
-	used   uint64    // Tokens.clock at the last use
-	flight *flight   // nil when nobody makes a token
+// tokenEntry is a token, or the attempt to make the first one, or its failure.
+type tokenEntry struct {
+	token   Token // no Value: none yet
+	asked   time.Time
+	used    uint64        // Tokens.clock at the last use
+	attempt *tokenAttempt // nil when none is under way
+	// After a failure: why, not asked again before, and the wait until then.
+	err   error
+	until time.Time
+	wait  time.Duration
 }
 
-// flight is one attempt. Who began it closes done after err is set.
-type flight struct {
-	done chan struct{}
-	err  error
+// tokenAttempt is one attempt to make a token. done is closed after the result is set.
+type tokenAttempt struct {
+	done  chan struct{}
+	token Token
+	err   error
 }
 
-// NewTokens keeps at most so many tokens; 0 means DefaultTokens.
+// NewTokens caches at most so many tokens; 0 means DefaultTokens.
 func NewTokens(most int) *Tokens {
 	if most <= 0 {
 		most = DefaultTokens
 	}
-	return &Tokens{most: most, entries: map[TokenKey]*kept{}}
+	return &Tokens{most: most, entries: map[TokenKey]*tokenEntry{}}
 }
 
-// Token returns the token for the key, and calls mint when there is none that
-// is good for a while. mint runs in the goroutine of one caller, with its
-// context; when that context ends, another caller begins anew. An error of mint
-// is told to all who wait for it and is not kept.
+// BackOff makes t return a failure again, without an attempt, for a while that doubles
+// with each failure. It returns t.
+func (t *Tokens) BackOff() *Tokens {
+	t.backOff = true
+	return t
+}
+
+// Token returns the token of the key, and calls mint when there is none that is good for
+// a while. mint has to end by itself: its context is not cancelled.
 func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Context) (Token, error)) (Token, error) {
-	for {
-		token, mine, other := t.look(key, time.Now())
-		switch {
-		case mine != nil:
-			return t.make(ctx, key, mine, mint)
-		case other == nil:
-			return token, nil
-		}
-		select {
-		case <-ctx.Done():
-			return Token{}, context.Cause(ctx)
-		case <-other.done:
-		}
-		// The end of somebody else's context is no answer for this caller.
-		if other.err != nil && !errors.Is(other.err, errAbandoned) {
-			return Token{}, other.err
-		}
+	token, attempt, err := t.lookUp(ctx, key, mint)
+	if attempt == nil {
+		return token, err
 	}
+	select {
+	case <-attempt.done:
+		return attempt.token, attempt.err
+	case <-ctx.Done():
+	}
+	kind := netx.Cancelled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		kind = netx.Unavailable
+	}
+	return Token{}, &netx.Error{Kind: kind, Op: "get a token", Err: context.Cause(ctx)}
 }
 
-// ErrNotAsked is wrapped by an error of mint that was known without an attempt.
-var ErrNotAsked = errors.New("not asked again so soon")
-
-// failed counts an attempt. t.mu is held.
-func (t *Tokens) failed(err error) {
-	if !errors.Is(err, ErrNotAsked) {
-		t.counts.Failed++
-	}
-}
-
-// errAbandoned marks an attempt whose caller went away.
-var errAbandoned = errors.New("nobody waits for the token any more")
-
-// look gives the token that is kept, if it may be used; or a flight that the
-// caller has to make (mine), or to wait for (other).
-func (t *Tokens) look(key TokenKey, now time.Time) (token Token, mine, other *flight) {
+// lookUp returns the cached token or failure, or else an attempt to wait for.
+func (t *Tokens) lookUp(ctx context.Context, key TokenKey, mint func(context.Context) (Token, error)) (Token, *tokenAttempt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.entries[key]
-	if e == nil {
-		t.makeRoom()
-		e = &kept{}
-		t.entries[key] = e
-	}
-	t.clock++
-	e.used = t.clock
+	e, now := t.entry(key), time.Now()
 	good, stale := e.state(now)
 	switch {
-	case good && (!stale || e.flight != nil || now.Before(e.pause)):
+	case good && (!stale || e.attempt != nil || now.Before(e.until)):
 		t.counts.Hits++
 		return e.token, nil, nil
-	case e.flight != nil:
-		return Token{}, nil, e.flight
+	case !good && e.err != nil && now.Before(e.until):
+		return Token{}, nil, withWait(e.err, e.until.Sub(now))
+	case e.attempt == nil:
+		e.attempt = &tokenAttempt{done: make(chan struct{})}
+		if !good {
+			e.token = Token{}
+		}
+		go t.run(context.WithoutCancel(ctx), key, e.attempt, mint)
 	}
-	e.flight = &flight{done: make(chan struct{})}
-	if !good {
-		e.token = Token{}
-	}
-	return Token{}, e.flight, nil
+	return Token{}, e.attempt, nil
 }
 
-// make runs an attempt. When it fails, the token that is kept serves on if it
-// is good.
-func (t *Tokens) make(ctx context.Context, key TokenKey, f *flight, mint func(context.Context) (Token, error)) (token Token, err error) {
+// withWait returns a failure with the time that is left until the next attempt.
+func withWait(err error, left time.Duration) error {
+	e, ok := errors.AsType[*netx.Error](err)
+	if !ok {
+		return err
+	}
+	again := *e
+	again.RetryAfter = left
+	return &again
+}
+
+// run makes an attempt.
+func (t *Tokens) run(ctx context.Context, key TokenKey, a *tokenAttempt, mint func(context.Context) (Token, error)) {
 	asked := time.Now()
-	err = errAbandoned // should mint not return
+	a.err = errors.New("no token was made")
 	defer func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		e := t.entries[key] // an entry in flight is never dropped
-		e.flight = nil
-		f.err = err
-		if err != nil && ctx.Err() != nil {
-			f.err = errAbandoned
+		if r := recover(); r != nil {
+			a.err = fmt.Errorf("make a token: panic: %v", r)
 		}
-		close(f.done)
-		switch {
-		case err == nil:
-			t.counts.Minted++
-			e.token, e.asked, e.pause = token, asked, time.Time{}
-			return
-		case e.token.Value == "":
-			t.failed(err)
-			delete(t.entries, key)
-			return
-		}
-		t.failed(err)
-		now := time.Now()
-		e.pause = now.Add(refreshPause)
-		if good, _ := e.state(now); good && ctx.Err() == nil {
-			token, err = e.token, nil
-		}
+		t.finish(key, a, asked)
+		close(a.done)
 	}()
-	token, err = mint(ctx)
-	if err == nil && token.Value == "" {
-		err = errors.New("an empty token was made")
+	a.token, a.err = mint(ctx)
+	if a.err == nil && a.token.Value == "" {
+		a.err = errors.New("an empty token was made")
 	}
-	return token, err
 }
 
-// Refused drops the token of a key, if it is still this one: a host did not take
-// it.
+// finish records the result of an attempt. When it has failed, a token that is still good
+// is its result.
+func (t *Tokens) finish(key TokenKey, a *tokenAttempt, asked time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, now := t.entries[key], time.Now() // an entry with an attempt is never dropped
+	e.attempt = nil
+	if a.err == nil {
+		t.counts.Minted++
+		*e = tokenEntry{token: a.token, asked: asked, used: e.used}
+		return
+	}
+	t.counts.Failed++
+	wait := time.Duration(0)
+	if t.backOff {
+		wait = waitAfter(a.err, e.wait)
+		e.wait, e.err = wait, a.err
+	}
+	if good, _ := e.state(now); good {
+		a.token, a.err, wait = e.token, nil, max(wait, refreshPause)
+	} else if wait == 0 {
+		delete(t.entries, key)
+	}
+	e.until = now.Add(wait)
+}
+
+// waitAfter returns how long nothing is asked after a failure; last is the wait before it.
+func waitAfter(err error, last time.Duration) time.Duration {
+	kind := answeredKind(err)
+	if kind == netx.Cancelled || kind == netx.Invalid { // nothing was asked
+		return 0
+	}
+	wait := min(max(firstWait, 2*last), longestWait)
+	if kind != netx.Unavailable {
+		wait = longestWait
+	}
+	if e, ok := errors.AsType[*netx.Error](err); ok {
+		wait = max(wait, e.RetryAfter)
+	}
+	return wait
+}
+
+// answeredKind returns the kind of an error; of several sources that have failed that of
+// the first which was asked.
+func answeredKind(err error) netx.ErrorKind {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return netx.KindOf(err)
+	}
+	for _, each := range several.Unwrap() {
+		if kind := answeredKind(each); kind != netx.Invalid && kind != netx.Cancelled {
+			return kind
+		}
+	}
+	return netx.Invalid
+}
+
+// Refused drops the token of a key, if it is still this one: a host has refused it.
 func (t *Tokens) Refused(key TokenKey, value string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.entries[key]
-	if e == nil || e.token.Value == "" || e.token.Value != value {
-		return
-	}
-	t.counts.Refused++
-	if e.token = (Token{}); e.flight == nil {
-		delete(t.entries, key)
+	if e := t.entries[key]; e != nil && e.token.Value != "" && e.token.Value == value {
+		t.counts.Refused++
+		t.drop(key, e)
 	}
 }
 
@@ -232,16 +263,20 @@ func (t *Tokens) Forget(owner string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, e := range t.entries {
-		if key.Owner != owner {
-			continue
-		}
-		if e.token = (Token{}); e.flight == nil {
-			delete(t.entries, key)
+		if key.Owner == owner {
+			t.drop(key, e)
 		}
 	}
 }
 
-// Counts tells what was asked so far.
+// drop forgets a token. t.mu is held.
+func (t *Tokens) drop(key TokenKey, e *tokenEntry) {
+	if e.token = (Token{}); e.attempt == nil {
+		delete(t.entries, key)
+	}
+}
+
+// Counts returns the counters.
 func (t *Tokens) Counts() TokenCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,10 +291,10 @@ func (t *Tokens) Counts() TokenCounts {
 	return c
 }
 
-// state says whether the token may be handed out, and whether it should be
-// replaced. Its age is the larger of what the monotonic and the wall clock say:
+// state reports whether the token may be returned, and whether it should be
+// replaced. Its age is the larger of those by the monotonic and the wall clock:
 // the one stands still while a host sleeps, the other may be set.
-func (e *kept) state(now time.Time) (good, stale bool) {
+func (e *tokenEntry) state(now time.Time) (good, stale bool) {
 	switch {
 	case e.token.Value == "":
 		return false, false
@@ -271,21 +306,28 @@ func (e *kept) state(now time.Time) (good, stale bool) {
 	return age < life-min(lastUse, life/10), age >= time.Duration(refreshAt*float64(life))
 }
 
-// makeRoom drops the entry that was used least recently when there are too many.
-// t.mu is held.
-func (t *Tokens) makeRoom() {
-	if len(t.entries) < t.most {
-		return
+// entry returns the entry of a key. A new one takes the room of the one that was used
+// least recently when there are too many. t.mu is held.
+func (t *Tokens) entry(key TokenKey) *tokenEntry {
+	t.clock++
+	if e := t.entries[key]; e != nil {
+		e.used = t.clock
+		return e
 	}
-	var oldest TokenKey
-	var found *kept
-	for key, e := range t.entries {
-		if e.flight == nil && (found == nil || e.used < found.used) {
-			oldest, found = key, e
+	if len(t.entries) >= t.most {
+		var oldest TokenKey
+		var found *tokenEntry
+		for key, e := range t.entries {
+			if e.attempt == nil && (found == nil || e.used < found.used) {
+				oldest, found = key, e
+			}
+		}
+		if found != nil {
+			delete(t.entries, oldest)
+			t.counts.Overflow++
 		}
 	}
-	if found != nil {
-		delete(t.entries, oldest)
-		t.counts.Overflow++
-	}
+	e := &tokenEntry{used: t.clock}
+	t.entries[key] = e
+	return e
 }

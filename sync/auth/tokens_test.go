@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"limpet/sync/netx"
 )
 
 var hour = TokenKey{Owner: "uid", Secret: "fp", Scope: "team/site"}
@@ -169,8 +171,7 @@ func TestTokensRefreshWithoutWaiting(t *testing.T) {
 	})
 }
 
-// TestTokensAbandoned: when the caller who makes a token goes away, another one
-// of those who wait makes it.
+// TestTokensAbandoned: an attempt goes on for the others when its caller is cancelled.
 func TestTokensAbandoned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +187,7 @@ func TestTokensAbandoned(t *testing.T) {
 		synctest.Wait()
 		for range 3 {
 			wg.Go(func() {
-				if token, err := tokens.Token(t.Context(), hour, m.mint); err != nil || token.Value != canary+"2" {
+				if token, err := tokens.Token(t.Context(), hour, m.mint); err != nil || token.Value != canary+"1" {
 					t.Errorf("%v %v", token, err)
 				}
 			})
@@ -194,8 +195,8 @@ func TestTokensAbandoned(t *testing.T) {
 		synctest.Wait()
 		leave()
 		wg.Wait()
-		if m.count() != 2 {
-			t.Errorf("%d attempts, want 2", m.count())
+		if m.count() != 1 {
+			t.Errorf("%d attempts, want 1", m.count())
 		}
 
 		// Who waits may go away as well.
@@ -260,5 +261,135 @@ func TestTokenNeverPrintsItself(t *testing.T) {
 	}
 	if strings.Contains(out, canary) || strings.Contains(out, fmt.Sprintf("%x", canary)) || strings.Contains(out, "115 51 99") {
 		t.Fatalf("a secret was printed:\n%s", out)
+	}
+}
+
+// TestForget: the tokens of one owner are made anew, those of others are not, and an
+// attempt that is under way comes to its end.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	tokens := NewTokens(0)
+	minted := map[TokenKey]int{}
+	get := func(key TokenKey) {
+		t.Helper()
+		_, err := tokens.Token(t.Context(), key, func(context.Context) (Token, error) { minted[key]++; return Token{Value: "x"}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b, other := TokenKey{Owner: "1", Scope: "a"}, TokenKey{Owner: "1", Scope: "b"}, TokenKey{Owner: "2", Scope: "a"}
+	for range 2 {
+		get(a)
+		get(b)
+		get(other)
+	}
+	tokens.Forget("1")
+	get(a)
+	get(b)
+	get(other)
+	if minted[a] != 2 || minted[b] != 2 || minted[other] != 1 {
+		t.Errorf("minted %v", minted)
+	}
+	late := TokenKey{Owner: "3"}
+	token, err := tokens.Token(t.Context(), late, func(context.Context) (Token, error) { tokens.Forget("3"); return Token{Value: "late"}, nil })
+	if err != nil || token.Value != "late" {
+		t.Errorf("token under way: %v, %v", token, err)
+	}
+}
+
+// TestTokensOutage: a token is used to its end while its provider is down; then failures
+// are returned at once, and the provider is asked less and less.
+func TestTokensOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tokens, m := NewTokens(0).BackOff(), &minter{}
+		begin := time.Now()
+		ask := func() (Token, error) { return tokens.Token(t.Context(), hour, m.mint) }
+		if token, err := ask(); err != nil || token.Value != canary+"1" {
+			t.Fatal(token.Value, err)
+		}
+		out := &netx.Error{Kind: netx.Unavailable, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://metadata", Err: errors.New("no answer")}
+		m.set(out, 0)
+		for time.Since(begin) < 59*time.Minute {
+			if token, err := ask(); err != nil || token.Value != canary+"1" {
+				t.Fatalf("after %v: %q %v", time.Since(begin), token.Value, err)
+			}
+			time.Sleep(time.Second)
+		}
+		// From 48 min on it is asked for a new one, at most every 30 s.
+		if n := m.count() - 1; n < 15 || n > 23 {
+			t.Errorf("%d attempts in the last 11 minutes", n)
+		}
+		time.Sleep(2 * time.Minute)
+		var asked []time.Duration
+		ended := time.Now()
+		for time.Since(ended) < 3*time.Minute {
+			before := m.count()
+			_, err := ask()
+			if netx.KindOf(err) != netx.Unavailable || err.Error() != out.Error() {
+				t.Fatalf("after the end: %v", err)
+			}
+			if m.count() > before {
+				asked = append(asked, time.Since(ended))
+			} else if e, _ := errors.AsType[*netx.Error](err); e.RetryAfter <= 0 || e.RetryAfter > longestWait {
+				t.Fatalf("it says to come again after %v", e.RetryAfter)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if len(asked) < 5 || len(asked) > 7 {
+			t.Errorf("asked after %v, want every 30 s", asked)
+		}
+		if c := tokens.Counts(); int(c.Failed) != m.count()-1 {
+			t.Errorf("%d failures are counted of %d attempts", c.Failed, m.count()-1)
+		}
+		m.set(nil, 0)
+		time.Sleep(longestWait)
+		if token, err := ask(); err != nil || token.Value == canary+"1" {
+			t.Errorf("when it is back: %q %v", token.Value, err)
+		}
+	})
+}
+
+// TestTokensBackOff: the waits after the first failures.
+func TestTokensBackOff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		want []time.Duration
+	}{
+		"away":    {&netx.Error{Kind: netx.Unavailable, Err: errors.New("x")}, []time.Duration{0, 1, 3, 7, 15, 31, 61, 91}},
+		"refused": {&netx.Error{Kind: netx.Unauthorized, Err: errors.New("x")}, []time.Duration{0, 30, 60, 90}},
+		"busy":    {&netx.Error{Kind: netx.RateLimited, Err: errors.New("x"), RetryAfter: 45 * time.Second}, []time.Duration{0, 45, 90}},
+		"invalid": {&netx.Error{Kind: netx.Invalid, Err: errors.New("x")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tokens, m := NewTokens(0).BackOff(), &minter{fail: test.err}
+				begin, got := time.Now(), []time.Duration(nil)
+				for time.Since(begin) < 100*time.Second {
+					before := m.count()
+					if _, err := tokens.Token(t.Context(), hour, m.mint); err == nil {
+						t.Fatal("no error")
+					}
+					if m.count() > before {
+						got = append(got, time.Since(begin)/time.Second)
+					}
+					time.Sleep(500 * time.Millisecond)
+				}
+				if test.want == nil {
+					if len(got) != 200 {
+						t.Errorf("a refusal of this side rests: %d", len(got))
+					}
+				} else if fmt.Sprint(got) != fmt.Sprint(test.want) {
+					t.Errorf("asked at %v, want %v", got, test.want)
+				}
+				other := hour
+				other.Secret = "rotated"
+				before := m.count()
+				if tokens.Token(t.Context(), other, m.mint); m.count() != before+1 {
+					t.Error("a rotated secret has to wait")
+				}
+			})
+		})
 	}
 }

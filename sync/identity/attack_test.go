@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,20 +59,22 @@ func TestKeysAreNotMixed(t *testing.T) {
 	}
 }
 
-// TestRestsOfSeveral: who was asked rests, also where what comes first was not.
-func TestRestsOfSeveral(t *testing.T) {
+// TestBackOffOfSeveral: a provider that was asked is not asked again at once, also when
+// the first of its sources was not.
+func TestBackOffOfSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		away := &netx.Error{Kind: netx.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
-		p := &provider{err: combined(Request{}, []error{invalid("read", "no such file"), away})}
-		d := &registry{tokens: auth.NewTokens(0)}
+		failed := combined(Request{}, []error{invalid("read", "no such file"), away})
+		tokens, asked := auth.NewTokens(0).BackOff(), 0
 		for begin := time.Now(); time.Since(begin) < 100*time.Second; time.Sleep(500 * time.Millisecond) {
-			if _, err := d.token(t.Context(), one, p.mint); netx.KindOf(err) != netx.Invalid {
+			_, err := tokens.Token(t.Context(), auth.TokenKey{}, func(context.Context) (auth.Token, error) { asked++; return auth.Token{}, failed })
+			if netx.KindOf(err) != netx.Invalid {
 				t.Fatalf("%v", err)
 			}
 		}
-		if n := p.count(); n != 8 {
-			t.Errorf("asked %d times in 100 s", n)
+		if asked != 8 {
+			t.Errorf("asked %d times in 100 s", asked)
 		}
 	})
 }
@@ -136,49 +137,4 @@ func TestWrongClock(t *testing.T) {
 	if got := p.must(t); !strings.HasPrefix(got.Password, "20310102T030405Z") {
 		t.Errorf("the password is %s", got.Password[:16])
 	}
-}
-
-// TestLeaderGoes: who waits for the token that somebody else has asked for gets one
-// when that one loses interest, and nobody is asked twice at once.
-func TestLeaderGoes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := &registry{tokens: auth.NewTokens(0)}
-		var mu sync.Mutex
-		now, most, made := 0, 0, 0
-		mint := func(ctx context.Context) (auth.Token, error) {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			mu.Unlock()
-			defer func() { mu.Lock(); now--; mu.Unlock() }()
-			select {
-			case <-ctx.Done():
-				return auth.Token{}, &netx.Error{Kind: netx.Cancelled, Op: "x", Err: context.Cause(ctx)}
-			case <-time.After(20 * time.Second):
-				made++
-				return auth.Token{Value: "t", Life: time.Hour}, nil
-			}
-		}
-		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		var all sync.WaitGroup
-		all.Go(func() {
-			if _, err := d.token(short, one, mint); err == nil {
-				t.Error("who has left gets a token")
-			}
-		})
-		synctest.Wait()
-		for range 20 {
-			all.Go(func() {
-				if token, err := d.token(t.Context(), one, mint); err != nil || token.Value != "t" {
-					t.Errorf("%v %v", token, err)
-				}
-			})
-		}
-		all.Wait()
-		if made != 1 || most != 1 {
-			t.Errorf("made %d times, %d at once", made, most)
-		}
-	})
 }

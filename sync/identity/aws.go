@@ -82,7 +82,7 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 		source, get = "container", p.container
 	}
 	key := r.key(source)
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) {
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) {
 		s, err := get(ctx, r)
 		if err != nil {
 			return auth.Token{}, err

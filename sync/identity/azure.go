@@ -57,7 +57,7 @@ var errNotSet = errors.New("not configured")
 // Credentials implements Provider.
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	key := r.key("azure-devops")
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.first(ctx, r) })
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.first(ctx, r) })
 	if err != nil {
 		return nil, err
 	}

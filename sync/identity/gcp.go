@@ -47,7 +47,7 @@ func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 		scope = account.fingerprint // the file of this host may change
 	}
 	key := r.key(scope)
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) {
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) {
 		switch {
 		case account == nil:
 			return p.metadata(ctx, r)

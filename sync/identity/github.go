@@ -20,7 +20,7 @@ func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 		return nil, err
 	}
 	key := r.key("installation")
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Apps.InstallationToken(ctx, app) })
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Apps.InstallationToken(ctx, app) })
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 	p.save(ctx, name)
 	// One key for all places with the same refresh token: it is good once.
 	key := auth.TokenKey{Owner: "GitLab application " + app.id, Secret: name, Scope: r.Address.HostPort()}
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.refresh(ctx, r, app) })
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.refresh(ctx, r, app) })
 	if err != nil {
 		return nil, err
 	}

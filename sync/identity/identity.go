@@ -142,7 +142,7 @@ func New(o Options) *Identities {
 	}
 	all := &Identities{tokens: map[string]*auth.Tokens{}}
 	registryOf := func(name string) *registry {
-		all.tokens[name] = auth.NewTokens(o.Tokens)
+		all.tokens[name] = auth.NewTokens(o.Tokens).BackOff()
 		return &registry{o: o, tokens: all.tokens[name]}
 	}
 	all.providers = map[string]Provider{
