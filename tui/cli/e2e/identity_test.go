@@ -91,8 +91,6 @@ func (v *vouchers) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/google/token" && form.Get("assertion") != "":
 		fmt.Fprintf(w, `{"access_token":%q,"expires_in":%d,"token_type":"Bearer"}`, v.make("gcp"), seconds)
-	case r.URL.Path == "/tenant/oauth2/v2.0/token" && form.Get("client_secret") == "azure-"+cloudCanary:
-		fmt.Fprintf(w, `{"access_token":%q,"expires_in":%d,"token_type":"Bearer"}`, v.make("azure"), seconds)
 	case r.URL.Path == "/oauth/token" && form.Get("refresh_token") == v.next:
 		token := v.make("gitlab")
 		v.next = "refresh-" + token
@@ -114,8 +112,6 @@ func (v *vouchers) letsIn(who string, r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	token := password
 	switch who {
-	case "azure":
-		token, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	case "aws":
 		id, session, _ := strings.Cut(user, "%")
 		if id != "ASIALENT" || !signedForGit(password, r.Host, "/aws/site.git") {
@@ -183,25 +179,20 @@ func TestIdentities(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf(`git-credentials:
-- url: %[1]s/azure
-  provider: azure
-  values: {AZURE_TENANT_ID: tenant, AZURE_CLIENT_ID: client, AZURE_AUTHORITY_HOST: http://login.example.test}
-  files: {AZURE_CLIENT_SECRET: %[2]s}
 - url: %[1]s/gcp
   provider: gcp
-  files: {gcpServiceAccount: %[3]s}
+  files: {gcpServiceAccount: %[2]s}
 - url: %[1]s/aws
   provider: aws
   values: {AWS_REGION: eu-west-1}
-`, v.URL, h.file(t, "credentials/azure", "azure-"+cloudCanary+"\n"), h.file(t, "credentials/gcp.json", string(account))))
+`, v.URL, h.file(t, "credentials/gcp.json", string(account))))
 	for name, text := range map[string]string{"githubAppID": "12", "githubAppInstallationID": "34", "githubAppPrivateKey": private, "githubAppBaseURL": v.URL + "/api/v3"} {
 		h.file(t, "credentials/default.via-github/"+name, text)
 	}
-	// The authority of Azure is found through the proxy of the environment only.
-	h.env = append(h.env, "HTTP_PROXY="+v.URL, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
+	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
 	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s", "--sink-prefix", h.dir}
 	d := h.daemon(t, flags...)
-	names := []string{"aws", "azure", "gcp", "github", "gitlab"}
+	names := []string{"aws", "gcp", "github", "gitlab"} // Azure takes https alone; package identity has its tests
 	for _, name := range names {
 		v.git.Serve(name+"/site.git", repo.Dir)
 		if name == "gitlab" { // sealed in the embedded API
