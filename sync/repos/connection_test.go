@@ -18,7 +18,7 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestConnection: a Connection whose token is refused says so in one patch, is well
+// TestConnectionHealth: a Connection whose token is refused says so in one patch, is well
 // again when the host takes it, and has the Repositories looked into that use it.
 // An idle one is not written.
 func TestConnectionHealth(t *testing.T) {

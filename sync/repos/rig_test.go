@@ -132,11 +132,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, namespace: fmt.Sprintf("keep-%d", namespaces.Add(1)), events: make(chan Event, 256)}
-	store, _, err := state.Open(context.Background(), state.Options{Path: filepath.Join(dir, "limpet.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
+	store := openStore(t)
 	r.store = store
 	base, transport := apitestServer(t, server, store)
 	connect := func(next http.RoundTripper) *kube.Client {
@@ -153,6 +149,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	if r.git == nil {
 		r.git = testenv.Git(t, testenv.GitOptions{})
 	}
+	var err error
 	if r.mirrors, err = git.Open(filepath.Join(dir, "mirrors"), git.Options{}); err != nil {
 		t.Fatal(err)
 	}

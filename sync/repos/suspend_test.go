@@ -1,12 +1,10 @@
 package repos
 
 import (
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/testenv"
 )
@@ -90,11 +88,7 @@ func TestSuspended(t *testing.T) {
 func TestSuspensionThatIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
+		store := openStore(t)
 		s, err := OpenSuspensions(t.Context(), store)
 		if err != nil {
 			t.Fatal(err)
@@ -148,9 +142,9 @@ func TestSuspensionThatIsOver(t *testing.T) {
 	})
 }
 
-// TestSuspensionOfTheGone: with its Repository a suspension leaves the state file,
+// TestSuspensionOfADeletedRepository: with its Repository a suspension leaves the state file,
 // also when that went while nobody looked, or has come again.
-func TestSuspensionOfTheGone(t *testing.T) {
+func TestSuspensionOfADeletedRepository(t *testing.T) {
 	t.Parallel()
 	var s *Suspensions
 	var store factStore

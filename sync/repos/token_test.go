@@ -658,9 +658,9 @@ func TestGenerationOfASecret(t *testing.T) {
 	}
 }
 
-// TestSecretOfAPerson: the name of a Secret that a person has given is not replaced by
+// TestForeignWebhookSecret: the name of a Secret that a person has given is not replaced by
 // the secret of a webhook.
-func TestSecretOfAPerson(t *testing.T) {
+func TestForeignWebhookSecret(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.WebhookBase = "https://limpet.example.com" })
 	m.use(nil)

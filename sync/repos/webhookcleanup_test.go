@@ -2,12 +2,21 @@ package repos
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/testenv/forgetest"
@@ -70,5 +79,94 @@ func TestWebhookCleanup(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), c.token) {
 			t.Errorf("%s: the token is in %v", c.name, err)
 		}
+	}
+}
+
+func TestWebhookCondition(t *testing.T) {
+	t.Parallel()
+	fault := func(kind forge.ErrorKind) error {
+		return fmt.Errorf("list: %w", &forge.Error{Kind: kind, Op: "list webhooks of team/site", Err: errors.New("it answers so, request 4711")})
+	}
+	for _, c := range []struct {
+		err           error
+		left          bool
+		reason, words string
+	}{
+		{nil, false, "Registered", "the host announces changes"},
+		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost", "webhooks of this host are not supported; changes are found at the interval"},
+		{fault(forge.Forbidden), false, "NotAllowed", "it answers so, request 4711; changes are found at the interval"},
+		{fault(forge.Unauthorized), false, "NotAllowed", "it answers so"},
+		{fault(forge.NotFound), false, "NotAllowed", "it answers so"},
+		{fault(forge.RateLimited), false, "RateLimited", "the host gets too many requests; changes"},
+		{fault(forge.Unavailable), false, "ServiceUnavailable", "the host does not answer as it should; changes"},
+		{fault(forge.Refused), false, "NotTaken", "it answers so"},
+		{errors.New("keep the secret: disk full"), false, "NotTaken", "keep the secret: disk full; changes"},
+		{fault(forge.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
+	} {
+		got := webhookCondition(c.err, c.left)
+		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason || !strings.HasPrefix(got.Message, c.words) {
+			t.Errorf("%v: %+v", c.err, got)
+		}
+		wellFormed(t, map[string]any{"status": map[string]any{"conditions": []any{got.Map(at, 1, nil)}}})
+	}
+}
+
+// wellFormed checks the conditions of an object by the rules of Kubernetes.
+func wellFormed(t *testing.T, object map[string]any) {
+	t.Helper()
+	list, _, _ := unstructured.NestedSlice(object, "status", "conditions")
+	var conditions []metav1.Condition
+	for _, entry := range list {
+		var c metav1.Condition
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(entry.(map[string]any), &c, true); err != nil {
+			t.Error(err)
+		}
+		conditions = append(conditions, c)
+	}
+	for _, err := range validation.ValidateConditions(conditions, field.NewPath("status", "conditions")) {
+		t.Errorf("%v: %v", err, list)
+	}
+}
+
+// TestWebhookErrorOfAnotherController: what another controller tells of a webhook stands until
+// the next try, and nothing is asked; then the Repository is well again.
+func TestWebhookErrorOfAnotherController(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, func(r *rig, _ *Options) { r.hold = make(chan struct{}) })
+			r.repo.Add(t, "a.json")
+			r.create(nil, nil)
+			r.state(fmt.Sprintf(`{"status":{"observedGeneration":1,"health":{"healthy":false,"error":"hook","checked":%d,"message":["no right to webhooks"]},
+				"sync":{"state":"error","job":"old","message":["Repository is unhealthy"],"finished":%d,"lastRef":"0123456789012345678901234567890123456789"},
+				"conditions":[{"type":"NamespaceQuota","status":"True","reason":"QuotaUnlimited","message":"No quota limits configured","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"},
+					{"type":"Ready","status":"False","reason":"AuthenticationFailed","message":"no right to webhooks","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+				time.Now().UnixMilli(), time.Now().Add(-time.Hour).UnixMilli()))
+			r.begin()
+			r.later(webhookCooldown / 2)
+			eventually(t, "it was looked at, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
+			if next := time.Until(r.controller.Next(r.namespace, "site")); next < 20*time.Second {
+				t.Errorf("it is looked at again in %s", next)
+			}
+			if got, n := r.writes.take(), r.git.Reset(); len(got) > 0 || n.InfoRefs > 0 {
+				t.Errorf("writes %q, asked %+v", got, n)
+			}
+			r.later(webhookCooldown/2 + time.Second)
+			repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" || repo.Status.Sync.State != "pending" {
+				t.Errorf("status %+v", repo.Status)
+			}
+			var got []string
+			eventually(t, "it is pulled", func() bool {
+				got = append(got, r.writes.take()...)
+				return slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, `"incremental":false`) })
+			})
+			if want := "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/health, add /status/conditions, add /status/sync/state, add /status/sync/started, add /status/sync/message"; got[0] != want {
+				t.Errorf("writes %q", got)
+			}
+			_, u := r.get()
+			wellFormed(t, u.Object)
+		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/api"
 	"limpet/sync/kube"
 )
@@ -93,7 +95,7 @@ func TestHealthIsDue(t *testing.T) {
 	}
 }
 
-func TestWhenHealthIsNoted(t *testing.T) {
+func TestNextHealth(t *testing.T) {
 	t.Parallel()
 	ill := healthResult{code: 503, errors: []api.FieldError{{Detail: "away"}}}
 	for _, c := range []struct {
@@ -152,8 +154,8 @@ func leftOut(f *facts, was, is int64) {
 	f.repo.Status.Conditions = []api.Condition{{Type: "SyncStatus", Status: "False", Reason: "SyncQuotaExceeded"}}
 }
 
-// TestWhoseQuota: a limit that is not ours is the one that the status states.
-func TestWhoseQuota(t *testing.T) {
+// TestStatedQuota: a limit that is not ours is the one that the status states.
+func TestStatedQuota(t *testing.T) {
 	t.Parallel()
 	stated := api.QuotaStatus{MaxRepositories: 10, MaxResourcesPerRepository: 100}
 	for _, c := range []struct{ ours, want Quota }{
@@ -247,9 +249,9 @@ func TestNamespaceQuota(t *testing.T) {
 	}
 }
 
-// TestTurns: each Repository has its turn once in every interval, at the same
+// TestSlots: each Repository has its turn once in every interval, at the same
 // place for ever, and a thousand of them are spread.
-func TestTurns(t *testing.T) {
+func TestSlots(t *testing.T) {
 	t.Parallel()
 	const period = time.Minute
 	var seconds [60]int
@@ -278,9 +280,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsAfterADayOff: what became due while nobody looked is spread by how much
+// TestSlotsAfterADayOff: what became due while nobody looked is spread by how much
 // there is of it.
-func TestTurnsAfterADayOff(t *testing.T) {
+func TestSlotsAfterADayOff(t *testing.T) {
 	t.Parallel()
 	for count, most := range map[int]time.Duration{1: time.Minute / spreadOver, 100: 6 * time.Second, 1000: time.Minute, 5000: time.Minute} {
 		var latest time.Duration
@@ -315,6 +317,51 @@ func TestLostJobAfterAWrongClock(t *testing.T) {
 		r.facts.repo.Status.Sync = api.SyncStatus{State: api.StatePending, Job: "site-sync"}
 		if job, gone := (&Controller{jobs: nothing{}}).findJob(r); job || gone != c.gone {
 			t.Errorf("after %s: job %t, gone %t", c.after, job, gone)
+		}
+	}
+}
+
+// TestConditions: those of others stay, the time of the last transition stays while
+// the status does, and what is said already is not said again.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	const before, now = "2026-01-01T00:00:00Z", "2026-11-20T12:00:00Z"
+	foreign := map[string]any{"type": "Other", "status": "True"}
+	stored := map[string]any{"type": "Ready", "status": "True", "reason": "Available", "message": "Resource is available", "observedGeneration": int64(2), "lastTransitionTime": before}
+	for _, c := range []struct {
+		name       string
+		generation int64
+		want       api.Condition
+		writes     bool
+		since      string // "" = it is gone
+	}{
+		{"the same", 2, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}, false, before},
+		{"of another generation", 3, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}, true, before},
+		{"in other words", 2, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "x"}, true, before},
+		{"another status", 2, api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: "x"}, true, now},
+		{"none", 2, api.Condition{Type: "Ready"}, true, ""},
+		{"none of what there is none", 2, api.Condition{Type: "limpet/Webhook"}, false, before},
+	} {
+		obj := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{foreign, stored}}}}
+		obj.SetGeneration(c.generation)
+		w := &change{obj: obj, now: at}
+		w.conditions(c.want)
+		if (len(w.ops) > 0) != c.writes {
+			t.Errorf("%s: %+v", c.name, w.ops)
+			continue
+		}
+		if !c.writes {
+			continue
+		}
+		list := w.ops[0].Value.([]any)
+		if _, other := api.FindCondition(list, "Other"); len(w.ops) != 1 || other == nil {
+			t.Errorf("%s: %+v", c.name, w.ops)
+		}
+		switch _, got := api.FindCondition(list, "Ready"); {
+		case c.since == "" && got != nil:
+			t.Errorf("%s: %v", c.name, got)
+		case c.since != "" && (got["lastTransitionTime"] != c.since || got["observedGeneration"] != c.generation):
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }

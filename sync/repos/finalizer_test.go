@@ -82,9 +82,9 @@ func (r *rig) job(name, action string, labels map[string]string) {
 	}
 }
 
-// TestEnd: a Repository that is deleted takes its waiting jobs, its webhook and its
+// TestFinalizers: a Repository that is deleted takes its waiting jobs, its webhook and its
 // objects with it, and waits for a job that runs.
-func TestEnd(t *testing.T) {
+func TestFinalizers(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
@@ -126,9 +126,9 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestEndThatIsHeldUp: what is in the way is told once, and the end comes when it
+// TestDeleteError: what is in the way is told once, and the end comes when it
 // is not any more; finalizers of others stay.
-func TestEndThatIsHeldUp(t *testing.T) {
+func TestDeleteError(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
@@ -169,9 +169,9 @@ func TestEndThatIsHeldUp(t *testing.T) {
 	}
 }
 
-// TestEndRests: a fault that reads otherwise each time is told each time, and is
+// TestDeleteErrorIsRetried: a fault that reads otherwise each time is told each time, and is
 // not tried again the sooner for it.
-func TestEndRests(t *testing.T) {
+func TestDeleteErrorIsRetried(t *testing.T) {
 	t.Parallel()
 	tries := make(chan time.Time, 1000)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
@@ -197,9 +197,9 @@ func TestEndRests(t *testing.T) {
 	}
 }
 
-// TestEndKeepsItsHelpers: the jobs that clean up after a Repository which goes are
+// TestFinalizersOfReleasedObjects: the jobs that clean up after a Repository which goes are
 // not taken for its own.
-func TestEndKeepsItsHelpers(t *testing.T) {
+func TestFinalizersOfReleasedObjects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
 	r.create(nil, nil)
@@ -216,8 +216,8 @@ func TestEndKeepsItsHelpers(t *testing.T) {
 	}
 }
 
-// TestJobIsDroppedAsItWasSeen: one that has been claimed since is not.
-func TestJobIsDroppedAsItWasSeen(t *testing.T) {
+// TestJobIsDeletedAsSeen: one that has been claimed since is not.
+func TestJobIsDeletedAsSeen(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
@@ -245,8 +245,8 @@ func TestJobIsDroppedAsItWasSeen(t *testing.T) {
 	}
 }
 
-// TestEndByForce: a remote that is gone for ever holds up nothing.
-func TestEndByForce(t *testing.T) {
+// TestForceDelete: a remote that is gone for ever holds up nothing.
+func TestForceDelete(t *testing.T) {
 	t.Parallel()
 	var unhooked atomic.Int64
 	var fault atomic.Pointer[error]
@@ -262,9 +262,9 @@ func TestEndByForce(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForEver: a claim that nobody ends holds up its Repository for
+// TestDeletionDoesNotWaitForever: a claim that nobody ends holds up its Repository for
 // as long as a job may run.
-func TestEndDoesNotWaitForEver(t *testing.T) {
+func TestDeletionDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
 	r.create(nil, nil)
@@ -282,9 +282,9 @@ func TestEndDoesNotWaitForEver(t *testing.T) {
 	r.gone()
 }
 
-// TestEndBesideAStranger: a folder in which a dashboard of somebody else lies stays,
+// TestForeignFinalizers: a folder in which a dashboard of somebody else lies stays,
 // with the Repository, which names both; when that is gone, so are they.
-func TestEndBesideAStranger(t *testing.T) {
+func TestForeignFinalizers(t *testing.T) {
 	t.Parallel()
 	folders := schema.GroupVersionResource{Group: api.FolderGroup, Version: "v1", Resource: "folders"}
 	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))

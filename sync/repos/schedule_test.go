@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,42 @@ import (
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 )
+
+// TestReconcilesGoInPairs: those that are due within a tenth of a second go together, at the
+// time of the later one; others, and what is called, wait for nobody.
+func TestReconcilesGoInPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, began := newSchedule(), time.Now()
+		at := map[string]time.Duration{}
+		var order []string
+		ctx, cancel := context.WithCancel(t.Context())
+		for name, after := range map[string]time.Duration{"a": 1000, "b": 1040, "c": 1090, "d": 2000, "e": 2101, "f": 3000} {
+			table.set(Key{"ns", name}, began.Add(after*time.Millisecond), time.Minute)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			table.run(ctx, func(k Key) { order = append(order, k.Name); at[k.Name] = time.Since(began) })
+		}()
+		time.Sleep(2960 * time.Millisecond)
+		synctest.Wait()
+		table.set(Key{"ns", "g"}, began.Add(3050*time.Millisecond), time.Minute)
+		table.expedite(Key{"ns", "h"})
+		time.Sleep(time.Second)
+		cancel()
+		<-ended
+		// After a pair comes twice the gap, which is 100 ms for so few: c waits for it.
+		want := map[string]time.Duration{"a": 1040, "b": 1040, "c": 1240, "d": 2000, "e": 2101, "h": 2960, "f": 3060, "g": 3060}
+		for name, ms := range want {
+			if at[name] != ms*time.Millisecond {
+				t.Errorf("%s after %s, want %d ms", name, at[name], ms)
+			}
+		}
+		if len(order) != len(want) || !slices.Equal(order[:5], []string{"a", "b", "c", "d", "e"}) {
+			t.Errorf("order %v", order)
+		}
+	})
+}
 
 // crowded is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
@@ -137,11 +174,7 @@ func busiest(looks []time.Time) (most int) {
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
+		store := openStore(t)
 		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -174,6 +207,72 @@ func TestBursts(t *testing.T) {
 		check("after a time off", crowd, 2*crowd)
 		if writes := c.wire.take(); len(writes) > 0 {
 			t.Errorf("%d writes, such as %s", len(writes), writes[0])
+		}
+	})
+}
+
+// TestCostOfAReconcile: a look at a Repository that has nothing new reads nothing again
+// and writes nothing. What the remote's answer costs is not in it.
+func TestCostOfAReconcile(t *testing.T) {
+	const (
+		warm  = 2        // one that asks nobody, and one in its turn
+		looks = 3        // in turn, within the five minutes after which health is noted
+		most  = 16 << 10 // bytes for each
+	)
+	synctest.Test(t, func(t *testing.T) {
+		store := openStore(t)
+		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
+		if c.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		defer c.client.Close()
+		c.fill(1)
+		c.wire.take()
+		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
+		ctx, cancel := context.WithCancel(t.Context())
+		var g errgroup.Group
+		for _, part := range []func(context.Context) error{objects.Run, queue.Run} {
+			g.Go(func() error { return part(ctx) })
+		}
+		if err := objects.WaitSynced(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		next := time.Now()
+		for i := range warm + looks {
+			time.Sleep(time.Until(next))
+			synctest.Wait()
+			if i == warm {
+				c.take()
+				runtime.ReadMemStats(&before)
+			}
+			result, err := k.reconcile(ctx, Key{"default", "r0000"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next = result.Next
+		}
+		runtime.ReadMemStats(&after)
+		if n := len(c.take()); n != looks {
+			t.Errorf("%d looks, want %d", n, looks)
+		}
+		if writes := c.wire.take(); len(writes) > 0 {
+			t.Errorf("%d writes, such as %s", len(writes), writes[0])
+		}
+		each := (after.TotalAlloc - before.TotalAlloc) / looks
+		t.Logf("%d bytes, %d objects a look", each, (after.Mallocs-before.Mallocs)/looks)
+		if each > most {
+			t.Errorf("%d bytes a look, want %d", each, most)
+		}
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
 		}
 	})
 }
