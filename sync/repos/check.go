@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
@@ -267,15 +266,15 @@ func TestConnection(ctx context.Context, identities Identities, obj *unstructure
 // SourceOptions are what TestSource needs of an agent.
 type SourceOptions struct {
 	Git Prober
-	// Remote says how the host is asked; see sources.Git.Remote.
+	// Remote finds how the host is reached; see source.Git.Remote.
 	Remote func(ctx context.Context, from source.Git) (git.Remote, error)
-	// Signers tells the keys of those who may sign, for people.
+	// Signers describes the keys of those who may sign, for people.
 	Signers func(ctx context.Context, from source.Git) (string, error)
 }
 
-// TestSource looks into a GitRepository of Flux: what it names, whether this host may ask
-// for it with that, and which revision it stands for. It blocks for one ls-remote and the
-// calls for a token, and writes nothing. An error says that nothing can be told.
+// TestSource checks a GitRepository of Flux: its spec, whether its host accepts the
+// credentials, and which revision it stands for. It blocks for one ls-remote and the
+// requests for a token, and writes nothing. An error says that there is no result.
 func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructured) (TestResults, error) {
 	var t TestResults
 	from, err := source.ReadGit(obj)
@@ -288,8 +287,8 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 		t.Steps[0] = Step{stepRules, StepWarning, strings.Join(from.Warnings, "; ")}
 	}
 	remote, err := o.Remote(ctx, from)
-	if passing := unavailable(ctx, obj, err); passing != nil {
-		return TestResults{}, passing
+	if away := unavailable(ctx, obj, err); away != nil {
+		return TestResults{}, away
 	}
 	if err != nil {
 		return t.refuse(err, stepCredentials, later[1:]...), nil
@@ -297,10 +296,10 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 	t.pass(stepCredentials, describeIdentity(from, remote.Creds))
 	if from.Verify != "" {
 		text, err := o.Signers(ctx, from)
-		if passing := unavailable(ctx, obj, err); passing != nil {
-			return TestResults{}, passing
+		if away := unavailable(ctx, obj, err); away != nil {
+			return TestResults{}, away
 		}
-		if _, told := errors.AsType[*auth.SourceError](err); err != nil && !told {
+		if _, is := errors.AsType[*auth.SourceError](err); err != nil && !is {
 			err = &auth.SourceError{Reason: auth.ReasonVerify, Field: auth.FieldSigners, Err: err}
 		}
 		if err != nil {
@@ -315,13 +314,13 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	sel := from.Selector
-	if sel.Commit != "" { // one that is here already is nobody asked for, and that is what this is about
+	if sel.Commit != "" { // for a stored commit no host is asked, and this is a test of the host
 		sel = gitref.Branch(sel.Branch)
 	}
 	began := time.Now()
 	ref, _, err := resolve(limited, o.Git, &remote, sel, func(ctx context.Context) (git.Remote, error) { return o.Remote(ctx, from) })
-	if passing := unavailable(ctx, obj, nil); passing != nil {
-		return TestResults{}, passing
+	if away := unavailable(ctx, obj, nil); away != nil {
+		return TestResults{}, away
 	}
 	if kind := git.KindOf(err); err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.refuse(err, stepRemote, stepRevision), nil
@@ -339,8 +338,8 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 	return t.finish(healthResult{}, stepRevision, t.Revision+note), nil
 }
 
-// unavailable is the error of a test that can tell nothing, because its API is away or nobody
-// waits for it any more; else nil.
+// unavailable returns the error of a test without a result, because its API is away or ctx
+// has ended; else nil.
 func unavailable(ctx context.Context, obj *unstructured.Unstructured, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -350,54 +349,49 @@ func unavailable(ctx context.Context, obj *unstructured.Unstructured, err error)
 	return fmt.Errorf("test source %s: %w", obj.GetName(), err)
 }
 
-// refuse ends with the healthResult for an error: of the room that reads the object, of a host
-// that makes tokens, or of package git.
-func (t *TestResults) refuse(err error, step string, missed ...string) TestResults {
+// refuse finishes with the result for an error of reading the object, of a host that makes
+// tokens, or of package git.
+func (t *TestResults) refuse(err error, step string, skipped ...string) TestResults {
 	at := fieldsOf{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
-	var found healthResult
-	told, read := errors.AsType[*auth.SourceError](err)
-	minted, made := errors.AsType[*forge.Error](err)
-	_, answered := errors.AsType[*git.Error](err)
+	var result healthResult
+	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
+	refused, isForge := errors.AsType[*forge.Error](err)
+	_, isGit := errors.AsType[*git.Error](err)
 	switch {
-	case read:
-		t.Reason = told.Reason
-		found = blamed(http.StatusBadRequest, told.Field, told.Err)
-		if told.Reason == auth.ReasonAuthentication {
-			found.code = http.StatusUnauthorized
+	case isInvalid:
+		t.Reason = invalid.Reason
+		result = fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
+		if invalid.Reason == auth.ReasonAuthentication {
+			result.code = http.StatusUnauthorized
 		}
-	case made:
-		if t.Reason = auth.ReasonAuthentication; minted.Kind == forge.Invalid {
+	case isForge:
+		if t.Reason = auth.ReasonAuthentication; refused.Kind == forge.Invalid {
 			t.Reason, at.secret = auth.ReasonProvider, auth.FieldProvider
 		}
-		found = forgeResult(err, at.secret)
-	case !answered:
-		t.Reason, found = auth.ReasonAuthentication, blamed(http.StatusUnauthorized, at.secret, err)
+		result = forgeResult(err, at.secret)
+	case !isGit:
+		t.Reason = auth.ReasonAuthentication
+		result = fieldResult(http.StatusUnauthorized, at.secret, text.Redact(err.Error()))
 	default:
-		t.Reason, found = auth.ReasonOperation, at.result(err)
+		t.Reason, result = auth.ReasonOperation, at.result(err)
 		if git.KindOf(err) == git.Empty {
 			t.Reason = auth.ReasonEmpty
 		}
 	}
 	if t.Reason != "" {
-		found.errors[0].Detail += " (" + t.Reason + ")"
+		result.errors[0].Detail += " (" + t.Reason + ")"
 	}
-	return t.finish(found, step, "", missed...)
+	return t.finish(result, step, "", skipped...)
 }
 
-// blamed is the healthResult for one member.
-func blamed(code int, at string, err error) healthResult {
-	return healthResult{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + text.Redact(err.Error())}}}
-}
-
-// describeIdentity says who asks the host, by whom that is made, where it was found, and by
-// which way.
+// describeIdentity returns the provider of the credentials, what they are, and the proxy.
 func describeIdentity(from source.Git, c *auth.Credentials) string {
-	text := "provider " + from.Provider + ", " + describeCredentials(c)
-	if way := c.GetProxy(); way != nil {
-		text += ", by way of " + way.String()
-		if way.Place != "" {
-			text += " of " + way.Place
+	out := "provider " + from.Provider + ", " + describeCredentials(c)
+	if proxy := c.GetProxy(); proxy != nil {
+		out += ", by way of " + proxy.String()
+		if proxy.Place != "" {
+			out += " of " + proxy.Place
 		}
 	}
-	return text
+	return out
 }

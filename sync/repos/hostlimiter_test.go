@@ -10,12 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apiserver"
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
@@ -59,24 +57,15 @@ func (s *street) times(url string) int {
 // these URLs.
 func onStreet(t *testing.T, urls []string, s *street, f func()) {
 	synctest.Test(t, func(t *testing.T) {
-		store := openStore(t)
 		log := slog.New(slog.DiscardHandler)
-		server, err := apiserver.New(store, apiserver.Options{Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		s.crowded, s.asked, s.held = &crowded{t: t, store: store, client: client, urls: urls}, map[string]int{}, make(chan struct{})
+		client, _, store := embedded(t)
+		s.crowded, s.asked, s.held = &crowded{t: t, client: client, urls: urls}, map[string]int{}, make(chan struct{})
 		s.fill(len(urls))
+		var err error
 		if s.suspensions, err = OpenSuspensions(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
-		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+		objects, queue := informers(client)
 		s.controller = New(client, objects, queue, Options{Git: s, Suspensions: s.suspensions, Logger: log,
 			Remotes: remoteFunc(func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {
@@ -84,16 +73,9 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 				}
 				return git.Remote{URL: repo.Spec.Git.URL}, ctx.Err()
 			})})
-		ctx, cancel := context.WithCancel(t.Context())
-		var g errgroup.Group
-		for _, part := range []func(context.Context) error{objects.Run, queue.Run, s.controller.Run} {
-			g.Go(func() error { return part(ctx) })
-		}
+		stop := running(t, objects.Run, queue.Run, s.controller.Run)
 		f()
-		cancel()
-		if err := g.Wait(); err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -245,18 +227,8 @@ func (s *silentTester) Test(ctx context.Context, c forge.Connection) error {
 func TestSilentHostOfConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := openStore(t)
 		log := slog.New(slog.DiscardHandler)
-		server, err := apiserver.New(store, apiserver.Options{Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
+		client, _, _ := embedded(t)
 		const each = 12
 		for i := range each {
 			for name, host := range map[string]string{"a-silent": "silent.example.com", "b-well": fmt.Sprintf("git-%d.example.com", i)} {
@@ -271,13 +243,9 @@ func TestSilentHostOfConnections(t *testing.T) {
 		}
 		tester := &silentTester{asked: map[string]int{}}
 		objects := client.Informer(api.Connections, "", kube.InformerOptions{})
-		repositories, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+		repositories, queue := informers(client)
 		k := NewConnections(client, objects, ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Logger: log})
-		ctx, cancel := context.WithCancel(t.Context())
-		var g errgroup.Group
-		for _, part := range []func(context.Context) error{objects.Run, repositories.Run, k.Run} {
-			g.Go(func() error { return part(ctx) })
-		}
+		stop := running(t, objects.Run, repositories.Run, k.Run)
 		asked := func(name string) (n int) {
 			tester.mu.Lock()
 			defer tester.mu.Unlock()
@@ -294,9 +262,6 @@ func TestSilentHostOfConnections(t *testing.T) {
 		if n := asked("a-silent"); n != each {
 			t.Errorf("%d of %d of the silent host had their turn", n, each)
 		}
-		cancel()
-		if err := g.Wait(); err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

@@ -187,6 +187,44 @@ func openStore(t testing.TB) *state.Store {
 	return store
 }
 
+// embedded returns an embedded API of its own, for a bubble, and what is written to it.
+func embedded(t *testing.T) (*kube.Client, *recording, *state.Store) {
+	t.Helper()
+	store := openStore(t)
+	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	wire := &recording{next: server.Transport()}
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: wire, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client, wire, store
+}
+
+// informers returns those of all Repositories and Jobs.
+func informers(c *kube.Client) (objects, queue *kube.Informer) {
+	return c.Informer(api.Repositories, "", kube.InformerOptions{}), c.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+}
+
+// running runs parts until stop is called.
+func running(t testing.TB, parts ...func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	for _, part := range parts {
+		g.Go(func() error { return part(ctx) })
+	}
+	return func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // checkOptions are those of the controller.
 func (r *rig) checkOptions() CheckOptions {
 	return CheckOptions{Remotes: r.controller.o.Remotes, Git: r.controller.o.Git}

@@ -15,9 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apiserver"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
@@ -64,7 +62,6 @@ func TestReconcilesGoInPairs(t *testing.T) {
 type crowded struct {
 	t      testing.TB
 	client *kube.Client
-	store  *state.Store
 	wire   *recording
 	urls   []string   // of the Repositories; nil = a host for each
 	mu     sync.Mutex // guards looks
@@ -142,18 +139,11 @@ func (c *crowded) make(i int) error {
 // run runs a controller for a time.
 func (c *crowded) run(d time.Duration) {
 	c.t.Helper()
-	objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+	objects, queue := informers(c.client)
 	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
-	ctx, cancel := context.WithCancel(c.t.Context())
-	var g errgroup.Group
-	for _, part := range []func(context.Context) error{objects.Run, queue.Run, k.Run} {
-		g.Go(func() error { return part(ctx) })
-	}
-	time.Sleep(d) // of the bubble: it is the time that passes, nobody waits for it
-	cancel()
-	if err := g.Wait(); err != nil {
-		c.t.Error(err)
-	}
+	stop := running(c.t, objects.Run, queue.Run, k.Run)
+	time.Sleep(d) // of the bubble
+	stop()
 }
 
 // busiest is the largest number of looks in any second.
@@ -174,17 +164,8 @@ func busiest(looks []time.Time) (most int) {
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := openStore(t)
-		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
-		if c.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-			t.Fatal(err)
-		}
-		defer c.client.Close()
+		c := &crowded{t: t}
+		c.client, c.wire, _ = embedded(t)
 		const crowd = 1000
 		c.fill(crowd)
 		c.wire.take()
@@ -220,26 +201,14 @@ func TestCostOfAReconcile(t *testing.T) {
 		most  = 16 << 10 // bytes for each
 	)
 	synctest.Test(t, func(t *testing.T) {
-		store := openStore(t)
-		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
-		if c.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-			t.Fatal(err)
-		}
-		defer c.client.Close()
+		c := &crowded{t: t}
+		c.client, c.wire, _ = embedded(t)
 		c.fill(1)
 		c.wire.take()
-		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
+		objects, queue := informers(c.client)
 		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
-		ctx, cancel := context.WithCancel(t.Context())
-		var g errgroup.Group
-		for _, part := range []func(context.Context) error{objects.Run, queue.Run} {
-			g.Go(func() error { return part(ctx) })
-		}
+		stop := running(t, objects.Run, queue.Run)
+		ctx := t.Context()
 		if err := objects.WaitSynced(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -270,9 +239,6 @@ func TestCostOfAReconcile(t *testing.T) {
 		if each > most {
 			t.Errorf("%d bytes a look, want %d", each, most)
 		}
-		cancel()
-		if err := g.Wait(); err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
