@@ -1,3 +1,5 @@
+// Package worker does the work of jobs. A worker knows the rules of Grafana for its action and nothing of claims and leases:
+// it gets a task, works until it is done or its context ends, and reports what it did.
 package worker
 
 import (

@@ -1,15 +1,30 @@
 package worker
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/kube"
+	"limpet/sync/resources"
+	"limpet/sync/testenv"
 )
 
 // onBoth runs a test against the embedded API and the real API machinery.
@@ -159,4 +174,323 @@ func (r *rig) checkSync(state, ref string, incremental bool, boards, dirs int64)
 	if !maps.Equal(found, want) {
 		r.t.Errorf("conditions %v, want %v", found, want)
 	}
+}
+
+// selects changes the annotation of the Repository. An API that does not know it
+// takes anything.
+func (r *rig) selects(text string) error {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.AnnoGitRef, text)
+	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// TestPullOfRevisions pulls what an annotation names in place of the branch, and
+// counts what the remote is asked.
+func TestPullOfRevisions(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		one := r.commit("cpu.json", board("cpu", "CPU 1"))
+		r.repo.Git(t, "-c", "user.name=u", "-c", "user.email=u@x", "tag", "-a", "-m", "release", "v1.0.0")
+		two := r.commit("cpu.json", board("cpu", "CPU 2"))
+		r.repo.Git(t, "tag", "v1.1.0-rc.1")
+		r.repo.Git(t, "update-ref", "refs/pull/420/head", two)
+		three := r.commit("cpu.json", board("cpu", "CPU 3"), "mem.json", board("mem", "Mem"))
+		r.repository(nil, map[string]string{api.AnnoGitRef: "tag:v1.0.0"})
+		r.expect("a tag", true, "success", "", "POST folders/repo", "POST dashboards/cpu")
+		for _, c := range []struct {
+			revision, commit string
+			looks, fetches   int
+			writes           []string
+		}{
+			{"tag:v1.0.0", one, 1, 0, nil},
+			{"semver:1.x", one, 1, 0, nil}, // pre-releases are not asked for
+			{"semver:>=1.0.0-0", two, 1, 1, []string{"PUT dashboards/cpu"}},
+			{"ref:refs/pull/420/head", two, 1, 0, nil},
+			{"commit:" + one, one, 0, 0, []string{"PUT dashboards/cpu"}},
+			{"commit:" + one, one, 0, 0, nil},
+			{"ref:refs/heads/" + testenv.Branch, three, 1, 1, []string{"PUT dashboards/cpu", "POST dashboards/mem"}},
+			{"commit:" + two + " branch:" + testenv.Branch, two, 1, 1, []string{"PUT dashboards/cpu", "DELETE dashboards/mem"}},
+			{"commit:" + two + " branch:" + testenv.Branch, two, 0, 0, nil},
+		} {
+			if err := r.selects(c.revision); err != nil {
+				t.Fatal(err)
+			}
+			r.git.Reset()
+			r.expect(c.revision, true, "success", "", c.writes...)
+			if n := r.git.Reset(); n.InfoRefs != c.looks || n.UploadPack != c.fetches {
+				t.Errorf("%s: %+v", c.revision, n)
+			}
+			if sync, _ := r.sync(); sync.LastRef != c.commit {
+				t.Errorf("%s: last ref %s, want %s", c.revision, sync.LastRef, c.commit)
+			}
+		}
+		for text, says := range map[string]string{
+			"tag:v9":     `there is no tag "v9"`,
+			"semver:9.x": "the highest of 2 versions is v1.1.0-rc.1",
+			"commit:" + strings.Repeat("ab", 20) + " branch:" + testenv.Branch: "it is not among the 3 commits of refs/heads/" + testenv.Branch,
+		} {
+			if err := r.selects(text); err != nil {
+				t.Fatal(err)
+			}
+			r.expect(text, true, "error", says)
+			if sync, _ := r.sync(); sync.LastRef != two {
+				t.Errorf("%s: last ref %s", text, sync.LastRef)
+			}
+		}
+		r.git.Reset()
+		if err := r.selects("v1.0.0"); server == "embedded" {
+			if err == nil {
+				t.Error("a wrong annotation is taken")
+			}
+			return
+		}
+		r.expect("a wrong annotation", true, "error", "annotation limpet/git-ref: \"v1.0.0\" is not understood; write tag:NAME")
+		if n := r.git.Reset(); n.InfoRefs+n.UploadPack > 0 {
+			t.Errorf("a wrong annotation is asked for: %+v", n)
+		}
+	})
+}
+
+// linked commits a gitlink and its .gitmodules into the bare repository in dir.
+func linked(t *testing.T, dir, at, commit, url string) {
+	t.Helper()
+	run := func(in string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Stdin = strings.NewReader(in)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	blob := run("[submodule \"lib\"]\n\tpath = "+at+"\n\turl = "+url+"\n", "hash-object", "-w", "--stdin")
+	var tree strings.Builder
+	for line := range strings.Lines(run("", "ls-tree", testenv.Branch) + "\n") {
+		if name := strings.TrimSpace(line[strings.Index(line, "\t"):]); name != at && name != ".gitmodules" {
+			tree.WriteString(line)
+		}
+	}
+	tree.WriteString("100644 blob " + blob + "\t.gitmodules\n160000 commit " + commit + "\t" + at + "\n")
+	id := run("", "commit-tree", "-p", testenv.Branch, "-m", "submodule", run(tree.String(), "mktree", "--missing"))
+	run("", "update-ref", "refs/heads/"+testenv.Branch, id)
+}
+
+func TestPullSubmodule(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	lib := testenv.EmptyRepo(t)
+	r.git.Serve("ops/lib.git", lib.Dir)
+	first := lib.Commit(t, "lib", change("one.json", "", board("one", "1")), change("large.json", "", r.git.KeepLFS(board("large", "L"))))
+	r.repository(nil, nil)
+	r.commit("own.json", board("own", "O"))
+	linked(t, r.repo.Dir, "lib", first, "../lib.git")
+	r.expect("off", true, "success", "", "POST folders/repo", "POST dashboards/own")
+
+	_, u := r.sync()
+	u.SetAnnotations(map[string]string{api.AnnoGitSubmodules: "true"})
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("on", false, "success", "", "POST folders/"+folderID("lib"), "POST dashboards/large", "POST dashboards/one")
+	second := lib.Commit(t, "lib", change("one.json", "", board("one", "2")))
+	linked(t, r.repo.Dir, "lib", second, "../lib.git")
+	r.expect("moved on", true, "success", "", "PUT dashboards/one")
+	linked(t, r.repo.Dir, "lib", second, "../nothing.git")
+	status := r.expect("gone", true, "error", "")
+	has(t, status.Errors, `submodule "lib"`, "no repository there")
+}
+
+// unwell makes the server answer so for requests that are about one of the
+// resources, as long as sick says so.
+func (r *rig) unwell(code int, sick func(req *http.Request) bool) {
+	r.wire.answer(func(req *http.Request) *http.Response {
+		if !sick(req) {
+			return nil
+		}
+		return &http.Response{StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+			Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("not now"))}
+	})
+}
+
+// TestServerGoesAway: a server that goes away in the middle of a pull, or before
+// it, makes no error of it: the job goes on when the server is back.
+func TestServerGoesAway(t *testing.T) {
+	t.Parallel()
+	writes := func(req *http.Request) bool {
+		return strings.Contains(req.URL.Path, "/dashboards") && req.Method != http.MethodGet
+	}
+	for name, c := range map[string]struct {
+		code int
+		sick func(req *http.Request) bool
+	}{
+		"401 for dashboards":       {401, writes},
+		"401 for folders":          {401, func(req *http.Request) bool { return strings.Contains(req.URL.Path, "/folders") }},
+		"401 for the first status": {401, func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/repositories/repo/status") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "embedded", nil)
+			r.repository(nil, nil)
+			r.forty()
+			var met, well atomic.Int64
+			r.unwell(c.code, func(req *http.Request) bool {
+				if !c.sick(req) || well.Load() > 0 {
+					return false
+				}
+				// Some come through before the server goes.
+				return met.Add(1) > 7 || !writes(req)
+			})
+			r.submit(false, nil)
+			released := r.ended()
+			if released.Type != jobs.EventRetry || !strings.Contains(released.Text, "API unavailable") {
+				t.Fatalf("the job was not put back: %+v", released)
+			}
+			well.Store(1)
+			if e := r.ended(); e.Type != jobs.EventCompleted || e.State != api.StateSuccess {
+				t.Fatalf("%+v", e)
+			}
+			if sync, _ := r.sync(); sync.State != "success" || sync.LastRef == "" {
+				t.Errorf("sync status: %+v", sync)
+			}
+			r.expect("all is there", false, "success", "no changes to sync")
+		})
+	}
+}
+
+// TestOneObjectIsRefused: trouble with one object that looks like that of the
+// server does not keep the others away for ever: in the last attempt it is the
+// object's.
+func TestOneObjectIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.halt()
+	r.terms.MaxAttempts = 1
+	r.start()
+	r.repository(nil, nil)
+	r.forty()
+	r.unwell(401, func(req *http.Request) bool {
+		if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/dashboards") {
+			return false
+		}
+		data, _ := io.ReadAll(req.Body)
+		req.Body = io.NopCloser(bytes.NewReader(data))
+		return bytes.Contains(data, []byte(`"name":"n05"`))
+	})
+	record, status := r.pull(false, nil)
+	if record.State != "error" || len(status.Errors) != 1 || !strings.Contains(status.Errors[0], "n05") {
+		t.Errorf("%s: %q", record.State, status.Errors)
+	}
+	if _, repo := r.sync(); !strings.Contains(fmt.Sprint(repo.Object["status"].(map[string]any)["stats"]), "count:39") {
+		t.Errorf("stats %v", repo.Object["status"])
+	}
+}
+
+// quick answers every write at once, so that what is measured is the writer.
+func quick(b *testing.B) *httptest.Server {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, api.DashboardGroup) {
+			fmt.Fprint(w, `{"kind":"APIGroup","apiVersion":"v1","name":"dashboard.grafana.app","versions":[{"version":"v1"},{"version":"v0alpha1"}],"preferredVersion":{"version":"v1"}}`)
+			return
+		}
+		fmt.Fprint(w, `{"metadata":{}}`)
+	}))
+	b.Cleanup(web.Close)
+	return web
+}
+
+// boards makes dashboards of about 40 kB, indented as Grafana exports them.
+func boards(n int) map[string][]byte {
+	panels := strings.Repeat(`      {
+        "datasource": { "type": "prometheus", "uid": "${source}" },
+        "fieldConfig": { "defaults": { "unit": "short", "decimals": 2 }, "overrides": [] },
+        "gridPos": { "h": 8, "w": 12, "x": 0, "y": 24 },
+        "targets": [ { "expr": "sum(rate(http_requests_total{job=\"api\"}[5m])) by (code)", "refId": "A" } ],
+        "title": "Requests by code", "type": "timeseries"
+      },
+`, 90)
+	out := map[string][]byte{}
+	for i := range n {
+		out[fmt.Sprintf("hash-%d", i)] = fmt.Appendf(nil, "{\n  \"uid\": \"board-%d\",\n  \"title\": \"Board %d\",\n  \"panels\": [\n%s{}\n  ],\n  \"schemaVersion\": 41,\n  \"tags\": []\n}\n", i, i, panels)
+	}
+	return out
+}
+
+type blobs map[string][]byte
+
+func (b blobs) Read(_ context.Context, hash string) ([]byte, error) { return b[hash], nil }
+
+type silent struct{}
+
+func (silent) Record(_ context.Context, r resources.Result) {
+	if r.Err != nil {
+		panic(r.Err)
+	}
+}
+func (silent) TooManyErrors() error { return nil }
+
+const benchBoards = 1000
+
+// BenchmarkWriteChanged writes 1,000 changed dashboards, read, parsed and
+// stamped.
+func BenchmarkWriteChanged(b *testing.B) {
+	web := quick(b)
+	client, err := kube.Connect(b.Context(), kube.Config{Server: web.URL, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	data := boards(benchBoards)
+	var tree resources.Tree
+	var live []resources.Item
+	for i := range benchBoards {
+		path := fmt.Sprintf("b%d.json", i)
+		tree.Files = append(tree.Files, resources.TreeFile{Path: path, Hash: fmt.Sprintf("hash-%d", i)})
+		live = append(live, resources.Item{Group: api.DashboardGroup, Resource: "dashboards", Name: fmt.Sprintf("board-%d", i), Path: path, Hash: "old", UID: "u", ResourceVersion: "1"})
+	}
+	s := &server{namespace: "default", dashboards: client, folders: client, served: &served{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		plan := resources.Full(resources.Target{Repository: "repo"}, tree, live, nil)
+		a := resources.Apply{Server: s, Reader: blobs(data), Recorder: silent{}, Namespace: "default"}
+		if _, err := a.Run(b.Context(), plan); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(benchBoards*float64(b.N)/b.Elapsed().Seconds(), "dashboards/s")
+}
+
+// BenchmarkBarePut is the yardstick: the same bytes by net/http alone, with the
+// same concurrency.
+func BenchmarkBarePut(b *testing.B) {
+	web := quick(b)
+	transport := &http.Transport{MaxIdleConnsPerHost: 32}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	data := boards(benchBoards)
+	b.ReportAllocs()
+	for b.Loop() {
+		var g errgroup.Group
+		g.SetLimit(resources.DefaultParallel)
+		for hash, body := range data {
+			g.Go(func() error {
+				req, err := http.NewRequest(http.MethodPut, web.URL+"/"+hash, bytes.NewReader(body))
+				if err != nil {
+					return err
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				return resp.Body.Close()
+			})
+		}
+		if err := g.Wait(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(benchBoards*float64(b.N)/b.Elapsed().Seconds(), "dashboards/s")
 }

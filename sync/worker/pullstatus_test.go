@@ -2,17 +2,30 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
+	"limpet/sync/testenv"
 )
 
 // TestStatusHasOtherWriters: conditions and health of others stay, whatever
@@ -132,4 +145,258 @@ func TestQuota(t *testing.T) {
 			t.Error("it looked at everything")
 		}
 	})
+}
+
+// slowGit is Git over a link on which each answer takes a while, and a branch that moves
+// on between its look-up and the first fetch.
+type slowGit struct {
+	Git
+	moved atomic.Bool
+}
+
+const slow = 3 * time.Second / 100
+
+func (g *slowGit) Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error) {
+	time.Sleep(slow)
+	return g.Git.Resolve(ctx, r, sel)
+}
+
+func (g *slowGit) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error) {
+	time.Sleep(slow)
+	if !g.moved.Swap(true) {
+		return git.Stats{}, &git.Error{Kind: git.Moved, Err: errors.New("it has moved on")}
+	}
+	return g.Git.Fetch(ctx, r, ref)
+}
+
+// TestPullTellsOfItself: the record of a pull has what the commit says of itself, and how
+// long each part took; one with nothing to do fetches no commit.
+func TestPullTellsOfItself(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, func(o *PullOptions) { o.Git = &slowGit{Git: o.Git} })
+		r.repository(nil, nil)
+		r.commit("a/cpu.json", board("cpu", "CPU"))
+		named := func(record state.Record) (out []string) {
+			for _, s := range record.Steps {
+				if word, _, _ := strings.Cut(s.Text, " "); word == "look" || word == "fetch" {
+					out = append(out, s.Text)
+				}
+			}
+			return out
+		}
+		began := time.Now()
+		record, _ := r.pull(true, nil)
+		whole := time.Since(began).Seconds()
+		if c := record.Commit; c == nil || c.Subject != r.last("%s") || c.Author != r.last("%an") || strconv.FormatInt(c.At.Unix(), 10) != r.last("%at") {
+			t.Errorf("commit %+v, want %s", c, r.last("%s by %an, %at"))
+		}
+		all := 0.0
+		for _, s := range record.Steps {
+			all += s.Seconds
+		}
+		if all > whole {
+			t.Errorf("%+v take %.3f s, all of it %.3f s", record.Steps, all, whole)
+		}
+		look, fetch := "look up branch:"+testenv.Branch, "fetch "+short(record.RefTo)
+		if got := named(record); len(got) != 4 || got[0] != look || got[1] != fetch || got[2] != look || !strings.HasPrefix(got[3], fetch+", ") || !strings.HasSuffix(got[3], " B") {
+			t.Errorf("steps %q", got)
+		}
+		if record.Created.IsZero() || record.Created.After(record.Finished.Add(time.Second)) {
+			t.Errorf("created %s, finished %s", record.Created, record.Finished)
+		}
+		if record, _ = r.pull(true, nil); record.Commit != nil || !slices.Equal(named(record), []string{look}) {
+			t.Errorf("with nothing to do: %+v", record)
+		}
+	})
+}
+
+// TestPullOfAnOddDate: who writes a commit writes any date into it; its pull ends and is
+// told all the same.
+func TestPullOfAnOddDate(t *testing.T) {
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.commit("a/cpu.json", board("cpu", "CPU"))
+	for _, odd := range []string{"1700000000 +2400", "1700000000 +0099", "253402300799 -2359", "400000000000 +0000", "99999999999999999999 +0000", "yesterday", ""} {
+		lines := strings.SplitAfter(r.repo.Git(t, "cat-file", "commit", r.repo.Head(t)), "\n")
+		for i, l := range lines {
+			if strings.HasPrefix(l, "author ") {
+				lines[i] = "author Ops <ops@example.com> " + odd + "\n"
+			}
+		}
+		file := filepath.Join(t.TempDir(), "commit")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "")+"\n"+odd), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, strings.TrimSpace(r.repo.Git(t, "hash-object", "--literally", "-t", "commit", "-w", file)))
+		record, _ := r.pull(true, nil)
+		if record.State != "success" || record.Commit == nil || record.RefTo != r.repo.Head(t) {
+			t.Errorf("%q: %+v", odd, record)
+		}
+		if _, err := json.Marshal(record); err != nil {
+			t.Errorf("%q: %v", odd, err)
+		}
+	}
+}
+
+// holdWrites makes writes of dashboards whose name begins so wait for their end,
+// and tells about the first.
+func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
+	seen := make(chan struct{}, 64)
+	r.wire.answer(func(req *http.Request) *http.Response {
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
+			data, _ := io.ReadAll(req.Body)
+			req.Body = io.NopCloser(strings.NewReader(string(data)))
+			if strings.Contains(string(data), `"name":"`+prefix) {
+				seen <- struct{}{}
+				<-req.Context().Done()
+			}
+		}
+		return nil
+	})
+	return seen
+}
+
+// forty commits 40 dashboards, n00 to n39.
+func (r *rig) forty() {
+	var files []string
+	for i := range 40 {
+		name := fmt.Sprintf("n%02d", i)
+		files = append(files, name+".json", board(name, name))
+	}
+	r.commit(files...)
+}
+
+// TestCancel: a cancelled pull says so, and the next one writes what is missing.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.forty()
+	entered := r.holdWrites("n2")
+	r.submit(true, nil)
+	<-entered
+	if err := r.controller.Cancel(context.Background(), r.namespace, "repo-pull-1"); err != nil {
+		t.Fatal(err)
+	}
+	if e := r.ended(); e.Type != jobs.EventCompleted {
+		t.Fatalf("%+v", e)
+	}
+	if sync, _ := r.sync(); sync.State != "error" || sync.LastRef != "" || !strings.Contains(strings.Join(sync.Message, " "), "cancelled") {
+		t.Errorf("sync status of a cancelled pull: %+v", sync)
+	}
+	r.wire.answer(nil)
+	r.wire.take()
+	record, _ := r.pull(true, nil)
+	_, writes, _ := r.wire.take()
+	if record.State != "success" || len(writes) == 0 || len(writes) >= 41 {
+		t.Errorf("%s with %d writes", record.State, len(writes))
+	}
+	if stats := fmt.Sprint(r.object(api.Repositories, "repo").Object["status"].(map[string]any)["stats"]); !strings.Contains(stats, "count:40") {
+		t.Errorf("stats %s", stats)
+	}
+}
+
+// TestShutdown: an agent that stops puts the Repository back to pending, and the
+// next agent ends the job.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.forty()
+	entered := r.holdWrites("n3")
+	r.submit(true, nil)
+	<-entered
+	r.halt()
+	if sync, _ := r.sync(); sync.State != "pending" || sync.LastRef != "" {
+		t.Errorf("sync status after the stop: %+v", sync)
+	}
+	r.wire.answer(nil)
+	r.wire.take()
+	r.start()
+	t.Cleanup(func() { r.halt() })
+	if e := r.ended(); e.Type != jobs.EventCompleted || e.State != "success" {
+		t.Errorf("%+v", e)
+	}
+	if _, writes, _ := r.wire.take(); len(writes) == 0 || len(writes) >= 41 {
+		t.Errorf("%d writes", len(writes))
+	}
+	if sync, _ := r.sync(); sync.State != "success" || sync.LastRef != r.repo.Head(t) {
+		t.Errorf("sync status %+v", sync)
+	}
+}
+
+// TestLostLease: when the job has got another owner, nothing more is written, not
+// even to the Repository, whose status is the other one's now.
+func TestLostLease(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.halt()
+	r.terms = jobs.Options{Renew: time.Second, Expiry: 30 * time.Second}
+	r.start()
+	t.Cleanup(func() { r.halt() })
+	r.repository(nil, nil)
+	r.forty()
+	entered := r.holdWrites("n")
+	r.submit(true, nil)
+	<-entered
+	steal := []byte(`{"metadata":{"labels":{"` + api.LabelClaimOwner + `":"stranger"}}}`)
+	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Patch(t.Context(), "repo-pull-1", types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.wire.take()
+	if e := r.ended(); e.Type != jobs.EventLost {
+		t.Errorf("%+v", e)
+	}
+	r.halt()
+	for _, q := range r.all() {
+		if q.method != http.MethodGet && q.code != 0 {
+			t.Errorf("after the loss: %s %s %s", q.method, q.path, q.body)
+		}
+	}
+	if sync, _ := r.sync(); sync.State != "working" {
+		t.Errorf("sync status %+v", sync)
+	}
+}
+
+// all returns the requests since the last take, of every kind that take knows.
+func (r *rig) all() []request {
+	_, _, all := r.wire.take()
+	return all
+}
+
+// TestMarksAreKept: the state file knows how far a long pull has come.
+func TestMarksAreKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	var files []string
+	for i := range 450 {
+		name := fmt.Sprintf("n%03d", i)
+		files = append(files, filepath.Join(fmt.Sprint(i%9), name+".json"), board(name, name))
+	}
+	r.commit(files...)
+	marks := make(chan string, 64)
+	r.wire.answer(func(req *http.Request) *http.Response {
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
+			if claims, err := r.store.Claims(context.Background()); err == nil && len(claims) == 1 && len(claims[0].Mark) > 0 {
+				select {
+				case marks <- string(claims[0].Mark):
+				default:
+				}
+			}
+		}
+		return nil
+	})
+	record, _ := r.pull(true, nil)
+	if record.State != "success" {
+		t.Fatalf("%+v", record)
+	}
+	select {
+	case m := <-marks:
+		if !strings.Contains(m, r.repo.Head(t)) {
+			t.Errorf("mark %s", m)
+		}
+	default:
+		t.Error("no mark was kept")
+	}
 }

@@ -1,14 +1,23 @@
 package worker
 
 import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/resources"
 )
 
 func TestClosest(t *testing.T) {
@@ -96,4 +105,180 @@ func TestStats(t *testing.T) {
 	if wire := (stats{"folders": 0}).wire(); wire == nil || len(wire) != 0 {
 		t.Errorf("no objects are written as %v", wire)
 	}
+}
+
+func TestWhatWantsALookAtEverything(t *testing.T) {
+	t.Parallel()
+	gone := func(paths ...string) (out []git.Change) {
+		for _, p := range paths {
+			out = append(out, git.Change{Type: git.ChangeDeleted, Path: p})
+		}
+		return out
+	}
+	many := make([]git.Change, 1001)
+	for i := range many {
+		many[i] = git.Change{Type: git.ChangeAdded, Path: fmt.Sprintf("%d.json", i)}
+	}
+	for _, c := range []struct {
+		rule string
+		diff []git.Change
+		most int
+		want string
+	}{
+		{"as many as allowed", many[:1000], 1000, ""},
+		{"more than allowed", many, 1000, "1001 changes are more than 1000"},
+		{"no limit", many, 0, ""},
+		{"files are gone", gone("a/x.json", "a/y.json"), 0, ""},
+		{"a directory lost only its .keep", gone("b/x.json", "a/.keep"), 0, `directory "/a/" lost the file that stands for it`},
+		{"a directory lost only its _folder.json", gone("a/_folder.json"), 0, `directory "/a/" lost the file that stands for it`},
+		{"it lost both, and nothing else", gone("a/.keep", "a/_folder.json"), 0, `directory "/a/" lost the file that stands for it`},
+		{"with another deletion in that directory", gone("a/.keep", "a/x.json"), 0, ""},
+		{"with another deletion below that directory", gone("a/.keep", "a/b/x.json"), 0, `directory "/a/" lost the file that stands for it`},
+		{"the .keep of the root", gone(".keep"), 0, `directory "/" lost the file that stands for it`},
+		{"a .keep that moves", []git.Change{{Type: git.ChangeRenamed, From: "a/.keep", Path: "b/.keep"}}, 0, `directory "/a/" lost the file that stands for it`},
+		{"a .keep that changes or comes", []git.Change{{Type: git.ChangeModified, Path: "a/.keep"}, {Type: git.ChangeAdded, Path: "b/.keep"}}, 0, ""},
+	} {
+		if got := wantsAll(c.diff, c.most); got != c.want {
+			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
+		}
+	}
+}
+
+// TestPolicy: a pull that was asked for changes and has looked at everything says
+// so.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", func(o *PullOptions) { o.MaxIncremental = 2 })
+	r.repository(nil, nil)
+	r.commit("a.json", board("a", "A"), "d/.keep", "x", "e/_folder.json", `{"kind":"Folder","metadata":{"name":"e"},"spec":{"title":"E"}}`)
+	r.pull(true, nil)
+	for _, c := range []struct {
+		name        string
+		change      func()
+		incremental bool
+	}{
+		{"two changes", func() { r.commit("b.json", board("b", "B"), "c.json", board("c", "C")) }, true},
+		{"three changes", func() {
+			r.commit("b.json", board("b", "B2"), "c.json", board("c", "C2"), "f.json", board("f", "F"))
+		}, false},
+		{"a file is gone", func() { r.commit("f.json", "") }, true},
+		{"a directory is gone with its .keep", func() { r.commit("d/.keep", "") }, false},
+		{"and one with its _folder.json", func() { r.commit("e/_folder.json", "") }, false},
+		{"a file moves", func() { r.commit("c.json", "", "g/c.json", board("c", "C2")) }, true},
+		{"the commit of before is of another history", func() {
+			r.state(`{"status":{"sync":{"lastRef":"0123456789012345678901234567890123456789"}}}`)
+			r.commit("b.json", board("b", "B3"))
+		}, false},
+		{"and after that", func() { r.commit("b.json", board("b", "B4")) }, true},
+	} {
+		c.change()
+		record, status := r.pull(true, nil)
+		sync, _ := r.sync()
+		if record.State != api.StateSuccess || sync.Incremental != c.incremental || sync.LastRef != r.repo.Head(t) {
+			t.Errorf("%s: %s, incremental %t, want %t: %+v", c.name, record.State, sync.Incremental, c.incremental, status)
+		}
+	}
+	for _, folder := range []string{"e", folderID("d/")} {
+		if r.object(folders, folder) != nil {
+			t.Errorf("folder %s is still there", folder)
+		}
+	}
+}
+
+// state has somebody else change the status of the Repository.
+func (r *rig) state(patch string) {
+	r.t.Helper()
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestPullFromGitLFS: a dashboard that Git LFS keeps is applied, its pointer never is.
+func TestPullFromGitLFS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	one := r.git.KeepLFS(board("one", "1"))
+	r.commit("a/one.json", one, "a/two.json", r.git.KeepLFS(board("two", "2")), "a/three.json", board("three", "3"))
+	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two", "POST dashboards/three")
+	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
+		t.Errorf("git requests %+v", c)
+	}
+	r.expect("same commit, full", false, "success", "no changes to sync")
+	r.commit("a/three.json", "", "b/one.json", one, "a/one.json", "") // moved, with what it stands for
+	r.expect("moved", true, "success", "", "POST folders/"+folderID("b"), "PUT dashboards/one", "DELETE dashboards/three")
+	if c := r.git.Reset(); c.LFSGets != 0 {
+		t.Errorf("what is in the cache is fetched: %+v", c)
+	}
+	lost := r.git.KeepLFS(board("two", "lost"))
+	r.git.LoseLFS()
+	r.commit("a/two.json", lost, "b/four.json", board("four", "4"), "b/five.json", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n",
+		"b/six.json", strings.Replace(r.git.KeepLFS(strings.Repeat("x", 10)), "size 10\n", "size 99999999\n", 1))
+	status := r.expect("lost", true, "error", "", "POST dashboards/four")
+	has(t, status.Errors, "two.json", "git lfs push")
+	has(t, status.Warnings, "five.json", "unusable pointer of Git LFS")
+	has(t, status.Warnings, "six.json", "99999999")
+	if c := r.git.Reset(); c.LFSBatches != 1 {
+		t.Errorf("git requests %+v", c)
+	}
+}
+
+func TestPullWithoutGitLFS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, map[string]string{api.AnnoGitLFS: "false"})
+	r.commit("one.json", r.git.KeepLFS(board("one", "1")), "two.json", board("two", "2"))
+	status := r.expect("off", true, "warning", "", "POST folders/repo", "POST dashboards/two")
+	has(t, status.Warnings, "one.json", api.AnnoGitLFS)
+	if c := r.git.Reset(); c.LFSBatches+c.LFSGets != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+}
+
+func TestGitLFSIntoADirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	tree := map[string]string{"cpu.json": board("cpu", "CPU"), "logo.png": strings.Repeat("\x89PNG\x00", resources.MaxFile/4), "plain.txt": "plain\n"}
+	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "logo.png", r.git.KeepLFS(tree["logo.png"]), "plain.txt", tree["plain.txt"])
+	check := func(name string) {
+		t.Helper()
+		if got := files(t, dir); !maps.Equal(got, tree) {
+			for p, text := range got {
+				t.Errorf("%s: %s has %d bytes, want %d: %.100q", name, p, len(text), len(tree[p]), text)
+			}
+		}
+	}
+	if got := counts(r.expect("first", false, "success", "")); got != "File create 3" {
+		t.Errorf("summary %q", got)
+	}
+	check("first")
+	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
+		t.Errorf("git requests %+v", c)
+	}
+	r.expect("same commit, full", false, "success", "no changes to sync")
+	if c := r.git.Reset(); c.LFSBatches != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+	// A file of the same size that somebody has changed comes back.
+	if err := os.WriteFile(filepath.Join(dir, "cpu.json"), []byte(strings.Repeat("x", len(tree["cpu.json"]))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := counts(r.expect("drift", false, "success", "")); got != "File update 1" {
+		t.Errorf("summary %q", got)
+	}
+	check("drift")
+	// What cannot be had leaves the directory as it is.
+	lost := r.git.KeepLFS(board("cpu", "lost"))
+	r.git.LoseLFS()
+	r.commit("cpu.json", lost, "plain.txt", "changed\n")
+	r.expect("lost", false, "error", "read cpu.json")
+	check("lost")
+	tree["cpu.json"], tree["plain.txt"] = board("cpu", "CPU 2"), "changed\n"
+	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "broken.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n")
+	status := r.expect("found", false, "warning", "")
+	has(t, status.Warnings, "broken.txt", "unusable pointer")
+	check("found")
 }

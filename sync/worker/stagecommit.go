@@ -3,13 +3,20 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
 )
 
 // By whom commits are that nobody says anything else of. Source: Grafana.
@@ -90,4 +97,120 @@ func refURLs(repo api.Repository, own, ref string) map[string]string {
 		delete(urls, "newPullRequestURL")
 	}
 	return urls
+}
+
+// What a job that writes may name. Bad input is refused before anybody is asked.
+
+// check says what is wrong with the job, or with the Repository for it.
+func (r *staging) check() error {
+	o := r.order
+	switch {
+	case r.Repo == nil:
+		return fmt.Errorf("repository %q does not exist", r.Job.Spec.Repository)
+	case o.SelectionOptions == nil:
+		return fmt.Errorf("the job has no options: spec.%s is missing", r.Job.Spec.Action)
+	case len(o.Paths)+len(o.Resources) == 0:
+		return fmt.Errorf("spec.%s names no path and no resource", r.Job.Spec.Action)
+	case r.Repository.GitRef != "":
+		return fmt.Errorf("repository %q has the annotation %s, so it is only read", r.Repo.GetName(), api.AnnoGitRef)
+	case len(r.Repository.Spec.Workflows) == 0:
+		return fmt.Errorf("repository %q has no spec.workflows, so it is only read", r.Repo.GetName())
+	}
+	if o.Ref != "" {
+		if err := auth.CheckRefName(o.Ref); err != nil {
+			return fmt.Errorf("spec.%s.ref: %w", r.Job.Spec.Action, err)
+		}
+	} else if err := r.mayWrite("write"); err != nil {
+		return err
+	}
+	for _, path := range o.Paths {
+		if err := checkPath(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPath refuses what leads out of the directory of the Repository, or is all of it.
+func checkPath(path string) error {
+	path = strings.TrimPrefix(path, "/")
+	if path == "" {
+		return errors.New("a path is empty; the whole repository is never meant")
+	}
+	return resources.CheckPath(path)
+}
+
+// mayWrite says whether the Repository lets jobs write in this way: "write" to its own
+// branch, "branch" to others.
+func (r *staging) mayWrite(workflow string) error {
+	if slices.Contains(r.Repository.Spec.Workflows, workflow) {
+		return nil
+	}
+	own := "its own branch"
+	if workflow == "branch" {
+		own = "other branches"
+	}
+	return fmt.Errorf("repository %q may not be written to on %s: spec.workflows lacks %q", r.Repo.GetName(), own, workflow)
+}
+
+// paths are what the job names, with the files of its resources, each once. What is in a
+// directory that is named too goes with it.
+func (r *staging) paths(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, path := range r.order.Paths {
+		all = append(all, strings.TrimPrefix(path, "/"))
+	}
+	if len(r.order.Resources) > 0 {
+		r.Progress.SetMessage(ctx, "find the files of the resources")
+	}
+	for _, ref := range r.order.Resources {
+		path, err := r.locate(ctx, ref)
+		if jobs.Transient(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			err = fmt.Errorf("find the file of %s %s: %w", ref.Kind, ref.Name, err)
+			r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Group: ref.Group, Kind: ref.Kind, Name: ref.Name, Err: err})
+			return nil, err
+		}
+		all = append(all, path)
+	}
+	out := []string{}
+	for _, path := range all {
+		covered := slices.ContainsFunc(all, func(dir string) bool {
+			return dir != path && resources.IsDir(dir) && strings.HasPrefix(path, dir)
+		})
+		if !covered && !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	return out, nil
+}
+
+// locate finds the file, or the directory, that an object was made of.
+func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, error) {
+	var what resources.Ref
+	switch {
+	case ref.Kind == "Dashboard" && (ref.Group == "" || ref.Group == api.DashboardGroup):
+		what = resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource, Name: ref.Name}
+	case ref.Kind == "Folder" && (ref.Group == "" || ref.Group == api.FolderGroup):
+		what = resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource, Name: ref.Name}
+	default:
+		return "", errors.New("only dashboards and folders have files")
+	}
+	s := &server{namespace: r.Namespace, dashboards: r.o.Dashboards, folders: r.o.Folders, served: &r.served, last: r.Last}
+	live, err := s.Get(ctx, what, false)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", errors.New("there is no such object")
+	case err != nil:
+		return "", err
+	case !resources.Manages(r.Repo.GetName(), live.Annotations):
+		return "", fmt.Errorf("it does not belong to repository %q", r.Repo.GetName())
+	}
+	path := live.Annotations[api.AnnoSourcePath]
+	if what.Resource == resources.FolderResource && path != "" {
+		path = resources.AsDir(path)
+	}
+	return path, checkPath(path)
 }

@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 )
 
 // syncStatus writes the sync fields of one Repository's status, which a pull
@@ -210,4 +211,108 @@ func hasStatus(repo *unstructured.Unstructured) bool {
 func isUnprocessable(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
+}
+
+// stats counts the objects of a repository by resource; nil means not known.
+type stats map[string]int64
+
+// countItems counts what a list of managed objects holds.
+func countItems(items []resources.Item) stats {
+	s := stats{}
+	for _, i := range items {
+		s[i.Resource]++
+	}
+	return s
+}
+
+func (s stats) total() int64 {
+	var n int64
+	for _, count := range s {
+		n += count
+	}
+	return n
+}
+
+// after returns the numbers after a run; what is not known stays so.
+func (s stats) after(t resources.Tally) stats {
+	if s == nil {
+		return nil
+	}
+	out := stats{}
+	for resource, count := range s {
+		out[resource] = count
+	}
+	for resource, count := range t.Created {
+		out[resource] += count
+	}
+	for resource, count := range t.Deleted {
+		out[resource] = max(0, out[resource]-count)
+	}
+	return out
+}
+
+// groups names the API group of each counted resource. Files in a directory
+// are no API objects; theirs is ours.
+var groups = []struct{ resource, group string }{
+	{resources.DashboardResource, api.DashboardGroup},
+	{resources.FolderResource, api.FolderGroup},
+	{sinkResource, sinkGroup},
+}
+
+// wire is status.stats of a Repository.
+func (s stats) wire() []any {
+	out := []any{}
+	for _, g := range groups {
+		if count := s[g.resource]; count > 0 {
+			out = append(out, map[string]any{"group": g.group, "resource": g.resource, "count": count})
+		}
+	}
+	return out
+}
+
+// syncCondition is how a pull ended. Type and reasons are Grafana's. What was left out
+// for the quota makes it False although the job ends in a warning: it comes only
+// when there is room.
+func syncCondition(e syncEnd) api.Condition {
+	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
+	switch {
+	case e.outcome.State == api.StateError:
+		c.Reason, c.Message = api.ReasonSyncFailed, e.outcome.Message
+	case e.leftOut > 0:
+		c.Reason, c.Message = api.ReasonSyncQuotaExceeded, fmt.Sprintf("Resource quota exceeded: %d creations left out", e.leftOut)
+	default:
+		c.Status, c.Reason, c.Message = "True", api.ReasonSyncSuccessful, "Sync completed successfully"
+	}
+	return c
+}
+
+// conditionOps sets conditions in a list that others write as well. An entry is
+// replaced only where it still is the one that was seen, one that says the same
+// already is left alone, and a list is made only when nothing else has changed. One
+// without a status is taken away.
+func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.Condition) []op {
+	list, listed, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
+	var ops []op
+	if !listed {
+		ops = append(ops, op{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, op{"add", "/status/conditions", []any{}})
+	}
+	var gone []op
+	for _, want := range wanted {
+		at, old := api.FindCondition(list, want.Type)
+		if want.Status == "" {
+			if at >= 0 {
+				path := fmt.Sprintf("/status/conditions/%d", at)
+				gone = append(gone, op{"test", path + "/type", want.Type}, op{Op: "remove", Path: path})
+			}
+			continue
+		}
+		switch value := want.Map(now, repo.GetGeneration(), old); {
+		case at < 0:
+			ops = append(ops, op{"add", "/status/conditions/-", value})
+		case !api.SameCondition(old, value):
+			path := fmt.Sprintf("/status/conditions/%d", at)
+			ops = append(ops, op{"test", path + "/type", want.Type}, op{"replace", path, value})
+		}
+	}
+	return append(ops, gone...) // last: it moves the others
 }
