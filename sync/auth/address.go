@@ -22,7 +22,7 @@ type Address struct {
 
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// ParseAddress reads an https, http or ssh URL, the scp-like form
+// ParseAddress parses an https, http or ssh URL, the scp-like form
 // user@host:path, a file URL or an absolute path. Its errors never hold the
 // text, which may contain a password.
 func ParseAddress(raw string) (Address, error) {
@@ -31,7 +31,7 @@ func ParseAddress(raw string) (Address, error) {
 	}
 	for _, r := range raw {
 		if r <= ' ' || r == 0x7f || r == '\\' {
-			return Address{}, badAddress("it holds a blank, a backslash or a control character")
+			return Address{}, badAddress("it contains a space, a backslash or a control character")
 		}
 	}
 	if strings.HasPrefix(raw, "/") {
@@ -67,8 +67,7 @@ func ParseAddress(raw string) (Address, error) {
 	return a.checked()
 }
 
-// ParseServer reads the http or https URL of a host, of which only the host counts:
-// the path is dropped. Its errors never hold the text.
+// ParseServer parses the http or https URL of a host. The path is dropped. Its errors never hold the text.
 func ParseServer(raw string) (Address, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
@@ -102,22 +101,22 @@ func parseSCP(raw string) (Address, error) {
 	return a.checked()
 }
 
-// checked refuses what could be read as an option or as another host further
-// on, and brings the path to one spelling.
+// checked refuses what Git or ssh could take for an option or another host, and
+// normalizes the path.
 func (a Address) checked() (Address, error) {
 	switch {
 	case a.Host == "":
 		return Address{}, badAddress("it names no host")
 	case strings.HasPrefix(a.Host, "-"), strings.HasPrefix(a.User, "-"):
-		return Address{}, badAddress("host or user begins with a dash")
+		return Address{}, badAddress("host or user begins with \"-\"")
 	case strings.Trim(a.Path, "/") == "":
 		return Address{}, badAddress("it names no repository")
 	case strings.HasPrefix(a.Path, "-"):
-		return Address{}, badAddress("the path begins with a dash")
+		return Address{}, badAddress("the path begins with \"-\"")
 	}
 	for _, part := range strings.Split(a.Path, "/") {
 		if part == ".." {
-			return Address{}, badAddress("its path holds \"..\"")
+			return Address{}, badAddress("its path contains \"..\"")
 		}
 	}
 	if a.Port == schemePorts[a.Scheme] {

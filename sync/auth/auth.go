@@ -1,9 +1,9 @@
-// Package auth finds the credentials of a Git remote: plain data and its
-// look-up. It never speaks to a Git server and keeps nothing on disk; every
-// look-up reads its source again, so that a rotated secret is used at once.
+// Package auth looks up the credentials of Git remotes, the keys of signers and the keys
+// to sign with, see [Places]. It makes no requests to Git servers and stores nothing on
+// disk; every look-up reads its places again, so that a rotated secret is used at once.
 //
 // No value of this package prints a secret: [Credentials] shows its kind and
-// the place it came from, in every format verb, in slog and in JSON.
+// where it was found, in every format verb, in slog and in JSON.
 package auth
 
 import (
@@ -26,9 +26,9 @@ import (
 	"limpet/sync/netx"
 )
 
-// Credentials are what one Git remote is asked with. Which of them are used
-// depends on the URL: http and https take Bearer, else Username and Password,
-// and the TLS fields; ssh takes the SSH fields.
+// Credentials authenticate to one Git remote. The URL decides which of them are used:
+// for http and https Bearer, else Username and Password, and the TLS fields; for ssh
+// the SSH fields.
 type Credentials struct {
 	Username      string // for basic; empty with a Password means "git"
 	Password      string // password or token
@@ -42,18 +42,18 @@ type Credentials struct {
 	Proxy         *netx.Proxy // nil = the one of the environment
 	Source        string      // where they were found, for people: never a secret
 
-	// Identity is set as long as nobody has made a password or token of it.
+	// Identity is set until a provider has made a password or token of it.
 	Identity *Identity
 
-	// Forget is called when a host refuses them (401), so that who keeps them
-	// looks for new ones. Nil when nobody keeps them.
+	// Forget is called when a host refuses them (401), so that their cache drops them;
+	// nil = they are not cached.
 	Forget func()
-	// Clock is told the time of a host that refuses them, where they carry the time
-	// that they were made at. Nil where they do not.
+	// Clock is called with the time of a host that refuses them, when they contain the
+	// time at which they were made; nil = they do not.
 	Clock func(time.Time)
 }
 
-// Dated hands the Date of a refusal to Clock.
+// Dated passes the Date of a refusal to Clock.
 func (c *Credentials) Dated(date string) {
 	if c == nil || c.Clock == nil {
 		return
@@ -63,14 +63,14 @@ func (c *Credentials) Dated(date string) {
 	}
 }
 
-// Refused tells who keeps c, if anybody does, that a host does not take it.
+// Refused is called when a host refuses c. It calls Forget, if set.
 func (c *Credentials) Refused() {
 	if c != nil && c.Forget != nil {
 		c.Forget()
 	}
 }
 
-// Lookup says for what credentials are wanted.
+// Lookup identifies the object and the remote of a look-up.
 type Lookup struct {
 	Namespace   string            // of the Repository object
 	Repository  string            // its name
@@ -79,7 +79,7 @@ type Lookup struct {
 	Secure      map[string]string // field of spec.secure -> name of the secret
 	Connection  string            // name of the Connection it uses, if any
 	ProxySecret string            // Secret with the proxy of the Repository; "" = none
-	Provider    string            // that the Repository asks for; "" = what the keys say, else Generic
+	Provider    string            // of the Repository; "" = that of the keys, else Generic
 }
 
 // Source finds credentials. It returns nil, nil when it has none for this
@@ -136,14 +136,14 @@ func (c *Credentials) Secrets() []string {
 	return out
 }
 
-// Empty tells that nothing in c proves an identity: c is nil, or holds at most
-// trust anchors (CA, KnownHosts), a proxy and a user name.
+// Empty reports whether nothing in c authenticates: c is nil, or has at most trust anchors
+// (CA, KnownHosts), a proxy and a user name.
 func (c *Credentials) Empty() bool {
 	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0 && c.Identity == nil
 }
 
-// Kind names what is in c, for people: "none", "basic", "bearer", "ssh",
-// "mtls", or whose identity, joined by "+".
+// Kind describes c for people: "none", "basic", "bearer", "ssh", "mtls" or the identity
+// of a provider, joined by "+".
 func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
@@ -178,8 +178,8 @@ var fingerprintKey = func() []byte {
 	return key
 }()
 
-// Fingerprint is a short text that changes when any field but Source, Forget and Clock
-// does. It is comparable within one process only, and safe to log. Nil has
+// Fingerprint returns a short text that changes when any field but Source, Forget and
+// Clock does. It is comparable within one process only, and safe to log. That of nil is
 // "none".
 func (c *Credentials) Fingerprint() string {
 	if c == nil {

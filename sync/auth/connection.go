@@ -24,7 +24,7 @@ const (
 
 var privateKeyNames = []string{keyPrivateKey, "githubAppPrivateKey", "githubPrivateKey"}
 
-// connectionKeys are all keys that have a meaning for a Connection.
+// connectionKeys are all keys of a Connection.
 var connectionKeys = slices.Concat(privateKeyNames, []string{keyToken, keyClientSecret, keyCA, keyCAOld, keyClientCert, keyClientKey,
 	keyProxy, keyProxyUsername, keyProxyPassword})
 
@@ -35,8 +35,8 @@ type ConnectionLookup struct {
 	Secure    map[string]string // field of spec.secure -> name of the secret
 }
 
-// ConnectionSecret is what a Connection proves its identity with, and how its
-// host is reached. It prints its place and fingerprint only.
+// ConnectionSecret authenticates a Connection and says how its host is reached. It prints
+// its place and fingerprint only.
 type ConnectionSecret struct {
 	PrivateKey   []byte // of an App: PEM, or base64 of PEM
 	Token        string
@@ -98,7 +98,7 @@ func connectionSecret(keys map[string][]byte, place string) (*ConnectionSecret, 
 	return s, nil
 }
 
-// Fingerprint is a short text that changes when any field but Source does; see
+// Fingerprint returns a short text that changes when any field but Source does; see
 // [Credentials.Fingerprint].
 func (s *ConnectionSecret) Fingerprint() string {
 	if s == nil {
@@ -124,7 +124,7 @@ func (s ConnectionSecret) LogValue() slog.Value { return slog.StringValue(s.Stri
 // MarshalJSON writes String.
 func (s ConnectionSecret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// AppIdentity is a GitHub App as a secret describes it, without a Connection.
+// AppIdentity is a GitHub App that a secret describes, without a Connection.
 type AppIdentity struct {
 	AppID        string
 	Installation string            // id; "" = the one of Owner

@@ -12,21 +12,20 @@ import (
 	"limpet/sync/signature"
 )
 
-// GitRepository is what the spec of a GitRepository of Flux says of who asks its Git
-// host, and of who has to have signed. It holds names of Secrets, and no secret but
-// those that the spec itself has in its URL.
+// GitRepository is the part of the spec of a GitRepository of Flux about authentication
+// and signatures. It has names of Secrets, and no secret but that in the URL of the spec.
 type GitRepository struct {
-	Lookup                  // of what it is asked with; its URL has no password, and no user unless it is of ssh
-	Secret   string         // that it names, "" = none
+	Lookup                  // of its credentials; the URL has no password, and no user unless it is of ssh
+	Secret   string         // with credentials, "" = none
 	inURL    *url.Userinfo  // of an http or https URL
 	Verify   signature.Mode // what has to be signed, "" = nothing
 	Signers  string         // Secret with the keys of Verify
-	Warnings []string       // what is unwise, or would be refused by Flux, for people
+	Warnings []string       // for people, about what is unwise or refused by Flux
 }
 
-// SourceError is a refusal of what a GitRepository asks for.
+// SourceError is returned for a GitRepository that is refused.
 type SourceError struct {
-	Reason string // Flux's word for it in a condition; "" = it has none
+	Reason string // of a condition of Flux; "" = none
 	Field  string // of the object, such as spec.provider
 	Err    error
 }
@@ -56,12 +55,12 @@ const (
 	FieldSigners  = "spec.verify.secretRef"
 )
 
-// fluxProviders are those that the definition of Flux takes. Source: its enum.
+// fluxProviders are those of the definition of Flux. Source: its enum.
 var fluxProviders = []string{Generic, "aws", "azure", "github"}
 
-// ReadGitRepository reads the spec of a GitRepository. What has another form than it
-// should is refused, whole: an identity must not be guessed. The error is a *SourceError
-// and holds no secret. Nobody is asked.
+// ReadGitRepository parses the spec of a GitRepository. A malformed one is refused whole:
+// an identity must not be guessed. The error is a *SourceError and holds no secret. No
+// requests are made.
 func ReadGitRepository(namespace, name string, spec map[string]any) (GitRepository, error) {
 	r := specReader{spec: spec}
 	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: r.text("provider"), ProxySecret: r.named("proxySecretRef")}, Secret: r.named("secretRef")}
@@ -69,7 +68,7 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 	if r.has("verify") {
 		mode := r.text("verify.mode")
 		if g.Signers = r.named("verify.secretRef"); g.Signers == "" {
-			r.wrong("", "verify.secretRef", "it is missing: name the Secret with the keys of those who may sign")
+			r.wrong("", "verify.secretRef", "it is missing: name the Secret with the keys that may sign")
 		}
 		var err error
 		if g.Verify, err = signature.ParseMode(mode); err != nil {
@@ -88,7 +87,7 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 	case g.Provider != "azure" && g.Provider != "aws":
 		r.wrong(ReasonProvider, "serviceAccountName", "it goes with provider azure or aws only, and the provider is %s; leave it out", g.Provider)
 	default:
-		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet takes no identity of a service account of the cluster; leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
+		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet does not use the identity of a service account of the cluster; leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
 	}
 	r.address(&g, address)
 	if r.err != nil {
@@ -103,7 +102,7 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 	return g, nil
 }
 
-// address reads the URL, and takes out of it what proves an identity.
+// address parses the URL, and takes user and password out of it.
 func (r *specReader) address(g *GitRepository, raw string) {
 	a, err := ParseAddress(raw)
 	switch {
@@ -123,15 +122,15 @@ func (r *specReader) address(g *GitRepository, raw string) {
 		return
 	}
 	if g.inURL = u.User; a.Password {
-		g.Warnings = append(g.Warnings, "the url has a password, which everybody sees who may read the source; put it into a Secret")
+		g.Warnings = append(g.Warnings, "the url has a password, which is visible to all who may read the source; put it into a Secret")
 	} else {
-		g.Warnings = append(g.Warnings, "the url has a user without a password, of which nothing is sent; put both into a Secret")
+		g.Warnings = append(g.Warnings, "the url has a user without a password, which is not sent; put both into a Secret")
 	}
 }
 
-// Asked finds what the Git host is asked with: what from finds, else what the URL says.
-// An error is a *SourceError, but where from has one of another kind than wrong keys: of
-// a host that makes tokens, or of the moment. Errors hold no secret.
+// Asked returns the credentials that from finds, else those of the URL. Errors about wrong
+// keys are of type *SourceError; others, such as those of token endpoints, are passed on.
+// Errors hold no secret.
 func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, error) {
 	refused := func(reason, field string, err error) (*Credentials, error) {
 		return nil, &SourceError{reason, field, err}
@@ -211,7 +210,7 @@ func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, erro
 	return found, err
 }
 
-// specReader reads members of a spec by their paths, and keeps the first error.
+// specReader reads members of a spec by their paths, and records the first error.
 type specReader struct {
 	spec map[string]any
 	err  error
@@ -223,13 +222,13 @@ func (r *specReader) wrong(reason, path, format string, args ...any) {
 	}
 }
 
-// at is what stands at a path, nil for nothing.
+// at returns the value at a path, nil for none.
 func (r *specReader) at(path string) any {
 	found := any(r.spec)
 	for part := range strings.SplitSeq(path, ".") {
 		inside, ok := found.(map[string]any)
 		if !ok && found != nil {
-			r.wrong("", path, "what is around it is no object with members")
+			r.wrong("", path, "its parent is not an object")
 			return nil
 		}
 		found = inside[part]
@@ -243,22 +242,22 @@ func (r *specReader) text(path string) string {
 	found := r.at(path)
 	text, ok := found.(string)
 	if !ok && found != nil {
-		r.wrong("", path, "it is no text")
+		r.wrong("", path, "it is not a string")
 	}
 	return text
 }
 
-// secretName is what the API takes as the name of a Secret.
+// secretName matches the names of Secrets that the API accepts.
 var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
-// named is the name in a reference to a Secret, "" where there is none.
+// named returns the name in a reference to a Secret, "" where there is none.
 func (r *specReader) named(path string) string {
 	if !r.has(path) {
 		return ""
 	}
 	name := r.text(path + ".name")
 	if !secretName.MatchString(name) {
-		r.wrong("", path+".name", "it is the name of no Secret: small letters, digits, dashes and dots")
+		r.wrong("", path+".name", "it is not a name of a Secret: lower case letters, digits, dashes and dots")
 	}
 	return name
 }

@@ -33,7 +33,7 @@ var identityKeys = map[string][]string{
 	"gitlab": {"gitlabAppID", "gitlabAppSecret", "gitlabAppRedirectUrl", "gitlabAppRefreshToken"},
 }
 
-// usedKeys are all keys that are looked for at the places of credentials.
+// usedKeys are all keys of credentials.
 var usedKeys = func() []string {
 	all := slices.Clone(keyNames)
 	for _, provider := range slices.Sorted(maps.Keys(identityKeys)) {
@@ -42,7 +42,7 @@ var usedKeys = func() []string {
 	return all
 }()
 
-// Keys are the names of all keys that credentials are made of.
+// Keys returns the names of all keys of credentials.
 func Keys() []string { return slices.Clone(usedKeys) }
 
 // Identity is what a provider makes credentials of. It prints its provider only.
@@ -57,7 +57,7 @@ type Identity struct {
 	Bound bool
 }
 
-// Text is the value of a key without the line end that editors leave.
+// Text returns the value of a key without the line end that editors leave.
 func (i Identity) Text(key string) string { return strings.TrimRight(string(i.Keys[key]), "\r\n") }
 
 // Own reports whether no key proves an identity, so that it is the one of this host.

@@ -28,15 +28,14 @@ const (
 	keyClientKey  = "tls.key"
 )
 
-// keyNames are all keys that have a meaning, in the order in which they are read.
+// keyNames are all keys of credentials, in the order in which they are read.
 var keyNames = []string{
 	keyUsername, keyPassword, keyBearer, keyToken, keyIdentity,
 	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey,
 	keyProxy, keyProxyUsername, keyProxyPassword,
 }
 
-// maxValue bounds one value; a private key or a CA bundle stays far below it.
-// Unit: bytes.
+// maxValue bounds one value; private keys and CA bundles are far smaller. Unit: bytes.
 const maxValue = 1 << 20
 
 // fieldWebhook of spec.secure is about incoming requests.
@@ -100,8 +99,8 @@ func (p Places) own() Source {
 	})
 }
 
-// credentials makes Credentials from the keys of one place. The URL's scheme
-// decides what password means: over ssh it is the passphrase of identity.
+// credentials makes Credentials from the keys of one place. Over ssh, password is the
+// passphrase of identity.
 func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, error) {
 	wrong := func(format string, args ...any) (*Credentials, error) {
 		return nil, fmt.Errorf("credentials in %s: %w", place, fmt.Errorf(format, args...))

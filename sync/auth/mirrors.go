@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// mostMirrors bounds the mirrors of one repository: each that is away costs those who
-// wait for the next.
+// mostMirrors bounds the mirrors of one repository: each that is down delays the next.
 const mostMirrors = 4
 
-// Mirrors reads a list of URLs of the repository that is at first, with blanks or
-// commas between them. It is taken whole or not at all. The error says what is wrong
-// with which one, and never holds the text, which may contain a password.
+// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces
+// or commas. One wrong URL refuses the whole list. The error names it by its number and
+// never holds the text, which may contain a password.
 func Mirrors(list, first string) ([]string, error) {
 	urls := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
 	if len(urls) > mostMirrors {
@@ -43,8 +42,8 @@ func Mirrors(list, first string) ([]string, error) {
 	return urls, nil
 }
 
-// SameHost says that two URLs are at the same scheme, host and port: what proves
-// something to the one may be sent to the other.
+// SameHost reports whether two URLs have the same scheme, host and port, so that the
+// credentials of one may be sent to the other.
 func SameHost(one, other string) bool {
 	a, err := ParseAddress(one)
 	b, berr := ParseAddress(other)

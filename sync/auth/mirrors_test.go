@@ -28,7 +28,7 @@ func TestMirrors(t *testing.T) {
 		"/srv/s3cr3t.git":                                      "mirror 1: a local path is no mirror",
 		"file:///srv/s3cr3t.git":                               "mirror 1: a local path is no mirror",
 		"ftp://b/s3cr3t":                                       "mirror 1: invalid git url: scheme",
-		"--upload-pack=s3cr3t:x":                               "mirror 1: invalid git url: host or user begins with a dash",
+		"--upload-pack=s3cr3t:x":                               `mirror 1: invalid git url: host or user begins with "-"`,
 	} {
 		got, err := Mirrors(list, first)
 		if err == nil || len(got) > 0 || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cr3t") {

@@ -20,25 +20,25 @@ type VerificationPolicy struct {
 	// Rule; but scheme and port do not matter, nor whether letters are capital. "*" and ""
 	// stand for every URL.
 	URL string
-	// Repositories are patterns such as team-a/*, of which one has to match namespace
+	// Repositories are patterns such as team-a/*, one of which has to match namespace
 	// and name; none = all.
 	Repositories []string
-	// Mode is one of package signature, or "none": nothing is asked, and no later rule
-	// looked at.
+	// Mode is one of package signature, or "none": nothing has to be signed, and no later
+	// rule is used.
 	Mode       string
 	Principals []string
 	// Values and Files hold keys of signers by names as for [signature.ParseKeys]: the
-	// keys themselves, or absolute paths that are read at every look.
+	// keys themselves, or absolute paths that are read at every look-up.
 	Values map[string]string
 	Files  map[string]string
 }
 
-// PolicyNone is the Mode that asks for nothing.
+// PolicyNone is the Mode that requires nothing.
 const PolicyNone = "none"
 
-// PoliciesFor are the rules for a Repository: for each of its URLs the first that
-// matches, each once and those that ask for nothing left out. All of them have to be
-// met, so that a URL which asks for less hides nothing.
+// PoliciesFor returns the rules for a Repository: for each of its URLs the first that
+// matches, each once and without those that require nothing. All of them have to be met,
+// so that a URL with a weaker rule hides no other.
 func PoliciesFor(rules []VerificationPolicy, namespace, name string, urls ...string) (out []*VerificationPolicy) {
 	for _, url := range urls {
 		i := slices.IndexFunc(rules, func(p VerificationPolicy) bool { return p.matches(namespace, name, url) })
@@ -85,7 +85,7 @@ func (p VerificationPolicy) pattern() (Address, error) {
 	return Rule{URL: raw}.pattern()
 }
 
-// Name tells the rule from others, for people.
+// Name identifies the rule for people.
 func (p VerificationPolicy) Name() string {
 	var parts []string
 	if !p.all() {
@@ -116,8 +116,8 @@ func (p VerificationPolicy) Keys() (*Trust, error) {
 	return found, nil
 }
 
-// Check reports what is wrong with the rule itself: a pattern that cannot be one, an
-// unknown mode, no keys, or keys that cannot be read.
+// Check returns what is wrong with the rule itself: a malformed pattern, an unknown mode,
+// no keys, or keys that cannot be read.
 func (p VerificationPolicy) Check() error {
 	wrong := func(err error) error { return fmt.Errorf("verification rule %s: %w", p.Name(), err) }
 	if strings.Contains(p.URL, "@") {
@@ -135,7 +135,7 @@ func (p VerificationPolicy) Check() error {
 	}
 	if p.Mode == PolicyNone {
 		if len(p.Values)+len(p.Files)+len(p.Principals) > 0 {
-			return wrong(errors.New("it has keys or principals, and the mode none, which asks for nothing"))
+			return wrong(errors.New("it has keys or principals, and the mode none, which requires nothing"))
 		}
 		return nil
 	}
@@ -166,7 +166,7 @@ func (p VerificationPolicy) Check() error {
 	return nil
 }
 
-// Paths are the files that the rule reads, in order.
+// Paths returns the files that the rule reads, in order.
 func (p *VerificationPolicy) Paths() []string {
 	return slices.Sorted(maps.Values(p.Files))
 }

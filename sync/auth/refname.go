@@ -12,9 +12,8 @@ import (
 // path below refs/heads. Unit: bytes.
 const maxRefName = 250
 
-// CheckRefName applies the rules of git check-ref-format(1) to the name of a
-// branch that somebody wrote, and refuses what could be read as an option. The
-// error says what is wrong with the name without repeating it.
+// CheckRefName applies the rules of git check-ref-format(1) to the name of a branch, and
+// refuses what could be taken for an option. The error does not repeat the name.
 func CheckRefName(name string) error {
 	switch {
 	case name == "":
@@ -22,17 +21,17 @@ func CheckRefName(name string) error {
 	case len(name) > maxRefName:
 		return fmt.Errorf("it is longer than %d bytes", maxRefName)
 	case name == "@" || strings.Contains(name, "@{"):
-		return errors.New(`it is "@" or holds "@{"`)
+		return errors.New(`it is "@" or contains "@{"`)
 	case name[0] == '-':
-		return errors.New("it begins with a dash")
+		return errors.New(`it begins with "-"`)
 	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.Contains(name, "//"):
 		return errors.New("it begins or ends with a slash, or has two in a row")
 	case strings.Contains(name, ".."), strings.HasSuffix(name, "."):
-		return errors.New("it holds two dots in a row or ends with one")
+		return errors.New("it contains two dots in a row or ends with one")
 	case strings.ContainsAny(name, ` ~^:?*[\`):
-		return errors.New(`it holds a blank or one of ~ ^ : ? * [ \`)
+		return errors.New(`it contains a space or one of ~ ^ : ? * [ \`)
 	case strings.ContainsFunc(name, text.Hidden):
-		return errors.New("it holds a control or an invisible character")
+		return errors.New("it contains a control or an invisible character")
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {

@@ -127,9 +127,9 @@ func (c *Credentials) TransportKey() string {
 	return fingerprint(c.CA, c.ClientCert, c.ClientKey, proxyFields(c.Proxy))
 }
 
-// TLS is the configuration of https with c: its authorities beside the
-// system's, and its client certificate. Nil has the system's roots. Errors
-// never hold a secret.
+// TLS returns the configuration of https with c: its authorities beside those of the
+// system, and its client certificate. Nil has the system's roots. Errors never hold a
+// secret.
 func (c *Credentials) TLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c == nil {

@@ -32,7 +32,7 @@ func TestCheck(t *testing.T) {
 		{Selector{Tag: "v1", SemVerFilter: "x"}, "give a range"},
 		{Selector{Branch: "/main"}, "begins or ends with a slash"},
 		{Selector{Name: "refs/pull/4/"}, "begins or ends with a slash"},
-		{Selector{Tag: "--upload-pack=x"}, "begins with a dash"},
+		{Selector{Tag: "--upload-pack=x"}, `begins with "-"`},
 		{Selector{Name: "pull/420/head"}, "write it as refs/pull/420/head"},
 		{Selector{Name: "refs/heads"}, "not the full name"},
 		{Selector{SemVer: "latest"}, "write one such as 1.x"},
