@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -551,11 +552,11 @@ func trickles(s *gittest.Server) *atomic.Int64 {
 		}
 		begun.Add(1)
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		writeAll(w, "00000008NAK\n")
+		io.WriteString(w, "00000008NAK\n")
 		drop := time.NewTicker(5 * time.Millisecond)
 		defer drop.Stop()
 		for {
-			writeAll(w, "0038\x02remote: Counting objects: still at it, please wait\r")
+			io.WriteString(w, "0038\x02remote: Counting objects: still at it, please wait\r")
 			select {
 			case <-drop.C:
 			case <-r.Context().Done():

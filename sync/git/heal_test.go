@@ -195,6 +195,14 @@ func TestSweep(t *testing.T) {
 
 // A process that is killed within a fetch leaves what the next start removes.
 func TestKilledFetch(t *testing.T) {
+	if url := os.Getenv("LIMPET_TEST_FETCH"); url != "" { // the child
+		m, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		syncRef(t, m, Remote{URL: url}, "")
+		return
+	}
 	s, o, m, r, ref, files := site(t, Options{})
 	files["big.json"] = gittest.Dashboard("big", 1, 3000)
 	o.Commit("two", files)
@@ -202,7 +210,7 @@ func TestKilledFetch(t *testing.T) {
 	for _, dir := range []string{m.dir, filepath.Join(t.TempDir(), "none")} { // a difference, a clone
 		var answer func([]byte) []byte
 		arrived, release := make(chan struct{}), make(chan struct{})
-		record := recorded(s, &answer)
+		record := s.Recorded(&answer)
 		s.During(func(w http.ResponseWriter, r *http.Request) {
 			answer = func(b []byte) []byte {
 				w.Write(b[:len(b)-1000])
@@ -213,7 +221,7 @@ func TestKilledFetch(t *testing.T) {
 			}
 			record(w, r)
 		})
-		cmd := exec.Command(os.Args[0])
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledFetch$")
 		cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+r.URL, "LIMPET_TEST_DIR="+dir)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

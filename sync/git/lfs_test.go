@@ -510,28 +510,26 @@ func TestLFSHandshake(t *testing.T) {
 func TestLFSOverSSH(t *testing.T) {
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	key := sshKeys()["ed25519"]
+	key := gittest.SSHKeys()["ed25519"]
 	public, err := ssh.NewPublicKey(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSSHServer(t, h.git.Root, public, key)
+	s := gittest.NewSSHServer(t, h.git.Root, public, key)
 	m := openMirrors(t, Options{})
-	r := s.remote(filepath.ToSlash(h.git.Root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key), CA: h.ca})
+	r := Remote{URL: s.RemoteURL(filepath.ToSlash(h.git.Root)[1:] + "/site.git"), Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key), CA: h.ca}}
 	ref, _ := syncRef(t, m, r, "")
 	p := h.add("image")
 	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store)
 	answer := func(text string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.commands = nil
-		s.instead = func(ch ssh.Channel) {
+		s.Forget()
+		s.Instead(func(ch ssh.Channel) {
 			io.WriteString(ch, text)
 			if text == "" {
 				io.WriteString(ch.Stderr(), "no LFS here\n")
 			}
 			ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(1 - min(len(text), 1))}))
-		}
+		})
 	}
 	answer(said)
 	l := m.Large(r, ref)
@@ -539,11 +537,9 @@ func TestLFSOverSSH(t *testing.T) {
 		t.Errorf("%q %v", got, err)
 	}
 	l.Close()
-	s.mu.Lock()
-	if want := "git-lfs-authenticate '" + filepath.ToSlash(h.git.Root) + "/site.git' download"; !slices.Equal(s.commands, []string{want}) {
-		t.Errorf("commands %q, want %q", s.commands, want)
+	if want := "git-lfs-authenticate '" + filepath.ToSlash(h.git.Root) + "/site.git' download"; s.Said() != want {
+		t.Errorf("commands %q, want %q", s.Said(), want)
 	}
-	s.mu.Unlock()
 	asked := h.take()
 	if len(asked) != 2 || !strings.HasPrefix(asked[0], `POST /site/objects/batch auth="RemoteAuth t" key="k"`) || !strings.HasSuffix(asked[1], `auth="" key="key-of-the-answer"`) {
 		t.Errorf("requests %q", asked)

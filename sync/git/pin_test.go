@@ -40,13 +40,13 @@ func long(t *testing.T, root, name string, n int) []string {
 
 // overSSH serves a directory by git upload-pack, which gives out what it tells of
 // and nothing else.
-func overSSH(t *testing.T) (*sshServer, func(name string) Remote) {
+func overSSH(t *testing.T) (*gittest.SSHServer, func(name string) Remote) {
 	t.Helper()
-	key, host := sshKeys()["ed25519"], sshKeys()["ecdsa"]
-	s := newSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), host)
-	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(host)}
+	key, host := gittest.SSHKeys()["ed25519"], gittest.SSHKeys()["ecdsa"]
+	s := gittest.NewSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), host)
+	creds := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(host)}
 	return s, func(name string) Remote {
-		return s.remote(strings.TrimPrefix(filepath.ToSlash(s.root), "/")+"/"+name, creds)
+		return Remote{URL: s.RemoteURL(strings.TrimPrefix(filepath.ToSlash(s.Root), "/") + "/" + name), Creds: creds}
 	}
 }
 
@@ -62,7 +62,7 @@ func depthOf(t *testing.T, m *Mirrors, r Remote, commit string) (n int) {
 func TestPinnedIsSearched(t *testing.T) {
 	gittest.Quiet(t)
 	s, remote := overSSH(t)
-	commits := long(t, s.root, "site.git", 700)
+	commits := long(t, s.Root, "site.git", 700)
 	for _, c := range []struct{ back, requests, depth int }{
 		{0, 2, 1}, {49, 2, 50}, {50, 3, 500}, {499, 3, 500}, {500, 4, 700}, {699, 4, 700},
 	} {
@@ -105,8 +105,8 @@ func TestPinnedIsSearched(t *testing.T) {
 func TestPinnedIsGivenOut(t *testing.T) {
 	gittest.Quiet(t)
 	s, remote := overSSH(t)
-	commits := long(t, s.root, "site.git", 60)
-	bare := filepath.Join(s.root, "site.git")
+	commits := long(t, s.Root, "site.git", 60)
+	bare := filepath.Join(s.Root, "site.git")
 	tree := gittest.Git(t, bare, nil, "rev-parse", "main^{tree}")
 	lost := gittest.Git(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], tree)
 	pull := gittest.Git(t, bare, nil, "commit-tree", "-m", "pull", "-p", commits[1], tree)

@@ -113,7 +113,7 @@ func TestPushableIsBounded(t *testing.T) {
 		w.Header().Set("Content-Type", "application/x-git-receive-pack-advertisement")
 		io.WriteString(w, "001f# service=git-receive-pack\n0000"+pkt(strings.Repeat("0", 40)+" capabilities^{}\x00report-status\n"))
 		for i := range 10_000 {
-			if writeAll(w, pkt(fmt.Sprintf("%040x refs/heads/%d\n", i+1, i))) != nil {
+			if _, err := io.WriteString(w, pkt(fmt.Sprintf("%040x refs/heads/%d\n", i+1, i))); err != nil {
 				return
 			}
 		}
@@ -127,10 +127,10 @@ func TestPushableOverSSH(t *testing.T) {
 	root := t.TempDir()
 	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	gittest.Git(t, root, nil, "init", "-q", "--bare", "empty.git")
-	key := sshKeys()["ed25519"]
+	key := gittest.SSHKeys()["ed25519"]
 	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
-	s := newSSHServer(t, root, pub, key)
-	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
+	s := gittest.NewSSHServer(t, root, pub, key)
+	creds := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key)}
 	says := func(text string) func(ssh.Channel) {
 		return func(ch ssh.Channel) { io.WriteString(ch.Stderr(), text) }
 	}
@@ -150,10 +150,8 @@ func TestPushableOverSSH(t *testing.T) {
 		{"it hangs up", "site.git", func(ssh.Channel) {}, Protocol, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s.mu.Lock()
-			s.instead = c.instead
-			s.mu.Unlock()
-			err := openMirrors(t, Options{}).Pushable(t.Context(), s.remote(filepath.ToSlash(root)[1:]+"/"+c.repo, creds))
+			s.Instead(c.instead)
+			err := openMirrors(t, Options{}).Pushable(t.Context(), Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/" + c.repo), Creds: creds})
 			if c.kind == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -163,7 +161,7 @@ func TestPushableOverSSH(t *testing.T) {
 			gittest.ErrorIs(t, err, c.kind, c.says...)
 		})
 	}
-	for line := range strings.SplitSeq(s.said(), "\n") {
+	for line := range strings.SplitSeq(s.Said(), "\n") {
 		if !strings.HasPrefix(line, "git-receive-pack '") {
 			t.Errorf("the server was told %q", line)
 		}

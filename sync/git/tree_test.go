@@ -78,7 +78,7 @@ func TestHostileTrees(t *testing.T) {
 	)
 	entries = append(entries, file("")) // an empty name
 	root := p.add(pack.TreeKind, raw(entries...))
-	s := serveRaw(p.commit(root), func(w io.Writer) { w.Write(gittest.Pack(p.entries...)) })
+	s := gittest.ServeRaw(p.commit(root), func(w io.Writer) { w.Write(gittest.Pack(p.entries...)) })
 	defer s.Close()
 	m := openMirrors(t, Options{})
 	r := Remote{URL: s.URL + "/evil.git"}

@@ -5,6 +5,10 @@ import (
 	"compress/zlib"
 	"crypto/sha1"
 	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/go-git/go-git/v5/plumbing"
 )
@@ -55,4 +59,20 @@ func Zeros(n int) []byte {
 func EntryOf(k plumbing.ObjectType, size int, extra, stream []byte) []byte {
 	e := Entry(k, size, extra, nil)
 	return append(e[:len(e)-len(deflated(nil))], stream...)
+}
+
+// ServeRaw is a server whose only commit and whose packs are given.
+func ServeRaw(commit plumbing.Hash, pack func(io.Writer)) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			io.WriteString(w, pkt("# service=git-upload-pack\n")+"0000"+
+				pkt(commit.String()+" HEAD\x00shallow ofs-delta symref=HEAD:refs/heads/main\n")+pkt(commit.String()+" refs/heads/main\n")+"0000")
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		io.WriteString(w, pkt("shallow "+commit.String())+"0000"+pkt("NAK\n"))
+		pack(w)
+	}))
 }

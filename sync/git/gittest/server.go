@@ -1,6 +1,7 @@
 package gittest
 
 import (
+	"bytes"
 	"io"
 	"log"
 	"net/http"
@@ -95,4 +96,23 @@ func (s *Server) Fails(status int) {
 		return
 	}
 	s.During(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", status) })
+}
+
+// Recorded serves what git answered to the first request, changed by f.
+func (s *Server) Recorded(f *func([]byte) []byte) http.HandlerFunc {
+	var first *httptest.ResponseRecorder
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		if first == nil {
+			first = httptest.NewRecorder()
+			hook := s.Hook
+			s.During(nil)
+			s.Config.Handler.ServeHTTP(first, r)
+			s.During(hook)
+		}
+		w.Header().Set("Content-Type", first.Header().Get("Content-Type"))
+		w.Write((*f)(bytes.Clone(first.Body.Bytes())))
+	}
 }

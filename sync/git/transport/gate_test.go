@@ -1,13 +1,17 @@
-package git
+package transport_test
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 )
 
 // TestGate: who was told to wait asks no more, for no repository of that host; who
@@ -17,25 +21,25 @@ func TestGate(t *testing.T) {
 	for _, name := range []string{"a.git", "b.git"} {
 		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
 	}
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	s.During(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
-	_, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main"))
-	gittest.ErrorIs(t, err, Throttled)
+	_, err := m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main"))
+	gittest.ErrorIs(t, err, git.Throttled)
 	s.During(nil)
 	before := s.Requests.Load()
 	for _, name := range []string{"a.git", "b.git"} {
-		_, err := m.Resolve(t.Context(), remoteAt(s, name), gitref.Branch("main"))
-		if e := gittest.ErrorIs(t, err, Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
+		_, err := m.Resolve(t.Context(), mirrortest.At(s, name), gitref.Branch("main"))
+		if e := gittest.ErrorIs(t, err, git.Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
 			t.Errorf("retry after %v", e.RetryAfter)
 		}
 	}
 	if n := s.Requests.Load() - before; n != 0 {
 		t.Errorf("the host was asked %d times", n)
 	}
-	other := remoteAt(s, "b.git")
+	other := mirrortest.At(s, "b.git")
 	other.Creds, other.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 	if _, err := m.Resolve(t.Context(), other, gitref.Branch("main")); err != nil {
 		t.Error(err)
@@ -47,12 +51,12 @@ func TestLongList(t *testing.T) {
 	s := gittest.NewServer(t)
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-		writeAll(w, "001e# service=git-upload-pack\n00003fff")
+		io.WriteString(w, "001e# service=git-upload-pack\n00003fff")
 		<-r.Context().Done()
 	})
-	m := openMirrors(t, Options{Refs: 200 * time.Millisecond})
-	_, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main"))
-	gittest.ErrorIs(t, err, Timeout, "the list of refs takes more than 200ms")
+	m := mirrortest.Open(t, git.Options{Refs: 200 * time.Millisecond})
+	_, err := m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main"))
+	gittest.ErrorIs(t, err, git.Timeout, "the list of refs takes more than 200ms")
 }
 
 // TestWhole: a server that sends just enough not to be silent is left all the same,
@@ -60,8 +64,8 @@ func TestLongList(t *testing.T) {
 func TestWhole(t *testing.T) {
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "a.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{Whole: 400 * time.Millisecond, PerHost: 1})
-	ref := gittest.Must[Ref](t)(m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main")))
+	m := mirrortest.Open(t, git.Options{Whole: 400 * time.Millisecond, PerHost: 1})
+	ref := gittest.Must[git.Ref](t)(m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main")))
 	asked, left := make(chan struct{}), make(chan struct{})
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -69,12 +73,12 @@ func TestWhole(t *testing.T) {
 		}
 		defer close(left)
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		writeAll(w, "00000008NAK\n")
+		io.WriteString(w, "00000008NAK\n")
 		close(asked)
 		drop := time.NewTicker(5 * time.Millisecond)
 		defer drop.Stop()
 		for {
-			writeAll(w, "0038\x02remote: Counting objects: still at it, please wait\r")
+			io.WriteString(w, "0038\x02remote: Counting objects: still at it, please wait\r")
 			select {
 			case <-drop.C:
 			case <-r.Context().Done():
@@ -84,17 +88,17 @@ func TestWhole(t *testing.T) {
 	})
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Fetch(t.Context(), remoteAt(s, "a.git"), ref)
+		_, err := m.Fetch(t.Context(), mirrortest.At(s, "a.git"), ref)
 		done <- err
 	}()
 	<-asked
 	s.During(nil)
-	if _, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main")); err != nil {
+	if _, err := m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main")); err != nil {
 		t.Errorf("who waits for the host: %v", err)
 	}
-	gittest.ErrorIs(t, <-done, Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
+	gittest.ErrorIs(t, <-done, git.Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
 	<-left
-	if _, err := m.Fetch(t.Context(), remoteAt(s, "a.git"), ref); err != nil {
+	if _, err := m.Fetch(t.Context(), mirrortest.At(s, "a.git"), ref); err != nil {
 		t.Errorf("the next fetch: %v", err)
 	}
 }

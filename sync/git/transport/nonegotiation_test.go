@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"bytes"
@@ -12,7 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"limpet/sync/git"
+
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 )
 
 // devops is real git behind what Azure DevOps and CodeCommit make of it: few
@@ -123,17 +126,17 @@ func TestAzureDevOps(t *testing.T) {
 			d := &devops{caps: c.caps, strange: c.strange}
 			front := httptest.NewServer(d.handler(s.Handler(t)))
 			defer front.Close()
-			m := openMirrors(t, Options{})
+			m := mirrortest.Open(t, git.Options{})
 			defer m.Close()
-			r := Remote{URL: front.URL + "/site.git"}
+			r := git.Remote{URL: front.URL + "/site.git"}
 			o.Commit("before", map[string]string{"c.json": "old"})
 			o.Commit("kept", map[string]string{"c.json": "kept"}) // its parent is never here
 			o.Git("push", "-q", "origin", "HEAD:refs/heads/kept")
-			syncRef(t, m, r, "kept")
+			mirrortest.Sync(t, m, r, "kept")
 			var commits []string
 			for i := range 3 {
 				commits = append(commits, o.Commit("next", map[string]string{"a.json": fmt.Sprint(i), "b.json": "same"}))
-				syncRef(t, m, r, "main")
+				mirrortest.Sync(t, m, r, "main")
 			}
 			for i := range commits[1:] { // none was lost on the way
 				changes, err := m.Changes(t.Context(), r, commits[i], commits[i+1], "")
@@ -141,7 +144,7 @@ func TestAzureDevOps(t *testing.T) {
 					t.Errorf("changes %v, %v", changes, err)
 				}
 			}
-			fsck(t, m, r)
+			mirrortest.Fsck(t, m, r)
 			if d.haves.Load() != c.haves || d.lone.Load() != c.lone || d.refused.Load() != 0 || d.thin.Load() != 0 {
 				t.Errorf("%d requests with haves, %d without, %d without multi_ack, %d of what is not offered; want %d and %d",
 					d.haves.Load(), d.lone.Load(), d.refused.Load(), d.thin.Load(), c.haves, c.lone)

@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"crypto/ed25519"
@@ -7,11 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/git"
+
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 	"limpet/sync/netx"
 	"limpet/sync/testenv/nettest"
 )
@@ -33,7 +36,7 @@ func TestGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forSSH := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
+	forSSH := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
 	cases := []struct {
 		name, url string
 		guard     netx.Guard
@@ -54,9 +57,9 @@ func TestGuarded(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := openMirrors(t, Options{Guard: c.guard})
-			_, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: c.creds}, gitref.Branch("main"))
-			gittest.ErrorIs(t, err, Refused, c.says)
+			m := mirrortest.Open(t, git.Options{Guard: c.guard})
+			_, err := m.Resolve(t.Context(), git.Remote{URL: c.url, Creds: c.creds}, gitref.Branch("main"))
+			gittest.ErrorIs(t, err, git.Refused, c.says)
 		})
 	}
 	if n, asked := s.Requests.Load(), server.Asked(); n != 0 || len(asked) != 0 {
@@ -70,14 +73,14 @@ func TestRedirects(t *testing.T) {
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 	other := gittest.NewServer(t)
-	for to, want := range map[string]Kind{s.URL: "", byName: Refused, other.URL: Refused, "https://other.example": Refused, "http://169.254.169.254": Refused} {
+	for to, want := range map[string]git.Kind{s.URL: "", byName: git.Refused, other.URL: git.Refused, "https://other.example": git.Refused, "http://169.254.169.254": git.Refused} {
 		s.During(func(w http.ResponseWriter, r *http.Request) {
 			if rest, old := strings.CutPrefix(r.URL.Path, "/old.git"); old {
 				http.Redirect(w, r, to+"/site.git"+rest+"?"+r.URL.RawQuery, http.StatusMovedPermanently)
 			}
 		})
-		m := openMirrors(t, Options{})
-		remote := Remote{URL: s.URL + "/old.git"}
+		m := mirrortest.Open(t, git.Options{})
+		remote := git.Remote{URL: s.URL + "/old.git"}
 		ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 		if want != "" {
 			gittest.ErrorIs(t, err, want, "redirects to another")
@@ -110,23 +113,22 @@ func TestThroughProxies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shell := newSSHServer(t, s.Root, signer.PublicKey(), hostKey)
-	sshAddr := strings.TrimPrefix(strings.SplitN(shell.remote("x", nil).URL, "@", 2)[1], "ssh://")
-	sshAddr, _, _ = strings.Cut(sshAddr, "/")
+	shell := gittest.NewSSHServer(t, s.Root, signer.PublicKey(), hostKey)
+	sshAddr := shell.Addr()
 	webAddr := s.Listener.Addr().String()
 	server := nettest.Start(t, nettest.Options{Username: "ann", Password: gittest.Secret,
 		Names: map[string]string{"git.nowhere.invalid": webAddr, "git.nowhere.invalid:80": webAddr, "git.nowhere.invalid:22": sshAddr}})
 	hostSigner := gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
 	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
-	forSSH := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: known}
+	forSSH := auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: known}
 	for _, scheme := range []string{"http", "socks5"} {
 		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.Root + "/site.git": forSSH} {
-			for given, want := range map[string]Kind{gittest.Secret: "", "CANARY": Unreachable} {
+			for given, want := range map[string]git.Kind{gittest.Secret: "", "CANARY": git.Unreachable} {
 				t.Run(scheme+" "+url[:4]+" "+string(want), func(t *testing.T) {
 					creds.Proxy, creds.Source = gittest.Must[*netx.Proxy](t)(netx.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
-					m := openMirrors(t, Options{})
+					m := mirrortest.Open(t, git.Options{})
 					defer m.Close()
-					remote := Remote{URL: url, Creds: &creds}
+					remote := git.Remote{URL: url, Creds: &creds}
 					ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 					if want != "" {
 						gittest.ErrorIs(t, err, want, "proxy", "secret a/b")
@@ -143,12 +145,12 @@ func TestThroughProxies(t *testing.T) {
 		}
 	}
 	gone := nettest.Start(t, nettest.Options{})
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &netx.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, gitref.Branch("main"))
-	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	_, err = m.Resolve(t.Context(), git.Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, gitref.Branch("main"))
+	gittest.ErrorIs(t, err, git.Unreachable, "no way through the proxy", "secret a/b")
 	closed := &auth.Credentials{Source: "secret a/b", Proxy: &netx.Proxy{Scheme: "socks5", Host: gone.Addr}}
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, gitref.Branch("main"))
-	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	_, err = m.Resolve(t.Context(), git.Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, gitref.Branch("main"))
+	gittest.ErrorIs(t, err, git.Unreachable, "no way through the proxy", "secret a/b")
 	m.Close()
 }

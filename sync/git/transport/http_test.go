@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"bufio"
@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 )
 
 func TestHTTPAnswers(t *testing.T) {
@@ -44,51 +47,54 @@ func TestHTTPAnswers(t *testing.T) {
 	cases := []struct {
 		name  string
 		hook  http.HandlerFunc
-		kind  Kind
+		kind  git.Kind
 		says  []string
 		after time.Duration
 	}{
-		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
-		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+gittest.Secret), Auth, nil, 0},
-		{"secret in pieces", answer(401, "text/plain", "bad "+gittest.Secret[:5]+"\x1b"+gittest.Secret[5:]), Auth, []string{"bad ***"}, 0},
-		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
-		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
-		{"410", answer(410, "text/html", ""), NotFound, nil, 0},
-		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Throttled, []string{"too many requests: slow down"}, 2 * time.Minute},
-		{"503", answer(503, "text/plain", "", "Retry-After", "7"), Unreachable, []string{"503"}, 7 * time.Second},
-		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), Unreachable, nil, 24 * time.Hour},
-		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), Unreachable, nil, 0},
-		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), Unreachable, nil, -1},
+		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), git.Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+gittest.Secret), git.Auth, nil, 0},
+		{"secret in pieces", answer(401, "text/plain", "bad "+gittest.Secret[:5]+"\x1b"+gittest.Secret[5:]), git.Auth, []string{"bad ***"}, 0},
+		{"403", answer(403, "application/json", `{"message":"no"}`), git.Auth, []string{`"message":"no"`}, 0},
+		{"404", answer(404, "text/html", "<html>"), git.NotFound, []string{"check the url"}, 0},
+		{"410", answer(410, "text/html", ""), git.NotFound, nil, 0},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests: slow down"}, 2 * time.Minute},
+		{"503", answer(503, "text/plain", "", "Retry-After", "7"), git.Unreachable, []string{"503"}, 7 * time.Second},
+		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), git.Unreachable, nil, 24 * time.Hour},
+		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), git.Unreachable, nil, 0},
+		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), git.Unreachable, nil, -1},
 		{"500 endless", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(500)
-			for i := 0; i < 100 && writeAll(w, strings.Repeat("x", 1<<16)) == nil; i++ {
+			for range 100 {
+				if _, err := io.WriteString(w, strings.Repeat("x", 1<<16)); err != nil {
+					return
+				}
 			}
-		}, Unreachable, []string{"500"}, 0},
-		{"418", answer(418, "text/plain", "teapot"), Protocol, []string{"418"}, 0},
-		{"proxy", answer(407, "text/plain", ""), Unreachable, []string{"HTTPS_PROXY"}, 0},
-		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), Unreachable, []string{"a web page", "sign-on"}, 0},
+		}, git.Unreachable, []string{"500"}, 0},
+		{"418", answer(418, "text/plain", "teapot"), git.Protocol, []string{"418"}, 0},
+		{"proxy", answer(407, "text/plain", ""), git.Unreachable, []string{"HTTPS_PROXY"}, 0},
+		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), git.Unreachable, []string{"a web page", "sign-on"}, 0},
 		{"captive redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+"/login?x="+gittest.Secret, http.StatusFound)
-		}, Unreachable, []string{"redirects to a page of localhost"}, 0},
+		}, git.Unreachable, []string{"redirects to a page of localhost"}, 0},
 		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound)
-		}, Refused, []string{"another host, localhost"}, 0},
-		{"redirect without location", answer(302, "text/plain", ""), Protocol, nil, 0},
-		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), Protocol, []string{"dumb"}, 0},
-		{"other type", answer(200, "image/png", "x"), Protocol, []string{"image/png"}, 0},
-		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), Protocol, nil, 0},
-		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), Protocol, nil, 0},
-		{"gzip that is none", answer(200, smart, "<html>this is no gzip at all", "Content-Encoding", "gzip"), Protocol, []string{"is said to be gzip"}, 0},
-		{"gzip with garbage", answer(200, smart, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff\xff", "Content-Encoding", "gzip"), Protocol, []string{"is said to be gzip"}, 0},
-		{"nothing", answer(200, smart, ""), Protocol, nil, 0},
-		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), Auth, []string{"access denied [2Jx"}, 0},
-		{"not found line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR Repository not found.\n0000"), NotFound, nil, 0},
+		}, git.Refused, []string{"another host, localhost"}, 0},
+		{"redirect without location", answer(302, "text/plain", ""), git.Protocol, nil, 0},
+		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), git.Protocol, []string{"dumb"}, 0},
+		{"other type", answer(200, "image/png", "x"), git.Protocol, []string{"image/png"}, 0},
+		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), git.Protocol, nil, 0},
+		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), git.Protocol, nil, 0},
+		{"gzip that is none", answer(200, smart, "<html>this is no gzip at all", "Content-Encoding", "gzip"), git.Protocol, []string{"is said to be gzip"}, 0},
+		{"gzip with garbage", answer(200, smart, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff\xff", "Content-Encoding", "gzip"), git.Protocol, []string{"is said to be gzip"}, 0},
+		{"nothing", answer(200, smart, ""), git.Protocol, nil, 0},
+		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), git.Auth, []string{"access denied [2Jx"}, 0},
+		{"not found line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR Repository not found.\n0000"), git.NotFound, nil, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := openMirrors(t, Options{})
-			r := remoteAt(s, "site.git")
+			m := mirrortest.Open(t, git.Options{})
+			r := mirrortest.At(s, "site.git")
 			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 			s.During(c.hook)
 			defer s.During(nil)
@@ -101,17 +107,12 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 }
 
-func writeAll(w io.Writer, s string) error {
-	_, err := io.WriteString(w, s)
-	return err
-}
-
 func TestHTTPRedirectOnTheSameHost(t *testing.T) {
 	gittest.Quiet(t)
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "new.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "old.git")
+	m := mirrortest.Open(t, git.Options{})
+	r := mirrortest.At(s, "old.git")
 	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if _, pass, _ := r.BasicAuth(); pass != gittest.Secret {
@@ -121,8 +122,8 @@ func TestHTTPRedirectOnTheSameHost(t *testing.T) {
 			http.Redirect(w, r, strings.Replace(r.URL.String(), "/old.git", "/new.git", 1), http.StatusMovedPermanently)
 		}
 	})
-	ref, st := syncRef(t, m, r, "")
-	if got := content(t, m, r, ref.Hash, ""); got["a.json"] != "1" || st.Requests != 1 {
+	ref, st := mirrortest.Sync(t, m, r, "")
+	if got := mirrortest.Content(t, m, r, ref.Hash, ""); got["a.json"] != "1" || st.Requests != 1 {
 		t.Fatalf("%v %+v", got, st)
 	}
 }
@@ -132,7 +133,7 @@ func TestHTTPCredentials(t *testing.T) {
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	var logs bytes.Buffer
-	m := openMirrors(t, Options{Logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	m := mirrortest.Open(t, git.Options{Logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	var want string
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != want {
@@ -156,38 +157,38 @@ func TestHTTPCredentials(t *testing.T) {
 		{"user from the url", "bob@", &auth.Credentials{Password: gittest.Secret}, basic("bob", gittest.Secret)},
 		{"bearer", "", &auth.Credentials{Bearer: gittest.Secret, Password: "x"}, "Bearer " + gittest.Secret},
 	} {
-		r := Remote{URL: strings.Replace(s.URL, "http://", "http://"+c.url, 1) + "/site.git", Creds: c.creds, AllowInsecure: true}
+		r := git.Remote{URL: strings.Replace(s.URL, "http://", "http://"+c.url, 1) + "/site.git", Creds: c.creds, AllowInsecure: true}
 		want = c.want
 		if _, err := m.Resolve(t.Context(), r, gitref.Branch("")); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		want = "something else"
 		_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-		gittest.ErrorIs(t, err, Auth, "you said")
+		gittest.ErrorIs(t, err, git.Auth, "you said")
 	}
-	_, err := m.Resolve(t.Context(), remoteAt(s, "site.git"), gitref.Branch(""))
-	gittest.ErrorIs(t, err, Auth, "it wants credentials")
+	_, err := m.Resolve(t.Context(), mirrortest.At(s, "site.git"), gitref.Branch(""))
+	gittest.ErrorIs(t, err, git.Auth, "it wants credentials")
 
-	r := remoteAt(s, "site.git")
+	r := mirrortest.At(s, "site.git")
 	r.Creds = &auth.Credentials{Username: "u", Password: gittest.Secret}
 	before := s.Requests.Load()
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
-	gittest.ErrorIs(t, err, Refused, "plain http")
+	gittest.ErrorIs(t, err, git.Refused, "plain http")
 	r.URL = strings.Replace(r.URL, "http://", "http://u:CANARY@", 1)
 	r.AllowInsecure = true
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
-	gittest.ErrorIs(t, err, Refused, "password")
+	gittest.ErrorIs(t, err, git.Refused, "password")
 	if s.Requests.Load() != before {
 		t.Error("a refused remote was asked")
 	}
 
 	want = basic("u", gittest.Secret)
 	r.URL = s.URL + "/site.git"
-	syncRef(t, m, r, "")
+	mirrortest.Sync(t, m, r, "")
 	if strings.Contains(logs.String(), "CANARY") {
 		t.Error("a secret was logged")
 	}
-	filepath.WalkDir(filepath.Dir(m.dir), func(path string, d os.DirEntry, err error) error {
+	filepath.WalkDir(filepath.Dir(mirrortest.Dir(m)), func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			if data, _ := os.ReadFile(path); bytes.Contains(data, []byte("CANARY")) || bytes.Contains(data, []byte(want[6:])) {
 				t.Errorf("%s holds a secret", path)
@@ -199,19 +200,19 @@ func TestHTTPCredentials(t *testing.T) {
 
 func TestHTTPNobodyThere(t *testing.T) {
 	gittest.Quiet(t)
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ln.Close()
-	_, err = m.Resolve(t.Context(), Remote{URL: "http://" + ln.Addr().String() + "/x"}, gitref.Branch(""))
-	gittest.ErrorIs(t, err, Unreachable, "nothing listens")
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
-	gittest.ErrorIs(t, err, Unreachable, "not known")
+	_, err = m.Resolve(t.Context(), git.Remote{URL: "http://" + ln.Addr().String() + "/x"}, gitref.Branch(""))
+	gittest.ErrorIs(t, err, git.Unreachable, "nothing listens")
+	_, err = m.Resolve(t.Context(), git.Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
+	gittest.ErrorIs(t, err, git.Unreachable, "not known")
 	for _, url := range []string{"", "ftp://x/y", "/etc", "file:///etc", "--upload-pack=x", "https://h/\x1b]0;x"} {
-		_, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Branch(""))
-		gittest.ErrorIs(t, err, Refused)
+		_, err := m.Resolve(t.Context(), git.Remote{URL: url}, gitref.Branch(""))
+		gittest.ErrorIs(t, err, git.Refused)
 	}
 }
 
@@ -220,8 +221,8 @@ func TestHTTPServerRemarks(t *testing.T) {
 	gittest.Quiet(t)
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
+	m := mirrortest.Open(t, git.Options{})
+	r := mirrortest.At(s, "site.git")
 	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
@@ -246,7 +247,7 @@ func TestHTTPServerRemarks(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: accepted", name)
 		}
-		gittest.ErrorIs(t, err, KindOf(err), c.says...)
+		gittest.ErrorIs(t, err, git.KindOf(err), c.says...)
 	}
 }
 
@@ -264,10 +265,17 @@ func TestHTTPManyRefs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(o.Bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
+	m := mirrortest.Open(t, git.Options{})
+	r := mirrortest.At(s, "site.git")
 	began := time.Now()
-	_, st := syncSelected(t, m, r, gitref.Selector{Name: "refs/pull/000777/head"})
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Name: "refs/pull/000777/head"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.Fetch(t.Context(), r, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if st.Requests != 2 {
 		t.Errorf("%+v: a long list should not be kept", st)
 	}
@@ -276,8 +284,8 @@ func TestHTTPManyRefs(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 	r.Limits.RefsBytes = 1 << 20
-	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-	gittest.ErrorIs(t, err, TooLarge, "list of refs")
+	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
+	gittest.ErrorIs(t, err, git.TooLarge, "list of refs")
 
 	s.During(func(w http.ResponseWriter, _ *http.Request) { // one that never ends
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")

@@ -1,7 +1,6 @@
-package git
+package transport_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 )
 
 // A server that goes silent: in the refs, before the pack, within the pack.
@@ -43,12 +45,12 @@ func TestHTTPSilence(t *testing.T) {
 	for name, h := range map[string]how{"refs": {false, 40}, "before the pack": {true, 0}, "in the pack": {true, 900}} {
 		for _, by := range []string{"deadline", "watchdog", "cancel"} {
 			t.Run(name+" "+by, func(t *testing.T) {
-				o := Options{}
+				o := git.Options{}
 				if by == "watchdog" {
 					o.Stall = 150 * time.Millisecond
 				}
-				m := openMirrors(t, o)
-				r := remoteAt(s, "site.git")
+				m := mirrortest.Open(t, o)
+				r := mirrortest.At(s, "site.git")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				lost := errors.New("lease lost")
@@ -72,9 +74,9 @@ func TestHTTPSilence(t *testing.T) {
 				if took := time.Since(began); took > 3*time.Second {
 					t.Errorf("it took %s", took)
 				}
-				kind := Timeout
+				kind := git.Timeout
 				if by == "cancel" {
-					kind = Cancelled
+					kind = git.Cancelled
 				}
 				gittest.ErrorIs(t, err, kind)
 				if by == "cancel" && !errors.Is(err, lost) {
@@ -83,7 +85,7 @@ func TestHTTPSilence(t *testing.T) {
 				if by == "deadline" && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v does not wrap DeadlineExceeded", err)
 				}
-				if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
+				if left := gittest.Glob(t, mirrortest.Dir(m), "tmp_*"); len(left) > 0 {
 					t.Errorf("left behind: %v", left)
 				}
 			})
@@ -108,32 +110,13 @@ func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
 		"nothing listens there": func(s *gittest.Server) { s.Close() },
 	} {
 		s := gittest.NewServer(t)
+		s.Config.SetKeepAlivesEnabled(false) // a kept connection would end before the missing listener shows
 		gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-		m := openMirrors(t, Options{})
-		ref := gittest.Must[Ref](t)(m.Resolve(t.Context(), remoteAt(s, "site.git"), gitref.Branch("")))
-		m.client.CloseIdle() // a connection that is kept would end before the missing listener shows
+		m := mirrortest.Open(t, git.Options{})
+		ref := gittest.Must[git.Ref](t)(m.Resolve(t.Context(), mirrortest.At(s, "site.git"), gitref.Branch("")))
 		goes(s)
-		_, err := m.Fetch(t.Context(), remoteAt(s, "site.git"), ref)
-		gittest.ErrorIs(t, err, Unreachable, says)
-	}
-}
-
-// recorded serves what git answered to the first request, changed by f.
-func recorded(s *gittest.Server, f *func([]byte) []byte) http.HandlerFunc {
-	var first *httptest.ResponseRecorder
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			return
-		}
-		if first == nil {
-			first = httptest.NewRecorder()
-			hook := s.Hook
-			s.During(nil)
-			s.Config.Handler.ServeHTTP(first, r)
-			s.During(hook)
-		}
-		w.Header().Set("Content-Type", first.Header().Get("Content-Type"))
-		w.Write((*f)(bytes.Clone(first.Body.Bytes())))
+		_, err := m.Fetch(t.Context(), mirrortest.At(s, "site.git"), ref)
+		gittest.ErrorIs(t, err, git.Unreachable, says)
 	}
 }
 
@@ -147,16 +130,16 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	}
 	o.Commit("one", files)
 	gittest.Git(t, o.Bare, nil, "repack", "-adq")
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
+	m := mirrortest.Open(t, git.Options{})
+	r := mirrortest.At(s, "site.git")
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := 0
-	kinds := map[Kind]int{}
+	kinds := map[git.Kind]int{}
 	var change func([]byte) []byte
-	s.During(recorded(s, &change))
+	s.During(s.Recorded(&change))
 	try := func(name string, f func([]byte) []byte) {
 		t.Helper()
 		change = f
@@ -164,14 +147,14 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: accepted", name)
 		}
-		kinds[KindOf(err)]++
-		if KindOf(err) == Unknown {
+		kinds[git.KindOf(err)]++
+		if git.KindOf(err) == git.Unknown {
 			t.Logf("%s: %v", name, err)
 		}
-		if k := KindOf(err); k != Corrupt && k != Protocol && k != Unreachable && k != TooLarge && k != Unknown && k != Auth && k != NotFound && k != Moved {
+		if k := git.KindOf(err); k != git.Corrupt && k != git.Protocol && k != git.Unreachable && k != git.TooLarge && k != git.Unknown && k != git.Auth && k != git.NotFound && k != git.Moved {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := os.Stat(mirrorDir(t, m, r)); err == nil {
+		if _, err := os.Stat(mirrortest.MirrorDir(t, m, r)); err == nil {
 			t.Fatalf("%s: a mirror was made", name)
 		}
 	}
@@ -183,17 +166,17 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		try(fmt.Sprint("flipped at ", at), func(b []byte) []byte { b[at] ^= 1 << (at % 8); return b })
 	}
 	t.Logf("pack of %d bytes: %v", size, kinds)
-	if left := gittest.Glob(t, m.dir, "*"); len(left) > 0 {
+	if left := gittest.Glob(t, mirrortest.Dir(m), "*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	s.During(nil)
 	if _, err := m.Fetch(t.Context(), r, ref); err != nil {
 		t.Fatal(err)
 	}
-	if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+	if got := mirrortest.Content(t, m, r, ref.Hash, ""); len(got) != len(files) {
 		t.Fatal("content differs")
 	}
-	fsck(t, m, r)
+	mirrortest.Fsck(t, m, r)
 
 	// The same for a difference: the mirror stays as it was.
 	files["d1/x1.json"] = gittest.Dashboard("changed", 1, 10)
@@ -202,7 +185,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.During(recorded(s, &change))
+	s.During(s.Recorded(&change))
 	for at := 60; at < 400; at += 41 {
 		change = func(b []byte) []byte {
 			if at < len(b)-4 {
@@ -214,14 +197,14 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		if _, err := m.Fetch(t.Context(), r, next); err == nil {
 			t.Fatalf("flipped at %d: accepted", at)
 		}
-		if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+		if got := mirrortest.Content(t, m, r, ref.Hash, ""); len(got) != len(files) {
 			t.Fatal("content differs")
 		}
 	}
-	fsck(t, m, r)
+	mirrortest.Fsck(t, m, r)
 	s.During(nil)
 	if _, err := m.Fetch(t.Context(), r, next); err != nil {
 		t.Fatal(err)
 	}
-	fsck(t, m, r)
+	mirrortest.Fsck(t, m, r)
 }

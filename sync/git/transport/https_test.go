@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"crypto/tls"
@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 	"limpet/sync/testenv/nettest"
 )
 
@@ -33,13 +36,13 @@ func TestHTTPS(t *testing.T) {
 	broken.CA = []byte("-----BEGIN NOTHING-----")
 	unpaired := paired
 	_, unpaired.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	defer m.Close()
 	for name, c := range map[string]struct {
 		url   string
 		creds auth.Credentials
 	}{"own authority": {good, trusting}, "client certificate": {mutual, paired}} {
-		r := Remote{URL: c.url + "/site.git", Creds: &c.creds}
+		r := git.Remote{URL: c.url + "/site.git", Creds: &c.creds}
 		ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -49,19 +52,19 @@ func TestHTTPS(t *testing.T) {
 		}
 	}
 	ask := func(url string, creds auth.Credentials) error {
-		_, err := m.Resolve(t.Context(), Remote{URL: url + "/site.git", Creds: &creds}, gitref.Branch(""))
+		_, err := m.Resolve(t.Context(), git.Remote{URL: url + "/site.git", Creds: &creds}, gitref.Branch(""))
 		return err
 	}
-	gittest.ErrorIs(t, ask(good, broken), Auth, "ca.crt")
-	gittest.ErrorIs(t, ask(good, unpaired), Auth, "not a pair")
-	gittest.ErrorIs(t, ask(closed, paired), Auth, "(check the rights of the token)")
+	gittest.ErrorIs(t, ask(good, broken), git.Auth, "ca.crt")
+	gittest.ErrorIs(t, ask(good, unpaired), git.Auth, "not a pair")
+	gittest.ErrorIs(t, ask(closed, paired), git.Auth, "(check the rights of the token)")
 	for _, c := range nettest.TLSCases(t) {
-		kind := Unreachable
+		kind := git.Unreachable
 		switch {
 		case strings.Contains(c.Name, "client certificate"), strings.Contains(c.Name, "that of another"):
-			kind = Auth
+			kind = git.Auth
 		case c.Name == "no TLS":
-			kind = Protocol
+			kind = git.Protocol
 		}
 		c.Creds.Username, c.Creds.Password = "u", gittest.Secret
 		t.Run(c.Name, func(t *testing.T) { gittest.ErrorIs(t, ask(c.URL, c.Creds), kind, c.Says...) })
@@ -88,10 +91,10 @@ func TestConnectionsOfManyHosts(t *testing.T) {
 		t.Cleanup(ts.Close)
 		urls = append(urls, ts.URL+"/site.git")
 	}
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	for range 3 {
 		for _, url := range urls {
-			if _, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Branch("main")); err != nil {
+			if _, err := m.Resolve(t.Context(), git.Remote{URL: url}, gitref.Branch("main")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"bufio"
@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
@@ -27,7 +29,7 @@ import (
 
 // bombReport is what the child says.
 type bombReport struct {
-	Kind  Kind
+	Kind  git.Kind
 	Err   string
 	Took  time.Duration
 	Peak  int64 // bytes, the largest resident set
@@ -44,12 +46,12 @@ func TestMain(m *testing.M) {
 	began := time.Now()
 	err := func() error {
 		packBytes, _ := strconv.ParseInt(os.Getenv("LIMPET_TEST_PACK_BYTES"), 10, 64)
-		mirrors, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{Limits: pack.Limits{PackBytes: packBytes}})
+		mirrors, err := git.Open(os.Getenv("LIMPET_TEST_DIR"), git.Options{Limits: pack.Limits{PackBytes: packBytes}})
 		if err != nil {
 			return err
 		}
 		defer mirrors.Close()
-		r := Remote{URL: url}
+		r := git.Remote{URL: url}
 		ctx := context.Background()
 		ref, err := mirrors.Resolve(ctx, r, gitref.Branch(""))
 		if err != nil {
@@ -62,7 +64,7 @@ func TestMain(m *testing.M) {
 		out.Files = len(tree.Files)
 		return err
 	}()
-	out.Took, out.Kind = time.Since(began), KindOf(err)
+	out.Took, out.Kind = time.Since(began), git.KindOf(err)
 	if err != nil {
 		out.Err = err.Error()
 	}
@@ -76,26 +78,10 @@ func TestMain(m *testing.M) {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// serveRaw is a server whose only commit and whose packs are given.
-func serveRaw(commit pack.ID, pack func(io.Writer)) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
-		if r.Method == http.MethodGet {
-			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-			io.WriteString(w, pkt("# service=git-upload-pack\n")+"0000"+
-				pkt(commit.String()+" HEAD\x00shallow ofs-delta symref=HEAD:refs/heads/main\n")+pkt(commit.String()+" refs/heads/main\n")+"0000")
-			return
-		}
-		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		io.WriteString(w, pkt("shallow "+commit.String())+"0000"+pkt("NAK\n"))
-		pack(w)
-	}))
-}
-
 // explode fetches a pack in a child. commit is the tip that is advertised.
 func explode(t *testing.T, commit pack.ID, packBytes int, pack func(io.Writer)) bombReport {
 	t.Helper()
-	s := serveRaw(commit, pack)
+	s := gittest.ServeRaw(commit, pack)
 	defer s.Close()
 	return fetchInChild(t, s.URL+"/bomb.git", packBytes)
 }
@@ -129,7 +115,7 @@ func fetchInChild(t *testing.T, url string, packBytes int) bombReport {
 // history is a commit and a tree with these entries, as entries of a pack.
 func history(files ...pack.TreeEntry) (commit pack.ID, entries [][]byte) {
 	tree := pack.TreeText(files)
-	text := commitText(pack.IDOf(pack.TreeKind, tree), nil, "bomb", time.Unix(1800000000, 0))
+	text := fmt.Appendf(nil, "tree %s\nauthor A <a@b> 1800000000 +0000\ncommitter A <a@b> 1800000000 +0000\n\nbomb\n", pack.IDOf(pack.TreeKind, tree))
 	return pack.IDOf(pack.CommitKind, text), [][]byte{gittest.Entry(pack.CommitKind, len(text), nil, text), gittest.Entry(pack.TreeKind, len(tree), nil, tree)}
 }
 
@@ -140,7 +126,7 @@ func TestBombs(t *testing.T) {
 		huge := gittest.EntryOf(pack.BlobKind, gib, nil, gittest.Zeros(64*mib)) // what follows the header is never looked at
 		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(entries, huge)...)) })
-		if rep.Kind != TooLarge || rep.Took > 2*time.Second || !strings.Contains(rep.Err, "1073741824") {
+		if rep.Kind != git.TooLarge || rep.Took > 2*time.Second || !strings.Contains(rep.Err, "1073741824") {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -148,7 +134,7 @@ func TestBombs(t *testing.T) {
 		huge := gittest.EntryOf(pack.BlobKind, 1000, nil, gittest.Zeros(gib/4))
 		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(entries, huge)...)) })
-		if rep.Kind != Corrupt || rep.Took > 2*time.Second {
+		if rep.Kind != git.Corrupt || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -173,7 +159,7 @@ func TestBombs(t *testing.T) {
 		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
 		entries = append(entries, gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base))), gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(entries...)) })
-		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
+		if rep.Kind != git.TooLarge || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -185,7 +171,7 @@ func TestBombs(t *testing.T) {
 			entries = append(entries, gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 		}
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(entries...)) })
-		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
+		if rep.Kind != git.TooLarge || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -231,7 +217,7 @@ func TestBombs(t *testing.T) {
 				}
 			}
 		})
-		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "pack of") {
+		if rep.Kind != git.TooLarge || !strings.Contains(rep.Err, "pack of") {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -242,7 +228,7 @@ func TestBombs(t *testing.T) {
 			p[8] = 0x7f
 			w.Write(p)
 		})
-		if rep.Kind != TooLarge {
+		if rep.Kind != git.TooLarge {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -264,7 +250,7 @@ func TestBombs(t *testing.T) {
 		}))
 		defer s.Close()
 		rep := fetchInChild(t, s.URL+"/x", 0)
-		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "list of refs") {
+		if rep.Kind != git.TooLarge || !strings.Contains(rep.Err, "list of refs") {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -283,7 +269,7 @@ func TestBombs(t *testing.T) {
 		}
 		commit, top := history(pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: id})
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(top, entries...)...)) })
-		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "files and directories") {
+		if rep.Kind != git.TooLarge || !strings.Contains(rep.Err, "files and directories") {
 			t.Errorf("%+v", rep)
 		}
 	})
@@ -304,4 +290,23 @@ func deltaOfZeros(base, size int, a, b byte) []byte {
 		left -= n
 	}
 	return d
+}
+
+// TestManyFiles fetches and lists a repository of 100,000 files.
+func TestManyFiles(t *testing.T) {
+	t.Parallel()
+	const files = 100_000
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "large.git")
+	var in bytes.Buffer
+	in.WriteString("commit refs/heads/main\ncommitter A <a@b> 1800000000 +0000\ndata 0\n")
+	for i := range files {
+		text := fmt.Sprintf(`{"uid":"d%06d","title":"Dashboard %d"}`, i, i)
+		fmt.Fprintf(&in, "M 100644 inline team-%03d/d%06d.json\ndata %d\n%s\n", i%500, i, len(text), text)
+	}
+	gittest.Git(t, o.Bare, in.Bytes(), "fast-import", "--quiet")
+	rep := fetchInChild(t, s.URL+"/large.git", 0)
+	if rep.Err != "" || rep.Files != files || rep.Took > time.Minute {
+		t.Errorf("%+v", rep)
+	}
 }

@@ -1,6 +1,6 @@
 //go:build race
 
-package git
+package transport_test
 
 // raceEnabled: the race detector multiplies memory and time.
 const raceEnabled = true

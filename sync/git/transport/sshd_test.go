@@ -1,4 +1,4 @@
-package git
+package transport_test
 
 import (
 	"fmt"
@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 	"limpet/sync/testenv"
 )
 
@@ -50,21 +53,21 @@ func TestSSHD(t *testing.T) {
 				continue
 			}
 			t.Run(client+" to "+host, func(t *testing.T) {
-				m := openMirrors(t, Options{})
+				m := mirrortest.Open(t, git.Options{})
 				known := "# a comment\n" + s.Known(hosts[host])
 				if client == host {
 					known = testenv.Hashed(t, known)
 				}
 				before := len(s.Log())
-				r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients[client].Private, KnownHosts: []byte(known)}}
-				ref, st := syncRef(t, m, r, "")
+				r := git.Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients[client].Private, KnownHosts: []byte(known)}}
+				ref, st := mirrortest.Sync(t, m, r, "")
 				if ref.Hash != first || !st.Full || st.Bytes == 0 {
 					t.Fatalf("%+v %+v", ref, st)
 				}
-				if got := content(t, m, r, first, ""); got["a.json"] != gittest.Dashboard("a", 1, 30) {
+				if got := mirrortest.Content(t, m, r, first, ""); got["a.json"] != gittest.Dashboard("a", 1, 30) {
 					t.Error("content differs")
 				}
-				fsck(t, m, r)
+				mirrortest.Fsck(t, m, r)
 				want := map[string]string{"ed25519": "ssh-ed25519", "ecdsa": "ecdsa-sha2-nistp256", "rsa": "rsa-sha2-512"}
 				log := s.Log()[before:]
 				for _, line := range []string{"kex: host key algorithm: " + want[host], "pkalg " + want[client]} {
@@ -76,14 +79,14 @@ func TestSSHD(t *testing.T) {
 		}
 	}
 	t.Run("a second commit", func(t *testing.T) {
-		m := openMirrors(t, Options{})
-		r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients["ed25519"].Private, KnownHosts: []byte(s.Known(hosts["rsa"]))}}
-		syncRef(t, m, r, "")
+		m := mirrortest.Open(t, git.Options{})
+		r := git.Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients["ed25519"].Private, KnownHosts: []byte(s.Known(hosts["rsa"]))}}
+		mirrortest.Sync(t, m, r, "")
 		second := o.Commit("two", map[string]string{"a.json": gittest.Dashboard("a", 2, 30)})
-		if ref, st := syncRef(t, m, r, "main"); ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
+		if ref, st := mirrortest.Sync(t, m, r, "main"); ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
 			t.Errorf("%+v %+v", ref, st)
 		}
-		fsck(t, m, r)
+		mirrortest.Fsck(t, m, r)
 	})
 }
 
@@ -108,12 +111,12 @@ func TestSSHDKeys(t *testing.T) {
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: accept})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	o.Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	try := func(url string, creds auth.Credentials) error {
 		if creds.KnownHosts == nil {
 			creds.KnownHosts = []byte(s.Known(host))
 		}
-		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: &creds}, gitref.Branch(""))
+		_, err := m.Resolve(t.Context(), git.Remote{URL: url, Creds: &creds}, gitref.Branch(""))
 		return err
 	}
 	url := s.URL(o.Bare)
@@ -121,8 +124,8 @@ func TestSSHDKeys(t *testing.T) {
 		if err := try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: phrase}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: "CANARY2"}), Auth, "does not open the ssh key")
-		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private}), Auth, "no passphrase")
+		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: "CANARY2"}), git.Auth, "does not open the ssh key")
+		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private}), git.Auth, "no passphrase")
 	}
 	for name, k := range open {
 		if err := try(url, auth.Credentials{SSHKey: k.Private}); err != nil {
@@ -130,20 +133,20 @@ func TestSSHDKeys(t *testing.T) {
 		}
 	}
 	good := open["rsa in PKCS 8, open"].Private
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: other.Private}), Auth, "refuses the ssh key", "add the public key")
-	gittest.ErrorIs(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), Auth, "refuses the ssh key", "check the user")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: other.Private}), git.Auth, "refuses the ssh key", "add the public key")
+	gittest.ErrorIs(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), git.Auth, "refuses the ssh key", "check the user")
 	if !strings.Contains(s.Log(), "nobody-of-that-name") {
 		t.Error("the user of the url was not asked for")
 	}
 	// The printed line is the one that has to be added.
 	line := strings.TrimSpace(s.Known(host))
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), Auth, "not in known_hosts", "add this line to known_hosts: "+line)
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), Auth, "not the one in known_hosts", "somebody may be in between")
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), git.Auth, "not in known_hosts", "add this line to known_hosts: "+line)
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), git.Auth, "not the one in known_hosts", "somebody may be in between")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), git.Auth, "not the one in known_hosts")
 	// Without the port the line is for the port 22 only.
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), Auth, "not in known_hosts")
-	gittest.ErrorIs(t, try(s.URL(filepath.Dir(o.Bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), NotFound)
-	if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), git.Auth, "not in known_hosts")
+	gittest.ErrorIs(t, try(s.URL(filepath.Dir(o.Bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), git.NotFound)
+	if left := gittest.Glob(t, mirrortest.Dir(m), "tmp_*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -168,20 +171,20 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 			s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{option}})
 			o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 			o.Commit("one", map[string]string{"a.json": "1"})
-			m := openMirrors(t, Options{})
+			m := mirrortest.Open(t, git.Options{})
 			for name, known := range map[string]string{"known": s.Known(host), "unknown": "git.example.com " + host.Public} {
-				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
+				_, err := m.Resolve(t.Context(), git.Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
 				switch {
 				case says == "" && name == "known":
 					if err != nil {
 						t.Error(err)
 					}
 				case says == "" || name == "unknown" && strings.HasPrefix(option, "Pubkey"):
-					gittest.ErrorIs(t, err, Auth, "add this line")
+					gittest.ErrorIs(t, err, git.Auth, "add this line")
 				case strings.HasPrefix(option, "Pubkey"):
-					gittest.ErrorIs(t, err, Auth, says)
+					gittest.ErrorIs(t, err, git.Auth, says)
 				default:
-					gittest.ErrorIs(t, err, Protocol, says, "not safe any more", "update its ssh server")
+					gittest.ErrorIs(t, err, git.Protocol, says, "not safe any more", "update its ssh server")
 				}
 			}
 		})
@@ -192,14 +195,12 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 // sshd announces more than it takes, so that it tells less.
 func TestSSHSignsNothingWithSHA1(t *testing.T) {
 	gittest.Quiet(t)
-	key := sshKeys()["rsa"]
-	s := newSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
-	s.mu.Lock()
-	s.config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA}
-	s.mu.Unlock()
-	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
-	_, err := openMirrors(t, Options{}).Resolve(t.Context(), s.remote("x", creds), gitref.Branch(""))
-	gittest.ErrorIs(t, err, Auth, "only with SHA-1", "ed25519")
+	key := gittest.SSHKeys()["rsa"]
+	s := gittest.NewSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
+	s.Config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA} // before any client comes
+	creds := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key)}
+	_, err := mirrortest.Open(t, git.Options{}).Resolve(t.Context(), git.Remote{URL: s.RemoteURL("x"), Creds: creds}, gitref.Branch(""))
+	gittest.ErrorIs(t, err, git.Auth, "only with SHA-1", "ed25519")
 }
 
 // between is a connection to sshd that carries so many bytes of the server's, and
@@ -260,26 +261,26 @@ func TestSSHDBreaksOff(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, end %t", where, end), func(t *testing.T) {
 				addr := between(t, s.Addr, carry, end)
 				at, port, _ := strings.Cut(addr, ":")
-				options := Options{}
+				options := git.Options{}
 				if !end {
 					options.Stall = 300 * time.Millisecond
 				}
-				m := openMirrors(t, options)
-				r := Remote{URL: strings.Replace(s.URL(o.Bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
+				m := mirrortest.Open(t, options)
+				r := git.Remote{URL: strings.Replace(s.URL(o.Bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
 				began := time.Now()
 				ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 				if err == nil {
 					_, err = m.Fetch(t.Context(), r, ref)
 				}
 				if end {
-					gittest.ErrorIs(t, err, Unreachable)
+					gittest.ErrorIs(t, err, git.Unreachable)
 				} else {
-					gittest.ErrorIs(t, err, Timeout, "silent")
+					gittest.ErrorIs(t, err, git.Timeout, "silent")
 				}
 				if took := time.Since(began); took > time.Minute { // where only the silence ended it, that is two
 					t.Errorf("it took %s", took)
 				}
-				if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
+				if left := gittest.Glob(t, mirrortest.Dir(m), "tmp_*"); len(left) > 0 {
 					t.Errorf("left behind: %v", left)
 				}
 			})
@@ -294,15 +295,15 @@ func TestSSHDTakesNoMore(t *testing.T) {
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	o.Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	r := Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
+	m := mirrortest.Open(t, git.Options{})
+	r := git.Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
 	idle := gittest.Must[net.Conn](t)(net.Dial("tcp", s.Addr))
 	banner := make([]byte, 8)
 	if _, err := io.ReadFull(idle, banner); err != nil {
 		t.Fatal(err)
 	}
 	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-	gittest.ErrorIs(t, err, Throttled, "takes no more connections", "MaxStartups")
+	gittest.ErrorIs(t, err, git.Throttled, "takes no more connections", "MaxStartups")
 	idle.Close()
 	for deadline := time.Now().Add(20 * time.Second); err != nil; {
 		if time.Now().After(deadline) {
@@ -317,15 +318,15 @@ func TestSSHToSomethingElse(t *testing.T) {
 	gittest.Quiet(t)
 	client := testenv.NewSSHKey(t, "ed25519", "")
 	for says, want := range map[string]struct {
-		kind Kind
+		kind git.Kind
 		says string
 	}{
-		"HTTP/1.1 400 Bad Request\r\n\r\n":   {Protocol, "not speak ssh but http"},
-		"220 mail \x1b[2Jready\r\n":          {Unreachable, "220 mail [2Jready"},
-		"Not allowed at this time\r\n":       {Throttled, "Not allowed"},
-		strings.Repeat("x", 100_000):         {Unreachable, "xxx"},
-		strings.Repeat("spam\r\n", 100_000):  {Unreachable, "spam"},
-		"SSH-2.0-x\r\n\xff\xff\xff\xffxxxxx": {Protocol, "not ssh as it should be"},
+		"HTTP/1.1 400 Bad Request\r\n\r\n":   {git.Protocol, "not speak ssh but http"},
+		"220 mail \x1b[2Jready\r\n":          {git.Unreachable, "220 mail [2Jready"},
+		"Not allowed at this time\r\n":       {git.Throttled, "Not allowed"},
+		strings.Repeat("x", 100_000):         {git.Unreachable, "xxx"},
+		strings.Repeat("spam\r\n", 100_000):  {git.Unreachable, "spam"},
+		"SSH-2.0-x\r\n\xff\xff\xff\xffxxxxx": {git.Protocol, "not ssh as it should be"},
 	} {
 		ln := gittest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 		var wg sync.WaitGroup
@@ -337,7 +338,7 @@ func TestSSHToSomethingElse(t *testing.T) {
 			defer conn.Close()
 			_, _ = io.WriteString(conn, says)
 		})
-		_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
+		_, err := mirrortest.Open(t, git.Options{}).Resolve(t.Context(), git.Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
 		gittest.ErrorIs(t, err, want.kind, want.says)
 		ln.Close()
 		wg.Wait()
