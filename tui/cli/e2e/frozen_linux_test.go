@@ -18,8 +18,7 @@ import (
 )
 
 // TestFrozenTerminal: a dashboard whose terminal takes nothing any more, as when the link
-// of ssh is dead, ends on SIGTERM within seconds, with a sound state file, and gives the
-// terminal back as soon as that takes bytes again.
+// of ssh is dead, ends on SIGTERM within seconds, with a sound state file.
 func TestFrozenTerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -64,10 +63,6 @@ func TestFrozenTerminal(t *testing.T) {
 		}
 	case <-time.After(callTimeout):
 		t.Fatal("it does not end while its terminal is frozen")
-	}
-	rest, _ := io.ReadAll(f) // EIO: the last process has left it
-	if !strings.Contains(string(rest), mainScreen) {
-		t.Errorf("the terminal was not given back: %q", tail(string(rest), 300))
 	}
 	h.must(t, 0, "store", "check")
 }
