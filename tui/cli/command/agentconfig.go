@@ -27,8 +27,8 @@ import (
 // --history-expiration does not say. A week covers the question "since when?".
 const localHistory = 168 * time.Hour
 
-// AgentConfig turns the flags into what an agent is made of. It judges all of
-// them before anything is opened or written.
+// AgentConfig builds the configuration of an agent from the flags. It validates all of them before anything is
+// opened or written.
 func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (agent.Config, error) {
 	g := e.Flags
 	if err := g.bounds(); err != nil {
@@ -65,7 +65,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		local = localHistory
 	}
 	if e.Embedded() {
-		// Nobody else prunes what the embedded API holds.
+		// The embedded API has no other process that prunes it.
 		history = local
 	}
 	options := jobs.Options{
@@ -103,8 +103,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	}, nil
 }
 
-// GitRules reads the credentials by URL pattern from the config file, and
-// refuses what no look-up could use.
+// GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
 func (e *Env) GitRules() ([]auth.Rule, error) {
 	key, ok := e.Config.Key(GitRulesKey)
 	if !ok {
@@ -129,8 +128,8 @@ func (e *Env) GitRules() ([]auth.Rule, error) {
 	return rules, nil
 }
 
-// bounds refuses settings of the agent that nobody can mean. What is behind them
-// takes a zero for the default, so that an agent with no drivers would have three.
+// bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no
+// drivers would have three.
 func (g *Flags) bounds() error {
 	refuse := func(flag, format string, args ...any) error {
 		return Usagef("limpet --help    # says what --"+flag+" takes", "--%s: %w", flag, fmt.Errorf(format, args...))
@@ -170,8 +169,7 @@ func (g *Flags) bounds() error {
 	return nil
 }
 
-// listenAddress refuses what is no HOST:PORT. Whether it can be had is another
-// matter: the network may come later.
+// listenAddress rejects what is not HOST:PORT. The address itself may become available later.
 func listenAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -183,7 +181,7 @@ func listenAddress(address string) error {
 	return nil
 }
 
-// limits are those of the flags.
+// limits returns the limits that the flags set.
 func (g *Flags) limits() (agent.Limits, error) {
 	l := agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResources, IncrementalChanges: g.MaxIncremental, Parallel: g.MaxSyncWorkers}
 	incremental := int64(l.IncrementalChanges)
@@ -198,8 +196,8 @@ func (g *Flags) limits() (agent.Limits, error) {
 	return l, nil
 }
 
-// webhooks reads the flags of the webhook listener. An address that cannot be
-// had is no error here: the network may come later.
+// webhooks reads the flags of the webhook listener. An address that is not available yet is no error: the
+// network may come up later.
 func (e *Env) webhooks() (agent.Webhooks, error) {
 	g := e.Flags
 	w := agent.Webhooks{Listen: g.WebhookListen, URL: g.WebhookURL, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
@@ -231,12 +229,12 @@ func (e *Env) webhooks() (agent.Webhooks, error) {
 	return w, nil
 }
 
-// GitVerifyKey holds rules of what has to be signed in Repositories, whatever those ask
-// for. It has no flag: who may start a command must not take it away by leaving it out.
+// GitVerifyKey holds the signature policies of Repositories, whatever those ask for. It has no flag: leaving
+// one out must not disable a policy.
 const GitVerifyKey = "git-verify"
 
-// GitVerify reads the rules of what has to be signed from the config file, and refuses
-// what could not be met or asks for nothing.
+// GitVerify reads the signature policies from the config file and rejects those that could not be met or
+// require nothing.
 func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
 	key, ok := e.Config.Key(GitVerifyKey)
 	if !ok {

@@ -10,11 +10,10 @@ import (
 	"limpet/tui"
 )
 
-// ColorFunc gives a text the colour of a state; nil gives none.
+// ColorFunc gives a text the colour of a state; nil leaves it as it is.
 type ColorFunc func(state, text string) string
 
-// Colors is that of what is written to w: for a person at a terminal, or where
-// --color always wants it.
+// Colors returns the colours of an output: those of the theme on a terminal, or with --color always.
 func (e *Env) Colors(w io.Writer) ColorFunc {
 	if e.Flags.Accessible || e.Flags.Output != "table" && e.Flags.Output != "wide" || e.Color() != "always" && (!IsTerminal(w) || PrintsOnly(e.Getenv)) {
 		return nil
@@ -22,7 +21,7 @@ func (e *Env) Colors(w io.Writer) ColorFunc {
 	return tui.Ink(tui.Options{Color: e.Color(), Theme: e.Flags.Theme, Env: e.Getenv})
 }
 
-// ColorsOf is the ink of an output, nil where it has none.
+// ColorsOf returns the colours of an output, nil where it has none.
 func ColorsOf(w io.Writer) ColorFunc {
 	switch out := w.(type) {
 	case *stdout:
@@ -33,7 +32,7 @@ func ColorsOf(w io.Writer) ColorFunc {
 	return nil
 }
 
-// paint gives a text the colour of a state, where there are colours.
+// paint gives a text the colour of a state.
 func (ink ColorFunc) paint(state, text string) string {
 	if ink == nil {
 		return text
@@ -41,8 +40,8 @@ func (ink ColorFunc) paint(state, text string) string {
 	return ink(state, text)
 }
 
-// errorColors is the ink of messages on w as the arguments say, or the environment, also
-// when the rest of the call cannot be read.
+// errorColors returns the colours of messages on w by the arguments or the environment, also when the rest of
+// the command line is invalid.
 func errorColors(w io.Writer, args []string, env func(string) string) ColorFunc {
 	g := Flags{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env)}
 	read := flagValue(args, "accessible", env)
@@ -50,7 +49,7 @@ func errorColors(w io.Writer, args []string, env func(string) string) ColorFunc 
 	return (&Env{Flags: &g, World: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).Colors(w)
 }
 
-// Color is --color; where that does not decide CLICOLOR_FORCE does.
+// Color returns --color; where that is auto, CLICOLOR_FORCE decides.
 func (e *Env) Color() string {
 	if force := e.Getenv("CLICOLOR_FORCE"); e.Flags.Color == "auto" && force != "" && force != "0" && e.Getenv("NO_COLOR") == "" {
 		return "always"
@@ -68,8 +67,8 @@ func (p cellStyle) cell(line, column int, text string) string {
 	return p(line, column, text)
 }
 
-// OfColumns colours what stands in the columns that tell a state, below so many
-// lines of head. An object may be called as a state is, so no other cell is looked at.
+// OfColumns colours the columns that hold states, below the header lines. Other cells are left alone: an
+// object may be named like a state.
 func (ink ColorFunc) OfColumns(names []string, head int) cellStyle {
 	if ink == nil {
 		return nil
@@ -86,13 +85,13 @@ func (ink ColorFunc) OfColumns(names []string, head int) cellStyle {
 	}
 }
 
-// mark is a word in the value of a line of fields that tells a state.
+// mark is a word in the value of a line of fields that names a state.
 type mark struct {
 	line        int
 	word, state string
 }
 
-// ofFields colours the marked words, and the keys of what is wrong.
+// ofFields colours the marked words and the keys of problems.
 func (ink ColorFunc) ofFields(marks []mark) cellStyle {
 	if ink == nil {
 		return nil
@@ -134,8 +133,7 @@ func (ink ColorFunc) Word(text, word, state string) string {
 	}
 }
 
-// ConditionState is the state that a condition tells; some types are true when
-// something is wrong.
+// ConditionState returns the state that a condition stands for; some types are true when something is wrong.
 func ConditionState(c snapshot.Condition) string {
 	switch {
 	case c.Status == "Unknown":
@@ -150,8 +148,7 @@ func ConditionState(c snapshot.Condition) string {
 	return ""
 }
 
-// PrintsOnly says that a terminal can do no more than print: it says so, or nobody
-// has said which one it is.
+// PrintsOnly reports whether TERM names a terminal without cursor control, or none at all.
 func PrintsOnly(env func(string) string) bool {
 	switch env("TERM") {
 	case "", "dumb", "unknown":
@@ -160,9 +157,8 @@ func PrintsOnly(env func(string) string) bool {
 	return false
 }
 
-// Accessible says that what is written to w is lines that can be read out: because that
-// is asked for, or because w is a terminal that can only print. A pipe has no TERM
-// either; what reads it wants columns.
+// Accessible reports whether w gets names and values instead of tables: with --accessible, or when w is a
+// terminal without cursor control. A pipe has no TERM either, but its reader wants columns.
 func (e *Env) Accessible(w io.Writer) bool {
 	return e.Flags.Accessible || IsTerminal(w) && PrintsOnly(e.Getenv)
 }

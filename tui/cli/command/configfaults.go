@@ -16,21 +16,20 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Fault is one thing that is wrong in a config file.
+// Fault is one problem in a config file.
 type Fault struct {
 	Key     string `json:"key"` // "" = the file as a whole
 	Line    int    `json:"line"`
 	Problem string `json:"problem"`
-	Next    string `json:"next"` // the next command
+	Next    string `json:"next"` // the next command to run
 }
 
-// check refuses what no call can take: a key that is no flag, with the nearest one
-// that exists, a key that stands there twice, and a value of a form that no flag has.
+// check rejects what no command accepts: a key that is no flag, a key given twice, a value of the wrong form.
 func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
 	return c.refused(c.KeyFaults(flags))
 }
 
-// KeyFaults lists what check refuses, in the order of the lines.
+// KeyFaults lists what check rejects, in the order of the lines.
 func (c *ConfigFile) KeyFaults(flags map[string]*kong.Flag) []Fault {
 	known := append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)
 	var out []Fault
@@ -42,7 +41,7 @@ func (c *ConfigFile) KeyFaults(flags map[string]*kong.Flag) []Fault {
 		_, mapping := c.Values[key].(map[string]any)
 		first, _ := c.Key(name)
 		switch {
-		case (name == GitRulesKey || name == GitVerifyKey) && first == key: // has a form of its own, and a judge
+		case (name == GitRulesKey || name == GitVerifyKey) && first == key: // has a form of its own
 			out = append(out, c.listFaults(name)...)
 			continue
 		case flag == nil:
@@ -65,7 +64,7 @@ func (c *ConfigFile) KeyFaults(flags map[string]*kong.Flag) []Fault {
 	return out
 }
 
-// ValueFaults judges each value of the file as its flag would.
+// ValueFaults validates each value of the file as its flag would.
 func (c *ConfigFile) ValueFaults(flags map[string]*kong.Flag) (out []Fault) {
 	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
 		flag := flags[strings.ReplaceAll(key, "_", "-")]
@@ -85,7 +84,7 @@ func (c *ConfigFile) ValueFaults(flags map[string]*kong.Flag) (out []Fault) {
 	return out
 }
 
-// FaultOf is the refusal of a whole file.
+// FaultOf is a fault of the file as a whole.
 func FaultOf(err error) Fault {
 	f := Fault{Problem: err.Error(), Next: "limpet --help"}
 	var own *Error
@@ -101,8 +100,7 @@ var listFields = map[string][]string{
 	GitVerifyKey: {"url", "repositories", "mode", "principals", "values", "files"},
 }
 
-// listFaults are the keys in the entries of such a list that mean nothing, each with the
-// one that was probably meant.
+// listFaults returns the unknown keys in the entries of such a list, each with the most similar known one.
 func (c *ConfigFile) listFaults(name string) (out []Fault) {
 	key, ok := c.Key(name)
 	if !ok {
@@ -133,7 +131,7 @@ func (c *ConfigFile) listFaults(name string) (out []Fault) {
 	return out
 }
 
-// refused is the first of some faults as the error of a call.
+// refused returns the first of some faults as an error.
 func (c *ConfigFile) refused(faults []Fault) error {
 	if len(faults) == 0 {
 		return nil
@@ -143,11 +141,11 @@ func (c *ConfigFile) refused(faults []Fault) error {
 	return Usagef(faults[0].Next, "%s: %s", at, faults[0].Problem)
 }
 
-// fieldLine is the line on which a key of an entry of a list stands, counted from 1;
-// that of the entry, or of the list, where these are written in one line.
+// fieldLine returns the line of a key of an entry of a list, counted from 1; that of the entry or the list
+// when these are written in one line.
 func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
 	at, found := -1, c.lines[list]
-	dash, column := -1, -1 // where entries and their keys begin
+	dash, column := -1, -1 // columns of the entries and of their keys
 	for i := c.lines[list]; i < len(c.text); i++ {
 		text := strings.TrimLeft(c.text[i], " ")
 		indent := len(c.text[i]) - len(text)
@@ -187,10 +185,9 @@ func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
 	return cmp.Or(found, c.lines[list])
 }
 
-// A config file says where tokens go, so one that is there is taken as it is, or refused
-// with what is wrong with it; it is never passed over.
+// A config file decides where tokens go, so an invalid one is an error and is never skipped.
 
-// unreadConfig is why a config file could not be read.
+// unreadConfig returns the error of a config file that cannot be read.
 func unreadConfig(path string, err error) error {
 	info, unseen := os.Stat(path)
 	switch {
@@ -209,7 +206,7 @@ func isLink(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSymlink
 }
 
-// privately is the command that makes a file readable for the user of this process alone.
+// privately returns the command that makes a file readable for the user of this process alone.
 func privately(path string) string {
 	if info, err := os.Stat(path); err == nil && os.Geteuid() != 0 {
 		if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) != os.Geteuid() {
@@ -219,12 +216,12 @@ func privately(path string) string {
 	return "chmod 600 " + ShellWord(path)
 }
 
-// looseConfig refuses a config file that anybody may write to, or the group of somebody
-// who is neither root nor the user of this process.
+// looseConfig rejects a config file that everybody may write, or the group of a user who is neither root nor
+// the user of this process.
 func looseConfig(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil // it has been read, and is gone
+		return nil // it was read and has been removed since
 	}
 	mode, me := info.Mode().Perm(), os.Geteuid()
 	owner, known := info.Sys().(*syscall.Stat_t)

@@ -18,22 +18,21 @@ import (
 	"limpet/sync/text"
 )
 
-// ConfigFile is a config file that was read: flag names to values. Keys are
-// flag names; "git-credentials" and "git-verify" hold lists of their own.
+// ConfigFile is a parsed config file: flag names to values. Keys are flag names; "git-credentials" and "git-
+// verify" hold lists.
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	// lines tells on which line of the file a key stands, counted from 1.
+	// lines maps keys to lines of the file, counted from 1.
 	lines map[string]int
 	text  []string // the lines themselves
-	// from says where the value of a flag that was not on the command line came
-	// from. It is filled by the parse.
+	// from maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
-	// bad is why the file is not heeded; nil but for the doctor.
+	// bad is why the file is ignored; only the doctor ignores one.
 	Bad error
 }
 
-// Origin is where the value of a flag comes from.
+// Origin is the origin of a flag's value.
 type Origin struct {
 	Kind string `json:"source"`         // one of the constants below
 	Name string `json:"from,omitempty"` // the flag, the variable or the file
@@ -47,7 +46,7 @@ const (
 	FromDefault = "default"
 )
 
-// String is the origin as a person reads it.
+// String formats the origin for a person.
 func (o Origin) String() string {
 	switch {
 	case o.Kind == fromFile && o.Line > 0:
@@ -60,13 +59,11 @@ func (o Origin) String() string {
 	return o.Kind
 }
 
-// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since
-// its values are secrets.
+// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since its values are secrets.
 const GitRulesKey = "git-credentials"
 
-// ConfigPaths lists the places of the config file, the first found wins. The
-// working directory is not among them on purpose: a file that came with a
-// checkout must not decide where tokens go.
+// ConfigPaths lists the places of the config file; the first that exists is used. The working directory is
+// deliberately not among them: a file that came with a checkout must not decide where tokens go.
 func ConfigPaths(env func(string) string) []string {
 	var out []string
 	if dir := env("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
@@ -77,8 +74,7 @@ func ConfigPaths(env func(string) string) []string {
 	return append(out, "/etc/limpet/config.yaml")
 }
 
-// ReadConfig reads the file that explicit names, else the first of
-// configPaths, else nothing. A named file must exist.
+// ReadConfig reads the named file, else the first of ConfigPaths, else nothing. A named file must exist.
 func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 	paths := ConfigPaths(env)
 	if explicit != "" {
@@ -97,7 +93,7 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 	return noConfig(), nil
 }
 
-// noConfig is the config file of who has none.
+// noConfig is an empty config file.
 func noConfig() *ConfigFile {
 	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}}
 }
@@ -128,8 +124,7 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	return c, nil
 }
 
-// keyLines finds the lines of the keys of a YAML mapping: those that stand as far
-// to the left as the first one.
+// keyLines finds the lines of the top-level keys of a YAML mapping.
 func keyLines(txt []string) map[string]int {
 	lines, indent := map[string]int{}, -1
 	for i, line := range txt {
@@ -148,21 +143,19 @@ func keyLines(txt []string) map[string]int {
 	return lines
 }
 
-// Where is the origin of a value of the file.
+// Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
 	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
 }
 
-// resolver gives kong the value of a flag that was not on the command line: from
-// the environment, else from the file. Kong's own look at the environment comes
-// after the file, which is the wrong way round.
+// resolver gives kong the value of a flag that was not on the command line: from the environment, else from
+// the file. Kong itself would prefer the file.
 func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver {
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		if flag.Name == "help" {
 			return nil, nil
 		}
-		// An empty variable is a value for a text only: --telemetry-listen "" is
-		// off, but no number is empty.
+		// An empty variable is a value for text only: --telemetry-listen "" is off, but no number is empty.
 		if v, set := lookup(Variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
 			c.From[flag.Name] = Origin{Kind: FromEnv, Name: Variable(flag.Name)}
 			return v, nil
@@ -185,8 +178,7 @@ func (c *ConfigFile) Key(flag string) (string, bool) {
 	return "", false
 }
 
-// blame adds to the complaint about a flag where its value came from, when that
-// was not the command line.
+// blame adds the origin of the value to an error about a flag that was not on the command line.
 func (c *ConfigFile) blame(err error) error {
 	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
 	if from, ok := c.From[strings.TrimSuffix(flag, ":")]; ok {
@@ -195,13 +187,12 @@ func (c *ConfigFile) blame(err error) error {
 	return err
 }
 
-// Variable is the name of the environment variable of a flag.
+// Variable returns the environment variable of a flag.
 func Variable(flag string) string {
 	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Written turns a YAML value into what kong's mappers take: text as it would
-// stand behind the flag, or a list of that where the flag takes several.
+// Written converts a YAML value to what kong's mappers take: text as on the command line, or a list of that.
 func Written(flag *kong.Flag, v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -223,9 +214,8 @@ func Written(flag *kong.Flag, v any) any {
 	return fmt.Sprint(v)
 }
 
-// Nearest returns the candidate that word was probably meant to be: one that
-// begins with it, else the one few edits away, as far as a third of its length.
-// "" when there is none.
+// Nearest returns the most similar candidate: one with word as its prefix, else one within an edit distance of
+// a third of its length. "" means none.
 func Nearest(word string, candidates []string) string {
 	best, bestDist := "", len(word)/3+1
 	for _, c := range candidates {

@@ -15,7 +15,7 @@ import (
 	"limpet/tui"
 )
 
-// mayRun refuses a command that changes anything when --read-only is given. Such commands have the tag "writes".
+// mayRun rejects a command with the tag "writes" when --read-only is given.
 func (e *Env) mayRun(n *kong.Node) error {
 	if !e.Flags.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
 		return nil
@@ -23,7 +23,7 @@ func (e *Env) mayRun(n *kong.Node) error {
 	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", CallText(n))
 }
 
-// Guarded is a source whose dashboard does nothing when --read-only is given.
+// Guarded returns a source whose dashboard sends no action when --read-only is given.
 func (e *Env) Guarded(s tui.Source) tui.Source {
 	if e.Flags.ReadOnly {
 		return onlooker{s}
@@ -37,9 +37,8 @@ func (onlooker) Act(context.Context, tui.Action) error {
 	return errors.New("refused: the dashboard was started with --read-only")
 }
 
-// Confirm asks the person on a terminal whether to go on; anything but yes ends the
-// command with nothing changed. Off a terminal, and with --yes, it asks nothing.
-// What is asked names the consequence.
+// Confirm asks on a terminal whether to go on; any answer but yes ends the command with nothing changed. Off a
+// terminal, and with --yes, it does not ask.
 func (e *Env) Confirm(ctx context.Context, consequence string) error {
 	if !e.MayAsk() {
 		return nil
@@ -51,7 +50,7 @@ func (e *Env) Confirm(ctx context.Context, consequence string) error {
 		fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))
 	}
 	answer := make(chan string, 1)
-	// Nothing can end a read of a terminal: after Ctrl-C it ends with the process.
+	// A read of a terminal cannot be cancelled: after Ctrl-C it ends with the process.
 	go func() { answer <- firstLine(e.In) }()
 	select {
 	case <-ctx.Done():
@@ -65,22 +64,21 @@ func (e *Env) Confirm(ctx context.Context, consequence string) error {
 	return Errorf(ExitCancelled, e.Invocation.Again("--yes", "")+"    # does not ask", "nothing was changed")
 }
 
-// MayAsk says that confirm asks.
+// MayAsk reports whether Confirm asks.
 func (e *Env) MayAsk() bool {
 	return !e.Flags.Yes && IsTerminal(e.In) && IsTerminal(e.Err)
 }
 
 // firstLine reads the answer to a question, in lower case.
 func firstLine(in io.Reader) string {
-	line, _ := bufio.NewReader(in).ReadString('\n') // an end without an answer is none
+	line, _ := bufio.NewReader(in).ReadString('\n') // no answer before the end of input is a no
 	return strings.ToLower(strings.TrimSpace(line))
 }
 
-// enumError is how kong refuses a value that is none of those of a flag.
+// enumError matches kong's error for a value outside of an enum.
 var enumError = regexp.MustCompile(`must be one of (.*) but got "(.*)"`)
 
-// nearestChoice is the value that a refused one was probably meant to be, "" when
-// there is none, or the complaint is another.
+// nearestChoice returns the enum value most similar to a rejected one, "" for none and for other errors.
 func nearestChoice(complaint string) string {
 	m := enumError.FindStringSubmatch(complaint)
 	if m == nil {

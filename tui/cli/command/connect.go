@@ -13,8 +13,8 @@ import (
 	"limpet/sync/control"
 )
 
-// UnresponsiveError says that an agent holds the state file and does not answer on its
-// socket: it hangs, is stopped, or has only just started.
+// UnresponsiveError reports that an agent holds the state file and does not answer on its socket: it hangs, is
+// stopped, or is starting.
 type UnresponsiveError struct{ *state.LockedError }
 
 func (e *UnresponsiveError) Error() string {
@@ -23,13 +23,13 @@ func (e *UnresponsiveError) Error() string {
 
 func (e *UnresponsiveError) Unwrap() []error { return []error{e.LockedError, control.ErrNoDaemon} }
 
-// startsWithin is how long an agent that starts may hold the file without its socket
-// before that is an error: its first look at a large file on a slow disk.
+// startsWithin is how long a starting agent may hold the file without a socket: it may have to check a large
+// file on a slow disk.
 const startsWithin = 5 * time.Second
 
-// Attach says hello to the daemon of a state file, and waits for one that has only just
-// started. It returns socket.ErrNoDaemon where there is none, and a *silentError, which
-// is one too, where one does not answer.
+// Attach connects to the daemon of a state file and waits for one that is starting. The error is
+// control.ErrNoDaemon where there is none, and an *UnresponsiveError, which is one too, where it does not
+// answer.
 func Attach(ctx context.Context, path string) (*control.Client, error) {
 	began := time.Now()
 	for {
@@ -43,17 +43,17 @@ func Attach(ctx context.Context, path string) (*control.Client, error) {
 	}
 }
 
-// starts says that the agent may have no socket yet.
+// starts reports whether the agent may not have its socket yet.
 func (e *UnresponsiveError) starts() bool {
-	age := time.Since(e.Since) // below zero where the clock was set back
+	age := time.Since(e.Since) // negative when the clock was set back
 	return age >= 0 && age < startsWithin && !isStopped(e.PID)
 }
 
-// hailPause lies between two tries to reach an agent that starts.
+// hailPause is the time between two attempts to reach a starting agent.
 const hailPause = 50 * time.Millisecond
 
-// AsUnresponsive turns a socket.ErrNoDaemon into a *silentError where a process with a
-// socket holds the file all the same.
+// AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the
+// file.
 func AsUnresponsive(path string, err error) error {
 	if !errors.Is(err, control.ErrNoDaemon) || errors.As(err, new(*UnresponsiveError)) {
 		return err
@@ -64,11 +64,11 @@ func AsUnresponsive(path string, err error) error {
 	return err
 }
 
-// endsWithin is how long an agent that ends may hold the file without its socket.
+// endsWithin is how long a stopping agent may hold the file without its socket.
 const endsWithin = 5 * time.Second
 
-// StaysUnresponsive returns a *silentError for the agent of that process, which has stopped to
-// answer, unless it ends within the time that an end takes.
+// StaysUnresponsive returns an *UnresponsiveError when the agent of that process does not answer and does not
+// exit in time.
 func StaysUnresponsive(ctx context.Context, path string, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, endsWithin)
 	defer cancel()
@@ -84,11 +84,10 @@ func StaysUnresponsive(ctx context.Context, path string, pid int) error {
 	}
 }
 
-// freshFor is how long an agent may take to answer after its start without anything
-// being wrong with it.
+// freshFor is how long after its start an agent may take to answer.
 const freshFor = time.Minute
 
-// UnresponsiveHint is what to do about an agent that does not answer.
+// UnresponsiveHint returns what to do about an agent that does not answer.
 func UnresponsiveHint(e *UnresponsiveError) string {
 	switch {
 	case isStopped(e.PID):
@@ -99,10 +98,9 @@ func UnresponsiveHint(e *UnresponsiveError) string {
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)
 }
 
-// isStopped says that a process does nothing until it gets SIGCONT, where the system
-// tells.
+// isStopped reports whether a process is stopped by a signal, where the system tells.
 func isStopped(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may be any
+	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may hold any character
 	return err == nil && len(state) > 0 && bytes.IndexByte([]byte("Tt"), state[0]) >= 0
 }

@@ -23,15 +23,15 @@ import (
 // Version is the version of the binary. The Makefile sets it from the tag.
 var Version = "dev"
 
-// Tree is the command line as kong reads it: the flags of every command, and a field a command.
+// Tree is the command line as kong reads it: the flags of every command, and a field for each command.
 type Tree interface {
-	// common returns the flags that every command takes.
+	// Common returns the flags that every command takes.
 	Common() *Flags
-	// headless reports whether the call runs the agent without a screen.
+	// Headless reports whether the call runs the agent without a screen.
 	Headless() bool
 }
 
-// Env is what a command works with: the streams and the environment of the call, its flags and settings.
+// Env is what a command works with: streams, environment, flags and settings.
 type Env struct {
 	World
 
@@ -40,9 +40,9 @@ type Env struct {
 	Log    *slog.Logger
 	// signals are those that end this call.
 	Signals *signals
-	// aim is what this call refers to; the hints of its errors refer to the same.
+	// Invocation is the command line of this call; the hints of its errors repeat its targets.
 	Invocation *Invocation
-	// asks has the dashboard open the set-up form.
+	// WantsSetUp opens the set-up form instead of the dashboard.
 	WantsSetUp bool
 	// newTree returns an empty command line.
 	newTree func() Tree
@@ -53,7 +53,7 @@ func Run(args []string, world World, newTree func() Tree) int {
 	return RunContext(context.Background(), args, world, newTree)
 }
 
-// RunContext is Run until ctx ends. After the set-up form it starts over with the settings that were written.
+// RunContext is Run until ctx ends. After the set-up form it starts over with the new settings.
 func RunContext(ctx context.Context, args []string, world World, newTree func() Tree) int {
 	for asks := false; ; {
 		code, err := once(ctx, args, world, newTree, asks)
@@ -68,7 +68,7 @@ func RunContext(ctx context.Context, args []string, world World, newTree func() 
 	}
 }
 
-// once runs the command one time. It returns tui.ErrSetUp or errAgain where it has to run again.
+// once runs the command one time. It returns tui.ErrSetUp or ErrAgain where it has to run again.
 func once(ctx context.Context, args []string, world World, newTree func() Tree, asks bool) (int, error) {
 	ctx, signals := untilSignal(ctx)
 	defer signals.Stop()
@@ -93,11 +93,10 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	return e.report(world.Err, outputFlag(args, world.Getenv), err), nil
 }
 
-// ErrAgain reports that the settings have changed, or may have: the call starts over.
+// ErrAgain reports that the settings may have changed: the call starts over.
 var ErrAgain = errors.New("begin anew")
 
-// exitNow ends the program with a code and without a word: help was printed, or
-// nobody listens any more.
+// exitNow ends the program with a code and without output of its own.
 type exitNow int
 
 func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
@@ -154,8 +153,8 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	return e.settle(ctx, CallText(call.Selected()), call.Run(e))
 }
 
-// parse reads the config file, the environment and the arguments into r, and reports whether the
-// call runs the agent without a screen.
+// parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
+// agent without a screen.
 func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
 	config, unread := ReadConfig(configFlag(args, e.Getenv), e.Getenv)
 	if unread != nil {
@@ -197,12 +196,12 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	return call, t.Headless(), nil
 }
 
-// Parse returns the run of a call with the same tree, which prints nothing and does nothing.
+// Parse parses another call with the same tree. Its Env prints nothing.
 func (e *Env) Parse(world World, args ...string) (*Env, *kong.Context, error) {
 	return Parse(world, e.newTree, args...)
 }
 
-// Parse parses a call. Its run prints nothing.
+// Parse parses a call. Its Env prints nothing.
 func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
 	world.Out, world.Err = io.Discard, io.Discard
 	other := &Env{World: world, newTree: newTree, Log: slog.New(slog.DiscardHandler)}
@@ -210,15 +209,15 @@ func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Contex
 	return other, call, err
 }
 
-// settle gives the error of a command what only its caller knows: that the
-// person or --timeout has ended it, and how the call was written.
+// settle adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
+// the command line.
 func (e *Env) settle(ctx context.Context, call string, err error) error {
 	var own *Error
 	if err == nil || errors.As(err, &own) {
 		return err
 	}
 	if path, unknown := e.StatePath(); unknown == nil {
-		err = AsUnresponsive(path, err) // it has stopped to answer meanwhile
+		err = AsUnresponsive(path, err) // it may have stopped answering meanwhile
 	}
 	var late TimeoutError
 	switch cause := context.Cause(ctx); {
@@ -237,14 +236,13 @@ func (e *Env) settle(ctx context.Context, call string, err error) error {
 	return err
 }
 
-// configFlag finds --config before the parse proper, since the file takes part
-// in it.
+// configFlag finds --config before the parse, which needs the file.
 func configFlag(args []string, env func(string) string) string {
 	return flagValue(args, "config", env)
 }
 
-// flagValue is the value of a flag as the arguments have it, or the environment,
-// before they are parsed. "" = there is none.
+// flagValue returns the value of a flag before the parse, from the arguments or the environment; "" means
+// none.
 func flagValue(args []string, name string, env func(string) string) string {
 	for i, a := range args {
 		if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
@@ -257,8 +255,7 @@ func flagValue(args []string, name string, env func(string) string) string {
 	return env(Variable(name))
 }
 
-// fileless says that a command does its work also where the config file is bad, or
-// because it is, and so does not read it.
+// fileless reports whether a command works without the config file, so that it runs when that is invalid.
 func fileless(n *kong.Node) bool {
 	switch CallText(n) {
 	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man", "limpet version":
@@ -267,13 +264,13 @@ func fileless(n *kong.Node) bool {
 	return false
 }
 
-// helped says that a call asks for help.
+// helped reports whether the call asks for help.
 func helped(c *kong.Context) bool {
 	return slices.ContainsFunc(c.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
 }
 
-// FlagsOf collects the flags of a node and of all commands below it by name. Those
-// of one name are alike as far as a config file is concerned.
+// FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are alike for a
+// config file.
 func FlagsOf(n *kong.Node) map[string]*kong.Flag {
 	out := map[string]*kong.Flag{}
 	for _, child := range n.Children {
@@ -285,14 +282,13 @@ func FlagsOf(n *kong.Node) map[string]*kong.Flag {
 	return out
 }
 
-// HasFlag says that a node itself has a flag of that name.
+// HasFlag reports whether a node itself has a flag of that name.
 func HasFlag(n *kong.Node, name string) bool {
 	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == name })
 }
 
-// usageError turns kong's complaint into ours: kong exits with 80 and names no
-// next command, and of a word that is no command it sees only a surplus
-// argument of the default one.
+// usageError turns kong's error into one with our exit code and a next command. Of an unknown command kong
+// sees only a surplus argument of the default one.
 func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	call, txt := "limpet", config.blame(err)
 	var parse *kong.ParseError
@@ -320,22 +316,21 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	return &Error{Err: txt, Hint: hint, Code: ExitUsage}
 }
 
-// deletable are the nouns whose objects 'limpet delete' deletes by a kind.
+// deletable maps nouns to the kind that 'limpet delete' takes for them.
 var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job", "limpet source": "gitrepository"}
 
-// OnScreen reports whether a dashboard can be shown: both ends are a terminal, and it
-// is one that can move its cursor.
+// OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor control.
 func (e *Env) OnScreen() bool {
 	return !e.Flags.Accessible && IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
 }
 
-// callTimeout bounds one call to the API. It is shorter than the margin of a
-// lease: expiry less renewal, by half.
+// callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus
+// renewal.
 func (e *Env) callTimeout() time.Duration {
 	return min(10*time.Second, (e.Flags.ClaimExpiry-e.Flags.LeaseRenewalInterval)/2)
 }
 
-// Notef writes a line for the person, unless --quiet.
+// Notef writes a line to stderr, unless --quiet.
 func (e *Env) Notef(format string, args ...any) {
 	if !e.Flags.Quiet {
 		fmt.Fprintln(e.Err, text.Clean(fmt.Sprintf(format, args...)))

@@ -31,14 +31,14 @@ const (
 	ExitAuth        = 3 // 401 or 403
 	ExitPartial     = 4 // the job ended in warning, or with resource errors
 	ExitCancelled   = 5 // by the user
-	ExitVersion     = 6 // the API or the state file speaks a version that limpet does not know
+	ExitVersion     = 6 // unsupported version of the API or the state file
 	ExitJobFailed   = 7
 	ExitUnreachable = 8
 	ExitStore       = 9 // state file locked, damaged, read-only or full
 	ExitTimeout     = 10
 )
 
-// Error is an error with an exit code and the one thing to do next.
+// Error is an error with an exit code and one command to run next.
 type Error struct {
 	Err  error
 	Hint string
@@ -48,24 +48,23 @@ type Error struct {
 func (f *Error) Error() string { return f.Err.Error() }
 func (f *Error) Unwrap() error { return f.Err }
 
-// Usagef makes the error of a call that cannot be meant as it stands.
+// Usagef makes an error of invalid usage.
 func Usagef(hint, format string, args ...any) error {
 	return &Error{Err: fmt.Errorf(format, args...), Hint: hint, Code: ExitUsage}
 }
 
-// Errorf makes an error with a hint and a code.
+// Errorf makes an error with an exit code and a hint.
 func Errorf(code int, hint, format string, args ...any) error {
 	return &Error{Err: fmt.Errorf(format, args...), Hint: hint, Code: code}
 }
 
-// WithHint gives an error a hint of its own and leaves it its exit code.
+// WithHint gives an error a hint and keeps its exit code.
 func WithHint(err error, hint string) error {
 	code, _ := Classify(err)
 	return &Error{Err: err, Hint: hint, Code: code}
 }
 
-// report writes the error for a person, or as the one document that form asks for,
-// and returns the exit code.
+// report writes the error as text, or as one document for -o json and yaml, and returns the exit code.
 func (e *Env) report(w io.Writer, form string, err error) int {
 	if err == nil {
 		return ExitOK
@@ -87,8 +86,7 @@ func (e *Env) report(w io.Writer, form string, err error) int {
 	return code
 }
 
-// ErrorText is the text of an error, without the method and the path that
-// net/http puts in front of what a person can do something about.
+// ErrorText returns the text of an error without the method and the path that net/http adds.
 func ErrorText(err error) string {
 	var own *Error
 	var network *url.Error
@@ -105,8 +103,8 @@ func ErrorText(err error) string {
 	return fmt.Sprintf("%s does not answer: %v", at, network.Err)
 }
 
-// Classify finds the exit code and the hint of an error. The order matters:
-// what a command said itself wins over what the rooms below it said.
+// Classify returns the exit code and the hint of an error. The order matters: what a command has set wins over
+// what the packages below it say.
 func Classify(err error) (code int, hint string) {
 	var own *Error
 	if errors.As(err, &own) {
@@ -142,7 +140,7 @@ func Classify(err error) (code int, hint string) {
 	case StatusCode(err) == http.StatusInsufficientStorage:
 		return ExitStore, "limpet store info    # free space on its disk, or: limpet history prune --older-than 24h"
 	case apierrors.IsServiceUnavailable(err):
-		// A daemon repeats its calls by itself; a command has made its one.
+		// A daemon retries its calls; a command has made its only one.
 		return ExitUnreachable, "limpet status    # says whether the API is back"
 	case errors.As(err, &away), errors.As(err, &network), errors.Is(err, control.ErrNoDaemon):
 		return ExitUnreachable, hint
@@ -150,7 +148,7 @@ func Classify(err error) (code int, hint string) {
 	return ExitError, hint
 }
 
-// StatusCode is the HTTP status of an API's answer, 0 when err is none.
+// StatusCode returns the HTTP status of an API's answer, 0 for other errors.
 func StatusCode(err error) int {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -159,7 +157,7 @@ func StatusCode(err error) int {
 	return int(status.Status().Code)
 }
 
-// storeCode is the exit code of an error of the state file.
+// storeCode returns the exit code of an error of the state file.
 func storeCode(err error) int {
 	var schema *state.SchemaError
 	if errors.As(err, &schema) {
@@ -168,8 +166,7 @@ func storeCode(err error) int {
 	return ExitStore
 }
 
-// StoreHint says what to do about an error of the state file; ok is false when
-// it is none.
+// StoreHint returns what to do about an error of the state file; ok is false for other errors.
 func StoreHint(err error) (hint string, ok bool) {
 	var silent *UnresponsiveError
 	var locked *state.LockedError
@@ -197,8 +194,8 @@ func StoreHint(err error) (hint string, ok bool) {
 	return "", false
 }
 
-// lockedHint depends on whether the holder answers on a socket: an agent does,
-// 'limpet api' and other commands do not.
+// lockedHint depends on whether the holder has a socket: an agent has, 'limpet api' and other commands have
+// not.
 func lockedHint(locked *state.LockedError) string {
 	if locked.Socket != "" {
 		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file"
@@ -206,7 +203,7 @@ func lockedHint(locked *state.LockedError) string {
 	return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID)
 }
 
-// System is the world of a real process.
+// System returns the world of the real process.
 func System() World {
 	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
 }
@@ -231,12 +228,12 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// schemaVersion is that of the documents that only limpet prints: errors and the
-// lines of streams. A member that goes or changes its meaning raises it.
+// schemaVersion is that of the documents that only limpet prints: errors and lines of streams. A member that
+// is removed or changes its meaning raises it.
 const schemaVersion = 1
 
-// errorDocument is what stderr ends with when a command fails whose output is for
-// programs: one document, in one line of JSON, or as YAML with -o yaml.
+// errorDocument is printed to stderr when a command with machine-readable output fails: one line of JSON, or
+// YAML with -o yaml.
 type errorDocument struct {
 	Type          string      `json:"type"` // "error"
 	SchemaVersion int         `json:"schemaVersion"`
@@ -247,7 +244,7 @@ type errorDetail struct {
 	Code    int    `json:"code"`   // the exit code of the command
 	Reason  string `json:"reason"` // the code as a word
 	Message string `json:"message"`
-	Cause   string `json:"cause,omitempty"` // what the message ends with, when it names more
+	Cause   string `json:"cause,omitempty"` // the root cause, when it is not the whole message
 	Try     string `json:"try,omitempty"`   // one command to run next
 }
 
@@ -265,8 +262,7 @@ func newErrorDocument(code int, message, hint string, err error) errorDocument {
 	return errorDocument{"error", schemaVersion, d}
 }
 
-// root is the error with which a chain of them began; of several that were joined,
-// the first.
+// root returns the innermost error of a chain; of joined ones, the first.
 func root(err error) error {
 	for {
 		next := errors.Unwrap(err)
@@ -280,8 +276,7 @@ func root(err error) error {
 	}
 }
 
-// reportDocument writes the error as the form of the output asks for. Nothing can
-// be done about a stderr that takes nothing.
+// reportDocument writes the error document. Errors of stderr cannot be reported anywhere.
 func reportDocument(w io.Writer, form string, d errorDocument) {
 	if form == "yaml" {
 		_ = PrintYAML(w, d)
@@ -292,8 +287,8 @@ func reportDocument(w io.Writer, form string, d errorDocument) {
 	_ = enc.Encode(d)
 }
 
-// outputFlag is the format of the output as the arguments say, or the environment,
-// also when the rest of the call cannot be read.
+// outputFlag returns the output format by the arguments or the environment, also when the rest of the command
+// line is invalid.
 func outputFlag(args []string, env func(string) string) string {
 	form := env(Variable("output"))
 	if env(Variable("json")) != "" {

@@ -14,9 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Writable refuses a path that writeAtomic cannot or must not take the place of:
-// a directory, a device or a pipe, or one in a directory that is not there.
-// command is what to run instead, with another path behind it.
+// Writable rejects a path that WriteAtomic must not replace: a directory, a device or a pipe, or one in a
+// directory that does not exist. The hint is the command with another path.
 func Writable(path, command string) error {
 	info, err := os.Stat(path)
 	dir, dirErr := os.Stat(filepath.Dir(path))
@@ -33,7 +32,7 @@ func Writable(path, command string) error {
 	return nil
 }
 
-// Reason is the cause of an error that has named the path already.
+// Reason returns the cause of an error whose path was reported already.
 func Reason(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -46,8 +45,8 @@ func Reason(err error) error {
 	return err
 }
 
-// TargetError says that a file which a person has named cannot be written. It is no error
-// of the state file, although that may be what is written there.
+// TargetError reports that a file named by the user cannot be written. It is no error of the state file,
+// although a copy of that may be what is written.
 type TargetError struct {
 	path string
 	err  error
@@ -56,7 +55,7 @@ type TargetError struct {
 func (e *TargetError) Error() string { return "write " + e.path + ": " + e.err.Error() }
 func (e *TargetError) Unwrap() error { return e.err }
 
-// hint is what shows why.
+// hint returns the command that shows why.
 func (e *TargetError) hint() string {
 	dir := ShellWord(filepath.Dir(e.path))
 	if errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
@@ -83,16 +82,16 @@ func (t target) failed(err error) error {
 	return &TargetError{t.path, Reason(err)}
 }
 
-// ownRights are those of a new file of os.CreateTemp.
+// ownRights is the mode of a file made by os.CreateTemp.
 const ownRights = 0o600
 
-// WriteAtomic writes a file for its owner alone that is either whole or not there, also
-// after a power cut: a temporary file beside it, fsync, rename, fsync of the directory.
+// WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut:
+// temporary file, fsync, rename, fsync of the directory.
 func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
 	return WriteAtomicAs(path, ownRights, write)
 }
 
-// WriteAtomicAs is writeAtomic of a file with these rights.
+// WriteAtomicAs is WriteAtomic with another mode.
 func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
 	parts := partsOf(path)
 	removeLeft(parts)
@@ -106,10 +105,10 @@ func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64
 			os.Remove(out.Name())
 		}
 	}()
-	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would pass by Write
+	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would bypass Write
 		return n, err
 	}
-	if rights != ownRights { // sticks and shares refuse to be told even what is so
+	if rights != ownRights { // FAT and network shares refuse chmod even to the present mode
 		if err = out.Chmod(rights); err != nil {
 			return n, out.failed(err)
 		}
@@ -129,19 +128,19 @@ func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64
 	}
 	defer dir.Close()
 	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // file systems such as FUSE and SMB do not know it
+		err = nil // file systems such as FUSE and SMB do not support it
 	}
 	return n, out.failed(err)
 }
 
-// partsOf is how the names of a file's temporary ones begin; a number is behind it.
+// partsOf returns the prefix of the names of temporary files; a number follows it.
 func partsOf(path string) string {
 	name := filepath.Base(path)
 	return filepath.Join(filepath.Dir(path), ".limpet-"+name[:min(len(name), 200)]+"-")
 }
 
-// leftAfter is how long nobody has written to a part that a power cut has left. Who still
-// writes one has waited for a daemon all that time, and is told that it is gone.
+// leftAfter is the age from which a temporary file is a leftover of a power cut. A live writer has given up on
+// its daemon by then.
 const leftAfter = time.Hour
 
 // removeLeft removes what power cuts have left of a file that is written again and again,
@@ -162,7 +161,7 @@ func removeLeft(parts string) {
 	}
 }
 
-// maxManifest bounds a file of objects; the API takes 3 MiB an object.
+// maxManifest bounds a file of objects; the API takes 3 MiB for one.
 const maxManifest = 32 << 20
 
 // ReadFile reads a file or, for "-", stdin, up to maxManifest.

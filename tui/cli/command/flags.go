@@ -12,9 +12,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Flags are the flags that every command takes. Each has an environment
-// variable LIMPET_<NAME> and a key <name> in the config file; a flag beats the
-// variable, the variable beats the file, the file beats the default.
+// Flags are the flags that every command takes. Each has an environment variable LIMPET_<NAME> and a key
+// <name> in the config file; a flag overrides the variable, the variable overrides the file, the file
+// overrides the default.
 type Flags struct {
 	Config string `help:"Config file (YAML)." placeholder:"FILE" type:"path"`
 	State  string `help:"State file. Default: $$STATE_DIRECTORY/limpet.db, else $$XDG_STATE_HOME/limpet/limpet.db, else ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
@@ -50,19 +50,19 @@ type Flags struct {
 
 	AgentFlags `group:"Agent"`
 
-	// notes is where printing says what it noticed; nil with --quiet.
+	// Notes is where printing reports what it noticed; nil with --quiet.
 	Notes io.Writer `kong:"-"`
-	// streams says that a stream has told of the fields of --json that it lacks.
+	// streams is set once a stream has reported unknown fields of --json.
 	streams bool
 }
 
 // Common implements tree.
 func (g *Flags) Common() *Flags { return g }
 
-// Headless implements tree: no command but the daemon runs without a screen.
+// Headless implements Tree: only the daemon runs without a screen.
 func (g *Flags) Headless() bool { return false }
 
-// AgentFlags shape the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
+// AgentFlags configure the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
 type AgentFlags struct {
 	Drivers              int           `help:"Jobs that may run at once." default:"3"`
 	MaxSyncWorkers       int           `name:"max-sync-workers" help:"Parallel writes inside one job." default:"10"`
@@ -99,8 +99,7 @@ type AgentFlags struct {
 	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
 }
 
-// mapDuration reads a duration as Go writes it, and days before it: 90s, 24h,
-// 7d, 1d12h. History is a matter of days.
+// mapDuration reads a duration as Go writes it, with days before it: 90s, 24h, 7d, 1d12h.
 func mapDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	t, err := ctx.Scan.PopValue("duration")
 	if err != nil {

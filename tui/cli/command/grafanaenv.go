@@ -4,8 +4,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// grafanaSet are the variables of Grafana's own command line tool that name a
-// server, and the flags that they stand for.
+// grafanaSet are the variables of Grafana's own command line tool and the flags that they stand for.
 var grafanaSet = []struct{ variable, flag string }{
 	{"GRAFANA_SERVER", "provisioning-server-url"},
 	{"GRAFANA_TOKEN", "token"},
@@ -14,10 +13,9 @@ var grafanaSet = []struct{ variable, flag string }{
 	{"GRAFANA_TLS_CA_FILE", "tls-ca-file"},
 }
 
-// takeGrafana takes the server of Grafana's own tool where nothing that is meant for
-// limpet names a server or a token. They are taken together or not at all: a token
-// goes to no other server than the one it was set with, and no such server gets a
-// certificate that was meant for another.
+// takeGrafana takes the server of Grafana's own tool when no setting of limpet names a server or a token. It
+// takes all of them or none: a token goes only to the server that it was set with, and that server gets no
+// certificate meant for another.
 func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
 	if env("GRAFANA_SERVER") == "" || ownServer(call) {
 		return
@@ -46,7 +44,7 @@ func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *k
 	}
 }
 
-// named is the text that a flag of grafanaSet fills.
+// named returns the field of a flag of grafanaSet.
 func (c *Flags) named(flag string) *string {
 	switch flag {
 	case "provisioning-server-url":
@@ -61,8 +59,7 @@ func (c *Flags) named(flag string) *string {
 	return &c.TLSCAFile
 }
 
-// ownServer says that a command is a server itself, or brings one: what names
-// another is not for it.
+// ownServer reports whether a command is a server itself or brings one.
 func ownServer(call *kong.Context) bool {
 	switch CallText(call.Selected()) {
 	case "limpet api", "limpet demo":
@@ -71,7 +68,7 @@ func ownServer(call *kong.Context) bool {
 	return false
 }
 
-// noteGrafana tells of a token that goes nowhere, where somebody may wonder.
+// noteGrafana notes a token that is not used because no server is named.
 func (e *Env) noteGrafana(call *kong.Context) {
 	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" && e.Getenv("GRAFANA_SERVER") == "" {
 		e.Notef("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")

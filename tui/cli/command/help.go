@@ -27,15 +27,14 @@ const ExitCodes = `Exit codes:
   10  --timeout passed
 `
 
-// AgentGroup is the group of the flags that shape an agent.
+// AgentGroup is the group of the flags that configure an agent.
 const AgentGroup = "Agent"
 
-// APIGroup is the group of the flags that say which server is meant.
+// APIGroup is the group of the flags that select a server.
 const APIGroup = "API"
 
-// printHelp prints kong's help without what does not concern the command: the
-// flags of the agent are listed where an agent runs. At the root they come with
-// --daemon, which belongs to the command that has no name.
+// printHelp prints kong's help without flags that do not concern the command: those of the agent are listed
+// where an agent runs. At the root they come with --daemon, which belongs to the command without a name.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	root := ctx.Model.Node
 	selected := ctx.Selected()
@@ -64,8 +63,8 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
-// helpWords turns 'limpet help job list' into 'limpet job list --help', and what
-// other programs take, 'limpet --version', into 'limpet version'.
+// helpWords turns 'limpet help job list' into 'limpet job list --help', and 'limpet --version' into 'limpet
+// version'.
 func helpWords(args []string) []string {
 	switch {
 	case len(args) > 0 && args[0] == "help":
@@ -76,8 +75,7 @@ func helpWords(args []string) []string {
 	return args
 }
 
-// CallText is how a person writes the call of a command: its words without the
-// placeholders of its arguments.
+// CallText returns the words of a command without the placeholders of its arguments.
 func CallText(n *kong.Node) string {
 	if n == nil || n.Name == "dashboard" {
 		return "limpet"

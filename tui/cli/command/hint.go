@@ -10,8 +10,8 @@ import (
 	"limpet/sync/text"
 )
 
-// CommandFor is the command line about an object of a namespace, for a person who is told
-// what to do next. It names the namespace; what aim.into does with it comes behind.
+// CommandFor returns a command line about an object of a namespace, for a hint. Invocation.Complete adds the
+// flags that it needs.
 func CommandFor(namespace, words string) string {
 	if namespace == "" {
 		return "limpet " + words
@@ -19,26 +19,24 @@ func CommandFor(namespace, words string) string {
 	return "limpet " + words + namespaceFlag + ShellWord(namespace)
 }
 
-// namespaceFlag stands before the namespace of a call, behind what the call does: that
-// is what a person reads first.
+// namespaceFlag separates the namespace from the words of a call.
 const namespaceFlag = " -n "
 
-// CommandFor is the same within this call.
+// CommandFor returns a command line with the targets of this call.
 func (e *Env) CommandFor(namespace, words string) string {
 	return e.Invocation.Complete(CommandFor(namespace, words))
 }
 
-// Invocation is what a call says about the state file, the server and the namespace that it
-// means. A command line that a person is told to run next means the same ones, so it
-// has to say so too. What the environment and the config file say holds for it anyway.
+// Invocation holds the flags by which a call selects the state file, the server and the namespace. The command
+// lines in its hints repeat them. Environment and config file apply to those anyway.
 type Invocation struct {
 	args      []string // of the call
 	flags     []string // with their values: "--state x.db"
 	namespace string   // that of the flag, "" = none is given, or all are meant
-	all       bool     // the call looks in all namespaces
+	all       bool     // the call covers all namespaces
 }
 
-// newInvocation reads it from a call. The token stays out: it is a secret.
+// newInvocation reads a parsed call. The token is left out: it is a secret.
 func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 	f := &Invocation{args: args, all: g.ListNamespace() == ""}
 	for _, p := range call.Path {
@@ -57,7 +55,7 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 	return f
 }
 
-// writtenFlag is a flag with its value, as it is written on a command line.
+// writtenFlag is a flag with its value as on a command line.
 func writtenFlag(name string, value reflect.Value) string {
 	if value.Kind() == reflect.Pointer {
 		if value.IsNil() || value.Elem().Bool() {
@@ -68,9 +66,8 @@ func writtenFlag(name string, value reflect.Value) string {
 	return "--" + name + " " + ShellWord(value.String())
 }
 
-// Complete completes the command lines of a hint, which stand apart by "; " and may have a
-// comment behind them, at whose end another one may stand. What begins with another
-// word than limpet is left as it is.
+// Complete adds missing flags to the command lines of a hint, which are separated by "; " and may have a
+// comment behind them that ends with another one. Text that does not begin with limpet is left as it is.
 func (f *Invocation) Complete(hint string) string {
 	if f == nil {
 		f = &Invocation{all: true}
@@ -93,11 +90,10 @@ func (f *Invocation) Complete(hint string) string {
 	return hint
 }
 
-// rootless are the commands that ask neither a state file nor a server.
+// rootless are the commands that use neither a state file nor a server.
 var rootless = []string{"version", "completion", "man", "crds", "demo", "help", "service"}
 
-// withFlags is the command line of the words of one call, with the flags that are
-// missing behind them.
+// withFlags returns the command line of the words of one call with the missing flags.
 func (f *Invocation) withFlags(words string) string {
 	words, reader, piped := strings.Cut(strings.TrimSpace(words), " | ")
 	namespace := f.namespace
@@ -105,7 +101,7 @@ func (f *Invocation) withFlags(words string) string {
 		named, rest, _ := strings.Cut(words[at+len(namespaceFlag):], " ")
 		words, namespace = strings.TrimSpace(words[:at]+" "+rest), named
 		if namespace == defaultNamespace && f.all {
-			namespace = "" // the name alone is looked for everywhere
+			namespace = "" // the name alone is looked up in all namespaces
 		}
 	}
 	out := strings.TrimSpace("limpet "+words) + f.missing(words, namespace)
@@ -115,7 +111,7 @@ func (f *Invocation) withFlags(words string) string {
 	return out
 }
 
-// missing are the flags that have to stand behind the words of a call.
+// missing returns the flags that the words of a call lack.
 func (f *Invocation) missing(words, namespace string) (out string) {
 	command, _, _ := strings.Cut(words, " ")
 	if slices.Contains(rootless, command) || strings.Contains(words, "--help") {
@@ -135,8 +131,7 @@ func (f *Invocation) missing(words, namespace string) (out string) {
 	return out
 }
 
-// Again is the call as it was, with a flag that it needs besides or has to have
-// another value of; "" for one that takes none.
+// Again returns the call with a flag added or its value replaced; value is "" for a flag without one.
 func (f *Invocation) Again(flag, value string) string {
 	if value != "" {
 		return f.without(flag, 1) + " " + flag + " " + value
@@ -144,7 +139,7 @@ func (f *Invocation) Again(flag, value string) string {
 	return f.without(flag, 0) + " " + flag
 }
 
-// without is the call as it was, but for a flag and as many words as it takes.
+// without returns the call without a flag and the values that it takes.
 func (f *Invocation) without(flag string, takes int) string {
 	words := []string{"limpet"}
 	if f == nil {
@@ -162,7 +157,7 @@ func (f *Invocation) without(flag string, takes int) string {
 	return strings.Join(words, " ")
 }
 
-// ShellWord is a word as a shell takes it for one.
+// ShellWord quotes a word for a shell.
 func ShellWord(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)

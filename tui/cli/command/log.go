@@ -12,8 +12,8 @@ import (
 	"limpet/sync/text"
 )
 
-// NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless
-// --log-format decides; for a command as lines to the person who runs it.
+// NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless --log-format decides; for a
+// command as lines for a person.
 func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	var level slog.Level
 	// The flag's enum admits only names that UnmarshalText knows.
@@ -28,7 +28,7 @@ func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	return slog.New(&personHandler{out: &lockedWriter{w: w}, level: level})
 }
 
-// logFormat is json, text, or "" for lines to the person.
+// logFormat returns json, text, or "" for lines for a person.
 func logFormat(g *Flags, w io.Writer, daemon bool) string {
 	switch {
 	case g.LogFormat != "" || !daemon:
@@ -39,7 +39,7 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 	return "json"
 }
 
-// lostLines makes the line of a log which tells that lines before it are lost.
+// lostLines returns the log line that reports lost lines.
 func lostLines(g *Flags, form string) func(n int) []byte {
 	return func(n int) []byte {
 		var line bytes.Buffer
@@ -48,15 +48,15 @@ func lostLines(g *Flags, form string) func(n int) []byte {
 	}
 }
 
-// personHandler writes "limpet: warning: text (key value, ...)": no time, since
-// the person is there, and in the form of the errors of the same command.
+// personHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the
+// command's errors.
 type personHandler struct {
 	out   *lockedWriter // shared with the handlers that With makes
 	level slog.Level
 	attrs []slog.Attr
 }
 
-// lockedWriter lets one line through at a time.
+// lockedWriter writes one line at a time.
 type lockedWriter struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
@@ -84,7 +84,7 @@ func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
 	var notes []string
 	note := func(a slog.Attr) bool {
 		a = text.RedactAttr(nil, a)
-		// The rooms of the house mean nothing to the person.
+		// Components are of no interest to a person.
 		if a.Key != "room" && a.Key != "" {
 			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))
 		}
@@ -107,5 +107,5 @@ func (h *personHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &next
 }
 
-// WithGroup implements slog.Handler; nothing that logs to a person makes groups.
+// WithGroup implements slog.Handler; no logger for a person makes groups.
 func (h *personHandler) WithGroup(string) slog.Handler { return h }

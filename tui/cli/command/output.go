@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Table is a list for a person. Wide columns come after the others and are
-// shown with -o wide only.
+// Table is a list for a person. Wide columns are shown with -o wide only.
 type Table struct {
 	Columns []string
 	Wide    []string
@@ -33,8 +32,7 @@ func (t *Table) Add(namespace, name string, cells ...string) {
 	t.rows = append(t.rows, tableRow{namespace, name, cells})
 }
 
-// mixedNamespaces says that the rows are not all of one namespace, so that a name alone
-// does not tell them apart.
+// mixedNamespaces reports whether the rows are of several namespaces, so that names alone are ambiguous.
 func (t *Table) mixedNamespaces() bool {
 	for _, r := range t.rows {
 		if r.namespace != t.rows[0].namespace {
@@ -44,8 +42,8 @@ func (t *Table) mixedNamespaces() bool {
 	return false
 }
 
-// PrintList writes items in the format that was asked for. JSON and YAML of a list
-// are always {"items": [...]}, also when it is empty.
+// PrintList writes items in the requested format. JSON and YAML of a list are always {"items": [...]}, also
+// when it is empty.
 func (e *Env) PrintList(list any, t Table) error {
 	g, w := e.Flags, e.Out
 	var items []any
@@ -71,8 +69,7 @@ func (e *Env) PrintList(list any, t Table) error {
 	return t.Write(w, g.Output == "wide", !g.NoHeaders)
 }
 
-// PrintOne writes one object; text is its form for a person. What has no name
-// prints nothing with -o name.
+// PrintOne writes one object; txt prints it for a person. Without a name -o name prints nothing.
 func (e *Env) PrintOne(item any, name string, txt func(io.Writer)) error {
 	g, w := e.Flags, e.Out
 	if g.Data() && len(g.JSON) > 0 {
@@ -118,10 +115,10 @@ func printLines(w io.Writer, items []any) error {
 	return nil
 }
 
-// Data says that a command is to print objects and no lines for people.
+// Data reports whether the output is for programs.
 func (g *Flags) Data() bool { return machine(g.Output) }
 
-// machine says that an output format is for programs.
+// machine reports whether an output format is for programs.
 func machine(form string) bool { return form == "json" || form == "jsonl" || form == "yaml" }
 
 func PrintYAML(w io.Writer, v any) error {
@@ -163,8 +160,8 @@ func (t Table) Write(w io.Writer, wide, headers bool) error {
 	return err
 }
 
-// writeLabelled writes a table as it is read out: the name of the column before each value, a
-// blank line between two rows. What a row does not have is left out.
+// writeLabelled writes each row as lines of "column: value", with a blank line between rows. Empty values are
+// left out.
 func (t Table) writeLabelled(w io.Writer, columns []string, rows [][]string) error {
 	var b strings.Builder
 	for i, row := range rows {
@@ -187,8 +184,8 @@ func (t Table) writeLabelled(w io.Writer, columns []string, rows [][]string) err
 // columnGap is the blank between two columns, in cells.
 const columnGap = 3
 
-// Align makes lines of cells into text whose columns stand below each other. Paint
-// colours a cell, which is as wide as before on a terminal; nil = none.
+// Align formats lines of cells as columns. Paint colours a cell without changing its width; nil means no
+// colours.
 func Align(lines [][]string, paint cellStyle) string {
 	var width []int
 	for _, line := range lines {
@@ -215,7 +212,7 @@ func Align(lines [][]string, paint cellStyle) string {
 	return b.String()
 }
 
-// Fields writes one "key  value" line each, for one object shown to a person.
+// Fields writes one object for a person, a "key  value" line for each field.
 type Fields struct {
 	lines [][]string
 	marks []mark
@@ -223,18 +220,18 @@ type Fields struct {
 
 func (f *Fields) Add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
 
-// AddState adds a value that begins with a word of state, or is one.
+// AddState adds a value that begins with the name of a state.
 func (f *Fields) AddState(key, state, value string) {
 	f.Add(key, value)
 	f.Mark(state, state)
 }
 
-// Mark gives a word of the value that was added last the colour of a state.
+// Mark gives a word of the last value the colour of a state.
 func (f *Fields) Mark(word, state string) {
 	f.marks = append(f.marks, mark{len(f.lines) - 1, word, state})
 }
 
-// MarkCount does so with a number and the state it counts, unless it is 0.
+// MarkCount marks "n state", unless n is 0.
 func (f *Fields) MarkCount(n int, state string) {
 	if n > 0 {
 		f.Mark(fmt.Sprintf("%d %s", n, state), state)
@@ -258,7 +255,7 @@ func (f *Fields) Write(w io.Writer) {
 	}
 }
 
-// Since is the age of t, "-" when t is not known.
+// Since returns the age of t, "-" when t is zero.
 func Since(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -266,7 +263,7 @@ func Since(now, t time.Time) string {
 	return text.Age(now.Sub(t))
 }
 
-// List is s, or an empty one: what prints as [] and not as null.
+// List returns s, or an empty slice for nil: JSON prints [] and not null.
 func List[T any](s []T) []T {
 	if s == nil {
 		return []T{}

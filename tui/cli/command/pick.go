@@ -13,7 +13,7 @@ import (
 	"limpet/sync/text"
 )
 
-// settleOutput makes --json and --output say one thing. Notes go to w.
+// settleOutput makes --json and --output consistent. Notes go to w.
 func (g *Flags) settleOutput(w io.Writer) error {
 	if !g.Quiet {
 		g.Notes = w
@@ -30,8 +30,7 @@ func (g *Flags) settleOutput(w io.Writer) error {
 	return nil
 }
 
-// PickEach returns the items of a slice with nothing but the fields of --json,
-// whole without it. It is never nil.
+// PickEach returns the items of a slice with only the fields of --json, whole without it. It is never nil.
 func (g *Flags) PickEach(list any) ([]any, error) {
 	items := []any{}
 	if list != nil {
@@ -56,8 +55,7 @@ func (g *Flags) PickEach(list any) ([]any, error) {
 	return items, nil
 }
 
-// pick returns the fields of --json of one item, and all of it. It notes in met which
-// fields there are.
+// pick returns the fields of --json of one item, and the whole item. It records in met which fields exist.
 func (g *Flags) pick(item any, met map[string]bool) (picked map[string]any, whole any, err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
@@ -75,8 +73,7 @@ func (g *Flags) pick(item any, met map[string]bool) (picked map[string]any, whol
 	return picked, whole, nil
 }
 
-// noteUnmet tells of fields that no object has, since a typing error looks like a
-// field that is not set.
+// noteUnmet notes fields that no object has, since a typing error looks like an unset field.
 func (g *Flags) noteUnmet(met map[string]bool, example any) {
 	for _, field := range g.JSON {
 		if met[field] || g.Notes == nil {
@@ -90,8 +87,8 @@ func (g *Flags) noteUnmet(met map[string]bool, example any) {
 	}
 }
 
-// dig finds the value at a path of names and indices with dots. A name may have
-// dots itself, as those of labels do.
+// dig returns the value at a path of names and indices with dots. A name may contain dots itself, as those of
+// labels do.
 func dig(v any, path string) (any, bool) {
 	if path == "" {
 		return v, true

@@ -7,9 +7,8 @@ import (
 	"limpet/sync/text"
 )
 
-// RedactText takes secrets out of a text that somebody else wrote. Agents write none, but
-// a history may hold what another program has written to a job. Only a text with a
-// URL is looked at: that is where they come from, and lists are long.
+// RedactText removes secrets from a text that another program has written to a job. Only texts with a URL are
+// examined: that is where they occur, and lists are long.
 func RedactText(s string) string {
 	if !strings.Contains(s, "://") {
 		return s
@@ -17,7 +16,7 @@ func RedactText(s string) string {
 	return text.Redact(s)
 }
 
-// RedactRecord does so with what a record tells in words.
+// RedactRecord redacts the texts of a record.
 func RedactRecord(rec *state.Record) {
 	rec.Message = RedactText(rec.Message)
 	for i := range rec.Attempts {

@@ -24,17 +24,16 @@ import (
 	"limpet/sync/text"
 )
 
-// Session is one command's way to the API and to the state file. Where a
-// daemon holds the file it goes over the daemon's socket; else the command
-// opens what it needs itself.
+// Session connects one command to the API and to the state file: through the daemon's socket when a daemon
+// holds the file, else by opening what it needs itself.
 type Session struct {
-	Client *kube.Client    // nil without need.API
-	Store  control.Desk    // nil when the command has no use for the file
+	Client *kube.Client    // nil without Needs.API
+	Store  control.Desk    // nil when the command does not need the file
 	Daemon *control.Client // nil when no daemon runs
 
 	File     *state.Store
 	Opening  state.Report      // of opening it
-	Embedded *apiserver.Server // the embedded API in this process: no agent runs on it
+	Embedded *apiserver.Server // the embedded API in this process, without an agent
 }
 
 // Needs says what a command works with.
@@ -73,9 +72,8 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	return s, nil
 }
 
-// Connect makes the client of a session: of the server that the flags name,
-// else of the embedded API. A daemon that works on that server, or on any when
-// none is named, passes the calls on with its own credentials.
+// Connect returns a client of the server that the flags name, else of the embedded API. A daemon that uses the
+// same server, or any when none is named, passes the calls on with its own credentials.
 func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Client, error) {
 	if s.Daemon != nil {
 		same, err := e.Serves(ctx, s.Daemon)
@@ -104,7 +102,7 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 	return kube.Connect(ctx, cfg)
 }
 
-// Serves says whether a daemon works on what the flags mean.
+// Serves reports whether a daemon works on the server that the flags mean.
 func (e *Env) Serves(ctx context.Context, daemon *control.Client) (bool, error) {
 	if e.Embedded() {
 		return true, nil
@@ -113,7 +111,7 @@ func (e *Env) Serves(ctx context.Context, daemon *control.Client) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	// The address of a kubeconfig is known to a client only.
+	// Only a client knows the address of a kubeconfig.
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	client, err := kube.Connect(ctx, cfg)
 	if err != nil {
@@ -124,8 +122,7 @@ func (e *Env) Serves(ctx context.Context, daemon *control.Client) (bool, error) 
 	return base.Redacted() == daemon.Hello().Server, nil
 }
 
-// forGroup points the configuration at the server of an API group and asks for
-// a token that this server takes.
+// forGroup selects the server of an API group and requests a token for it.
 func (e *Env) forGroup(cfg *kube.Config, group string) {
 	server := ""
 	switch group {
@@ -158,14 +155,14 @@ func (s *Session) Close() {
 	}
 }
 
-// OpenStore opens the state file for this process alone. Socket is where it
-// will answer others, "" when it will not.
+// OpenStore opens the state file for this process alone. Socket is where this process will listen, "" for
+// none.
 func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store, error) {
 	store, _, err := e.OpenReported(ctx, path, socket)
 	return store, err
 }
 
-// OpenReported is openStore for who tells what was done to the file.
+// OpenReported is OpenStore that also returns what was done to the file.
 func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
 	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log})
 	if err != nil {
@@ -178,7 +175,7 @@ func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Sto
 	return store, report, nil
 }
 
-// noteReport tells what opening the file had to do.
+// noteReport logs what opening the file had to do.
 func noteReport(log *slog.Logger, path string, rep state.Report) {
 	if rep.Quarantined != "" {
 		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as", rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", RebuiltNext)
@@ -188,10 +185,10 @@ func noteReport(log *slog.Logger, path string, rep state.Report) {
 	}
 }
 
-// RebuiltNext is the next command after a state file was damaged and rebuilt.
+// RebuiltNext is the next command after a damaged state file was rebuilt.
 const RebuiltNext = "limpet repo list"
 
-// RebuiltText tells what was done to a damaged state file; "" = it was sound.
+// RebuiltText describes how a damaged state file was rebuilt; "" means it was sound.
 func RebuiltText(rep state.Report) string {
 	if rep.Quarantined == "" {
 		return ""
@@ -203,9 +200,8 @@ func RebuiltText(rep state.Report) string {
 	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, text.Plural(rep.Carried, "record"), lost)
 }
 
-// StatePath finds the state file: the flag, else the places of the XDG and
-// systemd conventions. A link is followed, so that everybody who means one file
-// finds the same socket beside it.
+// StatePath returns the state file: the flag, else the place by the XDG and systemd conventions. Links are
+// resolved, so that each process finds the same socket beside it.
 func (e *Env) StatePath() (string, error) {
 	path, err := e.namedState()
 	if err != nil {
@@ -220,7 +216,7 @@ func (e *Env) StatePath() (string, error) {
 	return path, nil
 }
 
-// StateName is the name of the state file where --state does not say.
+// StateName is the name of the state file without --state.
 const StateName = "limpet.db"
 
 func (e *Env) namedState() (string, error) {
@@ -231,11 +227,9 @@ func (e *Env) namedState() (string, error) {
 	return path, err
 }
 
-// UsualState is the state file where --state does not say, and the variable that
-// its place comes from.
+// UsualState returns the state file without --state, and the variable that its place comes from.
 func (e *Env) UsualState() (path, from string, err error) {
-	// A relative directory would depend on where the command is called; the
-	// XDG convention says that such a one does not count.
+	// The XDG convention ignores relative directories.
 	for _, place := range []struct{ env, below string }{
 		{"STATE_DIRECTORY", ""}, {"XDG_STATE_HOME", "limpet"}, {"HOME", ".local/state/limpet"},
 	} {
@@ -246,12 +240,12 @@ func (e *Env) UsualState() (path, from string, err error) {
 	return "", "", Usagef("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
 }
 
-// Embedded says that no server is configured, so limpet serves its own API.
+// Embedded reports whether no server is configured, so that limpet serves its own API.
 func (e *Env) Embedded() bool {
 	return e.Flags.ProvisioningServerURL == "" && e.Flags.Kubeconfig == ""
 }
 
-// apiConfig is the connection to the configured server.
+// apiConfig returns the connection to the configured server.
 func (e *Env) apiConfig() (kube.Config, error) {
 	g := e.Flags
 	if g.Token != "" && g.TokenFile != "" {
@@ -268,10 +262,10 @@ func (e *Env) apiConfig() (kube.Config, error) {
 	}, nil
 }
 
-// defaultNamespace is the one that is meant where none is named.
+// defaultNamespace is used where none is named.
 const defaultNamespace = "default"
 
-// OneNamespace is where a command creates what it was given no namespace for.
+// OneNamespace returns the namespace in which a command creates objects.
 func (g *Flags) OneNamespace() string {
 	if g.Namespace == "" || g.Namespace == "*" {
 		return defaultNamespace
@@ -279,7 +273,7 @@ func (g *Flags) OneNamespace() string {
 	return g.Namespace
 }
 
-// ListNamespace is the namespace to list; "" is all of them.
+// ListNamespace returns the namespace to list; "" means all.
 func (g *Flags) ListNamespace() string {
 	if g.Namespace == "*" {
 		return ""
@@ -305,12 +299,11 @@ func (e *Env) StateText() string {
 
 type Resource = schema.GroupVersionResource
 
-// pageSize is how many objects one request brings: enough that the way there
-// and back does not count, little enough for a slow link.
+// pageSize is the number of objects in one request: few enough for a slow link.
 const pageSize = 500
 
-// List reads the objects that a label selector and keep let through, page
-// by page, at most limit of them; 0 is all. A nil keep lets all through.
+// List reads the objects that match a label selector and keep, page by page, at most limit of them; 0 means
+// all. A nil keep matches all.
 func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector string, keep func(*unstructured.Unstructured) bool, limit uint) ([]unstructured.Unstructured, error) {
 	var out []unstructured.Unstructured
 	opts := metav1.ListOptions{Limit: pageSize, LabelSelector: selector}
@@ -334,9 +327,8 @@ func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector st
 	}
 }
 
-// Find reads the one object of that name; without a namespace it looks in all
-// of them and refuses to choose between two. Objects come without managedFields,
-// which are bookkeeping of the API and many times the object.
+// Find reads the object of that name; without a namespace it searches all and rejects an ambiguous name.
+// Objects come without managedFields, which are many times their size.
 func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string) (*unstructured.Unstructured, error) {
 	if namespace != "" {
 		u, err := s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -365,7 +357,7 @@ func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string
 	return nil, &AmbiguousError{singular(gvr), name, in}
 }
 
-// singular is one of a kind.
+// singular returns the singular of a kind.
 func singular(of Resource) string {
 	for _, k := range api.Kinds {
 		if k.Group == of.Group && k.Plural == of.Resource {
@@ -375,8 +367,7 @@ func singular(of Resource) string {
 	return of.Resource
 }
 
-// AmbiguousError says that a name alone does not tell which object is meant. It becomes
-// a usage error.
+// AmbiguousError reports a name that exists in several namespaces. It becomes a usage error.
 type AmbiguousError struct {
 	Noun, Name string
 	Namespaces []string // namespaces

@@ -45,29 +45,29 @@ func untilSignal(parent context.Context) (context.Context, *signals) {
 	return ctx, s
 }
 
-// Stop gives the signals back their own effect, as the first one does: a second one
-// ends the process at once, because who asks twice does not want to wait.
+// Stop restores the default effect of the signals, as the first one does: a second one kills the process at
+// once.
 func (s *signals) Stop() {
 	signal.Stop(s.got)
 	s.cancel(nil)
 	<-s.done
 }
 
-// SignalError is the cause of a context that a signal has ended.
+// SignalError is the cause of a context that was ended by a signal.
 type SignalError struct{ os.Signal }
 
 func (s SignalError) Error() string { return "signal: " + s.Signal.String() }
 
 func (s SignalError) Is(target error) bool { return target == context.Canceled }
 
-// TimeoutError is the cause of a context that --timeout has ended.
+// TimeoutError is the cause of a context that was ended by --timeout.
 type TimeoutError struct{ After time.Duration }
 
 func (t TimeoutError) Error() string { return fmt.Sprintf("gave up after %s (--timeout)", t.After) }
 
 func (t TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Sleep lets some time pass, unless ctx ends.
+// Sleep waits for d, or until ctx ends.
 func Sleep(ctx context.Context, d time.Duration) {
 	pause := time.NewTimer(d)
 	defer pause.Stop()
@@ -77,7 +77,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// WaitCode is the exit code of a wait that ctx has ended: by the person or by --timeout.
+// WaitCode returns the exit code of a wait that ctx has ended.
 func WaitCode(ctx context.Context) int {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return ExitTimeout
@@ -87,5 +87,5 @@ func WaitCode(ctx context.Context) int {
 
 func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// RetryPause lies between tries while the API does not answer.
+// RetryPause is the time between attempts while the API does not answer.
 const RetryPause = time.Second

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// stderr is where a person is told what goes on. A command waits until that is taken,
-// as who stops a terminal expects. What serves others does not: see aside.
+// stderr is the output for notes, errors and logs. Writes of a command block, so that Ctrl-S stops it as
+// expected. A server's do not: see aside.
 type stderr struct {
 	w      io.Writer
-	lines  *lineQueue // nil = each write waits
-	colors ColorFunc  // of the first word of errors; nil = there are no colours
+	lines  *lineQueue // nil = each write blocks
+	colors ColorFunc  // of the first word of errors; nil = no colours
 }
 
 func (s *stderr) Write(p []byte) (int, error) {
@@ -23,13 +23,13 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// aside has lines written beside the work from here on; it is called once. Lost makes the line that tells
-// how many are lost.
+// aside has lines written by another goroutine from now on; it is called once. Lost makes the line that
+// reports how many were dropped.
 func (s *stderr) aside(lost func(n int) []byte) {
 	s.lines = newLineQueue(s.w, lost)
 }
 
-// end waits for the last lines, for lastLines at most.
+// end waits for the last lines, at most lastLines.
 func (s *stderr) end() {
 	if s.lines != nil {
 		s.lines.end(lastLines)
@@ -37,38 +37,35 @@ func (s *stderr) end() {
 }
 
 const (
-	// linesKept bounds the lines that wait, in bytes: some thousand of them. While one
-	// is being written as many may wait once more.
+	// linesKept bounds the queued lines, in bytes. While a batch is being written, as much again may queue.
 	linesKept = 1 << 20
-	// linePatience is how long who logs waits until the line is written. So a line is
-	// out before what it tells of goes on, also when that is a crash, and a reader
-	// that is merely slow loses none; and it is short beside the margin of a lease.
+	// linePatience is how long a log call waits for its line. So a line is written before a crash that it
+	// precedes, a slow reader loses none, and the wait is short compared to the margin of a lease.
 	linePatience = 50 * time.Millisecond
-	// lastLines is how long the end of the process may wait for its last lines.
+	// lastLines bounds the wait for the last lines at exit.
 	lastLines = 3 * time.Second
 )
 
-// lineQueue writes lines from a goroutine of its own, so that a w that takes nothing,
-// as a terminal after Ctrl-S or a pipe that nobody reads, stops nobody who logs. When
-// too many wait the oldest make room, and their number is told in their place.
+// lineQueue writes lines from its own goroutine, so that a blocked writer, such as a terminal after Ctrl-S,
+// blocks no log call. When the queue is full, the oldest lines are dropped and counted.
 type lineQueue struct {
 	w    io.Writer
 	lost func(n int) []byte
 	wake chan struct{} // holds one: next has lines
 	over chan struct{} // closed at the end
 
-	mu    sync.Mutex // guards what follows
-	next  *waiting   // what is written next
-	last  *waiting   // where the newest line is; nil = there was none
-	stuck bool       // w has not taken what it was given, so nobody waits for it
+	mu    sync.Mutex // guards the fields below
+	next  *waiting   // the next batch
+	last  *waiting   // batch of the newest line; nil = none yet
+	stuck bool       // the writer is blocked, so log calls do not wait
 }
 
-// waiting are lines that are written together.
+// waiting is a batch of lines.
 type waiting struct {
 	lines [][]byte
 	bytes int
-	lost  int           // lines before these that made room
-	done  chan struct{} // closed when w has taken them, or refused
+	lost  int           // dropped lines before these
+	done  chan struct{} // closed when the batch was written or failed
 }
 
 func newLineQueue(w io.Writer, lost func(n int) []byte) *lineQueue {
@@ -77,7 +74,7 @@ func newLineQueue(w io.Writer, lost func(n int) []byte) *lineQueue {
 	return q
 }
 
-// add takes a line. It waits until that is written, for linePatience at most.
+// add queues a line and waits until it is written, at most linePatience.
 func (q *lineQueue) add(line []byte) {
 	q.mu.Lock()
 	to, stuck := q.next, q.stuck
@@ -91,7 +88,7 @@ func (q *lineQueue) add(line []byte) {
 	q.mu.Unlock()
 	select {
 	case q.wake <- struct{}{}:
-	default: // it knows
+	default: // it is awake
 	}
 	if stuck {
 		return
@@ -112,7 +109,7 @@ func (q *lineQueue) add(line []byte) {
 	}
 }
 
-// write hands lines on until the end, each with a write of its own.
+// write writes lines until the end, each in one call.
 func (q *lineQueue) write() {
 	for {
 		select {
@@ -128,17 +125,16 @@ func (q *lineQueue) write() {
 			_, _ = q.w.Write(q.lost(now.lost))
 		}
 		for _, line := range now.lines {
-			_, _ = q.w.Write(line) // there is nobody else to tell
+			_, _ = q.w.Write(line) // the error has no other place to go
 		}
 		q.mu.Lock()
-		q.stuck = q.stuck && len(q.next.lines) > 0 // as long as it is behind
+		q.stuck = q.stuck && len(q.next.lines) > 0 // as long as it lags behind
 		close(now.done)
 		q.mu.Unlock()
 	}
 }
 
-// end waits until all lines are written, for within at most, and ends the writer
-// unless that is at a write still.
+// end waits until all lines are written, at most within, and stops the goroutine unless it is blocked.
 func (q *lineQueue) end(within time.Duration) {
 	q.mu.Lock()
 	last := q.last

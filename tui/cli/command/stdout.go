@@ -9,19 +9,18 @@ import (
 	"syscall"
 )
 
-// ExitPipe is what a shell reports of a program whose reader has gone away. A
-// command says nothing about it: the reader had enough.
+// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No error is
+// printed.
 const ExitPipe = 128 + int(syscall.SIGPIPE)
 
-// stdout is where data goes. The first write that fails ends the command; what
-// is written after it goes nowhere. So no command has to look at each of its
-// writes, and none reports success when its data got lost.
+// stdout is the output for data. The first failed write ends the command; later writes are dropped. So
+// commands need not check each write, and none succeeds when its data was lost.
 type stdout struct {
 	w   io.Writer
 	end context.CancelCauseFunc
-	// labels says that it is read out: tables are lists of names and values.
+	// accessible has tables written as names and values.
 	accessible bool
-	// ink colours the words of state in tables; nil = there are no colours.
+	// colors are those of states in tables; nil = no colours.
 	colors ColorFunc
 
 	mu  sync.Mutex // guards err
@@ -42,13 +41,13 @@ func (s *stdout) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// IsAccessible says that what is written to w is read out.
+// IsAccessible reports whether w gets names and values instead of tables.
 func IsAccessible(w io.Writer) bool {
 	out, ok := w.(*stdout)
 	return ok && out.accessible
 }
 
-// OutFile is the file behind an input or an output, if it is one.
+// OutFile returns the file behind an input or an output, if it is one.
 func OutFile(w any) (*os.File, bool) {
 	switch out := w.(type) {
 	case *stdout:
@@ -60,14 +59,12 @@ func OutFile(w any) (*os.File, bool) {
 	return f, ok
 }
 
-// unread is the cause of a context whose command has nobody to print to. For
-// all rooms below it is a cancellation like any other.
+// unread is the cause of a context whose output was closed. Other packages see it as a cancellation.
 type unread struct{ error }
 
 func (unread) Is(target error) bool { return target == context.Canceled }
 
-// failure is what the end of the command has to say about its output; nil when
-// all of it was taken.
+// failure returns the error of the output; nil when all was written.
 func (s *stdout) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

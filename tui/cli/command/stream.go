@@ -10,8 +10,7 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// StreamLine is one document of what is watched or followed. Type names the one
-// member that it has besides.
+// StreamLine is one document of a watch. Type names the member that it has besides.
 type StreamLine struct {
 	Type          string          `json:"type"`
 	SchemaVersion int             `json:"schemaVersion"`
@@ -22,7 +21,7 @@ type StreamLine struct {
 	Status        any             `json:"status,omitempty"`
 }
 
-// noteStrangers tells once of fields of --json that no line of a stream has.
+// noteStrangers notes once the fields of --json that no line of a stream has.
 func (g *Flags) noteStrangers() {
 	if g.Notes == nil || g.streams {
 		return
@@ -40,9 +39,8 @@ func (g *Flags) noteStrangers() {
 	g.noteUnmet(met, whole)
 }
 
-// PrintStream writes one document of a stream: a line of JSON, or a document of YAML
-// behind "---". With --json it has those fields alone; that a document of one type lacks
-// those of another is no typing error.
+// PrintStream writes one document of a stream: a line of JSON, or a YAML document behind "---". With --json it
+// has only those fields; that documents of one type lack fields of another is no error.
 func (e *Env) PrintStream(line StreamLine) error {
 	g, w := e.Flags, e.Out
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()

@@ -14,9 +14,8 @@ import (
 	"limpet/sync/repos"
 )
 
-// WithTester calls f with a session and who tests: the daemon that works on the
-// API that is meant, since it has the credentials; else this process. A state file
-// that is not there is not made.
+// WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
+// credentials, else this process. It does not create a missing state file.
 func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) error) error {
 	path, err := e.StatePath()
 	if err != nil {
@@ -66,8 +65,8 @@ func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) e
 	return errors.Join(err, bench.Close())
 }
 
-// PrintResults shows what a test has shown, and fails when that is not well. again
-// is the call that tests once more.
+// PrintResults prints the results of a test, and fails when it failed. again is the command to run after a
+// correction.
 func (e *Env) PrintResults(results repos.TestResults, name, again string) error {
 	t := Table{Columns: []string{"STEP", "RESULT", "DETAIL"}}
 	for _, step := range results.Steps {

@@ -25,7 +25,7 @@ import (
 // happens, it prints nothing else and succeeds.
 const Word = "__complete"
 
-// Run does what Word says for the arguments behind it.
+// Run does what Word describes for the arguments behind it.
 func Run(ctx context.Context, args []string, world command.World, newTree func() command.Tree) {
 	if len(args) == 0 {
 		return
@@ -222,7 +222,7 @@ func kindOfFlag(f *kong.Flag) string {
 	return kindText
 }
 
-// kindOfArgument goes by the noun of the command and the name of its argument.
+// kindOfArgument depends on the noun of the command and the name of its argument.
 func kindOfArgument(n *kong.Node, arg *kong.Positional) string {
 	path := strings.TrimPrefix(command.CallText(n), "limpet ")
 	noun, verb, _ := strings.Cut(path, " ")

@@ -23,8 +23,7 @@ func (ManCommand) Run(e *command.Env, call *kong.Context) error {
 	return err
 }
 
-// manPage is the whole manual as one page of man(7), made of the commands and flags
-// themselves.
+// manPage is the manual as one page of man(7), made from the command tree.
 func manPage(root *kong.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH LIMPET 1 \"\" \"limpet %s\" \"User Commands\"\n", roff(command.Version))

@@ -23,16 +23,16 @@ import (
 	"limpet/tui/cli/object"
 )
 
-// completeFor bounds the asking: what takes longer is felt as a key that hangs.
+// completeFor bounds the look-up: longer feels like a hanging key.
 const completeFor = 150 * time.Millisecond
 
-// mostNames bounds what is offered and kept of one kind.
+// mostNames bounds what is offered and cached of one kind.
 const mostNames = 1000
 
-// plainName is what a shell may be handed without quotes.
+// plainName matches names that need no quotes in a shell.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
-// namesOf returns the names of a kind, those of the last time when nothing answers in time.
+// namesOf returns the names of a kind, the cached ones when nothing answers in time.
 func namesOf(ctx context.Context, e *command.Env, kind string) []string {
 	limited, cancel := context.WithTimeout(ctx, completeFor)
 	defer cancel()
@@ -45,7 +45,7 @@ func namesOf(ctx context.Context, e *command.Env, kind string) []string {
 	return names
 }
 
-// commonFlags picks those words that say which state file and which server is meant.
+// commonFlags returns the words that select the state file and the server.
 func commonFlags(root *kong.Node, words []string) (out []string) {
 	for i := 0; i < len(words); i++ {
 		name, _, whole := strings.Cut(words[i], "=")
@@ -81,8 +81,8 @@ func objectKind(words []string) string {
 	return ""
 }
 
-// names asks for the names of a kind: the daemon, else the server. Where there is
-// neither, nothing is opened: a state file belongs to one process at a time.
+// names asks the daemon for the names of a kind, else the server. Without either it opens nothing: only one
+// process at a time can open a state file.
 func names(ctx context.Context, e *command.Env, kind string) ([]string, error) {
 	path, err := e.StatePath()
 	if err != nil {
@@ -145,7 +145,7 @@ func names(ctx context.Context, e *command.Env, kind string) ([]string, error) {
 	return plain(out), nil
 }
 
-// plain sorts names, and leaves out what no shell should see.
+// plain sorts names and drops those that a shell would interpret.
 func plain(names []string) []string {
 	names = slices.DeleteFunc(names, func(n string) bool { return !plainName.MatchString(n) })
 	slices.Sort(names)
@@ -153,11 +153,11 @@ func plain(names []string) []string {
 	return names[:min(len(names), mostNames)]
 }
 
-// nameCache is a file with the names of the last time.
+// nameCache is a file with the names of the last look-up.
 type nameCache struct{ path string }
 
-// keptNames is the cache of what this call means: a state file, a server, a
-// namespace. Without a place for it there is none.
+// keptNames returns the cache for the state file, server and namespace of the call; an empty one without a
+// cache directory.
 func keptNames(e *command.Env) nameCache {
 	dir := e.Getenv("XDG_CACHE_HOME")
 	if !filepath.IsAbs(dir) {
@@ -175,7 +175,7 @@ func keptNames(e *command.Env) nameCache {
 	return nameCache{filepath.Join(dir, "limpet", fmt.Sprintf("names-%x.json", sum[:8]))}
 }
 
-// all reads the file. One that is torn or is not there has no names.
+// all reads the file. A damaged or missing one has no names.
 func (n nameCache) all() map[string][]string {
 	names := map[string][]string{}
 	if data, err := os.ReadFile(n.path); err == nil {
@@ -188,7 +188,7 @@ func (n nameCache) all() map[string][]string {
 
 func (n nameCache) read(kind string) []string { return plain(n.all()[kind]) }
 
-// write keeps names for the next time. That it cannot is no matter.
+// write caches names. Errors are ignored.
 func (n nameCache) write(kind string, names []string) {
 	all := n.all()
 	if n.path == "" || slices.Equal(all[kind], names) {

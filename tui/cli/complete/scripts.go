@@ -1,6 +1,6 @@
 package complete
 
-// scripts hand the words of the command line to Word and its candidates to the shell.
+// scripts pass the words of the command line to Word and its candidates to the shell.
 var scripts = map[string]string{
 	// Bash 3.2 and later, without the package bash-completion. The line is split at blanks alone: bash itself
 	// also splits at "=" and ":", which belong to words here.

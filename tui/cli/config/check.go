@@ -17,7 +17,7 @@ type validateCmd struct {
 	File string `arg:"" optional:"" help:"File to judge. Default: the one in use." type:"path"`
 }
 
-// verdict is what 'limpet config validate -o json' prints.
+// verdict is the output of 'limpet config validate -o json'.
 type verdict struct {
 	File     string          `json:"file"` // "" = there is none
 	OK       bool            `json:"ok"`
@@ -73,8 +73,8 @@ func (v verdict) write(w io.Writer) {
 	}
 }
 
-// judge makes of a file alone, without the environment, what an agent would be
-// made of: relations between settings come out there. Nothing is opened.
+// judge builds the configuration of an agent from a file alone, without the environment: it validates
+// relations between settings. Nothing is opened.
 func judge(e *command.Env, path string) error {
 	alone := e.World
 	alone.Lookup = func(name string) (string, bool) {

@@ -78,8 +78,7 @@ const configTail = `
 #  files: {token: /etc/limpet/acme.token}
 `
 
-// exampleConfig is a config file in which every setting stands as a comment, with
-// what it means and a value that it may have.
+// exampleConfig is a config file with every setting as a comment, its meaning and an example.
 func exampleConfig(root *kong.Node) string {
 	var b strings.Builder
 	b.WriteString(configHead)
@@ -87,7 +86,7 @@ func exampleConfig(root *kong.Node) string {
 	for _, flag := range root.Flags {
 		switch flag.Name {
 		case "help", "config", "token", "timeout", "drain", "quiet", "yes", "json":
-			// These are for one call; and a token has a file of its own.
+			// These are for one call; a token has a file of its own.
 			continue
 		}
 		key := "General"
@@ -104,8 +103,7 @@ func exampleConfig(root *kong.Node) string {
 	return b.String()
 }
 
-// exampleValue is a value that a flag may have, in YAML: its default, else one for
-// what its placeholder says.
+// exampleValue is an example of a flag's value in YAML: its default, else one for its placeholder.
 func exampleValue(flag *kong.Flag) string {
 	value := flag.Default
 	if value == "" {
@@ -133,7 +131,7 @@ func exampleValue(flag *kong.Flag) string {
 
 var plainYAML = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9/._-]*(:[A-Za-z0-9/._-]+)*$`)
 
-// Quoted is a text as YAML takes it for what it is.
+// Quoted returns text as a YAML scalar that is read as text.
 func Quoted(text string) string {
 	if plainYAML.MatchString(text) && text != "on" && text != "off" {
 		return text
@@ -141,7 +139,7 @@ func Quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// wrap breaks text into lines of at most width bytes, each behind prefix.
+// wrap breaks text into lines of at most width bytes, each with a prefix.
 func wrap(text, prefix string, width int) string {
 	var b strings.Builder
 	line := prefix

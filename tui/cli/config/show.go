@@ -40,7 +40,7 @@ func (showCmd) Run(e *command.Env, call *kong.Context) error {
 			items = append(items, SettingOf(e, call, flag))
 		}
 	}
-	// The settings of single commands are told where somebody has made them.
+	// Settings of single commands are shown when they are set.
 	root := len(items)
 	for name, flag := range command.FlagsOf(call.Model.Node) {
 		key, inFile := e.Config.Key(name)
@@ -67,7 +67,7 @@ func (showCmd) Run(e *command.Env, call *kong.Context) error {
 	return e.PrintList(items, t)
 }
 
-// SettingOf reads the value of a flag of every command after the parse.
+// SettingOf returns the value and the origin of a flag of every command after the parse.
 func SettingOf(e *command.Env, call *kong.Context, flag *kong.Flag) Setting {
 	s := Setting{flag.Name, Shown(flag.Target), command.Origin{Kind: command.FromDefault}}
 	if o, ok := e.Config.From[flag.Name]; ok {
@@ -85,8 +85,7 @@ func SettingOf(e *command.Env, call *kong.Context, flag *kong.Flag) Setting {
 	return s
 }
 
-// otherwise fills in where a setting comes from when it was not made: the places
-// of the XDG and systemd conventions.
+// otherwise fills in the origin of an unset setting by the XDG and systemd conventions.
 func otherwise(e *command.Env, s *Setting) {
 	switch s.Name {
 	case "config":
@@ -104,10 +103,10 @@ func otherwise(e *command.Env, s *Setting) {
 	}
 }
 
-// masked stands where a secret would.
+// masked replaces a secret.
 const masked = "********"
 
-// mask hides what must not be shown of the value of a setting.
+// mask hides the secret parts of a setting's value.
 func mask(name string, v any) any {
 	switch value := v.(type) {
 	case string:
@@ -139,7 +138,7 @@ func mask(name string, v any) any {
 	return v
 }
 
-// Shown is the value of a flag for JSON and YAML: durations as people write them.
+// Shown returns the value of a flag for JSON and YAML: durations as text.
 func Shown(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -183,7 +182,7 @@ func (pathCmd) Run(e *command.Env) error {
 	out := struct {
 		Path   string   `json:"path"`
 		Exists bool     `json:"exists"`
-		Places []string `json:"places"` // where it is looked for, the first found wins
+		Places []string `json:"places"` // the places where it is looked for, in order
 	}{path, there, command.ConfigPaths(e.Getenv)}
 	if !there {
 		e.Notef("it is not there; write it with: limpet config init")
@@ -191,7 +190,7 @@ func (pathCmd) Run(e *command.Env) error {
 	return e.PrintOne(out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
 }
 
-// ConfigPath finds the config file in use, or the place where it would be.
+// ConfigPath returns the config file in use, or its default place.
 func ConfigPath(e *command.Env) (path string, there bool) {
 	places := command.ConfigPaths(e.Getenv)
 	if e.Flags.Config != "" {

@@ -11,8 +11,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// defaultAPIToken is the token of Grafana's own walk-through. It is good for
-// loopback only, where it keeps nobody out who is not kept out already.
+// defaultAPIToken is the token of the walk-through in Grafana's controller README. It is accepted on loopback
+// only, where it protects from nobody anyway.
 const defaultAPIToken = "ProvisioningAdminToken"
 
 type APICommand struct {
@@ -68,8 +68,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			return command.Usagef("", "--manifests: %w", err)
 		}
 	}
-	// Both addresses are taken before either answers, so that a half started
-	// pair is never seen.
+	// Both addresses are taken before either answers, so that clients never see one without the other.
 	apiLn, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return command.Errorf(command.ExitError, "limpet api --listen 127.0.0.1:0", "listen for the API: %w", err)
@@ -107,8 +106,8 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	return stopError(ctx)
 }
 
-// token is the one that may be exchanged. The default is refused wherever
-// others could reach it.
+// token returns the token that may be exchanged. The default is refused on addresses that other hosts can
+// reach.
 func (c APICommand) token(e *command.Env) (string, error) {
 	secret := e.Flags.Token
 	if e.Flags.TokenFile != "" {
@@ -129,8 +128,7 @@ func (c APICommand) token(e *command.Env) (string, error) {
 	return defaultAPIToken, nil
 }
 
-// apiStatePath is a file of its own, so that a daemon beside it keeps the
-// default one.
+// apiStatePath is a file of its own, so that a daemon on this host keeps the default one.
 func apiStatePath(e *command.Env) (string, error) {
 	path, err := e.StatePath()
 	if err != nil {

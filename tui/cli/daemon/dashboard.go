@@ -16,10 +16,9 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// dashboard shows whatever there is to be shown of a state file: the daemon that
-// answers on its socket, else an agent in this process, or with --read-only what
-// the last agent has left. Where another process has the file open and does not
-// answer, the person says what next.
+// dashboard shows the daemon that answers on the socket of a state file, else an agent in this process, or
+// with --read-only the saved snapshot. When another process holds the file and does not answer, the user
+// decides.
 func dashboard(ctx context.Context, e *command.Env, path string) error {
 	for {
 		err := shownOnce(ctx, e, path)
@@ -33,8 +32,7 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 	}
 }
 
-// blocked asks the person what to do about a file that another process has open.
-// Again says that it may be had now.
+// blocked asks what to do about a file that another process holds. Again reports that it may be free now.
 func blocked(ctx context.Context, e *command.Env, path string, locked *state.LockedError) (again bool, err error) {
 	copied, drop, err := copyPlace()
 	if err != nil {
@@ -54,14 +52,13 @@ func blocked(ctx context.Context, e *command.Env, path string, locked *state.Loc
 	case ctx.Err() != nil:
 		return false, stopError(ctx)
 	}
-	if locked.Socket != "" { // it was tried all the time
+	if locked.Socket != "" { // it was tried while the question was open
 		return false, &command.UnresponsiveError{LockedError: locked}
 	}
-	return false, locked // said once more, where it stays to be read
+	return false, locked // printed once more, below the screen
 }
 
-// shownOnce tries the socket and then the file. A *state.LockedError says that
-// neither is to be had.
+// shownOnce tries the socket and then the file. A *state.LockedError means that neither is available.
 func shownOnce(ctx context.Context, e *command.Env, path string) error {
 	daemon, err := greet(ctx, path)
 	switch {
@@ -76,8 +73,8 @@ func shownOnce(ctx context.Context, e *command.Env, path string) error {
 	return reopening(ctx, e, func() error { return standalone(ctx, e, path) })
 }
 
-// greet says hello to the daemon of a state file; nil = none answers at once. Who
-// starts a dashboard looks at a black screen until then.
+// greet connects to the daemon of a state file; nil when none answers at once. The screen stays black until
+// then.
 func greet(ctx context.Context, path string) (*control.Client, error) {
 	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
 	defer cancel()
@@ -107,15 +104,15 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 		}
 		return command.Usagef(words+"    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 	}
-	// Nothing but a screen is here. On more than one processor each message of it wakes
-	// another for a moment, which finds nothing to do: at rest that is most of what it takes.
+	// This process only draws. With more than one processor each message wakes another one for a moment, which
+	// is most of the cost at rest.
 	if e.Getenv("GOMAXPROCS") == "" {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	return show(ctx, e, attached(ctx, daemon))
 }
 
-// show runs the dashboard alone, without an agent beside it.
+// show runs the dashboard without an agent in this process.
 func show(ctx context.Context, e *command.Env, src tui.Source) error {
 	if err := tui.Run(ctx, e.Guarded(src), tuiOptions(e)); err != nil {
 		return err
@@ -123,12 +120,11 @@ func show(ctx context.Context, e *command.Env, src tui.Source) error {
 	return stopError(ctx)
 }
 
-// copyTimeout bounds the wait for a copy from a process that was slow to answer.
+// copyTimeout bounds the wait for a copy from a slow process.
 const copyTimeout = 30 * time.Second
 
-// blockedDoor is what the blocked screen asks for. A copy is written to the file copied
-// by the process that has the file open, and by nobody else: the file of a living
-// process is not to be copied from outside.
+// blockedDoor returns what the blocked screen needs. Only the process that holds the file writes the copy: a
+// live file must not be copied from outside.
 func blockedDoor(path string, locked *state.LockedError, copied string) tui.Door {
 	d := tui.Door{Holder: holder(locked)}
 	at := agent.SocketPath(path)
@@ -139,7 +135,7 @@ func blockedDoor(path string, locked *state.LockedError, copied string) tui.Door
 		}
 		now, err := state.HeldBy(path)
 		if err != nil {
-			return seen // it is tried again
+			return seen // the next look retries
 		}
 		if seen.Free = now == nil; !seen.Free {
 			h := holder(now)
@@ -164,8 +160,7 @@ func holder(l *state.LockedError) tui.Holder {
 	return tui.Holder{Path: l.Path, PID: l.PID, Version: l.Version, Since: l.Since, Socket: l.Socket}
 }
 
-// copyPlace is where a copy of the state file may lie while it is looked at. Drop
-// removes it: it holds sealed secrets.
+// copyPlace returns a path for a copy of the state file. Drop removes it: it holds sealed secrets.
 func copyPlace() (path string, drop func(), err error) {
 	dir, err := os.MkdirTemp("", "limpet-copy-*")
 	if err != nil {

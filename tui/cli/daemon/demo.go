@@ -23,8 +23,8 @@ import (
 	"limpet/sync/text"
 )
 
-// commitInterval is the period at which the demo commits a change. With the
-// shortest pull interval it keeps a few jobs on the screen.
+// commitInterval is the period at which the demo commits a change. With the shortest pull interval it keeps a
+// few jobs on the screen.
 const commitInterval = 4 * time.Second
 
 type DemoCommand struct {
@@ -64,8 +64,7 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	return plainDemo(ctx, e, store, path, garden, c.Once)
 }
 
-// demoFlags turns the flags to what the demo needs: everything on this machine,
-// whatever the config file says of servers and of what an agent should take.
+// demoFlags sets the flags for the demo: everything on this machine, whatever the config file says.
 func demoFlags(e *command.Env, dir string) {
 	g := e.Flags
 	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
@@ -75,12 +74,12 @@ func demoFlags(e *command.Env, dir string) {
 	g.LocalGitPrefix = append(g.LocalGitPrefix, filepath.Join(dir, "git"))
 }
 
-// plainDemo prints one line for each step. With once it ends after the first
-// pull that succeeds, and fails if that does not come.
+// plainDemo prints one line for each step. With once it ends after the first successful pull, and fails
+// without one.
 func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path string, g *samples, once bool) error {
 	level := e.Flags.LogLevel
 	if level == "info" {
-		level = "error" // the lines of the demo say what info would
+		level = "error" // the lines of the demo replace those of info
 	}
 	log := command.NewLogger(&command.Flags{LogLevel: level, LogFormat: e.Flags.LogFormat}, e.Err, false)
 	cfg, err := e.AgentConfig(store, path, log)
@@ -116,7 +115,7 @@ func printDemo(ctx context.Context, e *command.Env, a *agent.Agent, once bool) (
 	for {
 		snap, err := a.Next(ctx, seq)
 		if err != nil {
-			return false, nil // the user has had enough
+			return false, nil // interrupted
 		}
 		seq = snap.Seq
 		for _, j := range snap.Jobs {
@@ -156,13 +155,13 @@ func demoLine(j snapshot.Job) string {
 	return line
 }
 
-// samples is the set of sample repositories of the demo.
+// samples are the sample repositories of the demo.
 type samples struct {
 	dir          string
 	repositories []sampleRepository
 }
 
-// sampleRepository is one sample repository and the Repository object that points at it.
+// sampleRepository is one sample repository and its Repository object.
 type sampleRepository struct {
 	name, title string
 	folders     []string
@@ -175,7 +174,7 @@ var sampleRepositories = []sampleRepository{
 	{name: "vessels", title: "Vessels", folders: []string{"fleet", "engines"}, each: 4},
 }
 
-// createSamples makes the sample repositories with their first commits.
+// createSamples creates the sample repositories with their first commits.
 func createSamples(dir string) (*samples, error) {
 	g := &samples{dir: dir, repositories: sampleRepositories}
 	for i, p := range g.repositories {
@@ -199,8 +198,7 @@ func createSamples(dir string) (*samples, error) {
 
 func (g *samples) path(p sampleRepository) string { return filepath.Join(g.dir, p.name+".git") }
 
-// Run makes the Repository objects, then commits a change now and then until
-// ctx ends.
+// Run creates the Repository objects, then commits a change periodically until ctx ends.
 func (g *samples) Run(ctx context.Context, a *agent.Agent) error {
 	for _, p := range g.repositories {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
@@ -215,7 +213,7 @@ func (g *samples) Run(ctx context.Context, a *agent.Agent) error {
 		if err != nil {
 			return err
 		}
-		// An apply, because --state may name a file that knows them already.
+		// Apply, because the file of --state may have them already.
 		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("make the sample Repository: %w", err)

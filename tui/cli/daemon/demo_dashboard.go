@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// demoDashboard is a classic dashboard as Grafana exports it: small, but with
-// the members that tell its form.
+// demoDashboard is a classic dashboard as Grafana exports it, with the members that identify the format.
 func demoDashboard(p sampleRepository, folder string, n, revision int) []byte {
 	var panels []map[string]any
 	for i, metric := range []string{"temperature_celsius", "power_watts", "errors_total"} {

@@ -16,15 +16,14 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// fromDisk shows what the last agent has left in a state file. No agent runs, no
-// server is asked, and the file is open only for as long as it is read, so that a
-// daemon may start meanwhile: it is shown then. Home is the file that this is, or is
-// a copy of.
+// fromDisk shows the saved snapshot of a state file. No agent runs, no server is called, and the file is open
+// only while it is read, so that a daemon may start meanwhile and is shown then. Home is the file, or the one
+// that it is a copy of.
 func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE", "there is no state file %s, and no daemon answers", path)
 	}
-	quiet := *e // once the dashboard is there, stderr is the screen
+	quiet := *e // the dashboard uses the screen
 	quiet.Log = slog.New(slog.DiscardHandler)
 	src := &diskSource{at: agent.SocketPath(home), open: func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") }}
 	err := src.reading(ctx, func(store *state.Store) (err error) {
@@ -41,16 +40,15 @@ func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
 	return show(src.life, e, src)
 }
 
-// daemonEvery is how often it is looked whether a daemon has come.
+// daemonEvery is how often the socket is tried.
 const daemonEvery = time.Second
 
-// diskSource is the source of a dashboard without an agent. It becomes that of a
-// daemon as soon as one answers.
+// diskSource is the source of a dashboard without an agent. It turns into that of a daemon once one answers.
 type diskSource struct {
 	open   func(context.Context) (*state.Store, error)
 	life   context.Context    // of the dashboard
 	at     string             // the socket
-	left   *snapshot.Snapshot // nil when it was shown
+	left   *snapshot.Snapshot // nil after it was shown
 	daemon atomic.Pointer[remoteSource]
 }
 
@@ -92,7 +90,7 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	}
 }
 
-// reading opens the file for as long as use takes.
+// reading opens the file while use runs.
 func (s *diskSource) reading(ctx context.Context, use func(*state.Store) error) error {
 	store, err := s.open(ctx)
 	if err != nil {
@@ -136,8 +134,7 @@ func (s *diskSource) Care(ctx context.Context) (care snapshot.Care, err error) {
 	return care, err
 }
 
-// Compare needs the Repository, which says where its mirror is: only an agent knows
-// that.
+// Compare needs the Repository to find its mirror: only an agent knows that.
 func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Compare(ctx, q)
@@ -145,7 +142,7 @@ func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snap
 	return snapshot.Comparison{}, errors.New("no agent works on this file: nothing is compared")
 }
 
-// Act refuses: there is nobody to ask, and who only looks asks nothing.
+// Act refuses: there is no agent.
 func (s *diskSource) Act(context.Context, tui.Action) error {
 	return errors.New("no agent works on this file: nothing was sent")
 }

@@ -11,8 +11,8 @@ import (
 	"limpet/sync/agent"
 )
 
-// watchdog tells the service manager that has started this process how it is:
-// ready, alive, stopping. Where none has, it does nothing.
+// watchdog notifies the service manager that has started this process: ready, alive, stopping. Without one it
+// does nothing.
 type watchdog struct {
 	log *slog.Logger
 
@@ -20,8 +20,8 @@ type watchdog struct {
 	probe func()     // returns once the agent has answered; nil while none runs
 }
 
-// during runs work and tells of it until it has ended. That it stops is told once
-// ctx ends, and not when work ends to be begun anew.
+// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be
+// repeated.
 func (h *watchdog) during(ctx context.Context, work func() error) error {
 	done := make(chan struct{})
 	var told sync.WaitGroup
@@ -31,7 +31,7 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 		if err != nil {
 			h.log.Warn("no watchdog", "err", err)
 		} else if period > 0 {
-			// A third of the time: one beat may come late on a busy board.
+			// A third of the period: one notification may be late on a busy board.
 			ticker := time.NewTicker(period / 3)
 			defer ticker.Stop()
 			beat = ticker.C
@@ -56,8 +56,7 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 	return err
 }
 
-// probeAgent returns once the agent has answered, so that a process that is stuck is not
-// called alive.
+// probeAgent returns once the agent has answered, so that a stuck process is not reported alive.
 func (h *watchdog) probeAgent() {
 	h.mu.Lock()
 	pulse := h.probe
@@ -67,16 +66,15 @@ func (h *watchdog) probeAgent() {
 	}
 }
 
-// of is the part that runs beside an agent: it calls the service ready when the
-// agent has made its first picture, which does not need the API, and has its pulse
-// felt until ctx ends.
+// of runs beside an agent: it reports the service ready after the first snapshot, which does not need the API,
+// and has the agent probed until ctx ends.
 func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if _, err := a.Next(ctx, 0); err != nil {
-			return nil // it has ended before
+			return nil // it ended before
 		}
-		// That takes the locks of its work. The state file is not asked, because a
-		// slow disk is no reason to kill anybody.
+		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the
+		// process.
 		h.setProbe(func() { a.Draining() })
 		defer h.setProbe(nil)
 		h.notify(daemon.SdNotifyReady)

@@ -14,7 +14,7 @@ import (
 	"limpet/tui/cli/history"
 )
 
-// recordHistory is the history of a state file as a dashboard asks for it.
+// recordHistory answers the history queries of a dashboard from a state file.
 type recordHistory struct{ desk control.Desk }
 
 // Past implements tui.Source.
@@ -59,14 +59,14 @@ func (c recordHistory) PastJob(ctx context.Context, uid string) (snapshot.Job, e
 	return jobOf(r), nil
 }
 
-// jobOf is a record as a job that has ended.
+// jobOf returns a record as a finished job.
 func jobOf(r state.Record) snapshot.Job {
 	j := snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
 		Created: r.Created, Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
 	if c := r.Commit; c != nil {
 		j.Commit = &snapshot.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
 	}
-	// They are of the last attempt, which may have begun long after the job.
+	// Steps belong to the last attempt, which may have begun long after the job.
 	at := r.Finished
 	for _, s := range slices.Backward(r.Steps) {
 		took := time.Duration(s.Seconds * float64(time.Second))
@@ -75,7 +75,7 @@ func jobOf(r state.Record) snapshot.Job {
 	}
 	slices.Reverse(j.Steps)
 	var status api.JobStatus
-	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
+	if json.Unmarshal(r.Status, &status) == nil { // else the record has no more
 		j.Summary, j.Errors, j.Warnings, j.URLs = snapshot.Summaries(status.Summary), status.Errors, status.Warnings, snapshot.Links(status.URLs)
 	}
 	var spec api.JobSpec

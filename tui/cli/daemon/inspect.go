@@ -20,7 +20,7 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// subjectResources are where the kinds of a view.Subject are.
+// subjectResources are the resources of snapshot.Subject kinds.
 var subjectResources = map[string]command.Resource{snapshot.SubjectRepository: api.Repositories, snapshot.SubjectSource: api.GitRepositories, snapshot.SubjectJob: api.Jobs}
 
 // Test implements tui.Source.
@@ -45,7 +45,7 @@ func (s *remoteSource) Manifest(ctx context.Context, of snapshot.Subject) (out s
 	return out, err
 }
 
-// through has use work with the API of the daemon.
+// through calls use with a client of the daemon's API.
 func (s *remoteSource) through(ctx context.Context, use func(*command.Session) error) error {
 	client, err := kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *diskSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.
 	return nil, errors.New("no agent works on this file: nothing is tested")
 }
 
-// Manifest has the record of a job alone: the API is not asked.
+// Manifest has only the record of a job: the API is not called.
 func (s *diskSource) Manifest(ctx context.Context, of snapshot.Subject) (out string, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Manifest(ctx, of)
@@ -72,7 +72,7 @@ func (s *diskSource) Manifest(ctx context.Context, of snapshot.Subject) (out str
 	return out, err
 }
 
-// tested looks an object up and has it tested.
+// tested looks an object up and tests it.
 func tested(ctx context.Context, s *command.Session, of snapshot.Subject, who control.Tester) ([]snapshot.Finding, error) {
 	u, err := subject(ctx, s, of)
 	if err != nil {
@@ -89,10 +89,10 @@ func tested(ctx context.Context, s *command.Session, of snapshot.Subject, who co
 	return out, nil
 }
 
-// errReplaced says that the name of an object is another's now.
+// errReplaced reports that another object has the name now.
 var errReplaced = errors.New("it was deleted, and another one has its name now")
 
-// subject reads the object that was meant.
+// subject returns the object, and an error when another one has its name.
 func subject(ctx context.Context, s *command.Session, of snapshot.Subject) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, subjectResources[of.Kind], of.Namespace, of.Name)
 	if err != nil {
@@ -104,7 +104,7 @@ func subject(ctx context.Context, s *command.Session, of snapshot.Subject) (*uns
 	return u, nil
 }
 
-// manifest is an object of the API; of a job that is not there any more, its record.
+// manifest returns an object of the API; for a finished job its record.
 func manifest(ctx context.Context, s *command.Session, of snapshot.Subject) (string, error) {
 	u, err := subject(ctx, s, of)
 	if err == nil {
@@ -118,7 +118,7 @@ func manifest(ctx context.Context, s *command.Session, of snapshot.Subject) (str
 	return "", err
 }
 
-// recordSheet is the record of a job that has ended.
+// recordSheet is the record of a finished job.
 func recordSheet(ctx context.Context, desk control.Desk, of snapshot.Subject) (string, error) {
 	rec, err := history.FindRecord(ctx, desk, of.Namespace, of.UID)
 	if err != nil {
@@ -127,8 +127,7 @@ func recordSheet(ctx context.Context, desk control.Desk, of snapshot.Subject) (s
 	return sheet(rec)
 }
 
-// sheet is YAML for a screen: what is no secret to who may read the API may be one to
-// who stands beside the screen.
+// sheet is YAML for a screen. Secrets are redacted: others may see the screen.
 func sheet(v any) (string, error) {
 	var b strings.Builder
 	if err := command.PrintYAML(&b, v); err != nil {

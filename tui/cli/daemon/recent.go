@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	// latelyRows is how many jobs of a repository its detail lists.
+	// latelyRows is the number of jobs in the detail of a repository.
 	latelyRows = 50
-	// latelyPage and latelyMost bound what is read for its lines of a day: one pull a
-	// minute makes 1,440 records.
+	// latelyPage and latelyMost bound the reads for its last day: one pull a minute makes 1,440 records.
 	latelyPage = 250
 	latelyMost = 2000
 )
@@ -36,7 +35,7 @@ func (c recordHistory) Lately(ctx context.Context, namespace, repository string)
 		for _, r := range records {
 			var created, updated, deleted int64
 			var status api.JobStatus
-			if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
+			if json.Unmarshal(r.Status, &status) == nil { // else the record has no more
 				for _, s := range status.Summary {
 					created, updated, deleted = created+s.Create, updated+s.Update, deleted+s.Delete
 				}

@@ -20,18 +20,15 @@ import (
 	"limpet/tui/cli/doctor"
 )
 
-// The set-up is what the dashboard of a fresh limpet leads to: it asks for the
-// server and the token and writes the config file. Then everything begins anew, as
-// if limpet were started again.
+// The set-up form asks for the server and the token and writes the config file. Then limpet starts over.
 
-// maySetUp says that there are no settings that the set-up would be beside: no
-// config file, and no server from elsewhere.
+// maySetUp reports whether the set-up form applies: no config file, and no server from elsewhere.
 func maySetUp(e *command.Env) bool {
 	_, there := config.ConfigPath(e)
 	return !there && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
 }
 
-// setUp asks for the settings.
+// setUp runs the form.
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
 	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file, Try: func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) }, Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
@@ -44,7 +41,7 @@ func setUp(ctx context.Context, e *command.Env) error {
 	return command.ErrAgain
 }
 
-// trySettings asks the server as the doctor does.
+// trySettings checks the server as the doctor does.
 func trySettings(ctx context.Context, e *command.Env, s tui.Settings) (string, error) {
 	began := time.Now()
 	file, err := homePath(s.TokenFile, e.Getenv("HOME"))
@@ -60,7 +57,7 @@ func trySettings(ctx context.Context, e *command.Env, s tui.Settings) (string, e
 	return doctor.TryServer(ctx, e, client, began)
 }
 
-// homePath is a path with the home of the person in the place of ~.
+// homePath expands ~/ at the beginning of a path.
 func homePath(path, home string) (string, error) {
 	rest, ok := strings.CutPrefix(path, "~/")
 	switch {
@@ -72,9 +69,8 @@ func homePath(path, home string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// saveSettings writes the config file, and before it the token into a file of its
-// own, each readable by its owner alone and whole or not there. A config file that
-// is there stays as it is.
+// saveSettings writes the token into a file of its own and then the config file, each with mode 0600 and
+// atomically. It never replaces a config file.
 func saveSettings(file, home string, s tui.Settings) error {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {

@@ -21,7 +21,7 @@ import (
 	"limpet/tui"
 )
 
-// inProcess is the source of a dashboard that runs in the agent's process.
+// inProcess is the source of a dashboard in the agent's process.
 func inProcess(a *agent.Agent) tui.Source {
 	return &localSource{agent: a, recordHistory: recordHistory{a.Desk()}}
 }
@@ -54,7 +54,7 @@ func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 	return perform(ctx, w, act, local{s.agent})
 }
 
-// local is the agent of this process, as an actor.
+// local adapts the agent of this process to actor.
 type local struct{ *agent.Agent }
 
 func (l local) Drain(_ context.Context, on bool) (out control.Drained, err error) {
@@ -67,8 +67,8 @@ func (l local) Hurry(context.Context) error {
 	return nil
 }
 
-// attached is the source of a dashboard that shows the daemon's agent, until ctx
-// ends. Next returns an error while the daemon is away; the next call tries again.
+// attached is the source of a dashboard of the daemon's agent, until ctx ends. Next fails while the daemon is
+// away; the next call tries again.
 func attached(ctx context.Context, c *control.Client) *remoteSource {
 	return &remoteSource{client: c, watch: c.Watch(ctx), recordHistory: recordHistory{c}}
 }
@@ -91,8 +91,7 @@ func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (sn
 
 func (s *remoteSource) Note() string { return skew(s.watch.Hello()) }
 
-// skew says that the daemon is of another version than this program, so that one
-// of them knows things that the other does not show.
+// skew describes a daemon of another version, so that one side knows things that the other does not show.
 func skew(daemon control.Hello) string {
 	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
 		return ""
@@ -108,7 +107,7 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 	return s.through(ctx, func(w *command.Session) error { return perform(ctx, w, act, s.client) })
 }
 
-// actor is what only a running agent does for a dashboard.
+// actor has the actions that only a running agent can do.
 type actor interface {
 	Cancel(ctx context.Context, namespace, name string) error
 	Drain(ctx context.Context, on bool) (control.Drained, error)
@@ -116,14 +115,14 @@ type actor interface {
 	control.Suspender
 }
 
-// perform does what a key of the dashboard asks for, once: a repeat is refused by
-// the name of the job that is there already, or is harmless.
+// perform does the action of a key, once: a repetition is refused by the name of the existing job, or is
+// harmless.
 func perform(ctx context.Context, s *command.Session, act tui.Action, who actor) error {
 	switch act.Verb {
 	case tui.Hurry:
 		err := who.Hurry(ctx)
 		if errors.Is(err, errors.ErrUnsupported) {
-			return nil // an older daemon asks as soon as it does
+			return nil // an older daemon requeues at its own pace
 		}
 		return err
 	case tui.Suspend:
@@ -151,8 +150,8 @@ func perform(ctx context.Context, s *command.Session, act tui.Action, who actor)
 	return fmt.Errorf("unknown action %q", act.Verb)
 }
 
-// actOnJob cancels or retries the job of a UID. A job that waits is deleted as
-// 'limpet job cancel' does: nobody may ever take it, and then nobody would end it.
+// actOnJob cancels or retries the job of a UID. A pending job is deleted, as by 'limpet job cancel': an agent
+// that would end it may never come.
 func actOnJob(ctx context.Context, s *command.Session, act tui.Action, cancel func(ctx context.Context, namespace, name string) error) error {
 	u, err := s.Find(ctx, api.Jobs, act.Namespace, act.Name)
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -25,9 +25,9 @@ import (
 	"limpet/sync/text"
 )
 
-// What the doctor asks of the API.
+// Checks of the API.
 
-// server is how the API is called that is asked.
+// server names the API that is checked.
 func (p *examination) server() string {
 	switch {
 	case p.client == nil:
@@ -81,7 +81,7 @@ func (p *examination) checkAPI(ctx context.Context) check {
 	return c
 }
 
-// certificateSoon is how long before its end a certificate is worth a word.
+// certificateSoon is how long before its end an expiring certificate is a warning.
 const certificateSoon = 14 * 24 * time.Hour
 
 func (p *examination) checkTLS(ctx context.Context) check {
@@ -131,8 +131,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// certificateEnds reads when the certificate of a server ends. It trusts nothing of
-// what it reads and sends nothing.
+// certificateEnds returns the end of a server's certificate. It trusts nothing and sends nothing.
 func certificateEnds(ctx context.Context, u *url.URL) (time.Time, error) {
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: u.Hostname()}}
 	conn, err := dialer.DialContext(ctx, "tcp", withPort(u))
@@ -144,7 +143,7 @@ func certificateEnds(ctx context.Context, u *url.URL) (time.Time, error) {
 	return state.PeerCertificates[0].NotAfter, nil
 }
 
-// withPort is the host and port of a URL.
+// withPort returns the host and port of a URL.
 func withPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -186,7 +185,7 @@ func (p *examination) checkToken(context.Context) check {
 	return c
 }
 
-// tokenText says when a token ends, if it is one that tells.
+// tokenText describes the expiry of a token that carries one.
 func tokenText(c check, token string, now time.Time) check {
 	parts := strings.Split(token, ".")
 	if token == "" {
@@ -216,8 +215,8 @@ func tokenText(c check, token string, now time.Time) check {
 	return c
 }
 
-// clockOff is the difference of clocks from which on certificates and tokens of
-// others are judged wrongly. Claims do not depend on it: they carry server time.
+// clockOff is the clock difference from which on certificates and tokens are misjudged. Claims do not depend
+// on it: they carry server time.
 const clockOff = 30 * time.Second
 
 func (p *examination) checkClock(ctx context.Context) check {
@@ -271,7 +270,7 @@ func (p *examination) checkResources(ctx context.Context) check {
 	return c
 }
 
-// checkPermissions tries to read. Rights to write are shown by doing it only.
+// checkPermissions tries to list. Rights to write cannot be checked without writing.
 func (p *examination) checkPermissions(ctx context.Context) check {
 	c := check{"permissions", checkOK, "", ""}
 	var may, not []string

@@ -14,11 +14,11 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// mostCredentials bounds the files of a credentials directory that are looked at.
+// mostCredentials bounds the files that are examined.
 const mostCredentials = 10_000
 
-// eachCredential calls look with the files of a credentials directory, as an agent finds
-// them: below links too, as Kubernetes' mounts are made of, and never outside.
+// eachCredential calls look for the files of a credentials directory as an agent finds them: through links, as
+// in Kubernetes' mounts, but never outside.
 func eachCredential(ctx context.Context, root *os.Root, look func(name string, d fs.DirEntry)) error {
 	files := 0
 	var walk func(from string) error
@@ -29,7 +29,7 @@ func eachCredential(ctx context.Context, root *os.Root, look func(name string, d
 				return err
 			case ctx.Err() != nil || files >= mostCredentials:
 				return fs.SkipAll
-			case strings.HasPrefix(d.Name(), ".."): // what the links of Kubernetes' mounts lead to
+			case strings.HasPrefix(d.Name(), ".."): // the targets of the links in Kubernetes' mounts
 				if d.IsDir() {
 					return fs.SkipDir
 				}
@@ -37,7 +37,7 @@ func eachCredential(ctx context.Context, root *os.Root, look func(name string, d
 			case d.IsDir():
 				return nil
 			}
-			// An object has a directory; what is deeper nobody reads.
+			// An object has one directory; deeper ones are not used.
 			if d.Type()&fs.ModeSymlink != 0 && !strings.Contains(name, "/") {
 				if info, err := root.Stat(name); err == nil && info.IsDir() {
 					return walk(name)
@@ -97,7 +97,7 @@ func readCredential(root *os.Root, name string) ([]byte, error) {
 	return auth.ReadPrivateIn(root, name)
 }
 
-// credentialCure is the next command about a file that cannot be read.
+// credentialCure returns the next command for a file that cannot be read.
 func credentialCure(root *os.Root, name string) string {
 	path := command.ShellWord(filepath.Join(root.Name(), name))
 	info, err := root.Stat(name)
@@ -110,11 +110,10 @@ func credentialCure(root *os.Root, name string) string {
 	return "chmod 600 " + path
 }
 
-// mendCredentials takes from others what only the owner may have of the files that are
-// refused for it.
+// mendCredentials removes the rights of others from files that are rejected for them.
 func mendCredentials(ctx context.Context, root *os.Root) []fix {
 	var places []place
-	// The check after it says what is wrong.
+	// The check that follows reports the error.
 	_ = eachCredential(ctx, root, func(name string, d fs.DirEntry) {
 		never := fs.FileMode(0o077)
 		if publicKeys(name) {
@@ -122,7 +121,7 @@ func mendCredentials(ctx context.Context, root *os.Root) []fix {
 		}
 		top, _, _ := strings.Cut(name, "/")
 		if info, err := root.Lstat(top); err != nil || info.Mode()&fs.ModeSymlink != 0 || !d.Type().IsRegular() {
-			return // it is elsewhere
+			return // it is outside
 		}
 		if _, err := readCredential(root, name); err != nil {
 			places = append(places, place{filepath.Join(root.Name(), name), never})
@@ -131,7 +130,7 @@ func mendCredentials(ctx context.Context, root *os.Root) []fix {
 	return mendRights(places)
 }
 
-// publicKeys says that a file of a credentials directory holds no secret.
+// publicKeys reports whether a file of a credentials directory holds no secret.
 func publicKeys(name string) bool {
 	name = filepath.Base(name)
 	return signature.IsKeys(name) || strings.HasSuffix(name, "_"+signature.AllowedSigners)

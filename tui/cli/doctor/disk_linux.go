@@ -2,8 +2,7 @@ package doctor
 
 import "golang.org/x/sys/unix"
 
-// fileSystems are those on which a state file needs care, by their magic number.
-// Source: statfs(2).
+// fileSystems are those that are risky for a state file, by their magic number. Source: statfs(2).
 var fileSystems = map[int64]disk{
 	unix.TMPFS_MAGIC:           {kind: "tmpfs", gone: "after a restart of the host"},
 	unix.RAMFS_MAGIC:           {kind: "ramfs", gone: "after a restart of the host"},
@@ -18,7 +17,7 @@ var fileSystems = map[int64]disk{
 	unix.OVERLAYFS_SUPER_MAGIC: {kind: "an overlay", gone: "with its container"},
 }
 
-// diskOf asks the system about the file system of a directory.
+// diskOf returns the file system of a directory.
 func diskOf(dir string) disk {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {

@@ -2,5 +2,5 @@
 
 package doctor
 
-// diskOf asks nobody: systems tell it in ways of their own.
+// diskOf knows nothing: each system has its own call.
 func diskOf(string) disk { return disk{free: -1} }

@@ -36,10 +36,10 @@ const (
 	checkOK      = "ok"
 	checkWarn    = "warn"
 	checkFail    = "fail"
-	checkSkipped = "skipped" // what it rests on has failed, or there is nothing to look at
+	checkSkipped = "skipped" // a check that it depends on has failed, or there is nothing to check
 )
 
-// check is one thing that the doctor has looked at.
+// check is the result of one check.
 type check struct {
 	Name   string `json:"name"`
 	Result string `json:"result"`
@@ -47,19 +47,18 @@ type check struct {
 	Next   string `json:"next"` // the next command; "" where nothing is to do
 }
 
-// diagnosis is what 'limpet doctor -o json' prints.
+// diagnosis is the output of 'limpet doctor -o json'.
 type diagnosis struct {
-	OK     bool    `json:"ok"` // none has failed
+	OK     bool    `json:"ok"` // no check has failed
 	Checks []check `json:"checks"`
 	Fixes  []fix   `json:"fixes,omitempty"` // what --fix has done, or could not do
 }
 
-// askFor bounds one question of the doctor. With the others at the same time and
-// two in a row it stays below half a minute.
+// askFor bounds one check. In parallel, and two in a row, they stay below half a minute.
 const askFor = 6 * time.Second
 
-// openFor bounds the opening of the state file, which is checked first when it was
-// not closed: at about 100 MB/s.
+// openFor bounds the opening of the state file, which is verified first after an unclean stop, at about 100
+// MB/s.
 const openFor = 15 * time.Second
 
 var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openFor)
@@ -88,7 +87,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	return command.Errorf(command.ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"), failed[0].Name, failed[0].Found)
 }
 
-// write tells each check on a line, and what to do on the next.
+// write prints each check on a line, and its next command on another.
 func (d *diagnosis) write(w io.Writer) {
 	var lines [][]string
 	for _, c := range d.Checks {
@@ -106,7 +105,7 @@ func (d *diagnosis) write(w io.Writer) {
 	io.WriteString(w, command.Align(lines, command.ColorsOf(w).OfColumns([]string{"RESULT", "CHECK", "FOUND"}, 0)))
 }
 
-// examination is what is known while the doctor looks.
+// examination is one run of the doctor.
 type examination struct {
 	*command.Env
 	now  time.Time
@@ -116,31 +115,30 @@ type examination struct {
 	mu    sync.Mutex // guards fixes
 	fixes []fix
 
-	daemon       *control.Client            // nil = none runs
-	snap         *snapshot.Snapshot         // of the daemon, nil when it gave none
-	exists       bool                       // there is a state file
-	exposed      string                     // what of it is open to others, before anybody opened it
-	openCure     string                     // the cure of that
-	report       state.Report               // of opening it, without a daemon
-	openErr      error                      // it could not be opened
-	unresponsive *command.UnresponsiveError // because of an agent that does not answer
+	daemon       *control.Client            // nil without a daemon
+	snap         *snapshot.Snapshot         // of the daemon, nil without an answer
+	exists       bool                       // the state file exists
+	exposed      string                     // which part of it is open to others, before it was opened
+	openCure     string                     // the fix of that
+	report       state.Report               // of opening the file, without a daemon
+	openErr      error                      // why the file could not be opened
+	unresponsive *command.UnresponsiveError // the agent does not answer
 	info         *state.Info
 
 	s         *command.Session
-	client    *kube.Client // nil when there is nothing to ask
-	direct    bool         // the client goes to a server, and not through the daemon
+	client    *kube.Client // nil when there is no API to check
+	direct    bool         // the client uses a server, and not the daemon
 	clientErr error        // why there is no client
 }
 
-// examine makes all checks. It returns an error only for a call that cannot be
-// meant, and when ctx ends.
+// examine makes all checks. It fails only for invalid usage and when ctx ends.
 func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error) {
 	p := &examination{Env: e, now: time.Now(), s: new(command.Session), fix: mend}
 	defer p.s.Close()
 	if err := p.connect(ctx); err != nil {
 		return nil, err
 	}
-	reach := p.checkAPI(ctx) // what follows rests on it
+	reach := p.checkAPI(ctx) // other checks depend on it
 	repos, listed := p.repositories(ctx, reach)
 	parts := []func(context.Context) check{
 		p.checkConfig, p.checkState, p.checkDisk, p.checkWrites, p.checkDaemon,
@@ -175,7 +173,7 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	return d, nil
 }
 
-// needs skips a check when what it rests on has failed.
+// needs skips a check when the one that it depends on has failed.
 func (p *examination) needs(reach check, name string, f func(context.Context) check) func(context.Context) check {
 	if reach.Result == checkOK || reach.Result == checkWarn {
 		return f
@@ -183,8 +181,7 @@ func (p *examination) needs(reach check, name string, f func(context.Context) ch
 	return func(context.Context) check { return check{name, checkSkipped, "the API is not there to be asked", ""} }
 }
 
-// connect opens what there is: the daemon, else the state file if it exists, and
-// the way to the API.
+// connect opens the daemon, else the existing state file, and a client of the API.
 func (p *examination) connect(ctx context.Context) (err error) {
 	if p.path, err = p.StatePath(); err != nil {
 		return err
@@ -216,7 +213,7 @@ func (p *examination) connect(ctx context.Context) (err error) {
 		defer cancel()
 		p.s.File, p.report, p.openErr = state.Open(opening, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
 		if p.openErr == nil {
-			if p.fix { // the file is held, so no agent can be about to listen
+			if p.fix { // the file is held, so no agent is about to listen
 				p.fixed(mendSocket(agent.SocketPath(p.path)))
 			}
 			if info, err := p.s.File.Info(limited); err == nil {
@@ -238,7 +235,7 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// TryServer checks the API behind a client: that it answers, serves the resources, and lets them be read.
+// TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.
 func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
 	p := &examination{Env: e, now: began, client: client, direct: true}
 	found := ""

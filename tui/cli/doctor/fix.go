@@ -9,17 +9,16 @@ import (
 	"limpet/sync/text"
 )
 
-// What the doctor puts right with --fix. Nothing of it loses anything, and all of it
-// may be done twice.
+// Fixes of --fix. They lose nothing and are idempotent.
 
-// fix is one thing that was put right, or could not be.
+// fix is one fix, or a failed one.
 type fix struct {
 	What   string `json:"what"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// fixed keeps what was done, and tells it.
+// fixed records fixes and prints them.
 func (p *examination) fixed(done []fix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,9 +28,8 @@ func (p *examination) fixed(done []fix) {
 	}
 }
 
-// mendRights takes from others what only the owner may have. What is everybody's on
-// purpose, as /tmp is, stays so, and so does what a link leads to: that may be whose it
-// will.
+// mendRights removes the rights of others. Shared directories such as /tmp are left alone, and so are the
+// targets of links, which may belong to others.
 func mendRights(places []place) (out []fix) {
 	for _, place := range places {
 		if fault, _ := tooOpen(place.path, place.never); fault == "" {
@@ -41,7 +39,7 @@ func mendRights(places []place) (out []fix) {
 		if err != nil || info.Mode()&(fs.ModeSticky|fs.ModeSymlink) != 0 {
 			continue
 		}
-		mode := info.Mode() &^ place.never // a directory goes on to give its group to what is made in it
+		mode := info.Mode() &^ place.never // keeps setgid of a directory
 		after := fmt.Sprintf("mode %04o", mode.Perm())
 		if err := os.Chmod(place.path, mode); err != nil {
 			after = "the same: " + err.Error()
@@ -51,8 +49,8 @@ func mendRights(places []place) (out []fix) {
 	return out
 }
 
-// mendSocket removes a socket that nobody listens on. Whoever calls it holds the
-// state file, so that nobody is about to.
+// mendSocket removes a socket without a listener. The caller holds the state file, so that no agent is about
+// to listen.
 func mendSocket(path string) []fix {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {

@@ -19,7 +19,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// What the doctor looks at on this host.
+// Checks of this host.
 
 func (p *examination) checkConfig(context.Context) check {
 	c := check{"config", checkOK, "", ""}
@@ -41,7 +41,7 @@ func (p *examination) checkConfig(context.Context) check {
 	if len(proxies) > 0 {
 		c.Found += "; through a proxy: " + strings.Join(proxies, ", ")
 	}
-	// Faults of proxies come before those of NO_PROXY, and weigh more.
+	// Faults of proxies come before those of NO_PROXY and are more severe.
 	if faults := netx.ReadEnvironment(p.Getenv).Faults(); len(faults) > 0 {
 		c.Result, c.Found, c.Next = checkFail, faults[0].Error(), "correct "+faults[0].Name+" here, and for the daemon: systemctl edit limpet"
 		if strings.EqualFold(faults[0].Name, "NO_PROXY") {
@@ -51,8 +51,8 @@ func (p *examination) checkConfig(context.Context) check {
 	return c
 }
 
-// largeState is the size in bytes from which on a state file is worth a word: it is
-// checked after each power cut, at about 100 MB/s.
+// largeState is the size from which a state file is a warning: it is verified after each power cut, at about
+// 100 MB/s.
 const largeState = 1 << 30
 
 func (p *examination) checkState(context.Context) check {
@@ -92,8 +92,7 @@ func (p *examination) checkState(context.Context) check {
 	return c
 }
 
-// tooOpen says which of the state file, its key and their directory gives others
-// rights that they must not have, and the cure.
+// tooOpen returns which of the state file, its key and their directory is open to others, and the fix.
 func (p *examination) tooOpen() (fault, next string) {
 	for _, place := range p.places() {
 		if fault, next = tooOpen(place.path, place.never); fault != "" {
@@ -103,7 +102,7 @@ func (p *examination) tooOpen() (fault, next string) {
 	return fault, next
 }
 
-// place is a file or directory with the rights that nobody but its owner may have.
+// place is a file or directory with the rights that only its owner may have.
 type place struct {
 	path  string
 	never fs.FileMode
@@ -114,25 +113,23 @@ func (p *examination) places() []place {
 	return []place{{filepath.Dir(p.path), 0o022}, {p.path, 0o077}, {p.path + ".key", 0o077}}
 }
 
-// tooOpen says that a file gives others rights that they must not have, and the
-// cure; "" when it does not, or is not there.
+// tooOpen reports a file that is open to others, and the fix; "" when it is not, or does not exist.
 func tooOpen(path string, never fs.FileMode) (fault, next string) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&never == 0 {
 		return "", ""
 	}
 	next = fmt.Sprintf("chmod %o %s", info.Mode().Perm()&^never, command.ShellWord(path))
-	if info.Mode()&fs.ModeSticky != 0 { // it is everybody's on purpose
+	if info.Mode()&fs.ModeSticky != 0 { // it is shared on purpose
 		next = "limpet --state /var/lib/limpet/limpet.db"
 	}
 	return fmt.Sprintf("%s is open to others (mode %04o)", path, info.Mode().Perm()), next
 }
 
 const (
-	// littleDisk is the free space in bytes below which a state file may find none
-	// when it grows: bbolt doubles its file.
+	// littleDisk is the free space below which a state file may not be able to grow: bbolt doubles its file.
 	littleDisk = 256 << 20
-	// noDisk is so little that mirrors of any size cannot be fetched.
+	// noDisk is too little for any mirror.
 	noDisk = 32 << 20
 )
 
@@ -147,9 +144,9 @@ func (p *examination) checkDisk(context.Context) check {
 	return diskText(dir, diskOf(dir))
 }
 
-// disk is what is known of a file system.
+// disk describes a file system.
 type disk struct {
-	free int64  // bytes that this user may write; below 0 = not known
+	free int64  // available to this user; negative = unknown
 	kind string // "" = an ordinary one, or not known
 	gone string // when all of it goes; "" = it stays
 }
@@ -231,11 +228,10 @@ func (p *examination) checkTerminal(context.Context) check {
 	return c
 }
 
-// answerWithin is how long a terminal has for its answer: as much as a slow link
-// needs, and not so long that a person wonders.
+// answerWithin bounds the answer of a terminal: enough for a slow link.
 const answerWithin = 200 * time.Millisecond
 
-// coloursText says how many colours a terminal has by its environment.
+// coloursText describes the colours of a terminal by its environment.
 func coloursText(env func(string) string) string {
 	switch truecolor := env("COLORTERM"); {
 	case env("NO_COLOR") != "":
@@ -248,7 +244,7 @@ func coloursText(env func(string) string) string {
 	return "16 colours"
 }
 
-// terminalText judges a terminal by its size and what the environment says of it.
+// terminalText judges a terminal by its size and environment.
 func terminalText(c check, w, h int, env func(string) string) check {
 	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, text.OrDash(env("TERM")), coloursText(env))
 	switch {

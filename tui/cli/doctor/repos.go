@@ -23,23 +23,22 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// What the doctor looks at about repositories.
+// Checks of repositories.
 
-// repository is what is known of one.
+// repository is what the doctor knows of one.
 type repository struct {
 	namespace, name string
 	urls            []string // of the repository and its mirrors
 	enabled, hooked bool
 	ill             bool
 	checked, event  time.Time
-	object          *api.Repository // nil = only the picture of the daemon is known
+	object          *api.Repository // nil = known from the daemon's snapshot only
 }
 
-// mostRepositories bounds how many are looked at.
+// mostRepositories bounds how many are checked.
 const mostRepositories = 5000
 
-// repositories lists them, from the API, else from the picture of the daemon. nil
-// means that they are not known.
+// repositories lists them from the API, else from the daemon's snapshot. nil means unknown.
 func (p *examination) repositories(ctx context.Context, reach check) ([]repository, check) {
 	c := check{"repositories", checkSkipped, "the API is not there to be asked", ""}
 	repos := []repository{}
@@ -106,14 +105,14 @@ func repositoriesText(c check, repos []repository) check {
 // mostHosts bounds the Git hosts that are tried.
 const mostHosts = 64
 
-// checkGitHosts opens a connection to each Git host, or to the proxy before it. It
-// says nothing and sends no credentials: 'limpet repo test' does.
+// checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test'
+// does.
 func (p *examination) checkGitHosts(ctx context.Context, repos []repository) check {
 	c := check{"git hosts", checkOK, "", ""}
 	if repos == nil {
 		return check{c.Name, checkSkipped, "repositories are not known", ""}
 	}
-	users := map[string]repository{} // a repository by the address that it needs
+	users := map[string]repository{} // one repository for each address
 	for _, r := range repos {
 		for _, url := range r.urls {
 			if address, ok := gitAddress(url); ok {
@@ -140,11 +139,11 @@ func (p *examination) checkGitHosts(ctx context.Context, repos []repository) che
 			return conn.Close()
 		})
 	}
-	_ = g.Wait() // a connection that cannot be closed was there
+	_ = g.Wait() // a connection that cannot be closed was open
 	return gitHostsText(c, tried, len(addresses), away, users)
 }
 
-// dialText is the end of an error of a connection: who was dialled is said already.
+// dialText returns the end of a dial error, without the address.
 func dialText(err error) string {
 	txt := err.Error()
 	if i := strings.LastIndex(txt, ": "); i >= 0 {
@@ -170,8 +169,7 @@ func gitHostsText(c check, tried []string, all int, away map[string]string, user
 	return c
 }
 
-// gitAddress is what a connection for a URL goes to: the host, or the proxy that
-// the environment names for it.
+// gitAddress returns the address to dial for a URL: the host, or its proxy by the environment.
 func gitAddress(raw string) (string, bool) {
 	a, err := auth.ParseAddress(raw)
 	if err != nil || a.Scheme == "file" {
@@ -186,12 +184,12 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
-// lookedAtWithin is how old the newest health check is at most where somebody looks
-// after repositories: every five minutes when all is well.
+// lookedAtWithin is the greatest age of the newest health check where a controller runs: every five minutes
+// when healthy.
 const lookedAtWithin = 15 * time.Minute
 
-// checkControllers says who looks after repositories: as the daemon sees it, and as
-// the age of the newest check shows.
+// checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the
+// newest check.
 func (p *examination) checkControllers(repos []repository) check {
 	if repos == nil {
 		return check{"controllers", checkSkipped, "repositories are not known", ""}

@@ -6,8 +6,7 @@ import (
 	"limpet/tui/cli/service"
 )
 
-// checkService looks for a unit of this user, else of the host, and whether what it
-// starts is this program.
+// checkService finds the unit of this user, else of the host, and compares its program with this one.
 func (p *examination) checkService(ctx context.Context) check {
 	c := check{"service", checkSkipped, "no systemd unit is installed", ""}
 	for _, user := range []bool{true, false} {
@@ -18,7 +17,7 @@ func (p *examination) checkService(ctx context.Context) check {
 		}
 		manager := place.Manager(user)
 		if manager.There() != nil {
-			manager = nil // the unit of an image, perhaps
+			manager = nil // perhaps the unit of an image
 		}
 		s, err := service.StateOfService(ctx, path, manager)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// checkSigners looks at the keys of those who may sign: for the rules of the config file,
-// and for each repository in which something has to be signed.
+// checkSigners checks the public keys for the policies of the config file and for each repository that
+// requires signatures.
 func (p *examination) checkSigners(ctx context.Context, repos []repository) check {
 	c := check{"signers", checkOK, "", ""}
 	demands, err := p.GitVerify()
@@ -46,7 +46,7 @@ func (p *examination) checkSigners(ctx context.Context, repos []repository) chec
 	return found.judge(c, repos == nil)
 }
 
-// signersFound is what was found, and the first of what is not well.
+// signersFound collects the results, with the first of each severity.
 type signersFound struct {
 	asking, bad, soon, unseen int
 	badText, badNext          string

@@ -11,15 +11,15 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// checkSigning looks at the keys that commits are signed with, for each repository that
-// has one, asks for one, or has its commits verified and is written to.
+// checkSigning checks the keys that sign commits, for each repository that has one, requires one, or verifies
+// its commits and is written to.
 func (p *examination) checkSigning(ctx context.Context, repos []repository) check {
 	c := check{"signing", checkOK, "", ""}
 	demands, err := p.GitVerify()
 	rules, rulesErr := p.GitRules()
 	if err != nil || rulesErr != nil {
 		c.Found = "not looked at: the config file is not good"
-		return c // the check of signers says what is wrong with it
+		return c // the check of signers reports the error
 	}
 	dir := p.Flags.CredentialsDir
 	if dir == "" {
@@ -32,7 +32,7 @@ func (p *examination) checkSigning(ctx context.Context, repos []repository) chec
 			continue
 		}
 		if apiserver.IsSealed(r.object.Secure[signature.SigningKeyName].Name) {
-			found.sealed++ // to be seen by its agent only
+			found.sealed++ // only its agent can read it
 			continue
 		}
 		look, err := keys.Look(ctx, r.namespace, r.name, *r.object, signers, p.now)
@@ -45,7 +45,7 @@ func (p *examination) checkSigning(ctx context.Context, repos []repository) chec
 	return found.judge(c, repos == nil)
 }
 
-// signingFound is what was found, and the first of what is not well.
+// signingFound collects the results, with the first of each severity.
 type signingFound struct {
 	signing, bad, soon, unseen, sealed int
 	badText, badNext                   string

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/term"
 )
 
-// attributesQuery asks a terminal what it is (DA1); each that answers anything
-// answers this, with a line that ends with attributesEnd.
+// attributesQuery asks a terminal for its type (DA1); each that answers queries answers this one, with a text
+// that ends with attributesEnd.
 const (
 	attributesQuery = "\x1b[c"
 	attributesEnd   = 'c'
 )
 
-// answers asks a terminal who it is, and says whether it told within that time.
-// Known is false when it cannot be asked.
+// answers reports whether a terminal answers a query in time. Known is false when it cannot be asked.
 func answers(in, out *os.File, within time.Duration) (answered, known bool) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// answers asks nobody: a terminal is waited for in other ways on other systems.
+// answers knows nothing: other systems wait for a terminal differently.
 func answers(*os.File, *os.File, time.Duration) (answered, known bool) { return false, false }

@@ -15,18 +15,15 @@ import (
 )
 
 const (
-	// syncWrites is how many writes of one page are timed; the slowest of a hundred
-	// is what a claim may meet.
+	// syncWrites is the number of timed page writes; a claim may meet the slowest of a hundred.
 	syncWrites = 100
-	// syncFor bounds them on a disk that is slow.
+	// syncFor bounds them on a slow disk.
 	syncFor = 2 * time.Second
-	// slowSync is a time from which on the disk, and not the network, says how many
-	// jobs a minute has: each has about ten writes.
+	// slowSync is the write time from which on the disk limits the throughput: each job has about ten writes.
 	slowSync = 100 * time.Millisecond
 )
 
-// checkWrites times how long the disk takes until what was written is safe. A claim,
-// a renewal and a mark of progress wait for it each time.
+// checkWrites times durable writes. Claims, renewals and progress marks wait for one each.
 func (p *examination) checkWrites(ctx context.Context) check {
 	c := check{"writes", checkSkipped, "", ""}
 	if !p.exists || p.Flags.ReadOnly {
@@ -48,15 +45,15 @@ func (p *examination) checkWrites(ctx context.Context) check {
 	return writesText(c, took, p.Flags.LeaseRenewalInterval)
 }
 
-// timeWrites writes pages to a file that nobody sees, in dir, and returns how long
-// each took until it was safe, sorted. It stops early when ctx or most is over.
+// timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and fsync. It
+// stops early when ctx or most is over.
 func timeWrites(ctx context.Context, dir string, n int, most time.Duration) ([]time.Duration, error) {
 	f, err := os.CreateTemp(dir, ".limpet-doctor-*")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// It has no name from now on, so that nothing is left whatever happens.
+	// The file is unlinked at once, so that nothing is left behind.
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, err
 	}
@@ -76,8 +73,7 @@ func timeWrites(ctx context.Context, dir string, n int, most time.Duration) ([]t
 	return took, nil
 }
 
-// writesText judges the times of writes, which are sorted, by the period in which
-// leases are renewed.
+// writesText judges the sorted write times by the renewal period of leases.
 func writesText(c check, took []time.Duration, renew time.Duration) check {
 	if len(took) == 0 {
 		c.Result, c.Found = checkSkipped, "there was no time for it"
@@ -97,7 +93,7 @@ func writesText(c check, took []time.Duration, renew time.Duration) check {
 	return c
 }
 
-// brief is a time to read, in two or three digits, and in ASCII: below a millisecond too.
+// brief formats a duration with two or three digits, in ASCII.
 func brief(d time.Duration) string {
 	if d < time.Millisecond {
 		return fmt.Sprintf("%.2fms", d.Seconds()*1000)

@@ -2,15 +2,14 @@ package service
 
 import "strings"
 
-// diffLines tells how one text becomes another: lines that go begin with "-", lines
-// that come with "+", the others with a blank. Equal texts have no difference. It
-// is meant for texts of some hundred lines.
+// diffLines compares two texts: removed lines begin with "-", added ones with "+", the others with a blank.
+// Equal texts have no difference. It is meant for texts of some hundred lines.
 func diffLines(before, after string) string {
 	if before == after {
 		return ""
 	}
 	a, b := splitLines(before), splitLines(after)
-	// common[i][j] is the length of the longest common run of a[i:] and b[j:].
+	// common[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
 	common := make([][]int, len(a)+1)
 	for i := range common {
 		common[i] = make([]int, len(b)+1)

@@ -23,7 +23,7 @@ type Command struct {
 	Status    statusCmd    `cmd:"" help:"Is the unit installed, does it run, and is it this program?"`
 }
 
-// Location says where the unit is.
+// Location selects the directory of the unit.
 type Location struct {
 	UnitDir string `name:"unit-dir" help:"Directory of the unit files, such as that of an image; systemd is then not told." placeholder:"DIR"`
 }
@@ -34,7 +34,7 @@ const unitName = "limpet.service"
 // unitMark begins a unit that limpet may replace and remove.
 const unitMark = "# Made by 'limpet service install'"
 
-// Path is where the unit file stands.
+// Path returns the path of the unit file.
 func (p Location) Path(user bool, env func(string) string) (string, error) {
 	switch {
 	case p.UnitDir != "":
@@ -52,11 +52,11 @@ func (p Location) Path(user bool, env func(string) string) (string, error) {
 // systemd is the service manager of this host.
 type systemd struct {
 	user   bool
-	booted string // the directory that is there where systemd runs
+	booted string // exists where systemd runs
 	ctl    string // systemctl
 }
 
-// Manager finds systemd; nil when it is not to be told.
+// Manager returns systemd; nil when it is not to be notified.
 func (p Location) Manager(user bool) *systemd {
 	if p.UnitDir != "" {
 		return nil
@@ -64,7 +64,7 @@ func (p Location) Manager(user bool) *systemd {
 	return &systemd{user: user, booted: "/run/systemd/system", ctl: "systemctl"}
 }
 
-// There refuses where systemd does not run.
+// There returns an error where systemd does not run.
 func (s *systemd) There() error {
 	if s == nil {
 		return nil
@@ -78,7 +78,7 @@ func (s *systemd) There() error {
 	return nil
 }
 
-// call is a call of systemctl as a person would type it.
+// call is a call of systemctl as on a command line.
 func (s *systemd) call(args ...string) []string {
 	words := []string{s.ctl}
 	if s.user {
@@ -87,7 +87,7 @@ func (s *systemd) call(args ...string) []string {
 	return append(words, args...)
 }
 
-// run makes a call and returns what it printed.
+// run makes a call and returns its output.
 func (s *systemd) run(ctx context.Context, args ...string) (string, error) {
 	words := s.call(args...)
 	out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
@@ -118,7 +118,7 @@ type installCmd struct {
 	Now    bool `help:"Start the daemon too, or start it anew when the unit has changed."`
 }
 
-// installed is what 'limpet service install' and 'uninstall' print with -o json.
+// installed is the output of 'limpet service install' and 'uninstall' with -o json.
 type installed struct {
 	Unit    string   `json:"unit"`
 	Changed bool     `json:"changed"`
@@ -181,7 +181,7 @@ func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context)
 	})
 }
 
-// steps are the calls of systemctl that bring a unit into force.
+// steps are the calls of systemctl that activate a unit.
 func steps(changed, now bool) (out [][]string) {
 	if changed {
 		out = append(out, []string{"daemon-reload"})
@@ -196,8 +196,8 @@ func steps(changed, now bool) (out [][]string) {
 	return out
 }
 
-// visible refuses what could not work once it is installed: a program in a place
-// that the service of the host does not see, and a caller who may not write there.
+// visible rejects what could not work: a program in a directory that the service does not see, and a caller
+// without the rights.
 func (u unit) visible(manager *systemd) error {
 	if manager == nil || u.user {
 		return nil
@@ -213,8 +213,7 @@ func (u unit) visible(manager *systemd) error {
 	return nil
 }
 
-// ownUnit reads the unit that is there, "" when there is none. It refuses one that
-// somebody else has written.
+// ownUnit reads the existing unit, "" when there is none. It rejects one that limpet has not written.
 func ownUnit(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	switch {
@@ -228,7 +227,7 @@ func ownUnit(path string) (string, error) {
 	return string(data), nil
 }
 
-// writeUnit writes a unit that everybody may read, as all of them are.
+// writeUnit writes a unit that everybody may read, as usual for units.
 func writeUnit(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the directory of the unit: %w", err)

@@ -18,17 +18,17 @@ type statusCmd struct {
 	User bool `help:"The service of this user, instead of the host's."`
 }
 
-// State is what is known of an installed unit.
+// State describes an installed unit.
 type State struct {
 	Unit      string `json:"unit"`
 	Installed bool   `json:"installed"`
 	Enabled   string `json:"enabled,omitempty"` // as systemctl says it; "" = systemd was not asked
 	Active    string `json:"active,omitempty"`
-	Result    string `json:"result,omitempty"` // of its last end
+	Result    string `json:"result,omitempty"` // of its last run
 	PID       string `json:"pid,omitempty"`
-	Binary    string `json:"binary,omitempty"` // that the unit starts
+	Binary    string `json:"binary,omitempty"` // the program that the unit starts
 	Same      bool   `json:"sameBinary"`       // it is this program
-	Old       bool   `json:"oldProcess"`       // what runs is a file that was replaced meanwhile
+	Old       bool   `json:"oldProcess"`       // the running program was replaced on disk
 }
 
 func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
@@ -62,7 +62,7 @@ func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
 	return err
 }
 
-// Fault says what is wrong with a service, and the cure; "" when nothing is.
+// Fault returns what is wrong with a service, and the fix; "" when nothing is.
 func (s State) Fault(user bool) (fault, next string) {
 	install := "sudo limpet service install --now"
 	restart := "sudo systemctl restart " + unitName
@@ -86,8 +86,7 @@ func (s State) Fault(user bool) (fault, next string) {
 	return "", ""
 }
 
-// StateOfService looks at a unit file, and asks systemd about it unless manager
-// is nil.
+// StateOfService examines a unit file and asks systemd about it unless manager is nil.
 func StateOfService(ctx context.Context, path string, manager *systemd) (State, error) {
 	s := State{Unit: path}
 	data, err := os.ReadFile(path)
@@ -134,7 +133,7 @@ func StateOfService(ctx context.Context, path string, manager *systemd) (State, 
 	return s, nil
 }
 
-// firstWord is the program of a command line of a unit, as quoteUnit has written it.
+// firstWord returns the program of a command line of a unit, the reverse of quoteUnit.
 func firstWord(command string) string {
 	command = strings.TrimSpace(command)
 	if quoted, ok := strings.CutPrefix(command, `"`); ok {
@@ -150,7 +149,7 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// sameContent says that two files are one, or hold the same.
+// sameContent reports whether two files have the same content.
 func sameContent(a, b string) bool {
 	one, errOne := os.Stat(a)
 	other, errOther := os.Stat(b)

@@ -15,21 +15,21 @@ import (
 	"limpet/tui/cli/config"
 )
 
-// stateHome is where systemd keeps the state of a unit with StateDirectory=limpet.
+// stateHome is the directory of StateDirectory=limpet.
 const stateHome = "/var/lib/limpet"
 
-// unit is a systemd unit of the daemon in the making.
+// unit describes a systemd unit of the daemon.
 type unit struct {
 	user        bool              // for the service manager of one user
 	runAs       string            // user of the host's service, "" = one that exists while it runs
 	binary      string            // absolute
-	args        []string          // behind --daemon; ${X} is meant for systemd
-	credentials map[string]string // name -> file that systemd hands over
+	args        []string          // behind --daemon; ${X} is expanded by systemd
+	credentials map[string]string // name -> file of LoadCredential
 	writable    []string          // directories besides the state
 }
 
-// What units have in common. An exit with 2, 6 or 9 would come again: a bad call, a
-// foreign version, a state file that is in use or cannot be written.
+// Sections that all units share. An exit with 2, 6 or 9 would repeat: invalid usage, an unsupported version, a
+// state file that is held or cannot be written.
 const (
 	unitHead = `# Made by 'limpet service install', which replaces this file.
 [Unit]
@@ -45,7 +45,7 @@ ExecStart=%s
 StateDirectoryMode=0700
 RuntimeDirectory=limpet
 `
-	// A large state file is checked before the first word after a power cut.
+	// A large state file is checked before READY=1 after a power cut.
 	unitLife = `Restart=on-failure
 RestartSec=5
 RestartPreventExitStatus=2 6 9
@@ -85,7 +85,7 @@ WantedBy=%s
 `
 )
 
-// text is the unit file.
+// text returns the unit file.
 func (u unit) text() string {
 	words := []string{quoteUnit(u.binary), "--daemon"}
 	for _, arg := range u.args {
@@ -117,8 +117,7 @@ func (u unit) text() string {
 	return b.String()
 }
 
-// quoteUnit writes a word of a command line as systemd reads it. A variable in
-// braces stays one.
+// quoteUnit quotes a word of a command line for systemd. A variable in braces is kept.
 func quoteUnit(word string) string {
 	word = strings.ReplaceAll(word, "%", "%%")
 	if !strings.Contains(word, "=${") {
@@ -130,18 +129,18 @@ func quoteUnit(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(word) + `"`
 }
 
-// handed are the settings that name a file with a secret, or one that the user of
-// the service cannot read otherwise: systemd hands it over.
+// handed are the settings that name a file which the user of the service may not be able to read: systemd
+// passes it as a credential.
 var handed = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file", "webhook-key-file"}
 
-// ofCall are the settings that shape one call and no service.
+// ofCall are the settings of one call that do not concern a service.
 var ofCall = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes", "read-only", "accessible"}
 
-// usualToken is the token of the host's service where no setting names one.
+// usualToken is the default token file of the host's service.
 const usualToken = "/etc/limpet/token"
 
-// newUnit makes the unit of the daemon from the settings of this call: those of
-// flags and variables are written into it, those of the config file stay there.
+// newUnit builds the unit from the settings of this call: those of flags and variables are written into it,
+// those of the config file stay there.
 func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 	u := unit{user: o.User, runAs: o.RunAs, credentials: map[string]string{}}
 	if o.RunAs != "" && !unixName.MatchString(o.RunAs) {
@@ -184,8 +183,8 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 	return u, nil
 }
 
-// noteUnreadable tells of files with secrets that systemd does not hand over one by
-// one, and that a user who exists while the service runs cannot own.
+// noteUnreadable notes files with secrets that are not passed as credentials and that a dynamic user cannot
+// own.
 func noteUnreadable(e *command.Env) {
 	place := ""
 	if e.Flags.CredentialsDir != "" {
@@ -202,7 +201,7 @@ func noteUnreadable(e *command.Env) {
 	}
 }
 
-// unitOptions shape the unit.
+// unitOptions are the options of the unit.
 type unitOptions struct {
 	User  bool   `help:"The service of this user, instead of the host's."`
 	RunAs string `name:"run-as" help:"User that the host's service runs as. Default: one that exists only while it runs." placeholder:"USER"`
@@ -210,7 +209,7 @@ type unitOptions struct {
 
 var unixName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
 
-// fileOf is the absolute path that a setting names, "" for none.
+// fileOf returns the absolute path in a setting, "" for none.
 func fileOf(e *command.Env, s config.Setting) string {
 	name, _ := s.Value.(string)
 	if name == "" || name == "-" {
@@ -223,8 +222,7 @@ func fileOf(e *command.Env, s config.Setting) string {
 	return path
 }
 
-// hand has the service read a file: for the host systemd copies it to where only
-// the service sees it.
+// hand passes a file to the service: for the host as a credential of systemd.
 func (u *unit) hand(flag, path string) {
 	if u.user {
 		u.args = append(u.args, "--"+flag+"="+path)
@@ -234,7 +232,7 @@ func (u *unit) hand(flag, path string) {
 	u.args = append(u.args, "--"+flag+"=${CREDENTIALS_DIRECTORY}/"+flag)
 }
 
-// keep says where the state is: for the host where systemd has made room for it.
+// keep sets the state file: for the host below StateDirectory.
 func (u *unit) keep(e *command.Env, s config.Setting) error {
 	path, err := e.StatePath()
 	if err != nil {
@@ -253,7 +251,7 @@ func (u *unit) keep(e *command.Env, s config.Setting) error {
 	return nil
 }
 
-// argsOf writes the value of a flag as arguments.
+// argsOf returns the value of a flag as arguments.
 func argsOf(flag *kong.Flag) []string {
 	value := config.Shown(flag.Target)
 	if list, ok := value.([]string); ok {

@@ -52,7 +52,7 @@ func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// awaitDrained waits until the agent has nothing left to do.
+// awaitDrained waits until the agent is idle.
 func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *control.Client, out control.Drained) (control.Drained, error) {
 	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
 	for out.Busy > 0 {
@@ -77,17 +77,17 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 		switch now := snap.Agent; {
 		case !now.Draining.IsZero():
 			out = control.Drained{Since: now.Draining, Busy: now.Busy}
-		case !snap.At.Before(since): // else it is of before the drain
+		case !snap.At.Before(since): // else the snapshot is older than the drain
 			return out, command.Errorf(command.ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
 		}
 	}
 	return out, nil
 }
 
-// drainedStart is the call of an agent that claims nothing.
+// drainedStart is the command that starts a drained agent.
 const drainedStart = "limpet --daemon --drain    # starts one that claims nothing"
 
-// drainText tells a person of an agent that claims nothing new.
+// drainText describes a drained agent.
 func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	if a.Busy == 0 {
 		return fmt.Sprintf("drained for %s: it claims nothing; %s", text.Age(now.Sub(a.Draining)), drainEnd(e))
@@ -95,5 +95,5 @@ func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"), drainEnd(e))
 }
 
-// drainEnd says how an agent is made to claim jobs again.
+// drainEnd describes how to end a drain.
 func drainEnd(e *command.Env) string { return "end it with: " + e.CommandFor("", "drain --off") }

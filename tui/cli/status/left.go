@@ -16,31 +16,29 @@ import (
 	"limpet/tui/cli/job"
 )
 
-// leftReport is what the embedded API has in a state file that no agent holds.
+// leftReport describes the objects in the state file of a stopped agent.
 type leftReport struct {
 	Jobs  leftJobs        `json:"jobs"`
-	Repos []snapshot.Repo `json:"repos"` // as the last agent knew them
+	Repos []snapshot.Repo `json:"repos"` // as the last agent saw them
 }
 
 type leftJobs struct {
 	Pending int `json:"pending"`
-	Resting int `json:"resting"` // between two attempts
+	Resting int `json:"resting"` // in backoff
 	Claimed int `json:"claimed"` // by an agent that is gone
 
-	Oldest time.Time `json:"oldest,omitzero"` // when the first of them was made
+	Oldest time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
-// waitsLong is from when on a job that nobody has begun is a sign of an agent that is
-// gone, and not of one that is started next.
+// waitsLong is the age from which a pending job means that an agent is missing, and not about to start.
 const waitsLong = 5 * time.Minute
 
-// abandoned says that an agent should run and does not.
+// abandoned reports whether an agent should run and does not.
 func (l leftJobs) abandoned(now time.Time) bool {
 	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > waitsLong
 }
 
-// readLeft reads it; nil where there is neither a job nor a repository, as in the file of
-// an agent that works on another server.
+// readLeft reads the report; nil without jobs and repositories, as in the file of an agent of another server.
 func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftReport, error) {
 	s := &command.Session{File: store}
 	var err error
@@ -57,7 +55,7 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 		return nil, err
 	}
 	_, err = s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
-		if repo, err := api.RepositoryView(u); err == nil { // else 'repo list' says what is wrong with it
+		if repo, err := api.RepositoryView(u); err == nil { // else 'repo list' reports the error
 			left.Repos = append(left.Repos, leftRepo(u, repo))
 		}
 		return false
@@ -88,8 +86,8 @@ func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
 		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
 }
 
-// judgeLeft says that nobody runs what waits, which is a reason to fail where an agent
-// should. How repositories were is none: nobody has looked since.
+// judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of
+// repositories is not: it is out of date.
 func (s *report) judgeLeft(e *command.Env, now time.Time) {
 	s.Warnings = append(s.Warnings, repoFaults(e, s.Left.Repos)...)
 	s.Warnings = append(s.Warnings, repoWarnings(e, s.Left.Repos)...)

@@ -23,16 +23,16 @@ type Command struct {
 	Watch bool `help:"Go on, with a line for each change; with -o json a document in each line."`
 }
 
-// report is what 'limpet status -o json' prints.
+// report is the output of 'limpet status -o json'.
 type report struct {
 	State  string             `json:"state"`          // path of the state file
-	Daemon *control.Hello     `json:"daemon"`         // null when none runs
-	Live   *snapshot.Snapshot `json:"live"`           // null when no daemon runs
-	Store  *state.Info        `json:"store"`          // null when there is no state file yet
+	Daemon *control.Hello     `json:"daemon"`         // null without a daemon
+	Live   *snapshot.Snapshot `json:"live"`           // null without a daemon
+	Store  *state.Info        `json:"store"`          // null without a state file
 	Left   *leftReport        `json:"left,omitempty"` // in the file, while no daemon runs
 	OK     bool               `json:"ok"`
-	Why    []string           `json:"why,omitempty"` // not all is well
-	// Warnings are no reason to fail.
+	Why    []string           `json:"why,omitempty"` // reasons why OK is false
+	// Warnings do not make the command fail.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -51,8 +51,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	return err
 }
 
-// readStatus asks the daemon; without one it looks into the file, but never makes
-// one: asking must not change anything.
+// readStatus asks the daemon, else reads the file. It never creates one: status has no side effects.
 func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 	path, err := e.StatePath()
 	if err != nil {
@@ -103,7 +102,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 	return rep, nil
 }
 
-// judge fills OK, Why and Warnings: each reason ends with what to do about it.
+// judge fills OK, Why and Warnings: each reason ends with the next command.
 func (s *report) judge(e *command.Env) {
 	if s.Left != nil {
 		s.judgeLeft(e, time.Now())
@@ -132,7 +131,7 @@ func (s *report) judge(e *command.Env) {
 	s.OK = len(s.Why) == 0
 }
 
-// repoFaults are the repositories with which something is wrong.
+// repoFaults returns the failing repositories.
 func repoFaults(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
@@ -146,7 +145,7 @@ func repoFaults(e *command.Env, repos []snapshot.Repo) (out []string) {
 	return out
 }
 
-// repoWarnings are those of the others whose last pull has warnings.
+// repoWarnings returns the other repositories whose last pull has warnings.
 func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		if !ill(repo) && repo.SyncState == api.StateWarning {
@@ -186,7 +185,7 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 	}
 }
 
-// printLive tells what the agent shows.
+// printLive prints the snapshot of the agent.
 func (s *report) printLive(f *command.Fields) {
 	f.Add("api", s.Live.API.Server+" "+apiText(s.Live.API))
 	f.Mark("ok", "ok")
@@ -211,7 +210,7 @@ func (s *report) printLive(f *command.Fields) {
 	}
 }
 
-// addRepos counts repositories by how their last pull has ended.
+// addRepos counts repositories by the result of their last pull.
 func addRepos(f *command.Fields, repos []snapshot.Repo) {
 	states := map[string]int{}
 	for _, repo := range repos {

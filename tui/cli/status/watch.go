@@ -19,8 +19,8 @@ import (
 // statusEvery is the least time between two lines of a watch.
 const statusEvery = time.Second
 
-// watchStatus prints the status of the daemon whenever it changes, until ctx ends.
-// It outlives the daemon: while that is away a line says so.
+// watchStatus prints the status of the daemon whenever it changes, until ctx ends. It continues while the
+// daemon is away, with a line that says so.
 func watchStatus(ctx context.Context, e *command.Env) error {
 	path, err := e.StatePath()
 	if err != nil {
@@ -65,25 +65,23 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 	}
 }
 
-// whole is a picture whose lists are never nil.
+// whole returns a snapshot whose lists are never nil.
 func whole(snap *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *snap
 	out.Jobs, out.Repos, out.Events = command.List(out.Jobs), command.List(out.Repos), command.List(out.Events)
 	return &out
 }
 
-// statusColumns have a fixed width each, so that lines which come minutes apart
-// stand below each other.
+// statusColumns have fixed widths, so that lines printed minutes apart are aligned.
 const (
 	statusColumns = "%-20s  %-8s  %7s  %7s  %7s  %9s  %6s  %5s  %3s  %s\n"
-	// mostWhy is how many reasons a line has.
+	// mostWhy bounds the reasons in a line.
 	mostWhy = 3
 )
 
 var statusHead = fmt.Sprintf(statusColumns, "TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY")
 
-// mark is equal for reports that tell the same. What counts up by itself, such as
-// ages, is no news.
+// mark is equal for reports without a relevant change; ages are not relevant.
 func (s *report) mark() string {
 	if s.Live == nil {
 		return "away"
@@ -93,7 +91,7 @@ func (s *report) mark() string {
 	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
 
-// ill counts the repositories with which something is wrong.
+// ill counts the failing repositories.
 func (s *report) ill() (n int) {
 	for _, repo := range s.Live.Repos {
 		if ill(repo) || repo.SyncState == api.StateError {
@@ -130,7 +128,7 @@ func printStatusChange(e *command.Env, rep *report) error {
 	return err
 }
 
-// because is why not all is well, and what is odd, "" when nothing is.
+// because joins reasons and warnings, "" for none.
 func (s *report) because() string {
 	why := slices.Concat(s.Why, s.Warnings)
 	if more := len(why) - mostWhy; more > 0 {
@@ -139,10 +137,10 @@ func (s *report) because() string {
 	return text.Clean(strings.Join(why, "; "))
 }
 
-// statusGreeting stands in the place of statusHead where a watch is read out.
+// statusGreeting replaces statusHead with --accessible.
 const statusGreeting = "Each change is a sentence. Times are UTC. Ctrl-C ends this.\n"
 
-// sentence is the report as it is read out. What is none is left out.
+// sentence is the report with --accessible. Zero counts are left out.
 func (s *report) sentence(now time.Time) string {
 	txt := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
 	if s.Live != nil {
