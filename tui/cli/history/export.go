@@ -16,13 +16,11 @@ type exportCmd struct {
 	File string `help:"Write to this file; it has its name only when it is whole. Default: stdout." placeholder:"FILE" type:"path"`
 }
 
-// exportPage is how many records are in memory at once. A record has some
-// kilobytes, and never more than 300 or so.
+// exportPage is how many records are in memory at once. A record has some kilobytes, at most about 300.
 const exportPage = 100
 
-// Run writes page by page, also over the socket of a daemon, so that neither
-// process holds more than one page and no read of the state file lasts longer
-// than a page takes. What ends while the export runs is not in it.
+// Run writes page by page, also over the socket of a daemon, so that neither process holds more than one page
+// and no read of the state file takes longer than a page. Jobs that end during the export are not included.
 func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	form, ok := exportForms[e.Flags.Output]
 	if !ok {
@@ -60,25 +58,24 @@ func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	return nil
 }
 
-// exportForm is what stands around and between the records, which have a line
-// each.
+// exportForm is what stands around and between the records, one on each line.
 type exportForm struct {
 	begin, between, end string
 	pick                func(records any) ([]any, error)
 }
 
 var exportForms = map[string]exportForm{
-	"table": {}, // nobody has asked for a form
+	"table": {}, // the default
 	"jsonl": {},
 	"json":  {begin: "{\"items\":[\n", between: ",", end: "]}\n"},
 }
 
-// export writes all records that q selects and says how many there were.
+// export writes all records that q selects and returns their number.
 func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([]state.Record, error)) (n int, err error) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false)
-	_, _ = out.WriteString(f.begin) // its first error stays and comes out of Flush
+	_, _ = out.WriteString(f.begin) // the first error is kept and returned by Flush
 	most := q.Limit
 	for more := true; more; {
 		q.Limit = exportPage

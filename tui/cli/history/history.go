@@ -28,7 +28,7 @@ type Command struct {
 	Prune  pruneCmd  `cmd:"" writes:"" help:"Remove old records."`
 }
 
-// filter chooses among the finished jobs.
+// filter selects finished jobs.
 type filter struct {
 	Repository string   `short:"r" help:"Only of this repository."`
 	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
@@ -39,7 +39,7 @@ type filter struct {
 	Limit      uint     `help:"At most so many; 0 = all." default:"0"`
 }
 
-// query is what the flags say.
+// query returns the selection of the flags.
 func (f filter) query(g *command.Flags) (state.Query, error) {
 	now := time.Now()
 	since, err := moment("history list", "--since", f.Since, now)
@@ -98,8 +98,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintList(records, t)
 }
 
-// noteDead tells who asks for errors alone of the jobs that have failed to the last
-// attempt.
+// noteDead notes jobs without attempts left when only errors were requested.
 func noteDead(ctx context.Context, e *command.Env, desk control.Desk, q state.Query) error {
 	if e.Flags.Notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, StateDead) {
 		return nil
@@ -112,7 +111,7 @@ func noteDead(ctx context.Context, e *command.Env, desk control.Desk, q state.Qu
 	return err
 }
 
-// moment reads a time that a flag of a command says: a duration before now, or an absolute time.
+// moment parses the time of a flag: a duration before now, or an absolute time.
 func moment(call, flag, txt string, now time.Time) (time.Time, error) {
 	if txt == "" {
 		return time.Time{}, nil
@@ -144,15 +143,14 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
 }
 
-// ErrNoRecord says that the history has no such job.
+// ErrNoRecord reports that the history has no such job.
 var ErrNoRecord = errors.New("not in the history")
 
-// recordPage is how many records are read at once in the search for a name.
+// recordPage is how many records are read at once to find a name.
 const recordPage = 500
 
-// FindRecord looks a finished job up by UID, else the newest of that name. It
-// returns errNoRecord when there is none, and a *severalError when a name without a
-// namespace is that of jobs in several.
+// FindRecord returns a finished job by UID, else the newest of that name. The error is ErrNoRecord when there
+// is none, and a *command.AmbiguousError when jobs in several namespaces have the name and none is given.
 func FindRecord(ctx context.Context, desk control.Desk, namespace, job string) (state.Record, error) {
 	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -170,12 +168,11 @@ func FindRecord(ctx context.Context, desk control.Desk, namespace, job string) (
 	return rec, err
 }
 
-// onlyIn returns a *severalError when jobs of that name have ended outside of a
-// namespace too.
+// onlyIn returns a *command.AmbiguousError when jobs of that name have ended in other namespaces too.
 func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error {
 	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
 	switch {
-	case errors.Is(err, ErrNoRecord), err == nil && other.Namespace == namespace: // an older daemon knows no Outside
+	case errors.Is(err, ErrNoRecord), err == nil && other.Namespace == namespace: // an older daemon ignores Outside
 		return nil
 	case err != nil:
 		return err
@@ -185,7 +182,7 @@ func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error
 	return &command.AmbiguousError{Noun: "job", Name: job, Namespaces: in}
 }
 
-// newestRecord is the newest of a name among those of q.
+// newestRecord returns the newest record of a name among those of q.
 func newestRecord(ctx context.Context, desk control.Desk, q state.Query, job string) (state.Record, error) {
 	q.Words, q.Limit = []string{job}, recordPage
 	for {
@@ -205,8 +202,8 @@ func newestRecord(ctx context.Context, desk control.Desk, q state.Query, job str
 	}
 }
 
-// Unambiguous refuses the name of a live job that is also that of jobs which have ended
-// in another namespace, where none was named: either may be meant.
+// Unambiguous rejects the name of a live job that finished jobs of another namespace have too, when no
+// namespace is given.
 func Unambiguous(ctx context.Context, e *command.Env, s *command.Session, live *unstructured.Unstructured, job string) error {
 	if s.Store == nil || e.Flags.ListNamespace() != "" || live.GetName() != job {
 		return nil
@@ -259,7 +256,7 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	}
 }
 
-// commitText is what a commit says of itself.
+// commitText describes a commit.
 func commitText(c state.Commit) string {
 	txt := `"` + c.Subject + `"`
 	if c.Author != "" {
@@ -271,12 +268,12 @@ func commitText(c state.Commit) string {
 	return txt
 }
 
-// AttemptText says how one attempt went.
+// AttemptText describes an attempt.
 func AttemptText(a state.Attempt) string {
 	return fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), SpanText(a), text.OrDash(a.Message))
 }
 
-// SpanText says when an attempt ran, as far as it is known.
+// SpanText describes when an attempt ran, as far as known.
 func SpanText(a state.Attempt) string {
 	txt := ""
 	if !a.Started.IsZero() {
@@ -288,12 +285,12 @@ func SpanText(a state.Attempt) string {
 	return txt
 }
 
-// StateCancelled is what the local history calls a job that a person has
-// stopped. The wire has no such state.
+// StateCancelled is the state of a job that a person has stopped in the local history. The wire has no such
+// state.
 const StateCancelled = "cancelled"
 
-// StateDead is what it calls a job whose attempts are used up.
+// StateDead is the state of a job without attempts left.
 const StateDead = "dead"
 
-// KindText names a line of a summary. What could not be read has no kind.
+// KindText names a line of a summary. Files that could not be read have no kind.
 func KindText(kind string) string { return cmp.Or(kind, "unread files") }

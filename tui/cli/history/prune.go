@@ -11,7 +11,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// pruneCmd removes what one of its flags says.
+// pruneCmd removes records by one of its flags.
 type pruneCmd struct {
 	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove the records of jobs that finished longer ago than this."`
 	Before    string         `xor:"what" help:"Remove the records of jobs that finished before this: an RFC 3339 time, or a duration such as 24h." placeholder:"TIME"`

@@ -18,11 +18,11 @@ import (
 	"limpet/sync/kube"
 )
 
-// A repository has one job of a kind at a time, and its agent asks for pulls too. Who
-// asks for one that waits already, and would wait for it, waits for that one. One that
-// has begun may not have seen what there is now: after its end comes the own one.
+// A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits for a
+// pending job of the same kind waits for that one. One that is running may have read older commits: a new one
+// is created after its end.
 
-// request is a job that a person asks for.
+// request is a job that a person requests.
 type request struct {
 	namespace, repository string
 	spec                  map[string]any
@@ -34,7 +34,7 @@ func (w request) action() string {
 	return action
 }
 
-// name is that under which the API queues the job.
+// name returns the name under which the API queues the job.
 func (w request) name() string {
 	if pr, ok := w.spec["pr"].(map[string]any); ok && w.action() == "pr" {
 		return fmt.Sprintf("%s-%v", api.JobName(w.repository, "pr"), pr["pr"])
@@ -42,7 +42,7 @@ func (w request) name() string {
 	return api.JobName(w.repository, w.action())
 }
 
-// submit makes the job, or for who waits returns the one that is there when that does.
+// submit creates the job. When how waits, it returns an equal pending job instead of an error.
 func submit(ctx context.Context, e *command.Env, s *command.Session, w request, how WaitFlags) (*unstructured.Unstructured, error) {
 	for gone := false; ; {
 		made, refused := s.Client.Submit(ctx, w.namespace, w.repository, w.spec, w.notes)
@@ -51,10 +51,10 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, w request, 
 		}
 		there, err := s.Client.Resource(api.Jobs).Namespace(w.namespace).Get(ctx, w.name(), metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) && !gone: // it has ended between the two looks
+		case apierrors.IsNotFound(err) && !gone: // it ended between the two requests
 			gone = true
 			continue
-		case err != nil: // what it is is not known
+		case err != nil: // its spec is unknown
 			return nil, w.refusal(nil, refused)
 		case !how.Waits() || !w.satisfiedBy(there):
 			return nil, w.refusal(there, refused)
@@ -70,7 +70,7 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, w request, 
 	}
 }
 
-// waitsStill says that nobody has begun with a job, and nobody wants it to stop.
+// waitsStill reports whether a job is pending and not being cancelled.
 func waitsStill(job *unstructured.Unstructured) bool {
 	view, err := api.JobView(job)
 	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" && api.Annotation(job, api.AnnoCancel) == "" &&
@@ -99,8 +99,7 @@ func over(ctx context.Context, s *command.Session, job *unstructured.Unstructure
 	}
 }
 
-// refusal says why a job is not made beside the one that is there, which is nil where
-// nobody knows what it is.
+// refusal explains why a job is not created beside an existing one; there is nil when that is unknown.
 func (w request) refusal(there *unstructured.Unstructured, err error) error {
 	watch := command.CommandFor(w.namespace, "job watch "+w.name())
 	then := watch + "    # then this command again"
@@ -113,8 +112,8 @@ func (w request) refusal(there *unstructured.Unstructured, err error) error {
 	return command.Errorf(command.ExitError, then, "repository %q has a job of this kind already, with other options: %w", w.repository, err)
 }
 
-// satisfiedBy says that a job does what is wished. A full pull does what an incremental one
-// would, and the urgency of a job matters to who has named one.
+// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one. A
+// priority matters only to a request that names one.
 func (w request) satisfiedBy(there *unstructured.Unstructured) bool {
 	spec, _, _ := unstructured.NestedMap(there.Object, "spec")
 	notes := there.GetAnnotations()
@@ -127,7 +126,7 @@ func (w request) satisfiedBy(there *unstructured.Unstructured) bool {
 
 func (w request) full() bool { return w.action() == "pull" && !incremental(w.spec) }
 
-// isFull says that a job is a pull of everything.
+// isFull reports whether a job is a full pull.
 func isFull(job *unstructured.Unstructured) bool {
 	spec, _, _ := unstructured.NestedMap(job.Object, "spec")
 	return spec["action"] == "pull" && !incremental(spec)
@@ -138,8 +137,8 @@ func incremental(spec map[string]any) bool {
 	return value
 }
 
-// options are what a spec says besides how deep a pull goes, in the form that a server
-// gives back: without what is empty.
+// options returns the options of a spec without the depth of a pull, in the form that a server returns:
+// without empty values.
 func options(spec map[string]any) map[string]any {
 	spec = maps.Clone(spec)
 	delete(spec, "repository")

@@ -49,9 +49,8 @@ func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
 // cancelTries is how often a job may change hands while it is being cancelled.
 const cancelTries = 3
 
-// Cancel deletes a job that nobody has claimed; the owner of a claimed one is
-// asked to stop, and so is any agent for one that rests. It returns what was done, or a NotFound error when the job of
-// that UID is gone.
+// Cancel deletes a job without a claim. The owner of a claimed one is asked to stop, as is any agent for one
+// in backoff. It returns what was done, or a NotFound error when the job of that UID is gone.
 func Cancel(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (done string, err error) {
 	jobs := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace())
 	uid := u.GetUID()
@@ -65,8 +64,7 @@ func Cancel(ctx context.Context, s *command.Session, u *unstructured.Unstructure
 		if !apierrors.IsConflict(err) || try == cancelTries {
 			return done, err
 		}
-		// It was claimed or given back meanwhile, or has made place for another
-		// job of its name.
+		// It was claimed, released or replaced meanwhile.
 		if u, err = jobs.Get(ctx, u.GetName(), metav1.GetOptions{}); err != nil {
 			return "", err
 		}
@@ -76,16 +74,14 @@ func Cancel(ctx context.Context, s *command.Session, u *unstructured.Unstructure
 	}
 }
 
-// leaveToAgent says whether an agent is to end a job that nobody has claimed: one
-// that rests between two attempts has something to tell in the history. Where no
-// agent is there, and when it was asked before, the job is deleted.
+// leaveToAgent reports whether an agent has to end an unclaimed job: one in backoff has attempts for the
+// history. Without an agent, and when it was cancelled before, the job is deleted.
 func leaveToAgent(s *command.Session, u *unstructured.Unstructured) bool {
 	notes := u.GetAnnotations()
 	return s.Embedded == nil && notes[api.AnnoAttempts] != "" && notes[api.AnnoCancel] == ""
 }
 
-// requestCancel asks the owner of a claimed job to stop, with an annotation
-// that its agent sees through the watch. The UID is a precondition.
+// requestCancel sets the annotation by which the agent of a claimed job stops it. The UID is a precondition.
 func requestCancel(ctx context.Context, s *command.Session, u *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         u.GetUID(),

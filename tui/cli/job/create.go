@@ -70,7 +70,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
 }
 
-// selection are the options of a delete or a move.
+// selection returns the options of a delete or a move.
 func (c createCmd) selection() map[string]any {
 	options := map[string]any{}
 	if len(c.Path) > 0 {
@@ -89,7 +89,7 @@ func (c createCmd) selection() map[string]any {
 	return options
 }
 
-// MassDeleteNote returns the annotations of a job that may delete much, or none.
+// MassDeleteNote returns the annotations of a job that may delete many objects, or none.
 func MassDeleteNote(massDelete bool) map[string]string {
 	notes := map[string]string{}
 	if massDelete {
@@ -98,7 +98,7 @@ func MassDeleteNote(massDelete bool) map[string]string {
 	return notes
 }
 
-// CreateJob makes the job, with annotations, and, if asked, waits for its end.
+// CreateJob creates the job and waits for its end if how says so.
 func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
 	s, err := e.Open(ctx, command.Needs{API: true})
 	if err != nil {
@@ -112,7 +112,7 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 	if err != nil {
 		return err
 	}
-	alone := s.Embedded != nil // the API is in this process, so no agent is there
+	alone := s.Embedded != nil // the API is in this process, without an agent
 	if how.Waits() && alone {
 		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", e.StateText())
 	}

@@ -22,17 +22,17 @@ import (
 	"limpet/sync/text"
 )
 
-// outcomeWait is how long the record of a finished job may take to appear: the
-// agent writes it before it deletes the job, but another server may be slow.
+// outcomeWait is how long the record of a finished job may take to appear: the agent writes it before it
+// deletes the job, but another server may be slow.
 const outcomeWait = 15 * time.Second
 
-// deletedWait is the same for a job that nobody had claimed when it was seen
-// last. It may have been claimed, run and ended between two looks.
+// deletedWait is the same for a job that was last seen pending. It may have run and ended between two
+// requests.
 const deletedWait = time.Second
 
-// End is how a job has ended.
+// End is the end of a job.
 type End struct {
-	state  string // as the history calls it
+	state  string // as the history names it
 	status api.JobStatus
 }
 
@@ -40,7 +40,7 @@ type End struct {
 func (f *follower) outcome(ctx context.Context) (*End, error) {
 	patience := outcomeWait
 	if !f.over.IsZero() {
-		patience = deletedWait // its status says it all
+		patience = deletedWait // its status is complete
 	}
 	if f.unclaimed() {
 		patience = deletedWait
@@ -67,14 +67,13 @@ func (f *follower) outcome(ctx context.Context) (*End, error) {
 	}
 }
 
-// unclaimed says that nobody had taken the job when it went.
+// unclaimed reports whether the job was last seen pending.
 func (f *follower) unclaimed() bool {
 	job, err := api.JobView(f.seen)
 	return err == nil && f.seen.GetLabels()[api.LabelClaim] == "" && stateText(job.Status.State) == api.StatePending
 }
 
-// guess is the ending of a job that has left no record: what was seen last, if
-// that was an end.
+// guess returns the end of a job without a record: the last status, if it is final.
 func (f *follower) guess() (*End, error) {
 	job, err := api.JobView(f.seen)
 	if err != nil {
@@ -89,12 +88,12 @@ func (f *follower) guess() (*End, error) {
 	return nil, command.Errorf(command.ExitError, "limpet history list", "job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", f.seen.GetName())
 }
 
-// ending finds the record of a job: in the state file when it is at hand, else
-// among the HistoricJobs of the API. It returns nil when there is none (yet).
+// ending returns the record of a job, from the state file when it is open, else from the HistoricJobs of the
+// API. It returns nil when there is none yet.
 func ending(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (*End, error) {
 	if s.Store != nil {
 		records, err := s.Store.History(ctx, state.Query{UID: string(u.GetUID()), Limit: 1})
-		// A daemon that is away is no reason not to ask the API.
+		// The API may answer although the daemon does not.
 		if err == nil && len(records) == 1 {
 			return endingOf(records[0]), nil
 		}
@@ -110,10 +109,9 @@ func ending(ctx context.Context, s *command.Session, u *unstructured.Unstructure
 	return &End{job.Status.State, job.Status}, err
 }
 
-// watchEnded is the end of a watch whose job had ended before it began: as if it had
-// been there, with the exit code of that.
+// watchEnded prints the end of a job that had ended before the watch began, and returns its error.
 func watchEnded(ctx context.Context, e *command.Env, s *command.Session, job string) error {
-	// The history here is of the server that this host's agent works on.
+	// The local history belongs to the server of the local agent.
 	if s.Daemon == nil && !e.Embedded() {
 		s.Store = nil
 	} else if err := OpenHistory(ctx, e, s); err != nil {
@@ -130,10 +128,9 @@ func watchEnded(ctx context.Context, e *command.Env, s *command.Session, job str
 	return printEnding(e, u, end, e.Flags.Data())
 }
 
-// ended finds how a job has ended by its UID or name, and when: in the history of this
-// host, which Desk is unless it is of another server, or among the HistoricJobs of the
-// API, where other agents leave theirs; of two the one that ended later. A nil object
-// says that there is none.
+// ended returns the end of a finished job by its UID or name, and when: from the history of this host, unless
+// it belongs to another server, or from the HistoricJobs of the API, where other agents leave theirs; the
+// later one of both. A nil object means there is none.
 func ended(ctx context.Context, s *command.Session, namespace, job string) (*unstructured.Unstructured, *End, time.Time, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	var rec state.Record
@@ -165,18 +162,17 @@ func ended(ctx context.Context, s *command.Session, namespace, job string) (*uns
 	return u, &End{past.Status.State, past.Status}, api.TimeOfMillis(past.Status.Finished), nil
 }
 
-// endingOf is how a record tells the end.
+// endingOf returns the end of a record.
 func endingOf(rec state.Record) *End {
 	end := &End{state: rec.State}
-	_ = json.Unmarshal(rec.Status, &end.status) // one without a status tells less
+	_ = json.Unmarshal(rec.Status, &end.status) // a record without a status has less to show
 	return end
 }
 
 // recordHint is the command that shows a record.
 func recordHint(uid string) string { return "limpet history show " + uid }
 
-// printEnding prints how a job has ended and returns the error for its exit
-// code.
+// printEnding prints the end of a job and returns the error for its exit code.
 func printEnding(e *command.Env, u *unstructured.Unstructured, end *End, stream bool) error {
 	st := end.status
 	result := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "uid": u.GetUID(), "state": end.state, "status": st}
@@ -205,7 +201,7 @@ func printEnding(e *command.Env, u *unstructured.Unstructured, end *End, stream 
 	return end.Err(recordHint(string(u.GetUID())))
 }
 
-// Err is nil for a success, else an error with the exit code of the ending.
+// Err returns nil for a success, else an error with the exit code of the end.
 func (e *End) Err(hint string) error {
 	switch e.state {
 	case api.StateSuccess:

@@ -71,8 +71,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintList(objects, t)
 }
 
-// unsent asks the daemon which results wait for the API. Without one, or when it
-// does not answer, nothing is known of any.
+// unsent returns the jobs whose results wait for the API, as the daemon has them; none without a daemon.
 func unsent(ctx context.Context, s *command.Session) (map[string]snapshot.Job, *snapshot.Snapshot) {
 	out := map[string]snapshot.Job{}
 	if s.Daemon == nil {
@@ -90,12 +89,12 @@ func unsent(ctx context.Context, s *command.Session) (map[string]snapshot.Job, *
 	return out, snap
 }
 
-// message says what a job does, or what it waits for.
+// message describes what a job does, or what it waits for.
 func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]snapshot.Job) string {
 	if j, ok := unsent[string(u.GetUID())]; ok {
 		return j.State + ", " + UnsentText(now, j)
 	}
-	// The agent has written how long the rest would last; that was then.
+	// The message has the backoff as it was when it began.
 	if said, _, rests := strings.Cut(job.Status.Message, "; tried again in "); rests && stateText(job.Status.State) == api.StatePending {
 		left := RestOf(u).Sub(now)
 		if left <= 0 {
@@ -106,8 +105,7 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent ma
 	return job.Status.Message
 }
 
-// RestOf is until when a job rests between two attempts; the zero time when it
-// does not.
+// RestOf returns the end of the backoff of a job, the zero time without one.
 func RestOf(u *unstructured.Unstructured) time.Time {
 	ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
 	if err != nil || ms <= 0 {
@@ -116,8 +114,8 @@ func RestOf(u *unstructured.Unstructured) time.Time {
 	return api.TimeOfMillis(ms)
 }
 
-// known shows what the daemon knows while the API does not answer. The exit code
-// is that of the error, because this may not be what there is.
+// known lists the jobs that the daemon knows while the API does not answer. The exit code is that of the
+// error, because the list may be out of date.
 func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, err error) error {
 	code, _ := command.Classify(err)
 	if code != command.ExitUnreachable || snap == nil || e.Flags.Data() {
@@ -231,7 +229,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// attempts reads from a live job how its runs so far have ended.
+// attempts returns the ended attempts of a live job.
 func attempts(u *unstructured.Unstructured) []state.Attempt {
 	var out []state.Attempt
 	if json.Unmarshal([]byte(u.GetAnnotations()[api.AnnoAttempts]), &out) != nil {
@@ -240,8 +238,7 @@ func attempts(u *unstructured.Unstructured) []state.Attempt {
 	return out
 }
 
-// UnsentText tells of a job that is done and whose result is kept until the API
-// takes it.
+// UnsentText describes a finished job whose result is kept until the API takes it.
 func UnsentText(now time.Time, job snapshot.Job) string {
 	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
 }

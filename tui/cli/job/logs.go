@@ -66,8 +66,7 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 	return l.follow(ctx, e, s, u)
 }
 
-// follow prints the log to its end, and returns the error for the exit code of the job,
-// as a watch of it does.
+// follow prints the log to its end and returns the error for the exit code of the job, as a watch of it does.
 func (l *jobLog) follow(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
 	if err := l.print(ctx, e, s, u); err != nil {
 		return err
@@ -79,10 +78,9 @@ func (l *jobLog) follow(ctx context.Context, e *command.Env, s *command.Session,
 	return end.Err(recordHint(l.uid))
 }
 
-// print prints what is new in each picture until one shows the job as ended. A job
-// that is in none may be too new for that, or one of too many: then the API is asked,
-// and once that has it no more the next picture is the last. A daemon that is away is
-// waited for: the next one takes the job up again.
+// print prints new lines until a snapshot shows the end of the job. A job that is in no snapshot may be too
+// new or beyond its limit: the API is asked, and once that has deleted it the next snapshot is the last. A
+// daemon that is away is waited for: its successor resumes the job.
 func (l *jobLog) print(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
 	pictures := s.Daemon.Watch(ctx)
 	away := false
@@ -116,7 +114,7 @@ func (l *jobLog) print(ctx context.Context, e *command.Env, s *command.Session, 
 	}
 }
 
-// gone says that the API has a job no more.
+// gone reports whether the API has deleted a job.
 func gone(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (bool, error) {
 	now, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -125,7 +123,7 @@ func gone(ctx context.Context, s *command.Session, u *unstructured.Unstructured)
 	return err == nil && now.GetUID() != u.GetUID(), err
 }
 
-// finished tells what the record of a job has instead of its log.
+// finished prints what the record of a job has instead of its log.
 func (c logsCmd) finished(ctx context.Context, e *command.Env, s *command.Session) error {
 	rec, err := history.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
 	if errors.Is(err, history.ErrNoRecord) {
@@ -140,7 +138,7 @@ func (c logsCmd) finished(ctx context.Context, e *command.Env, s *command.Sessio
 	return endingOf(rec).Err(recordHint(rec.UID))
 }
 
-// recordLog makes lines of what a record tells, in the order of their time.
+// recordLog returns the events of a record as log lines in the order of their time.
 func recordLog(rec state.Record) []snapshot.Event {
 	out := []snapshot.Event{}
 	add := func(at time.Time, level, format string, args ...any) {
@@ -182,7 +180,7 @@ func printLog(e *command.Env, lines []snapshot.Event) error {
 	return printLogLines(e, lines)
 }
 
-// printLogLines prints lines of a log that goes on.
+// printLogLines prints lines of a log that continues.
 func printLogLines(e *command.Env, lines []snapshot.Event) error {
 	for _, l := range lines {
 		if e.Flags.Data() {
@@ -198,13 +196,13 @@ func printLogLines(e *command.Env, lines []snapshot.Event) error {
 	return nil
 }
 
-// jobLog knows how far the log of a job was printed.
+// jobLog is the position in the log of a job.
 type jobLog struct {
 	uid  string
 	last snapshot.Event
 }
 
-// fresh returns the lines of a picture that the one before did not have.
+// fresh returns the lines of a snapshot that the one before did not have.
 func (l *jobLog) fresh(snap *snapshot.Snapshot) []snapshot.Event {
 	for _, j := range snap.Jobs {
 		if j.UID != l.uid || len(j.Log) == 0 {
@@ -223,7 +221,7 @@ func (l *jobLog) fresh(snap *snapshot.Snapshot) []snapshot.Event {
 	return nil
 }
 
-// ended says whether a picture shows the job, and as ended.
+// ended reports whether a snapshot has the job, and as ended.
 func (l *jobLog) ended(snap *snapshot.Snapshot) (shown, ended bool) {
 	for _, j := range snap.Jobs {
 		if j.UID == l.uid {
@@ -233,9 +231,8 @@ func (l *jobLog) ended(snap *snapshot.Snapshot) (shown, ended bool) {
 	return false, false
 }
 
-// readLog has the log of the job read beside the follower, which prints what comes
-// out of f.lines. The function that it returns ends that and prints the rest; of a
-// job that is gone also what the picture of its end has, which comes a moment later.
+// readLog reads the log of the job concurrently into f.lines. The returned function stops that and prints the
+// rest; for a job that is gone also the lines of its last snapshot, which follows within endShown.
 func (f *follower) readLog(ctx context.Context) (stop func(gone bool)) {
 	switch {
 	case f.log == nil:
@@ -269,12 +266,12 @@ func (f *follower) readLog(ctx context.Context) (stop func(gone bool)) {
 	}
 }
 
-// endShown is how long the picture that shows the end of a job may take to come. A
-// daemon makes one each 100 ms; of a job that another agent runs there is none.
+// endShown bounds the wait for the snapshot that has the end of a job. A daemon makes one every 100 ms; a job
+// of another agent has none.
 const endShown = 2 * time.Second
 
-// read hands on what is new in each picture until one shows the job as ended, or ctx
-// ends, then closes to. A daemon that is away is waited for.
+// read sends new lines until a snapshot shows the end of the job, or ctx ends, then closes to. It waits for a
+// daemon that is away.
 func (l *jobLog) read(ctx context.Context, pictures *control.Watch, to chan<- []snapshot.Event) {
 	defer close(to)
 	for ctx.Err() == nil {
@@ -292,8 +289,7 @@ func (l *jobLog) read(ctx context.Context, pictures *control.Watch, to chan<- []
 	}
 }
 
-// showLog prints lines of the log where the bar was. A stdout that takes nothing
-// ends the command by itself.
+// showLog prints lines of the log in place of the bar. A stdout that fails ends the command.
 func (f *follower) showLog(lines []snapshot.Event) {
 	f.bar.erase()
 	_ = printLogLines(f.run, lines)

@@ -15,25 +15,24 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// WaitFlags says how a command waits for the end of a job.
+// WaitFlags are the flags of commands that can wait for the end of a job.
 type WaitFlags struct {
 	Wait     bool   `short:"w" help:"Wait for the claim and the end of the job; the exit code tells how it ended."`
 	Follow   bool   `help:"Like --wait, and print the log of the job; with -o json a document in each line."`
 	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
 }
 
-// Waits says that the command does not end before the job.
+// Waits reports whether the command waits for the end of the job.
 func (f WaitFlags) Waits() bool { return f.Wait || f.Follow }
 
 const (
-	// barEvery is the time between two pictures of the bar.
+	// barEvery is the time between two redraws of the bar.
 	barEvery = 200 * time.Millisecond
 	// barCells is the length of the bar itself.
 	barCells = 20
 )
 
-// bar is one line at the end of a terminal that shows how far a job is. The zero
-// bar shows nothing.
+// bar is a progress line at the end of a terminal. The zero bar shows nothing.
 type bar struct {
 	w     io.Writer // nil = there is none
 	width func() int
@@ -42,13 +41,13 @@ type bar struct {
 	from  barMark // what the rate is counted from
 }
 
-// barMark is how much of a job was done at a time.
+// barMark is the progress of a job at a time.
 type barMark struct {
 	at   time.Time
 	done int64
 }
 
-// newBar returns the bar that mode asks for.
+// newBar returns the bar for a --progress mode.
 func newBar(e *command.Env, mode string) *bar {
 	onTerminal := command.IsTerminal(e.Err) && !command.PrintsOnly(e.Getenv)
 	if e.Flags.Quiet || e.Flags.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || e.Getenv("CI") != "") {
@@ -65,7 +64,7 @@ func newBar(e *command.Env, mode string) *bar {
 	return &bar{w: e.Err, width: width, utf8: text.UTF8(e.Getenv)}
 }
 
-// draw replaces the line on the terminal.
+// draw redraws the line.
 func (b *bar) draw(job api.Job, name string, now time.Time) {
 	if b.w == nil {
 		return
@@ -74,7 +73,7 @@ func (b *bar) draw(job api.Job, name string, now time.Time) {
 	fmt.Fprintf(b.w, "\r%s\x1b[K", fit(b.text(job, name, now), b.width()-1))
 }
 
-// erase takes the line away, for what is printed in its place.
+// erase removes the line, for other output in its place.
 func (b *bar) erase() {
 	if b.shown {
 		b.shown = false
@@ -82,7 +81,7 @@ func (b *bar) erase() {
 	}
 }
 
-// text is the line: action and repository, how far it is, how fast, how long.
+// text returns the line: action, repository, progress, rate, remaining time.
 func (b *bar) text(job api.Job, name string, now time.Time) string {
 	st := job.Status
 	head := strings.TrimSpace(job.Spec.Action + " " + job.Spec.Repository)
@@ -118,8 +117,7 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 	return strings.Join(parts, "  ")
 }
 
-// counts is how many objects a job has done, of how many; 0 of 0 when its status
-// does not say.
+// counts returns how many objects of how many a job has processed; 0 of 0 when its status does not say.
 func counts(st api.JobStatus) (done, total int64) {
 	for _, s := range st.Summary {
 		done += s.Create + s.Update + s.Delete + s.Noop + s.Error
@@ -128,7 +126,7 @@ func counts(st api.JobStatus) (done, total int64) {
 	return min(done, total), total
 }
 
-// fit cuts a line that is wider than so many cells.
+// fit cuts a line to a width.
 func fit(line string, cells int) string {
 	if displaywidth.String(line) <= cells {
 		return line
@@ -136,7 +134,7 @@ func fit(line string, cells int) string {
 	return displaywidth.TruncateString(line, max(cells, 0), "")
 }
 
-// ticks tells when the next picture is due, never without a bar, until stop.
+// ticks returns a channel of redraws, nil without a bar, and its stop function.
 func (b *bar) ticks() (due <-chan time.Time, stop func()) {
 	if b.w == nil {
 		return nil, func() {}

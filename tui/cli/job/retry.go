@@ -65,8 +65,8 @@ func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
 	return c.repeat(ctx, e, s, past)
 }
 
-// OpenHistory gives a session the state file too: the live jobs may be on a server
-// while the finished ones are in the file.
+// OpenHistory gives a session the state file too: the live jobs may be on a server while the finished ones are
+// in the file.
 func OpenHistory(ctx context.Context, e *command.Env, s *command.Session) error {
 	if s.Store != nil {
 		return nil
@@ -81,10 +81,10 @@ func OpenHistory(ctx context.Context, e *command.Env, s *command.Session) error 
 	return err
 }
 
-// uidLength is that of the UUIDs that Kubernetes-style APIs give.
+// uidLength is that of the UUIDs that Kubernetes-style APIs use.
 const uidLength = 36
 
-// liveJob finds a job of the queue by name or UID; nil when there is none.
+// liveJob returns a job of the queue by name or UID, nil when there is none.
 func liveJob(ctx context.Context, s *command.Session, namespace, job string) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, api.Jobs, namespace, job)
 	if !apierrors.IsNotFound(err) {
@@ -100,7 +100,7 @@ func liveJob(ctx context.Context, s *command.Session, namespace, job string) (*u
 	return &found[0], nil
 }
 
-// EndBackoff ends the rest of a job between two attempts.
+// EndBackoff ends the backoff of a job between two attempts.
 func EndBackoff(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	rests, _ := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
 	watch := command.CommandFor(u.GetNamespace(), "job watch "+u.GetName())
@@ -110,7 +110,7 @@ func EndBackoff(ctx context.Context, s *command.Session, u *unstructured.Unstruc
 	case rests == 0:
 		return nil, command.Errorf(command.ExitError, watch, "job %q is queued already", u.GetName())
 	}
-	// The resourceVersion keeps a claim safe that comes at the same moment.
+	// The resourceVersion protects a concurrent claim.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(),
 		"annotations": map[string]any{api.AnnoNotBefore: nil}}})
 	if err != nil {
@@ -132,8 +132,8 @@ type finishedJob struct {
 	spec                             map[string]any
 }
 
-// FindFinished finds a finished job: in the history of this host, else among the
-// HistoricJobs of the API, where other agents leave theirs.
+// FindFinished finds a finished job in the history of this host, else among the HistoricJobs of the API, where
+// other agents leave theirs.
 func FindFinished(ctx context.Context, s *command.Session, namespace, job string) (finishedJob, error) {
 	rec, err := history.FindRecord(ctx, s.Store, namespace, job)
 	if err == nil {
@@ -162,9 +162,8 @@ func pastOf(rec state.Record) (finishedJob, error) {
 	return p, nil
 }
 
-// archived finds the HistoricJob of a UID, else the newest of a name; nil when
-// there is none, or the server keeps none. A name of jobs in several namespaces is a
-// *severalError.
+// archived returns the HistoricJob of a UID, else the newest of a name; nil when there is none, or the server
+// keeps none. A name in several namespaces is a *command.AmbiguousError.
 func archived(ctx context.Context, s *command.Session, namespace, job string) (*unstructured.Unstructured, error) {
 	var newest *unstructured.Unstructured
 	var in []string
@@ -187,7 +186,7 @@ func archived(ctx context.Context, s *command.Session, namespace, job string) (*
 	return newest, err
 }
 
-// archivedName is the name that a job had: a HistoricJob adds something to it.
+// archivedName returns the name of the job: that of a HistoricJob has a suffix.
 func archivedName(u *unstructured.Unstructured) string {
 	if i := strings.LastIndexByte(u.GetName(), '-'); i > 0 {
 		return u.GetName()[:i]
@@ -195,10 +194,10 @@ func archivedName(u *unstructured.Unstructured) string {
 	return u.GetName()
 }
 
-// orphans are the actions on what a repository has left behind.
+// orphans are the actions on resources whose repository is gone.
 var orphans = map[string]bool{"releaseResources": true, "deleteResources": true}
 
-// RunAgain makes a new job of a finished one.
+// RunAgain creates a new job from a finished one.
 func RunAgain(ctx context.Context, s *command.Session, p finishedJob) (*unstructured.Unstructured, error) {
 	action, _ := p.spec["action"].(string)
 	if !orphans[action] {
@@ -237,9 +236,9 @@ func (c retryCmd) repeat(ctx context.Context, e *command.Env, s *command.Session
 	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
 }
 
-// nextName is the name of the new job: that under which the repository's route
-// would queue it, so that a repeat is refused. What the route does not make, such
-// as the check of a pull request, keeps the name that it had.
+// nextName returns the name of the new job: the one that the repository's route would give it, so that a
+// second retry is refused. Jobs that the route does not create, such as checks of pull requests, keep their
+// name.
 func (p finishedJob) nextName(action string) string {
 	switch action {
 	case "pr":
@@ -250,9 +249,8 @@ func (p finishedJob) nextName(action string) string {
 	return api.JobName(p.repository, action)
 }
 
-// createAgain creates the new job. It is made directly, because the route of the
-// repository takes no annotations; who may not create jobs but may use the route
-// gets the job from there, without the note of what it repeats.
+// createAgain creates the new job directly, because the route of the repository takes no annotations. Without
+// the right to create jobs it uses the route, and the job does not name the one that it repeats.
 func createAgain(ctx context.Context, s *command.Session, p finishedJob, action string) (*unstructured.Unstructured, error) {
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": p.spec}}
 	job.SetAPIVersion(api.Jobs.GroupVersion().String())

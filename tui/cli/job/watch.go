@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	// beat is the longest time without a progress line, so that a log shows
-	// that the job still works.
+	// beat is the longest time between two progress lines.
 	beat = 30 * time.Second
-	// askEvery is how often a daemon is asked why it does not take the job.
+	// askEvery is how often the daemon is asked why it does not take the job.
 	askEvery = 2 * time.Second
 )
 
@@ -56,31 +55,30 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 	return f.follow(ctx)
 }
 
-// follower waits for the end of one job. The job goes on whatever becomes of
-// the follower; an API that does not answer for a while is waited for.
+// follower waits for the end of one job. It never affects the job, and it waits for an API that is away.
 type follower struct {
 	run     *command.Env
 	session *command.Session
-	seen    *unstructured.Unstructured // the job as it was seen last
-	last    string                     // progress that was printed last
+	seen    *unstructured.Unstructured // the job as last seen
+	last    string                     // the last progress line
 	printed time.Time
-	away    bool   // the API did not answer when it was asked last
-	waits   string // why the daemon does not take the job, as told last
+	away    bool   // the last request failed
+	waits   string // the last reason why the daemon does not take the job
 
 	bar    *bar
-	silent bool // no lines of progress
-	stream bool // each change is a document on stdout
+	silent bool // no progress lines
+	stream bool // a document on stdout for each change
 	log    *jobLog
 	lines  chan []snapshot.Event // of the log; nil without one
-	over   time.Time             // when the status of the job was first that of an end
+	over   time.Time             // when the job was first seen in a final state
 }
 
 func newFollower(e *command.Env, s *command.Session, u *unstructured.Unstructured, progress string) *follower {
 	return &follower{run: e, session: s, seen: u, bar: newBar(e, progress), silent: progress == "none"}
 }
 
-// follow does what the flags of a command say until the job is gone from the API,
-// then prints how it ended. Its error carries the exit code of that end.
+// follow waits until the job is gone from the API, as the flags of a command say, then prints its end. The
+// error has the exit code of that end.
 func follow(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured, how WaitFlags) error {
 	f := newFollower(e, s, u, how.Progress)
 	if how.Follow {
@@ -108,19 +106,18 @@ func (f *follower) follow(ctx context.Context) error {
 	return printEnding(f.run, f.seen, end, f.stream)
 }
 
-// say writes a line for the person where the bar was.
+// say writes a note in place of the bar.
 func (f *follower) say(format string, args ...any) {
 	f.bar.erase()
 	f.run.Notef(format, args...)
 }
 
-// detached is the end of a wait whose job goes on.
+// detached is the error of a wait that was ended while the job goes on.
 func (f *follower) detached(ctx context.Context) error {
 	return command.Errorf(command.WaitCode(ctx), command.CommandFor(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
 }
 
-// watch returns nil when the job is gone, else the error that makes waiting
-// pointless.
+// watch returns nil when the job is gone, else a permanent error.
 func (f *follower) watch(ctx context.Context) error {
 	for {
 		began := time.Now()
@@ -138,8 +135,7 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// wait lets some time pass after an error, and says whether it is one that can
-// pass away.
+// wait pauses after an error and reports whether the error is temporary.
 func (f *follower) wait(ctx context.Context, err error) bool {
 	if !kube.Retryable(err) {
 		return false
@@ -153,13 +149,13 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 	return true
 }
 
-// noAnswer says that whoever tells of a job is away and waited for.
+// noAnswer is the note that a server is away and waited for.
 func noAnswer(job *unstructured.Unstructured, err error) string {
 	return fmt.Sprintf("%s %s: no answer, still trying: %s", command.Timestamp(), job.GetName(), text.Clean(text.Redact(command.ErrorText(err))))
 }
 
-// watchOnce follows one watch of the job and reports whether it is gone. A
-// watch that ends by itself is no error: the caller starts the next.
+// watchOnce follows one watch of the job and reports whether the job is gone. The end of a watch is no error:
+// the caller starts the next.
 func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
 	only := "metadata.name=" + f.seen.GetName()
@@ -194,18 +190,18 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 			return true, nil
 		case lines, ok := <-log:
 			if !ok {
-				log = nil // all of it was read
+				log = nil // all was read
 			}
 			f.showLog(lines)
 		case <-due:
 			f.draw()
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
-		case <-time.After(time.Until(f.printed.Add(beat))): // whatever became of the watches meanwhile
+		case <-time.After(time.Until(f.printed.Add(beat))): // also across watches
 			f.show(true)
 		case <-ask.C:
 			if f.hangs(ctx) {
-				return false, nil // the next look says so, and goes on
+				return false, nil // the next request reports it and waits
 			}
 			f.tellWhy(ctx)
 		case e, ok := <-w.ResultChan():
@@ -223,8 +219,8 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	}
 }
 
-// hangs says that the daemon through which the API is watched does not answer: a watch
-// over its socket would be silent for as long as the process is there.
+// hangs reports whether the daemon behind the client does not answer: a watch over its socket would stay
+// silent.
 func (f *follower) hangs(ctx context.Context) bool {
 	daemon := f.session.Daemon
 	if base, _ := f.session.Client.Endpoint(); daemon == nil || base.String() != control.BaseURL {
@@ -237,8 +233,7 @@ func (f *follower) hangs(ctx context.Context) bool {
 	return errors.Is(err, control.ErrNoDaemon)
 }
 
-// tellWhy says why the daemon of this host leaves a waiting job alone; without
-// that a person would wait for ever and not know for what.
+// tellWhy notes why the daemon of this host does not take a pending job.
 func (f *follower) tellWhy(ctx context.Context) {
 	if f.session.Daemon == nil || f.seen.GetLabels()[api.LabelClaim] != "" {
 		return
@@ -247,7 +242,7 @@ func (f *follower) tellWhy(ctx context.Context) {
 	defer cancel()
 	snap, err := f.session.Daemon.Snapshot(brief)
 	if err != nil {
-		return // the watch finds out soon enough
+		return // the watch will notice
 	}
 	for _, j := range snap.Jobs {
 		if j.UID == string(f.seen.GetUID()) && j.Waits != f.waits {
@@ -257,11 +252,11 @@ func (f *follower) tellWhy(ctx context.Context) {
 	}
 }
 
-// overWait is how long a job that has ended may stay in the API before nobody waits
-// any more for it to go. Its agent deletes it next; another server may keep it.
+// overWait is how long a job in a final state may stay in the API before the wait ends. Its agent deletes it
+// next; another server may keep it.
 const overWait = 2 * time.Second
 
-// left is the rest of overWait, and all of it as long as the job has not ended.
+// left returns the rest of overWait, all of it while the job has not ended.
 func (f *follower) left() time.Duration {
 	if f.over.IsZero() {
 		return overWait
@@ -269,8 +264,7 @@ func (f *follower) left() time.Duration {
 	return overWait - time.Since(f.over)
 }
 
-// see takes a new picture of the job; false when it is of another job that has
-// the same name.
+// see takes a new version of the job; false when it is another job of the same name.
 func (f *follower) see(u *unstructured.Unstructured) bool {
 	if u.GetUID() != f.seen.GetUID() {
 		return false
@@ -287,7 +281,7 @@ func (f *follower) see(u *unstructured.Unstructured) bool {
 	return true
 }
 
-// endStates are those from which no job goes on.
+// endStates are final.
 var endStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
 // draw shows the bar.
@@ -297,12 +291,11 @@ func (f *follower) draw() {
 	}
 }
 
-// show prints one line on stderr when the state or the message of the job has
-// changed, at each tenth of its way, and when it is asked for.
+// show prints a progress line when state or message have changed, at each tenth of progress, and when forced.
 func (f *follower) show(anyway bool) {
 	job, err := api.JobView(f.seen)
 	if err != nil {
-		f.printed = time.Now() // there is nothing to say for another beat
+		f.printed = time.Now() // nothing to print for another beat
 		return
 	}
 	st := job.Status
@@ -313,7 +306,7 @@ func (f *follower) show(anyway bool) {
 	changed := key != f.last
 	f.last, f.printed = key, time.Now()
 	if f.stream && changed {
-		// A stdout that takes nothing ends the command by itself.
+		// A stdout that fails ends the command.
 		_ = f.run.PrintStream(command.StreamLine{Type: "job", Job: newJobMark(f.seen, job)})
 	}
 	if f.silent || f.bar.w != nil {
@@ -335,7 +328,7 @@ func (f *follower) show(anyway bool) {
 	f.say("%s", line)
 }
 
-// jobMark is how far a job is.
+// jobMark is the progress of a job.
 type jobMark struct {
 	Name      string  `json:"name"`
 	Namespace string  `json:"namespace"`

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fieldManager owns what 'limpet apply' sets.
+// fieldManager owns the fields that 'limpet apply' sets.
 const fieldManager = "limpet"
 
 type ApplyCommand struct {
@@ -30,8 +30,8 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	// Dashboards and folders may live on servers of their own, so each group
-	// has its session. The embedded API is one, and its file opens once.
+	// Dashboards and folders may live on other servers, so each group has its own session. The embedded API is
+	// one, and its file opens once.
 	sessions := map[string]*command.Session{}
 	defer func() {
 		for _, s := range sessions {
@@ -52,8 +52,7 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 		}
 		return sessions[group], nil
 	}
-	// All are asked for without effect first, so that a bad one is refused
-	// before the first is written.
+	// A dry run of all comes first, so that an invalid one is rejected before anything is written.
 	for _, o := range objects {
 		s, err := at(o)
 		if err != nil {
@@ -81,8 +80,7 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	return nil
 }
 
-// applyError says which object of which file it was, and how much was written
-// before it.
+// applyError adds the object and its file, and what was written before it.
 func applyError(err error, o Manifest, written int) error {
 	err = fmt.Errorf("%s: %w", o.Where, err)
 	if written > 0 {
@@ -94,8 +92,7 @@ func applyError(err error, o Manifest, written int) error {
 	return err
 }
 
-// applyOne applies one object and says on a line what that did, unless it is a
-// dry run.
+// applyOne applies one object and prints the result, unless it is a dry run.
 func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry bool) (*unstructured.Unstructured, error) {
 	u := o.Object.DeepCopy()
 	if u.GetNamespace() == "" {

@@ -45,7 +45,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	if e.MayAsk() {
 		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), fate(ctx, s, k, u))
-		// While a person thinks the state file is free for others.
+		// The state file is free for others while the question is open.
 		s.Close()
 		s = new(command.Session)
 		if err := e.Confirm(ctx, consequence); err != nil {
@@ -56,7 +56,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
-	// The UID keeps a namesake safe that was made between the two calls.
+	// The UID protects another object that has the name by now.
 	uid := u.GetUID()
 	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil {
@@ -72,8 +72,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// fate tells what becomes of what belongs to an object that is deleted, behind a colon;
-// "" = there is nothing to tell.
+// fate describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.
 func fate(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
 	switch k.Kind {
 	case "Repository":
@@ -92,7 +91,7 @@ func fate(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.U
 	return ""
 }
 
-// repositoryFate is what its finalizers do with what a Repository has made.
+// repositoryFate describes what the finalizers do with the resources of a Repository.
 func repositoryFate(u *unstructured.Unstructured) string {
 	has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
 	what, stay := "the folders and dashboards that it has made", "stay"
@@ -110,8 +109,8 @@ func repositoryFate(u *unstructured.Unstructured) string {
 	return what + " " + stay
 }
 
-// Users are the Repositories that name a Connection, by the namespace and the name
-// of that; nil where they may not be read.
+// Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be
+// listed.
 type Users map[string][]string
 
 func ConnectionUsers(ctx context.Context, s *command.Session, namespace string) (Users, error) {

@@ -18,11 +18,11 @@ import (
 	"limpet/sync/text"
 )
 
-// nouns are the names that the other commands have for kinds.
+// nouns are the names of kinds in other commands.
 var nouns = map[string]string{"repo": "repositories", "repos": "repositories", "source": "gitrepositories", "sources": "gitrepositories"}
 
-// KindNamed finds a kind by plural, singular, short name or Kind, with or
-// without its group behind a dot, and by what other commands call it.
+// KindNamed finds a kind by plural, singular, short name or Kind, with or without its group behind a dot, and
+// by the noun of its command.
 func KindNamed(word string) (api.Kind, error) {
 	name, group, _ := strings.Cut(strings.ToLower(word), ".")
 	if group == "" {

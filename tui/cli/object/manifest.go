@@ -18,7 +18,7 @@ import (
 	"limpet/sync/api"
 )
 
-// Manifest is one object of a file and where it stands there.
+// Manifest is one object of a file and its position there.
 type Manifest struct {
 	Kind   api.Kind
 	Object *unstructured.Unstructured
@@ -26,8 +26,7 @@ type Manifest struct {
 	Where  string
 }
 
-// ParseObjects reads all objects of a file and refuses it whole when one is of
-// no kind that limpet knows.
+// ParseObjects reads all objects of a file and rejects the file when one is of an unknown kind.
 func ParseObjects(file string, data []byte) ([]Manifest, error) {
 	objects, err := ReadDocuments(file, data)
 	if err != nil {
@@ -41,9 +40,8 @@ func ParseObjects(file string, data []byte) ([]Manifest, error) {
 	return objects, nil
 }
 
-// ReadDocuments reads the objects of a file of YAML or JSON documents; those of
-// lists are taken apart. Its errors tell where and never what stands there: it
-// may be a secret.
+// ReadDocuments reads the objects of a file of YAML or JSON documents, and those of lists. Its errors name the
+// position and never the content, which may be a secret.
 func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	name := file
@@ -93,7 +91,7 @@ func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 	return out, nil
 }
 
-// validates is the call that looks at a file again once it has been corrected.
+// validates is the command that validates a file after a correction.
 func validates(file string) string {
 	return "limpet repo validate " + command.ShellWord(file) + "    # after correcting it"
 }
@@ -105,7 +103,7 @@ func checkObject(o Manifest) (Manifest, error) {
 	for _, k := range api.Kinds {
 		if k.Group == gvk.Group && k.Kind == gvk.Kind {
 			if name, there, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name"); there && o.Object.GetName() == "" && name != "" && name != nil {
-				// y, on and 1e3 are no texts to YAML.
+				// YAML reads y, on and 1e3 as other types than text.
 				return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, k.Kind)
 			}
 			if o.Object.GetName() == "" {

@@ -62,7 +62,7 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintList(objects, t)
 }
 
-// conditionOf is the condition of a type, an empty one when there is none.
+// conditionOf returns the condition of a type, an empty one when there is none.
 func conditionOf(all []api.Condition, kind string) api.Condition {
 	for _, c := range all {
 		if c.Type == kind {
@@ -72,7 +72,7 @@ func conditionOf(all []api.Condition, kind string) api.Condition {
 	return api.Condition{}
 }
 
-// troubleOf is the message of a condition that is not met.
+// troubleOf returns the message of a condition that is not met.
 func troubleOf(c api.Condition) string {
 	if c.Status == "True" {
 		return ""
@@ -80,7 +80,7 @@ func troubleOf(c api.Condition) string {
 	return c.Message
 }
 
-// connectionHost is the address of the host where the spec names one.
+// connectionHost returns the address of the host where the spec names one.
 func connectionHost(spec api.ConnectionSpec) string {
 	switch {
 	case spec.GitHubEnterprise != nil:
@@ -91,7 +91,7 @@ func connectionHost(spec api.ConnectionSpec) string {
 	return spec.URL
 }
 
-// expiryText says when a token ends, "-" when that is not known or never.
+// expiryText describes when a token expires, "-" when that is unknown or never.
 func expiryText(now time.Time, token api.TokenStatus) string {
 	at := api.TimeOfMillis(token.Expiration)
 	switch {
@@ -174,7 +174,7 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 	f.Write(w)
 }
 
-// addConditions tells conditions and faults of the spec, each on a line.
+// addConditions adds conditions and field errors of the spec.
 func addConditions(f *command.Fields, conditions []api.Condition, faults []api.FieldError) {
 	for _, c := range conditions {
 		f.Add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
@@ -182,7 +182,7 @@ func addConditions(f *command.Fields, conditions []api.Condition, faults []api.F
 	}
 	for _, e := range faults {
 		if slices.ContainsFunc(conditions, func(c api.Condition) bool { return c.Message == e.Detail }) {
-			continue // it is told
+			continue // it is in the condition
 		}
 		f.Add("fault", strings.TrimSpace(e.Type+" "+e.Detail))
 	}

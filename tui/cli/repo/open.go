@@ -29,7 +29,7 @@ func (openCmd) Help() string {
 	return "It prints the address of the repository at its host, with branch and directory where the host shows them, and in a graphical session opens it in a browser."
 }
 
-// repoPage is what 'limpet repo open -o json' prints.
+// repoPage is the output of 'limpet repo open -o json'.
 type repoPage struct {
 	Namespace  string `json:"namespace"`
 	Repository string `json:"repository"`
@@ -52,8 +52,7 @@ func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
 }
 
-// find reads the repository and works out its address. The API is let go before a
-// browser starts.
+// find reads the repository and derives its address. The session is closed before a browser starts.
 func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
 	s, err := e.Open(ctx, command.Needs{API: true})
 	if err != nil {
@@ -76,7 +75,7 @@ func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
 		block = *b
 	}
 	shown := block.Branch
-	if repo.GitRef != "" { // what was pulled, whatever it was called
+	if repo.GitRef != "" { // the pulled revision
 		shown = repo.Status.Sync.LastRef
 	}
 	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
@@ -86,8 +85,7 @@ func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
 	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(text.Redact(address)), false}, nil
 }
 
-// browser is the program that opens addresses here, nil where there is no graphical
-// session, or none in front of this person.
+// browser returns the program that opens addresses, nil without a graphical session on this terminal.
 func browser(e *command.Env, find func(string) (string, error)) []string {
 	if e.Getenv("SSH_TTY") != "" || e.Getenv("SSH_CONNECTION") != "" {
 		return nil
@@ -107,12 +105,10 @@ func browser(e *command.Env, find func(string) (string, error)) []string {
 	return nil
 }
 
-// showFor is how long an opener is waited for. Most hand the address on and end;
-// one that is still there then has become the browser's parent, which goes on
-// without it.
+// showFor bounds the wait for the program. Most exit at once; one that stays has become the browser's parent.
 const showFor = 5 * time.Second
 
-// show calls the opener. What it says is for nobody: stdout is the address.
+// show runs the program. Its output is dropped: stdout has the address.
 func show(ctx context.Context, call []string) error {
 	limited, cancel := context.WithTimeout(ctx, showFor)
 	defer cancel()

@@ -105,7 +105,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	if s.Embedded != nil && strings.HasPrefix(c.URL, "file:") && len(e.Flags.LocalGitPrefix) == 0 { // of a daemon's own flags nothing is known
+	if s.Embedded != nil && strings.HasPrefix(c.URL, "file:") && len(e.Flags.LocalGitPrefix) == 0 { // the flags of a daemon are unknown
 		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	}
 	made.SetManagedFields(nil)
@@ -194,8 +194,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(e, u), signatures(e, u, repo), by, time.Now()) })
 }
 
-// controllers is who looks after repositories as the daemon sees it, the zero value
-// without one.
+// controllers returns the state of the repository controllers by the daemon, the zero value without one.
 func controllers(ctx context.Context, s *command.Session) (snapshot.Controllers, error) {
 	if s.Daemon == nil {
 		return snapshot.Controllers{}, nil
@@ -207,7 +206,7 @@ func controllers(ctx context.Context, s *command.Session) (snapshot.Controllers,
 	return live.Agent.Controllers, nil
 }
 
-// webhookText tells of the webhook that was made at the host.
+// webhookText describes the webhook registered at the host.
 func webhookText(h api.WebhookStatus, now time.Time) string {
 	txt := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
 	if at := api.TimeOfMillis(h.LastEvent); !at.IsZero() {
@@ -297,8 +296,8 @@ func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, job.MassDeleteNote(c.MassDelete), c.WaitFlags)
 }
 
-// signatures says what has to be signed in a repository: as it asks itself, and as the
-// config file of this call wants it. Which keys were good is told by its condition.
+// signatures describes which signatures a repository requires: by its own annotation, and by the config file
+// of this call. The condition has the keys that verified them.
 func signatures(e *command.Env, u *unstructured.Unstructured, repo api.Repository) string {
 	var parts []string
 	if repo.GitVerify != "" {

@@ -60,8 +60,8 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// withSuspender finds the repository and who keeps suspensions: the daemon that
-// holds the state file, or the file itself.
+// withSuspender finds the repository and the store of suspensions: the daemon that holds the state file, or
+// the file itself.
 func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
 	s, err := e.Open(ctx, command.Needs{API: true, Desk: true})
 	if err != nil {
@@ -82,7 +82,7 @@ func withSuspender(ctx context.Context, e *command.Env, name string, f func(cont
 	return f(who, u)
 }
 
-// suspensionStore is who keeps suspensions; nil when the command has no use for the file.
+// suspensionStore returns the store of suspensions, nil when the session has no state file.
 func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
 	switch {
 	case s.Daemon != nil:
@@ -114,7 +114,7 @@ func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
 	return one, ok && one.UID == string(u.GetUID())
 }
 
-// word is what a list says of a suspended repository, "" of any other.
+// word is "suspended" for a suspended repository, "" for any other.
 func (s suspensions) word(u *unstructured.Unstructured) string {
 	if _, ok := s.of(u); ok {
 		return "suspended"
@@ -122,7 +122,7 @@ func (s suspensions) word(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// text says until when a repository is suspended, "" when it is not.
+// text describes the end of a suspension, "" without one.
 func (s suspensions) text(e *command.Env, u *unstructured.Unstructured) string {
 	one, ok := s.of(u)
 	switch {

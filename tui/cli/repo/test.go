@@ -52,9 +52,8 @@ func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// Given is the object to test that a file holds, as an API would keep it, nil where it
-// is on the API; again is the call that tests one once more. Command, noun and kind say
-// what is tested.
+// Given returns the object of a file to test, with defaults, nil where the object is on the API; again is the
+// command that repeats the test. Call, noun and kind name what is tested.
 func Given(e *command.Env, call, noun, kind, name, file string) (u *unstructured.Unstructured, again func(*unstructured.Unstructured) string, err error) {
 	words := strings.TrimSpace(call + " " + name)
 	switch {
@@ -69,7 +68,7 @@ func Given(e *command.Env, call, noun, kind, name, file string) (u *unstructured
 	return nil, func(u *unstructured.Unstructured) string { return command.CommandFor(u.GetNamespace(), words) }, nil
 }
 
-// objectIn reads the one object of a kind in a file, or that of a name.
+// objectIn reads the only object of a kind in a file, or that of a name.
 func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructured.Unstructured, error) {
 	data, err := e.ReadFile(file)
 	if err != nil {

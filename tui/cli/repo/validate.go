@@ -58,14 +58,14 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 	return nil
 }
 
-// check is what the rules say of one object of a file.
+// check is the result of the admission rules for one object of a file.
 type check struct {
 	object.Manifest
 	causes   field.ErrorList
 	warnings []string
 }
 
-// verdictOf checks an object, as a new one, beside the others of its file.
+// verdictOf checks an object as a new one, beside the others of its file.
 func verdictOf(o object.Manifest, all []object.Manifest) check {
 	var siblings []*unstructured.Unstructured
 	v := check{Manifest: o, causes: admission.Check(o.Object, nil)}
@@ -87,7 +87,7 @@ func (v check) name() string {
 	return strings.ToLower(v.Kind.Kind) + "/" + v.Object.GetName()
 }
 
-// rows tells each cause and each warning on a line, or that there is none.
+// rows adds a line for each cause and each warning, or one for a valid object.
 func (v check) rows(t *command.Table) {
 	if len(v.causes)+len(v.warnings) == 0 {
 		t.Add(v.Object.GetNamespace(), v.name(), v.name(), "-", "ok", "-")
@@ -100,7 +100,7 @@ func (v check) rows(t *command.Table) {
 	}
 }
 
-// object is the verdict as data; causes have the form of those of a Status.
+// object returns the result as data; causes have the form of those of a Status.
 func (v check) object() map[string]any {
 	causes, warnings := []any{}, []any{}
 	for _, cause := range v.causes {

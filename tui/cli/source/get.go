@@ -31,8 +31,8 @@ func (getCmd) Help() string {
 		"No credentials are sent, and no redirect leads to another host."
 }
 
-// again is how often an artifact is asked for whose digest is another: its controller
-// packs the same commit anew when rules change, under the same address.
+// again is how often an artifact with another digest is fetched: its controller may pack the same commit anew
+// under the same address.
 const again = 3
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
@@ -66,8 +66,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// fetchArtifact fetches an artifact. Where another is served than the status tells of, the
-// status is read again: it may have been packed anew meanwhile.
+// fetchArtifact fetches an artifact. When its digest differs, the status is read again: it may have been
+// packed anew.
 func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from snapshot.Source, fetch func(*snapshot.Artifact) error) (snapshot.Source, error) {
 	for n := 1; ; n++ {
 		err := fetch(from.Artifact)
@@ -87,7 +87,7 @@ func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from
 	}
 }
 
-// streamArtifact writes an artifact to stdout once it is known to be right.
+// streamArtifact writes an artifact to stdout after its digest was verified.
 func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, from snapshot.Source, via string) error {
 	if command.IsTerminal(e.Out) {
 		return command.Usagef(command.CommandFor(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz", "an artifact is no text for a terminal")
@@ -97,7 +97,7 @@ func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, fro
 		return command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source get "+from.Name+" --file FILE"), "make a temporary file: %w", command.Reason(err))
 	}
 	defer tmp.Close()
-	// It has no name from now on, so that nothing is left whatever happens.
+	// The file is unlinked at once, so that nothing is left behind.
 	if err := os.Remove(tmp.Name()); err != nil {
 		return err
 	}
@@ -121,8 +121,7 @@ func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, fro
 	return err
 }
 
-// artifactName is the file of an artifact: the name of its source and its commit. A
-// name of the API has no way out of the directory.
+// artifactName is the file name of an artifact: source and commit. It never leaves the directory.
 func artifactName(from snapshot.Source) string {
 	ending := ".tar.gz"
 	if base := path.Base(from.Artifact.URL); strings.HasSuffix(base, ".tgz") {
@@ -135,7 +134,7 @@ func artifactName(from snapshot.Source) string {
 	return filepath.Base(text.Clean(name)) + ending
 }
 
-// fetchFailure gives the failure of a download its code and the next command.
+// fetchFailure adds the exit code and the next command to a failed download.
 func fetchFailure(err error, from snapshot.Source, via string) error {
 	var (
 		away  *source.AwayError
@@ -156,8 +155,8 @@ func fetchFailure(err error, from snapshot.Source, via string) error {
 	return command.WithHint(err, command.CommandFor(from.Namespace, "source show "+from.Name))
 }
 
-// forwardHint is how a server inside of a cluster is reached: its Service is named by
-// its host, as in source-controller.flux-system.svc.cluster.local.
+// forwardHint returns the commands that reach a server inside a cluster. The host names its Service, as in
+// source-controller.flux-system.svc.cluster.local.
 func forwardHint(from snapshot.Source, get string) string {
 	u, err := url.Parse(from.Artifact.URL)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// lookFor is how long --wait waits where --timeout does not say. Source: flux.
+	// lookFor bounds --wait without --timeout. Source: flux.
 	lookFor = 5 * time.Minute
-	// lookEvery is how often it looks at the source meanwhile.
+	// lookEvery is the polling interval meanwhile.
 	lookEvery = time.Second
 )
 
@@ -62,8 +62,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// awaitReconcile waits until the controller has done what was asked of it, and has come to an
-// end with it.
+// awaitReconcile waits until the controller has handled the request and is done.
 func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	request, name := source.Asked(asked), asked.GetName()
 	end := time.NewTimer(lookFor)
@@ -124,7 +123,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 	})
 }
 
-// onSource does something with the source of a name.
+// onSource runs f with the source of a name.
 func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
 	s, err := e.Open(ctx, command.Needs{API: true})
 	if err != nil {
@@ -138,7 +137,7 @@ func onSource(ctx context.Context, e *command.Env, name string, f func(*command.
 	return f(s, u)
 }
 
-// mayNot says which right is missing for a write.
+// mayNot adds the missing right to a refused write.
 func mayNot(err error) error {
 	if apierrors.IsForbidden(err) {
 		return command.WithHint(err, "give the token the right to patch gitrepositories."+api.GitRepositories.Group)

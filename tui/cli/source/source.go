@@ -64,7 +64,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintList(objects, t)
 }
 
-// sourceWord is the state of a source; that somebody has suspended it comes first.
+// sourceWord is the state of a source; suspended comes first.
 func sourceWord(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
@@ -72,7 +72,7 @@ func sourceWord(from snapshot.Source) string {
 	return from.State
 }
 
-// SourceMessage is what a list says beside the state: nothing of one that is in order.
+// SourceMessage is the message of a source in a list: none for one that is ready.
 func SourceMessage(from snapshot.Source) string {
 	if from.State == snapshot.SourceReady {
 		return ""
@@ -91,7 +91,7 @@ func artifactOf(from snapshot.Source) snapshot.Artifact {
 	return *from.Artifact
 }
 
-// withoutFlux says of an API that has no sources what that means.
+// withoutFlux explains the error of an API without sources.
 func withoutFlux(err error) error {
 	if apierrors.IsNotFound(err) {
 		return command.Errorf(command.ExitError, "limpet doctor    # says which API is asked", "this API has no sources: nobody has installed Flux there (%s)", api.GitRepositories.GroupResource())

@@ -118,7 +118,7 @@ func (c backupCmd) Run(ctx context.Context, e *command.Env) error {
 		_, err = s.Store.Backup(ctx, e.Out)
 		return err
 	}
-	// The copy is 0600, as the file is: it holds sealed secrets.
+	// The copy has mode 0600, as the file has: it holds sealed secrets.
 	n, err := command.WriteAtomic(c.File, func(w io.Writer) (int64, error) { return s.Store.Backup(ctx, w) })
 	if err != nil {
 		return err
