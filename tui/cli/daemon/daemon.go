@@ -41,7 +41,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	return untilStopped(ctx, dashboard(ctx, e, path))
 }
 
-// runDaemon runs the agent headless until SIGTERM or SIGINT.
+// runDaemon runs the agent without a screen until SIGTERM or SIGINT.
 func runDaemon(ctx context.Context, e *command.Env) error {
 	path, err := e.StatePath()
 	if err != nil {
@@ -55,12 +55,12 @@ func runDaemon(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// mendPause is the least time between two openings of a state file that turns
-// out to be damaged again and again, as on a dying disk.
+// mendPause is the least time between two rebuilds of a state file that is damaged again and again, as on a
+// dying disk.
 const mendPause = time.Minute
 
-// reopening calls work anew whenever it ends because the state file was found
-// damaged: opening it puts it aside and builds a new one from what can be read.
+// reopening repeats work whenever it ends because the state file is damaged: opening that quarantines it and
+// builds a new one from the readable records.
 func reopening(ctx context.Context, e *command.Env, work func() error) error {
 	var last time.Time
 	for {
@@ -81,7 +81,7 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 	}
 }
 
-// headless is one life of the agent, from the opening of the state file on.
+// headless runs the agent once, from the opening of the state file on.
 func headless(ctx context.Context, e *command.Env, path string, signals <-chan os.Signal, beat *watchdog) error {
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
@@ -102,7 +102,7 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 	defer a.Close()
 	e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
 	err = RunTogether(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, beat.of(a), a.Run)
-	// A life that ends because the file has to be mended hands this on.
+	// The next run after a rebuild stays drained.
 	since, _ := a.Draining()
 	e.Flags.Drain = !since.IsZero()
 	if err != nil {
@@ -112,8 +112,7 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 	return stopError(ctx)
 }
 
-// untilStopped is the error of what runs until it is told to end: that it was told while
-// it started is none.
+// untilStopped returns nil for the cancellation of something that runs until it is stopped.
 func untilStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return stopError(ctx)
@@ -121,8 +120,8 @@ func untilStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// stopError is the error of what runs until it is told to end, when --timeout has
-// told it: nil after a signal.
+// stopError returns the error of something that runs until it is stopped: that of --timeout, nil after a
+// signal.
 func stopError(ctx context.Context) error {
 	var late command.TimeoutError
 	if errors.As(context.Cause(ctx), &late) {
@@ -131,8 +130,7 @@ func stopError(ctx context.Context) error {
 	return nil
 }
 
-// standalone runs the agent in this process under the dashboard. Its log goes
-// to a file: stderr is the screen.
+// standalone runs the agent in this process under the dashboard. Its log goes to a file: stderr is the screen.
 func standalone(ctx context.Context, e *command.Env, path string) error {
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
@@ -147,8 +145,8 @@ func standalone(ctx context.Context, e *command.Env, path string) error {
 	return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), nil)
 }
 
-// withDashboard runs the agent and the dashboard together; the end of either
-// ends the other. Extra, if given, runs beside them.
+// withDashboard runs the agent and the dashboard together; the end of either ends the other. Extra, if given,
+// runs beside them.
 func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, extra func(context.Context, *agent.Agent) error) error {
 	cfg, err := e.AgentConfig(store, path, log)
 	if err != nil {
@@ -175,8 +173,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 			o := tuiOptions(e)
 			o.SetUp = extra == nil && maySetUp(e)
 			err := tui.Run(ctx, inProcess(a), o)
-			// The screen is gone and the claims are being given back. Who
-			// presses Ctrl-C now has asked twice.
+			// The screen is gone and claims are being released. A second Ctrl-C kills.
 			e.Signals.Stop()
 			return err
 		},
@@ -187,8 +184,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 	return stopError(ctx)
 }
 
-// RunTogether runs all parts until the last one ends or any of them fails, then
-// ends and waits for the others.
+// RunTogether runs all parts until the last one ends or any fails, then stops and waits for the others.
 func RunTogether(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -217,16 +213,16 @@ func tuiOptions(e *command.Env) tui.Options {
 	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme, Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
 }
 
-// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes
-// while the agent starts is not lost and does not end the process.
+// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one during the start is not lost and does not
+// kill the process.
 func drainSignals() (got chan os.Signal, stop func()) {
 	got = make(chan os.Signal, 2)
 	signal.Notify(got, syscall.SIGUSR1, syscall.SIGUSR2)
 	return got, func() { signal.Stop(got) }
 }
 
-// heedDrain lets SIGUSR1 drain an agent and SIGUSR2 have it claim again, until
-// ctx ends. Each may come twice: a script that is run again undoes nothing.
+// heedDrain drains the agent on SIGUSR1 and resumes it on SIGUSR2, until ctx ends. Two different signals keep
+// a repeated script harmless.
 func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
 	for {
 		select {
