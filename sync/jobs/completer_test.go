@@ -52,7 +52,7 @@ func TestCompletionMeetsFaults(t *testing.T) {
 		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
 		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: archivePosted, within: 5 * time.Second},
 		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
-		{name: "somebody writes the job before each delete", fault: func(r *rig) func(c call) fault {
+		{name: "others write the job before each delete", fault: func(r *rig) func(c call) fault {
 			n := 0
 			return func(c call) fault {
 				if deleting(c) && n < 5 {
@@ -102,8 +102,8 @@ func TestCompletionMeetsFaults(t *testing.T) {
 	}
 }
 
-// TestFinalStatusKeepsWhatIsNotOurs: also in history.
-func TestFinalStatusKeepsWhatIsNotOurs(t *testing.T) {
+// TestFinalStatusKeepsForeignMembers: also in history.
+func TestFinalStatusKeepsForeignMembers(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		w := worker(func(ctx context.Context, task *Task) error {

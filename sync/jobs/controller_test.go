@@ -37,7 +37,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"unsafe lease", Options{Expiry: time.Minute, Renew: time.Minute}, []Worker{quick()}, "at least 3 times"},
 		{"two workers for one action", Options{}, []Worker{quick(), quick()}, `two workers for action "pull"`},
-		{"an action that nobody can do", Options{Actions: []string{"pull", "psuh"}}, []Worker{quick(), push}, `no worker for action "psuh"`},
+		{"an action without a worker", Options{Actions: []string{"pull", "psuh"}}, []Worker{quick(), push}, `no worker for action "psuh"`},
 	}
 	for _, c := range cases {
 		jobs, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
@@ -92,8 +92,8 @@ func TestStateFileIsRebuiltUnderUs(t *testing.T) {
 	})
 }
 
-// TestHistoryMakesRoom: old history goes before a new result is given up.
-func TestHistoryMakesRoom(t *testing.T) {
+// TestFullDiskTrimsHistory: old history goes before a new result is given up.
+func TestFullDiskTrimsHistory(t *testing.T) {
 	bubble(t, func(r *rig) {
 		for i := range 100 {
 			if err := r.store.PutRecord(context.Background(), state.Record{UID: fmt.Sprint("old-", i), Namespace: "default", Name: "old", Finished: time.Now().Add(-time.Hour)}); err != nil {
@@ -153,7 +153,7 @@ func TestEventsNameTheirJob(t *testing.T) {
 	})
 }
 
-func TestOnceForgetsWhenThereIsTooMuch(t *testing.T) {
+func TestOnceIsBounded(t *testing.T) {
 	t.Parallel()
 	n := 0
 	e := newEmitter(slog.New(slog.DiscardHandler), func(Event) { n++ })
@@ -195,9 +195,9 @@ status: {state: pending, message: old, progress: 3, warnings: [w], url: {sourceU
 extra: kept
 `
 
-// TestWritesKeepWhatIsNotOurs: every write replaces the whole object, so what
+// TestWritesKeepForeignMembers: every write replaces the whole object, so what
 // this agent does not know has to survive all of them.
-func TestWritesKeepWhatIsNotOurs(t *testing.T) {
+func TestWritesKeepForeignMembers(t *testing.T) {
 	t.Parallel()
 	before := object(t, strangeJob)
 	u := before.DeepCopy()

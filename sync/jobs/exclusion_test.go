@@ -128,7 +128,7 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 					yields += a.count(EventReleased)
 					won, lost = won+a.claimResults(ClaimWon), lost+a.claimResults(ClaimContended)
 				}
-				t.Logf("%d jobs: %d claims, %d lost races, %d gave way, %d lists of claims", jobs, won, lost, yields, r.model.arrived(listings))
+				t.Logf("%d jobs: %d claims, %d lost races, %d yielded, %d lists of claims", jobs, won, lost, yields, r.model.arrived(listings))
 				if won != jobs+yields || lost > 3*jobs {
 					t.Errorf("%d claims for %d jobs with %d given back; %d conflicts", won, jobs, yields, lost)
 				}
@@ -150,10 +150,10 @@ func (r *rig) two(pull, push *script) (a, b *agent) {
 	return a, b
 }
 
-// TestTheFirstClaimGoesOn: two claims on one repository at the same moment. One
-// goes on, the other is given back, is not an attempt, rests until the first is
+// TestSecondClaimYields: two claims on one repository at the same moment. One
+// goes on, the other is given back, is not an attempt, is in backoff until the first is
 // done and is run at once then.
-func TestTheFirstClaimGoesOn(t *testing.T) {
+func TestSecondClaimYields(t *testing.T) {
 	bubble(t, func(r *rig) {
 		s := newSites()
 		r.repository("r1")
@@ -168,14 +168,14 @@ func TestTheFirstClaimGoesOn(t *testing.T) {
 		r.job("r1", "r1-push", action("push"))
 		pass(9 * time.Second)
 		if gave := a.count(EventReleased) + b.count(EventReleased); gave != 1 || s.look().at["r1"] != 1 {
-			t.Fatalf("%d gave way, %d work", gave, s.look().at["r1"])
+			t.Fatalf("%d yielded, %d work", gave, s.look().at["r1"])
 		}
 		pass(12 * time.Second)
 		if len(r.model.all("jobs")) != 0 || s.look().clashes > 0 || len(s.look().repeats) > 0 {
 			t.Errorf("%d jobs left after 21 s, %d clashes, repeated %v", len(r.model.all("jobs")), s.look().clashes, s.look().repeats)
 		}
 		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at
-		// most; PUT, GET and PUT for the one that gave way.
+		// most; PUT, GET and PUT for the one that yielded.
 		n := r.model.arrived(func(c call) bool { return !c.Lease && c.Verb != "list" && c.Resource != "repositories" })
 		if n > 2*4+2*3+3 || r.model.arrived(listings) > 4 {
 			t.Errorf("%d requests and %d lists", n, r.model.arrived(listings))
@@ -183,10 +183,10 @@ func TestTheFirstClaimGoesOn(t *testing.T) {
 	})
 }
 
-// TestAWorkingNeighbourIsWaitedFor: Grafana's own driver holds another job of the
+// TestForeignClaimIsWaitedFor: Grafana's own driver holds another job of the
 // repository. Nothing is claimed, and nothing is asked of the API, until its job
 // is gone, or its lease is over without anybody who cleans up.
-func TestAWorkingNeighbourIsWaitedFor(t *testing.T) {
+func TestForeignClaimIsWaitedFor(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -202,7 +202,7 @@ func TestAWorkingNeighbourIsWaitedFor(t *testing.T) {
 				}
 				pass(30 * time.Second)
 				if n := r.model.arrived(func(call) bool { return true }) - before; n > 1 || len(s.look().runs) > 0 {
-					t.Fatalf("%d requests, %d runs beside a live neighbour", n, len(s.look().runs))
+					t.Fatalf("%d requests, %d runs beside a live claim", n, len(s.look().runs))
 				}
 				if dies {
 					pass(25 * time.Second) // 75 s after the claim: expiry, what clocks may be off, and the look after it
@@ -214,15 +214,15 @@ func TestAWorkingNeighbourIsWaitedFor(t *testing.T) {
 				r.model.remove("jobs", "default", "r1-push")
 				pass(1100 * time.Millisecond)
 				if s.look().runs["r1-sync"] != 1 || len(r.model.all("jobs")) != 0 {
-					t.Fatal("not run at once when the neighbour was done")
+					t.Fatal("not run at once when the other agent was done")
 				}
 			})
 		})
 	}
 }
 
-// TestACancelledJobDoesNotWaitForANeighbour: there is no work to exclude.
-func TestACancelledJobDoesNotWaitForANeighbour(t *testing.T) {
+// TestCancelledJobDoesNotWait: there is no work to exclude.
+func TestCancelledJobDoesNotWait(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		r.job("r1", "r1-push", action("push"), claimOf("grafana", time.Now()))
@@ -237,10 +237,10 @@ func TestACancelledJobDoesNotWaitForANeighbour(t *testing.T) {
 	})
 }
 
-// TestEverybodyAgreesWhoWasFirst drives neighbours by hand: the order of the
+// TestOrderOfForeignClaims drives other agents by hand: the order of the
 // watch decides, not the time in the claim. A list says nothing of the order, and
 // nothing at all before its end.
-func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
+func TestOrderOfForeignClaims(t *testing.T) {
 	t.Parallel()
 	job := func(name, version, owner string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repository": "r1"}}}
@@ -272,7 +272,7 @@ func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
 			n.deleted(job(other, "9", "you"))
 			n.see(nil, job(mine, "10", "me"))
 		}, 0, false},
-		{"other before, then an old picture of it", func(n *foreignClaims) {
+		{"other before, then an old state of it", func(n *foreignClaims) {
 			n.see(nil, job(other, "9", "you"))
 			n.see(job(other, "9", "you"), job(other, "5", ""))
 			n.see(nil, job(mine, "10", "me"))
@@ -350,9 +350,9 @@ func once(picked func(c call) bool, f fault) func(c call) fault {
 	}
 }
 
-// TestCancelMeansOneJob: a wish to stop a job never reaches the next one of that
+// TestCancelChecksTheUID: a wish to stop a job never reaches the next one of that
 // name.
-func TestCancelMeansOneJob(t *testing.T) {
+func TestCancelChecksTheUID(t *testing.T) {
 	bubble(t, func(r *rig) {
 		a := r.start("a", Options{}, quick())
 		settle()
@@ -372,9 +372,9 @@ func TestCancelMeansOneJob(t *testing.T) {
 	})
 }
 
-// TestNothingIsRememberedOfJobsThatAreGone: also of one whose deletion the watch
+// TestClaimsOfDeletedJobsAreForgotten: also of one whose deletion the watch
 // had shown before its claim was sent in vain.
-func TestNothingIsRememberedOfJobsThatAreGone(t *testing.T) {
+func TestClaimsOfDeletedJobsAreForgotten(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		a := r.start("a", Options{}, quick())

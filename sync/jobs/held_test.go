@@ -135,7 +135,7 @@ func TestLeaseIsLost(t *testing.T) {
 					}
 				case "theirs":
 					if n := r.model.writes(mine); n != 0 {
-						t.Errorf("%d writes to a job of somebody else", n)
+						t.Errorf("%d writes to a job of another agent", n)
 					}
 					if got := r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaimOwner]; got != "stranger" || len(w.seen()) != 1 || len(r.claims()) != 0 {
 						t.Errorf("owner %q, runs %q, claims %v", got, w.seen(), r.claims())
@@ -167,7 +167,7 @@ func TestCancelForOthers(t *testing.T) {
 		r.start("a", Options{}, work(time.Hour))
 		r.job("r1", "r1-sync")
 		settle()
-		b := r.startOn(r.open("other.db"), "b", Options{Selector: selector("nobody=1")}, quick())
+		b := r.startOn(r.open("other.db"), "b", Options{Selector: selector("none=1")}, quick())
 		settle()
 		if err := b.Cancel(context.Background(), "default", "r1-sync"); err != nil {
 			t.Fatal(err)
@@ -207,7 +207,7 @@ func TestShutdown(t *testing.T) {
 			<-time.After(5 * time.Minute)
 			return nil
 		}), within: 21 * time.Second, released: true},
-		{name: "somebody writes the job before each write", w: work(time.Hour), fault: func(r *rig, _ *agent) {
+		{name: "others write the job before each write", w: work(time.Hour), fault: func(r *rig, _ *agent) {
 			n := 0
 			r.model.inject(func(c call) fault {
 				if c.Verb == "update" && n < 4 {
@@ -381,9 +381,9 @@ func TestDrainedCleanup(t *testing.T) {
 	}
 }
 
-// TestRestIsEndedByAPerson: the job is taken at once, by an agent that gave it
+// TestBackoffIsEndedOnRequest: the job is taken at once, by an agent that gave it
 // back and by one that only watched.
-func TestRestIsEndedByAPerson(t *testing.T) {
+func TestBackoffIsEndedOnRequest(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		t.Run(fmt.Sprint("other ", other), func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -417,7 +417,7 @@ func TestRestIsEndedByAPerson(t *testing.T) {
 }
 
 // TestCostOfAJob counts what one job costs: a job with nothing to do four
-// requests and four durable writes, of which the last is waited for by nobody; a
+// requests and four durable writes, of which the last is waited for by no agent; a
 // job that reports all the time one request a second more.
 func TestCostOfAJob(t *testing.T) {
 	bubble(t, func(r *rig) {

@@ -273,7 +273,7 @@ func FuzzResume(f *testing.F) {
 	})
 }
 
-func TestMarkTellsWhenTheJobIsNotOurs(t *testing.T) {
+func TestMarkReportsTheLoss(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("%w: reason", ErrLost)
 	cancelled, cancel := context.WithCancelCause(t.Context())
@@ -307,7 +307,7 @@ func TestMarkTellsWhenTheJobIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestMessagesTellOncePerChange(t *testing.T) {
+func TestMessagesAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	p, job := NewProgress(), &sink{}
 	p.job = job

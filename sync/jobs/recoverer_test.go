@@ -274,7 +274,7 @@ func TestStartWithoutAPI(t *testing.T) {
 	})
 }
 
-// restsLong is a worker whose first attempt leaves the job at rest for four minutes.
+// restsLong is a worker whose first attempt leaves the job in backoff for four minutes.
 func restsLong() *script {
 	return worker(func(_ context.Context, task *Task) error {
 		if task.Attempt == 1 {
@@ -284,10 +284,10 @@ func restsLong() *script {
 	})
 }
 
-// TestJobIsDeletedWhileItRests: the history tells of its attempts, whether the
+// TestJobIsDeletedInBackoff: the history tells of its attempts, whether the
 // agent sees it or is away, and whether the server keeps HistoricJobs. An agent
 // that was away where there are none cannot know how the job has ended.
-func TestJobIsDeletedWhileItRests(t *testing.T) {
+func TestJobIsDeletedInBackoff(t *testing.T) {
 	cases := map[string]struct{ away, archiveless, reused bool }{
 		"seen":                      {},
 		"the agent is away":         {away: true},
@@ -344,14 +344,14 @@ func TestJobIsDeletedWhileItRests(t *testing.T) {
 	}
 }
 
-// TestWhoHasAJobThatRests: a claim or an attempt of somebody else is one, the own
+// TestBackoffSeesForeignClaims: a claim or an attempt of another agent else is one, the own
 // claim of before, which the watch shows late, is none.
-func TestWhoHasAJobThatRests(t *testing.T) {
+func TestBackoffSeesForeignClaims(t *testing.T) {
 	cases := map[string]struct {
 		change    func(u *unstructured.Unstructured)
 		elsewhere bool
 	}{
-		"nobody":                    {func(*unstructured.Unstructured) {}, false},
+		"no claim":                  {func(*unstructured.Unstructured) {}, false},
 		"the own claim, shown late": {func(u *unstructured.Unstructured) { setClaim(u, 1, "mine") }, false},
 		"another claim":             {func(u *unstructured.Unstructured) { setClaim(u, 1, "theirs") }, true},
 		"an attempt that is known":  {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 2}) }, false},
@@ -372,8 +372,8 @@ func TestWhoHasAJobThatRests(t *testing.T) {
 	}
 }
 
-// TestJobIsCancelledWhileItRests: it ends at once, with its attempts.
-func TestJobIsCancelledWhileItRests(t *testing.T) {
+// TestJobIsCancelledInBackoff: it ends at once, with its attempts.
+func TestJobIsCancelledInBackoff(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		w := restsLong()
@@ -391,15 +391,15 @@ func TestJobIsCancelledWhileItRests(t *testing.T) {
 	})
 }
 
-// TestGivenBackJobGoesOnFromItsMark: after a stop of the agent, and after it has
-// given way to a neighbour.
-func TestGivenBackJobGoesOnFromItsMark(t *testing.T) {
+// TestReleasedJobResumesFromItsMark: after a stop of the agent, and after it has
+// given way to a other agent.
+func TestReleasedJobResumesFromItsMark(t *testing.T) {
 	cases := map[string]func(r *rig, a *agent, w *script) *agent{
 		"the agent stops": func(r *rig, a *agent, w *script) *agent {
 			a.stop()
 			return r.start("a2", Options{}, w)
 		},
-		"a neighbour was first": func(r *rig, a *agent, w *script) *agent {
+		"another agent was first": func(r *rig, a *agent, w *script) *agent {
 			a.crash()
 			settle()
 			r.job("r1", "other", claimOf("stranger", r.model.now()))

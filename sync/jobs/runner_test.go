@@ -27,7 +27,7 @@ func told(list []state.Attempt) (out []string) {
 	return out
 }
 
-// TestTransientFailureIsTriedAgain: with a growing rest, and the history tells
+// TestTransientFailureIsTriedAgain: with a growing backoff, and the history has
 // of every attempt.
 func TestTransientFailureIsTriedAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -110,7 +110,7 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsAreFinal: nobody tries again what no trial can mend.
+// TestOtherErrorsAreFinal: no agent tries again what no trial can mend.
 func TestOtherErrorsAreFinal(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -165,7 +165,7 @@ func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
 }
 
 // TestAttemptsOfSeveralAgents: each kind of end is in the record of who ends the
-// job: a setback here, a crash there.
+// job: a transient failure here, a crash there.
 func TestAttemptsOfSeveralAgents(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -195,7 +195,7 @@ func TestAttemptsOfSeveralAgents(t *testing.T) {
 	})
 }
 
-// TestListOfAttemptsIsBounded: whatever somebody writes there.
+// TestListOfAttemptsIsBounded: whatever another agent writes there.
 func TestListOfAttemptsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := &rig{model: newModel()}
@@ -352,7 +352,7 @@ func TestJobTravels(t *testing.T) {
 	})
 }
 
-func TestJobsOfBeforeTheStart(t *testing.T) {
+func TestJobsFromBeforeTheStart(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		r.job("r1", "r1-sync")
@@ -375,7 +375,7 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 		runs      int // of the second process
 	}{
 		{"still ours", func(*rig) {}, archivePosted, 0, 0},
-		{"taken by somebody", func(r *rig) {
+		{"taken by another agent", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
 		}, archiveSkipped, 1, 0},
 		{"our token, another job", func(r *rig) {
@@ -478,9 +478,9 @@ func TestWorkGoesOnWithoutTheAPI(t *testing.T) {
 	}
 }
 
-// TestAnUnsentResultIsCountedOnce: also at the moment when its driver lets go of
+// TestUndeliveredResultIsCountedOnce: also at the moment when its driver lets go of
 // the job, which is when the claim is written back.
-func TestAnUnsentResultIsCountedOnce(t *testing.T) {
+func TestUndeliveredResultIsCountedOnce(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		a := r.start("a", Options{}, work(10*time.Second))
@@ -506,10 +506,10 @@ func TestAnUnsentResultIsCountedOnce(t *testing.T) {
 	})
 }
 
-// TestCancelIsNoTrouble: the dashboard keeps the last error before the eyes of
+// TestCancellationIsAWarning: the dashboard keeps the last error before the eyes of
 // people, and logs are searched for errors; a job that a person has cancelled is
 // neither.
-func TestCancelIsNoTrouble(t *testing.T) {
+func TestCancellationIsAWarning(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		a := r.start("a", Options{}, work(time.Hour))

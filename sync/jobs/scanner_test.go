@@ -18,7 +18,7 @@ import (
 	"limpet/sync/kube"
 )
 
-// sights is a picture that does not change.
+// sights is a cache that does not change.
 type sights []kube.Object
 
 func (s sights) Objects() []kube.Object           { return s }
@@ -72,7 +72,7 @@ func (c *Controller) choice(limit int) (names []string, outside map[queue.RepoKe
 	return names, outside
 }
 
-func TestFewJobsAllComeInByAge(t *testing.T) {
+func TestScanPicksAllOfFewJobs(t *testing.T) {
 	t.Parallel()
 	c := chooser(Options{}, sights{waitingJob("c", "r", 3), waitingJob("a", "s", 2), waitingJob("b", "r", 1),
 		waitingJob("taken", "r", 0, func(u *unstructured.Unstructured) { setClaim(u, 1, "other") })}, nil)
@@ -81,10 +81,10 @@ func TestFewJobsAllComeInByAge(t *testing.T) {
 	}
 }
 
-// TestCrowdIsChosenFairly: of a crowd come in the oldest of all, the best of
+// TestScanPicksFairly: of a crowd come in the oldest of all, the best of
 // each repository, and never one that this agent cannot run in place of one that
 // it can.
-func TestCrowdIsChosenFairly(t *testing.T) {
+func TestScanPicksFairly(t *testing.T) {
 	t.Parallel()
 	var crowd sights
 	for i := range 1000 { // of one repository, older than all others
@@ -122,9 +122,9 @@ func TestCrowdIsChosenFairly(t *testing.T) {
 	}
 }
 
-// TestAgeIsNotCrowdedOut: however many better jobs a repository has, its oldest
+// TestScanPicksTheOldest: however many better jobs a repository has, its oldest
 // one comes in.
-func TestAgeIsNotCrowdedOut(t *testing.T) {
+func TestScanPicksTheOldest(t *testing.T) {
 	t.Parallel()
 	crowd := sights{waitingJob("old", "r", 0, with(api.AnnoPriority, "0"))}
 	for i := range 1000 {
@@ -135,9 +135,9 @@ func TestAgeIsNotCrowdedOut(t *testing.T) {
 	}
 }
 
-// TestEveryoneComesInByTurn: what looks as if this agent could run it, and is left
-// each time for a reason that the picture does not tell, keeps nobody out for ever.
-func TestEveryoneComesInByTurn(t *testing.T) {
+// TestScanPicksByTurn: what looks as if this agent could run it, and is left
+// each time for a reason that the cache does not tell, keeps no agent out for ever.
+func TestScanPicksByTurn(t *testing.T) {
 	t.Parallel()
 	var crowd sights
 	for i := range 1000 {
@@ -163,9 +163,9 @@ func TestEveryoneComesInByTurn(t *testing.T) {
 	}
 }
 
-// TestFillsThatBringNothing: a queue whose names are all left is filled ever more
+// TestScanPauseGrows: a queue whose names are all left is filled ever more
 // rarely, up to the interval, and at once again when one of them was claimed.
-func TestFillsThatBringNothing(t *testing.T) {
+func TestScanPauseGrows(t *testing.T) {
 	t.Parallel()
 	c := chooser(Options{}, nil, nil)
 	var rest []time.Duration
@@ -180,9 +180,9 @@ func TestFillsThatBringNothing(t *testing.T) {
 	}
 }
 
-// TestSelectorDecidesWhoComesIn: jobs of repositories that are not selected come
+// TestScanPicksSelectedRepositories: jobs of repositories that are not selected come
 // last, and priorities of repositories count.
-func TestSelectorDecidesWhoComesIn(t *testing.T) {
+func TestScanPicksSelectedRepositories(t *testing.T) {
 	t.Parallel()
 	repo := func(name, label, priority string) kube.Object {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "ns", "name": name}}}
@@ -273,9 +273,9 @@ func TestEachJobGoesToItsAgent(t *testing.T) {
 	})
 }
 
-// TestTheSelectorIsAskedAgain: what the labels of a repository say holds at the
+// TestSelectorIsEvaluatedAgain: what the labels of a repository say holds at the
 // next claim, both ways, without a restart, at once; a running job goes on.
-func TestTheSelectorIsAskedAgain(t *testing.T) {
+func TestSelectorIsEvaluatedAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1", labelled("south"))
 		north, south := work(10*time.Second), work(10*time.Second)
@@ -299,7 +299,7 @@ func TestTheSelectorIsAskedAgain(t *testing.T) {
 		r.job("r1", "third")
 		pass(time.Minute)
 		if len(south.seen()) != 1 || len(north.seen()) != 1 {
-			t.Fatalf("a repository that nobody selects: north ran %q, south %q", north.seen(), south.seen())
+			t.Fatalf("a repository that no agent selects: north ran %q, south %q", north.seen(), south.seen())
 		}
 		r.model.edit("repositories", "default", "r1", labelled("south"))
 		pass(time.Second)
@@ -310,8 +310,8 @@ func TestTheSelectorIsAskedAgain(t *testing.T) {
 	})
 }
 
-// TestTheRepositoryComesLater than its job: the job is taken when it comes.
-func TestTheRepositoryComesLater(t *testing.T) {
+// TestRepositoryIsCreatedLater than its job: the job is taken when it comes.
+func TestRepositoryIsCreatedLater(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, 20 * time.Second} {
 		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -331,9 +331,9 @@ func TestTheRepositoryComesLater(t *testing.T) {
 	}
 }
 
-// TestThousandRepositoriesAreOneLook: changes of many Repositories at once make
+// TestThousandRepositoriesAreOneScan: changes of many Repositories at once make
 // no look at the jobs each.
-func TestThousandRepositoriesAreOneLook(t *testing.T) {
+func TestThousandRepositoriesAreOneScan(t *testing.T) {
 	bubble(t, func(r *rig) {
 		a := r.start("a", Options{}, quick())
 		relisted := func() (n int) {

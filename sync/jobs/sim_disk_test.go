@@ -218,7 +218,7 @@ func (g *simGrafana) call(ctx context.Context, do func() error) error {
 }
 
 func (g *simGrafana) send(ctx context.Context, f fate, do func() error) error {
-	if !rest(ctx, f.between(time.Millisecond, 40*time.Millisecond)) {
+	if !waitFor(ctx, f.between(time.Millisecond, 40*time.Millisecond)) {
 		return ctx.Err()
 	}
 	w := g.world
@@ -232,7 +232,7 @@ func (g *simGrafana) send(ctx context.Context, f fate, do func() error) error {
 
 // run is the driver: every tick it looks for a job and works on it.
 func (g *simGrafana) run(ctx context.Context) {
-	for n := uint64(0); rest(ctx, g.pause(n)); n++ {
+	for n := uint64(0); waitFor(ctx, g.pause(n)); n++ {
 		for g.next(ctx) && ctx.Err() == nil {
 		}
 	}
@@ -305,10 +305,10 @@ func (g *simGrafana) process(ctx context.Context, job *unstructured.Unstructured
 	local, renewed, failures, lost := job, time.Now(), 0, false
 	for step := range 1 + f.n(8) {
 		if f.of(uint64(step)).likely(40) && time.Now().Before(g.world.calm) { // it dies
-			rest(ctx, f.between(5*time.Second, 60*time.Second))
+			waitFor(ctx, f.between(5*time.Second, 60*time.Second))
 			return
 		}
-		if !rest(ctx, f.of(uint64(step)).between(100*time.Millisecond, 12*time.Second)) {
+		if !waitFor(ctx, f.of(uint64(step)).between(100*time.Millisecond, 12*time.Second)) {
 			return
 		}
 		local = g.progress(ctx, local)
@@ -378,10 +378,10 @@ func (g *simGrafana) archive(ctx context.Context, job *unstructured.Unstructured
 }
 
 // reap fails the jobs whose claim is older than the expiry by its own clock, in
-// its own order: delete, then history. A renewal in between saves nobody.
+// its own order: delete, then history. A renewal in between saves no agent.
 func (g *simGrafana) reap(ctx context.Context) {
 	every := max(3*g.expiry, 30*time.Second)
-	for ; rest(ctx, every-g.fate.of(9, g.reaps).between(0, every/5)); g.reaps++ {
+	for ; waitFor(ctx, every-g.fate.of(9, g.reaps).between(0, every/5)); g.reaps++ {
 		f := g.fate.of(10, g.reaps)
 		var dead []unstructured.Unstructured
 		_ = g.send(ctx, f, func() error {

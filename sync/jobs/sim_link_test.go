@@ -78,16 +78,16 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		return do()
 	}
 	write := op == "put" || op == "delete"
-	if there >= simCallTime && fault == nil { // it arrives when nobody waits any more
+	if there >= simCallTime && fault == nil { // it arrives when its caller has given up
 		come := sync.OnceFunc(func() { _ = arrive() })
 		if write && f.of(15).likely(500) {
 			l.hold(about, come)
 		}
 		time.AfterFunc(there, come)
-		rest(ctx, simCallTime)
+		waitFor(ctx, simCallTime)
 		return l.answer(ctx, context.DeadlineExceeded)
 	}
-	if !rest(ctx, there) {
+	if !waitFor(ctx, there) {
 		if fault == nil {
 			time.AfterFunc(f.between(0, there), func() { _ = arrive() })
 		}
@@ -103,7 +103,7 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		l.hold(about, nil)()
 	}
 	err := arrive()
-	if back > 0 && !rest(ctx, min(back, simCallTime-there)) {
+	if back > 0 && !waitFor(ctx, min(back, simCallTime-there)) {
 		return l.answer(ctx, context.Cause(ctx))
 	}
 	if there+back >= simCallTime {
@@ -160,7 +160,7 @@ func (l *simLink) trouble(f fate) (there, back time.Duration, fault error) {
 	w := l.p.world
 	there = f.of(10).between(time.Millisecond, 40*time.Millisecond)
 	if _, cut := l.cutOff(); cut {
-		if f.of(11).likely(500) { // nobody says no
+		if f.of(11).likely(500) { // without an answer
 			return simCallTime - there, 0, context.DeadlineExceeded
 		}
 		return there, 0, errNoWay
@@ -297,7 +297,7 @@ func (l *simLink) archivePage(context.Context, string, string) ([]unstructured.U
 
 func (l *simLink) deleteArchived(context.Context, string, string, string, string) error { return nil }
 
-// simWatch is a process's picture of the jobs. Events of one object come in
+// simWatch is a process's cache of the jobs. Events of one object come in
 // order; those of several do so in half of the worlds. They come late, twice, or
 // not at all until the next list.
 type simWatch struct {
@@ -308,18 +308,18 @@ type simWatch struct {
 	gaps map[queue.Key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
 	last map[queue.Key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
 
-	turn    chan struct{}       // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
-	broken  bool                // nothing is shown until the next list
-	seen    map[queue.Key]int64 // revision of what is in the picture, or of its deletion
-	mu      sync.Mutex          // guards the fields below
-	picture map[queue.Key]*unstructured.Unstructured
-	ready   bool
+	turn   chan struct{}       // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
+	broken bool                // nothing is shown until the next list
+	seen   map[queue.Key]int64 // revision of what is in the cache, or of its deletion
+	mu     sync.Mutex          // guards the fields below
+	cache  map[queue.Key]*unstructured.Unstructured
+	ready  bool
 }
 
 var _ lister = (*simWatch)(nil)
 
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[queue.Key]*unstructured.Unstructured{}, seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
+	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), cache: map[queue.Key]*unstructured.Unstructured{}, seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.
@@ -345,7 +345,7 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 			late = f.of(22).between(time.Second, 20*time.Second)
 		case 1: // twice
 			again = f.of(22).between(time.Second, 5*time.Second)
-		case 2: // lost, until somebody notices
+		case 2: // lost, until it is noticed
 			s.gaps[one] = true // and all that follow
 			s.relist(f.of(22).between(time.Second, 40*time.Second))
 			return
@@ -389,15 +389,15 @@ func (s *simWatch) event(k queue.Key, rev int64, now *unstructured.Unstructured)
 	s.show(k, rev, now)
 }
 
-// show changes the picture, then calls the handler.
+// show changes the cache, then calls the handler.
 func (s *simWatch) show(k queue.Key, rev int64, now *unstructured.Unstructured) {
 	s.seen[k] = max(rev, s.seen[k])
 	s.mu.Lock()
-	old := s.picture[k]
+	old := s.cache[k]
 	if now == nil {
-		delete(s.picture, k)
+		delete(s.cache, k)
 	} else {
-		s.picture[k] = now
+		s.cache[k] = now
 	}
 	s.mu.Unlock()
 	switch {
@@ -422,7 +422,7 @@ func (s *simWatch) away() time.Duration {
 	return 0
 }
 
-// relist makes the picture anew after a while. One at a time is enough.
+// relist makes the cache anew after a while. One at a time is enough.
 func (s *simWatch) relist(after time.Duration) {
 	after += s.p.fate.of(s.p.nr, uint64(time.Now().UnixNano())).between(10*time.Millisecond, 3*time.Second)
 	time.AfterFunc(after, func() {
@@ -444,7 +444,7 @@ func (s *simWatch) relist(after time.Duration) {
 		defer func() { <-s.turn }()
 		s.broken = false
 		keys := slices.SortedFunc(maps.Keys(now), byName)
-		for _, k := range slices.SortedFunc(maps.Keys(s.picture), byName) {
+		for _, k := range slices.SortedFunc(maps.Keys(s.cache), byName) {
 			if now[k] == nil {
 				keys = append(keys, k)
 			}
@@ -473,16 +473,16 @@ func byName(a, b queue.Key) int { return strings.Compare(a.Name, b.Name) }
 func (s *simWatch) Get(namespace, name string) (*unstructured.Unstructured, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u, ok := s.picture[key(namespace, name)]
+	u, ok := s.cache[key(namespace, name)]
 	return u, ok
 }
 
 func (s *simWatch) List() []*unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*unstructured.Unstructured, 0, len(s.picture))
-	for _, k := range slices.SortedFunc(maps.Keys(s.picture), byName) {
-		out = append(out, s.picture[k])
+	out := make([]*unstructured.Unstructured, 0, len(s.cache))
+	for _, k := range slices.SortedFunc(maps.Keys(s.cache), byName) {
+		out = append(out, s.cache[k])
 	}
 	return out
 }
@@ -510,7 +510,7 @@ func (s *simWatch) WaitSynced(ctx context.Context) error {
 	}
 }
 
-// simRepos is the picture of the repositories, which do not change.
+// simRepos is the cache of the repositories, which do not change.
 type simRepos map[queue.Key]*unstructured.Unstructured
 
 func (s simRepos) Get(namespace, name string) (*unstructured.Unstructured, bool) {

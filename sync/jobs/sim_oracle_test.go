@@ -24,7 +24,7 @@ type simOracle struct {
 	archives  map[string]int        // HistoricJobs that agents have made, by UID
 	runs      []*simRun             // that have not returned
 	together  int                   // runs that began on a repository that another agent worked on
-	disturbed map[string]bool       // UIDs that somebody wrote without regard for claims
+	disturbed map[string]bool       // UIDs that others wrote without regard for claims
 	made      map[string]queue.Key  // UIDs of all jobs there ever were
 	ended     map[string]string     // who took the job out of the queue, by UID
 	renewed   map[string]simRenewal // by UID
@@ -71,7 +71,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	}
 	p := e.sent.process
 	if p == nil {
-		o.neighbour(e, uid)
+		o.foreign(e, uid)
 		return
 	}
 	if e.verb == "archive" {
@@ -124,8 +124,8 @@ func claimIn(u *unstructured.Unstructured) [2]string {
 	return [2]string{api.Label(u, api.LabelClaim), api.Label(u, api.LabelClaimOwner)}
 }
 
-// neighbour notes when somebody takes a claim of an agent away, who cannot know.
-func (o *simOracle) neighbour(e simEntry, uid string) {
+// other agent notes when another agent takes a claim of an agent away, who cannot know.
+func (o *simOracle) foreign(e simEntry, uid string) {
 	if e.before == nil || e.now == nil {
 		return
 	}
@@ -171,7 +171,7 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 		switch {
 		case other.p.dead.Load() || r.p.dead.Load() || other.ctx.Err() != nil || r.ctx.Err() != nil:
 		case other.p.awakeIn() > 0: // it cannot know
-		case o.disturbed[other.uid] || o.disturbed[r.uid]: // a neighbour took a claim away
+		case o.disturbed[other.uid] || o.disturbed[r.uid]: // another agent took a claim away
 		case other.uid == r.uid:
 			o.breach(r.uid, "%s runs the job while %s does", r.p.name, other.p.name)
 		case other.repository == r.repository && w.ordered && o.holds(w, other) && o.holds(w, r):
@@ -243,7 +243,7 @@ func (o *simOracle) last(w *simWorld) {
 			skip = skip || r.HistoricJob == archiveSkipped || r.HistoricJob == archiveUnavailable
 			for _, a := range r.Attempts {
 				if a.Agent != r.Agent || a.State != r.State || r.HistoricJob != archivePosted {
-					continue // of another agent, or one whose result nobody else has seen
+					continue // of another agent, or one whose result that no other agent has seen
 				}
 				if attempts[a.N]++; attempts[a.N] > 1 && !o.disturbed[uid] && w.options.Cleanup != CleanupFail {
 					o.breach(uid, "attempt %d has two results", a.N)
@@ -254,7 +254,7 @@ func (o *simOracle) last(w *simWorld) {
 		case !over:
 			o.breach(uid, "the job has not ended")
 		case limpet && len(records[uid]) == 0 && !w.archived(uid):
-			o.breach(uid, "%s has taken the job out of the queue and nobody has a record", by)
+			o.breach(uid, "%s has taken the job out of the queue and there is no record", by)
 		case limpet && !skip && !w.archived(uid):
 			o.breach(uid, "%s has taken the job out of the queue without a HistoricJob", by)
 		}
@@ -274,7 +274,7 @@ func TestSimulationFinds(t *testing.T) {
 	}{
 		{"a state file that forgets intents", func(p *simProcess) { p.agent.env.store = forgetsIntents{p.agent.env.store} }, "state file does not know", 20},
 		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} }, "keeps a claim", 100},
-		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} }, "nobody has a record", 300},
+		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} }, "there is no record", 300},
 		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link} }, "holds the job", 300},
 		{"a HistoricJob for each try", func(p *simProcess) { p.agent.env.server = manyNames{p.link} }, "another HistoricJob", 1000},
 		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.env.clock.server = wrongClock{p.clock} }, "off", 20},
@@ -282,7 +282,7 @@ func TestSimulationFinds(t *testing.T) {
 		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.env.clock.server = sureClock{p.clock} }, "time is unknown", 300},
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
 		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job", 20},
-		{"no eye for neighbours", func(p *simProcess) { p.agent.driver.claimer.exclusion.foreign.own = allOwn{} }, "works on a repository", 300},
+		{"no eye for foreign claims", func(p *simProcess) { p.agent.driver.claimer.exclusion.foreign.own = allOwn{} }, "works on a repository", 300},
 		{"cleanup without patience", func(p *simProcess) { p.agent.env.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -415,8 +415,8 @@ func (f fate) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(uint64(f.of(3))%uint64(high-low))
 }
 
-// rest waits for d or the end of ctx, and says whether it was d.
-func rest(ctx context.Context, d time.Duration) bool {
+// waitFor waits for d or the end of ctx, and reports whether it was d.
+func waitFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

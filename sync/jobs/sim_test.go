@@ -307,7 +307,7 @@ func (w *simWorld) addHost(f fate, i int) (deeds []deed) {
 	return deeds
 }
 
-// die is a crash of a machine that nobody repairs.
+// die is a crash of a machine that no agent repairs.
 func (h *simHost) die() {
 	h.gone.Store(true)
 	h.world.tale(h.name, "dies for ever", "")

@@ -34,7 +34,7 @@ type simWorld struct {
 	start time.Time
 	calm  time.Time // from here on nothing goes wrong any more
 	skew  time.Duration
-	down  []window // the server answers nobody
+	down  []window // the server does not answer
 	loki  bool     // it keeps no HistoricJobs
 	rough int      // how many calls in a thousand go wrong
 	hosts []*simHost
@@ -268,7 +268,7 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 		if g.likely(120) {
 			d = g.of(1).between(20*time.Second, 90*time.Second)
 		}
-		if !rest(ctx, d) {
+		if !waitFor(ctx, d) {
 			if g.of(2).likely(150) && !s.p.dead.Load() { // it takes its time to end
 				<-time.After(g.of(3).between(time.Second, 15*time.Second))
 			}
@@ -372,7 +372,7 @@ type simHost struct {
 	mute   []window // no connection for renewals
 	lives  int      // processes so far
 	life   atomic.Pointer[simProcess]
-	gone   atomic.Bool // nobody repairs it
+	gone   atomic.Bool // it never comes back
 }
 
 // jump is a step of the wall clock.

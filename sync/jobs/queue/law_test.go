@@ -385,9 +385,9 @@ func (n *naive) bounds(waits map[Key]*wait4) {
 	}
 }
 
-// TestQueueStarvesNobody: a name of the lowest priority among an endless stream
+// TestQueueStarvesNone: a name of the lowest priority among an endless stream
 // of the Highest one, in its own repo and in others, is served within the bound.
-func TestQueueStarvesNobody(t *testing.T) {
+func TestQueueStarvesNone(t *testing.T) {
 	t.Parallel()
 	for _, home := range []string{"own", "other"} {
 		q, fresh := New(1000, 0, nil), 0
@@ -448,7 +448,7 @@ func TestQueueHeedsAChangedPriority(t *testing.T) {
 	}
 }
 
-func TestQueueLaneRests(t *testing.T) {
+func TestQueueRepositoryBackoff(t *testing.T) {
 	t.Parallel()
 	q := New(100, 0, nil)
 	put(q, "a", "a1", "a2")
@@ -456,7 +456,7 @@ func TestQueueLaneRests(t *testing.T) {
 	k, _, _, _ := q.Next(t0, false)
 	q.Done(t0, k, Result{Requeue: true, RepoAfter: 10 * time.Second})
 	if got := fmt.Sprint(names(q, t0)); got != "[b1]" {
-		t.Fatalf("served %s while repo a rests", got)
+		t.Fatalf("served %s while repository a is in backoff", got)
 	}
 	if at, ok := q.Due(); !ok || !at.Equal(t0.Add(10*time.Second)) {
 		t.Fatalf("due %s", at)

@@ -76,7 +76,7 @@ func TestQueueSameRepositoryNameInTwoNamespaces(t *testing.T) {
 	}
 }
 
-func TestQueueVerdicts(t *testing.T) {
+func TestQueueResults(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name   string
@@ -126,7 +126,7 @@ func TestQueueVerdicts(t *testing.T) {
 	}
 }
 
-func TestQueueBarHoldsWhoeverAdds(t *testing.T) {
+func TestQueueDelayHolds(t *testing.T) {
 	t.Parallel()
 	q := New(10, 0, nil)
 	put(q, "a", "x")
@@ -142,9 +142,9 @@ func TestQueueBarHoldsWhoeverAdds(t *testing.T) {
 	}
 }
 
-// TestQueueHurriesWhatRuns: who is in a hurry while the name is on its way back
+// TestQueueExpeditesARunningKey: who is in a hurry while the name is on its way back
 // does not wait for the bar that it comes back with, but for a retry.
-func TestQueueHurriesWhatRuns(t *testing.T) {
+func TestQueueExpeditesARunningKey(t *testing.T) {
 	t.Parallel()
 	for _, retry := range []bool{false, true} {
 		q := New(100, 0, nil)
@@ -302,7 +302,7 @@ func TestQueueHoldsAHundredThousandNames(t *testing.T) {
 	}
 }
 
-func TestGivingBackWhatNobodyHadPanics(t *testing.T) {
+func TestDoneOfAKeyThatIsNotRunningPanics(t *testing.T) {
 	t.Parallel()
 	defer func() {
 		if recover() == nil {
