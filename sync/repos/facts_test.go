@@ -280,25 +280,6 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsAfterADayOff: what became due while nobody looked is spread by how much
-// there is of it.
-func TestSlotsAfterADayOff(t *testing.T) {
-	t.Parallel()
-	for count, most := range map[int]time.Duration{1: time.Minute / spreadOver, 100: 6 * time.Second, 1000: time.Minute, 5000: time.Minute} {
-		var latest time.Duration
-		for i := range count {
-			next := slotAfter(at.Add(-24*time.Hour), fmt.Sprint("uid", i), time.Minute, start{at, count})
-			latest = max(latest, next.Sub(at))
-			if next.Before(at) {
-				t.Fatalf("%s ago", at.Sub(next))
-			}
-		}
-		if latest > most || latest < most/2 && count > 1 {
-			t.Errorf("%d are spread over %s, want up to %s", count, latest, most)
-		}
-	}
-}
-
 // nothing is a watch that shows no object.
 type nothing struct{ lister }
 

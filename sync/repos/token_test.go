@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,14 +15,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
-	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
@@ -493,123 +490,6 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestRepoID: the number of a repository on github.com is asked for once and written
-// beside the URL that it belongs to. It is no change that anybody has to deal with,
-// and a host that does not tell it is in nobody's way.
-func TestRepoID(t *testing.T) {
-	t.Parallel()
-	for _, server := range servers {
-		t.Run(server, func(t *testing.T) {
-			t.Parallel()
-			m := newMinting(t, server, nil)
-			var tells atomic.Bool
-			m.host.Fault(func(r *http.Request) *forgetest.Answer {
-				if strings.HasSuffix(r.URL.Path, "/repos/team/site") && !tells.Load() {
-					return &forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}
-				}
-				return nil
-			})
-			questions := func() (n int) {
-				for _, s := range m.host.Requests() {
-					if strings.HasSuffix(s, "/repos/team/site") {
-						n++
-					}
-				}
-				return n
-			}
-			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site", "branch": testenv.Branch},
-				"sync": map[string]any{"enabled": true, "target": "folder"}})
-			jobs := m.client.Resource(api.Jobs).Namespace(m.namespace)
-			eventually(t, "the first pull is queued", func() bool {
-				_, err := jobs.Get(t.Context(), "site-sync", metav1.GetOptions{})
-				return err == nil
-			})
-			status := fmt.Sprintf(`{"status":{"sync":{"state":"success","finished":%d,"lastRef":%q}}}`, time.Now().UnixMilli(), m.repo.Head(t))
-			if _, err := m.client.Resource(api.Repositories).Namespace(m.namespace).Patch(t.Context(), "site", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
-				t.Fatal(err)
-			}
-			if err := jobs.Delete(t.Context(), "site-sync", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if n := questions(); n != 1 {
-				t.Errorf("the host was asked %d times", n)
-			}
-			number := func() (int64, int64) {
-				_, u := m.get()
-				id, _, err := unstructured.NestedInt64(u.Object, "spec", "github", "repoID")
-				if err != nil {
-					t.Fatal(err)
-				}
-				return id, u.GetGeneration()
-			}
-			checked := func(d time.Duration) {
-				t.Helper()
-				before, _ := m.get()
-				m.later(d)
-				m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > before.Status.Health.Checked })
-			}
-			checked(healthyFor + time.Second)
-			if id, _ := number(); id != 0 || questions() != 0 {
-				t.Error("the host was asked again at once")
-			}
-			m.writes.take()
-
-			tells.Store(true)
-			checked(refusedCooldown)
-			id, generation := number()
-			repo, _ := m.get()
-			if id == 0 || generation != 2 || repo.Status.ObservedGeneration != 2 || questions() != 1 {
-				t.Errorf("number %d in generation %d, status %+v", id, generation, repo.Status)
-			}
-			got := m.writes.take()
-			if len(got) != 2 || got[0] != "PATCH repositories/site: test /metadata/resourceVersion, test /spec/github/url, add /spec/github/repoID" ||
-				!strings.HasPrefix(got[1], "PATCH repositories/site/status: ") || strings.Contains(got[1], "sync") {
-				t.Errorf("writes %q", got)
-			}
-			checked(healthyFor + time.Second)
-			if n := questions(); n != 0 {
-				t.Errorf("the host was asked %d more times", n)
-			}
-			if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "jobs") {
-				t.Errorf("writes %q", got)
-			}
-		})
-	}
-}
-
-// TestProof: the Connection of an App says when it proved its identity last and how
-// long that was good, with the note of its health. The proof is in nobody's hands.
-func TestProof(t *testing.T) {
-	t.Parallel()
-	m := newMinting(t, "embedded", nil)
-	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(m.rig), Transport: m.writes, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, m.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Logger: slog.New(slog.DiscardHandler)})
-	m.run(objects.Run, k.Run)
-	eventually(t, "it is told", func() bool {
-		u, err := m.client.Resource(api.Connections).Namespace(m.namespace).Get(t.Context(), "app", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := api.ConnectionView(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s := c.Status; s.Health.Checked > 0 && (!s.Health.Healthy || s.Token.LastUpdated != s.Health.Checked ||
-			s.Token.Expiration-s.Token.LastUpdated != forge.ProofLife.Milliseconds() || len(c.Secure) > 0) {
-			t.Fatalf("status %+v, secure %v", s, c.Secure)
-		}
-		return c.Status.Health.Checked > 0
-	})
-	if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token") || strings.Contains(got[0], "secure") {
-		t.Errorf("writes %q", got)
-	}
-}
-
 // counting is an API that counts a generation for a secure value.
 type counting struct {
 	server
@@ -669,28 +549,5 @@ func TestForeignWebhookSecret(t *testing.T) {
 	repo := m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 	if name := repo.Secure["webhookSecret"].Name; name != "mine" {
 		t.Errorf("secure.webhookSecret is %q", name)
-	}
-}
-
-// TestRenewalsAreSpread: a thousand tokens that were minted in the same second are
-// not renewed in the same ten.
-func TestRenewalsAreSpread(t *testing.T) {
-	t.Parallel()
-	tens := map[int64]int{}
-	for i := range 1000 {
-		f := inOrder(func(f *facts) {
-			f.uid, f.token = fmt.Sprint(i), &tokenFacts{resync: time.Minute}
-			f.repo.Status.Token = api.TokenStatus{LastUpdated: at.UnixMilli(), Expiration: at.Add(time.Hour).UnixMilli()}
-		})
-		left := at.Add(time.Hour).Sub(f.renewal())
-		if left < 130*time.Second || left > 430*time.Second {
-			t.Errorf("renewed %s before its end", left)
-		}
-		tens[int64(left/(10*time.Second))]++
-	}
-	for ten, n := range tens {
-		if n > 2*1000/30 {
-			t.Errorf("%d are renewed %d s before their end", n, ten*10)
-		}
 	}
 }

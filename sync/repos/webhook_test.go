@@ -258,29 +258,6 @@ func TestWebhookURLOfAHost(t *testing.T) {
 	}
 }
 
-// TestWebhookOfARenamedRepository: a Repository that is at another place of its host now gets its
-// webhook there, also when the host does not make it at first.
-func TestWebhookOfARenamedRepository(t *testing.T) {
-	t.Parallel()
-	const token = "glpat-of-the-repository"
-	r, host := hookRig(t, token)
-	host.Token(token, forgetest.Rights{Hooks: true})
-	host.Add("team/other", forgetest.Repository{DefaultBranch: "main"})
-	r.git.Serve("team/other.git", r.repo.Dir)
-	r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
-	host.Fault(func(req *http.Request) *forgetest.Answer {
-		if strings.Contains(req.URL.Path, "/hooks") {
-			return &forgetest.Answer{Status: http.StatusBadGateway}
-		}
-		return nil
-	})
-	r.merge(`{"spec":{"gitlab":{"url":"` + host.URL + `/team/other"}}}`)
-	r.until("the spec is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
-	host.Fault(nil)
-	r.later(webhookCooldown + time.Second)
-	eventually(t, "the webhook is at the other place", func() bool { return len(host.Hooks("team/other")) == 1 })
-}
-
 // TestForeignWebhook: who receives nothing leaves the webhook alone that somebody
 // else has made.
 func TestForeignWebhook(t *testing.T) {
