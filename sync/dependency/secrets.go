@@ -70,7 +70,8 @@ func (w *Watcher) watchSecrets(ctx context.Context) {
 		}
 		wanted, over := scopes(w.registry.used(Secret))
 		if over > 0 && !warned {
-			w.o.Logger.Warn("too many namespaces to watch the Secrets of all; a change in the others is found at the next check", "watched", maxStreams, "not_watched", over)
+			w.o.Logger.Warn("too many namespaces to watch the Secrets of all; a change in the others is found at the next check",
+				"watched", maxStreams, "not_watched", over)
 			warned = true
 		}
 		for s, stop := range running {
@@ -105,7 +106,8 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 		if isDenied(err) {
 			wait = deniedPause
 			if _, logged := w.denied.LoadOrStore(s.namespace, true); !logged && apierrors.IsForbidden(err) {
-				w.o.Logger.Info("Secrets may not be watched; a change is found at the next check, within a minute for an unhealthy object", "namespace", s.namespace, "err", err)
+				w.o.Logger.Info("Secrets may not be watched; a change is found at the next check, within a minute for an unhealthy object",
+					"namespace", s.namespace, "err", err)
 			}
 		} else {
 			if err != nil {
@@ -125,7 +127,11 @@ func isDenied(err error) bool {
 	if !errors.As(err, &status) {
 		return false
 	}
-	return slices.Contains([]int32{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable}, status.Status().Code)
+	switch status.Status().Code {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable:
+		return true
+	}
+	return false
 }
 
 // streamOnce opens a stream and reads it to its end. Secrets that it does not list have

@@ -208,7 +208,8 @@ func localResult(path string, prefixes []string, exists func(string) bool) healt
 	case path == "":
 		return fault(http.StatusBadRequest, field.ErrorTypeRequired, "the directory to read")
 	case len(prefixes) == 0:
-		return fault(http.StatusBadRequest, field.ErrorTypeForbidden, `this agent reads no local directories; give the repository type "git" with the URL of a repository`)
+		return fault(http.StatusBadRequest, field.ErrorTypeForbidden,
+			`this agent reads no local directories; give the repository type "git" with the URL of a repository`)
 	}
 	for _, prefix := range prefixes {
 		rel, err := filepath.Rel(prefix, path)
@@ -258,7 +259,8 @@ func protectionResult(branch string, p forge.Protection) healthResult {
 	default:
 		return healthResult{}
 	}
-	return fieldResult(http.StatusBadRequest, "spec.workflows", fmt.Sprintf("branch %q is protected and %s, so the workflow %q cannot change it: leave it out, or use another branch", branch, why, workflowWrite))
+	return fieldResult(http.StatusBadRequest, "spec.workflows", fmt.Sprintf(
+		"branch %q is protected and %s, so the workflow %q cannot change it: leave it out, or use another branch", branch, why, workflowWrite))
 }
 
 // fieldResult returns the result for one invalid field.

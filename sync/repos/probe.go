@@ -95,7 +95,9 @@ func (p *probe) selector() (gitref.Selector, error) {
 // resolve asks a remote what a selector stands for, and where it refuses a token from
 // memory, which was revoked then, once more with what again finds. renewed reports that
 // it was another one; remote is then the one that was asked.
-func resolve(ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error)) (ref git.Ref, renewed bool, err error) {
+func resolve(
+	ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error),
+) (ref git.Ref, renewed bool, err error) {
 	ref, err = from.Resolve(ctx, *remote, sel)
 	if creds := remote.Creds; git.KindOf(err) == git.Auth && creds != nil && creds.Forget != nil {
 		if other, none := again(ctx); none == nil {
@@ -160,10 +162,13 @@ func (p *probe) mirrored() bool { return p.ref.Via.URL != "" }
 // "" where there is nothing to choose.
 func (p *probe) defaultBranch() string {
 	b := p.repo.Spec.Block()
-	if b == nil || b.Branch != "" || p.repo.GitRef != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.mirrored() || p.ref.Branch() == p.ref.Name {
+	if b == nil || b.Branch != "" || p.repo.GitRef != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.mirrored() {
 		return ""
 	}
-	return p.ref.Branch()
+	if branch := p.ref.Branch(); branch != p.ref.Name {
+		return branch
+	}
+	return ""
 }
 
 // A Repository with workflows is written to by people, so a check of its health asks two
@@ -313,7 +318,8 @@ func (a *attempt) ownGeneration(now *unstructured.Unstructured, done bool) {
 // nothing to write.
 func (c *Controller) identify(ctx context.Context, a *attempt) (id int64, url string) {
 	block := a.facts.repo.Spec.Block()
-	if c.o.Hosts == nil || a.probe.mirrored() || a.facts.repo.Spec.Type != string(forge.GitHub) || block == nil || a.facts.now.Before(a.memory.specAfter) {
+	if c.o.Hosts == nil || block == nil || a.probe.mirrored() || a.facts.repo.Spec.Type != string(forge.GitHub) ||
+		a.facts.now.Before(a.memory.specAfter) {
 		return 0, ""
 	}
 	has, there, _ := unstructured.NestedFieldNoCopy(a.obj.Object, "spec", "github", "repoID")

@@ -64,7 +64,8 @@ func (f *facts) quotaRaised() bool {
 func (f *facts) namespaceQuota() api.Condition {
 	limit := f.quota.Repositories
 	condition := func(status, reason, text string) api.Condition {
-		return api.Condition{Type: conditionNamespaceQuota, Status: status, Reason: reason, Message: fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)}
+		message := fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)
+		return api.Condition{Type: conditionNamespaceQuota, Status: status, Reason: reason, Message: message}
 	}
 	switch {
 	case limit == 0:

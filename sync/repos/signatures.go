@@ -39,7 +39,9 @@ type Verification struct {
 }
 
 // Judge implements Trust.
-func (v Verification) Judge(ctx context.Context, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref) (*api.Condition, error) {
+func (v Verification) Judge(
+	ctx context.Context, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref,
+) (*api.Condition, error) {
 	return v.Signers.Judge(ctx, v.Git, namespace, name, repo, remote, ref, v.Now())
 }
 

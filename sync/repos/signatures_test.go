@@ -17,20 +17,9 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/git"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
 )
-
-// trusting judges with the mirrors of a rig.
-type trusting struct {
-	*worker.Signers
-	r *rig
-}
-
-func (t trusting) Judge(ctx context.Context, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref) (*api.Condition, error) {
-	return t.Signers.Judge(ctx, t.r.mirrors, namespace, name, repo, remote, ref, time.Now())
-}
 
 // TestVerifiedAnew: a tag that was made anew for the same commit, and keys that are
 // others now, have the commit that is in place judged again; nothing else does.

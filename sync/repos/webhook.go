@@ -55,7 +55,8 @@ func webhookURL(base string, k Key, repo api.Repository) (url string, known bool
 // WebhookURL returns the address of the webhook of a Repository below the base address of
 // a receiver.
 func WebhookURL(base string, k Key) string {
-	return fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/repositories/%s/webhook", strings.TrimRight(base, "/"), api.ProvisioningGroup, api.Repositories.Version, k.Namespace, k.Name)
+	return fmt.Sprintf("%s/apis/%s/namespaces/%s/repositories/%s/webhook",
+		strings.TrimRight(base, "/"), api.Repositories.GroupVersion(), k.Namespace, k.Name)
 }
 
 // webhookDue returns why the webhook of a Repository has to be checked; "" is not at all.

@@ -39,11 +39,13 @@ const (
 	maxExpiry = 10 * time.Minute
 )
 
+type object = unstructured.Unstructured
+
 // Client reads and writes the Leases of one namespace. A dynamic.ResourceInterface is one.
 type Client interface {
-	Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Create(ctx context.Context, u *unstructured.Unstructured, o metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Update(ctx context.Context, u *unstructured.Unstructured, o metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*object, error)
+	Create(ctx context.Context, u *object, o metav1.CreateOptions, subresources ...string) (*object, error)
+	Update(ctx context.Context, u *object, o metav1.UpdateOptions, subresources ...string) (*object, error)
 }
 
 // Options of a Lease. Client, Name, Holder, Work and Logger must be set.
@@ -225,7 +227,7 @@ func (l *Lease) acquire(ctx context.Context) error {
 
 // free reports whether this process may write the Lease: it holds it, has inherited it
 // from the process before it, or nobody has renewed it for its whole expiry.
-func (l *Lease) free(u *unstructured.Unstructured, now time.Time) bool {
+func (l *Lease) free(u *object, now time.Time) bool {
 	holder, stamp := specText(u, "holderIdentity"), specText(u, "renewTime")
 	if holder == "" || holder == l.o.Holder && (l.stamp == "" || l.stamp == stamp) {
 		return true
@@ -238,8 +240,8 @@ func (l *Lease) free(u *unstructured.Unstructured, now time.Time) bool {
 	return now.Sub(l.since) >= expiry
 }
 
-func (l *Lease) newLease() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+func (l *Lease) newLease() *object {
+	u := &object{Object: map[string]any{"spec": map[string]any{}}}
 	u.SetAPIVersion(Resource.GroupVersion().String())
 	u.SetKind("Lease")
 	u.SetName(l.o.Name)
@@ -247,7 +249,7 @@ func (l *Lease) newLease() *unstructured.Unstructured {
 }
 
 // fill writes this agent into the Lease.
-func (l *Lease) fill(u *unstructured.Unstructured, now time.Time) {
+func (l *Lease) fill(u *object, now time.Time) {
 	l.stamp = now.UTC().Format(metav1.RFC3339Micro)
 	spec, _ := u.Object["spec"].(map[string]any)
 	if spec == nil {
@@ -282,7 +284,7 @@ func (l *Lease) release(ctx context.Context) {
 	}
 }
 
-func specText(u *unstructured.Unstructured, name string) string {
+func specText(u *object, name string) string {
 	text, _, _ := unstructured.NestedString(u.Object, "spec", name)
 	return text
 }
