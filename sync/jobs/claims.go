@@ -73,9 +73,9 @@ func (t *claimTable) get(uid string) *heldJob {
 // all returns the held jobs but those that their driver is letting go of, which are
 // pending already, and the pending claims, both ordered by UID.
 func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
-	pending := t.pendingThat(func(state.Claim) bool { return true })
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	pending := t.pendingThat(func(state.Claim) bool { return true })
 	held := make([]*heldJob, 0, len(t.held))
 	for uid, h := range t.held {
 		if _, over := t.pending[uid]; !over {
@@ -103,12 +103,14 @@ func (t *claimTable) dropPending(uid string) {
 // pendingOf returns the pending claims under a key. There may be two when the name
 // was reused.
 func (t *claimTable) pendingOf(k queue.Key) []pendingClaim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.pendingThat(func(of state.Claim) bool { return of.Namespace == k.Namespace && of.Name == k.Name })
 }
 
+// pendingThat returns the pending claims that fit, ordered by UID. The caller has the
+// lock.
 func (t *claimTable) pendingThat(fit func(state.Claim) bool) (out []pendingClaim) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, p := range t.pending {
 		if fit(p.claim) {
 			out = append(out, p)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -181,9 +182,9 @@ type server interface {
 	// putJob replaces the job; the object carries UID and resourceVersion.
 	putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error
-	// expiredJobs lists one page of the jobs whose claim is older than a time in
-	// milliseconds. next is "" at the end.
-	expiredJobs(ctx context.Context, namespace string, before int64, page string) (jobs []unstructured.Unstructured, next string, err error)
+	// claimedBefore calls each with every job whose claim is older than a time in
+	// milliseconds, some perhaps twice.
+	claimedBefore(ctx context.Context, namespace string, before int64, each func(job *unstructured.Unstructured)) error
 	repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
 	// archived reports whether there is a HistoricJob of that job.
 	archived(ctx context.Context, namespace, uid string) (bool, error)
@@ -232,15 +233,30 @@ func (w wire) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion s
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
 }
 
-func (w wire) expiredJobs(ctx context.Context, namespace string, before int64, page string) ([]unstructured.Unstructured, string, error) {
+func (w wire) claimedBefore(ctx context.Context, namespace string, before int64, each func(job *unstructured.Unstructured)) error {
+	for page := ""; ; {
+		list, err := w.claimedPage(ctx, namespace, before, page)
+		switch {
+		case apierrors.IsResourceExpired(err) && page != "":
+			page = ""
+			continue
+		case err != nil:
+			return err
+		}
+		for i := range list.Items {
+			each(&list.Items[i])
+		}
+		if page = list.GetContinue(); page == "" {
+			return nil
+		}
+	}
+}
+
+func (w wire) claimedPage(ctx context.Context, namespace string, before int64, page string) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := w.call(ctx)
 	defer cancel()
-	list, err := w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: api.LabelClaim + "<" + strconv.FormatInt(before, 10), Limit: pageSize, Continue: page})
-	if err != nil {
-		return nil, "", err
-	}
-	return list.Items, list.GetContinue(), nil
+	selector := api.LabelClaim + "<" + strconv.FormatInt(before, 10)
+	return w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: pageSize, Continue: page})
 }
 
 func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {

@@ -183,24 +183,14 @@ func (x *exclusion) listedRival(ctx context.Context, r queue.RepoKey) (*rival, e
 	if err != nil {
 		return nil, err
 	}
-	for page := ""; ; {
-		jobs, next, err := x.server.expiredJobs(ctx, r.Namespace, now+x.o.Expiry.Milliseconds(), page)
-		if err != nil {
-			return nil, err
+	var found *rival
+	err = x.server.claimedBefore(ctx, r.Namespace, now+x.o.Expiry.Milliseconds(), func(job *unstructured.Unstructured) {
+		owner := api.Label(job, api.LabelClaimOwner)
+		if repoOf(job) == r && claimed(job) && !x.claims.isOwnClaim(string(job.GetUID()), owner) && x.o.terms().Alive(claimTime(job), now) > 0 {
+			found = &rival{job: keyOf(job).String(), owner: owner, unordered: true}
 		}
-		for i := range jobs {
-			job := &jobs[i]
-			if repoOf(job) != r || !claimed(job) || x.claims.isOwnClaim(string(job.GetUID()), api.Label(job, api.LabelClaimOwner)) {
-				continue
-			}
-			if x.o.terms().Alive(claimTime(job), now) > 0 {
-				return &rival{job: keyOf(job).String(), owner: api.Label(job, api.LabelClaimOwner), unordered: true}, nil
-			}
-		}
-		if page = next; page == "" {
-			return nil, nil
-		}
-	}
+	})
+	return found, err
 }
 
 // foreignClaims are the claims of other agents, as the watch shows them, and those

@@ -437,47 +437,6 @@ func TestReleasedJobResumesFromItsMark(t *testing.T) {
 	}
 }
 
-// TestManyJobsInBackoff: what is stored of them is bounded, and dropped gently.
-func TestManyJobsInBackoff(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, quick())
-		settle()
-		b := a.scanner.backoffs
-		fill := func(n int) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			clear(b.jobs)
-			for n := range n {
-				b.jobs[string(uidOf(int64(1000000+n)))] = backoffJob{}
-			}
-		}
-		for _, c := range []struct {
-			known        int
-			kept, marked bool
-		}{{maxMarks - 1, true, true}, {maxMarks, true, false}, {maxBackoffs, false, false}} {
-			job := r.job("r1", "waits", func(u *unstructured.Unstructured) {
-				api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999")
-				endAttempt(u, state.Attempt{N: 1, State: attemptTransient})
-			})
-			claim := state.Claim{UID: string(job.GetUID()), Namespace: "default", Name: "waits", Mark: []byte("1")}
-			h := a.env.hold(context.Background(), job, claim, a.env.clock.host.now())
-			fill(c.known)
-			kept := b.keep(context.Background(), h)
-			h.drop()
-			if k, _ := b.claim(h.uid); kept != c.kept || (len(k.Mark) > 0) != c.marked || c.kept && len(k.Attempts) != 1 {
-				t.Errorf("%d in backoff: kept %v, %+v", c.known, kept, k)
-			}
-			fill(0)
-			if err := r.store.DropClaim(context.Background(), h.uid); err != nil {
-				t.Fatal(err)
-			}
-			r.model.remove("jobs", "default", "waits")
-			settle()
-		}
-	})
-}
-
 // revive puts an object back as it was, with its UID: an old page of a damaged
 // file, or an old backup.
 func (m *model) revive(resource string, obj *unstructured.Unstructured) {

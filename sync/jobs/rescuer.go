@@ -80,7 +80,7 @@ func (r *rescuer) runOnce(ctx context.Context) (rescueResult, error) {
 	if err != nil {
 		// An answer has the time. An agent that sends no other request, because the
 		// claim of a dead one keeps its jobs from it, would not come to know it.
-		_, _, _ = r.server.expiredJobs(ctx, r.o.Namespace, 0, "")
+		_ = r.server.claimedBefore(ctx, r.o.Namespace, 0, func(*unstructured.Unstructured) {})
 		if now, err = r.clock.millis(); err != nil {
 			result.Next = minCleanup
 			return result, err
@@ -118,21 +118,8 @@ func (r *rescuer) candidates(ctx context.Context, now int64) (map[string]*unstru
 		}
 	}
 	before := now - r.o.Expiry.Milliseconds() - r.o.terms().ClockError().Milliseconds()
-	for page := ""; ; {
-		jobs, next, err := r.server.expiredJobs(ctx, r.o.Namespace, before, page)
-		if apierrors.IsResourceExpired(err) && page != "" {
-			page = ""
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for i := range jobs {
-			consider(&jobs[i])
-		}
-		if page = next; page == "" {
-			break
-		}
+	if err := r.server.claimedBefore(ctx, r.o.Namespace, before, consider); err != nil {
+		return nil, err
 	}
 	for _, seen := range r.jobs.Objects() {
 		if !cachedClaimed(seen) {

@@ -440,44 +440,6 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 	}
 }
 
-// TestWorkGoesOnWithoutTheAPI: until the local deadline, two thirds of the expiry
-// after the last renewal was sent, and not longer; what is done by then counts.
-func TestWorkGoesOnWithoutTheAPI(t *testing.T) {
-	const renewed = 10 * time.Second // the last renewal before the cut
-	for name, c := range map[string]struct {
-		works time.Duration
-		done  bool
-	}{
-		"done just before the deadline": {renewed + 39*time.Second, true},
-		"not done at the deadline":      {renewed + 41*time.Second, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				w := work(c.works)
-				a := r.start("a", Options{Cleanup: CleanupOff}, w)
-				settle()
-				r.job("r1", "r1-sync")
-				pass(15 * time.Second)
-				a.link.cut(true)
-				pass(5 * time.Minute)
-				if got := len(r.history()) == 1; got != c.done || len(a.Snapshot().Undelivered) != len(r.history()) {
-					t.Errorf("%d records, unsent %v", len(r.history()), a.Snapshot().Undelivered)
-				}
-				if len(r.claims()) != 1 || len(w.seen()) != 1 {
-					t.Errorf("claims %v, runs %q", r.claims(), w.seen())
-				}
-				a.link.cut(false)
-				pass(2 * time.Minute)
-				r.done("success", "")
-				if got := len(w.seen()) == 1; got != c.done {
-					t.Errorf("runs %q", w.seen())
-				}
-			})
-		})
-	}
-}
-
 // TestUndeliveredResultIsCountedOnce: also at the moment when its driver lets go of
 // the job, which is when the claim is written back.
 func TestUndeliveredResultIsCountedOnce(t *testing.T) {

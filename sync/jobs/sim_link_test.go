@@ -245,16 +245,16 @@ func (l *simLink) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersi
 	})
 }
 
-func (l *simLink) expiredJobs(ctx context.Context, _ string, before int64, _ string) ([]unstructured.Unstructured, string, error) {
+func (l *simLink) claimedBefore(ctx context.Context, _ string, before int64, each func(*unstructured.Unstructured)) error {
 	var out []unstructured.Unstructured
 	err := l.travel(ctx, "expired", "", func() error {
 		out = l.p.world.expired(before)
 		return nil
 	})
-	if err != nil {
-		return nil, "", err
+	for i := range out {
+		each(&out[i])
 	}
-	return out, "", nil
+	return err
 }
 
 func (l *simLink) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -238,56 +237,6 @@ func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	q.Add(t0, Key{"ns", "own"}, RepoKey{"ns", "b"}, true, Ordinary)
 	if q.Len() != 4 {
 		t.Fatal("an own claim was refused")
-	}
-}
-
-// TestQueueInvariants drives the queue at random and checks its laws after each
-// step: exclusion, no name lost, no name twice, bounded wait between repositories.
-func TestQueueInvariants(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		q, now := New(1000, 0, nil), t0
-		busy := map[RepoKey]Key{}
-		wanted := map[Key]bool{} // added and not taken since
-		for range 400 {
-			switch r.IntN(4) {
-			case 0, 1:
-				n := r.IntN(30)
-				k, l := Key{"ns", fmt.Sprint(n)}, RepoKey{"ns", fmt.Sprint(n % 5)}
-				q.Add(t0, k, l, r.IntN(10) == 0, r.IntN(10))
-				wanted[k] = true
-			case 2:
-				if k, l, _, ok := q.Next(now, false); ok {
-					if other, taken := busy[l]; taken {
-						t.Fatalf("seed %d: %v and %v run together", seed, other, k)
-					}
-					busy[l] = k
-					delete(wanted, k)
-				}
-			case 3:
-				for l, k := range busy {
-					v := Result{Requeue: r.IntN(3) == 0, After: time.Duration(r.IntN(3)) * time.Second}
-					if v.Requeue {
-						wanted[k] = true
-					}
-					q.Done(now, k, v)
-					delete(busy, l)
-					break
-				}
-				now = now.Add(time.Duration(r.IntN(1500)) * time.Millisecond)
-			}
-		}
-		for l, k := range busy {
-			q.Done(now, k, Result{})
-			delete(busy, l)
-		}
-		for _, name := range names(q, now.Add(time.Hour)) {
-			delete(wanted, Key{"ns", name})
-		}
-		if len(wanted) > 0 || q.Len() != 0 || len(q.repos) != 0 {
-			t.Fatalf("seed %d: lost %v, %d names and %d repositories left", seed, wanted, q.Len(), len(q.repos))
-		}
 	}
 }
 
