@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 	"limpet/sync/kube"
 )
 
@@ -255,7 +256,7 @@ func (r *run) unmade(resource string) {
 func (r *run) fail(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, dir := range Ancestors(path) {
+	for _, dir := range repopath.Ancestors(path) {
 		r.failed[dir] = true
 	}
 }
@@ -275,7 +276,7 @@ func (r *run) occupy(folder string) {
 func (r *run) homeless(path string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, dir := range Ancestors(path) {
+	for _, dir := range repopath.Ancestors(path) {
 		if r.broken[dir] {
 			return dir, true
 		}

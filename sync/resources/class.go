@@ -3,6 +3,7 @@ package resources
 import (
 	"errors"
 	"fmt"
+	"limpet/sync/api/repopath"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,7 @@ func (e *QuotaError) Error() string {
 // change. Everything else is an error of the job, like a server that is away.
 func IsWarning(err error) bool {
 	for _, target := range []func(error) bool{
-		as[*PathError], as[*ParseError], as[*FolderFileError], as[*OwnershipError],
+		as[*repopath.PathError], as[*ParseError], as[*FolderFileError], as[*OwnershipError],
 		as[*DuplicateError], as[*SkippedError], as[*QuotaError], as[*TooLargeError],
 	} {
 		if target(err) {

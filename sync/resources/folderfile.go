@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"limpet/sync/api/repopath"
 )
 
 // MaxUID is the longest UID of a folder, in bytes. Source: Grafana.
@@ -44,7 +45,7 @@ func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 }
 
 func parseFolderFile(data []byte) (FolderMeta, error) {
-	doc, err := decode(FolderFile, data)
+	doc, err := decode(repopath.FolderFile, data)
 	if err != nil {
 		return FolderMeta{}, err
 	}

@@ -1,5 +1,7 @@
 package resources
 
+import "limpet/sync/api/repopath"
+
 // FileChange is one difference between two commits, with what its blobs are
 // about: the identity of the object at the old path or blob, where it could be
 // read.
@@ -22,7 +24,7 @@ func (c FileChange) OldFile() string {
 	case Renamed:
 		p = c.From
 	}
-	if !IsResourceFile(p) || IsFolderFile(p) || CheckPath(p) != nil {
+	if !repopath.IsResourceFile(p) || repopath.IsFolderFile(p) || repopath.CheckPath(p) != nil {
 		return ""
 	}
 	return p
@@ -46,7 +48,7 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 		}
 	}
 	for _, f := range tree.Files {
-		if renamed[Parent(f.Path)] && !touched[f.Path] && IsResourceFile(f.Path) && !IsFolderFile(f.Path) && CheckPath(f.Path) == nil {
+		if renamed[repopath.Parent(f.Path)] && !touched[f.Path] && repopath.IsResourceFile(f.Path) && !repopath.IsFolderFile(f.Path) && repopath.CheckPath(f.Path) == nil {
 			p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: f.Path, Hash: f.Hash})
 		}
 	}

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"limpet/sync/api/repopath"
 	"sort"
 	"strings"
 )
@@ -26,4 +27,4 @@ func Leaving(items []Item) (objects, folders []Item) {
 }
 
 // depth counts the directories above a folder; the root has the empty path.
-func depth(folder Item) int { return strings.Count(AsDir(folder.Path), "/") }
+func depth(folder Item) int { return strings.Count(repopath.AsDir(folder.Path), "/") }

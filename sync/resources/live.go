@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 )
 
 // Resource names of the kinds that a repository holds.
@@ -44,7 +45,7 @@ func (i Item) Identity() Identity { return Identity{Group: i.Group, Kind: i.Kind
 // slash, and the root is "" whatever the server calls it.
 func (i Item) normal() Item {
 	if i.IsFolder() {
-		i.Path = AsDir(i.Path)
+		i.Path = repopath.AsDir(i.Path)
 	}
 	if i.Folder == generalFolder {
 		i.Folder = ""

@@ -3,6 +3,7 @@ package resources
 import (
 	"errors"
 	"fmt"
+	"limpet/sync/api/repopath"
 	"net/http"
 	"testing"
 
@@ -70,7 +71,7 @@ func TestIsWarning(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{&ParseError{}, true}, {&PathError{}, true}, {&FolderFileError{}, true}, {&OwnershipError{}, true}, {&DuplicateError{}, true},
+		{&ParseError{}, true}, {&repopath.PathError{}, true}, {&FolderFileError{}, true}, {&OwnershipError{}, true}, {&DuplicateError{}, true},
 		{&SkippedError{}, true}, {&QuotaError{}, true}, {&TooLargeError{}, true},
 		{fmt.Errorf("write: %w", &TooLargeError{}), true},
 		{apierrors.NewBadRequest("refresh interval is too low"), true},

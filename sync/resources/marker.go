@@ -1,6 +1,9 @@
 package resources
 
-import "strings"
+import (
+	"limpet/sync/api/repopath"
+	"strings"
+)
 
 // keepFile stands for a directory that is empty, as FolderFile stands for one
 // that has a folder of its own.
@@ -15,7 +18,7 @@ func LostMarker(gone []string) (dir string, is bool) {
 	for _, path := range gone {
 		slash := strings.LastIndexByte(path, '/')
 		dir, base := path[:slash+1], path[slash+1:]
-		if base == keepFile || base == FolderFile {
+		if base == keepFile || base == repopath.FolderFile {
 			marked[dir] = true
 		} else {
 			others[dir] = true

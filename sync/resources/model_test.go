@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 )
 
 // model is a server in memory with the rules that matter to Apply: versions,
@@ -215,7 +216,7 @@ func (r repo) Read(_ context.Context, hash string) ([]byte, error) {
 func (r repo) metas(items []Item) map[string]FolderMeta {
 	out := map[string]FolderMeta{}
 	for _, f := range FolderFilesToRead(r.tree(), items) {
-		out[Parent(f.Path)] = ParseFolderFile(f.Path, f.Hash, []byte(r[f.Path]))
+		out[repopath.Parent(f.Path)] = ParseFolderFile(f.Path, f.Hash, []byte(r[f.Path]))
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package resources
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"limpet/sync/api/repopath"
 	"path"
 	"strings"
 )
@@ -27,7 +28,7 @@ func FolderID(repository, dir string) string {
 // takes no part, so that a file may change its format and keep its name.
 func FileID(repository, p string) string {
 	p = strings.TrimSuffix(p, path.Ext(p))
-	return suffixed(repository, p, sanitise(Base(p)))
+	return suffixed(repository, p, sanitise(repopath.Base(p)))
 }
 
 // suffixed appends to s as much as fits of a hash over repository, key and s.

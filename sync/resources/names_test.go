@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"limpet/sync/api/repopath"
 	"regexp"
 	"strings"
 	"testing"
@@ -68,7 +69,7 @@ func FuzzFolderID(f *testing.F) {
 		if id != FolderID(repo, dir) {
 			t.Fatal("two calls give two names")
 		}
-		if CheckPath(dir) == nil && dir != "" && !validName.MatchString(id) {
+		if repopath.CheckPath(dir) == nil && dir != "" && !validName.MatchString(id) {
 			t.Fatalf("allowed directory %q gives %q", dir, id)
 		}
 	})

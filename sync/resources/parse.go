@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 )
 
 // File is one file of a repository on its way to a resource.
@@ -146,7 +147,7 @@ func supported(gvk schema.GroupVersionKind) error {
 	case gvk.Group == api.DashboardGroup && gvk.Kind == dashboardKind:
 		return nil
 	case gvk.Group == api.FolderGroup:
-		return fmt.Errorf("a folder is a directory; give it a name and a title with a %s inside", FolderFile)
+		return fmt.Errorf("a folder is a directory; give it a name and a title with a %s inside", repopath.FolderFile)
 	}
 	return fmt.Errorf("kind %s of %s is not one that a repository can hold; only dashboards and folders are synced", gvk.Kind, gvk.GroupVersion())
 }
@@ -231,5 +232,5 @@ func checkName(member, name string) error {
 }
 
 func allowedName(r rune) bool {
-	return r < 0x80 && r != ' ' && r != '/' && allowedByte(byte(r))
+	return r < 0x80 && r != ' ' && r != '/' && repopath.AllowedByte(byte(r))
 }

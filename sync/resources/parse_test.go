@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"limpet/sync/api/repopath"
 	"strings"
 	"testing"
 )
@@ -203,11 +204,11 @@ func TestParseFolderFile(t *testing.T) {
 		{``, "", "", "empty"},
 		{`{`, "", "", "line 1"},
 	} {
-		m := ParseFolderFile("a/"+FolderFile, "h", []byte(c.data))
+		m := ParseFolderFile("a/"+repopath.FolderFile, "h", []byte(c.data))
 		if m.UID != c.uid || m.Title != c.title || m.Hash != "h" || (m.Err == nil) != (c.err == "") {
 			t.Errorf("%s: %+v", c.data, m)
 		}
-		if m.Err != nil && (!strings.Contains(m.Err.Error(), c.err) || !strings.Contains(m.Err.Error(), "a/"+FolderFile) || !IsWarning(m.Err)) {
+		if m.Err != nil && (!strings.Contains(m.Err.Error(), c.err) || !strings.Contains(m.Err.Error(), "a/"+repopath.FolderFile) || !IsWarning(m.Err)) {
 			t.Errorf("%s: %v", c.data, m.Err)
 		}
 	}

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"limpet/sync/api/repopath"
 	"sort"
 	"strings"
 )
@@ -105,7 +106,7 @@ func (p *Plan) Deletions(meant ...string) int {
 	n := 0
 	count := func(path string) {
 		for _, m := range meant {
-			if path == m || IsDir(m) && strings.HasPrefix(path, m) || IsDir(path) && strings.HasPrefix(m, path) {
+			if path == m || repopath.IsDir(m) && strings.HasPrefix(path, m) || repopath.IsDir(path) && strings.HasPrefix(m, path) {
 				return
 			}
 		}
@@ -134,7 +135,7 @@ func (p *Plan) Managed() int {
 
 // parent returns the name of the folder that the file at path belongs in.
 func (p *Plan) parent(path string) string {
-	if dir := Parent(path); dir != "" {
+	if dir := repopath.Parent(path); dir != "" {
 		return p.folders[dir]
 	}
 	return p.target.Root
@@ -225,14 +226,14 @@ func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta)
 // resource reports whether the file at path makes a resource of its own. A file
 // that looks like one but has a name that is not allowed is told about.
 func (p *Plan) resource(path string) bool {
-	if !IsResourceFile(path) || IsFolderFile(path) {
+	if !repopath.IsResourceFile(path) || repopath.IsFolderFile(path) {
 		return false
 	}
-	err := CheckPath(path)
+	err := repopath.CheckPath(path)
 	if reason, is := p.refused[path]; is && err == nil {
-		err = &PathError{Path: path, Reason: reason}
+		err = &repopath.PathError{Path: path, Reason: reason}
 	}
-	if err != nil && !IsHidden(err) {
+	if err != nil && !repopath.IsHidden(err) {
 		p.skip(path, err)
 	}
 	return err == nil

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"fmt"
+	"limpet/sync/api/repopath"
 	"maps"
 	"slices"
 	"sort"
@@ -24,7 +25,7 @@ func FolderFilesToRead(tree Tree, live []Item) []TreeFile {
 	}
 	var out []TreeFile
 	for _, f := range tree.Files {
-		if dir := Parent(f.Path); IsFolderFile(f.Path) && dir != "" && CheckPath(f.Path) == nil && known[dir] != f.Hash {
+		if dir := repopath.Parent(f.Path); repopath.IsFolderFile(f.Path) && dir != "" && repopath.CheckPath(f.Path) == nil && known[dir] != f.Hash {
 			out = append(out, f)
 		}
 	}
@@ -35,12 +36,12 @@ func FolderFilesToRead(tree Tree, live []Item) []TreeFile {
 func directories(tree Tree) []string {
 	seen := map[string]bool{}
 	add := func(p string) {
-		for dir := SafeDir(p); dir != "" && !seen[dir]; dir = Parent(dir) {
+		for dir := repopath.SafeDir(p); dir != "" && !seen[dir]; dir = repopath.Parent(dir) {
 			seen[dir] = true
 		}
 	}
 	for _, dir := range tree.Dirs {
-		add(AsDir(dir))
+		add(repopath.AsDir(dir))
 	}
 	for _, f := range tree.Files {
 		add(f.Path)
@@ -52,7 +53,7 @@ func directories(tree Tree) []string {
 
 // topDown sorts paths so that a directory comes before what is in it.
 func topDown(a, b string) int {
-	if d := strings.Count(AsDir(a), "/") - strings.Count(AsDir(b), "/"); d != 0 {
+	if d := strings.Count(repopath.AsDir(a), "/") - strings.Count(repopath.AsDir(b), "/"); d != 0 {
 		return d
 	}
 	return strings.Compare(a, b)
@@ -60,7 +61,7 @@ func topDown(a, b string) int {
 
 // deepestFirst sorts paths so that a directory comes after what is in it.
 func deepestFirst(a, b string) int {
-	if d := strings.Count(AsDir(b), "/") - strings.Count(AsDir(a), "/"); d != 0 {
+	if d := strings.Count(repopath.AsDir(b), "/") - strings.Count(repopath.AsDir(a), "/"); d != 0 {
 		return d
 	}
 	return strings.Compare(a, b)
@@ -78,8 +79,8 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 	}
 	folderFiles := map[string]TreeFile{}
 	for _, f := range tree.Files {
-		if IsFolderFile(f.Path) && CheckPath(f.Path) == nil {
-			folderFiles[Parent(f.Path)] = f
+		if repopath.IsFolderFile(f.Path) && repopath.CheckPath(f.Path) == nil {
+			folderFiles[repopath.Parent(f.Path)] = f
 		}
 	}
 
@@ -91,8 +92,8 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 	for _, dir := range directories(tree) {
 		want := p.wanted(dir, folderFiles, byPath[dir], metas)
 		if other, used := taken[want.ID]; used {
-			p.skip(dir, &FolderFileError{Path: dir + FolderFile, Err: fmt.Errorf("the uid %q is that of directory %q already", want.ID, "/"+other)})
-			want = FolderSpec{ID: FolderID(p.target.Repository, dir), Title: Base(dir)}
+			p.skip(dir, &FolderFileError{Path: dir + repopath.FolderFile, Err: fmt.Errorf("the uid %q is that of directory %q already", want.ID, "/"+other)})
+			want = FolderSpec{ID: FolderID(p.target.Repository, dir), Title: repopath.Base(dir)}
 		}
 		want.Parent = p.parent(strings.TrimSuffix(dir, "/"))
 		taken[want.ID], p.folders[dir] = dir, want.ID
@@ -125,7 +126,7 @@ func (p *Plan) wanted(dir string, files map[string]TreeFile, has []Item, metas m
 		if meta.Err == nil && meta.UID != "" {
 			spec := FolderSpec{ID: meta.UID, Title: meta.Title, Hash: file.Hash}
 			if spec.Title == "" {
-				spec.Title = Base(dir)
+				spec.Title = repopath.Base(dir)
 			}
 			return spec
 		}
@@ -138,10 +139,10 @@ func (p *Plan) wanted(dir string, files map[string]TreeFile, has []Item, metas m
 	}
 	for _, item := range has {
 		if item.Hash == "" {
-			return FolderSpec{ID: item.Name, Title: Base(dir)}
+			return FolderSpec{ID: item.Name, Title: repopath.Base(dir)}
 		}
 	}
-	return FolderSpec{ID: FolderID(p.target.Repository, dir), Title: Base(dir)}
+	return FolderSpec{ID: FolderID(p.target.Repository, dir), Title: repopath.Base(dir)}
 }
 
 // writeFolder plans the write of a folder that is missing or differs.

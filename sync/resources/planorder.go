@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 )
 
 // Order. What is deleted goes first, so that names are free for what is
@@ -107,7 +108,7 @@ func (p *Plan) left() map[string]bool {
 	}
 	late := map[string]bool{}
 	mark := func(path string) {
-		for _, dir := range Ancestors(path) {
+		for _, dir := range repopath.Ancestors(path) {
 			late[dir] = true
 		}
 	}
@@ -119,7 +120,7 @@ func (p *Plan) left() map[string]bool {
 	}
 	for _, c := range p.WriteFolders {
 		if c.Existing != nil {
-			mark(Parent(c.From))
+			mark(repopath.Parent(c.From))
 			mark(names[c.Existing.Folder])
 		}
 	}

@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"errors"
+	"limpet/sync/api/repopath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +15,7 @@ var reasons = []struct {
 	name string
 	is   func(error) bool
 }{
-	{"path", as[*PathError]},
+	{"path", as[*repopath.PathError]},
 	{"parse", as[*ParseError]},
 	{"folder_file", as[*FolderFileError]},
 	{"ownership", as[*OwnershipError]},

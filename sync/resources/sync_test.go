@@ -2,6 +2,7 @@ package resources
 
 import (
 	"fmt"
+	"limpet/sync/api/repopath"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -123,17 +124,17 @@ func randomTree(rng *rand.Rand, r repo, clash bool) repo {
 		case 3:
 			delete(r, some)
 		case 4:
-			if was && !IsFolderFile(some) {
+			if was && !repopath.IsFolderFile(some) {
 				delete(r, some)
-				r[dir()+Base(some)] = content
+				r[dir()+repopath.Base(some)] = content
 			}
 		case 5:
-			if was && !IsFolderFile(some) {
+			if was && !repopath.IsFolderFile(some) {
 				r[some] = strings.Replace(content, `"title":"`, `"title":"x`, 1)
 			}
 		case 6:
 			d := dirs[1+rng.IntN(len(dirs)-1)]
-			r[d+FolderFile] = folderFile(fmt.Sprintf("folder%d", rng.IntN(5)), fmt.Sprint(rng.IntN(3)))
+			r[d+repopath.FolderFile] = folderFile(fmt.Sprintf("folder%d", rng.IntN(5)), fmt.Sprint(rng.IntN(3)))
 		case 7:
 			if clash {
 				r[dir()+fmt.Sprintf("f%d.json", rng.IntN(20))] = []string{"", "{", `{"a":1}`}[rng.IntN(3)]
@@ -155,26 +156,26 @@ func expected(r repo, target Target) map[string]string {
 	}
 	taken := map[string]bool{target.Root: true}
 	for _, dir := range directories(tree) {
-		id, title, hash := FolderID(target.Repository, dir), Base(dir), ""
-		if content, named := r[dir+FolderFile]; named {
-			meta := ParseFolderFile(dir, r.hash(dir+FolderFile), []byte(content))
+		id, title, hash := FolderID(target.Repository, dir), repopath.Base(dir), ""
+		if content, named := r[dir+repopath.FolderFile]; named {
+			meta := ParseFolderFile(dir, r.hash(dir+repopath.FolderFile), []byte(content))
 			if !taken[meta.UID] {
 				id, title, hash = meta.UID, meta.Title, meta.Hash
 			}
 		}
 		taken[id] = true
 		ids[dir] = id
-		out["folders/"+id] = fmt.Sprintf("%s %.8s in %q %q", dir, hash, ids[Parent(strings.TrimSuffix(dir, "/"))], title)
+		out["folders/"+id] = fmt.Sprintf("%s %.8s in %q %q", dir, hash, ids[repopath.Parent(strings.TrimSuffix(dir, "/"))], title)
 	}
 	for _, f := range tree.Files {
-		if !IsResourceFile(f.Path) || IsFolderFile(f.Path) {
+		if !repopath.IsResourceFile(f.Path) || repopath.IsFolderFile(f.Path) {
 			continue
 		}
 		o, err := Parse(file(f.Path), []byte(r[f.Path]))
 		if err != nil {
 			continue
 		}
-		out["dashboards/"+o.Name] = fmt.Sprintf("%s %.8s in %q %q", f.Path, f.Hash, ids[Parent(f.Path)], "")
+		out["dashboards/"+o.Name] = fmt.Sprintf("%s %.8s in %q %q", f.Path, f.Hash, ids[repopath.Parent(f.Path)], "")
 	}
 	return out
 }
@@ -184,7 +185,7 @@ func expected(r repo, target Target) map[string]string {
 func folderClash(r repo) bool {
 	seen := map[string]bool{}
 	for p, content := range r {
-		if IsFolderFile(p) {
+		if repopath.IsFolderFile(p) {
 			uid := ParseFolderFile(p, "", []byte(content)).UID
 			if seen[uid] {
 				return true
@@ -254,14 +255,14 @@ func TestHostileTrees(t *testing.T) {
 			m.run(t, tree, p)
 			count := map[string]int{}
 			for p, content := range tree {
-				if o, err := Parse(file(p), []byte(content)); err == nil && !IsFolderFile(p) {
+				if o, err := Parse(file(p), []byte(content)); err == nil && !repopath.IsFolderFile(p) {
 					count[o.Name]++
 				}
 			}
 			state := m.state()
 			for p, content := range tree {
 				o, err := Parse(file(p), []byte(content))
-				if err != nil || IsFolderFile(p) {
+				if err != nil || repopath.IsFolderFile(p) {
 					continue
 				}
 				have := state["dashboards/"+o.Name]

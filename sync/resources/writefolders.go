@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 )
 
 // grantDefault asks the server to give a folder at the root the permissions
@@ -20,7 +21,7 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 	item, cancel := r.item(ctx)
 	defer cancel()
 	id := Identity{Group: api.FolderGroup, Kind: folderKind, Name: c.Folder.ID}
-	if dir, is := r.homeless(Parent(c.Path)); is {
+	if dir, is := r.homeless(repopath.Parent(c.Path)); is {
 		r.record(ctx, item, c, id, Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
 		return
 	}

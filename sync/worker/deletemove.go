@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
-	"limpet/sync/resources"
 )
 
 // Delete takes files and directories out of the branch of a Repository, or of another
@@ -56,17 +56,17 @@ func (m *Move) Run(ctx context.Context, t *jobs.Task) error {
 	target := ""
 	if o != nil {
 		target = strings.TrimPrefix(o.TargetPath, "/")
-		if o.TargetPath == "" || !resources.IsDir(target) {
+		if o.TargetPath == "" || !repopath.IsDir(target) {
 			return fmt.Errorf("spec.move.targetPath is %q: it has to be a directory, with a slash at its end", o.TargetPath)
 		}
-		if err := resources.CheckPath(target); err != nil {
+		if err := repopath.CheckPath(target); err != nil {
 			return fmt.Errorf("spec.move.targetPath: %w", err)
 		}
 	}
 	return m.write(ctx, t, order{SelectionOptions: o, action: jobs.Renamed, verb: "move", message: "Move files from Grafana",
 		edit: func(dir, path string) git.Edit {
-			to := target + resources.Base(path)
-			if resources.IsDir(path) {
+			to := target + repopath.Base(path)
+			if repopath.IsDir(path) {
 				to += "/"
 			}
 			return git.Edit{Path: within(dir, path), To: within(dir, to)}

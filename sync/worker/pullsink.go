@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -68,8 +69,8 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		}
 	}
 	for _, f := range tree.Refused {
-		if resources.IsResourceFile(f.Path) && !resources.IsHidden(resources.CheckPath(f.Path)) {
-			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.PathError{Path: f.Path, Reason: f.Reason}})
+		if repopath.IsResourceFile(f.Path) && !repopath.IsHidden(repopath.CheckPath(f.Path)) {
+			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &repopath.PathError{Path: f.Path, Reason: f.Reason}})
 		}
 	}
 	plan, err := dir.Plan(r.ref.Hash, files)
@@ -107,8 +108,8 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 // sinkable reports whether a file of the tree is written. Those with a name that
 // is not allowed and those that are too large are told about.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
-	err := resources.CheckPath(f.Path)
-	if resources.IsHidden(err) {
+	err := repopath.CheckPath(f.Path)
+	if repopath.IsHidden(err) {
 		return false
 	}
 	if err == nil && f.Size > resources.MaxFile {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/text"
@@ -58,7 +59,7 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 	tree := resources.Tree{Dirs: t.Dirs}
 	r.small = map[string]bool{}
 	for _, f := range t.Files {
-		if f.Size <= git.MaxPointer && resources.IsResourceFile(f.Path) {
+		if f.Size <= git.MaxPointer && repopath.IsResourceFile(f.Path) {
 			r.small[f.Hash] = true
 		}
 		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
@@ -105,7 +106,7 @@ func closest(name string, dirs []string) []string {
 	var near []scored
 	for _, dir := range dirs {
 		cost := text.Distance(strings.ToLower(name), strings.ToLower(dir))
-		if resources.Base(dir) == resources.Base(name) {
+		if repopath.Base(dir) == repopath.Base(name) {
 			cost = min(cost, 2) // the right directory in another place
 		}
 		if cost <= 1+len(name)/4 {
@@ -184,7 +185,7 @@ func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []reso
 	}
 	out := make(map[string]resources.FolderMeta, len(files))
 	for i, f := range files {
-		out[resources.Parent(f.Path)] = metas[i]
+		out[repopath.Parent(f.Path)] = metas[i]
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
@@ -137,7 +138,7 @@ func checkPath(path string) error {
 	if path == "" {
 		return errors.New("a path is empty; the whole repository is never meant")
 	}
-	return resources.CheckPath(path)
+	return repopath.CheckPath(path)
 }
 
 // mayWrite says whether the Repository lets jobs write in this way: "write" to its own
@@ -178,7 +179,7 @@ func (r *staging) paths(ctx context.Context) ([]string, error) {
 	out := []string{}
 	for _, path := range all {
 		covered := slices.ContainsFunc(all, func(dir string) bool {
-			return dir != path && resources.IsDir(dir) && strings.HasPrefix(path, dir)
+			return dir != path && repopath.IsDir(dir) && strings.HasPrefix(path, dir)
 		})
 		if !covered && !slices.Contains(out, path) {
 			out = append(out, path)
@@ -210,7 +211,7 @@ func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, erro
 	}
 	path := live.Annotations[api.AnnoSourcePath]
 	if what.Resource == resources.FolderResource && path != "" {
-		path = resources.AsDir(path)
+		path = repopath.AsDir(path)
 	}
 	return path, checkPath(path)
 }

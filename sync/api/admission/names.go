@@ -5,15 +5,15 @@ import (
 	"net/url"
 	"strings"
 
+	"limpet/sync/api/repopath"
 	"limpet/sync/auth"
-	"limpet/sync/resources"
 )
 
 // checkPath returns why a directory or file of a repository may not be used.
 // Slashes at either end mean nothing; the empty path is the root.
 func checkPath(path string) error {
-	var refused *resources.PathError
-	if errors.As(resources.CheckPath(strings.TrimPrefix(path, "/")), &refused) {
+	var refused *repopath.PathError
+	if errors.As(repopath.CheckPath(strings.TrimPrefix(path, "/")), &refused) {
 		return errors.New(refused.Reason)
 	}
 	return nil

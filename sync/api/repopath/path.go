@@ -1,4 +1,4 @@
-package resources
+package repopath
 
 import (
 	"errors"
@@ -52,7 +52,7 @@ func CheckPath(p string) error {
 		return refuse("it is absolute")
 	}
 	for _, r := range p {
-		if r >= 0x80 || !allowedByte(byte(r)) {
+		if r >= 0x80 || !AllowedByte(byte(r)) {
 			return refuse(fmt.Sprintf("%q is not one of letters, digits, blank, '_', '.', '-'", r))
 		}
 	}
@@ -73,7 +73,7 @@ func CheckPath(p string) error {
 	return nil
 }
 
-func allowedByte(c byte) bool {
+func AllowedByte(c byte) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
 		return true
