@@ -187,8 +187,8 @@ func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
 
 // A config file decides where tokens go, so an invalid one is an error and is never skipped.
 
-// unreadConfig returns the error of a config file that cannot be read.
-func unreadConfig(path string, err error) error {
+// readConfigError returns the error of a config file that cannot be read.
+func readConfigError(path string, err error) error {
 	info, unseen := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -206,8 +206,8 @@ func isLink(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSymlink
 }
 
-// privately returns the command that makes a file readable for the user of this process alone.
-func privately(path string) string {
+// chmodPrivate returns the command that makes a file readable for the user of this process alone.
+func chmodPrivate(path string) string {
 	if info, err := os.Stat(path); err == nil && os.Geteuid() != 0 {
 		if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) != os.Geteuid() {
 			return fmt.Sprintf("sudo chown %d %s && sudo chmod 600 %s", os.Geteuid(), ShellWord(path), ShellWord(path))
@@ -216,9 +216,9 @@ func privately(path string) string {
 	return "chmod 600 " + ShellWord(path)
 }
 
-// looseConfig rejects a config file that everybody may write, or the group of a user who is neither root nor
+// checkConfigMode rejects a config file that everybody may write, or the group of a user who is neither root nor
 // the user of this process.
-func looseConfig(path string) error {
+func checkConfigMode(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil // it was read and has been removed since

@@ -86,7 +86,7 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 			continue
 		}
 		if err != nil {
-			return nil, unreadConfig(path, err)
+			return nil, readConfigError(path, err)
 		}
 		return parseConfig(path, data)
 	}
@@ -105,7 +105,7 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
 		return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %w", path, err)
 	}
-	if err := looseConfig(path); err != nil {
+	if err := checkConfigMode(path); err != nil {
 		return nil, err
 	}
 	for _, key := range []string{"token", GitRulesKey} {
@@ -113,7 +113,7 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 			continue
 		}
 		if _, err := auth.ReadPrivate(path); err != nil {
-			return nil, Usagef(privately(path), "config file %s holds %s: %w", path, key, err)
+			return nil, Usagef(chmodPrivate(path), "config file %s holds %s: %w", path, key, err)
 		}
 	}
 	if _, there := c.Key(GitVerifyKey); there {

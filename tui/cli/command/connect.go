@@ -23,9 +23,9 @@ func (e *UnresponsiveError) Error() string {
 
 func (e *UnresponsiveError) Unwrap() []error { return []error{e.LockedError, control.ErrNoDaemon} }
 
-// startsWithin is how long a starting agent may hold the file without a socket: it may have to check a large
+// startTimeout is how long a starting agent may hold the file without a socket: it may have to check a large
 // file on a slow disk.
-const startsWithin = 5 * time.Second
+const startTimeout = 5 * time.Second
 
 // Attach connects to the daemon of a state file and waits for one that is starting. The error is
 // control.ErrNoDaemon where there is none, and an *UnresponsiveError, which is one too, where it does not
@@ -36,21 +36,21 @@ func Attach(ctx context.Context, path string) (*control.Client, error) {
 		daemon, err := control.Attach(ctx, agent.SocketPath(path))
 		err = AsUnresponsive(path, err)
 		var silent *UnresponsiveError
-		if !errors.As(err, &silent) || !silent.starts() || time.Since(began) > startsWithin || ctx.Err() != nil {
+		if !errors.As(err, &silent) || !silent.starts() || time.Since(began) > startTimeout || ctx.Err() != nil {
 			return daemon, err
 		}
-		Sleep(ctx, hailPause)
+		Sleep(ctx, attachPause)
 	}
 }
 
 // starts reports whether the agent may not have its socket yet.
 func (e *UnresponsiveError) starts() bool {
 	age := time.Since(e.Since) // negative when the clock was set back
-	return age >= 0 && age < startsWithin && !isStopped(e.PID)
+	return age >= 0 && age < startTimeout && !isStopped(e.PID)
 }
 
-// hailPause is the time between two attempts to reach a starting agent.
-const hailPause = 50 * time.Millisecond
+// attachPause is the time between two attempts to reach a starting agent.
+const attachPause = 50 * time.Millisecond
 
 // AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the
 // file.
@@ -64,13 +64,13 @@ func AsUnresponsive(path string, err error) error {
 	return err
 }
 
-// endsWithin is how long a stopping agent may hold the file without its socket.
-const endsWithin = 5 * time.Second
+// stopTimeout is how long a stopping agent may hold the file without its socket.
+const stopTimeout = 5 * time.Second
 
 // StaysUnresponsive returns an *UnresponsiveError when the agent of that process does not answer and does not
 // exit in time.
 func StaysUnresponsive(ctx context.Context, path string, pid int) error {
-	ctx, cancel := context.WithTimeout(ctx, endsWithin)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for {
 		var silent *UnresponsiveError
@@ -84,15 +84,15 @@ func StaysUnresponsive(ctx context.Context, path string, pid int) error {
 	}
 }
 
-// freshFor is how long after its start an agent may take to answer.
-const freshFor = time.Minute
+// startGrace is how long after its start an agent may take to answer.
+const startGrace = time.Minute
 
 // UnresponsiveHint returns what to do about an agent that does not answer.
 func UnresponsiveHint(e *UnresponsiveError) string {
 	switch {
 	case isStopped(e.PID):
 		return fmt.Sprintf("kill -CONT %d    # it is stopped, and goes on with what it has claimed", e.PID)
-	case time.Since(e.Since) < freshFor:
+	case time.Since(e.Since) < startGrace:
 		return "limpet --state " + ShellWord(e.Path) + " status    # in a moment: it has only just started"
 	}
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)

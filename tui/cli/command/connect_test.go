@@ -31,7 +31,7 @@ func TestHailWaitsForAStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	asked := time.Now()
-	if _, err := Attach(ctx, path); err == nil || time.Since(asked) > startsWithin/2 {
+	if _, err := Attach(ctx, path); err == nil || time.Since(asked) > startTimeout/2 {
 		t.Errorf("nobody waits for the answer: %v after %s", err, time.Since(asked))
 	}
 
@@ -76,7 +76,7 @@ func TestHailWaitsForAStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if _, err := Attach(t.Context(), path); !errors.As(err, new(*UnresponsiveError)) || time.Since(began) > startsWithin {
+		if _, err := Attach(t.Context(), path); !errors.As(err, new(*UnresponsiveError)) || time.Since(began) > startTimeout {
 			t.Errorf("%s: %v after %s", name, err, time.Since(began))
 		}
 	}

@@ -150,7 +150,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		defer cancel()
 	}
 	call.BindTo(ctx, (*context.Context)(nil))
-	return e.settle(ctx, CallText(call.Selected()), call.Run(e))
+	return e.finish(ctx, CallText(call.Selected()), call.Run(e))
 }
 
 // parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
@@ -209,9 +209,9 @@ func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Contex
 	return other, call, err
 }
 
-// settle adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
+// finish adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
 // the command line.
-func (e *Env) settle(ctx context.Context, call string, err error) error {
+func (e *Env) finish(ctx context.Context, call string, err error) error {
 	var own *Error
 	if err == nil || errors.As(err, &own) {
 		return err

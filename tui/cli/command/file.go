@@ -82,19 +82,19 @@ func (t target) failed(err error) error {
 	return &TargetError{t.path, Reason(err)}
 }
 
-// ownRights is the mode of a file made by os.CreateTemp.
-const ownRights = 0o600
+// privateMode is the mode of a file made by os.CreateTemp.
+const privateMode = 0o600
 
 // WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut:
 // temporary file, fsync, rename, fsync of the directory.
 func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
-	return WriteAtomicAs(path, ownRights, write)
+	return WriteAtomicAs(path, privateMode, write)
 }
 
 // WriteAtomicAs is WriteAtomic with another mode.
 func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
-	parts := partsOf(path)
-	removeLeft(parts)
+	parts := tempPrefix(path)
+	removeLeftovers(parts)
 	out := target{path: path}
 	if out.File, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
 		return 0, out.failed(err)
@@ -108,7 +108,7 @@ func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64
 	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would bypass Write
 		return n, err
 	}
-	if rights != ownRights { // FAT and network shares refuse chmod even to the present mode
+	if rights != privateMode { // FAT and network shares refuse chmod even to the present mode
 		if err = out.Chmod(rights); err != nil {
 			return n, out.failed(err)
 		}
@@ -133,19 +133,19 @@ func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64
 	return n, out.failed(err)
 }
 
-// partsOf returns the prefix of the names of temporary files; a number follows it.
-func partsOf(path string) string {
+// tempPrefix returns the prefix of the names of temporary files; a number follows it.
+func tempPrefix(path string) string {
 	name := filepath.Base(path)
 	return filepath.Join(filepath.Dir(path), ".limpet-"+name[:min(len(name), 200)]+"-")
 }
 
-// leftAfter is the age from which a temporary file is a leftover of a power cut. A live writer has given up on
+// leftoverAge is the age from which a temporary file is a leftover of a power cut. A live writer has given up on
 // its daemon by then.
-const leftAfter = time.Hour
+const leftoverAge = time.Hour
 
-// removeLeft removes what power cuts have left of a file that is written again and again,
+// removeLeftovers removes what power cuts have left of a file that is written again and again,
 // as a backup is each night. That it cannot is no matter.
-func removeLeft(parts string) {
+func removeLeftovers(parts string) {
 	entries, err := os.ReadDir(filepath.Dir(parts))
 	if err != nil {
 		return
@@ -155,7 +155,7 @@ func removeLeft(parts string) {
 		if !part || number == "" || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
 			_ = os.Remove(filepath.Join(filepath.Dir(parts), e.Name()))
 		}
 	}

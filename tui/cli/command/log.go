@@ -25,7 +25,7 @@ func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-	return slog.New(&personHandler{out: &lockedWriter{w: w}, level: level})
+	return slog.New(&textHandler{out: &lockedWriter{w: w}, level: level})
 }
 
 // logFormat returns json, text, or "" for lines for a person.
@@ -48,9 +48,9 @@ func lostLines(g *Flags, form string) func(n int) []byte {
 	}
 }
 
-// personHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the
+// textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the
 // command's errors.
-type personHandler struct {
+type textHandler struct {
 	out   *lockedWriter // shared with the handlers that With makes
 	level slog.Level
 	attrs []slog.Attr
@@ -69,9 +69,9 @@ func (l *lockedWriter) line(s string) error {
 	return err
 }
 
-func (h *personHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *textHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
-func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
+func (h *textHandler) Handle(_ context.Context, rec slog.Record) error {
 	var b strings.Builder
 	b.WriteString("limpet: ")
 	switch {
@@ -101,11 +101,11 @@ func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
 	return h.out.line(b.String())
 }
 
-func (h *personHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	next.attrs = append(append([]slog.Attr{}, h.attrs...), attrs...)
 	return &next
 }
 
 // WithGroup implements slog.Handler; no logger for a person makes groups.
-func (h *personHandler) WithGroup(string) slog.Handler { return h }
+func (h *textHandler) WithGroup(string) slog.Handler { return h }

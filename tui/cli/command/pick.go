@@ -50,7 +50,7 @@ func (g *Flags) PickEach(list any) ([]any, error) {
 		}
 	}
 	if len(items) > 0 {
-		g.noteUnmet(met, whole)
+		g.noteMissing(met, whole)
 	}
 	return items, nil
 }
@@ -73,8 +73,8 @@ func (g *Flags) pick(item any, met map[string]bool) (picked map[string]any, whol
 	return picked, whole, nil
 }
 
-// noteUnmet notes fields that no object has, since a typing error looks like an unset field.
-func (g *Flags) noteUnmet(met map[string]bool, example any) {
+// noteMissing notes fields that no object has, since a typing error looks like an unset field.
+func (g *Flags) noteMissing(met map[string]bool, example any) {
 	for _, field := range g.JSON {
 		if met[field] || g.Notes == nil {
 			continue

@@ -11,8 +11,8 @@ import (
 // expected. A server's do not: see aside.
 type stderr struct {
 	w      io.Writer
-	lines  *lineQueue // nil = each write blocks
-	colors ColorFunc  // of the first word of errors; nil = no colours
+	lines  *lineWriter // nil = each write blocks
+	colors ColorFunc   // of the first word of errors; nil = no colours
 }
 
 func (s *stderr) Write(p []byte) (int, error) {
@@ -29,59 +29,59 @@ func (s *stderr) aside(lost func(n int) []byte) {
 	s.lines = newLineQueue(s.w, lost)
 }
 
-// end waits for the last lines, at most lastLines.
+// end waits for the last lines, at most flushTimeout.
 func (s *stderr) end() {
 	if s.lines != nil {
-		s.lines.end(lastLines)
+		s.lines.end(flushTimeout)
 	}
 }
 
 const (
-	// linesKept bounds the queued lines, in bytes. While a batch is being written, as much again may queue.
-	linesKept = 1 << 20
-	// linePatience is how long a log call waits for its line. So a line is written before a crash that it
+	// maxQueuedBytes bounds the queued lines, in bytes. While a batch is being written, as much again may queue.
+	maxQueuedBytes = 1 << 20
+	// lineTimeout is how long a log call waits for its line. So a line is written before a crash that it
 	// precedes, a slow reader loses none, and the wait is short compared to the margin of a lease.
-	linePatience = 50 * time.Millisecond
-	// lastLines bounds the wait for the last lines at exit.
-	lastLines = 3 * time.Second
+	lineTimeout = 50 * time.Millisecond
+	// flushTimeout bounds the wait for the last lines at exit.
+	flushTimeout = 3 * time.Second
 )
 
-// lineQueue writes lines from its own goroutine, so that a blocked writer, such as a terminal after Ctrl-S,
+// lineWriter writes lines from its own goroutine, so that a blocked writer, such as a terminal after Ctrl-S,
 // blocks no log call. When the queue is full, the oldest lines are dropped and counted.
-type lineQueue struct {
+type lineWriter struct {
 	w    io.Writer
 	lost func(n int) []byte
 	wake chan struct{} // holds one: next has lines
 	over chan struct{} // closed at the end
 
 	mu    sync.Mutex // guards the fields below
-	next  *waiting   // the next batch
-	last  *waiting   // batch of the newest line; nil = none yet
+	next  *lineBatch // the next batch
+	last  *lineBatch // batch of the newest line; nil = none yet
 	stuck bool       // the writer is blocked, so log calls do not wait
 }
 
-// waiting is a batch of lines.
-type waiting struct {
+// lineBatch is a batch of lines.
+type lineBatch struct {
 	lines [][]byte
 	bytes int
 	lost  int           // dropped lines before these
 	done  chan struct{} // closed when the batch was written or failed
 }
 
-func newLineQueue(w io.Writer, lost func(n int) []byte) *lineQueue {
-	q := &lineQueue{w: w, lost: lost, wake: make(chan struct{}, 1), over: make(chan struct{}), next: &waiting{done: make(chan struct{})}}
+func newLineQueue(w io.Writer, lost func(n int) []byte) *lineWriter {
+	q := &lineWriter{w: w, lost: lost, wake: make(chan struct{}, 1), over: make(chan struct{}), next: &lineBatch{done: make(chan struct{})}}
 	go q.write()
 	return q
 }
 
-// add queues a line and waits until it is written, at most linePatience.
-func (q *lineQueue) add(line []byte) {
+// add queues a line and waits until it is written, at most lineTimeout.
+func (q *lineWriter) add(line []byte) {
 	q.mu.Lock()
 	to, stuck := q.next, q.stuck
 	q.last = to
 	to.lines = append(to.lines, bytes.Clone(line))
 	to.bytes += len(line)
-	for ; to.bytes > linesKept && len(to.lines) > 1; to.lost++ {
+	for ; to.bytes > maxQueuedBytes && len(to.lines) > 1; to.lost++ {
 		to.bytes -= len(to.lines[0])
 		to.lines = to.lines[1:]
 	}
@@ -93,7 +93,7 @@ func (q *lineQueue) add(line []byte) {
 	if stuck {
 		return
 	}
-	patience := time.NewTimer(linePatience)
+	patience := time.NewTimer(lineTimeout)
 	defer patience.Stop()
 	select {
 	case <-to.done:
@@ -110,7 +110,7 @@ func (q *lineQueue) add(line []byte) {
 }
 
 // write writes lines until the end, each in one call.
-func (q *lineQueue) write() {
+func (q *lineWriter) write() {
 	for {
 		select {
 		case <-q.wake:
@@ -119,7 +119,7 @@ func (q *lineQueue) write() {
 		}
 		q.mu.Lock()
 		now := q.next
-		q.next = &waiting{done: make(chan struct{})}
+		q.next = &lineBatch{done: make(chan struct{})}
 		q.mu.Unlock()
 		if now.lost > 0 {
 			_, _ = q.w.Write(q.lost(now.lost))
@@ -135,7 +135,7 @@ func (q *lineQueue) write() {
 }
 
 // end waits until all lines are written, at most within, and stops the goroutine unless it is blocked.
-func (q *lineQueue) end(within time.Duration) {
+func (q *lineWriter) end(within time.Duration) {
 	q.mu.Lock()
 	last := q.last
 	q.mu.Unlock()

@@ -74,7 +74,7 @@ func TestLinesAreWrittenAtOnce(t *testing.T) {
 		}
 		began = time.Now()
 		fmt.Fprintln(errs, "late")
-		if took := time.Since(began); took > linePatience {
+		if took := time.Since(began); took > lineTimeout {
 			t.Errorf("a line after the end takes %s", took)
 		}
 	})
@@ -92,13 +92,13 @@ func TestLinesStopNobody(t *testing.T) {
 		for i := range many {
 			q.add(fmt.Appendf(nil, "%0*d\n", each-1, i))
 		}
-		if took := time.Since(began); took != linePatience {
+		if took := time.Since(began); took != lineTimeout {
 			t.Errorf("who logs was held up for %s", took)
 		}
 		close(w.shut)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
-		kept := linesKept / each
+		kept := maxQueuedBytes / each
 		if len(lines) != 1+1+kept {
 			t.Fatalf("%d lines, want the one at which it stopped, the number, and %d", len(lines), kept)
 		}
@@ -113,7 +113,7 @@ func TestLinesStopNobody(t *testing.T) {
 		if !strings.HasSuffix(w.String(), "again\n") || time.Since(at) != 0 || strings.Count(w.String(), "lost") != 1 {
 			t.Errorf("after it is taken again: %q", tailOf(w.String(), 100))
 		}
-		q.end(lastLines)
+		q.end(flushTimeout)
 
 		w = &tap{shut: make(chan struct{})}
 		errs := &stderr{w: w}
@@ -121,7 +121,7 @@ func TestLinesStopNobody(t *testing.T) {
 		fmt.Fprintln(errs, "last")
 		at = time.Now()
 		errs.end()
-		if took := time.Since(at); took != lastLines {
+		if took := time.Since(at); took != flushTimeout {
 			t.Errorf("the end waits for %s", took)
 		}
 		close(w.shut)
@@ -138,10 +138,10 @@ func TestALongLineIsKept(t *testing.T) {
 		q := newLineQueue(w, saysLost)
 		q.add([]byte("first\n"))
 		q.add([]byte("second\n"))
-		q.add(bytes.Repeat([]byte("x"), 2*linesKept))
+		q.add(bytes.Repeat([]byte("x"), 2*maxQueuedBytes))
 		close(w.shut)
-		q.end(lastLines)
-		if got := w.String(); len(got) != len("first\n1 lost\n")+2*linesKept {
+		q.end(flushTimeout)
+		if got := w.String(); len(got) != len("first\n1 lost\n")+2*maxQueuedBytes {
 			t.Errorf("%d bytes: %.40q", len(got), got)
 		}
 	})

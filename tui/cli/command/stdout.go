@@ -36,7 +36,7 @@ func (s *stdout) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	if err != nil {
 		s.err = err
-		s.end(unread{err})
+		s.end(outputClosed{err})
 	}
 	return n, err
 }
@@ -59,10 +59,10 @@ func OutFile(w any) (*os.File, bool) {
 	return f, ok
 }
 
-// unread is the cause of a context whose output was closed. Other packages see it as a cancellation.
-type unread struct{ error }
+// outputClosed is the cause of a context whose output was closed. Other packages see it as a cancellation.
+type outputClosed struct{ error }
 
-func (unread) Is(target error) bool { return target == context.Canceled }
+func (outputClosed) Is(target error) bool { return target == context.Canceled }
 
 // failure returns the error of the output; nil when all was written.
 func (s *stdout) failure() error {

@@ -21,8 +21,8 @@ type StreamLine struct {
 	Status        any             `json:"status,omitempty"`
 }
 
-// noteStrangers notes once the fields of --json that no line of a stream has.
-func (g *Flags) noteStrangers() {
+// noteUnknownFields notes once the fields of --json that no line of a stream has.
+func (g *Flags) noteUnknownFields() {
 	if g.Notes == nil || g.streams {
 		return
 	}
@@ -36,7 +36,7 @@ func (g *Flags) noteStrangers() {
 		first, _, _ := strings.Cut(field, ".")
 		_, met[field] = whole[first]
 	}
-	g.noteUnmet(met, whole)
+	g.noteMissing(met, whole)
 }
 
 // PrintStream writes one document of a stream: a line of JSON, or a YAML document behind "---". With --json it
@@ -46,7 +46,7 @@ func (e *Env) PrintStream(line StreamLine) error {
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
 	var document any = line
 	if len(g.JSON) > 0 {
-		g.noteStrangers()
+		g.noteUnknownFields()
 		picked, _, err := g.pick(line, map[string]bool{})
 		if err != nil {
 			return err

@@ -23,20 +23,20 @@ import (
 	"limpet/tui/cli/object"
 )
 
-// completeFor bounds the look-up: longer feels like a hanging key.
-const completeFor = 150 * time.Millisecond
+// lookupTimeout bounds the look-up: longer feels like a hanging key.
+const lookupTimeout = 150 * time.Millisecond
 
-// mostNames bounds what is offered and cached of one kind.
-const mostNames = 1000
+// maxNames bounds what is offered and cached of one kind.
+const maxNames = 1000
 
 // plainName matches names that need no quotes in a shell.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 // namesOf returns the names of a kind, the cached ones when nothing answers in time.
 func namesOf(ctx context.Context, e *command.Env, kind string) []string {
-	limited, cancel := context.WithTimeout(ctx, completeFor)
+	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	cache := keptNames(e)
+	cache := cacheOf(e)
 	names, err := names(limited, e, kind)
 	if err != nil {
 		return cache.read(kind)
@@ -100,7 +100,7 @@ func names(ctx context.Context, e *command.Env, kind string) ([]string, error) {
 		return nil, err
 	}
 	list := func(resource command.Resource, pick func(namespace, name, uid string) string) ([]string, error) {
-		items, err := s.List(ctx, resource, e.Flags.ListNamespace(), "", nil, mostNames)
+		items, err := s.List(ctx, resource, e.Flags.ListNamespace(), "", nil, maxNames)
 		var out []string
 		for i := range items {
 			out = append(out, pick(items[i].GetNamespace(), items[i].GetName(), string(items[i].GetUID())))
@@ -150,15 +150,15 @@ func plain(names []string) []string {
 	names = slices.DeleteFunc(names, func(n string) bool { return !plainName.MatchString(n) })
 	slices.Sort(names)
 	names = slices.Compact(names)
-	return names[:min(len(names), mostNames)]
+	return names[:min(len(names), maxNames)]
 }
 
 // nameCache is a file with the names of the last look-up.
 type nameCache struct{ path string }
 
-// keptNames returns the cache for the state file, server and namespace of the call; an empty one without a
+// cacheOf returns the cache for the state file, server and namespace of the call; an empty one without a
 // cache directory.
-func keptNames(e *command.Env) nameCache {
+func cacheOf(e *command.Env) nameCache {
 	dir := e.Getenv("XDG_CACHE_HOME")
 	if !filepath.IsAbs(dir) {
 		if dir = e.Getenv("HOME"); !filepath.IsAbs(dir) {

@@ -55,9 +55,9 @@ func runDaemon(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// mendPause is the least time between two rebuilds of a state file that is damaged again and again, as on a
+// rebuildPause is the least time between two rebuilds of a state file that is damaged again and again, as on a
 // dying disk.
-const mendPause = time.Minute
+const rebuildPause = time.Minute
 
 // reopening repeats work whenever it ends because the state file is damaged: opening that quarantines it and
 // builds a new one from the readable records.
@@ -68,7 +68,7 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 		if !errors.Is(err, state.ErrCorrupt) || ctx.Err() != nil {
 			return untilStopped(ctx, err)
 		}
-		pause := max(0, mendPause-time.Since(last))
+		pause := max(0, rebuildPause-time.Since(last))
 		e.Log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
 		timer := time.NewTimer(pause)
 		select {
@@ -101,7 +101,7 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 	}
 	defer a.Close()
 	e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
-	err = RunTogether(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, beat.of(a), a.Run)
+	err = RunTogether(ctx, func(ctx context.Context) error { return handleDrainSignals(ctx, signals, a) }, beat.of(a), a.Run)
 	// The next run after a rebuild stays drained.
 	since, _ := a.Draining()
 	e.Flags.Drain = !since.IsZero()
@@ -161,7 +161,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 	defer stop()
 	err = RunTogether(ctx,
 		a.Run,
-		func(ctx context.Context) error { return heedDrain(ctx, signals, a) },
+		func(ctx context.Context) error { return handleDrainSignals(ctx, signals, a) },
 		func(ctx context.Context) error {
 			if extra == nil {
 				<-ctx.Done()
@@ -172,7 +172,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 		func(ctx context.Context) error {
 			o := tuiOptions(e)
 			o.SetUp = extra == nil && maySetUp(e)
-			err := tui.Run(ctx, inProcess(a), o)
+			err := tui.Run(ctx, newLocalSource(a), o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
 			e.Signals.Stop()
 			return err
@@ -221,9 +221,9 @@ func drainSignals() (got chan os.Signal, stop func()) {
 	return got, func() { signal.Stop(got) }
 }
 
-// heedDrain drains the agent on SIGUSR1 and resumes it on SIGUSR2, until ctx ends. Two different signals keep
+// handleDrainSignals drains the agent on SIGUSR1 and resumes it on SIGUSR2, until ctx ends. Two different signals keep
 // a repeated script harmless.
-func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
+func handleDrainSignals(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
 	for {
 		select {
 		case <-ctx.Done():

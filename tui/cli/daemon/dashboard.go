@@ -60,7 +60,7 @@ func blocked(ctx context.Context, e *command.Env, path string, locked *state.Loc
 
 // shownOnce tries the socket and then the file. A *state.LockedError means that neither is available.
 func shownOnce(ctx context.Context, e *command.Env, path string) error {
-	daemon, err := greet(ctx, path)
+	daemon, err := attachNow(ctx, path)
 	switch {
 	case err != nil:
 		return err
@@ -73,9 +73,9 @@ func shownOnce(ctx context.Context, e *command.Env, path string) error {
 	return reopening(ctx, e, func() error { return standalone(ctx, e, path) })
 }
 
-// greet connects to the daemon of a state file; nil when none answers at once. The screen stays black until
+// attachNow connects to the daemon of a state file; nil when none answers at once. The screen stays black until
 // then.
-func greet(ctx context.Context, path string) (*control.Client, error) {
+func attachNow(ctx context.Context, path string) (*control.Client, error) {
 	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
 	defer cancel()
 	daemon, err := control.Attach(brief, agent.SocketPath(path))
@@ -109,7 +109,7 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 	if e.Getenv("GOMAXPROCS") == "" {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
-	return show(ctx, e, attached(ctx, daemon))
+	return show(ctx, e, newRemoteSource(ctx, daemon))
 }
 
 // show runs the dashboard without an agent in this process.

@@ -40,8 +40,8 @@ func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
 	return show(src.life, e, src)
 }
 
-// daemonEvery is how often the socket is tried.
-const daemonEvery = time.Second
+// attachInterval is how often the socket is tried.
+const attachInterval = time.Second
 
 // diskSource is the source of a dashboard without an agent. It turns into that of a daemon once one answers.
 type diskSource struct {
@@ -72,7 +72,7 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 		s.left = nil
 		return snap, nil
 	}
-	tick := time.NewTicker(daemonEvery)
+	tick := time.NewTicker(attachInterval)
 	defer tick.Stop()
 	for {
 		if d := s.daemon.Load(); d != nil {
@@ -85,7 +85,7 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 		}
 		if c, err := control.Attach(ctx, s.at); err == nil {
 			context.AfterFunc(s.life, c.Close)
-			s.daemon.Store(attached(s.life, c))
+			s.daemon.Store(newRemoteSource(s.life, c))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (s *diskSource) Manifest(ctx context.Context, of snapshot.Subject) (out str
 	if d := s.daemon.Load(); d != nil {
 		return d.Manifest(ctx, of)
 	}
-	err = s.reading(ctx, func(store *state.Store) error { out, err = recordSheet(ctx, store, of); return err })
+	err = s.reading(ctx, func(store *state.Store) error { out, err = recordYAML(ctx, store, of); return err })
 	return out, err
 }
 
@@ -108,27 +108,27 @@ func subject(ctx context.Context, s *command.Session, of snapshot.Subject) (*uns
 func manifest(ctx context.Context, s *command.Session, of snapshot.Subject) (string, error) {
 	u, err := subject(ctx, s, of)
 	if err == nil {
-		return sheet(u.Object)
+		return yamlText(u.Object)
 	}
 	if of.Kind == snapshot.SubjectJob && s.Store != nil {
-		if text, recordErr := recordSheet(ctx, s.Store, of); recordErr == nil || apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
+		if text, recordErr := recordYAML(ctx, s.Store, of); recordErr == nil || apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
 			return text, recordErr
 		}
 	}
 	return "", err
 }
 
-// recordSheet is the record of a finished job.
-func recordSheet(ctx context.Context, desk control.Desk, of snapshot.Subject) (string, error) {
+// recordYAML is the record of a finished job.
+func recordYAML(ctx context.Context, desk control.Desk, of snapshot.Subject) (string, error) {
 	rec, err := history.FindRecord(ctx, desk, of.Namespace, of.UID)
 	if err != nil {
 		return "", err
 	}
-	return sheet(rec)
+	return yamlText(rec)
 }
 
-// sheet is YAML for a screen. Secrets are redacted: others may see the screen.
-func sheet(v any) (string, error) {
+// yamlText is YAML for a screen. Secrets are redacted: others may see the screen.
+func yamlText(v any) (string, error) {
 	var b strings.Builder
 	if err := command.PrintYAML(&b, v); err != nil {
 		return "", err

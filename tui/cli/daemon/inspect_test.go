@@ -32,7 +32,7 @@ func TestInquiries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	src := attached(t.Context(), client)
+	src := newRemoteSource(t.Context(), client)
 	repository := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "a"}
 	text, err := src.Manifest(t.Context(), repository)
 	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") || strings.Contains(text, "managedFields") {

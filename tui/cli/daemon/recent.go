@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// latelyRows is the number of jobs in the detail of a repository.
-	latelyRows = 50
-	// latelyPage and latelyMost bound the reads for its last day: one pull a minute makes 1,440 records.
-	latelyPage = 250
-	latelyMost = 2000
+	// recentRows is the number of jobs in the detail of a repository.
+	recentRows = 50
+	// recentPage and recentMax bound the reads for its last day: one pull a minute makes 1,440 records.
+	recentPage = 250
+	recentMax  = 2000
 )
 
 // Lately implements tui.Source.
 func (c recordHistory) Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error) {
-	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: latelyRows})
+	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
 	if err != nil {
 		return snapshot.Lately{}, err
 	}
 	now := time.Now()
 	day := snapshot.NewDay(now)
-	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.DayHours * time.Hour), Limit: latelyPage}
+	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.DayHours * time.Hour), Limit: recentPage}
 	for read := 0; ; {
 		records, err := c.desk.History(ctx, q)
 		if err != nil {
@@ -42,11 +42,11 @@ func (c recordHistory) Lately(ctx context.Context, namespace, repository string)
 			}
 			day.Add(rowOf(r), snapshot.RunLetter(r.State), created, updated, deleted)
 		}
-		if len(records) < latelyPage {
+		if len(records) < recentPage {
 			break
 		}
 		last := records[len(records)-1]
-		if read += len(records); read >= latelyMost {
+		if read += len(records); read >= recentMax {
 			day.Since = last.Finished
 			break
 		}

@@ -27,7 +27,7 @@ func TestLately(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const n = latelyPage + 10
+	const n = recentPage + 10
 	for i := range n {
 		put(fmt.Sprint("u", i), "dash", "success", now.Add(-time.Duration(i)*time.Second))
 	}
@@ -39,7 +39,7 @@ func TestLately(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Rows) != latelyRows || got.Rows[0].UID != "u0" {
+	if len(got.Rows) != recentRows || got.Rows[0].UID != "u0" {
 		t.Errorf("%d rows, the first %s", len(got.Rows), got.Rows[0].UID)
 	}
 	d := got.Day

@@ -21,8 +21,8 @@ import (
 	"limpet/tui"
 )
 
-// inProcess is the source of a dashboard in the agent's process.
-func inProcess(a *agent.Agent) tui.Source {
+// newLocalSource is the source of a dashboard in the agent's process.
+func newLocalSource(a *agent.Agent) tui.Source {
 	return &localSource{agent: a, recordHistory: recordHistory{a.Desk()}}
 }
 
@@ -51,25 +51,25 @@ func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 
 func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}
-	return perform(ctx, w, act, local{s.agent})
+	return perform(ctx, w, act, localActor{s.agent})
 }
 
-// local adapts the agent of this process to actor.
-type local struct{ *agent.Agent }
+// localActor adapts the agent of this process to actor.
+type localActor struct{ *agent.Agent }
 
-func (l local) Drain(_ context.Context, on bool) (out control.Drained, err error) {
+func (l localActor) Drain(_ context.Context, on bool) (out control.Drained, err error) {
 	out.Since, out.Busy = l.Agent.Drain(on)
 	return out, nil
 }
 
-func (l local) Hurry(context.Context) error {
+func (l localActor) Hurry(context.Context) error {
 	l.Agent.Hurry()
 	return nil
 }
 
-// attached is the source of a dashboard of the daemon's agent, until ctx ends. Next fails while the daemon is
+// newRemoteSource is the source of a dashboard of the daemon's agent, until ctx ends. Next fails while the daemon is
 // away; the next call tries again.
-func attached(ctx context.Context, c *control.Client) *remoteSource {
+func newRemoteSource(ctx context.Context, c *control.Client) *remoteSource {
 	return &remoteSource{client: c, watch: c.Watch(ctx), recordHistory: recordHistory{c}}
 }
 
@@ -89,10 +89,10 @@ func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (sn
 	return s.client.Compare(ctx, q)
 }
 
-func (s *remoteSource) Note() string { return skew(s.watch.Hello()) }
+func (s *remoteSource) Note() string { return versionSkew(s.watch.Hello()) }
 
-// skew describes a daemon of another version, so that one side knows things that the other does not show.
-func skew(daemon control.Hello) string {
+// versionSkew describes a daemon of another version, so that one side knows things that the other does not show.
+func versionSkew(daemon control.Hello) string {
 	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
 		return ""
 	}

@@ -39,7 +39,7 @@ func TestOlderDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer daemon.Close()
-	if note := skew(daemon.Hello()); !strings.Contains(note, "daemon 0.9") || !strings.Contains(note, "reduced view") {
+	if note := versionSkew(daemon.Hello()); !strings.Contains(note, "daemon 0.9") || !strings.Contains(note, "reduced view") {
 		t.Errorf("it is not told: %q", note)
 	}
 	s := &command.Session{Store: daemon}
@@ -70,7 +70,7 @@ func TestSkew(t *testing.T) {
 		{control.Hello{Version: "0.9", Protocol: control.Protocol}, "daemon 0.9, this " + command.Version + ": reduced view"},
 		{control.Hello{Version: command.Version, Protocol: control.Protocol + 1}, "daemon " + command.Version + ", this " + command.Version + ": reduced view"},
 	} {
-		if got := skew(c.daemon); got != c.want {
+		if got := versionSkew(c.daemon); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.daemon, got, c.want)
 		}
 	}

@@ -55,13 +55,13 @@ func (p *examination) checkAPI(ctx context.Context) check {
 		}
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
 	if err := p.client.Check(ctx); err != nil {
 		c.Result, c.Found = checkFail, p.server()+": "+strings.ReplaceAll(command.ErrorText(err), control.BaseURL, "the server")
 		if ctx.Err() != nil {
-			c.Found = p.server() + ": no answer within " + askFor.String()
+			c.Found = p.server() + ": no answer within " + checkTimeout.String()
 		}
 		if c.Next = kube.Hint(err); c.Next == "" {
 			_, c.Next = command.Classify(err)
@@ -81,8 +81,8 @@ func (p *examination) checkAPI(ctx context.Context) check {
 	return c
 }
 
-// certificateSoon is how long before its end an expiring certificate is a warning.
-const certificateSoon = 14 * 24 * time.Hour
+// certificateWarning is how long before its end an expiring certificate is a warning.
+const certificateWarning = 14 * 24 * time.Hour
 
 func (p *examination) checkTLS(ctx context.Context) check {
 	c := check{"tls", checkOK, "", ""}
@@ -112,7 +112,7 @@ func certificateText(c check, ends time.Time, err error, insecure bool, now time
 		c.Result, c.Found = checkSkipped, "the certificate cannot be looked at from here: "+err.Error()
 	case ends.Before(now):
 		c.Result, c.Found, c.Next = checkFail, "the certificate of the server ended "+text.Age(now.Sub(ends))+" ago", "date -u    # if the clock of this host is right, the server needs a new one"
-	case ends.Sub(now) < certificateSoon:
+	case ends.Sub(now) < certificateWarning:
 		c.Result, c.Found, c.Next = checkWarn, "the certificate of the server ends in "+text.Age(ends.Sub(now)), "give the server a new one"
 	default:
 		c.Found = "the certificate of the server is good for another " + text.Age(ends.Sub(now))
@@ -215,9 +215,9 @@ func tokenText(c check, token string, now time.Time) check {
 	return c
 }
 
-// clockOff is the clock difference from which on certificates and tokens are misjudged. Claims do not depend
+// maxClockSkew is the clock difference from which on certificates and tokens are misjudged. Claims do not depend
 // on it: they carry server time.
-const clockOff = 30 * time.Second
+const maxClockSkew = 30 * time.Second
 
 func (p *examination) checkClock(ctx context.Context) check {
 	c := check{"clock", checkOK, "the API is on this host, and has its clock", ""}
@@ -239,7 +239,7 @@ func clockText(c check, ahead, bound time.Duration, ok bool) check {
 		word = "behind"
 	}
 	c.Found = fmt.Sprintf("the server's is %s %s this host's (give or take %s)", ahead.Abs(), word, bound)
-	if ahead.Abs() > clockOff+bound {
+	if ahead.Abs() > maxClockSkew+bound {
 		c.Result, c.Next = checkWarn, "timedatectl status"
 		c.Found += "; claims carry server time and do not mind"
 	}

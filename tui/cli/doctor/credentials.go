@@ -14,8 +14,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// mostCredentials bounds the files that are examined.
-const mostCredentials = 10_000
+// maxCredentials bounds the files that are examined.
+const maxCredentials = 10_000
 
 // eachCredential calls look for the files of a credentials directory as an agent finds them: through links, as
 // in Kubernetes' mounts, but never outside.
@@ -27,7 +27,7 @@ func eachCredential(ctx context.Context, root *os.Root, look func(name string, d
 			switch {
 			case err != nil:
 				return err
-			case ctx.Err() != nil || files >= mostCredentials:
+			case ctx.Err() != nil || files >= maxCredentials:
 				return fs.SkipAll
 			case strings.HasPrefix(d.Name(), ".."): // the targets of the links in Kubernetes' mounts
 				if d.IsDir() {
@@ -65,13 +65,13 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 	if err == nil {
 		defer root.Close()
 		if p.fix {
-			p.fixed(mendCredentials(ctx, root))
+			p.recordFixes(fixCredentials(ctx, root))
 		}
 		err = eachCredential(ctx, root, func(name string, _ fs.DirEntry) {
 			files++
 			if _, err := readCredential(root, name); err != nil {
 				if bad++; bad == 1 {
-					c.Result, c.Found, c.Next = checkFail, dir+": "+err.Error(), credentialCure(root, name)
+					c.Result, c.Found, c.Next = checkFail, dir+": "+err.Error(), credentialFix(root, name)
 				}
 			}
 		})
@@ -97,8 +97,8 @@ func readCredential(root *os.Root, name string) ([]byte, error) {
 	return auth.ReadPrivateIn(root, name)
 }
 
-// credentialCure returns the next command for a file that cannot be read.
-func credentialCure(root *os.Root, name string) string {
+// credentialFix returns the next command for a file that cannot be read.
+func credentialFix(root *os.Root, name string) string {
 	path := command.ShellWord(filepath.Join(root.Name(), name))
 	info, err := root.Stat(name)
 	switch {
@@ -110,8 +110,8 @@ func credentialCure(root *os.Root, name string) string {
 	return "chmod 600 " + path
 }
 
-// mendCredentials removes the rights of others from files that are rejected for them.
-func mendCredentials(ctx context.Context, root *os.Root) []fix {
+// fixCredentials removes the rights of others from files that are rejected for them.
+func fixCredentials(ctx context.Context, root *os.Root) []fix {
 	var places []place
 	// The check that follows reports the error.
 	_ = eachCredential(ctx, root, func(name string, d fs.DirEntry) {
@@ -127,7 +127,7 @@ func mendCredentials(ctx context.Context, root *os.Root) []fix {
 			places = append(places, place{filepath.Join(root.Name(), name), never})
 		}
 	})
-	return mendRights(places)
+	return fixPermissions(places)
 }
 
 // publicKeys reports whether a file of a credentials directory holds no secret.

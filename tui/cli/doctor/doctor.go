@@ -54,14 +54,14 @@ type diagnosis struct {
 	Fixes  []fix   `json:"fixes,omitempty"` // what --fix has done, or could not do
 }
 
-// askFor bounds one check. In parallel, and two in a row, they stay below half a minute.
-const askFor = 6 * time.Second
+// checkTimeout bounds one check. In parallel, and two in a row, they stay below half a minute.
+const checkTimeout = 6 * time.Second
 
-// openFor bounds the opening of the state file, which is verified first after an unclean stop, at about 100
+// openTimeout bounds the opening of the state file, which is verified first after an unclean stop, at about 100
 // MB/s.
-const openFor = 15 * time.Second
+const openTimeout = 15 * time.Second
 
-var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openFor)
+var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openTimeout)
 
 func (c Command) Run(ctx context.Context, e *command.Env) error {
 	if c.Fix && e.Flags.ReadOnly {
@@ -119,7 +119,7 @@ type examination struct {
 	snap         *snapshot.Snapshot         // of the daemon, nil without an answer
 	exists       bool                       // the state file exists
 	exposed      string                     // which part of it is open to others, before it was opened
-	openCure     string                     // the fix of that
+	exposedFix   string                     // the fix of that
 	report       state.Report               // of opening the file, without a daemon
 	openErr      error                      // why the file could not be opened
 	unresponsive *command.UnresponsiveError // the agent does not answer
@@ -158,7 +158,7 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	g.SetLimit(8)
 	for i, part := range parts {
 		g.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, askFor)
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
 			d.Checks[i] = part(limited)
 			d.Checks[i].Found, d.Checks[i].Next = text.Clean(text.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
@@ -189,15 +189,15 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	_, err = os.Stat(p.path)
 	p.exists = !errors.Is(err, os.ErrNotExist)
 	if p.fix && state.Foreign(p.path) == nil {
-		p.fixed(mendRights(p.places()))
+		p.recordFixes(fixPermissions(p.places()))
 	}
-	p.exposed, p.openCure = p.tooOpen()
+	p.exposed, p.exposedFix = p.tooOpen()
 	p.s.Daemon, err = command.Attach(ctx, p.path)
 	if err != nil && !errors.Is(err, control.ErrNoDaemon) {
 		return err
 	}
 	p.daemon = p.s.Daemon
-	limited, cancel := context.WithTimeout(ctx, askFor)
+	limited, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if p.daemon != nil {
 		if p.snap, err = p.daemon.Snapshot(limited); err != nil {
@@ -209,12 +209,12 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	} else if errors.As(err, &p.unresponsive) {
 		p.openErr = p.unresponsive
 	} else if p.exists {
-		opening, cancel := context.WithTimeoutCause(ctx, openFor, errSlowOpen)
+		opening, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
 		defer cancel()
 		p.s.File, p.report, p.openErr = state.Open(opening, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
 		if p.openErr == nil {
 			if p.fix { // the file is held, so no agent is about to listen
-				p.fixed(mendSocket(agent.SocketPath(p.path)))
+				p.recordFixes(fixSocket(agent.SocketPath(p.path)))
 			}
 			if info, err := p.s.File.Info(limited); err == nil {
 				p.info = &info

@@ -38,7 +38,7 @@ func TestDoctorJudges(t *testing.T) {
 	jwt := func(exp int64) string {
 		return "h." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".s"
 	}
-	ill := []repository{{namespace: "a", name: "well", checked: now}, {namespace: "b", name: "sick", ill: true, checked: now}}
+	ill := []repository{{namespace: "a", name: "well", checked: now}, {namespace: "b", name: "sick", failing: true, checked: now}}
 	one := func(checked time.Time) []repository { return []repository{{enabled: true, checked: checked}} }
 	hosts := map[string]repository{"git.lab:443": {namespace: "b", name: "boards"}}
 	for _, tt := range []struct {
@@ -49,9 +49,9 @@ func TestDoctorJudges(t *testing.T) {
 	}{
 		{"a full disk", diskText("/d", disk{free: noDisk - 1}), checkFail, "32 MiB free at /d", "df -h /d"},
 		{"little room", diskText("/d", disk{free: noDisk}), checkWarn, "free at /d", "df -h /d"},
-		{"room", diskText("/d", disk{free: littleDisk}), checkOK, "256 MiB free", ""},
-		{"a file system in memory", diskText("/d", disk{free: littleDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
-		{"a network", diskText("/d", disk{free: littleDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
+		{"room", diskText("/d", disk{free: lowDisk}), checkOK, "256 MiB free", ""},
+		{"a file system in memory", diskText("/d", disk{free: lowDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
+		{"a network", diskText("/d", disk{free: lowDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
 		{"not told", diskText("/d", disk{free: -1}), checkSkipped, "does not tell", ""},
 
 		{"a good terminal", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkOK, "80x24", ""},
@@ -81,9 +81,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"no clock", clockText(c, 0, 0, false), checkFail, "Date header", "curl"},
 
 		{"a certificate that ended", certificateText(c, now.Add(-time.Hour), nil, false, now), checkFail, "ended 1h ago", "date -u"},
-		{"one that ends", certificateText(c, now.Add(certificateSoon-1), nil, false, now), checkWarn, "ends in", "new one"},
-		{"one that is good", certificateText(c, now.Add(certificateSoon), nil, false, now), checkOK, "good for another", ""},
-		{"one that is not checked", certificateText(c, now.Add(certificateSoon), nil, true, now), checkWarn, "not checked", "--tls-ca-file"},
+		{"one that ends", certificateText(c, now.Add(certificateWarning-1), nil, false, now), checkWarn, "ends in", "new one"},
+		{"one that is good", certificateText(c, now.Add(certificateWarning), nil, false, now), checkOK, "good for another", ""},
+		{"one that is not checked", certificateText(c, now.Add(certificateWarning), nil, true, now), checkWarn, "not checked", "--tls-ca-file"},
 		{"one that is not seen", certificateText(c, time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
 
 		{"no repositories", repositoriesText(c, nil), checkOK, "none", "repo create"},
@@ -269,7 +269,7 @@ func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 		if (repos == nil) != (tt.known < 0) || repos != nil && len(repos) != tt.known || (c.Result == checkSkipped) != (tt.known < 0) {
 			t.Errorf("%s: %+v %+v", name, repos, c)
 		}
-		if tt.known == 1 && (!repos[0].ill || !repos[0].hooked || repos[0].urls[0] == "" || !repos[0].enabled) {
+		if tt.known == 1 && (!repos[0].failing || !repos[0].hooked || repos[0].urls[0] == "" || !repos[0].enabled) {
 			t.Errorf("%s: %+v", name, repos[0])
 		}
 	}

@@ -18,8 +18,8 @@ type fix struct {
 	After  string `json:"after"`
 }
 
-// fixed records fixes and prints them.
-func (p *examination) fixed(done []fix) {
+// recordFixes records fixes and prints them.
+func (p *examination) recordFixes(done []fix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fixes = append(p.fixes, done...)
@@ -28,9 +28,9 @@ func (p *examination) fixed(done []fix) {
 	}
 }
 
-// mendRights removes the rights of others. Shared directories such as /tmp are left alone, and so are the
+// fixPermissions removes the rights of others. Shared directories such as /tmp are left alone, and so are the
 // targets of links, which may belong to others.
-func mendRights(places []place) (out []fix) {
+func fixPermissions(places []place) (out []fix) {
 	for _, place := range places {
 		if fault, _ := tooOpen(place.path, place.never); fault == "" {
 			continue
@@ -49,14 +49,14 @@ func mendRights(places []place) (out []fix) {
 	return out
 }
 
-// mendSocket removes a socket without a listener. The caller holds the state file, so that no agent is about
+// fixSocket removes a socket without a listener. The caller holds the state file, so that no agent is about
 // to listen.
-func mendSocket(path string) []fix {
+func fixSocket(path string) []fix {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
 		return nil
 	}
-	if c, err := net.DialTimeout("unix", path, answerWithin); err == nil {
+	if c, err := net.DialTimeout("unix", path, answerTimeout); err == nil {
 		c.Close()
 		return nil
 	}

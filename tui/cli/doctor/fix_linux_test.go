@@ -32,7 +32,7 @@ func TestDoctorTellsWhatItCannotMend(t *testing.T) {
 	ln.Close()
 	var done []fix
 	calls := clitest.Trace(t, func() {
-		done = append(mendRights([]place{{file, 0o077}}), mendSocket(path)...)
+		done = append(fixPermissions([]place{{file, 0o077}}), fixSocket(path)...)
 	}, func(string) syscall.Errno { return syscall.EROFS })
 	if len(done) != 2 || len(calls) < 2 || calls[0] != "chmod" || !slices.Contains(calls, "remove") {
 		t.Fatalf("%q %+v", calls, done)

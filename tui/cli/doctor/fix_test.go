@@ -94,14 +94,14 @@ func TestDoctorLeavesALivingSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if done := mendSocket(path); done != nil {
+	if done := fixSocket(path); done != nil {
 		t.Errorf("%+v", done)
 	}
 	file := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if done := mendSocket(file); done != nil {
+	if done := fixSocket(file); done != nil {
 		t.Errorf("a file that is no socket: %+v", done)
 	}
 }
@@ -147,7 +147,7 @@ func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if done := append(mendRights([]place{{shared, 0o022}}), mendCredentials(t.Context(), rootOf(t, dir))...); done != nil {
+	if done := append(fixPermissions([]place{{shared, 0o022}}), fixCredentials(t.Context(), rootOf(t, dir))...); done != nil {
 		t.Errorf("%+v", done)
 	}
 }
@@ -178,7 +178,7 @@ func TestDoctorLeavesPublicKeys(t *testing.T) {
 			}
 		})
 	}
-	if done := mendCredentials(t.Context(), rootOf(t, dir)); len(done) != 4 {
+	if done := fixCredentials(t.Context(), rootOf(t, dir)); len(done) != 4 {
 		t.Errorf("%+v", done)
 	}
 }
@@ -286,7 +286,7 @@ func TestDoctorKeepsTheGroup(t *testing.T) {
 	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
-	mendRights([]place{{dir, 0o022}})
+	fixPermissions([]place{{dir, 0o022}})
 	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o755 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}

@@ -84,7 +84,7 @@ func (p *examination) checkState(context.Context) check {
 		c.Found += "; it was not closed last time, and is sound"
 	}
 	if p.exposed != "" {
-		c.Result, c.Found, c.Next = checkFail, p.exposed, p.openCure
+		c.Result, c.Found, c.Next = checkFail, p.exposed, p.exposedFix
 	}
 	if again, _ := p.tooOpen(); p.exposed != "" && again == "" {
 		c.Result, c.Found, c.Next = checkWarn, p.exposed+"; opening it has put that right", ""
@@ -127,8 +127,8 @@ func tooOpen(path string, never fs.FileMode) (fault, next string) {
 }
 
 const (
-	// littleDisk is the free space below which a state file may not be able to grow: bbolt doubles its file.
-	littleDisk = 256 << 20
+	// lowDisk is the free space below which a state file may not be able to grow: bbolt doubles its file.
+	lowDisk = 256 << 20
 	// noDisk is too little for any mirror.
 	noDisk = 32 << 20
 )
@@ -164,7 +164,7 @@ func diskText(dir string, d disk) check {
 	switch {
 	case d.free < noDisk:
 		c.Result, c.Next = checkFail, "df -h "+command.ShellWord(dir)
-	case d.free < littleDisk:
+	case d.free < lowDisk:
 		c.Result, c.Next = checkWarn, "df -h "+command.ShellWord(dir)
 	case d.gone != "":
 		c.Result, c.Next = checkWarn, "limpet --state /var/lib/limpet/limpet.db"
@@ -222,14 +222,14 @@ func (p *examination) checkTerminal(context.Context) check {
 	if command.PrintsOnly(p.Getenv) || !ok {
 		return c
 	}
-	if answered, known := answers(f, out, answerWithin); known && !answered {
+	if answered, known := answers(f, out, answerTimeout); known && !answered {
 		c.Found += ", answers no query, as a serial console does: nothing is asked of it"
 	}
 	return c
 }
 
-// answerWithin bounds the answer of a terminal: enough for a slow link.
-const answerWithin = 200 * time.Millisecond
+// answerTimeout bounds the answer of a terminal: enough for a slow link.
+const answerTimeout = 200 * time.Millisecond
 
 // coloursText describes the colours of a terminal by its environment.
 func coloursText(env func(string) string) string {

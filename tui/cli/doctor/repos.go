@@ -30,13 +30,13 @@ type repository struct {
 	namespace, name string
 	urls            []string // of the repository and its mirrors
 	enabled, hooked bool
-	ill             bool
+	failing         bool
 	checked, event  time.Time
 	object          *api.Repository // nil = known from the daemon's snapshot only
 }
 
-// mostRepositories bounds how many are checked.
-const mostRepositories = 5000
+// maxRepositories bounds how many are checked.
+const maxRepositories = 5000
 
 // repositories lists them from the API, else from the daemon's snapshot. nil means unknown.
 func (p *examination) repositories(ctx context.Context, reach check) ([]repository, check) {
@@ -44,9 +44,9 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 	repos := []repository{}
 	switch {
 	case reach.Result == checkOK || reach.Result == checkWarn:
-		ctx, cancel := context.WithTimeout(ctx, askFor)
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
-		items, err := p.s.List(ctx, api.Repositories, p.Flags.ListNamespace(), "", nil, mostRepositories)
+		items, err := p.s.List(ctx, api.Repositories, p.Flags.ListNamespace(), "", nil, maxRepositories)
 		if err != nil {
 			return nil, check{c.Name, checkFail, command.ErrorText(err), kube.Hint(err)}
 		}
@@ -56,7 +56,7 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 				continue
 			}
 			one := repository{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: api.TimeOfMillis(repo.Status.Health.Checked)}
-			one.ill = !one.checked.IsZero() && !repo.Status.Health.Healthy
+			one.failing = !one.checked.IsZero() && !repo.Status.Health.Healthy
 			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
 				one.urls = []string{b.URL}
@@ -71,7 +71,7 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 		}
 	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
 		for _, r := range p.snap.Repos {
-			one := repository{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...), enabled: r.Enabled, checked: r.Checked, ill: !r.Checked.IsZero() && !r.Healthy}
+			one := repository{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...), enabled: r.Enabled, checked: r.Checked, failing: !r.Checked.IsZero() && !r.Healthy}
 			if r.Webhook != nil {
 				one.hooked, one.event = true, r.Webhook.LastEvent
 			}
@@ -86,7 +86,7 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 func repositoriesText(c check, repos []repository) check {
 	var ill []repository
 	for _, r := range repos {
-		if r.ill {
+		if r.failing {
 			ill = append(ill, r)
 		}
 	}
@@ -102,8 +102,8 @@ func repositoriesText(c check, repos []repository) check {
 	return c
 }
 
-// mostHosts bounds the Git hosts that are tried.
-const mostHosts = 64
+// maxHosts bounds the Git hosts that are tried.
+const maxHosts = 64
 
 // checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test'
 // does.
@@ -121,7 +121,7 @@ func (p *examination) checkGitHosts(ctx context.Context, repos []repository) che
 		}
 	}
 	addresses := slices.Sorted(maps.Keys(users))
-	tried := addresses[:min(len(addresses), mostHosts)]
+	tried := addresses[:min(len(addresses), maxHosts)]
 	var mu sync.Mutex // guards away
 	away := map[string]string{}
 	var g errgroup.Group
@@ -184,9 +184,9 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
-// lookedAtWithin is the greatest age of the newest health check where a controller runs: every five minutes
+// maxHealthAge is the greatest age of the newest health check where a controller runs: every five minutes
 // when healthy.
-const lookedAtWithin = 15 * time.Minute
+const maxHealthAge = 15 * time.Minute
 
 // checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the
 // newest check.
@@ -223,7 +223,7 @@ func judgeControllers(c check, seen snapshot.Controllers, repos []repository, no
 	case newest.IsZero():
 		c.Result, c.Next = checkWarn, start
 		c.Found += "no repository was ever checked"
-	case now.Sub(newest) > lookedAtWithin:
+	case now.Sub(newest) > maxHealthAge:
 		c.Result, c.Next = checkWarn, start
 		c.Found += fmt.Sprintf("the newest check of a repository is %s old", text.Age(now.Sub(newest)))
 	default:

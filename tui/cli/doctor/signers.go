@@ -27,7 +27,7 @@ func (p *examination) checkSigners(ctx context.Context, repos []repository) chec
 		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
 	signers := agent.SignersAt(p.client, dir, rules, demands)
-	var found signersFound
+	var found signerResults
 	for i := range demands {
 		look, err := signers.LookAtRule(&demands[i], p.now)
 		found.add("verification rule "+demands[i].Name(), "limpet config show", look, err)
@@ -46,14 +46,14 @@ func (p *examination) checkSigners(ctx context.Context, repos []repository) chec
 	return found.judge(c, repos == nil)
 }
 
-// signersFound collects the results, with the first of each severity.
-type signersFound struct {
+// signerResults collects the results, with the first of each severity.
+type signerResults struct {
 	asking, bad, soon, unseen int
 	badText, badNext          string
 	soonText, soonNext        string
 }
 
-func (f *signersFound) add(who, next string, look worker.SignersLook, err error) {
+func (f *signerResults) add(who, next string, look worker.SignersLook, err error) {
 	if err == nil && look.Text == "" {
 		return
 	}
@@ -70,7 +70,7 @@ func (f *signersFound) add(who, next string, look worker.SignersLook, err error)
 	}
 }
 
-func (f *signersFound) judge(c check, unknown bool) check {
+func (f *signerResults) judge(c check, unknown bool) check {
 	switch {
 	case f.bad > 0:
 		c.Result, c.Next = checkFail, f.badNext

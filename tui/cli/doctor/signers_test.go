@@ -16,23 +16,23 @@ func TestSignersJudged(t *testing.T) {
 	t.Parallel()
 	good, soon, bad := worker.SignersLook{Text: "x"}, worker.SignersLook{Text: "x", Soon: "key a ends in 2d"}, errors.New("no keys")
 	for name, c := range map[string]struct {
-		add           func(*signersFound)
+		add           func(*signerResults)
 		result, found string
 		next          string
 		unknown       bool
 	}{
-		"nothing": {add: func(f *signersFound) { f.add("a/b", "n", worker.SignersLook{}, nil) }, result: checkOK, found: "nothing has to be signed"},
-		"well":    {add: func(f *signersFound) { f.add("a/b", "n", good, nil) }, result: checkOK, found: "1 of the rules and repositories ask"},
-		"soon":    {add: func(f *signersFound) { f.add("a/b", "n", good, nil); f.add("a/c", "m", soon, nil) }, result: checkWarn, found: "for 1 of 2 that ask for signatures, the first is a/c: key a ends in 2d", next: "m"},
-		"bad": {add: func(f *signersFound) {
+		"nothing": {add: func(f *signerResults) { f.add("a/b", "n", worker.SignersLook{}, nil) }, result: checkOK, found: "nothing has to be signed"},
+		"well":    {add: func(f *signerResults) { f.add("a/b", "n", good, nil) }, result: checkOK, found: "1 of the rules and repositories ask"},
+		"soon":    {add: func(f *signerResults) { f.add("a/b", "n", good, nil); f.add("a/c", "m", soon, nil) }, result: checkWarn, found: "for 1 of 2 that ask for signatures, the first is a/c: key a ends in 2d", next: "m"},
+		"bad": {add: func(f *signerResults) {
 			f.add("a/b", "n", soon, nil)
 			f.add("a/c", "m", good, bad)
 			f.add("a/d", "o", good, bad)
 		}, result: checkFail, found: "2 of 3 that ask for signatures have no keys of use here, the first is a/c: no keys", next: "m"},
-		"unseen":      {add: func(f *signersFound) { f.unseen = 3 }, result: checkOK, found: "of 3 the keys cannot be read now"},
-		"not to know": {add: func(f *signersFound) {}, result: checkOK, found: "which repositories ask is not known", unknown: true},
+		"unseen":      {add: func(f *signerResults) { f.unseen = 3 }, result: checkOK, found: "of 3 the keys cannot be read now"},
+		"not to know": {add: func(f *signerResults) {}, result: checkOK, found: "which repositories ask is not known", unknown: true},
 	} {
-		var f signersFound
+		var f signerResults
 		c.add(&f)
 		got := f.judge(check{"signers", checkOK, "", ""}, c.unknown)
 		if got.Result != c.result || got.Next != c.next || !strings.Contains(got.Found, c.found) {

@@ -26,7 +26,7 @@ func (p *examination) checkSigning(ctx context.Context, repos []repository) chec
 		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
 	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, demands)
-	var found signingFound
+	var found signingResults
 	for _, r := range repos {
 		if r.object == nil {
 			continue
@@ -45,14 +45,14 @@ func (p *examination) checkSigning(ctx context.Context, repos []repository) chec
 	return found.judge(c, repos == nil)
 }
 
-// signingFound collects the results, with the first of each severity.
-type signingFound struct {
+// signingResults collects the results, with the first of each severity.
+type signingResults struct {
 	signing, bad, soon, unseen, sealed int
 	badText, badNext                   string
 	soonText, soonNext                 string
 }
 
-func (f *signingFound) add(who, next string, look worker.SigningLook, err error) {
+func (f *signingResults) add(who, next string, look worker.SigningLook, err error) {
 	if err == nil && look.Text == "" {
 		return
 	}
@@ -69,7 +69,7 @@ func (f *signingFound) add(who, next string, look worker.SigningLook, err error)
 	}
 }
 
-func (f *signingFound) judge(c check, unknown bool) check {
+func (f *signingResults) judge(c check, unknown bool) check {
 	switch {
 	case f.bad > 0:
 		c.Result, c.Next = checkFail, f.badNext

@@ -81,7 +81,7 @@ func writesText(c check, took []time.Duration, renew time.Duration) check {
 	}
 	middle, worst := took[len(took)/2], took[(len(took)*99-1)/100]
 	c.Result = checkOK
-	c.Found = fmt.Sprintf("safe on the disk after %s, the slowest in a hundred after %s", brief(middle), brief(worst))
+	c.Found = fmt.Sprintf("safe on the disk after %s, the slowest in a hundred after %s", durationText(middle), durationText(worst))
 	switch {
 	case renew > 0 && worst >= renew/3:
 		c.Result, c.Next = checkFail, "limpet --state FILE    # on another disk, or with a longer --claim-expiry and --lease-renewal-interval"
@@ -93,8 +93,8 @@ func writesText(c check, took []time.Duration, renew time.Duration) check {
 	return c
 }
 
-// brief formats a duration with two or three digits, in ASCII.
-func brief(d time.Duration) string {
+// durationText formats a duration with two or three digits, in ASCII.
+func durationText(d time.Duration) string {
 	if d < time.Millisecond {
 		return fmt.Sprintf("%.2fms", d.Seconds()*1000)
 	}

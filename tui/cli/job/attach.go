@@ -58,20 +58,20 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, w request, 
 			return nil, w.refusal(nil, refused)
 		case !how.Waits() || !w.satisfiedBy(there):
 			return nil, w.refusal(there, refused)
-		case waitsStill(there):
+		case isPending(there):
 			e.Notef("%s (%s) is there already; this waits for its end", there.GetName(), actionText(jobSpecOf(there)))
 			return there, nil
 		}
 		e.Notef("%s has begun already; this asks again after its end", there.GetName())
-		if err := over(ctx, s, there); err != nil {
+		if err := waitGone(ctx, s, there); err != nil {
 			return nil, err
 		}
 		gone = false
 	}
 }
 
-// waitsStill reports whether a job is pending and not being cancelled.
-func waitsStill(job *unstructured.Unstructured) bool {
+// isPending reports whether a job is pending and not being cancelled.
+func isPending(job *unstructured.Unstructured) bool {
 	view, err := api.JobView(job)
 	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" && api.Annotation(job, api.AnnoCancel) == "" &&
 		(view.Status.State == "" || view.Status.State == api.StatePending)
@@ -82,8 +82,8 @@ func jobSpecOf(job *unstructured.Unstructured) api.JobSpec {
 	return view.Spec
 }
 
-// over waits until a job is gone.
-func over(ctx context.Context, s *command.Session, job *unstructured.Unstructured) error {
+// waitGone waits until a job is gone.
+func waitGone(ctx context.Context, s *command.Session, job *unstructured.Unstructured) error {
 	for {
 		now, err := s.Client.Resource(api.Jobs).Namespace(job.GetNamespace()).Get(ctx, job.GetName(), metav1.GetOptions{})
 		switch {
@@ -99,7 +99,7 @@ func over(ctx context.Context, s *command.Session, job *unstructured.Unstructure
 	}
 }
 
-// refusal explains why a job is not created beside an existing one; there is nil when that is unknown.
+// existsError explains why a job is not created beside an existing one; there is nil when that is unknown.
 func (w request) refusal(there *unstructured.Unstructured, err error) error {
 	watch := command.CommandFor(w.namespace, "job watch "+w.name())
 	then := watch + "    # then this command again"

@@ -73,7 +73,7 @@ func (f *follower) unclaimed() bool {
 	return err == nil && f.seen.GetLabels()[api.LabelClaim] == "" && stateText(job.Status.State) == api.StatePending
 }
 
-// guess returns the end of a job without a record: the last status, if it is final.
+// guessEnd returns the end of a job without a record: the last status, if it is final.
 func (f *follower) guess() (*End, error) {
 	job, err := api.JobView(f.seen)
 	if err != nil {

@@ -194,13 +194,13 @@ func archivedName(u *unstructured.Unstructured) string {
 	return u.GetName()
 }
 
-// orphans are the actions on resources whose repository is gone.
-var orphans = map[string]bool{"releaseResources": true, "deleteResources": true}
+// orphanActions are the actions on resources whose repository is gone.
+var orphanActions = map[string]bool{"releaseResources": true, "deleteResources": true}
 
 // RunAgain creates a new job from a finished one.
 func RunAgain(ctx context.Context, s *command.Session, p finishedJob) (*unstructured.Unstructured, error) {
 	action, _ := p.spec["action"].(string)
-	if !orphans[action] {
+	if !orphanActions[action] {
 		repo, err := s.Client.Resource(api.Repositories).Namespace(p.namespace).Get(ctx, p.repository, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// beat is the longest time between two progress lines.
-	beat = 30 * time.Second
-	// askEvery is how often the daemon is asked why it does not take the job.
-	askEvery = 2 * time.Second
+	// progressInterval is the longest time between two progress lines.
+	progressInterval = 30 * time.Second
+	// explainInterval is how often the daemon is asked why it does not take the job.
+	explainInterval = 2 * time.Second
 )
 
 type watchCmd struct {
@@ -175,7 +175,7 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 		return false, err
 	}
 	defer w.Stop()
-	ask := time.NewTicker(askEvery)
+	ask := time.NewTicker(explainInterval)
 	defer ask.Stop()
 	due, stop := f.bar.ticks()
 	defer stop()
@@ -197,13 +197,13 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 			f.draw()
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
-		case <-time.After(time.Until(f.printed.Add(beat))): // also across watches
+		case <-time.After(time.Until(f.printed.Add(progressInterval))): // also across watches
 			f.show(true)
 		case <-ask.C:
-			if f.hangs(ctx) {
+			if f.daemonHangs(ctx) {
 				return false, nil // the next request reports it and waits
 			}
-			f.tellWhy(ctx)
+			f.explainWait(ctx)
 		case e, ok := <-w.ResultChan():
 			if !ok || e.Type == watch.Error {
 				return false, nil
@@ -219,9 +219,9 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	}
 }
 
-// hangs reports whether the daemon behind the client does not answer: a watch over its socket would stay
+// daemonHangs reports whether the daemon behind the client does not answer: a watch over its socket would stay
 // silent.
-func (f *follower) hangs(ctx context.Context) bool {
+func (f *follower) daemonHangs(ctx context.Context) bool {
 	daemon := f.session.Daemon
 	if base, _ := f.session.Client.Endpoint(); daemon == nil || base.String() != control.BaseURL {
 		return false
@@ -233,12 +233,12 @@ func (f *follower) hangs(ctx context.Context) bool {
 	return errors.Is(err, control.ErrNoDaemon)
 }
 
-// tellWhy notes why the daemon of this host does not take a pending job.
-func (f *follower) tellWhy(ctx context.Context) {
+// explainWait notes why the daemon of this host does not take a pending job.
+func (f *follower) explainWait(ctx context.Context) {
 	if f.session.Daemon == nil || f.seen.GetLabels()[api.LabelClaim] != "" {
 		return
 	}
-	brief, cancel := context.WithTimeout(ctx, askEvery)
+	brief, cancel := context.WithTimeout(ctx, explainInterval)
 	defer cancel()
 	snap, err := f.session.Daemon.Snapshot(brief)
 	if err != nil {
@@ -252,16 +252,16 @@ func (f *follower) tellWhy(ctx context.Context) {
 	}
 }
 
-// overWait is how long a job in a final state may stay in the API before the wait ends. Its agent deletes it
+// finalWait is how long a job in a final state may stay in the API before the wait ends. Its agent deletes it
 // next; another server may keep it.
-const overWait = 2 * time.Second
+const finalWait = 2 * time.Second
 
-// left returns the rest of overWait, all of it while the job has not ended.
+// left returns the rest of finalWait, all of it while the job has not ended.
 func (f *follower) left() time.Duration {
 	if f.over.IsZero() {
-		return overWait
+		return finalWait
 	}
-	return overWait - time.Since(f.over)
+	return finalWait - time.Since(f.over)
 }
 
 // see takes a new version of the job; false when it is another job of the same name.
@@ -270,7 +270,7 @@ func (f *follower) see(u *unstructured.Unstructured) bool {
 		return false
 	}
 	f.seen = u
-	if job, err := api.JobView(u); err == nil && job.Status.Finished > 0 && slices.Contains(endStates, job.Status.State) {
+	if job, err := api.JobView(u); err == nil && job.Status.Finished > 0 && slices.Contains(finalStates, job.Status.State) {
 		if f.over.IsZero() {
 			f.over = time.Now()
 		}
@@ -281,8 +281,8 @@ func (f *follower) see(u *unstructured.Unstructured) bool {
 	return true
 }
 
-// endStates are final.
-var endStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
+// finalStates are final.
+var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
 // draw shows the bar.
 func (f *follower) draw() {
@@ -328,8 +328,8 @@ func (f *follower) show(anyway bool) {
 	f.say("%s", line)
 }
 
-// jobMark is the progress of a job.
-type jobMark struct {
+// progressDoc is the progress of a job.
+type progressDoc struct {
 	Name      string  `json:"name"`
 	Namespace string  `json:"namespace"`
 	UID       string  `json:"uid"`
@@ -341,8 +341,8 @@ type jobMark struct {
 	Message   string  `json:"message,omitempty"`
 }
 
-func newJobMark(u *unstructured.Unstructured, job api.Job) *jobMark {
+func newJobMark(u *unstructured.Unstructured, job api.Job) *progressDoc {
 	done, total := counts(job.Status)
-	return &jobMark{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
+	return &progressDoc{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
 		Progress: min(max(job.Status.Progress, 0), 100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
 }

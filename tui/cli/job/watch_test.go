@@ -231,14 +231,14 @@ func TestFollowTellsWhyOnce(t *testing.T) {
 	}
 	defer b.s.Daemon.Close()
 	f := newFollower(b.r, b.s, b.job, "plain")
-	f.tellWhy(t.Context())
-	f.tellWhy(t.Context())
+	f.explainWait(t.Context())
+	f.explainWait(t.Context())
 	waits = "no credentials"
-	f.tellWhy(t.Context())
+	f.explainWait(t.Context())
 	f.seen = f.seen.DeepCopy()
 	f.seen.SetLabels(map[string]string{api.LabelClaim: "1795180000000"})
 	waits = "late"
-	f.tellWhy(t.Context())
+	f.explainWait(t.Context())
 	var said []string
 	for line := range strings.Lines(b.errs.String()) {
 		_, text, _ := strings.Cut(line, " ")

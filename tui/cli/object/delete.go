@@ -44,7 +44,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if e.MayAsk() {
-		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), fate(ctx, s, k, u))
+		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), deletionEffect(ctx, s, k, u))
 		// The state file is free for others while the question is open.
 		s.Close()
 		s = new(command.Session)
@@ -62,21 +62,21 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), fate(ctx, s, k, u))
+	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), deletionEffect(ctx, s, k, u))
 	if len(u.GetFinalizers()) > 0 {
 		result = "deleting"
-		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), fate(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
+		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), deletionEffect(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
 	}
 	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
 		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
 	})
 }
 
-// fate describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.
-func fate(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
+// deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.
+func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
 	switch k.Kind {
 	case "Repository":
-		return ": " + repositoryFate(u)
+		return ": " + repositoryEffect(u)
 	case "Connection":
 		using, err := ConnectionUsers(ctx, s, u.GetNamespace())
 		if err == nil && len(using.Of(u)) > 0 {
@@ -91,8 +91,8 @@ func fate(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.U
 	return ""
 }
 
-// repositoryFate describes what the finalizers do with the resources of a Repository.
-func repositoryFate(u *unstructured.Unstructured) string {
+// repositoryEffect describes what the finalizers do with the resources of a Repository.
+func repositoryEffect(u *unstructured.Unstructured) string {
 	has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
 	what, stay := "the folders and dashboards that it has made", "stay"
 	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {

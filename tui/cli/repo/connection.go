@@ -56,7 +56,7 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 		ready := conditionOf(one.Status.Conditions, "Ready")
 		t.Add(u.GetNamespace(), "connection/"+u.GetName(),
 			u.GetName(), text.OrDash(one.Spec.Type), healthText(one.Status.Health), text.OrDash(ready.Reason), using.Count(u), expiryText(now, one.Status.Token), command.Since(now, u.GetCreationTimestamp().Time),
-			text.OrDash(one.Spec.Title), text.OrDash(text.Redact(connectionHost(one.Spec))), text.OrDash(troubleOf(ready)))
+			text.OrDash(one.Spec.Title), text.OrDash(text.Redact(connectionHost(one.Spec))), text.OrDash(unmetMessage(ready)))
 		objects = append(objects, u.Object)
 	}
 	return e.PrintList(objects, t)
@@ -72,8 +72,8 @@ func conditionOf(all []api.Condition, kind string) api.Condition {
 	return api.Condition{}
 }
 
-// troubleOf returns the message of a condition that is not met.
-func troubleOf(c api.Condition) string {
+// unmetMessage returns the message of a condition that is not met.
+func unmetMessage(c api.Condition) string {
 	if c.Status == "True" {
 		return ""
 	}

@@ -105,12 +105,12 @@ func browser(e *command.Env, find func(string) (string, error)) []string {
 	return nil
 }
 
-// showFor bounds the wait for the program. Most exit at once; one that stays has become the browser's parent.
-const showFor = 5 * time.Second
+// browserTimeout bounds the wait for the program. Most exit at once; one that stays has become the browser's parent.
+const browserTimeout = 5 * time.Second
 
 // show runs the program. Its output is dropped: stdout has the address.
 func show(ctx context.Context, call []string) error {
-	limited, cancel := context.WithTimeout(ctx, showFor)
+	limited, cancel := context.WithTimeout(ctx, browserTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(limited, call[0], call[1:]...)
 	cmd.Env, cmd.WaitDelay = os.Environ(), time.Second

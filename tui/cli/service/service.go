@@ -140,7 +140,7 @@ func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context)
 	if err := manager.There(); err != nil {
 		return err
 	}
-	if err := u.visible(manager); err != nil {
+	if err := u.checkVisible(manager); err != nil {
 		return err
 	}
 	old, err := ownUnit(path)
@@ -196,9 +196,9 @@ func steps(changed, now bool) (out [][]string) {
 	return out
 }
 
-// visible rejects what could not work: a program in a directory that the service does not see, and a caller
+// checkVisible rejects what could not work: a program in a directory that the service does not see, and a caller
 // without the rights.
-func (u unit) visible(manager *systemd) error {
+func (u unit) checkVisible(manager *systemd) error {
 	if manager == nil || u.user {
 		return nil
 	}

@@ -117,11 +117,11 @@ func TestUnitUsers(t *testing.T) {
 	}
 	manager := &systemd{}
 	for place, fits := range map[string]bool{"/root/bin/limpet": false, "/home/ann/limpet": false, "/tmp/limpet": false, "/usr/local/bin/limpet": true} {
-		err := unit{binary: place}.visible(manager)
+		err := unit{binary: place}.checkVisible(manager)
 		if hidden := err != nil && strings.Contains(err.Error(), "the service does not see"); hidden == fits {
 			t.Errorf("%s: %v", place, err)
 		}
-		if err := (unit{binary: place, user: true}).visible(manager); err != nil {
+		if err := (unit{binary: place, user: true}).checkVisible(manager); err != nil {
 			t.Errorf("%s of a user: %v", place, err)
 		}
 	}

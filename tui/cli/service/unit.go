@@ -129,15 +129,15 @@ func quoteUnit(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(word) + `"`
 }
 
-// handed are the settings that name a file which the user of the service may not be able to read: systemd
+// credentialFlags are the settings that name a file which the user of the service may not be able to read: systemd
 // passes it as a credential.
-var handed = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file", "webhook-key-file"}
+var credentialFlags = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file", "webhook-key-file"}
 
-// ofCall are the settings of one call that do not concern a service.
-var ofCall = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes", "read-only", "accessible"}
+// callFlags are the settings of one call that do not concern a service.
+var callFlags = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes", "read-only", "accessible"}
 
-// usualToken is the default token file of the host's service.
-const usualToken = "/etc/limpet/token"
+// defaultTokenFile is the default token file of the host's service.
+const defaultTokenFile = "/etc/limpet/token"
 
 // newUnit builds the unit from the settings of this call: those of flags and variables are written into it,
 // those of the config file stay there.
@@ -160,21 +160,21 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 		switch {
 		case flag.Name == "token" && given:
 			return u, command.Usagef("limpet service install --token-file FILE", "a unit can be read by everybody, so it takes no token (%s)", s.Origin)
-		case slices.Contains(handed, flag.Name):
+		case slices.Contains(credentialFlags, flag.Name):
 			if path := fileOf(e, s); path != "" {
-				u.hand(flag.Name, path)
+				u.passFile(flag.Name, path)
 			}
 		case flag.Name == "state":
-			err = u.keep(e, s)
-		case given && !slices.Contains(ofCall, flag.Name) && !(s.Kind == command.FromEnv && s.Name == "CREDENTIALS_DIRECTORY"):
+			err = u.setState(e, s)
+		case given && !slices.Contains(callFlags, flag.Name) && !(s.Kind == command.FromEnv && s.Name == "CREDENTIALS_DIRECTORY"):
 			u.args = append(u.args, argsOf(flag)...)
 		}
 		if err != nil {
 			return u, err
 		}
 	}
-	if _, err := os.Stat(usualToken); err == nil && !u.user && e.Flags.Token == "" && e.Flags.TokenFile == "" {
-		u.hand("token-file", usualToken)
+	if _, err := os.Stat(defaultTokenFile); err == nil && !u.user && e.Flags.Token == "" && e.Flags.TokenFile == "" {
+		u.passFile("token-file", defaultTokenFile)
 	}
 	u.writable = e.Flags.SinkPrefix
 	if !u.user && u.runAs == "" {
@@ -222,8 +222,8 @@ func fileOf(e *command.Env, s config.Setting) string {
 	return path
 }
 
-// hand passes a file to the service: for the host as a credential of systemd.
-func (u *unit) hand(flag, path string) {
+// passFile passes a file to the service: for the host as a credential of systemd.
+func (u *unit) passFile(flag, path string) {
 	if u.user {
 		u.args = append(u.args, "--"+flag+"="+path)
 		return
@@ -232,8 +232,8 @@ func (u *unit) hand(flag, path string) {
 	u.args = append(u.args, "--"+flag+"=${CREDENTIALS_DIRECTORY}/"+flag)
 }
 
-// keep sets the state file: for the host below StateDirectory.
-func (u *unit) keep(e *command.Env, s config.Setting) error {
+// setState sets the state file: for the host below StateDirectory.
+func (u *unit) setState(e *command.Env, s config.Setting) error {
 	path, err := e.StatePath()
 	if err != nil {
 		return err

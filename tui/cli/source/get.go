@@ -31,9 +31,9 @@ func (getCmd) Help() string {
 		"No credentials are sent, and no redirect leads to another host."
 }
 
-// again is how often an artifact with another digest is fetched: its controller may pack the same commit anew
+// maxFetches is how often an artifact with another digest is fetched: its controller may pack the same commit anew
 // under the same address.
-const again = 3
+const maxFetches = 3
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
@@ -72,7 +72,7 @@ func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from
 	for n := 1; ; n++ {
 		err := fetch(from.Artifact)
 		var other *source.DigestError
-		if err == nil || !errors.As(err, &other) || n == again {
+		if err == nil || !errors.As(err, &other) || n == maxFetches {
 			return from, err
 		}
 		u, found := findSource(ctx, e, s, from.Name)

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// lookFor bounds --wait without --timeout. Source: flux.
-	lookFor = 5 * time.Minute
-	// lookEvery is the polling interval meanwhile.
-	lookEvery = time.Second
+	// reconcileTimeout bounds --wait without --timeout. Source: flux.
+	reconcileTimeout = 5 * time.Minute
+	// reconcileInterval is the polling interval meanwhile.
+	reconcileInterval = time.Second
 )
 
 type reconcileCmd struct {
@@ -44,7 +44,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 		if err != nil {
-			return mayNot(err)
+			return withMissingRight(err)
 		}
 		txt := "is asked for; its controller looks when it comes to it"
 		if c.Wait {
@@ -65,9 +65,9 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 // awaitReconcile waits until the controller has handled the request and is done.
 func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	request, name := source.Asked(asked), asked.GetName()
-	end := time.NewTimer(lookFor)
+	end := time.NewTimer(reconcileTimeout)
 	defer end.Stop()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(reconcileInterval)
 	defer tick.Stop()
 	for {
 		u, err := s.Client.Resource(api.GitRepositories).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
@@ -86,7 +86,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-end.C:
-			return nil, command.Errorf(command.ExitTimeout, command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, lookFor)
+			return nil, command.Errorf(command.ExitTimeout, command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
 		case <-tick.C:
 		}
 	}
@@ -116,7 +116,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 		} else {
 			var err error
 			if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
-				return mayNot(err)
+				return withMissingRight(err)
 			}
 		}
 		return e.PrintOne(source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
@@ -137,8 +137,8 @@ func onSource(ctx context.Context, e *command.Env, name string, f func(*command.
 	return f(s, u)
 }
 
-// mayNot adds the missing right to a refused write.
-func mayNot(err error) error {
+// withMissingRight adds the missing right to a refused write.
+func withMissingRight(err error) error {
 	if apierrors.IsForbidden(err) {
 		return command.WithHint(err, "give the token the right to patch gitrepositories."+api.GitRepositories.Group)
 	}

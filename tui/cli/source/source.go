@@ -57,15 +57,15 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			size = text.Size(a.Size)
 		}
 		t.Add(u.GetNamespace(), "gitrepository/"+u.GetName(),
-			u.GetName(), sourceWord(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated), from.Due(now), text.OrDash(SourceMessage(from)),
+			u.GetName(), stateText(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated), from.Due(now), text.OrDash(SourceMessage(from)),
 			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
 		objects = append(objects, source.Shown(u))
 	}
 	return e.PrintList(objects, t)
 }
 
-// sourceWord is the state of a source; suspended comes first.
-func sourceWord(from snapshot.Source) string {
+// stateText is the state of a source; suspended comes first.
+func stateText(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
 	}

@@ -30,12 +30,12 @@ type leftJobs struct {
 	Oldest time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
-// waitsLong is the age from which a pending job means that an agent is missing, and not about to start.
-const waitsLong = 5 * time.Minute
+// abandonedAfter is the age from which a pending job means that an agent is missing, and not about to start.
+const abandonedAfter = 5 * time.Minute
 
 // abandoned reports whether an agent should run and does not.
 func (l leftJobs) abandoned(now time.Time) bool {
-	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > waitsLong
+	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > abandonedAfter
 }
 
 // readLeft reads the report; nil without jobs and repositories, as in the file of an agent of another server.
@@ -89,7 +89,7 @@ func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
 // judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of
 // repositories is not: it is out of date.
 func (s *report) judgeLeft(e *command.Env, now time.Time) {
-	s.Warnings = append(s.Warnings, repoFaults(e, s.Left.Repos)...)
+	s.Warnings = append(s.Warnings, failingRepos(e, s.Left.Repos)...)
 	s.Warnings = append(s.Warnings, repoWarnings(e, s.Left.Repos)...)
 	jobs := s.Left.Jobs
 	n := jobs.Pending + jobs.Resting + jobs.Claimed
@@ -106,7 +106,7 @@ func (s *report) judgeLeft(e *command.Env, now time.Time) {
 	case jobs.Claimed > 0:
 		txt += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
 	}
-	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > waitsLong {
+	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > abandonedAfter {
 		txt += " for " + text.Age(now.Sub(jobs.Oldest))
 	}
 	txt += " and no agent runs: " + e.CommandFor("", "--daemon")

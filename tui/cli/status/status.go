@@ -67,7 +67,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 		if rep.Live, err = daemon.Snapshot(ctx); err != nil {
 			return nil, err
 		}
-		rep.Live = whole(rep.Live)
+		rep.Live = withoutNil(rep.Live)
 		info, err := daemon.Info(ctx)
 		if err != nil {
 			return nil, err
@@ -116,7 +116,7 @@ func (s *report) judge(e *command.Env) {
 	case !s.Live.API.Up:
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
-	s.Why = append(s.Why, repoFaults(e, s.Live.Repos)...)
+	s.Why = append(s.Why, failingRepos(e, s.Live.Repos)...)
 	s.Warnings = append(s.Warnings, repoWarnings(e, s.Live.Repos)...)
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
@@ -131,12 +131,12 @@ func (s *report) judge(e *command.Env) {
 	s.OK = len(s.Why) == 0
 }
 
-// repoFaults returns the failing repositories.
-func repoFaults(e *command.Env, repos []snapshot.Repo) (out []string) {
+// failingRepos returns the failing repositories.
+func failingRepos(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
 		switch {
-		case ill(repo):
+		case failing(repo):
 			out = append(out, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
 			out = append(out, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
@@ -148,14 +148,14 @@ func repoFaults(e *command.Env, repos []snapshot.Repo) (out []string) {
 // repoWarnings returns the other repositories whose last pull has warnings.
 func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
-		if !ill(repo) && repo.SyncState == api.StateWarning {
+		if !failing(repo) && repo.SyncState == api.StateWarning {
 			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
 		}
 	}
 	return out
 }
 
-func ill(repo snapshot.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
+func failing(repo snapshot.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
 
 func printStatus(e *command.Env, w io.Writer, rep *report) {
 	var f command.Fields

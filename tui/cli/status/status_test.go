@@ -55,7 +55,7 @@ func TestStatusNamesWarnings(t *testing.T) {
 	if !s.OK || !strings.Contains(out.String(), "2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
 		t.Errorf("%v\n%s", s.OK, &out)
 	}
-	if got := s.because(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
+	if got := s.reasons(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
 		t.Errorf("%s", got)
 	}
 	before := s.mark()
@@ -77,7 +77,7 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 	}{
 		{leftJobs{}, true, ""},
 		{leftJobs{Pending: 1}, true, "1 job waits and no agent runs: limpet --daemon"},
-		{leftJobs{Pending: 1, Oldest: time.Now().Add(-waitsLong / 2)}, true, "1 job waits and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-abandonedAfter / 2)}, true, "1 job waits and no agent runs: limpet --daemon"},
 		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "1 job waits for 3h and no agent runs: limpet --daemon"},
 		{leftJobs{Pending: 1, Resting: 1}, false, "2 jobs wait and no agent runs: limpet --daemon"},
 		{leftJobs{Resting: 1, Claimed: 2}, false, "3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"},
@@ -174,11 +174,11 @@ func TestStatusLine(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	rep.Why = []string{"a", "b", "c\x1b[2J\n", "d", "e"}
-	if got := rep.because(); got != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
+	if got := rep.reasons(); got != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
 		t.Errorf("%q of %q", got, rep.Why)
 	}
 	rep.Why = rep.Why[:3]
-	if got := rep.because(); got != "a; b; c[2J " {
+	if got := rep.reasons(); got != "a; b; c[2J " {
 		t.Errorf("%q", got)
 	}
 	for _, tt := range []struct {
@@ -194,7 +194,7 @@ func TestStatusLine(t *testing.T) {
 	if got := rep.line(now); !strings.HasPrefix(got, "2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
 		t.Errorf("%s", got)
 	}
-	if got := whole(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
+	if got := withoutNil(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
 		t.Errorf("a list is null: %+v", got)
 	}
 }

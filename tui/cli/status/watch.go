@@ -50,7 +50,7 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 		rep := &report{State: path, OK: true}
 		if err == nil {
 			hello := pictures.Hello()
-			rep.Daemon, rep.Live = &hello, whole(snap)
+			rep.Daemon, rep.Live = &hello, withoutNil(snap)
 			rep.judge(e)
 		} else {
 			rep.OK, rep.Why = false, []string{command.ErrorText(command.AsUnresponsive(path, err))}
@@ -65,8 +65,8 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 	}
 }
 
-// whole returns a snapshot whose lists are never nil.
-func whole(snap *snapshot.Snapshot) *snapshot.Snapshot {
+// withoutNil returns a snapshot whose lists are never nil.
+func withoutNil(snap *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *snap
 	out.Jobs, out.Repos, out.Events = command.List(out.Jobs), command.List(out.Repos), command.List(out.Events)
 	return &out
@@ -75,8 +75,8 @@ func whole(snap *snapshot.Snapshot) *snapshot.Snapshot {
 // statusColumns have fixed widths, so that lines printed minutes apart are aligned.
 const (
 	statusColumns = "%-20s  %-8s  %7s  %7s  %7s  %9s  %6s  %5s  %3s  %s\n"
-	// mostWhy bounds the reasons in a line.
-	mostWhy = 3
+	// maxReasons bounds the reasons in a line.
+	maxReasons = 3
 )
 
 var statusHead = fmt.Sprintf(statusColumns, "TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY")
@@ -88,13 +88,13 @@ func (s *report) mark() string {
 	}
 	c := s.Live.Counts
 	c.Done = 0
-	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
+	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.failing(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
 
-// ill counts the failing repositories.
-func (s *report) ill() (n int) {
+// failing counts the failing repositories.
+func (s *report) failing() (n int) {
 	for _, repo := range s.Live.Repos {
-		if ill(repo) || repo.SyncState == api.StateError {
+		if failing(repo) || repo.SyncState == api.StateError {
 			n++
 		}
 	}
@@ -128,11 +128,11 @@ func printStatusChange(e *command.Env, rep *report) error {
 	return err
 }
 
-// because joins reasons and warnings, "" for none.
-func (s *report) because() string {
+// reasons joins reasons and warnings, "" for none.
+func (s *report) reasons() string {
 	why := slices.Concat(s.Why, s.Warnings)
-	if more := len(why) - mostWhy; more > 0 {
-		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
+	if more := len(why) - maxReasons; more > 0 {
+		why = append(why[:maxReasons], fmt.Sprintf("and %d more", more))
 	}
 	return text.Clean(strings.Join(why, "; "))
 }
@@ -158,11 +158,11 @@ func (s *report) sentence(now time.Time) string {
 			jobs = []string{"none"}
 		}
 		txt += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
-		if ill := s.ill(); ill > 0 {
+		if ill := s.failing(); ill > 0 {
 			txt += fmt.Sprintf(", %d with something wrong", ill)
 		}
 	}
-	if why := s.because(); why != "" {
+	if why := s.reasons(); why != "" {
 		txt += ". Why: " + why
 	}
 	return txt
@@ -170,10 +170,10 @@ func (s *report) sentence(now time.Time) string {
 
 // line is the report in the columns of a watch.
 func (s *report) line(now time.Time) string {
-	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.because())}
+	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.reasons())}
 	if s.Live != nil {
 		c := s.Live.Counts
-		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.ill()} {
+		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.failing()} {
 			cells[2+i] = fmt.Sprint(n)
 		}
 	}
