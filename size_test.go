@@ -211,7 +211,5 @@ var exceptions = []string{
 	"no row: sync/members",
 	"no row: sync/neighbour",
 	"upward import: sync/identity -> sync/auth",
-	"upward import: sync/identity -> sync/forge",
-	"upward import: sync/netx -> sync/auth",
 	"upward import: sync/repos -> sync/source",
 }

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,13 +149,13 @@ func TestSignedWithSSH(t *testing.T) {
 	r := newRepo(t, t.TempDir())
 	for name, args := range map[string][]string{
 		"ed25519": {"-t", "ed25519"}, "ecdsa 256": {"-t", "ecdsa", "-b", "256"}, "ecdsa 384": {"-t", "ecdsa", "-b", "384"}, "ecdsa 521": {"-t", "ecdsa", "-b", "521"},
-		"rsa 2048": {"-t", "rsa", "-b", "2048"}, "rsa 3072": {"-t", "rsa", "-b", "3072"},
-		"rsa PEM": {"-t", "rsa", "-b", "2048", "-m", "PEM"}, "rsa PKCS8": {"-t", "rsa", "-b", "2048", "-m", "PKCS8"}, "ecdsa PEM": {"-t", "ecdsa", "-m", "PEM"},
-		"cbc": {"-t", "ed25519", "-Z", "aes256-cbc"}, "rounds": {"-t", "ed25519", "-a", "40"},
+		"rsa 2048": {"-t", "rsa", "-b", "2048"},
+		"rsa PEM":  {"-t", "rsa", "-b", "2048", "-m", "PEM"}, "rsa PKCS8": {"-t", "rsa", "-b", "2048", "-m", "PKCS8"}, "ecdsa PEM": {"-t", "ecdsa", "-m", "PEM"},
+		"cbc": {"-t", "ed25519", "-Z", "aes256-cbc"},
 	} {
 		for _, passphrase := range []string{"", canaryPassphrase} {
-			if name == "rsa PKCS8" && passphrase != "" {
-				continue // among those that are refused
+			if passphrase != "" && !slices.Contains([]string{"ed25519", "cbc", "rsa PEM"}, name) {
+				continue // a key is protected in the same way, whatever its algorithm
 			}
 			t.Run(name+", passphrase "+fmt.Sprint(passphrase != ""), func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "key")
@@ -200,7 +201,6 @@ func TestSignedWithGPG(t *testing.T) {
 	}{
 		"ed25519":  {key: []string{"ed25519", "sign,cert"}, both: true},
 		"rsa 2048": {key: []string{"rsa2048", "sign,cert"}, both: true},
-		"rsa 4096": {key: []string{"rsa4096", "sign,cert"}},
 		"nistp256": {key: []string{"nistp256", "sign,cert"}, both: true},
 		"nistp384": {key: []string{"nistp384", "sign,cert"}},
 		"nistp521": {key: []string{"nistp521", "sign,cert"}},

@@ -209,15 +209,7 @@ func signPGP(part *openpgp.Key, text []byte, made time.Time) ([]byte, error) {
 	if err := cmp.Or(sig.Sign(hash, part.PrivateKey, config), sig.Serialize(w), w.Close()); err != nil {
 		return nil, errMismatch
 	}
-	again, err := parsePGPSignature(bytes.TrimSpace(out.Bytes()))
-	if err != nil {
-		return nil, errMismatch
-	}
-	if hash, err = again.PrepareVerify(); err != nil {
-		return nil, errMismatch
-	}
-	hash.Write(text)
-	if public.VerifySignature(hash, again) != nil {
+	if again, err := parsePGPSignature(out.Bytes()); err != nil || !verifies(public, again, text) {
 		return nil, errMismatch
 	}
 	return append(bytes.TrimSpace(out.Bytes()), '\n'), nil
