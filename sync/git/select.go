@@ -12,6 +12,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
+	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/text"
 )
@@ -210,4 +211,12 @@ func hintOf(near bool, names []string) string {
 		return "there is " + strings.Join(names, ", ")
 	}
 	return ""
+}
+
+// checkRefName is auth.CheckRefName with the name in its error.
+func checkRefName(name string) error {
+	if err := auth.CheckRefName(name); err != nil {
+		return fmt.Errorf("%q is not a branch name: %w", text.Line(name, 100), err)
+	}
+	return nil
 }

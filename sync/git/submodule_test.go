@@ -41,7 +41,7 @@ func TestSubmodules(t *testing.T) {
 	s := gittest.NewServer(t)
 	// Credentials go to this server with every request; it takes no other.
 	s.During(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != basicOf("ann", gittest.Secret) {
+		if r.Header.Get("Authorization") != gittest.BasicAuth("ann", gittest.Secret) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
@@ -227,34 +227,33 @@ func FuzzParseModules(f *testing.F) {
 	})
 }
 
-// TestLargeWithin: what a submodule keeps in Git LFS is asked for at the submodule, with
-// the credentials of the repository, and counts with what the repository takes.
-func TestLargeWithin(t *testing.T) {
-	gittest.Quiet(t)
-	h := newLFSHost(t)
-	lib := gittest.NewOrigin(t, h.git.Root, "lib.git").Commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
-	site := gittest.NewOrigin(t, h.git.Root, "site.git")
-	site.Commit("site", map[string]string{"x.json": "1"})
-	commit := site.Link(module("lib", "lib", "../lib.git"), map[string]string{"lib": lib})
-	m := openMirrors(t, Options{})
-	h.remote.Limits.LargeBytes = 20
-	ref, _ := syncRef(t, m, h.remote, "")
-	tree, err := m.WholeTree(t.Context(), h.remote, commit, "")
-	home := h.front + "/lib.git"
-	if err != nil || len(tree.Homes) != 1 || tree.Homes[home].Commit != lib {
-		t.Fatalf("homes %v, %v", tree.Homes, err)
+func TestParseConfig(t *testing.T) {
+	t.Parallel()
+	got, err := parseConfig([]byte("# about\n[submodule \"a b\"]\r\n\tpath = \"a b\" ; x\n url=../x.git # y\n[LFS]\nURL = https://h/x\n"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	h.take()
-	l := m.Large(h.remote, ref)
-	defer l.Close()
-	in := m.LargeWithin(l, h.remote, home, tree.Homes[home])
-	defer in.Close()
-	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
-		t.Errorf("%q %v", got, err)
+	sub := got.Section("submodule").Subsection("a b")
+	if sub.Option("path") != "a b" || sub.Option("url") != "../x.git" || got.Section("lfs").Option("url") != "https://h/x" {
+		t.Errorf("%+v", got)
 	}
-	if asked := h.take(); len(asked) != 2 || !strings.HasPrefix(asked[0], fmt.Sprintf("POST /team/lfs/info/lfs/objects/batch auth=%q", basicOf("ann", gittest.Secret))) {
-		t.Errorf("asked %q", asked)
+	for _, bad := range []string{"a = b", "[a", "[a b]", "[a \"x]", "[a]\nb c = d", "[a]\nb = \"c", "[a]\nb = \x1b[2J", "[a \"\x1b\"]\nb = c",
+		"[a]\nb = \xff", "[a]\nb = \"\\n\"", strings.Repeat("\n", maxConfig+1)} {
+		if got, err := parseConfig([]byte(bad)); err == nil {
+			t.Errorf("%.40q is read as %v", bad, got)
+		}
 	}
-	_, err = openLarge(t, l, h.add("of the site"))
-	gittest.ErrorIs(t, err, TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte("[submodule \"a\"]\n\tpath = a\n\turl = ../x.git\n[lfs]\nurl = \"https://h/x\" # y\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cfg, err := parseConfig(data)
+		if err != nil {
+			return
+		}
+		if url := cfg.Section("lfs").Option("url"); strings.ContainsAny(url, "\n\x00\x1b") {
+			t.Errorf("%q", url)
+		}
+	})
 }

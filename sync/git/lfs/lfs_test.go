@@ -1,4 +1,4 @@
-package git
+package lfs_test
 
 import (
 	"bytes"
@@ -18,10 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
 	"limpet/sync/testenv/nettest"
 )
@@ -38,7 +41,7 @@ type lfsHost struct {
 	front  string // https://127.0.0.1
 	store  string // https://localhost, another port and another name
 	ca     []byte
-	remote Remote
+	remote git.Remote
 
 	mu      sync.Mutex // guards all below
 	content map[string]string
@@ -61,7 +64,7 @@ func newLFSHost(t *testing.T) *lfsHost {
 		h.serve(w, r)
 	})})
 	h.store = strings.Replace(ca.Serve(t, nettest.Site{Handler: http.HandlerFunc(h.serve)}), "127.0.0.1", "localhost", 1)
-	h.remote = Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
+	h.remote = git.Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
 	return h
 }
 
@@ -128,16 +131,16 @@ func (h *lfsHost) take() []string {
 }
 
 // add puts a content into the store and returns its pointer.
-func (h *lfsHost) add(text string) Pointer {
+func (h *lfsHost) add(text string) git.Pointer {
 	sum := sha256.Sum256([]byte(text))
-	p := Pointer{OID: hex.EncodeToString(sum[:]), Size: int64(len(text))}
+	p := git.Pointer{OID: hex.EncodeToString(sum[:]), Size: int64(len(text))}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.content[p.OID] = text
 	return p
 }
 
-func openLarge(t *testing.T, l *Large, p Pointer) (string, error) {
+func openLarge(t *testing.T, l *git.Large, p git.Pointer) (string, error) {
 	t.Helper()
 	f, err := l.Open(t.Context(), p)
 	if err != nil {
@@ -155,24 +158,24 @@ func TestLFSRequests(t *testing.T) {
 	gittest.Quiet(t)
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	ref, _ := syncRef(t, m, h.remote, "")
+	m := mirrortest.Open(t, git.Options{})
+	ref, _ := mirrortest.Sync(t, m, h.remote, "")
 	a, b := h.add("image"), h.add(strings.Repeat("dashboard ", 100_000))
 	l := m.Large(h.remote, ref)
-	l.Fetch(t.Context(), []Pointer{a, b, a})
+	l.Fetch(t.Context(), []git.Pointer{a, b, a})
 	got := h.take()
 	slices.Sort(got[1:])
 	gets := []string{"GET /store/" + a.OID, "GET /store/" + b.OID}
 	slices.Sort(gets)
 	want := []string{
-		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, basicOf("ann", gittest.Secret), mediaType, mediaType) +
+		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, gittest.BasicAuth("ann", gittest.Secret), mediaType, mediaType) +
 			fmt.Sprintf(`{"operation":"download","transfers":["basic"],"ref":{"name":"refs/heads/main"},"objects":[{"oid":%q,"size":%d},{"oid":%q,"size":%d}],"hash_algo":"sha256"}`, a.OID, a.Size, b.OID, b.Size),
 		gets[0] + ` auth="" key="key-of-the-answer"`, gets[1] + ` auth="" key="key-of-the-answer"`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("requests\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for p, text := range map[Pointer]string{a: "image", b: strings.Repeat("dashboard ", 100_000)} {
+	for p, text := range map[git.Pointer]string{a: "image", b: strings.Repeat("dashboard ", 100_000)} {
 		if got, err := openLarge(t, l, p); err != nil || got != text {
 			t.Errorf("content of %d bytes: %v", len(got), err)
 		}
@@ -184,7 +187,7 @@ func TestLFSRequests(t *testing.T) {
 		t.Errorf("the cache is not used: %v", err)
 	}
 	l.Close()
-	if err := os.WriteFile(filepath.Join(m.dir, largeDir, filepath.Base(mirrorDir(t, m, h.remote)), a.OID), []byte("imagE"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(mirrortest.Dir(m), "lfs", filepath.Base(mirrortest.MirrorDir(t, m, h.remote)), a.OID), []byte("imagE"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l = m.Large(h.remote, ref)
@@ -196,18 +199,12 @@ func TestLFSRequests(t *testing.T) {
 	other := h.remote
 	other.URL = h.front + "/other.git"
 	gittest.NewOrigin(t, h.git.Root, "other.git").Commit("one", map[string]string{"a.json": "1"})
-	ref, _ = syncRef(t, m, other, "")
+	ref, _ = mirrortest.Sync(t, m, other, "")
 	foreign := m.Large(other, ref)
 	defer foreign.Close()
-	if foreign.Fetch(t.Context(), []Pointer{a}); len(h.take()) != 2 {
+	if foreign.Fetch(t.Context(), []git.Pointer{a}); len(h.take()) != 2 {
 		t.Error("the content of another repository is given out without asking")
 	}
-}
-
-func basicOf(user, password string) string {
-	req := &http.Request{Header: http.Header{}}
-	req.SetBasicAuth(user, password)
-	return req.Header.Get("Authorization")
 }
 
 // TestLFSCredentials: ours go to the host of the repository only, the answer's to the
@@ -216,11 +213,11 @@ func TestLFSCredentials(t *testing.T) {
 	gittest.Quiet(t)
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	ref, _ := syncRef(t, m, h.remote, "")
+	m := mirrortest.Open(t, git.Options{})
+	ref, _ := mirrortest.Sync(t, m, h.remote, "")
 	p := h.add("image")
 	get := func(shape func(string, map[string]any), answer func(http.ResponseWriter, *http.Request) bool) ([]string, error) {
-		os.RemoveAll(filepath.Join(m.dir, largeDir))
+		os.RemoveAll(filepath.Join(mirrortest.Dir(m), "lfs"))
 		h.during(answer, shape)
 		l := m.Large(h.remote, ref)
 		defer l.Close()
@@ -246,11 +243,11 @@ func TestLFSCredentials(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request) bool
 		want   []string
 	}{
-		{"own host", download(h.front, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", gittest.Secret), "")}},
+		{"own host", download(h.front, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", gittest.BasicAuth("ann", gittest.Secret), "")}},
 		{"other host", download(h.store, nil), nil, []string{`auth="" key=""`}},
 		{"other host, its own", download(h.store, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
 		{"own host, of the answer", download(h.front, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
-		{"own host redirects", download(h.front, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", gittest.Secret), ""), `auth="" key=""`}},
+		{"own host redirects", download(h.front, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", gittest.BasicAuth("ann", gittest.Secret), ""), `auth="" key=""`}},
 		{"of the answer, redirected", download(h.front, map[string]string{"Authorization": "Token t", "X-Store-Key": "k"}), redirect, []string{`auth="Token t" key="k"`, `auth="" key=""`}},
 	} {
 		got, err := get(c.shape, c.answer)
@@ -262,12 +259,12 @@ func TestLFSCredentials(t *testing.T) {
 		}
 	}
 	_, err := get(download(strings.Replace(h.store, "https", "http", 1), nil), nil)
-	gittest.ErrorIs(t, err, Refused, "not https")
+	gittest.ErrorIs(t, err, git.Refused, "not https")
 	_, err = get(download(strings.Replace(h.store, "://", "://u:hunter@", 1), nil), nil)
-	gittest.ErrorIs(t, err, Refused, "password")
+	gittest.ErrorIs(t, err, git.Refused, "password")
 	for _, host := range []string{"169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "metadata.google.internal", "2852039166"} {
 		_, err = get(download("https://"+host, nil), nil)
-		gittest.ErrorIs(t, err, Refused, "forbidden address")
+		gittest.ErrorIs(t, err, git.Refused, "forbidden address")
 		_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodGet {
 				w.Header().Set("Location", "https://"+host+"/x")
@@ -275,7 +272,7 @@ func TestLFSCredentials(t *testing.T) {
 			}
 			return r.Method == http.MethodGet
 		})
-		gittest.ErrorIs(t, err, Refused, "forbidden address")
+		gittest.ErrorIs(t, err, git.Refused, "forbidden address")
 	}
 	_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
@@ -283,15 +280,15 @@ func TestLFSCredentials(t *testing.T) {
 		}
 		return r.Method == http.MethodGet
 	})
-	gittest.ErrorIs(t, err, Protocol, "redirects")
+	gittest.ErrorIs(t, err, git.Protocol, "redirects")
 }
 
 func TestLFSRefusals(t *testing.T) {
 	gittest.Quiet(t)
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{Limits: pack.Limits{LargeObject: 1000, LargeBytes: 1500}})
-	ref, _ := syncRef(t, m, h.remote, "")
+	m := mirrortest.Open(t, git.Options{Limits: pack.Limits{LargeObject: 1000, LargeBytes: 1500}})
+	ref, _ := mirrortest.Sync(t, m, h.remote, "")
 	p := h.add("image")
 	status := func(code int, header ...string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -327,54 +324,54 @@ func TestLFSRefusals(t *testing.T) {
 		name   string
 		answer func(http.ResponseWriter, *http.Request) bool
 		shape  func(string, map[string]any)
-		kind   Kind
+		kind   git.Kind
 		says   string
 		posts  int
 	}{
-		{"401", status(401), nil, Auth, "refuses these credentials", 1},
-		{"403", status(403), nil, Auth, "may not read", 1},
-		{"404", status(404), nil, NotFound, "no Git LFS server", 1},
-		{"422", status(422), nil, Protocol, "422", 1},
-		{"429", status(429, "Retry-After", "7"), nil, Throttled, "too many requests", 1},
-		{"501", status(501), nil, Protocol, "501", 1},
-		{"503", status(503), nil, Unreachable, "503", 1},
-		{"redirect", status(302, "Location", "https://localhost/"), nil, Protocol, "302", 1},
+		{"401", status(401), nil, git.Auth, "refuses these credentials", 1},
+		{"403", status(403), nil, git.Auth, "may not read", 1},
+		{"404", status(404), nil, git.NotFound, "no Git LFS server", 1},
+		{"422", status(422), nil, git.Protocol, "422", 1},
+		{"429", status(429, "Retry-After", "7"), nil, git.Throttled, "too many requests", 1},
+		{"501", status(501), nil, git.Protocol, "501", 1},
+		{"503", status(503), nil, git.Unreachable, "503", 1},
+		{"redirect", status(302, "Location", "https://localhost/"), nil, git.Protocol, "302", 1},
 		{"portal", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<html>")
 			return true
-		}, nil, Unreachable, "a web page", 1},
-		{"no JSON", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "{"); return true }, nil, Protocol, "not that of a Git LFS server", 1},
+		}, nil, git.Unreachable, "a web page", 1},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "{"); return true }, nil, git.Protocol, "not that of a Git LFS server", 1},
 		{"too long", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Write(bytes.Repeat([]byte(" "), 4<<20+1))
 			return true
-		}, nil, TooLarge, "answer of Git LFS", 1},
-		{"object 404", nil, object(404), NotFound, "git lfs push", 1},
-		{"object 410", nil, object(410), NotFound, "removed", 1},
-		{"object 422", nil, object(422), Protocol, "422", 1},
-		{"object 403", nil, object(403), Auth, "may not read", 1},
-		{"object 429", nil, object(429), Throttled, "no more for now", 1},
-		{"another size", nil, func(_ string, o map[string]any) { o["size"] = 6 }, Corrupt, "6 bytes", 1},
-		{"left out", nil, func(_ string, o map[string]any) { o["oid"] = "other" }, Protocol, "leaves it out", 1},
-		{"no download", nil, func(_ string, o map[string]any) { delete(o, "actions") }, Protocol, "no download", 1},
-		{"expired", nil, action(func(a map[string]any) { a["expires_in"] = -1 }), Auth, "not good any more", 2},
+		}, nil, git.TooLarge, "answer of Git LFS", 1},
+		{"object 404", nil, object(404), git.NotFound, "git lfs push", 1},
+		{"object 410", nil, object(410), git.NotFound, "removed", 1},
+		{"object 422", nil, object(422), git.Protocol, "422", 1},
+		{"object 403", nil, object(403), git.Auth, "may not read", 1},
+		{"object 429", nil, object(429), git.Throttled, "no more for now", 1},
+		{"another size", nil, func(_ string, o map[string]any) { o["size"] = 6 }, git.Corrupt, "6 bytes", 1},
+		{"left out", nil, func(_ string, o map[string]any) { o["oid"] = "other" }, git.Protocol, "leaves it out", 1},
+		{"no download", nil, func(_ string, o map[string]any) { delete(o, "actions") }, git.Protocol, "no download", 1},
+		{"expired", nil, action(func(a map[string]any) { a["expires_in"] = -1 }), git.Auth, "not good any more", 2},
 		{"expired by date", nil, action(func(a map[string]any) {
 			delete(a, "expires_in")
 			a["expires_at"] = time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
-		}), Auth, "not good any more", 2},
-		{"download 401", gets(func(w http.ResponseWriter) { w.WriteHeader(401) }), nil, Auth, "not good any more", 2},
-		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, Unreachable, "500", 1},
-		{"echo", gets(func(w http.ResponseWriter) { http.Error(w, "wrong key key-of-the-answer", http.StatusBadGateway) }), nil, Unreachable, "wrong key", 1},
-		{"other content", gets(func(w http.ResponseWriter) { io.WriteString(w, "imagE") }), nil, Corrupt, "SHA-256", 1},
-		{"too short", gets(func(w http.ResponseWriter) { io.WriteString(w, "imag") }), nil, Corrupt, "4 bytes of 5", 1},
-		{"too much", gets(func(w http.ResponseWriter) { io.WriteString(w, "image and more") }), nil, TooLarge, "file in Git LFS", 1},
+		}), git.Auth, "not good any more", 2},
+		{"download 401", gets(func(w http.ResponseWriter) { w.WriteHeader(401) }), nil, git.Auth, "not good any more", 2},
+		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, git.Unreachable, "500", 1},
+		{"echo", gets(func(w http.ResponseWriter) { http.Error(w, "wrong key key-of-the-answer", http.StatusBadGateway) }), nil, git.Unreachable, "wrong key", 1},
+		{"other content", gets(func(w http.ResponseWriter) { io.WriteString(w, "imagE") }), nil, git.Corrupt, "SHA-256", 1},
+		{"too short", gets(func(w http.ResponseWriter) { io.WriteString(w, "imag") }), nil, git.Corrupt, "4 bytes of 5", 1},
+		{"too much", gets(func(w http.ResponseWriter) { io.WriteString(w, "image and more") }), nil, git.TooLarge, "file in Git LFS", 1},
 	} {
 		h.during(c.answer, c.shape)
 		forgotten = 0
 		l := m.Large(h.remote, ref)
 		_, err := openLarge(t, l, p)
 		e := gittest.ErrorIs(t, err, c.kind, c.says)
-		if strings.Contains(err.Error(), gittest.Secret) || strings.Contains(err.Error(), basicOf("ann", gittest.Secret)) || strings.Contains(err.Error(), "key-of-the-answer") {
+		if strings.Contains(err.Error(), gittest.Secret) || strings.Contains(err.Error(), gittest.BasicAuth("ann", gittest.Secret)) || strings.Contains(err.Error(), "key-of-the-answer") {
 			t.Errorf("%s: the error holds a secret: %v", c.name, err)
 		}
 		if c.name == "429" && e.RetryAfter != 7*time.Second {
@@ -392,7 +389,7 @@ func TestLFSRefusals(t *testing.T) {
 		if posts != c.posts {
 			t.Errorf("%s: %d requests of the batch API, want %d", c.name, posts, c.posts)
 		}
-		if l.Close(); len(gittest.Glob(t, m.dir, "tmp_*"))+len(gittest.Glob(t, m.dir, "lfs/*/*")) > 0 {
+		if l.Close(); len(gittest.Glob(t, mirrortest.Dir(m), "tmp_*"))+len(gittest.Glob(t, mirrortest.Dir(m), "lfs/*/*")) > 0 {
 			t.Errorf("%s: something is left behind", c.name)
 		}
 	}
@@ -400,14 +397,14 @@ func TestLFSRefusals(t *testing.T) {
 	l := m.Large(h.remote, ref)
 	defer l.Close()
 	large, one, two := h.add(strings.Repeat("x", 1001)), h.add(strings.Repeat("y", 900)), h.add(strings.Repeat("z", 900))
-	l.Fetch(t.Context(), []Pointer{large, one, two})
+	l.Fetch(t.Context(), []git.Pointer{large, one, two})
 	if _, err := openLarge(t, l, one); err != nil {
 		t.Error(err)
 	}
 	_, err := openLarge(t, l, large)
-	gittest.ErrorIs(t, err, TooLarge, "1001")
+	gittest.ErrorIs(t, err, git.TooLarge, "1001")
 	_, err = openLarge(t, l, two)
-	gittest.ErrorIs(t, err, TooLarge, "a pull takes", "1800")
+	gittest.ErrorIs(t, err, git.TooLarge, "a pull takes", "1800")
 	if n := len(h.take()); n != 2 {
 		t.Errorf("%d requests, want 2", n)
 	}
@@ -417,7 +414,7 @@ func TestLFSConfig(t *testing.T) {
 	gittest.Quiet(t)
 	h := newLFSHost(t)
 	o := gittest.NewOrigin(t, h.git.Root, "site.git")
-	m := openMirrors(t, Options{})
+	m := mirrortest.Open(t, git.Options{})
 	p := h.add("image")
 	for _, c := range []struct{ config, path, says string }{
 		{"[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n", "/team/lfs/info/lfs/objects/batch", ""},
@@ -429,14 +426,14 @@ func TestLFSConfig(t *testing.T) {
 		{"[lfs]\n\tlocksverify = true\n[remote \"origin\"]\n\turl = x\n", "/site.git/info/lfs/objects/batch", ""},
 	} {
 		o.Commit("config", map[string]string{".lfsconfig": c.config})
-		os.RemoveAll(filepath.Join(m.dir, largeDir))
-		ref, _ := syncRef(t, m, h.remote, "")
+		os.RemoveAll(filepath.Join(mirrortest.Dir(m), "lfs"))
+		ref, _ := mirrortest.Sync(t, m, h.remote, "")
 		l := m.Large(h.remote, ref)
 		_, err := openLarge(t, l, p)
 		l.Close()
 		asked := h.take()
 		if c.says != "" {
-			gittest.ErrorIs(t, err, Refused, c.says)
+			gittest.ErrorIs(t, err, git.Refused, c.says)
 			if len(asked) > 0 {
 				t.Errorf("%q: asked %q", c.config, asked)
 			}
@@ -453,15 +450,15 @@ func TestLFSCacheIsPruned(t *testing.T) {
 	t.Parallel()
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{})
-	ref, _ := syncRef(t, m, h.remote, "")
+	m := mirrortest.Open(t, git.Options{})
+	ref, _ := mirrortest.Sync(t, m, h.remote, "")
 	l := m.Large(h.remote, ref)
-	l.Fetch(t.Context(), []Pointer{h.add("image")})
+	l.Fetch(t.Context(), []git.Pointer{h.add("image")})
 	l.Close()
-	if n := len(gittest.Glob(t, m.dir, "lfs/*/*")); n != 1 {
+	if n := len(gittest.Glob(t, mirrortest.Dir(m), "lfs/*/*")); n != 1 {
 		t.Fatalf("%d files in the cache", n)
 	}
-	if _, err := m.Prune(nil, -time.Hour); err != nil || len(gittest.Glob(t, m.dir, "lfs/*/*")) != 0 {
+	if _, err := m.Prune(nil, -time.Hour); err != nil || len(gittest.Glob(t, mirrortest.Dir(m), "lfs/*/*")) != 0 {
 		t.Errorf("a remote that is gone leaves its cache: %v", err)
 	}
 }
@@ -485,23 +482,24 @@ func TestLFSHandshake(t *testing.T) {
 		backend.ServeHTTP(w, r)
 	})})
 	const hint = "it asks for a client certificate, and none is given: tls.crt and tls.key"
-	r := Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
-	m := openMirrors(t, Options{})
-	ref, _ := syncRef(t, m, r, "")
+	r := git.Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
+	m := mirrortest.Open(t, git.Options{})
+	ref, _ := mirrortest.Sync(t, m, r, "")
+	dir := mirrortest.Dir(m)
 	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "these credentials may not read from its Git LFS server"} {
 		status.Store(int64(code))
 		m.Close()
-		m = gittest.Must[*Mirrors](t)(Open(m.dir, Options{})) // which has seen no handshake of Git's
+		m = gittest.Must[*git.Mirrors](t)(git.Open(dir, git.Options{})) // which has seen no handshake of Git's
 		l := m.Large(r, ref)
 		_, err := openLarge(t, l, p)
-		gittest.ErrorIs(t, err, Auth, says, hint)
+		gittest.ErrorIs(t, err, git.Auth, says, hint)
 		l.Close()
 	}
 	r.Creds.ClientCert, r.Creds.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
 	l := m.Large(r, ref)
 	defer l.Close()
 	status.Store(403)
-	if _, err := openLarge(t, l, p); KindOf(err) != Auth || strings.Contains(err.Error(), hint) {
+	if _, err := openLarge(t, l, p); git.KindOf(err) != git.Auth || strings.Contains(err.Error(), hint) {
 		t.Errorf("%v", err)
 	}
 	m.Close()
@@ -516,9 +514,9 @@ func TestLFSOverSSH(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := gittest.NewSSHServer(t, h.git.Root, public, key)
-	m := openMirrors(t, Options{})
-	r := Remote{URL: s.RemoteURL(filepath.ToSlash(h.git.Root)[1:] + "/site.git"), Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key), CA: h.ca}}
-	ref, _ := syncRef(t, m, r, "")
+	m := mirrortest.Open(t, git.Options{})
+	r := git.Remote{URL: s.RemoteURL(filepath.ToSlash(h.git.Root)[1:] + "/site.git"), Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key), CA: h.ca}}
+	ref, _ := mirrortest.Sync(t, m, r, "")
 	p := h.add("image")
 	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store)
 	answer := func(text string) {
@@ -545,7 +543,7 @@ func TestLFSOverSSH(t *testing.T) {
 		t.Errorf("requests %q", asked)
 	}
 	for text, says := range map[string]string{"": "no LFS here", "hello": "no answer", `{"href": "http://localhost/x"}`: "not https", `{"href": "https://169.254.169.254/x"}`: "forbidden address"} {
-		os.RemoveAll(filepath.Join(m.dir, largeDir))
+		os.RemoveAll(filepath.Join(mirrortest.Dir(m), "lfs"))
 		answer(text)
 		l := m.Large(r, ref)
 		if _, err := openLarge(t, l, p); err == nil || !strings.Contains(err.Error(), says) {
@@ -553,4 +551,36 @@ func TestLFSOverSSH(t *testing.T) {
 		}
 		l.Close()
 	}
+}
+
+// TestLargeWithin: what a submodule keeps in Git LFS is asked for at the submodule, with
+// the credentials of the repository, and counts with what the repository takes.
+func TestLargeWithin(t *testing.T) {
+	gittest.Quiet(t)
+	h := newLFSHost(t)
+	lib := gittest.NewOrigin(t, h.git.Root, "lib.git").Commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
+	site := gittest.NewOrigin(t, h.git.Root, "site.git")
+	site.Commit("site", map[string]string{"x.json": "1"})
+	commit := site.Link("[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n", map[string]string{"lib": lib})
+	m := mirrortest.Open(t, git.Options{})
+	h.remote.Limits.LargeBytes = 20
+	ref, _ := mirrortest.Sync(t, m, h.remote, "")
+	tree, err := m.WholeTree(t.Context(), h.remote, commit, "")
+	home := h.front + "/lib.git"
+	if err != nil || len(tree.Homes) != 1 || tree.Homes[home].Commit != lib {
+		t.Fatalf("homes %v, %v", tree.Homes, err)
+	}
+	h.take()
+	l := m.Large(h.remote, ref)
+	defer l.Close()
+	in := m.LargeWithin(l, h.remote, home, tree.Homes[home])
+	defer in.Close()
+	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
+		t.Errorf("%q %v", got, err)
+	}
+	if asked := h.take(); len(asked) != 2 || !strings.HasPrefix(asked[0], fmt.Sprintf("POST /team/lfs/info/lfs/objects/batch auth=%q", gittest.BasicAuth("ann", gittest.Secret))) {
+		t.Errorf("asked %q", asked)
+	}
+	_, err = openLarge(t, l, h.add("of the site"))
+	gittest.ErrorIs(t, err, git.TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
 }

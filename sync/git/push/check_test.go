@@ -1,4 +1,4 @@
-package git
+package push_test
 
 import (
 	"context"
@@ -12,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git"
+
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gittest"
+	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
 )
 
@@ -48,35 +51,35 @@ func TestPushable(t *testing.T) {
 	for _, c := range []struct {
 		name, repo string
 		hook       http.HandlerFunc
-		kind       Kind // "" = it takes a push
+		kind       git.Kind // "" = it takes a push
 		says       []string
 	}{
 		{"it takes pushes", "open.git", nil, "", nil},
 		{"an empty one takes pushes", "empty.git", nil, "", nil},
-		{"it takes none", "readonly.git", nil, ReadOnly, []string{"write permission denied", "right to write"}},
-		{"it takes none from nobody", "unsaid.git", nil, ReadOnly, nil},
-		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+gittest.Secret), ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
-		{"a login is wanted", "open.git", answer(401, "text/html", "<html>", "WWW-Authenticate", "Basic"), ReadOnly, nil},
-		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"), ReadOnly, []string{"access denied [2Jx"}},
+		{"it takes none", "readonly.git", nil, git.ReadOnly, []string{"write permission denied", "right to write"}},
+		{"it takes none from nobody", "unsaid.git", nil, git.ReadOnly, nil},
+		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+gittest.Secret), git.ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
+		{"a login is wanted", "open.git", answer(401, "text/html", "<html>", "WWW-Authenticate", "Basic"), git.ReadOnly, nil},
+		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"), git.ReadOnly, []string{"access denied [2Jx"}},
 		// What follows says nothing of the right to write.
-		{"a page of something in between", "open.git", answer(403, "text/html; charset=utf-8", "<html>"), Auth, nil},
-		{"asked too often", "open.git", answer(403, "application/json", `{}`, "Retry-After", "60"), Auth, nil},
-		{"asked too often, in clear", "open.git", answer(429, "text/plain", ""), Throttled, nil},
-		{"no such service", "open.git", answer(404, "text/plain", "Not Found"), NotFound, nil},
-		{"no such method", "open.git", answer(405, "text/plain", ""), Protocol, nil},
-		{"in repair", "open.git", answer(503, "text/plain", ""), Unreachable, nil},
-		{"a captive portal", "open.git", answer(200, "text/html", "<html>"), Unreachable, nil},
-		{"another service", "open.git", answer(200, "application/x-git-upload-pack-advertisement", ""), Protocol, nil},
-		{"cut off", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000"), Protocol, nil},
-		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), Protocol, nil},
+		{"a page of something in between", "open.git", answer(403, "text/html; charset=utf-8", "<html>"), git.Auth, nil},
+		{"asked too often", "open.git", answer(403, "application/json", `{}`, "Retry-After", "60"), git.Auth, nil},
+		{"asked too often, in clear", "open.git", answer(429, "text/plain", ""), git.Throttled, nil},
+		{"no such service", "open.git", answer(404, "text/plain", "Not Found"), git.NotFound, nil},
+		{"no such method", "open.git", answer(405, "text/plain", ""), git.Protocol, nil},
+		{"in repair", "open.git", answer(503, "text/plain", ""), git.Unreachable, nil},
+		{"a captive portal", "open.git", answer(200, "text/html", "<html>"), git.Unreachable, nil},
+		{"another service", "open.git", answer(200, "application/x-git-upload-pack-advertisement", ""), git.Protocol, nil},
+		{"cut off", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000"), git.Protocol, nil},
+		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), git.Protocol, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := remoteAt(s, c.repo)
+			r := mirrortest.At(s, c.repo)
 			var refused atomic.Int64
 			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret, Forget: func() { refused.Add(1) }}, true
 			s.During(c.hook)
 			defer s.During(nil)
-			m := openMirrors(t, Options{})
+			m := mirrortest.Open(t, git.Options{})
 			before := s.Requests.Load()
 			err := m.Pushable(t.Context(), r)
 			if n := s.Requests.Load() - before; n != 1 {
@@ -103,11 +106,11 @@ func TestPushableIsBounded(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer silent.Close()
 	defer close(release)
-	m := openMirrors(t, Options{Stall: 50 * time.Millisecond})
-	gittest.ErrorIs(t, m.Pushable(t.Context(), Remote{URL: silent.URL + "/site.git"}), Timeout, "silent")
+	m := mirrortest.Open(t, git.Options{Stall: 50 * time.Millisecond})
+	gittest.ErrorIs(t, m.Pushable(t.Context(), git.Remote{URL: silent.URL + "/site.git"}), git.Timeout, "silent")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	gittest.ErrorIs(t, openMirrors(t, Options{}).Pushable(ctx, Remote{URL: silent.URL + "/site.git"}), Cancelled)
+	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{}).Pushable(ctx, git.Remote{URL: silent.URL + "/site.git"}), git.Cancelled)
 	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 	many := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-receive-pack-advertisement")
@@ -119,7 +122,7 @@ func TestPushableIsBounded(t *testing.T) {
 		}
 	}))
 	defer many.Close()
-	gittest.ErrorIs(t, m.Pushable(t.Context(), Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), TooLarge)
+	gittest.ErrorIs(t, m.Pushable(t.Context(), git.Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), git.TooLarge)
 }
 
 func TestPushableOverSSH(t *testing.T) {
@@ -137,21 +140,21 @@ func TestPushableOverSSH(t *testing.T) {
 	for _, c := range []struct {
 		name, repo string
 		instead    func(ssh.Channel)
-		kind       Kind
+		kind       git.Kind
 		says       []string
 	}{
 		{"it takes pushes", "site.git", nil, "", nil},
 		{"an empty one takes pushes", "empty.git", nil, "", nil},
-		{"a deploy key of GitHub", "site.git", says("ERROR: The key you are authenticating with has been marked as read only.\n"), ReadOnly, []string{"write permission denied: ERROR: The key"}},
-		{"gitolite", "site.git", says("FATAL: W any site edge DENIED by fallthru\x1b[2J\n"), ReadOnly, []string{"DENIED by fallthru[2J"}},
-		{"Gitea", "site.git", says("Gitea: Unauthorized\nKey: 3:edge is not authorized to write to site."), ReadOnly, nil},
-		{"git-shell without the command", "site.git", says("fatal: unrecognized command 'git-receive-pack'\n"), Unknown, nil},
-		{"no such repository", "site.git", says("ERROR: Repository not found.\n"), NotFound, nil},
-		{"it hangs up", "site.git", func(ssh.Channel) {}, Protocol, nil},
+		{"a deploy key of GitHub", "site.git", says("ERROR: The key you are authenticating with has been marked as read only.\n"), git.ReadOnly, []string{"write permission denied: ERROR: The key"}},
+		{"gitolite", "site.git", says("FATAL: W any site edge DENIED by fallthru\x1b[2J\n"), git.ReadOnly, []string{"DENIED by fallthru[2J"}},
+		{"Gitea", "site.git", says("Gitea: Unauthorized\nKey: 3:edge is not authorized to write to site."), git.ReadOnly, nil},
+		{"git-shell without the command", "site.git", says("fatal: unrecognized command 'git-receive-pack'\n"), git.Unknown, nil},
+		{"no such repository", "site.git", says("ERROR: Repository not found.\n"), git.NotFound, nil},
+		{"it hangs up", "site.git", func(ssh.Channel) {}, git.Protocol, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.Instead(c.instead)
-			err := openMirrors(t, Options{}).Pushable(t.Context(), Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/" + c.repo), Creds: creds})
+			err := mirrortest.Open(t, git.Options{}).Pushable(t.Context(), git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/" + c.repo), Creds: creds})
 			if c.kind == "" {
 				if err != nil {
 					t.Fatal(err)
