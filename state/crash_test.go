@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	rng := rand.New(rand.NewPCG(seeded(t), 6))
 	acked := map[string]int64{}
-	kills := times(10, 200) // each costs about 150 ms
+	kills := times(5, 200) // each costs about 150 ms
 	for round := range kills {
 		lines := killed9(t, path, time.Duration(rng.IntN(120))*time.Millisecond)
 		for _, line := range lines {
@@ -452,7 +452,7 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	cuts := times(300, 10_000)
+	cuts := times(80, 10_000)
 	type cut struct {
 		n, at int
 		img   image
