@@ -209,7 +209,7 @@ func TestPullOfRevisions(t *testing.T) {
 			{"commit:" + one, one, 0, 0, []string{"PUT dashboards/cpu"}},
 			{"commit:" + one, one, 0, 0, nil},
 			{"ref:refs/heads/" + testenv.Branch, three, 1, 1, []string{"PUT dashboards/cpu", "POST dashboards/mem"}},
-			{"commit:" + two + " branch:" + testenv.Branch, two, 1, 1, []string{"PUT dashboards/cpu", "DELETE dashboards/mem"}},
+			{"commit:" + two + " branch:" + testenv.Branch, two, 1, 0, []string{"PUT dashboards/cpu", "DELETE dashboards/mem"}},
 			{"commit:" + two + " branch:" + testenv.Branch, two, 0, 0, nil},
 		} {
 			if err := r.selects(c.revision); err != nil {
