@@ -134,9 +134,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	a.remotes = a.connections()
 	a.signers = worker.NewSigners(a.places().Trust, cfg.Demands, a.sawPath)
-	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
+	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
-		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
+		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("component", "git")})
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return nil, err
 		}
 	}
-	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.hub.Invalidate)
+	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
 	a.metrics.Read(a.measured())
 	return a, nil
 }
@@ -183,13 +183,13 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func (a *Agent) connect(ctx context.Context) (err error) {
 	cfg := a.cfg.API
 	if cfg.Server == "" && cfg.Kubeconfig == "" {
-		a.embedded, err = apiserver.New(a.cfg.Store, apiserver.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off", MaxRepositories: a.cfg.Limits.quota(true).Repositories})
+		a.embedded, err = apiserver.New(a.cfg.Store, apiserver.Options{Logger: a.log.With("component", "apiserver"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off", MaxRepositories: a.cfg.Limits.quota(true).Repositories})
 		if err != nil {
 			return err
 		}
 		cfg.Server, cfg.Transport = EmbeddedURL, a.embedded.Transport()
 		if a.cfg.Manifests != "" {
-			o := apiserver.ManifestOptions{Dir: a.cfg.Manifests, Logger: a.log.With("room", "manifests")}
+			o := apiserver.ManifestOptions{Dir: a.cfg.Manifests, Logger: a.log.With("component", "manifests")}
 			if a.manifests, err = apiserver.NewManifests(a.embedded, o); err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 )
 
 // TestUnusedMirrors: a mirror goes when no Repository uses it and it has rested
-// long enough, and never while the picture of the Repositories is incomplete.
+// long enough, and never while the cache of Repositories is incomplete.
 func TestUnusedMirrors(t *testing.T) {
 	t.Parallel()
 	origin := testenv.Repo(t, 1, 1)

@@ -114,7 +114,7 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 	return true
 }
 
-// mayPass says that a pull which was not taken may be taken later.
+// mayPass reports that a pull which was not taken may be taken later.
 func mayPass(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
 	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)

@@ -19,7 +19,7 @@ import (
 func (a *Agent) proxy() http.Handler {
 	handler := func(c *kube.Client) http.Handler {
 		base, transport := c.Endpoint()
-		return control.Proxy(base, transport, unanswered, slog.NewLogLogger(a.log.With("room", "proxy").Handler(), slog.LevelDebug))
+		return control.Proxy(base, transport, unanswered, slog.NewLogLogger(a.log.With("component", "proxy").Handler(), slog.LevelDebug))
 	}
 	rest, dashboards, folders := handler(a.client), handler(a.dashboards), handler(a.folders)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

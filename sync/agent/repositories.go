@@ -18,7 +18,7 @@ import (
 
 type object = unstructured.Unstructured
 
-// selected narrows the picture of Repositories to what is for this agent: every pull
+// selected narrows the cache of Repositories to what is for this agent: every pull
 // writes the status of its Repository twice, and what is not for this agent should
 // not travel to it. The embedded API is not far.
 func (a *Agent) selected() (o kube.InformerOptions) {
@@ -81,7 +81,7 @@ func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
 	})
 }
 
-// errNotKept says that there is nothing to suspend.
+// errNotKept reports that there is nothing to suspend.
 var errNotKept = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
 
 // Suspend implements socket.Suspender.

@@ -48,7 +48,7 @@ func (a *Agent) measured() metrics.Source {
 	}
 }
 
-// notReady says why the agent would not claim a job now; "" means it would.
+// notReady returns why the agent would not claim a job now; "" means it would.
 func (a *Agent) notReady() string {
 	if !a.health.Synced() {
 		return "watches have not synced"

@@ -71,7 +71,7 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	desk := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
 	receiver, err := webhook.New(ctx, webhook.Options{
 		Desk: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
-		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.noteWebhook, Logger: a.log.With("room", "hooks"),
+		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.noteWebhook, Logger: a.log.With("component", "webhook"),
 	})
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *webh
 	return repo
 }
 
-// suspended says whether a person has told this agent to leave a Repository alone.
+// suspended reports whether a person has told this agent to leave a Repository alone.
 func (d *hookDesk) suspended(u *object) bool {
 	if d.agent.suspensions == nil {
 		return false
@@ -303,7 +303,7 @@ func (d *hookDesk) Queue(ctx context.Context, r *webhook.Repository, spec map[st
 	return job, err
 }
 
-// runsPullRequests says whether somebody works on jobs for pull requests: this
+// runsPullRequests reports whether somebody works on jobs for pull requests: this
 // agent, or a server that has a webhook endpoint of its own and so makes them.
 func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
 	a := d.agent

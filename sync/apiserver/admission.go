@@ -223,7 +223,7 @@ const (
 
 func isFolder(k api.Kind) bool { return k.Group == api.FolderGroup && k.Kind == "Folder" }
 
-// inFolders says that objects of a kind lie in folders.
+// inFolders reports that objects of a kind lie in folders.
 func inFolders(k api.Kind) bool { return isFolder(k) || k.Group == api.DashboardGroup }
 
 // checkEmpty refuses the deletion of a folder that is not empty.

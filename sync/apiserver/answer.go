@@ -155,7 +155,7 @@ func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k
 	s.answerBytes(w, m, http.StatusOK, append(out, "]}"...))
 }
 
-// metadataOf answers the object reduced to its metadata.
+// metadataOf returns the object reduced to its metadata.
 func metadataOf(m media, data []byte) []byte {
 	out := append([]byte(`{"apiVersion":"`), m.metaVersion()...)
 	out = append(out, `","kind":"PartialObjectMetadata","metadata":`...)
@@ -257,7 +257,7 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-// invalid answers a 422 status error with one cause per fault, and nil when
+// invalid returns a 422 status error with one cause per fault, and nil when
 // there are none.
 func invalid(k api.Kind, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {

@@ -44,7 +44,7 @@ func encodeValue(value any) ([]byte, error) {
 	return data, nil
 }
 
-// atRevision answers the object with metadata.resourceVersion set. The object
+// atRevision returns the object with metadata.resourceVersion set. The object
 // must have that member.
 func atRevision(data []byte, revision uint64) []byte {
 	place := find(data, "metadata", "resourceVersion")
@@ -54,7 +54,7 @@ func atRevision(data []byte, revision uint64) []byte {
 	return splice(data, place, strconv.AppendQuote(nil, formatRevision(revision)))
 }
 
-// atVersion answers the object under another apiVersion.
+// atVersion returns the object under another apiVersion.
 func atVersion(data []byte, apiVersion string) []byte {
 	place := find(data, "apiVersion")
 	if !place.found() || text(data, place) == apiVersion {

@@ -148,7 +148,7 @@ func subresources(k api.Kind) (out []subresource) {
 	return out
 }
 
-// wantsAggregated answers the version of the aggregated form that the client
+// wantsAggregated returns the version of the aggregated form that the client
 // prefers over the plain one, or "".
 func wantsAggregated(req *http.Request) string {
 	for _, c := range clauses(strings.Join(req.Header.Values("Accept"), ",")) {

@@ -110,7 +110,7 @@ func (f *feed) trim(now time.Time) {
 	}
 }
 
-// after answers the next events with a higher revision, oldest first, and ok =
+// after returns the next events with a higher revision, oldest first, and ok =
 // false when some of them are no longer held. When there are none, moved is
 // closed with the arrival of the next.
 func (f *feed) after(revision uint64) (events []event, moved <-chan struct{}, ok bool) {

@@ -69,7 +69,7 @@ func commonTypes() []schema.TypeDef {
 	}
 }
 
-// fieldTypes answers the types of one kind.
+// fieldTypes returns the types of one kind.
 func fieldTypes(k api.Kind) typed.ParseableType {
 	fields := map[string]schema.TypeRef{"apiVersion": named(typeText), "kind": named(typeText), "metadata": named(typeMetadata)}
 	objects := objectMembers(k)

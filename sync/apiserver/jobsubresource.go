@@ -29,7 +29,7 @@ import (
 // The name of the new Job follows from repository and action, so that a second
 // request for the same thing is a 409 and not a second job.
 
-// serveSubresource answers the routes below one object that the core does not
+// serveSubresource writes the routes below one object that the core does not
 // know. It answers false, and writes nothing, for a route that is not ours.
 func (s *Server) serveSubresource(w http.ResponseWriter, req *http.Request, info requestInfo) bool {
 	k := info.Kind
@@ -85,7 +85,7 @@ func (r jobRequest) list(w http.ResponseWriter, req *http.Request) error {
 
 var uidLetters = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
-// get answers the record of a job by its UID or, while the job is not finished,
+// get returns the record of a job by its UID or, while the job is not finished,
 // the job itself.
 func (r jobRequest) get(w http.ResponseWriter, req *http.Request, uid string) error {
 	if !uidLetters.MatchString(uid) {
@@ -153,7 +153,7 @@ func (r jobRequest) create(w http.ResponseWriter, req *http.Request) error {
 // orphanActions care for the resources of a repository that is gone.
 var orphanActions = []string{"releaseResources", "deleteResources"}
 
-// repositoryFor answers the repository if it may have a job of this action.
+// repositoryFor returns the repository if it may have a job of this action.
 func (r jobRequest) repositoryFor(ctx context.Context, action string) (*unstructured.Unstructured, error) {
 	repo, err := r.getObject(ctx, r.repositories, r.namespace, r.repository)
 	if slices.Contains(orphanActions, action) {

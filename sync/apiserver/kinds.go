@@ -17,7 +17,7 @@ import (
 	"limpet/sync/api"
 )
 
-// kindOf answers the kind behind a group and a plural name ("" is the core
+// kindOf returns the kind behind a group and a plural name ("" is the core
 // group).
 func kindOf(group, plural string) (api.Kind, bool) {
 	for _, k := range api.Kinds {
@@ -28,7 +28,7 @@ func kindOf(group, plural string) (api.Kind, bool) {
 	return api.Kind{}, false
 }
 
-// kindNamed answers the kind of an object by its group and kind.
+// kindNamed returns the kind of an object by its group and kind.
 func kindNamed(group, kind string) (api.Kind, bool) {
 	for _, k := range api.Kinds {
 		if k.Group == group && k.Kind == kind {
@@ -92,7 +92,7 @@ func objectMembers(k api.Kind) []string {
 	return topLevel(k)
 }
 
-// grafanaNames says that a kind takes Grafana's names, which may have capitals,
+// grafanaNames reports that a kind takes Grafana's names, which may have capitals,
 // colons and underscores: the uids of dashboards and folders are older than
 // the API, and a job is named after its action (r1-fixFolderMetadata).
 func grafanaNames(k api.Kind) bool {
@@ -120,7 +120,7 @@ func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name stri
 	return cur.object, nil
 }
 
-// listObjects answers the objects of a namespace ("" = all) in the preferred
+// listObjects returns the objects of a namespace ("" = all) in the preferred
 // version.
 func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, sel labels.Selector) ([]*unstructured.Unstructured, error) {
 	page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: namespace})

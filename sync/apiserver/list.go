@@ -183,7 +183,7 @@ func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from l
 	return 0, from, nil
 }
 
-// rolledBack answers the objects of a chunk as they were at a revision.
+// rolledBack returns the objects of a chunk as they were at a revision.
 func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.ObjectPage, from listToken, at uint64) ([]state.Object, bool) {
 	if at >= chunk.Revision {
 		return chunk.Items, true

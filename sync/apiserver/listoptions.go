@@ -116,7 +116,7 @@ type selection struct {
 	Fields    fields.Selector
 }
 
-// everything says that the selection leaves no object of its namespace out.
+// everything reports that the selection leaves no object of its namespace out.
 func (s selection) everything() bool { return s.Labels.Empty() && s.Fields.Empty() }
 
 // parseSelection reads the selectors of a request. name is that of the path, for
@@ -153,7 +153,7 @@ func parseSelection(k api.Kind, labelSelector, fieldSelector, name string) (sele
 	return s, nil
 }
 
-// fieldPath answers the members behind a field that may be selected by, or nil.
+// fieldPath returns the members behind a field that may be selected by, or nil.
 // Sources: Grafana's register.go for repositories, the core API for events and
 // secrets (kubectl describe asks for events by their object).
 func fieldPath(k api.Kind, name string) []string {
@@ -176,7 +176,7 @@ func fieldPath(k api.Kind, name string) []string {
 	return strings.Split(name, ".")
 }
 
-// exactName answers the one name that the selection asks for.
+// exactName returns the one name that the selection asks for.
 func (s selection) exactName() (string, bool) { return s.Fields.RequiresExactMatch("metadata.name") }
 
 // matches looks at the stored form of an object of the kind.

@@ -104,7 +104,7 @@ func (x *expander) text(value string) (string, error) {
 	return out.String(), nil
 }
 
-// reference answers what one reference stands for.
+// reference returns what one reference stands for.
 func (x *expander) reference(source, name string) (string, error) {
 	if source == "__file" {
 		return x.file(name)
@@ -149,7 +149,7 @@ func wholeNumber(s string) (any, error) { return strconv.ParseInt(s, 10, 64) }
 
 func truth(s string) (any, error) { return strconv.ParseBool(s) }
 
-// retype answers the value of a member that was expanded; one that cannot be
+// retype returns the value of a member that was expanded; one that cannot be
 // read stays text, and validation says what it should be.
 func retype(name, text string) any {
 	if read := typedMembers[name]; read != nil {

@@ -60,7 +60,7 @@ type Manifests struct {
 	files map[string]*manifestFile
 	// made are the objects that files made; nil until they have been listed.
 	made map[manifestKey]string
-	// filled says that a pass found something declared; before that, nothing is
+	// filled reports that a pass found something declared; before that, nothing is
 	// deleted: at the start of a host, a mount that is not there looks like an
 	// empty directory.
 	filled bool

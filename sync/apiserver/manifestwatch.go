@@ -24,7 +24,7 @@ type manifestFile struct {
 	done    bool  // applied, or at fault until something changes
 }
 
-// watchedFile tells whether a file changed.
+// watchedFile reports whether a file changed.
 type watchedFile struct {
 	info   fs.FileInfo // nil = it could not be looked at
 	sum    [sha256.Size]byte

@@ -114,7 +114,7 @@ func clauses(header string) []clause {
 	return out
 }
 
-// pretty says that a person reads the answer: asked for, or curl, wget, a
+// pretty reports that a person reads the answer: asked for, or curl, wget, a
 // browser. The list is that of the real API server.
 func pretty(req *http.Request) bool {
 	if strings.Contains(req.URL.RawQuery, "pretty") {
@@ -127,7 +127,7 @@ func pretty(req *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// contentOf answers whether the body is YAML, or a 415 status error for forms
+// contentOf returns whether the body is YAML, or a 415 status error for forms
 // other than JSON and YAML. No Content-Type means JSON.
 func contentOf(req *http.Request) (yaml bool, err error) {
 	header := req.Header.Get("Content-Type")

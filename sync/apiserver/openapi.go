@@ -18,7 +18,7 @@ import (
 
 const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// serveOpenAPIIndex answers which documents there are.
+// serveOpenAPIIndex writes which documents there are.
 func (s *Server) serveOpenAPIIndex(w http.ResponseWriter, req *http.Request) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
@@ -39,7 +39,7 @@ func (s *Server) serveOpenAPIIndex(w http.ResponseWriter, req *http.Request) {
 	s.answerAny(w, media{Pretty: pretty(req)}, http.StatusOK, map[string]any{"paths": paths})
 }
 
-// serveOpenAPI answers the document of one version of a group.
+// serveOpenAPI writes the document of one version of a group.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, req *http.Request) {
 	for _, group := range append([]string{""}, groups()...) {
 		for _, version := range versionsOf(group) {

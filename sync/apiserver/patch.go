@@ -71,7 +71,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 	return out, false, err
 }
 
-// patched answers the object with a JSON, merge or strategic patch applied.
+// patched returns the object with a JSON, merge or strategic patch applied.
 func (s *Server) patched(t target, cur *unstructured.Unstructured, form types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
 	before, err := encodeObject(cur.Object)
 	if err != nil {
@@ -250,7 +250,7 @@ func strategicPatched(before, patch []byte, validation string) (after []byte, fi
 	return after, findings, err
 }
 
-// strategicMerge answers a value with a patch merged in; it may change current.
+// strategicMerge returns a value with a patch merged in; it may change current.
 // nil means that the value goes.
 func strategicMerge(current, patch any, path string) any {
 	change, ok := patch.(map[string]any)
@@ -339,7 +339,7 @@ func sameElement(a, b any, key string) bool {
 	return okX && okY && x[key] != nil && sameValue(x[key], y[key])
 }
 
-// without answers a list without some plain values.
+// without returns a list without some plain values.
 func without(current, values any) any {
 	list, _ := current.([]any)
 	gone, _ := values.([]any)

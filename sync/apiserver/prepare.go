@@ -55,7 +55,7 @@ func born(k api.Kind, obj *unstructured.Unstructured) {
 	}
 }
 
-// counted says that objects of a kind have a generation at all. The kinds of
+// counted reports that objects of a kind have a generation at all. The kinds of
 // the core API have none.
 func counted(k api.Kind) bool { return k.Generation || k.CRD }
 
@@ -189,7 +189,7 @@ func typeOf(value any) string {
 
 var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 
-// nameRule answers the rule for the names of a kind.
+// nameRule returns the rule for the names of a kind.
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 	if !grafanaNames(k) {
 		return apivalidation.NameIsDNSSubdomain

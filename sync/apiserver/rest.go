@@ -226,7 +226,7 @@ func (c *call) body(o *writeOptions) (*unstructured.Unstructured, error) {
 	return obj, sameNamespace(obj, c.info.Namespace)
 }
 
-// wrote answers a write that made the stored form, or passes its error on.
+// wrote writes a write that made the stored form, or passes its error on.
 func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	warn(c.w, *o.Warnings)
 	if err != nil {

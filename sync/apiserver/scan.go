@@ -17,7 +17,7 @@ func (s span) found() bool { return s.from >= 0 }
 
 func (s span) of(data []byte) []byte { return data[s.from:s.to] }
 
-// find answers the place of the value at the path of member names, or none.
+// find returns the place of the value at the path of member names, or none.
 func find(data []byte, path ...string) span {
 	at := span{0, len(data)}
 	for _, name := range path {
@@ -28,7 +28,7 @@ func find(data []byte, path ...string) span {
 	return at
 }
 
-// member answers the place of one member's value in the object at place.
+// member returns the place of one member's value in the object at place.
 func member(data []byte, place span, name string) span {
 	hit := none
 	eachMember(data, place, func(key []byte, value span) bool {
@@ -65,7 +65,7 @@ func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 	}
 }
 
-// skip answers the index behind the value that begins at i.
+// skip returns the index behind the value that begins at i.
 func skip(data []byte, i int) int {
 	switch data[i] {
 	case '"':
@@ -99,7 +99,7 @@ func skip(data []byte, i int) int {
 	}
 }
 
-// text answers the string at place. Strings with escapes are decoded by the
+// text returns the string at place. Strings with escapes are decoded by the
 // library; values that are no strings and absent ones are "".
 func text(data []byte, place span) string {
 	if !place.found() || data[place.from] != '"' {
@@ -108,7 +108,7 @@ func text(data []byte, place span) string {
 	return unquote(data[place.from:place.to])
 }
 
-// splice answers data with the value at place replaced.
+// splice returns data with the value at place replaced.
 func splice(data []byte, place span, value []byte) []byte {
 	out := make([]byte, 0, len(data)-(place.to-place.from)+len(value))
 	out = append(out, data[:place.from]...)

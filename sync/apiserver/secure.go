@@ -136,7 +136,7 @@ func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
 	return s.forgetOthers(ctx, r, own, kept)
 }
 
-// sealMember answers the name that one member has from now on; "" for none.
+// sealMember returns the name that one member has from now on; "" for none.
 func (s *Server) sealMember(ctx context.Context, r *admitRequest, own owner, field string, member map[string]any) (string, error) {
 	if create, ok := member["create"].(string); ok {
 		name, err := s.inlineName(ctx, own, field, []byte(create))
@@ -329,7 +329,7 @@ func (s *Server) SecretNamed(ctx context.Context, namespace, repository, field, 
 	return s.secretOf(ctx, "repositories", namespace, repository, field, name)
 }
 
-// IsSealed says that a name in secure.<field>.name is that of a sealed value, which
+// IsSealed reports that a name in secure.<field>.name is that of a sealed value, which
 // no Secret has.
 func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
@@ -394,7 +394,7 @@ func ownNames(obj *unstructured.Unstructured) {
 	}
 }
 
-// asMap answers the object behind a JSON value; nil for any other.
+// asMap returns the object behind a JSON value; nil for any other.
 func asMap(value any) map[string]any {
 	m, _ := value.(map[string]any)
 	return m
@@ -405,7 +405,7 @@ func asMap(value any) map[string]any {
 // plain Kubernetes API drops all but the status. No generation is counted: what a
 // person wants is as it was.
 
-// inlineValued says that objects of a kind have secure values.
+// inlineValued reports that objects of a kind have secure values.
 func inlineValued(k api.Kind) bool {
 	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
 }

@@ -25,7 +25,7 @@ func repositoryJSON(secure string) string {
 		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}},"secure":%s}`, secure)
 }
 
-// inlineOf answers the name of the sealed token and checks that nothing else is
+// inlineOf returns the name of the sealed token and checks that nothing else is
 // told of it.
 func (s *site) inlineOf(repo map[string]any) string {
 	s.t.Helper()

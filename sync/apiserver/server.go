@@ -133,7 +133,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.serve(w, req)
 }
 
-// serve answers a request that may enter.
+// serve handles a request that may enter.
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	if info, verb, ok := route(req); ok {
 		s.serveObjects(w, req, info, verb)
@@ -151,7 +151,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write([]byte("ok"))
 }
 
-// serveVersion answers what clients of Kubernetes expect: they compare the
+// serveVersion writes what clients of Kubernetes expect: they compare the
 // minor version with their own, so it is that of the API machinery that this
 // server follows.
 func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {

@@ -97,7 +97,7 @@ func (w *stream) serve() {
 	}
 }
 
-// errGone says that the client does not take events any more.
+// errGone reports that the client does not take events any more.
 var errGone = errors.New("client is gone")
 
 // begin sends the initial events, if they are asked for.

@@ -45,7 +45,7 @@ type plan struct {
 	secrets []state.SecretWrite
 }
 
-// errMoved says that the object changed since it was read.
+// errMoved reports that the object changed since it was read.
 var errMoved = errors.New("object changed since it was read")
 
 // change reads the object, lets decide make a plan and carries it out; when
@@ -90,7 +90,7 @@ func (s *Server) create(ctx context.Context, t target, p plan, dryRun bool, exis
 	return out, err
 }
 
-// read answers the object, revealed and in the version of the target.
+// read returns the object, revealed and in the version of the target.
 func (s *Server) read(ctx context.Context, t target) (found, error) {
 	o, err := s.store.Object(ctx, objectKey(t.kind, t.namespace, t.name))
 	if errors.Is(err, state.ErrNotFound) {

@@ -24,7 +24,7 @@ import (
 // BaseURL is the server name of requests over the socket.
 const BaseURL = "http://limpet"
 
-// ErrNoDaemon says that nobody answers on the socket.
+// ErrNoDaemon reports that nobody answers on the socket.
 var ErrNoDaemon = errors.New("no daemon answers on the socket")
 
 // Client speaks to the process that holds the state file. It is safe for

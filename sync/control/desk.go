@@ -62,7 +62,7 @@ type Agent interface {
 	Drain(on bool) (since time.Time, busy int)
 	// Hurry has an API that does not answer asked now and not at the next turn.
 	Hurry()
-	// Care says how the house is kept.
+	// Care returns how the house is kept.
 	Care(ctx context.Context) (snapshot.Care, error)
 	// Compare says what has changed in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
@@ -81,7 +81,7 @@ type Tester interface {
 // Suspender keeps which repositories an agent leaves alone.
 type Suspender interface {
 	Suspend(ctx context.Context, s repos.Suspension) error
-	// Resume says whether there was a suspension.
+	// Resume reports whether there was a suspension.
 	Resume(ctx context.Context, namespace, repository string) (bool, error)
 	Suspended(ctx context.Context) ([]repos.Suspension, error)
 }

@@ -179,7 +179,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// snapshot answers the newest picture, or with ?after=SEQ waits for one that is
+// snapshot returns the newest picture, or with ?after=SEQ waits for one that is
 // newer: for commands, and for dashboards that do not know this stream of changes.
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	var seq uint64
@@ -216,7 +216,7 @@ var classes = map[string]error{
 	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon,
 }
 
-// errStops answers what is asked of a daemon when it ends.
+// errStops returns what is asked of a daemon when it ends.
 var errStops = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
 
 func answer(w http.ResponseWriter, v any, err error) {

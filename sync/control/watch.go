@@ -137,7 +137,7 @@ type stream struct {
 	silence time.Duration
 }
 
-// errForeign says that a line is none that this program understands.
+// errForeign reports that a line is none that this program understands.
 var errForeign = errors.New("the daemon sends what this program does not know")
 
 // next reads up to the next picture, and on over all that has come already.
@@ -169,7 +169,7 @@ func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.
 	return shown, nil
 }
 
-// waiting says that a whole line can be read without waiting for it.
+// waiting reports that a whole line can be read without waiting for it.
 func (s *stream) waiting() bool {
 	have, _ := s.in.Peek(s.in.Buffered())
 	return bytes.IndexByte(have, '\n') >= 0

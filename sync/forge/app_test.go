@@ -406,7 +406,7 @@ func TestSource(t *testing.T) {
 	if again, _ := look("app", url); again.Password != first.Password {
 		t.Error("every look-up mints")
 	}
-	// A token that the host does not take any more is made anew.
+	// A token that the host does not take any more is made again.
 	s.host.Revoke(first.Password)
 	first.Refused()
 	if again, err := look("app", url); err != nil || again.Password == first.Password || !s.host.Accepts(again.Username, again.Password, "team/site") {

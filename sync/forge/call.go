@@ -171,7 +171,7 @@ func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// unanswered says why no answer was had. net/http puts the URL in front, with its
+// unanswered returns why no answer was had. net/http puts the URL in front, with its
 // query; it is left out.
 func (c *caller) unanswered(parent context.Context, r request, err error) *Error {
 	switch {

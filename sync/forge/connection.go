@@ -53,7 +53,7 @@ func (c Connection) app() *api.GitHubApp {
 	return nil
 }
 
-// Mints says that tokens are made of the Connection: it is that of a GitHub App.
+// Mints reports that tokens are made of the Connection: it is that of a GitHub App.
 // The others hold one.
 func (c Connection) Mints() bool { return c.app() != nil }
 
@@ -90,7 +90,7 @@ func (c Connection) api(apis map[string]string) (base, host string, err error) {
 	return base, host, err
 }
 
-// serves says whether a repository is at the host of this Connection. The token
+// serves reports whether a repository is at the host of this Connection. The token
 // of one host is never sent to another, whatever a Repository says.
 func (c Connection) serves(a auth.Address, host string) error {
 	same := strings.EqualFold(a.HostPort(), host) ||

@@ -61,7 +61,7 @@ func (h Hook) Number() int64 {
 	return n
 }
 
-// Same tells whether other does what h is to do: the same URL and events, and
+// Same reports whether other does what h is to do: the same URL and events, and
 // active. Secrets are not compared, no host shows them.
 func (h Hook) Same(other Hook) bool {
 	a, b := slices.Sorted(slices.Values(h.Events)), slices.Sorted(slices.Values(other.Events))

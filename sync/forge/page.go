@@ -74,7 +74,7 @@ func segments(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// isCommit says whether a revision is a commit by its digits, which hosts take for
+// isCommit reports whether a revision is a commit by its digits, which hosts take for
 // no branch.
 func isCommit(name string) bool {
 	return len(name) == 40 && strings.Trim(name, "0123456789abcdef") == ""

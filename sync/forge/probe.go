@@ -20,7 +20,7 @@ type probe struct {
 // its place, such as one that asks for a password first.
 const noFor = time.Hour
 
-// stale says that the host is to be asked anew.
+// stale reports that the host is to be asked anew.
 func (p *probe) stale() bool {
 	select {
 	case <-p.done:

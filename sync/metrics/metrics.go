@@ -114,5 +114,5 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", string(format))
-	_, _ = w.Write(out.Bytes()) // the reader is gone: nobody is there to tell
+	_, _ = w.Write(out.Bytes()) // the peer is gone
 }

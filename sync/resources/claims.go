@@ -28,7 +28,7 @@ func (c *claims) init(p *Plan) {
 	}
 }
 
-// read says that the file at path turned out to be about id.
+// read reports that the file at path turned out to be about id.
 func (c *claims) read(path string, id Identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *claims) read(path string, id Identity) {
 	c.byPath[path] = id
 }
 
-// unreadable says that the file at path is about nothing that can be known. It
+// unreadable reports that the file at path is about nothing that can be known. It
 // keeps what it had.
 func (c *claims) unreadable(path string) {
 	c.mu.Lock()

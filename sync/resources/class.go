@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// DuplicateError says that two files of one tree name one object. It is a
+// DuplicateError reports that two files of one tree name one object. It is a
 // warning; the second file is not written.
 type DuplicateError struct {
 	Object      Identity
@@ -20,13 +20,13 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("%s is in %s and in %s; give one of the files another uid", e.Object, e.Path, e.Other)
 }
 
-// SkippedError says that a change was left out because another one did not
+// SkippedError reports that a change was left out because another one did not
 // succeed. It is a warning; the other change carries the cause.
 type SkippedError struct{ Reason string }
 
 func (e *SkippedError) Error() string { return e.Reason }
 
-// QuotaError says that a file was left out because the repository may not hold
+// QuotaError reports that a file was left out because the repository may not hold
 // more resources. It is a warning.
 type QuotaError struct {
 	Path string

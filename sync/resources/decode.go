@@ -31,7 +31,7 @@ const (
 	maxDepth = 200
 )
 
-// TooLargeError says that a file or the object in it is over a limit.
+// TooLargeError reports that a file or the object in it is over a limit.
 type TooLargeError struct {
 	What        string
 	Size, Limit int64 // bytes

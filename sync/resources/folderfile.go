@@ -15,12 +15,12 @@ const MaxUID = 40
 type FolderMeta struct {
 	UID, Title string
 	Hash       string // of the file
-	// Err says why the file could not be used. The folder then keeps what it
+	// Err returns why the file could not be used. The folder then keeps what it
 	// has, or gets the names that it would have without the file.
 	Err error
 }
 
-// FolderFileError says why a folder file could not be used. It is a warning.
+// FolderFileError reports why a folder file could not be used. It is a warning.
 type FolderFileError struct {
 	Path string
 	Err  error

@@ -9,7 +9,7 @@ import (
 // managedByRepo is the manager kind of objects that belong to a Repository.
 const managedByRepo = "repo"
 
-// OwnershipError says that an object belongs to somebody else. It is a warning:
+// OwnershipError reports that an object belongs to somebody else. It is a warning:
 // the object is left alone.
 type OwnershipError struct {
 	Object     Identity

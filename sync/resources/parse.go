@@ -22,7 +22,7 @@ type File struct {
 	Known string
 }
 
-// ParseError says why a file is no resource. It is a warning: the file is left
+// ParseError reports why a file is no resource. It is a warning: the file is left
 // out and the rest goes on.
 type ParseError struct {
 	Path string

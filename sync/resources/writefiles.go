@@ -201,7 +201,7 @@ func strictly(version string) bool {
 	return version != "" && version != "v1" && !strings.HasPrefix(version, "v1alpha") && !strings.HasPrefix(version, "v1beta")
 }
 
-// errSame says that the server has the object already as it should be.
+// errSame reports that the server has the object already as it should be.
 var errSame = errors.New("nothing to write")
 
 // existing returns the object that the file at c.Path is about, nil when there

@@ -15,7 +15,7 @@ import (
 	"limpet/sync/kube"
 )
 
-// ErrOther says that the source of that name is another one by now.
+// ErrOther reports that the source of that name is another one by now.
 var ErrOther = errors.New("it is another one by now: the one that was meant is gone")
 
 // Reconcile asks the controller for a look, and returns the object with the request.
@@ -61,7 +61,7 @@ func patch(ctx context.Context, client *kube.Client, namespace, name, uid string
 	return u, nil
 }
 
-// of says that an object was refused for one of its members.
+// of reports that an object was refused for one of its members.
 func of(err error, member string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -79,7 +79,7 @@ func of(err error, member string) bool {
 // looked since then.
 func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, annoRequested) }
 
-// Handled says whether the controller has done what was asked for.
+// Handled reports whether the controller has done what was asked for.
 func Handled(u *unstructured.Unstructured, request string) bool {
 	return member(branch(u.Object, "status"), "lastHandledReconcileAt") == request
 }

@@ -26,7 +26,7 @@ const (
 	silence      = 30 * time.Second
 )
 
-// DigestError says that what was served is not what the status tells of. The
+// DigestError reports that what was served is not what the status tells of. The
 // controller may have packed the same commit anew in between.
 type DigestError struct{ Want, Got string }
 
@@ -34,7 +34,7 @@ func (e *DigestError) Error() string {
 	return fmt.Sprintf("the artifact that is served has the digest %s, its source tells of %s", e.Got, e.Want)
 }
 
-// AwayError says that the server of an artifact was not reached.
+// AwayError reports that the server of an artifact was not reached.
 type AwayError struct {
 	Host string // without port
 	Err  error

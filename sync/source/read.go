@@ -25,7 +25,7 @@ const (
 	most = 32
 )
 
-// Picture is what a GitRepository tells. What has another form than it should is left
+// Picture is what a GitRepository reports. What has another form than it should is left
 // out, whatever it is. URLs are without user and password.
 func Picture(u *unstructured.Unstructured) Source {
 	spec, status := branch(u.Object, "spec"), branch(u.Object, "status")
@@ -50,7 +50,7 @@ func Picture(u *unstructured.Unstructured) Source {
 	return s
 }
 
-// judge says how a source does: its state, and what shows it.
+// judge returns how a source does: its state, and what shows it.
 func judge(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	seen := number(status, "observedGeneration")
 	all := map[string]map[string]any{}

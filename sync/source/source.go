@@ -24,7 +24,7 @@ type Source struct {
 	Reason  string    `json:"reason,omitempty"` // of the condition that State is from
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // of that condition
-	// Behind says that the controller has not seen the last change of the spec.
+	// Behind reports that the controller has not seen the last change of the spec.
 	Behind bool `json:"behind,omitempty"`
 
 	Artifact   *Artifact   `json:"artifact,omitempty"` // nil = there is none
@@ -35,7 +35,7 @@ type Source struct {
 	// Looked is the last look of the controller that it tells of. One that finds
 	// nothing new leaves no trace.
 	Looked time.Time `json:"looked,omitzero"`
-	// Waiting says that somebody has asked for a look that has not ended yet, at
+	// Waiting reports that somebody has asked for a look that has not ended yet, at
 	// Asked if that is a time. Handled is when the last was asked for that has.
 	Waiting  bool      `json:"waiting,omitempty"`
 	Asked    time.Time `json:"asked,omitzero"`
@@ -70,7 +70,7 @@ type Include struct {
 	Revision string `json:"revision,omitempty"` // that is in the artifact
 }
 
-// Bad says that a source needs a person.
+// Bad reports that a source needs a person.
 func (s *Source) Bad() bool { return s.State == Failed || s.State == Stalled }
 
 // Due says in a word or two when the controller looks next, as far as it tells: it
@@ -145,7 +145,7 @@ func ShortRevision(revision string) string {
 	return revision
 }
 
-// Unmet says that a condition tells of something wrong. Some types are true when
+// Unmet reports that a condition tells of something wrong. Some types are true when
 // all is well, others when it is not. Source: fluxcd/source-controller, api/v1.
 func (c Condition) Unmet() bool {
 	switch c.Type {

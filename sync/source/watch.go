@@ -74,7 +74,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask says whether the API has sources and shows them.
+// ask reports whether the API has sources and shows them.
 func (w *Watcher) ask(ctx context.Context) (bool, error) {
 	served, err := w.client.Has(ctx, api.GitRepositories)
 	if !served || err != nil {
@@ -84,7 +84,7 @@ func (w *Watcher) ask(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// lasting says that an answer will be the same in a minute.
+// lasting reports that an answer will be the same in a minute.
 func lasting(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
@@ -167,7 +167,7 @@ func (w *Watcher) Refused() string {
 	return w.refused
 }
 
-// Watch says how the watch does; nil = there is none, and nothing refuses it.
+// Watch returns how the watch does; nil = there is none, and nothing refuses it.
 func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
 	w.mu.Lock()
 	informer, refused := w.informer, w.refused

@@ -13,7 +13,7 @@ type Dashboard struct {
 	Path  string // from the root of the repository
 	UID   string
 	Title string
-	// k8s says that the file is a whole API object with metadata and spec; else
+	// k8s reports that the file is a whole API object with metadata and spec; else
 	// it is the classic JSON of a dashboard.
 	k8s bool
 

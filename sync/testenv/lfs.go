@@ -32,7 +32,7 @@ func (g *GitServer) LoseLFS() {
 	clear(g.large)
 }
 
-// serveLFS answers the batch API, and gives out what it names.
+// serveLFS returns the batch API, and gives out what it names.
 func (g *GitServer) serveLFS(w http.ResponseWriter, r *http.Request, path string) {
 	_, rest, _ := strings.Cut(r.URL.Path, lfsPath)
 	if oid, ok := strings.CutPrefix(rest, "store/"); ok && r.Method == http.MethodGet {

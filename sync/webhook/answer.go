@@ -104,5 +104,5 @@ func (r *Receiver) answer(w http.ResponseWriter, a answer) {
 		h.Set("Retry-After", strconv.Itoa(int(a.after/time.Second)))
 	}
 	w.WriteHeader(a.code)
-	_, _ = w.Write(data) // the host is gone: nobody is there to tell
+	_, _ = w.Write(data) // the peer is gone
 }

@@ -19,7 +19,7 @@ type Repository struct {
 	// Secrets are those that its hook may be signed with: the present one and,
 	// while it is being replaced, the one before. None means that it has no hook.
 	Secrets [][]byte
-	// Given says that a person has given the secret and not limpet: then there is
+	// Given reports that a person has given the secret and not limpet: then there is
 	// a hook, whatever the status says.
 	Given bool
 
@@ -62,7 +62,7 @@ func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
 	return r, nil
 }
 
-// is says whether a full name that a host tells is that of the Repository: the
+// is reports whether a full name that a host tells is that of the Repository: the
 // end of its URL's path. Hosts do not tell the directory that they are served from.
 func (r *Repository) is(fullName string) bool {
 	a, err := auth.ParseAddress(r.URL)
@@ -74,7 +74,7 @@ func (r *Repository) is(fullName string) bool {
 	return told != "" && (have == told || strings.HasSuffix(have, "/"+told))
 }
 
-// closed says why no webhook of this Repository is served, however it is signed;
+// closed returns why no webhook of this Repository is served, however it is signed;
 // 0 means that it is.
 func (r *Repository) closed() (code int, why string) {
 	switch {

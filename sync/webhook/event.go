@@ -60,7 +60,7 @@ type Event struct {
 	Head    string // commit
 }
 
-// errPayload says that a body is not what the host's documentation promises.
+// errPayload reports that a body is not what the host's documentation promises.
 var errPayload = errors.New("invalid payload")
 
 // Parse reads the JSON of a delivery. name is the event that its headers tell.

@@ -106,7 +106,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		if g.enter(household(addr), isTrusted(addr, g.trusted)) {
 			return &guest{Conn: conn, gate: g, addr: household(addr)}, nil
 		}
-		_ = conn.Close() // nobody is there to tell
+		_ = conn.Close() // the peer is gone
 	}
 }
 

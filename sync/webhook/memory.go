@@ -69,7 +69,7 @@ func recall(ctx context.Context, facts Facts) (*memory, error) {
 	return m, nil
 }
 
-// has says whether a delivery was served.
+// has reports whether a delivery was served.
 func (m *memory) has(d digest, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

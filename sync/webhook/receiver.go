@@ -45,7 +45,7 @@ type Desk interface {
 	// Repository returns the Repository as it was seen last, with its secrets,
 	// or nil.
 	Repository(ctx context.Context, namespace, name string) *Repository
-	// Blind says that Repositories or their secrets may be out of reach at the
+	// Blind reports that Repositories or their secrets may be out of reach at the
 	// moment, so that nobody can be told that his signature is wrong.
 	Blind() bool
 	// Queue makes the job and returns it. The errors are those of the API, and

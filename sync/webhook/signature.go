@@ -110,7 +110,7 @@ func gitLabProof(h http.Header) (proof, bool) {
 	return p, p.token != "" || p.signed != nil
 }
 
-// proves says whether the sender knows the secret. It takes the same time for
+// proves reports whether the sender knows the secret. It takes the same time for
 // every wrong proof of one length. now is zero when nobody knows the time; then
 // the age of a signature is not looked at.
 func (p proof) proves(secret []byte, b body, now time.Time) bool {

@@ -128,7 +128,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%+v", status)
 		}
 		told("True SyncSuccessful: Sync completed successfully", "True WithinQuota: Within quota: 4/10 resources")
-		// What it has is counted where nobody has written that down.
+		// What it has is counted where none has written that down.
 		limit(4)
 		r.state(`{"status":{"stats":null}}`)
 		r.commit("f.json", board("f", "F"))

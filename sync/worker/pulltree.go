@@ -47,7 +47,7 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	return t, err
 }
 
-// submodules says whether the Repository wants them.
+// submodules reports whether the Repository wants them.
 func (r *pull) submodules() bool { return r.Repo.GetAnnotations()[api.AnnoGitSubmodules] == "true" }
 
 // tree is gitTree as a plan takes it.

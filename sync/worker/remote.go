@@ -44,7 +44,7 @@ type source struct {
 	sel      gitref.Selector
 	wrong    error // what is wrong with sel, or with mirrors
 	lookup   auth.Lookup
-	// secret says that the object names credentials, so that going without
+	// secret reports that the object names credentials, so that going without
 	// them would only be refused.
 	secret bool
 }

@@ -25,7 +25,7 @@ type server struct {
 	dashboards *kube.Client
 	folders    *kube.Client
 	served     *served
-	// last says that the job has no other attempt.
+	// last reports that the job has no other attempt.
 	last bool
 }
 

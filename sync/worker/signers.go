@@ -53,7 +53,7 @@ type demand struct {
 	ruled bool   // it is a rule of the configuration
 }
 
-// tag says that the tag object has to be signed.
+// tag reports that the tag object has to be signed.
 func (t *trust) tag() bool {
 	return slices.ContainsFunc(t.demands, func(d demand) bool { return d.Mode.Tag() })
 }
@@ -188,7 +188,7 @@ func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Re
 	return "", false, nil
 }
 
-// Judge says whether a ref is signed as it has to be, by the keys of now: as a condition
+// Judge reports whether a ref is signed as it has to be, by the keys of now: as a condition
 // for the Repository, nil where this agent cannot tell, because nothing is asked or it has
 // no keys. It fetches what is not in the mirror. An error is one of the moment.
 func (s *Signers) Judge(ctx context.Context, g Git, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref, now time.Time) (*api.Condition, error) {
@@ -316,7 +316,7 @@ func (d demand) wanted() string {
 	return strings.Join(who, ", ")
 }
 
-// Passing says that an error of a look is one of the moment.
+// Passing reports that an error of a look is one of the moment.
 func Passing(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

@@ -106,7 +106,7 @@ func (s *SigningKeys) Look(ctx context.Context, namespace, name string, repo api
 	return look, nil
 }
 
-// takes says whether a commit would be pulled that is signed by a key, nil for none, and
+// takes reports whether a commit would be pulled that is signed by a key, nil for none, and
 // committed by a person.
 func (t *trust) takes(key *signature.SigningKey, mail string, now time.Time) error {
 	for _, d := range t.demands {

@@ -287,7 +287,7 @@ func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, er
 	return ref, err
 }
 
-// arrived says whether the branch has a commit already that this job has pushed.
+// arrived reports whether the branch has a commit already that this job has pushed.
 func (r *staging) arrived(ctx context.Context) (bool, error) {
 	if r.old() == "" {
 		return false, nil

@@ -141,7 +141,7 @@ func checkPath(path string) error {
 	return repopath.CheckPath(path)
 }
 
-// mayWrite says whether the Repository lets jobs write in this way: "write" to its own
+// mayWrite reports whether the Repository lets jobs write in this way: "write" to its own
 // branch, "branch" to others.
 func (r *staging) mayWrite(workflow string) error {
 	if slices.Contains(r.Repository.Spec.Workflows, workflow) {

@@ -37,7 +37,7 @@ type syncStatus struct {
 // endTime bounds the last write about a pull whose context has ended.
 const endTime = 10 * time.Second
 
-// patchTries is how often a patch is made anew when it does not fit.
+// patchTries is how often a patch is made again when it does not fit.
 const patchTries = 4
 
 func newSyncStatus(client *kube.Client, namespace, name string) *syncStatus {

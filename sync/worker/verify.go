@@ -19,7 +19,7 @@ import (
 // after the fetch and before anything is planned, also of one with nothing new: keys
 // may have been taken away since. What was judged by is written to the Repository
 // with the outcome, so that the next look sees when the keys are others now, or the
-// tag was made anew. A pull that is cut off between the two verifies again.
+// tag was made again. A pull that is cut off between the two verifies again.
 
 // trusted reads what this pull asks for.
 func (r *pull) trusted(ctx context.Context) (err error) {

@@ -190,7 +190,7 @@ func TestVerifiedPulls(t *testing.T) {
 	})
 }
 
-// TestVerifiedTags: a tag object that was made anew is verified anew.
+// TestVerifiedTags: a tag object that was made again is verified anew.
 func TestVerifiedTags(t *testing.T) {
 	t.Parallel()
 	var place trusting

@@ -39,7 +39,7 @@ type Dir struct {
 	noSwap bool
 }
 
-// ForeignError says that a directory is somebody else's.
+// ForeignError reports that a directory is somebody else's.
 type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }

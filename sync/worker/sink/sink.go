@@ -31,7 +31,7 @@ type Target struct {
 // String returns the path of the directory.
 func (t Target) String() string { return filepath.Join(t.prefix, filepath.FromSlash(t.rel)) }
 
-// PrefixError says that a directory is not below any permitted prefix.
+// PrefixError reports that a directory is not below any permitted prefix.
 type PrefixError struct {
 	Dir      string
 	Prefixes []string

@@ -70,7 +70,7 @@ func TestPersonLog(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	log := NewLogger(&Flags{LogLevel: "info"}, &b, false)
-	log.With("room", "api").Warn("the certificate is not\nchecked", "server", "127.0.0.1", "kept_as", "a\x1b[2Jb")
+	log.With("component", "api").Warn("the certificate is not\nchecked", "server", "127.0.0.1", "kept_as", "a\x1b[2Jb")
 	log.Debug("not shown")
 	log.Info("done")
 	if want := "limpet: warning: the certificate is not checked (server 127.0.0.1, kept as a[2Jb)\nlimpet: done\n"; b.String() != want {

@@ -85,7 +85,7 @@ func (h *textHandler) Handle(_ context.Context, rec slog.Record) error {
 	note := func(a slog.Attr) bool {
 		a = text.RedactAttr(nil, a)
 		// Components are of no interest to a person.
-		if a.Key != "room" && a.Key != "" {
+		if a.Key != "component" && a.Key != "" {
 			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))
 		}
 		return true
