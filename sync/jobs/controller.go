@@ -63,6 +63,11 @@ type Controller struct {
 	jobs      lister
 	queue     *workQueue
 	admission *admission
+	foreign   *foreignClaims
+	delay     *claimDelay
+	backoffs  *backoffs
+	completer *completer
+	recoverer *recoverer
 	driver    *driver
 	scanner   *scanner
 	rescuer   *rescuer
@@ -109,31 +114,38 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 // newController connects the parts.
 func newController(e *env, jobs, repos lister) *Controller {
 	e.events, e.claims = newEmitter(e.o.Logger, e.o.Observe), newClaimTable()
-	workQueue := newWorkQueue(e.events, e.o.self)
-	pruner := newPruner(e)
-	drain := &drain{env: e, queue: workQueue}
-	admission := &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}}
-	exclusion := &exclusion{env: e, foreign: newForeignClaims(e.claims)}
-	archiver := &archiver{env: e}
-	backoffs := &backoffs{env: e, archiver: archiver, pruner: pruner, jobs: map[string]backoffJob{}}
-	releaser := &releaser{env: e, backoffs: backoffs, exclusion: exclusion}
-	completer := &completer{env: e, archiver: archiver, releaser: releaser, pruner: pruner, queue: workQueue}
-	claimer := &claimer{env: e, jobs: jobs, exclusion: exclusion, delay: newClaimDelay(e.o.self), backoffs: backoffs, releaser: releaser}
-	runner := &runner{env: e, admission: admission, completer: completer, releaser: releaser}
-	recoverer := &recoverer{env: e, exclusion: exclusion, backoffs: backoffs, runner: runner, queue: workQueue}
-	return &Controller{
-		env: e, await: context.Cause, jobs: jobs, queue: workQueue, admission: admission, pruner: pruner, drain: drain,
-		driver:  &driver{env: e, queue: workQueue, admission: admission, claimer: claimer, recoverer: recoverer, drain: drain},
-		scanner: &scanner{env: e, queue: workQueue, jobs: jobs, admission: admission, backoffs: backoffs, again: make(chan struct{}, 1)},
-		rescuer: &rescuer{env: e, jobs: jobs, claimer: claimer, completer: completer, drain: drain, suspects: map[string]suspect{}},
+	c := &Controller{
+		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: newPruner(e),
+		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
+		foreign:   newForeignClaims(e.claims), delay: newClaimDelay(e.o.self),
 	}
+	c.drain = &drain{env: e, queue: c.queue}
+	exclusion := &exclusion{env: e, foreign: c.foreign}
+	archiver := &archiver{env: e}
+	c.backoffs = &backoffs{env: e, archiver: archiver, pruner: c.pruner, jobs: map[string]backoffJob{}}
+	releaser := &releaser{env: e, backoffs: c.backoffs, exclusion: exclusion}
+	c.completer = &completer{env: e, archiver: archiver, releaser: releaser, pruner: c.pruner, queue: c.queue}
+	claimer := &claimer{env: e, jobs: jobs, exclusion: exclusion, delay: c.delay, backoffs: c.backoffs, releaser: releaser}
+	runner := &runner{env: e, admission: c.admission, completer: c.completer, releaser: releaser}
+	c.recoverer = &recoverer{
+		env: e, exclusion: exclusion, backoffs: c.backoffs, runner: runner, completer: c.completer, releaser: releaser, queue: c.queue,
+	}
+	starter := &starter{
+		env: e, admission: c.admission, exclusion: exclusion, delay: c.delay, claimer: claimer, runner: runner, releaser: releaser, drain: c.drain,
+	}
+	c.driver = &driver{env: e, queue: c.queue, drain: c.drain, recoverer: c.recoverer, starter: starter, completer: c.completer}
+	c.scanner = &scanner{env: e, queue: c.queue, jobs: jobs, admission: c.admission, backoffs: c.backoffs, again: make(chan struct{}, 1)}
+	c.rescuer = &rescuer{
+		env: e, jobs: jobs, claimer: claimer, completer: c.completer, queue: c.queue, drain: c.drain, suspects: map[string]suspect{},
+	}
+	return c
 }
 
 // Run works until ctx ends. Then every running job is given the grace period to
 // end; one that has not ended is released to the queue. It returns when nothing of
 // it runs any more, with an error only when it could not begin. It is run once.
 func (c *Controller) Run(ctx context.Context) error {
-	if err := c.driver.recoverer.load(ctx); err != nil {
+	if err := c.recoverer.load(ctx); err != nil {
 		return err
 	}
 	c.recovered.Store(true)
@@ -156,7 +168,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { c.rescuer.Run(ctx, c.await); return nil })
 	g.Go(func() error { c.pruner.Run(ctx); return nil })
 	err := g.Wait()
-	c.rescuer.completer.ending.Wait()
+	c.completer.ending.Wait()
 	return err
 }
 

@@ -23,10 +23,10 @@ const missingRepoGrace = 2 * time.Second
 type driver struct {
 	*env
 	queue     *workQueue
-	admission *admission
-	claimer   *claimer
-	recoverer *recoverer
 	drain     *drain
+	recoverer *recoverer
+	starter   *starter
+	completer *completer
 }
 
 type driverKey struct{}
@@ -55,7 +55,7 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 		result := d.runOnce(ctx, k, r)
 		d.queue.done(k, result)
 		if result.After > 0 {
-			d.claimer.delay.reset(r)
+			d.starter.delay.reset(r)
 		}
 		d.drain.reportDrained()
 	}
@@ -65,19 +65,13 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
 	pending := d.claims.pendingOf(k)
 	if len(pending) == 0 {
-		if d.admission.skipFromCache(k) {
-			return queue.Result{}
-		}
-		if busy := d.claimer.exclusion.occupied(r); busy > 0 && !d.admission.cancelled(k) {
-			return queue.Result{Requeue: true, RepoAfter: busy, NotUrgent: true}
-		}
-		if delay := d.claimer.delay.remaining(r, time.Now()); delay > 0 {
-			return queue.Result{Requeue: true, RepoAfter: delay, NotUrgent: true}
+		if result, wait := d.starter.wait(k, r); wait {
+			return result
 		}
 	}
 	job, err := d.server.job(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return d.retry(err)
+		return retryLater(d.env, err)
 	}
 	if err != nil {
 		job = nil
@@ -91,103 +85,130 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 	if now := repoOf(job); now != r {
 		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
 	}
-	if result, ended := d.recoverer.runner.completer.removeEnded(ctx, job); ended {
+	if result, ended := d.completer.removeEnded(ctx, job); ended {
 		return result
 	}
-	return d.claimAndRun(ctx, job)
+	return d.starter.start(ctx, job)
 }
 
-// retry asks for another look, not before the server wants it.
-func (d *driver) retry(err error) queue.Result {
-	return queue.Result{Retry: true, After: d.clock.retryAfter(err)}
+// retryLater asks for another look, not before the server wants it.
+func retryLater(e *env, err error) queue.Result {
+	return queue.Result{Retry: true, After: e.clock.retryAfter(err)}
 }
 
-// claimAndRun claims a job that has no claim, if this agent is to run it, and runs it.
-func (d *driver) claimAndRun(ctx context.Context, job *unstructured.Unstructured) queue.Result {
+// starter claims jobs that have no claim, and runs them.
+type starter struct {
+	*env
+	admission *admission
+	exclusion *exclusion
+	delay     *claimDelay
+	claimer   *claimer
+	runner    *runner
+	releaser  *releaser
+	drain     *drain
+}
+
+// wait reports, without asking the API, that a key is not to be looked at now: there
+// is nothing to do, another agent works on the repository, or others come first.
+func (s *starter) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
+	if s.admission.skipFromCache(k) {
+		return queue.Result{}, true
+	}
+	after := s.exclusion.occupied(r)
+	if after > 0 && s.admission.cancelled(k) {
+		after = 0
+	}
+	if after <= 0 {
+		after = s.delay.remaining(r, time.Now())
+	}
+	return queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
+}
+
+// start claims a job, if this agent is to run it, and runs it.
+func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) queue.Result {
 	ref := refOf(job)
-	now, err := d.clock.millis()
+	now, err := s.clock.millis()
 	if err != nil {
-		d.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
+		s.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
 		return queue.Result{Retry: true}
 	}
 	if wait := notBefore(job) - now; wait > 0 && cancelReason(job) == "" {
 		return queue.Result{Requeue: true, After: min(time.Duration(wait)*time.Millisecond, attemptDelay(99))}
 	}
-	repo, err := d.admission.repository(ctx, job)
+	repo, err := s.admission.repository(ctx, job)
 	if err != nil {
-		return d.retry(err)
+		return retryLater(s.env, err)
 	}
 	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
 		return queue.Result{Requeue: true, After: missingRepoGrace}
 	}
-	decided := d.admission.decide(ctx, job, repo)
+	decided := s.admission.decide(ctx, job, repo)
 	if decided.skip != "" && ctx.Err() != nil {
 		return queue.Result{} // the worker was not ready because the agent stops
 	}
 	// A request of ours that may still arrive is settled even where the job is
 	// skipped: it is claimed with the same token and released. Otherwise the intent
 	// would stay open as long as no agent runs the job.
-	_, open := d.claims.openIntent(ref.uid)
+	_, open := s.claims.openIntent(ref.uid)
 	if decided.skip != "" && !open {
-		d.admission.skipped(job, decided)
+		s.admission.skipped(job, decided)
 		return queue.Result{}
 	}
-	d.pass(failpoint.Seen, ref)
-	if d.drain.on() && !open {
-		return queue.Result{Requeue: true, NotUrgent: len(d.claims.pendingOf(ref.Key)) == 0}
+	s.pass(failpoint.Seen, ref)
+	if s.drain.on() && !open {
+		return queue.Result{Requeue: true, NotUrgent: len(s.claims.pendingOf(ref.Key)) == 0}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, err := d.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
+	h, err := s.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
 	}})
 	if err != nil {
-		return d.notClaimed(job, err)
+		return s.notClaimed(job, err)
 	}
 	defer h.drop()
-	d.events.emit(EventClaimed, h.jobRef, "job claimed")
-	releaser := d.claimer.releaser
+	s.events.emit(EventClaimed, h.jobRef, "job claimed")
 	switch {
 	case ctx.Err() != nil:
-		return releaser.release(h, "the agent stops")
+		return s.releaser.release(h, "the agent stops")
 	case decided.skip != "":
-		return releaser.release(h, decided.skip)
-	case open && d.drain.on(): // now the earlier request cannot come to pass any more
-		return releaser.release(h, "the agent drains")
+		return s.releaser.release(h, decided.skip)
+	case open && s.drain.on(): // now the earlier request cannot come to pass any more
+		return s.releaser.release(h, "the agent drains")
 	}
 	if decided.end == nil {
-		first, err := d.claimer.exclusion.first(h)
+		first, err := s.exclusion.first(h)
 		switch {
 		case err != nil:
-			return releaser.leaseLost(h)
+			return s.releaser.leaseLost(h)
 		case first != nil:
 			if agentOf(first.owner) != "" {
-				d.claimer.delay.lost()
+				s.delay.lost()
 			}
-			return releaser.yield(h, first)
+			return s.releaser.yield(h, first)
 		}
 	}
-	return d.recoverer.runner.run(ctx, h, decided)
+	return s.runner.run(ctx, h, decided)
 }
 
 // notClaimed is what becomes of a key whose job could not be claimed.
-func (d *driver) notClaimed(job *unstructured.Unstructured, err error) queue.Result {
+func (s *starter) notClaimed(job *unstructured.Unstructured, err error) queue.Result {
 	ref := refOf(job)
 	switch {
 	case errors.Is(err, errTaken):
 		return queue.Result{}
 	case errors.Is(err, errOccupied): // it may be free again by now
-		return queue.Result{Requeue: true, RepoAfter: d.claimer.exclusion.occupied(ref.repo()), NotUrgent: true}
+		return queue.Result{Requeue: true, RepoAfter: s.exclusion.occupied(ref.repo()), NotUrgent: true}
 	case errors.Is(err, errClaimedEarlier):
 		return queue.Result{Requeue: true, Urgent: true}
 	case errors.Is(err, errBusy):
 		return queue.Result{Retry: true}
-	case errors.Is(err, errReleased) && len(d.claims.pendingOf(ref.Key)) == 0:
-		return queue.Result{Requeue: true, After: d.o.Interval}
+	case errors.Is(err, errReleased) && len(s.claims.pendingOf(ref.Key)) == 0:
+		return queue.Result{Requeue: true, After: s.o.Interval}
 	}
-	d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
-	result := d.retry(err)
-	result.Urgent = len(d.claims.pendingOf(ref.Key)) > 0
+	s.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
+	result := retryLater(s.env, err)
+	result.Urgent = len(s.claims.pendingOf(ref.Key)) > 0
 	return result
 }
 

@@ -399,7 +399,7 @@ func TestClaimsOfDeletedJobsAreForgotten(t *testing.T) {
 		settle()
 		r.model.remove("jobs", "default", "moved")
 		settle()
-		f := a.driver.claimer.exclusion.foreign
+		f := a.foreign
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.announced)+len(f.repos) != 0 || len(r.claims()) != 0 {

@@ -120,7 +120,7 @@ func (c *Controller) measureSeen(created time.Time) {
 // watchClaims keeps the claims of other agents. When the last one on a repository
 // ends, the repository is served again.
 func (c *Controller) watchClaims() handler {
-	foreign, delay := c.driver.claimer.exclusion.foreign, c.driver.claimer.delay
+	foreign, delay := c.foreign, c.delay
 	freed := func(job *unstructured.Unstructured, freed bool) {
 		if freed {
 			c.queue.release(repoOf(job))
@@ -181,22 +181,22 @@ func (c *Controller) watchCancellations() handler {
 // those that are deleted recorded.
 func (c *Controller) watchBackoffs() handler {
 	deleted := func(job *unstructured.Unstructured) {
-		if _, ok := c.scanner.backoffs.claim(api.Meta(job, "uid")); ok {
+		if _, ok := c.backoffs.claim(api.Meta(job, "uid")); ok {
 			c.scanner.soon()
 		}
 	}
 	return handler{
-		add: c.scanner.backoffs.see,
+		add: c.backoffs.see,
 		update: func(old, job *unstructured.Unstructured) {
 			if api.Meta(old, "uid") != api.Meta(job, "uid") {
 				deleted(old)
 			}
-			c.scanner.backoffs.see(job)
+			c.backoffs.see(job)
 		},
 		deleted: deleted,
 		listing: func(on bool) {
 			if on {
-				c.scanner.backoffs.relisted()
+				c.backoffs.relisted()
 			}
 		},
 	}

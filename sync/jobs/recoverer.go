@@ -27,6 +27,8 @@ type recoverer struct {
 	exclusion *exclusion
 	backoffs  *backoffs
 	runner    *runner
+	completer *completer
+	releaser  *releaser
 	queue     *workQueue
 }
 
@@ -68,7 +70,7 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 		switch {
 		case job == nil:
 		case owned(job, p.claim.UID, p.claim.Token):
-			if result, ended := r.runner.completer.removeEnded(ctx, job); ended {
+			if result, ended := r.completer.removeEnded(ctx, job); ended {
 				return result, true
 			}
 			return r.resume(ctx, job, p), true
@@ -134,17 +136,17 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	if err := r.renew(h); err != nil {
 		switch _, taken := h.lost(); {
 		case taken && completing:
-			return r.runner.completer.undelivered(ctx, h, "", err)
+			return r.completer.undelivered(ctx, h, "", err)
 		case taken:
-			return r.runner.releaser.leaseLost(h)
+			return r.releaser.leaseLost(h)
 		}
-		return r.runner.releaser.suspend(h, "")
+		return r.releaser.suspend(h, "")
 	}
 	if completing {
 		return r.complete(ctx, h)
 	}
 	if err := r.store.PutClaim(ctx, k); err != nil {
-		return r.runner.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
+		return r.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
 	}
 	r.pass(failpoint.Confirmed, h.jobRef)
 	text := "own claim found again, the work goes on from the last mark"
@@ -154,16 +156,16 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	r.events.emit(EventResumed, h.jobRef, text)
 	switch {
 	case k.Doomed:
-		return r.runner.completer.finish(ctx, h, newProgress(heldSink{h}), expiredOutcome())
+		return r.completer.finish(ctx, h, newProgress(heldSink{h}), expiredOutcome())
 	case k.Attempt > r.o.MaxAttempts:
-		return r.runner.completer.finish(ctx, h, newProgress(heldSink{h}), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+		return r.completer.finish(ctx, h, newProgress(heldSink{h}), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
 	}
 	first, err := r.exclusion.replacedBy(h)
 	switch {
 	case err != nil:
-		return r.runner.releaser.leaseLost(h)
+		return r.releaser.leaseLost(h)
 	case first != nil:
-		return r.runner.releaser.yield(h, first)
+		return r.releaser.yield(h, first)
 	}
 	return r.runner.resume(ctx, h, job)
 }
@@ -217,22 +219,21 @@ func (r *recoverer) renew(h *heldJob) error {
 // complete goes on where a completion was stopped. The record of the state file is
 // the result; the HistoricJob may exist already.
 func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
-	completer := r.runner.completer
 	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
 	if err != nil || len(found) == 0 {
 		// Without its record the result is unknown: do the work again.
-		return r.runner.releaser.release(h, "the result of the job is not in the state file any more")
+		return r.releaser.release(h, "the result of the job is not in the state file any more")
 	}
 	record := found[0]
 	status := map[string]any{}
 	if err := utiljson.Unmarshal(record.Status, &status); err != nil {
-		return r.runner.releaser.release(h, "the result of the job cannot be read any more")
+		return r.releaser.release(h, "the result of the job cannot be read any more")
 	}
 	out := Outcome{State: record.State, Message: record.Message, cancelled: record.State == stateCancelled}
 	if record.State == stateDead {
 		out.dead = cmp.Or(record.DeadLetter, &state.DeadLetter{})
 	}
-	ctx, cancel := completer.withGrace(ctx, h.ctx)
+	ctx, cancel := r.completer.withGrace(ctx, h.ctx)
 	defer cancel()
-	return completer.deliver(ctx, h, status, out)
+	return r.completer.deliver(ctx, h, status, out)
 }

@@ -39,6 +39,7 @@ type rescuer struct {
 	jobs      lister
 	claimer   *claimer
 	completer *completer
+	queue     *workQueue
 	drain     *drain
 	suspects  map[string]suspect // by UID
 }
@@ -204,7 +205,7 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	r.pass(failpoint.Requeued, ref)
 	result.Requeued++
 	r.events.emit(EventRequeued, ref, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts))
-	r.completer.queue.addAfter(ref.Key, ref.repo(), backoff)
+	r.queue.addAfter(ref.Key, ref.repo(), backoff)
 	return nil
 }
 
@@ -232,7 +233,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured, resu
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
 	if done := r.completer.finish(ctx, h, newProgress(heldSink{h}), out); done.Retry {
-		r.completer.queue.add(ref.Key, ref.repo(), true)
+		r.queue.add(ref.Key, ref.repo(), true)
 	}
 	result.Failed++
 	return nil
