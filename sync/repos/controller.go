@@ -162,7 +162,6 @@ type Controller struct {
 	jobs     lister
 	steps    []step
 	interval func(api.Repository) time.Duration // intervalOf
-	count    quotaCount
 
 	mu       sync.Mutex // guards start, memories, and last and replaced of each; the rest belongs to the worker that has the key
 	start    start
@@ -265,7 +264,6 @@ var (
 // added takes in a Repository that was created or deleted. Where their number is limited
 // that concerns all of the namespace.
 func (c *Controller) added(repo kube.Object) {
-	c.count.invalidate()
 	c.Wake(repo.Namespace(), repo.Name())
 	if c.o.Quota.Repositories == 0 {
 		return

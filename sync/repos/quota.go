@@ -2,10 +2,8 @@ package repos
 
 import (
 	"fmt"
-	"sync"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 )
 
 const conditionNamespaceQuota = "NamespaceQuota"
@@ -88,41 +86,13 @@ func (f *facts) resourceQuota() (c api.Condition, ok bool) {
 	return api.ResourceQuota(total, f.quota.Resources), len(f.repo.Status.Stats) > 0
 }
 
-// quotaCount counts the Repositories of namespaces. It counts all of them at the first
-// question after one was created or deleted: a quota is checked in each reconcile, and a
-// thousand reconciles that count a thousand would be a million.
-type quotaCount struct {
-	mu      sync.Mutex // guards what follows
-	changes int
-	counted map[string]int64 // by namespace; nil = count anew
-}
-
-// invalidate makes the next question count anew.
-func (c *quotaCount) invalidate() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes++
-	c.counted = nil
-}
-
-// count returns the number of Repositories of a namespace that are not being deleted. It
-// counts without the lock: a handler of the informer may wait in invalidate.
-func (c *quotaCount) count(namespace string, objects func() []kube.Object) int64 {
-	c.mu.Lock()
-	counted, changes := c.counted, c.changes
-	c.mu.Unlock()
-	if counted == nil {
-		counted = map[string]int64{}
-		for _, o := range objects() {
-			if o.Unstructured().GetDeletionTimestamp() == nil {
-				counted[o.Namespace()]++
-			}
+// countRepositories returns the number of Repositories of a namespace that are not being
+// deleted.
+func (c *Controller) countRepositories(namespace string) (n int64) {
+	for _, o := range c.repos.Objects() {
+		if o.Namespace() == namespace && o.Text(pathDeleted) == "" {
+			n++
 		}
-		c.mu.Lock()
-		if c.changes == changes {
-			c.counted = counted
-		}
-		c.mu.Unlock()
 	}
-	return counted[namespace]
+	return n
 }

@@ -142,7 +142,7 @@ func (c *Controller) gather(a *attempt, repo api.Repository) {
 	}
 	f := &a.facts
 	if f.quota.Repositories > 0 {
-		f.count = c.count.count(a.key.Namespace, c.repos.Objects)
+		f.count = c.countRepositories(a.key.Namespace)
 	}
 	if m.generation != f.generation {
 		m.generation, m.started, m.access = f.generation, sync.Started, access{}

@@ -49,14 +49,9 @@ type Suspensions struct {
 
 	writing sync.Mutex // held over a change, so that the file and all agree
 
-	mu   sync.Mutex // guards what follows
-	all  map[Key]Suspension
-	past map[Key]time.Time // when one was first found to be over
+	mu  sync.Mutex // guards what follows
+	all map[Key]Suspension
 }
-
-// dropAfter is how long a suspension has to be over before it is dropped, by the monotonic
-// clock: a host may start with a clock that is years ahead, and set it a little later.
-const dropAfter = time.Hour
 
 // OpenSuspensions reads the suspensions.
 func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error) {
@@ -64,7 +59,7 @@ func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error)
 	if err != nil {
 		return nil, fmt.Errorf("read suspensions: %w", err)
 	}
-	s := &Suspensions{store: store, now: time.Now, all: map[Key]Suspension{}, past: map[Key]time.Time{}}
+	s := &Suspensions{store: store, now: time.Now, all: map[Key]Suspension{}}
 	for key, data := range kept {
 		var one Suspension
 		if json.Unmarshal(data, &one) == nil {
@@ -93,7 +88,6 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[k] = one
-	delete(s.past, k)
 	return nil
 }
 
@@ -130,7 +124,6 @@ func (s *Suspensions) remove(ctx context.Context, k Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, k)
-	delete(s.past, k)
 	return nil
 }
 
@@ -146,20 +139,6 @@ func (s *Suspensions) stored(k Key) (Suspension, bool) {
 func (s *Suspensions) Of(k Key, uid string) (Suspension, bool) {
 	one, ok := s.stored(k)
 	return one, ok && one.UID == uid && !one.over(s.now())
-}
-
-// stale reports whether a suspension has been over for dropAfter.
-func (s *Suspensions) stale(k Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one, ok := s.all[k]; !ok || !one.over(s.now()) {
-		delete(s.past, k)
-		return false
-	}
-	if s.past[k].IsZero() {
-		s.past[k] = time.Now()
-	}
-	return time.Since(s.past[k]) >= dropAfter
 }
 
 // Suspended returns the suspensions that are not over, by namespace and name.
@@ -199,8 +178,8 @@ func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// dropSuspension drops the suspension of a Repository that is gone, and one that is over.
-// seen is the UID that the watch shows, "" for none; it may be late, so the server is
+// dropSuspension drops the suspension of a Repository that is gone. One that is over stays
+// until it is replaced: a clock that is ahead for a while must not end any. seen is the UID that the watch shows, "" for none; it may be late, so the server is
 // asked.
 func (c *Controller) dropSuspension(ctx context.Context, k Key, seen string) error {
 	if c.o.Suspensions == nil {
@@ -218,9 +197,6 @@ func (c *Controller) dropSuspension(ctx context.Context, k Key, seen string) err
 		if err != nil || string(obj.GetUID()) != one.UID {
 			return c.o.Suspensions.Drop(ctx, k, one.UID)
 		}
-	}
-	if c.o.Suspensions.stale(k) {
-		return c.o.Suspensions.Drop(ctx, k, one.UID)
 	}
 	return nil
 }
