@@ -63,7 +63,8 @@ var fluxProviders = []string{Generic, "aws", "azure", "github"}
 // requests are made.
 func ReadGitRepository(namespace, name string, spec map[string]any) (GitRepository, error) {
 	r := specReader{spec: spec}
-	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: r.text("provider"), ProxySecret: r.named("proxySecretRef")}, Secret: r.named("secretRef")}
+	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name}}
+	g.Provider, g.ProxySecret, g.Secret = r.text("provider"), r.named("proxySecretRef"), r.named("secretRef")
 	address, account := r.text("url"), r.text("serviceAccountName")
 	if r.has("verify") {
 		mode := r.text("verify.mode")
@@ -87,7 +88,8 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 	case g.Provider != "azure" && g.Provider != "aws":
 		r.wrong(ReasonProvider, "serviceAccountName", "it goes with provider azure or aws only, and the provider is %s; leave it out", g.Provider)
 	default:
-		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet does not use the identity of a service account of the cluster; leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
+		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet does not use the identity of a service account of the cluster; "+
+			"leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
 	}
 	r.address(&g, address)
 	if r.err != nil {
@@ -150,7 +152,8 @@ func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, er
 	case c != nil && c.Bearer != "" && inURL:
 		return refused(ReasonAuthentication, fieldURL, errors.New("it has a password, and there is a bearer token too; take it out of the url"))
 	case strings.HasPrefix(g.URL, "ssh://") && (c == nil || len(c.SSHKey) == 0):
-		return refused(ReasonAuthentication, FieldSecret, errors.New("ssh needs a Secret with identity and known_hosts, or a rule under git-credentials of the config file"))
+		return refused(ReasonAuthentication, FieldSecret,
+			errors.New("ssh needs a Secret with identity and known_hosts, or a rule under git-credentials of the config file"))
 	case inURL && c.Empty():
 		c = c.copied()
 		c.Username, c.Password, c.Source = g.inURL.Username(), password, fieldURL

@@ -69,7 +69,8 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 		// Another password may be had after a refusal all the same: one of the right time.
 		return fixed, func() {}, nil
 	case fixed.ID != "" || fixed.Secret != "":
-		return awsKeys{}, nil, invalid(opCodeCommit, "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in %s one is missing, or belongs to another key", r.Place)
+		return awsKeys{}, nil, invalid(opCodeCommit,
+			"of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in %s one is missing, or belongs to another key", r.Place)
 	case !r.Own() && !r.Trusted:
 		return awsKeys{}, nil, invalid(opCodeCommit, "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
 	}

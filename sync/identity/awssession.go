@@ -145,7 +145,8 @@ func (p *aws) container(ctx context.Context, r Request) (sessionCredentials, err
 
 func isContainerHost(host string) bool {
 	ip := net.ParseIP(host)
-	return slices.ContainsFunc(containerHosts, func(known string) bool { return ip.Equal(net.ParseIP(known)) }) || ip.IsLoopback() || host == "localhost"
+	known := func(address string) bool { return ip.Equal(net.ParseIP(address)) }
+	return host == "localhost" || ip.IsLoopback() || slices.ContainsFunc(containerHosts, known)
 }
 
 func (p *aws) sessionOf(ctx context.Context, c call) (sessionCredentials, error) {
@@ -161,7 +162,8 @@ func (p *aws) sessionOf(ctx context.Context, c call) (sessionCredentials, error)
 func (p *aws) machine(ctx context.Context, r Request) (sessionCredentials, error) {
 	env := r.env(p.registry)
 	if strings.EqualFold(env("AWS_EC2_METADATA_DISABLED"), "true") {
-		return sessionCredentials{}, invalid(opCodeCommit, "%s has no identity of AWS: none of its variables are set, and AWS_EC2_METADATA_DISABLED is set", r.Place)
+		return sessionCredentials{}, invalid(opCodeCommit,
+			"%s has no identity of AWS: none of its variables are set, and AWS_EC2_METADATA_DISABLED is set", r.Place)
 	}
 	base := strings.TrimSuffix(cmp.Or(env("AWS_EC2_METADATA_SERVICE_ENDPOINT"), awsMachine), "/")
 	c := call{op: "get a token of the metadata server", identity: "role of this machine", method: http.MethodPut, near: true,

@@ -38,7 +38,12 @@ const (
 
 // azureAuthorities are those that a Secret may name: public, US government,
 // China. Source: Microsoft's list of national clouds.
-var azureAuthorities = []string{"login.microsoftonline.com", "login.microsoftonline.us", "login.partner.microsoftonline.cn", "login.chinacloudapi.cn"}
+var azureAuthorities = []string{
+	"login.microsoftonline.com",
+	"login.microsoftonline.us",
+	"login.partner.microsoftonline.cn",
+	"login.chinacloudapi.cn",
+}
 
 // Times of the proof of a certificate; a clock may be a minute fast.
 const (
@@ -117,7 +122,10 @@ func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
 	if tenant == "" || client == "" || secret == "" && len(pem) == 0 {
 		return auth.Token{}, errNotSet
 	}
-	c := call{op: "get a token for a service principal", identity: fmt.Sprintf("service principal %s of tenant %s, from %s", client, tenant, r.Place)}
+	c := call{
+		op:       "get a token for a service principal",
+		identity: fmt.Sprintf("service principal %s of tenant %s, from %s", client, tenant, r.Place),
+	}
 	if secret != "" {
 		c.secrets = []string{secret}
 		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
@@ -148,7 +156,10 @@ func (p *azure) workload(ctx context.Context, r Request) (auth.Token, error) {
 	if tenant == "" || client == "" || path == "" || env("AZURE_AUTHORITY_HOST") == "" {
 		return auth.Token{}, errNotSet
 	}
-	c := call{op: "get a token by workload identity", identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place)}
+	c := call{
+		op:       "get a token by workload identity",
+		identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place),
+	}
 	subject, err := r.file(path)
 	if err != nil {
 		return auth.Token{}, invalid(c.op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
@@ -165,9 +176,12 @@ func (p *azure) asserted(ctx context.Context, r Request, c call, tenant, client,
 	})
 }
 
+// credentialFunc makes a credential of azidentity.
+type credentialFunc func(azcore.ClientOptions) (azcore.TokenCredential, error)
+
 // exchange has azidentity ask the token endpoint of a tenant. It is asked once: the
 // next attempt is that of the registry.
-func (p *azure) exchange(ctx context.Context, r Request, c call, credential func(azcore.ClientOptions) (azcore.TokenCredential, error)) (auth.Token, error) {
+func (p *azure) exchange(ctx context.Context, r Request, c call, newCredential credentialFunc) (auth.Token, error) {
 	authority, err := url.Parse(authorityOf(r.env(p.registry)))
 	if err != nil || authority.Host == "" {
 		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST is not a URL")
@@ -177,7 +191,7 @@ func (p *azure) exchange(ctx context.Context, r Request, c call, credential func
 	}
 	c.tls = r.TLS
 	t := &through{g: p.registry, ctx: ctx, c: c}
-	source, err := credential(azcore.ClientOptions{
+	source, err := newCredential(azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: authority.String()},
 		Transport: t,
 		Retry:     policy.RetryOptions{MaxRetries: -1},

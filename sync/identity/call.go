@@ -144,7 +144,8 @@ func (c call) classify(res *http.Response, data []byte, hint string) (answer, er
 	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	switch {
 	case status >= 200 && status < 300 && strings.TrimSpace(media) == "text/html":
-		return answer{}, c.fail(netx.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
+		return answer{}, c.fail(netx.Unavailable, status,
+			errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
 	case status >= 200 && status < 300:
 		return answer{res.Header, data, at}, nil
 	case status >= 300 && status < 400:

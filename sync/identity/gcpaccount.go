@@ -57,7 +57,8 @@ func parseGoogleAccount(text []byte, own bool) (googleAccount, error) {
 		endpoints = []string{a.TokenURI}
 	case "external_account":
 		if !own {
-			return a, errors.New("an external_account names files and hosts; only a credentials directory or the config file of limpet may hold one")
+			return a, errors.New("an external_account names files and hosts; " +
+				"only a credentials directory or the config file of limpet may hold one")
 		}
 		if a.Audience == "" || a.SubjectTokenType == "" || a.TokenURL == "" {
 			return a, errors.New("audience, subject_token_type and token_url are missing in it")

@@ -65,5 +65,6 @@ func (r Request) sameHost(op, api string) error {
 	if r.Bound || clone == host || "api."+clone == host {
 		return nil
 	}
-	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL", host, r.Address.HostPort())
+	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL",
+		host, r.Address.HostPort())
 }

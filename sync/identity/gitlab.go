@@ -37,7 +37,8 @@ func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 	app := application{r.Text("gitlabAppID"), r.Text("gitlabAppSecret"), r.Text("gitlabAppRedirectUrl"), r.Text("gitlabAppRefreshToken")}
 	switch {
 	case app.id == "" || app.refresh == "":
-		return nil, invalid("use provider gitlab", "%s has neither token, nor username and password, nor gitlabAppID and gitlabAppRefreshToken", r.Place)
+		return nil, invalid("use provider gitlab",
+			"%s has neither token, nor username and password, nor gitlabAppID and gitlabAppRefreshToken", r.Place)
 	case p.o.Vault == nil:
 		return nil, invalid("use provider gitlab", "a refresh token is good once, and there is no place to store the next one")
 	}
@@ -86,8 +87,15 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 	if app.redirect != "" {
 		form.Set("redirect_uri", app.redirect)
 	}
-	c := call{op: "exchange a refresh token", identity: "GitLab application " + app.id + " of " + r.Place, method: http.MethodPost, tls: r.TLS,
-		url: r.Address.Scheme + "://" + r.Address.HostPort() + "/oauth/token", body: form.Encode(), secrets: []string{app.secret, app.refresh, newest}}
+	c := call{
+		op:       "exchange a refresh token",
+		identity: "GitLab application " + app.id + " of " + r.Place,
+		method:   http.MethodPost,
+		url:      r.Address.Scheme + "://" + r.Address.HostPort() + "/oauth/token",
+		body:     form.Encode(),
+		tls:      r.TLS,
+		secrets:  []string{app.secret, app.refresh, newest},
+	}
 	// The caller may be cancelled; the answer must not be lost.
 	got, err := p.do(context.WithoutCancel(ctx), c)
 	if err != nil {

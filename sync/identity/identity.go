@@ -241,7 +241,8 @@ func (r Request) checkHost() error {
 			return nil
 		}
 	}
-	return invalid(op, "its tokens are for %s; a rule under git-credentials of the config file can send them to %s", strings.Join(at, ", "), r.Address.HostPort())
+	return invalid(op, "its tokens are for %s; a rule under git-credentials of the config file can send them to %s",
+		strings.Join(at, ", "), r.Address.HostPort())
 }
 
 // invalid is a refusal before anything is sent.

@@ -226,7 +226,9 @@ func (k *Keys) add(key *pgpKey) {
 		}
 	}
 	for _, sub := range other.Subkeys {
-		j := slices.IndexFunc(newest.Subkeys, func(s openpgp.Subkey) bool { return bytes.Equal(s.PublicKey.Fingerprint, sub.PublicKey.Fingerprint) })
+		j := slices.IndexFunc(newest.Subkeys, func(s openpgp.Subkey) bool {
+			return bytes.Equal(s.PublicKey.Fingerprint, sub.PublicKey.Fingerprint)
+		})
 		if j < 0 {
 			newest.Subkeys = append(newest.Subkeys, sub)
 		} else {
@@ -251,9 +253,21 @@ func (k *pgpKey) parts() []openpgp.Key {
 		return nil
 	}
 	self, _ := k.PrimarySelfSignature()
-	all := []openpgp.Key{{Entity: k.Entity, PublicKey: k.PrimaryKey, PrivateKey: k.PrivateKey, SelfSignature: self, Revocations: k.Revocations}}
+	all := []openpgp.Key{{
+		Entity:        k.Entity,
+		PublicKey:     k.PrimaryKey,
+		PrivateKey:    k.PrivateKey,
+		SelfSignature: self,
+		Revocations:   k.Revocations,
+	}}
 	for _, s := range k.Subkeys {
-		all = append(all, openpgp.Key{Entity: k.Entity, PublicKey: s.PublicKey, PrivateKey: s.PrivateKey, SelfSignature: s.Sig, Revocations: s.Revocations})
+		all = append(all, openpgp.Key{
+			Entity:        k.Entity,
+			PublicKey:     s.PublicKey,
+			PrivateKey:    s.PrivateKey,
+			SelfSignature: s.Sig,
+			Revocations:   s.Revocations,
+		})
 	}
 	return all
 }

@@ -81,7 +81,8 @@ func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error)
 	case bytes.HasPrefix(key, []byte("-----BEGIN ")):
 		k, err = parseSigningSSH(key, passphrase)
 	default:
-		err = errors.New("it is no private key: one of OpenPGP (gpg --armor --export-secret-keys FINGERPRINT) or of ssh (ssh-keygen -t ed25519) is wanted")
+		err = errors.New("it is no private key: " +
+			"one of OpenPGP (gpg --armor --export-secret-keys FINGERPRINT) or of ssh (ssh-keygen -t ed25519) is wanted")
 	}
 	if err != nil {
 		return nil, err

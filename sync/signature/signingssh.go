@@ -48,7 +48,8 @@ func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 	case err != nil && strings.Contains(err.Error(), "rounds"):
 		return nil, errors.New("opening it takes too many rounds: ssh-keygen -p -a 24 -f FILE converts it")
 	case err != nil: // the library's error may quote the key
-		return nil, errors.New("it is a key of ssh that cannot be read: ed25519, ecdsa and rsa are supported, not those of tokens (sk), in the form of OpenSSH or in PEM")
+		return nil, errors.New("it is a key of ssh that cannot be read: " +
+			"ed25519, ecdsa and rsa are supported, not those of tokens (sk), in the form of OpenSSH or in PEM")
 	}
 	if k, ok := private.(*rsa.PrivateKey); ok && (k.N.BitLen() < smallestRSA || k.N.BitLen() > largestRSA) {
 		return nil, fmt.Errorf("it is a key of RSA with %d bits; those with %d to %d are supported: ssh-keygen -t ed25519 makes a better one",

@@ -105,15 +105,18 @@ func (e sshKey) check(name string, c Claim) (matched int, err *Error) {
 	case !e.after.IsZero() && c.Made.Before(e.after):
 		return 2, refuse(TooEarly, "is signed by %s, which is valid from %s on, and it was made before", name, e.after.Format(time.RFC3339))
 	case !e.before.IsZero() && c.Made.IsZero():
-		return 2, refuse(Expired, "is signed by %s, which was valid until %s, and it does not say when it was made", name, e.before.Format(time.RFC3339))
+		return 2, refuse(Expired, "is signed by %s, which was valid until %s, and it does not say when it was made",
+			name, e.before.Format(time.RFC3339))
 	case !e.before.IsZero() && c.Made.After(e.before):
 		return 2, refuse(Expired, "is signed by %s, which was valid until %s, and it was made afterwards", name, e.before.Format(time.RFC3339))
 	case len(c.Principals) == 0:
 		return 4, nil
 	case len(e.principals) == 0:
-		return 3, refuse(Principal, "is signed by %s, a key without a principal, and has to be signed by %s: write them into allowed_signers", name, people(c.Principals))
+		return 3, refuse(Principal, "is signed by %s, a key without a principal, and has to be signed by %s: write them into allowed_signers",
+			name, people(c.Principals))
 	case e.principal(c.Principals) == "":
-		return 3, refuse(Principal, "is signed by %s, the key of %s, which may not sign for %s", name, strings.Join(e.principals, ","), people(c.Principals))
+		return 3, refuse(Principal, "is signed by %s, the key of %s, which may not sign for %s",
+			name, strings.Join(e.principals, ","), people(c.Principals))
 	}
 	return 4, nil
 }
