@@ -202,7 +202,6 @@ func table(rows map[int]*measure, folders map[string]int) string {
 var exceptions = []string{
 	"full folder: sync/apiserver",
 	"full folder: sync/git",
-	"full folder: tui",
 	"upward import: sync/identity -> sync/auth",
 	"upward import: sync/repos -> sync/source",
 }

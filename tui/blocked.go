@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"limpet/sync/text"
+	"limpet/tui/screen"
+	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
 )
@@ -119,7 +121,7 @@ func (b blocked) looked(l Look, now time.Time) (next blocked, enter bool) {
 }
 
 // lines are the words of the screen.
-func (b blocked) lines() []textLine {
+func (b blocked) lines() []widget.TextLine {
 	who := "another process"
 	if b.holder.PID > 0 {
 		who = fmt.Sprintf("process %d", b.holder.PID)
@@ -129,7 +131,7 @@ func (b blocked) lines() []textLine {
 		about = "limpet " + b.holder.Version
 	}
 	if !b.holder.Since.IsZero() {
-		about = withComma(about, fmt.Sprintf("since %s, %s", clockTime(b.holder.Since, b.now), ago(b.now, b.holder.Since)))
+		about = withComma(about, fmt.Sprintf("since %s, %s", widget.ClockTime(b.holder.Since, b.now), widget.Ago(b.now, b.holder.Since)))
 	}
 	if about != "" {
 		about = " (" + about + ")"
@@ -143,20 +145,20 @@ func (b blocked) lines() []textLine {
 		if b.works {
 			then = "w opens it: this limpet then claims jobs."
 		}
-		return []textLine{{roleTitle, "The state file is free now."}, {rolePlain, b.holder.Path}, {}, {rolePlain, then}}
+		return []widget.TextLine{widget.Styled(widget.RoleTitle, "The state file is free now."), widget.Styled(widget.RolePlain, b.holder.Path), {}, widget.Styled(widget.RolePlain, then)}
 	}
-	out := []textLine{
-		{roleTitle, "The state file is in use by " + who + about + "."}, {rolePlain, b.holder.Path}, {},
-		{rolePlain, why}, {},
+	out := []widget.TextLine{
+		widget.Styled(widget.RoleTitle, "The state file is in use by "+who+about+"."), widget.Styled(widget.RolePlain, b.holder.Path), {},
+		widget.Styled(widget.RolePlain, why), {},
 	}
 	switch {
 	case b.copying:
-		out = append(out, textLine{roleWork, "Asking " + who + " for a copy to look at."})
+		out = append(out, widget.Styled(widget.RoleWork, "Asking "+who+" for a copy to look at."))
 	case b.failed != "":
-		out = append(out, textLine{roleBad, "No copy: " + b.failed})
+		out = append(out, widget.Styled(widget.RoleBad, "No copy: "+b.failed))
 	}
 	if !b.waiting.IsZero() {
-		out = append(out, textLine{roleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", clockTime(b.waiting, b.now), timesText(b.looks))})
+		out = append(out, widget.Styled(widget.RoleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks))))
 	}
 	return out
 }
@@ -181,33 +183,33 @@ func (b blocked) hints() [][2]string {
 }
 
 // renderBlocked is Render for the screen without a picture.
-func renderBlocked(b blocked, w, h int, caps Caps) string {
+func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	p := newPainter(w, h, caps)
+	p := widget.NewPainter(w, h, caps)
 	margin, top, bottom := 0, 0, h
-	if w >= minWidth && h >= minHeight {
-		p.put(3, 0, w-3, roleTitle, "limpet")
-		p.right(10, w-1, 0, roleDim, b.now.UTC().Format("15:04:05Z"))
-		p.box(p.g, 0, 1, w, h-2, "Blocked", "", "", true)
+	if w >= screen.MinWidth && h >= screen.MinHeight {
+		p.Put(3, 0, w-3, widget.RoleTitle, "limpet")
+		p.Right(10, w-1, 0, widget.RoleDim, b.now.UTC().Format("15:04:05Z"))
+		p.Box(p.G, 0, 1, w, h-2, "Blocked", "", "", true)
 		margin, top, bottom = 2, 2, h-2
 	}
 	y := top
 	for _, l := range b.lines() {
-		for _, part := range wrap(l.text, w-2*margin) {
+		for _, part := range widget.Wrap(l.Text, w-2*margin) {
 			if y < bottom {
-				p.put(margin, y, w-2*margin, l.role, part)
+				p.Put(margin, y, w-2*margin, l.Role, part)
 			}
 			y++
 		}
 	}
 	x := 1
 	for _, hint := range b.hints() {
-		x = p.put(x, h-1, w-x, roleKey, hint[0])
-		x = p.put(x+1, h-1, w-x-1, roleDim, hint[1]) + 2
+		x = p.Put(x, h-1, w-x, widget.RoleKey, hint[0])
+		x = p.Put(x+1, h-1, w-x-1, widget.RoleDim, hint[1]) + 2
 	}
-	return p.canvas.frame(caps.look())
+	return p.Canvas.Frame(caps.Look())
 }
 
 // blockedModel is the adapter to Bubble Tea.
@@ -216,7 +218,7 @@ type blockedModel struct {
 	door    Door
 	blocked blocked
 	answer  Answer
-	caps    Caps
+	caps    widget.Caps
 	w, h    int
 }
 

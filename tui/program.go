@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"limpet/tui/widget"
+
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
 )
@@ -82,4 +84,21 @@ func viewOf(frame string, mouse bool) tea.View {
 		v.MouseMode = tea.MouseModeCellMotion
 	}
 	return v
+}
+
+// Ink returns what gives a text the colour of a state beside the dashboard, in the
+// tables of commands. A state without a colour leaves it as it is; nil = there are no
+// colours. The text ends with a reset, so that no line depends on another.
+func Ink(o Options) func(state, text string) string {
+	c := capsOf(o)
+	if c.Mono || widget.Themes[c.Theme] == "mono" {
+		return nil
+	}
+	look := c.Look()
+	return func(state, text string) string {
+		if sgr := look[widget.StateRole(state)]; sgr != "" && text != "" {
+			return "\x1b[" + sgr + "m" + text + "\x1b[0m"
+		}
+		return text
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"limpet/sync/text"
+	"limpet/tui/screen"
+	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
 )
@@ -45,15 +47,6 @@ func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 		return false, err
 	}
 	return m.saved, nil
-}
-
-// openOrSetUp is what Enter does: on the first screen of a fresh limpet it leads to
-// the set-up.
-func (s State) openOrSetUp() (State, Outcome) {
-	if s.screen == screenOverview && s.firstRun() && s.SetUp {
-		return s, Outcome{SetUp: true}
-	}
-	return s.open(), Outcome{}
 }
 
 // setUpStep is a question of the set-up.
@@ -196,37 +189,37 @@ func (u setUp) answered() (setUp, wish) {
 
 // lines are the words of the screen. The last one of the question is where the
 // answer is typed.
-func (u setUp) lines() []textLine {
-	mark := func(step setUpStep, txt, answer string) textLine {
-		r := rolePlain
+func (u setUp) lines() []widget.TextLine {
+	mark := func(step setUpStep, txt, answer string) widget.TextLine {
+		r := widget.RolePlain
 		switch {
 		case step == u.step:
-			r = roleKey
+			r = widget.RoleKey
 		case step > u.step:
-			r, answer = roleDim, ""
+			r, answer = widget.RoleDim, ""
 		}
-		return textLine{r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer)}
+		return widget.Styled(r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer))
 	}
 	token := u.token
 	if !u.isPath() {
 		token = strings.Repeat("*", min(len([]rune(token)), 40))
 	}
-	out := []textLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
+	out := []widget.TextLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
 	switch {
 	case u.wrong != "":
-		return append(out, textLine{roleBad, u.wrong})
+		return append(out, widget.Styled(widget.RoleBad, u.wrong))
 	case u.step == askServer:
-		return append(out, textLine{roleDim, "The address of Grafana, or of a Kubernetes API with its resources."})
+		return append(out, widget.Styled(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources."))
 	case u.step == askToken:
-		return append(out, textLine{roleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."})
+		return append(out, widget.Styled(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."))
 	case u.busy && u.tried:
-		return append(out, textLine{roleWork, "Writing " + u.file})
+		return append(out, widget.Styled(widget.RoleWork, "Writing "+u.file))
 	case u.busy:
-		return append(out, textLine{roleWork, "Trying"})
+		return append(out, widget.Styled(widget.RoleWork, "Trying"))
 	case u.failed:
-		return append(out, textLine{roleBad, u.found}, textLine{}, textLine{rolePlain, "Esc leads back to the answers; y writes them all the same to " + u.file + "."})
+		return append(out, widget.Styled(widget.RoleBad, u.found), widget.TextLine{}, widget.Styled(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+"."))
 	}
-	return append(out, textLine{roleGood, u.found}, textLine{}, textLine{rolePlain, "y writes " + u.file + ", and limpet begins to work with it. Nothing is claimed before."})
+	return append(out, widget.Styled(widget.RoleGood, u.found), widget.TextLine{}, widget.Styled(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before."))
 }
 
 func (u setUp) hints() [][2]string {
@@ -242,30 +235,30 @@ func (u setUp) hints() [][2]string {
 }
 
 // renderSetUp is Render for this screen.
-func renderSetUp(u setUp, w, h int, caps Caps) string {
+func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	p := newPainter(w, h, caps)
+	p := widget.NewPainter(w, h, caps)
 	margin, top, bottom := 0, 0, h
-	if w >= minWidth && h >= minHeight {
-		p.put(3, 0, w-3, roleTitle, "limpet")
-		p.box(p.g, 0, 1, w, h-2, "Set-up", "", "", true)
+	if w >= screen.MinWidth && h >= screen.MinHeight {
+		p.Put(3, 0, w-3, widget.RoleTitle, "limpet")
+		p.Box(p.G, 0, 1, w, h-2, "Set-up", "", "", true)
 		margin, top, bottom = 2, 2, h-2
 	}
 	y := top
 	for i, l := range u.lines() {
-		txt := []string{l.text}
+		txt := []string{l.Text}
 		if i >= 4 { // answers stay on their line: their end is what is typed
-			txt = wrap(l.text, w-2*margin)
-		} else if room := w - 2*margin - 1; len([]rune(l.text)) > room {
-			txt[0] = tailOf(l.text, room, p.g.more)
+			txt = widget.Wrap(l.Text, w-2*margin)
+		} else if room := w - 2*margin - 1; len([]rune(l.Text)) > room {
+			txt[0] = tailOf(l.Text, room, p.G.More)
 		}
 		for _, part := range txt {
 			if y < bottom {
-				at := p.put(margin, y, w-2*margin, l.role, part)
+				at := p.Put(margin, y, w-2*margin, l.Role, part)
 				if i == int(u.step)+1 && u.step != askTrial {
-					p.put(at, y, 1, roleCursor, " ")
+					p.Put(at, y, 1, widget.RoleCursor, " ")
 				}
 			}
 			y++
@@ -273,10 +266,10 @@ func renderSetUp(u setUp, w, h int, caps Caps) string {
 	}
 	x := 1
 	for _, hint := range u.hints() {
-		x = p.put(x, h-1, w-x, roleKey, hint[0])
-		x = p.put(x+1, h-1, w-x-1, roleDim, hint[1]) + 2
+		x = p.Put(x, h-1, w-x, widget.RoleKey, hint[0])
+		x = p.Put(x+1, h-1, w-x-1, widget.RoleDim, hint[1]) + 2
 	}
-	return p.canvas.frame(caps.look())
+	return p.Canvas.Frame(caps.Look())
 }
 
 // answerAt is where answers begin, in runes.
@@ -296,7 +289,7 @@ type setUpModel struct {
 	do    SetUp
 	setUp setUp
 	saved bool
-	caps  Caps
+	caps  widget.Caps
 	w, h  int
 }
 

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"limpet/tui/widget"
 )
 
 // answers presses the keys of a text, then those of the names.
@@ -35,7 +37,7 @@ func TestSetUp(t *testing.T) {
 		t.Fatalf("wish %d, %+v", w, tokens.settings())
 	}
 	for _, size := range [][2]int{{80, 24}, {40, 10}} {
-		if frame := renderSetUp(tokens, size[0], size[1], Caps{Mono: true}); strings.Contains(frame, "glsa_secret") || strings.Contains(frame, "secret") {
+		if frame := renderSetUp(tokens, size[0], size[1], widget.Caps{Mono: true}); strings.Contains(frame, "glsa_secret") || strings.Contains(frame, "secret") {
 			t.Errorf("the token is on the screen:\n%s", frame)
 		}
 	}
@@ -49,11 +51,11 @@ func TestSetUp(t *testing.T) {
 	if _, w := good.press("y", "y"); w != wishSave {
 		t.Error("y does not write it")
 	}
-	if strings.ContainsRune(renderSetUp(good, 80, 24, Caps{Mono: true, ASCII: true}), 0x1b) {
+	if strings.ContainsRune(renderSetUp(good, 80, 24, widget.Caps{Mono: true, ASCII: true}), 0x1b) {
 		t.Error("foreign text reaches the terminal")
 	}
 	bad := tokens.took(triedMsg{of: tokens, err: errors.New("401 Unauthorized")})
-	if !bad.failed || !strings.Contains(renderSetUp(bad, 80, 24, Caps{}), "401 Unauthorized") {
+	if !bad.failed || !strings.Contains(renderSetUp(bad, 80, 24, widget.Caps{}), "401 Unauthorized") {
 		t.Error("it is not said that the trial failed")
 	}
 	if back, _ := bad.press("esc", ""); back.step != askToken || back.tried || back.token != "glsa_secret" {
@@ -124,8 +126,8 @@ func TestSetUpScreens(t *testing.T) {
 	u, _ = answers(t, u, "glsa_secret", "enter")
 	u = u.took(triedMsg{of: u, found: "grafana.example answers in 38ms; repositories and jobs may be read"})
 	for _, size := range [][2]int{{80, 24}, {140, 40}} {
-		got := renderSetUp(u, size[0], size[1], Caps{Mono: true})
-		check(t, got, size[0], size[1], Caps{Mono: true})
+		got := renderSetUp(u, size[0], size[1], widget.Caps{Mono: true})
+		check(t, got, size[0], size[1], widget.Caps{Mono: true})
 		golden(t, fmt.Sprintf("setup-%dx%d", size[0], size[1]), got)
 	}
 	seed := rand.Uint64()
@@ -138,7 +140,7 @@ func TestSetUpScreens(t *testing.T) {
 			u = u.took(triedMsg{of: u, found: "\x1b]0;x\x07"})
 		}
 		size := [2]int{rnd.IntN(100) + 1, rnd.IntN(40) + 1}
-		caps := Caps{Mono: true, ASCII: rnd.IntN(2) == 0}
+		caps := widget.Caps{Mono: true, ASCII: rnd.IntN(2) == 0}
 		frame := renderSetUp(u, size[0], size[1], caps)
 		if lines := strings.Split(strip(frame), "\n"); len(lines) != size[1] {
 			t.Fatalf("seed=%d: %d lines at %v", seed, len(lines), size)

@@ -20,44 +20,8 @@ import (
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
-)
-
-// Source is where a dashboard gets its pictures from and where it sends what
-// the person asks for.
-type Source interface {
-	// Next blocks until there is a picture that was not returned before, or ctx
-	// ends. Another error means that the source does not answer now; the next
-	// call tries again.
-	Next(ctx context.Context) (*snapshot.Snapshot, error)
-	// Act asks the agent for something, once.
-	Act(ctx context.Context, a Action) error
-	// Past returns a page of the history, and PastJob one finished job whole.
-	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
-	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
-	// Lately says what the jobs of a repository have come to.
-	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
-	// Care says how the house of the agent is kept.
-	Care(ctx context.Context) (snapshot.Care, error)
-	// Compare says what has changed in Git between two commits.
-	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
-	// Test has a Repository or a source tried, as 'limpet repo test' does. Nothing is
-	// written. An error says that nothing can be told.
-	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)
-	// Manifest is an object as YAML, with the secrets in its words masked.
-	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
-	// Name says what the source is now: Standalone, FromDisk, or "attached to daemon
-	// 4121".
-	Name() string
-	// Note is what a person has to know of the source, such as that the daemon is
-	// of another version; "" = nothing.
-	Note() string
-}
-
-// Names of sources: the agent is in the same process, or there is none and what is
-// shown is what the last one has left in its file.
-const (
-	Standalone = "standalone"
-	FromDisk   = "own db, read from disk"
+	"limpet/tui/screen"
+	"limpet/tui/widget"
 )
 
 // ErrNotAccessible is what a program that shows the dashboard returns instead where the
@@ -79,21 +43,19 @@ type Options struct {
 }
 
 // capsOf reads from the environment what the terminal can show.
-func capsOf(o Options) Caps {
+func capsOf(o Options) widget.Caps {
 	term := o.Env("TERM")
-	return Caps{
+	return widget.Caps{
 		ASCII: !text.UTF8(o.Env) || term == "linux",
-		Theme: max(slices.Index(Themes, o.Theme), 0),
+		Theme: max(slices.Index(widget.Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
-		Links: linksOf(o.Env),
+		Links: widget.LinksOf(o.Env),
 	}
 }
 
 const (
 	// actTimeout bounds one request of the person.
 	actTimeout = 10 * time.Second
-	// lookupTimeout bounds one lookup of a screen.
-	lookupTimeout = 10 * time.Second
 	// retryMin and retryMax are the pauses while the source does not answer.
 	retryMin = 250 * time.Millisecond
 	retryMax = 5 * time.Second
@@ -106,7 +68,7 @@ const (
 // terminal as it was, with one line about what was going on, unless the terminal
 // takes nothing for some seconds after the end of ctx. ErrSetUp says that the
 // person wants to be asked for the settings.
-func Run(ctx context.Context, src Source, o Options) error {
+func Run(ctx context.Context, src screen.Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gap := localGap
@@ -116,7 +78,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 	if o.Frames > 0 {
 		gap = time.Second / time.Duration(o.Frames)
 	}
-	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
+	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {}, state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
 	switch err := runProgram(ctx, m, o); {
 	case errors.Is(err, errUnresponsive):
@@ -131,17 +93,17 @@ func Run(ctx context.Context, src Source, o Options) error {
 	return nil
 }
 
-func farewell(w io.Writer, s State) {
+func farewell(w io.Writer, s screen.State) {
 	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, s.Snap.Counts.Resting, len(s.Snap.Repos))
 }
 
 // model is the adapter to Bubble Tea.
 type model struct {
 	ctx   context.Context // of Run; the framework has no other way to hand it on
-	src   Source
+	src   screen.Source
 	gap   time.Duration
 	retry time.Duration
-	state State
+	state screen.State
 	mouse bool
 	setUp bool // it is why the dashboard ends
 	// stop ends the lookup that runs, so that of a filter that is being typed only
@@ -158,7 +120,9 @@ type (
 	tickMsg    time.Time
 	nextMsg    struct{ turn int }
 	actedMsg   struct{ err error }
-	foundMsg   struct{ take func(State) State }
+	foundMsg   struct {
+		take func(screen.State) screen.State
+	}
 )
 
 func (m *model) Init() tea.Cmd {
@@ -206,13 +170,13 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // lookup asks the source for what the screen lacks.
 func (m *model) lookup() tea.Cmd {
-	state, look := m.state.fetch()
+	state, look := m.state.Fetch()
 	m.state = state
 	if look == nil {
 		return nil
 	}
 	m.stop()
-	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(m.ctx, screen.LookupTimeout)
 	m.stop = cancel
 	return func() tea.Msg {
 		defer cancel()
@@ -272,13 +236,13 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+z" {
 		return tea.Suspend
 	}
-	var out Outcome
+	var out screen.Outcome
 	m.state, out = m.state.Key(msg.String(), msg.Text)
 	return m.follow(out)
 }
 
 // follow does what a key led to.
-func (m *model) follow(out Outcome) tea.Cmd {
+func (m *model) follow(out screen.Outcome) tea.Cmd {
 	var todo []tea.Cmd
 	if out.SetUp {
 		m.setUp = true
@@ -301,7 +265,7 @@ func (m *model) follow(out Outcome) tea.Cmd {
 }
 
 // sendAll sends requests, each once. That one fails does not keep the others.
-func sendAll(ctx context.Context, src Source, acts []Action) error {
+func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error {
 	var failed []error
 	for _, act := range acts {
 		ctx, cancel := context.WithTimeout(ctx, actTimeout)
@@ -315,5 +279,5 @@ func sendAll(ctx context.Context, src Source, acts []Action) error {
 }
 
 func (m *model) View() tea.View {
-	return viewOf(Render(m.state, m.state.W, m.state.H, m.state.Caps), m.mouse)
+	return viewOf(screen.Render(m.state, m.state.W, m.state.H, m.state.Caps), m.mouse)
 }

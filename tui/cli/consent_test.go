@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/screen"
 )
 
 // looks are the commands that change nothing at the API or in the state file. A
@@ -46,23 +46,23 @@ func TestReadOnly(t *testing.T) {
 
 // still is a source that does whatever it is asked.
 type still struct {
-	tui.Source
+	screen.Source
 	acts int
 }
 
-func (*still) Name() string                            { return "still" }
-func (s *still) Act(context.Context, tui.Action) error { s.acts++; return nil }
+func (*still) Name() string                               { return "still" }
+func (s *still) Act(context.Context, screen.Action) error { s.acts++; return nil }
 
 // TestReadOnlyDashboard: its keys do nothing.
 func TestReadOnlyDashboard(t *testing.T) {
 	t.Parallel()
 	under := &still{}
 	e := &command.Env{Flags: &command.Flags{}}
-	if err := e.Guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err != nil || under.acts != 1 {
+	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err != nil || under.acts != 1 {
 		t.Errorf("without --read-only: %v", err)
 	}
 	e.Flags.ReadOnly = true
-	if err := e.Guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err == nil || under.acts != 1 || e.Guarded(under).Name() != "still" {
+	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err == nil || under.acts != 1 || e.Guarded(under).Name() != "still" {
 		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"limpet/sync/text"
-	"limpet/tui"
+	"limpet/tui/screen"
 )
 
 // mayRun rejects a command with the tag "writes" when --read-only is given.
@@ -24,16 +24,16 @@ func (e *Env) mayRun(n *kong.Node) error {
 }
 
 // Guarded returns a source whose dashboard sends no action when --read-only is given.
-func (e *Env) Guarded(s tui.Source) tui.Source {
+func (e *Env) Guarded(s screen.Source) screen.Source {
 	if e.Flags.ReadOnly {
 		return onlooker{s}
 	}
 	return s
 }
 
-type onlooker struct{ tui.Source }
+type onlooker struct{ screen.Source }
 
-func (onlooker) Act(context.Context, tui.Action) error {
+func (onlooker) Act(context.Context, screen.Action) error {
 	return errors.New("refused: the dashboard was started with --read-only")
 }
 

@@ -14,6 +14,7 @@ import (
 	"limpet/sync/control"
 	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/screen"
 )
 
 // dashboard shows the daemon that answers on the socket of a state file, else an agent in this process, or
@@ -113,7 +114,7 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 }
 
 // show runs the dashboard without an agent in this process.
-func show(ctx context.Context, e *command.Env, src tui.Source) error {
+func show(ctx context.Context, e *command.Env, src screen.Source) error {
 	if err := tui.Run(ctx, e.Guarded(src), tuiOptions(e)); err != nil {
 		return err
 	}

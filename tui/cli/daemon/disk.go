@@ -12,8 +12,8 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/control"
 	"limpet/sync/snapshot"
-	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/screen"
 )
 
 // fromDisk shows the saved snapshot of a state file. No agent runs, no server is called, and the file is open
@@ -56,7 +56,7 @@ func (s *diskSource) Name() string {
 	if d := s.daemon.Load(); d != nil {
 		return d.Name()
 	}
-	return tui.FromDisk
+	return screen.FromDisk
 }
 
 func (s *diskSource) Note() string {
@@ -143,6 +143,6 @@ func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snap
 }
 
 // Act refuses: there is no agent.
-func (s *diskSource) Act(context.Context, tui.Action) error {
+func (s *diskSource) Act(context.Context, screen.Action) error {
 	return errors.New("no agent works on this file: nothing was sent")
 }

@@ -17,7 +17,7 @@ import (
 // recordHistory answers the history queries of a dashboard from a state file.
 type recordHistory struct{ desk control.Desk }
 
-// Past implements tui.Source.
+// Past implements screen.Source.
 func (c recordHistory) Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
 	records, err := c.desk.History(ctx, state.Query{Namespace: q.Namespace, Repository: q.Repository, Action: q.Action, States: q.States,
 		Since: q.Since, Until: q.Until, Ref: q.Ref, Words: q.Words, Limit: q.Limit, Before: q.After, Brief: true})
@@ -50,7 +50,7 @@ func rowOf(r state.Record) snapshot.Past {
 	return row
 }
 
-// PastJob implements tui.Source.
+// PastJob implements screen.Source.
 func (c recordHistory) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 	r, err := history.FindRecord(ctx, c.desk, "", uid)
 	if err != nil {

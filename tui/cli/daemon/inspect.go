@@ -23,23 +23,23 @@ import (
 // subjectResources are the resources of snapshot.Subject kinds.
 var subjectResources = map[string]command.Resource{snapshot.SubjectRepository: api.Repositories, snapshot.SubjectSource: api.GitRepositories, snapshot.SubjectJob: api.Jobs}
 
-// Test implements tui.Source.
+// Test implements screen.Source.
 func (s *localSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
 	return tested(ctx, (&command.Session{Client: s.agent.Client()}), of, s.agent)
 }
 
-// Manifest implements tui.Source.
+// Manifest implements screen.Source.
 func (s *localSource) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
 	return manifest(ctx, (&command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}), of)
 }
 
-// Test implements tui.Source.
+// Test implements screen.Source.
 func (s *remoteSource) Test(ctx context.Context, of snapshot.Subject) (out []snapshot.Finding, err error) {
 	err = s.through(ctx, func(w *command.Session) error { out, err = tested(ctx, w, of, s.client); return err })
 	return out, err
 }
 
-// Manifest implements tui.Source.
+// Manifest implements screen.Source.
 func (s *remoteSource) Manifest(ctx context.Context, of snapshot.Subject) (out string, err error) {
 	err = s.through(ctx, func(w *command.Session) error { out, err = manifest(ctx, w, of); return err })
 	return out, err

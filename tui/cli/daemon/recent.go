@@ -18,7 +18,7 @@ const (
 	recentMax  = 2000
 )
 
-// Lately implements tui.Source.
+// Lately implements screen.Source.
 func (c recordHistory) Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error) {
 	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
 	if err != nil {

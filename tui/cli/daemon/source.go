@@ -18,11 +18,11 @@ import (
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
-	"limpet/tui"
+	"limpet/tui/screen"
 )
 
 // newLocalSource is the source of a dashboard in the agent's process.
-func newLocalSource(a *agent.Agent) tui.Source {
+func newLocalSource(a *agent.Agent) screen.Source {
 	return &localSource{agent: a, recordHistory: recordHistory{a.Desk()}}
 }
 
@@ -38,7 +38,7 @@ func (s *localSource) Compare(ctx context.Context, q snapshot.CompareQuery) (sna
 	return s.agent.Compare(ctx, q)
 }
 
-func (s *localSource) Name() string { return tui.Standalone }
+func (s *localSource) Name() string { return screen.Standalone }
 func (s *localSource) Note() string { return "" }
 
 func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
@@ -49,7 +49,7 @@ func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	return snap, err
 }
 
-func (s *localSource) Act(ctx context.Context, act tui.Action) error {
+func (s *localSource) Act(ctx context.Context, act screen.Action) error {
 	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}
 	return perform(ctx, w, act, localActor{s.agent})
 }
@@ -103,7 +103,7 @@ func (s *remoteSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	return s.watch.Next(ctx)
 }
 
-func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
+func (s *remoteSource) Act(ctx context.Context, act screen.Action) error {
 	return s.through(ctx, func(w *command.Session) error { return perform(ctx, w, act, s.client) })
 }
 
@@ -117,34 +117,34 @@ type actor interface {
 
 // perform does the action of a key, once: a repetition is refused by the name of the existing job, or is
 // harmless.
-func perform(ctx context.Context, s *command.Session, act tui.Action, who actor) error {
+func perform(ctx context.Context, s *command.Session, act screen.Action, who actor) error {
 	switch act.Verb {
-	case tui.Hurry:
+	case screen.Hurry:
 		err := who.Hurry(ctx)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil // an older daemon requeues at its own pace
 		}
 		return err
-	case tui.Suspend:
+	case screen.Suspend:
 		now := time.Now().Round(0)
-		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})
-	case tui.Resume:
+		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(screen.SuspendFor)})
+	case screen.Resume:
 		_, err := who.Resume(ctx, act.Namespace, act.Name)
 		return err
-	case tui.Drain, tui.Undrain:
-		_, err := who.Drain(ctx, act.Verb == tui.Drain)
+	case screen.Drain, screen.Undrain:
+		_, err := who.Drain(ctx, act.Verb == screen.Drain)
 		return err
-	case tui.Pull, tui.PullFull:
-		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
+	case screen.Pull, screen.PullFull:
+		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == screen.Pull}}
 		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
 		return err
-	case tui.Reconcile:
+	case screen.Reconcile:
 		_, err := source.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
 		return err
-	case tui.SuspendSource, tui.ResumeSource:
-		_, err := source.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == tui.SuspendSource)
+	case screen.SuspendSource, screen.ResumeSource:
+		_, err := source.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == screen.SuspendSource)
 		return err
-	case tui.Cancel, tui.Retry:
+	case screen.Cancel, screen.Retry:
 		return actOnJob(ctx, s, act, who.Cancel)
 	}
 	return fmt.Errorf("unknown action %q", act.Verb)
@@ -152,17 +152,17 @@ func perform(ctx context.Context, s *command.Session, act tui.Action, who actor)
 
 // actOnJob cancels or retries the job of a UID. A pending job is deleted, as by 'limpet job cancel': an agent
 // that would end it may never come.
-func actOnJob(ctx context.Context, s *command.Session, act tui.Action, cancel func(ctx context.Context, namespace, name string) error) error {
+func actOnJob(ctx context.Context, s *command.Session, act screen.Action, cancel func(ctx context.Context, namespace, name string) error) error {
 	u, err := s.Find(ctx, api.Jobs, act.Namespace, act.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	live := err == nil && string(u.GetUID()) == act.UID
 	switch {
-	case act.Verb == tui.Retry && live:
+	case act.Verb == screen.Retry && live:
 		_, err = job.EndBackoff(ctx, s, u)
 		return err
-	case act.Verb == tui.Retry:
+	case act.Verb == screen.Retry:
 		past, err := job.FindFinished(ctx, s, act.Namespace, act.UID)
 		if err != nil {
 			return err

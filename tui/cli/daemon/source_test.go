@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"limpet/sync/control"
-	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/screen"
 )
 
 // TestOlderDaemon: a key that only newer daemons know does no harm at an older one, and
@@ -43,18 +43,18 @@ func TestOlderDaemon(t *testing.T) {
 		t.Errorf("it is not told: %q", note)
 	}
 	s := &command.Session{Store: daemon}
-	if err := perform(t.Context(), s, tui.Action{Verb: tui.Hurry}, daemon); err != nil {
+	if err := perform(t.Context(), s, screen.Action{Verb: screen.Hurry}, daemon); err != nil {
 		t.Errorf("R: %v", err)
 	}
 	if got := <-asked; got != "POST /limpet/v1/hurry" {
 		t.Errorf("it was asked for %s", got)
 	}
-	err = perform(t.Context(), s, tui.Action{Verb: tui.Drain}, daemon)
+	err = perform(t.Context(), s, screen.Action{Verb: screen.Drain}, daemon)
 	if !errors.Is(err, errors.ErrUnsupported) || err.Error() != "the daemon 0.9 does not know this request, which is of another version of limpet" {
 		t.Errorf("drain: %v", err)
 	}
 	old.Close()
-	if err := perform(t.Context(), s, tui.Action{Verb: tui.Hurry}, daemon); !errors.Is(err, control.ErrNoDaemon) {
+	if err := perform(t.Context(), s, screen.Action{Verb: screen.Hurry}, daemon); !errors.Is(err, control.ErrNoDaemon) {
 		t.Errorf("R at a daemon that is gone: %v", err)
 	}
 }

@@ -1,0 +1,379 @@
+package screen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"limpet/sync/snapshot"
+)
+
+// Verb names what a person asks the agent for.
+type Verb string
+
+// Verbs of the dashboard.
+const (
+	Pull     Verb = "pull"      // incremental; cheap and harmless when repeated
+	PullFull Verb = "pull-full" // looks at everything
+	Cancel   Verb = "cancel"    // stops a job, or deletes one that waits
+	Retry    Verb = "retry"     // ends the rest of a job, or runs a finished one again
+	Suspend  Verb = "suspend"   // has this agent leave a repository alone for SuspendFor
+	Resume   Verb = "resume"    // ends that
+	Drain    Verb = "drain"     // has the agent finish what runs and claim nothing new
+	Undrain  Verb = "undrain"   // ends that
+	Hurry    Verb = "hurry"     // has an API that does not answer asked now
+
+	Reconcile     Verb = "reconcile"      // asks the controller of a source for a look
+	SuspendSource Verb = "suspend-source" // has it leave the source alone, in its spec
+	ResumeSource  Verb = "resume-source"  // ends that
+)
+
+// SuspendFor is how long a repository is left alone: a day, so that one that was
+// forgotten comes back by itself.
+const SuspendFor = 24 * time.Hour
+
+// Action is one request to the agent, sent once.
+type Action struct {
+	Verb      Verb
+	Namespace string
+	Name      string // of the repository or the job; "" where the agent itself is meant
+	UID       string // of what Name means; that may be another's by now. "" for pulls
+}
+
+// target is one thing that a key acts on.
+type target struct {
+	action Action
+	job    snapshot.Job  // of what is done to jobs
+	repo   snapshot.Repo // of what is done to repositories; without a UID when it is not in the picture
+	source snapshot.Source
+}
+
+// disabledReason says why a key that asks for v does nothing now; "" means that it does.
+// Help, hints and the refusal have it from here.
+func disabledReason(v Verb) func(State) string {
+	return func(s State) string { _, why := s.targets(v); return why }
+}
+
+// targets are what a key that asks for v acts on now. Where that is nothing, why
+// says so.
+func (s State) targets(v Verb) (out []target, why string) {
+	if v == Reconcile || v == SuspendSource {
+		return s.sourceTargets(v, s.targetSources())
+	}
+	return s.targetsAt(v, s.targetJobs(v), s.targetRepos())
+}
+
+// targetsAt are those at some jobs or, for what is done to them, repositories.
+func (s State) targetsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []target, why string) {
+	if why := s.notSentReason(); why != "" {
+		return nil, why
+	}
+	none := "no repository is under the cursor"
+	if v == Cancel || v == Retry {
+		none = "no job is under the cursor"
+	}
+	why = none
+	add := func(a target, not string) {
+		if not == "" {
+			out = append(out, a)
+		} else if why == none {
+			why = not
+		}
+	}
+	switch v {
+	case Cancel, Retry:
+		for _, j := range jobs {
+			not := s.cancelRefusal(j)
+			if v == Retry {
+				not = s.retryRefusal(j)
+			}
+			add(target{job: j, action: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
+		}
+	default:
+		for _, r := range repos {
+			a := target{repo: r, action: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
+			not := ""
+			if v == Suspend {
+				a.action.UID = r.UID
+				if r.Suspended {
+					a.action.Verb = Resume
+				}
+				if r.UID == "" {
+					not = "the repository " + r.Name + " is not there"
+				}
+			}
+			add(a, not)
+		}
+	}
+	if len(out) == 0 {
+		return nil, why
+	}
+	// Of repositories of which some are suspended the first says which of the two.
+	return sameVerb(out), ""
+}
+
+// targetsNow are what was aimed at before, by what it is now and wherever the cursor is.
+// Where that would do the contrary, or it is gone, why says so.
+func (s State) targetsNow(before target) (out []target, why string) {
+	v, found := keyVerb(before.action.Verb), 1
+	switch {
+	case before.source.UID != "":
+		from := s.sourceAt(before.source.UID)
+		found = len(from)
+		out, why = s.sourceTargets(v, from)
+	case before.job.UID != "":
+		jobs := s.jobsAt(before.job.UID)
+		if len(jobs) == 0 && !before.job.Finished.IsZero() { // the history has it
+			jobs = []snapshot.Job{before.job}
+		}
+		found = len(jobs)
+		out, why = s.targetsAt(v, jobs, nil)
+	default:
+		repos := s.reposAt(repoKey(before.repo))
+		if len(repos) == 0 && before.repo.UID == "" { // only its name was known
+			repos = []snapshot.Repo{before.repo}
+		}
+		found = len(repos)
+		out, why = s.targetsAt(v, nil, repos)
+	}
+	switch {
+	case found == 0 && s.notSentReason() == "":
+		why = before.action.Name + " is not there any more"
+	case len(out) > 0 && out[0].action.Verb != before.action.Verb && v != before.action.Verb:
+		return nil, before.action.Name + " is not suspended"
+	case len(out) > 0 && out[0].action.Verb != before.action.Verb:
+		return nil, before.action.Name + " is suspended already"
+	}
+	return out, why
+}
+
+// keyVerb is the verb of the key that asks for v: one key suspends and resumes.
+func keyVerb(v Verb) Verb {
+	switch v {
+	case Resume:
+		return Suspend
+	case ResumeSource:
+		return SuspendSource
+	}
+	return v
+}
+
+// notSentReason says why nothing can be asked for now; "" = it can.
+func (s State) notSentReason() string {
+	if why := s.readOnlyReason(); why != "" {
+		return why
+	}
+	if s.offline() {
+		return s.unavailableReason() + ": nothing is sent, and nothing is queued for later"
+	}
+	return ""
+}
+
+// readOnlyReason says why nothing is asked of an agent from here; "" = it is.
+func (s State) readOnlyReason() string {
+	switch {
+	case s.Source == FromDisk:
+		return "no agent works on this file: nothing is sent"
+	case s.ReadOnly:
+		return "--read-only: nothing is sent"
+	}
+	return ""
+}
+
+// cancelRefusal and notRetried say why a job is not; "" = it can be.
+func (s State) cancelRefusal(j snapshot.Job) string {
+	if !j.Finished.IsZero() || !j.Unsent.IsZero() {
+		return "this job has ended"
+	}
+	return ""
+}
+
+func (s State) retryRefusal(j snapshot.Job) string {
+	switch {
+	case !j.Finished.IsZero():
+		return ""
+	case !j.Unsent.IsZero():
+		return "this job is done; its result is sent when the API takes it"
+	case j.Owner != "":
+		return "this job runs now; it can be tried again when it has ended"
+	case !s.waitsForRetry(j):
+		return "this job is queued already"
+	}
+	return ""
+}
+
+// waitsForRetry says that a job waits for its next attempt.
+func (s State) waitsForRetry(j snapshot.Job) bool {
+	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
+}
+
+// targetJobs are the jobs that a key means: the marked ones, else the one under the cursor. r in the
+// detail means also one that has ended so long ago that it is on no list any more.
+func (s State) targetJobs(v Verb) []snapshot.Job {
+	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
+		return many
+	}
+	j, ok := s.selected()
+	if ok || v == Retry && s.screen == screenDetail && !j.Finished.IsZero() {
+		return []snapshot.Job{j}
+	}
+	return nil
+}
+
+// selected is the job under the cursor.
+func (s State) selected() (snapshot.Job, bool) {
+	if s.screen == screenDetail {
+		return s.job()
+	}
+	if s.screen == screenHistory {
+		at, ok := s.history.atCursor()
+		if !ok {
+			return snapshot.Job{}, false
+		}
+		return jobOfRecord(*at.row), true
+	}
+	if s.listed() == paneJobs {
+		for _, j := range s.jobs() {
+			if j.UID == s.jobUID {
+				return j, true
+			}
+		}
+	}
+	return snapshot.Job{}, false
+}
+
+// targetRepos are the repositories that a key means: the marked ones, else the one
+// under the cursor, or those of jobs.
+func (s State) targetRepos() []snapshot.Repo {
+	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
+		return many
+	}
+	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
+		var out []snapshot.Repo
+		for _, j := range many {
+			r := s.repoOf(j)
+			if r.Name != "" && !slices.ContainsFunc(out, func(other snapshot.Repo) bool { return repoKey(other) == repoKey(r) }) {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+	if s.screen == screenRepo {
+		if r, ok := s.repo(); ok {
+			return []snapshot.Repo{r}
+		}
+		return nil
+	}
+	if s.screen != screenDetail && s.listed() == paneRepos {
+		for _, r := range s.repos() {
+			if repoKey(r) == s.repoKey {
+				return []snapshot.Repo{r}
+			}
+		}
+		return nil
+	}
+	j, _ := s.selected()
+	if j.Repository == "" {
+		return nil
+	}
+	return []snapshot.Repo{s.repoOf(j)}
+}
+
+// repoOf is the repository of a job, with its name alone where the picture does
+// not have it.
+func (s State) repoOf(j snapshot.Job) snapshot.Repo {
+	for _, r := range s.Snap.Repos {
+		if r.Namespace == j.Namespace && r.Name == j.Repository {
+			return r
+		}
+	}
+	return snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}
+}
+
+// request asks for what was aimed at, at once or after a question; it takes what
+// targets returns.
+func (s State) request(targets []target, why string) (State, Outcome) {
+	if why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	switch v := targets[0].action.Verb; {
+	case targets[0].source.UID != "":
+		return s.requestSources(targets)
+	case v == PullFull:
+		return s.ask(s.confirmPull(targets)), Outcome{}
+	case v == Cancel:
+		return s.ask(confirmCancel(targets)), Outcome{}
+	case v == Retry:
+		return s.ask(s.confirmRetry(targets)), Outcome{}
+	case v == Suspend:
+		return s.ask(confirmSuspend(targets)), Outcome{}
+	case len(targets) > 1 && v == Resume:
+		return s.ask(confirmMany(targets, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
+	case len(targets) > 1:
+		return s.ask(confirmMany(targets, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+	default:
+		return s.say(fmt.Sprintf("%s of %s asked for", v, targets[0].action.Name), false), send(targets)
+	}
+}
+
+func send(targets []target) (out Outcome) {
+	for _, a := range targets {
+		out.Actions = append(out.Actions, a.action)
+	}
+	return out
+}
+
+func (s State) say(text string, bad bool) State {
+	s.toast, s.toastBad = text, bad
+	return s
+}
+
+// sameVerb are the targets that do what the first one does.
+func sameVerb(targets []target) (out []target) {
+	for _, a := range targets {
+		if a.action.Verb == targets[0].action.Verb {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Source is where the dashboard reads from, and where it sends the requests of its user.
+type Source interface {
+	// Next blocks until there is a snapshot that was not returned before, or ctx
+	// ends. Another error means that the source does not answer now; the next
+	// call tries again.
+	Next(ctx context.Context) (*snapshot.Snapshot, error)
+	// Act sends a request to the agent, once.
+	Act(ctx context.Context, a Action) error
+	// Past returns a page of the history, and PastJob one finished job whole.
+	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
+	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
+	// Lately returns the recent jobs of a repository.
+	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
+	// Care returns diagnostics of the agent.
+	Care(ctx context.Context) (snapshot.Care, error)
+	// Compare returns what has changed in Git between two commits.
+	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
+	// Test checks a Repository or a source as 'limpet repo test' does. Nothing is
+	// written. An error means that there is no result.
+	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)
+	// Manifest returns an object as YAML, with secrets masked.
+	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
+	// Name is Standalone, FromDisk, or such as "attached to daemon 4121".
+	Name() string
+	// Note is a warning about the source, such as that the daemon is of another
+	// version; "" = none.
+	Note() string
+}
+
+// Names of sources: the agent is in the same process, or there is none and the saved
+// snapshot of the last one is shown.
+const (
+	Standalone = "standalone"
+	FromDisk   = "own db, read from disk"
+)
+
+// LookupTimeout bounds one lookup of a screen.
+const LookupTimeout = 10 * time.Second

@@ -1,0 +1,415 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// What a job has changed in Git: the list of files, and one of them old against
+// new. Both are looked up when they are shown; commits do not change, so an answer
+// stays good.
+
+// changes is what the two screens know.
+type changes struct {
+	list, file *compared              // never nil
+	cursor     string                 // path of a file of the list
+	path       string                 // of the file that is shown
+	scroll     int                    // lines of it above the screen
+	request    *snapshot.CompareQuery // what is looked up; nil = nothing
+}
+
+// compared is an answer.
+type compared struct {
+	of snapshot.CompareQuery
+	snapshot.Comparison
+	known bool
+	err   string // why there is none
+}
+
+var changesFace = screen{
+	under: screenJobs, draw: (*view).changes, fetch: State.fetchChanges,
+	hints: func(p *view) [][2]string {
+		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
+	},
+	move: func(s State, by int) State {
+		s.changes.cursor = widget.Step(s.changes.cursor, widget.KeysOf(s.changed(), pathOf), by)
+		return s
+	},
+	open: State.openDiff,
+	found: func(s State) string {
+		return fmt.Sprintf("%d of %s", len(s.changed()), text.Plural(len(s.changes.list.Files), "file"))
+	},
+	command: State.detailCommand,
+}
+
+func pathOf(f snapshot.FileChange) string { return f.Path }
+
+// detailCommand is the command that shows the job in the detail.
+func (s State) detailCommand() string {
+	if j, _ := s.job(); j.UID != "" {
+		return s.jobCommand("show", j)
+	}
+	return ""
+}
+
+// changed are the rows of the list.
+func (s State) changed() []snapshot.FileChange {
+	filter := s.filters[screenChanges]
+	if filter == "" {
+		return s.changes.list.Files
+	}
+	var out []snapshot.FileChange
+	for _, f := range s.changes.list.Files {
+		if widget.ContainsWords(filter, f.Path, f.From, f.Type) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// changeQuery asks for what the job in the detail has changed. Where that cannot be
+// asked, why says so.
+func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
+	j, _ := s.job()
+	switch {
+	case s.record.err != "":
+		return q, "the record of the job cannot be read: " + s.record.err
+	case j.UID == "":
+		return q, "no job is shown"
+	case j.RefTo == "" && j.Finished.IsZero():
+		return q, "the job has not come to a commit yet"
+	case j.RefTo == "":
+		return q, "the record of the job names no commit"
+	case j.RefFrom == j.RefTo:
+		return q, "nothing has changed in Git: it was at " + text.ShortRef(j.RefTo) + " before, too"
+	}
+	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
+}
+
+// changesRefusal says why there are none to be shown.
+func changesRefusal(s State) string {
+	if s.partial && s.record.err == "" {
+		return ""
+	}
+	_, why := s.changeQuery()
+	return why
+}
+
+func (s State) openChanges() State {
+	s.changes.cursor = ""
+	return s.goTo(screenChanges)
+}
+
+// openDiff shows the file under the cursor; where the list could not be had it is
+// asked for again.
+func (s State) openDiff() State {
+	if s.changes.list.err != "" {
+		s.changes.list = new(compared)
+		return s
+	}
+	rows := s.changed()
+	if len(rows) == 0 {
+		return s
+	}
+	return s.openFile(rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))].Path)
+}
+
+// fetchChanges looks the list up, and first the record of the job where only a row
+// of it is known.
+func (s State) fetchChanges() (State, Lookup) {
+	if s.partial && s.record.err == "" {
+		return s.fetchJob()
+	}
+	q, why := s.changeQuery()
+	if why != "" || s.changes.list.of == q {
+		return s, nil
+	}
+	return s.compare(q)
+}
+
+func (s State) fetchDiff() (State, Lookup) {
+	if s.partial && s.record.err == "" {
+		return s.fetchJob()
+	}
+	q, why := s.changeQuery()
+	if q.Path = s.changes.path; why != "" || q.Path == "" || s.changes.file.of == q {
+		return s, nil
+	}
+	return s.compare(q)
+}
+
+// compare looks up what q asks for. What was there is of no use any more.
+func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
+	if s.changes.request != nil && *s.changes.request == q || s.Gone != "" {
+		return s, nil
+	}
+	ask := &q
+	s.changes.request = ask
+	return s, func(ctx context.Context, src Source) func(State) State {
+		got, err := src.Compare(ctx, q)
+		return func(s State) State {
+			if s.changes.request != ask {
+				return s // another one is asked for since
+			}
+			s.changes.request = nil
+			answer := compared{of: q, Comparison: cleanComparison(got), known: err == nil}
+			switch {
+			case errors.Is(err, context.Canceled):
+				return s // something else was looked up; it is asked again when it is shown
+			case err != nil:
+				answer.err = text.Clean(err.Error())
+			}
+			if q.Path != "" {
+				s.changes.file = &answer
+				return s
+			}
+			s.changes.list = &answer
+			s.changes.cursor = widget.KeepCursor(s.changes.cursor, nil, widget.KeysOf(s.changed(), pathOf))
+			return s
+		}
+	}
+}
+
+// changes is the list of the files that a job has changed.
+func (p *view) changes(x, y, w, h int) {
+	j, _ := p.s.job()
+	c, rows := p.s.changes, p.s.changed()
+	title := "Changes of " + widget.Cut(j.Name, w/2, p.G.More)
+	note := ""
+	if j.RefTo != "" {
+		note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
+	}
+	index := widget.IndexOf(c.cursor, widget.KeysOf(rows, pathOf))
+	p.Box(p.G, x, y, w, h, title, note, widget.Place(index, len(rows), max(c.list.All, len(rows))), true)
+	if why := p.noChanges(*c.list, rows); why != nil {
+		p.Empty(x, y, w, h, why)
+		return
+	}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("CHANGE", 8, 0), widget.Col("FILE", 12, 0)}
+	p.clickRows(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
+	p.List(x+1, y+1, w-2, h-2, columns, 2, len(rows), index, true, func(i int) widget.Line {
+		f := rows[i]
+		txt, r := f.Path, changeRole(f.Type)
+		if f.From != "" {
+			txt = f.From + " " + p.G.Arrow + " " + f.Path
+		}
+		return widget.Line{Cells: []string{changeSign(f.Type), f.Type, txt}, Roles: []widget.Role{r, r, widget.RolePlain}}
+	})
+}
+
+// noChanges says why the list is empty; nil = it is not.
+func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
+	if why := changesRefusal(p.s); why != "" {
+		return []string{why + "."}
+	}
+	q, _ := p.s.changeQuery()
+	switch {
+	case c.of == q && c.err != "":
+		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
+	case c.of != q || !c.known:
+		return []string{"Looking" + p.G.More}
+	case len(c.Files) == 0:
+		return []string{"No file of the repository's path differs between the two commits."}
+	case len(rows) == 0:
+		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"), p.s.filters[screenChanges])}
+	}
+	return nil
+}
+
+// changeSign and changeRole say in a letter and a colour what the word says.
+func changeSign(kind string) string {
+	switch kind {
+	case "added":
+		return "+"
+	case "deleted":
+		return "-"
+	case "renamed":
+		return ">"
+	}
+	return "~"
+}
+
+func changeRole(kind string) widget.Role {
+	switch kind {
+	case "added":
+		return widget.RoleGood
+	case "deleted":
+		return widget.RoleBad
+	}
+	return widget.RoleWarn
+}
+
+var diffFace = screen{
+	under: screenJobs, draw: (*view).diff, fetch: State.fetchDiff,
+	hints: func(p *view) [][2]string {
+		return [][2]string{{p.G.Up + p.G.Down, "scroll"}, {"n", "next change"}, {"w", "wrap"}, {"/", "find"}, {"esc", "back"}}
+	},
+	move: State.moveDiff,
+	open: func(s State) State {
+		if s.changes.file.err != "" {
+			s.changes.file = new(compared)
+		}
+		return s
+	},
+	found: func(s State) string {
+		of := 0
+		if t := s.changes.file.Text; t != nil {
+			of = len(t.Lines)
+		}
+		return fmt.Sprintf("%d of %s", len(s.diffLines()), text.Plural(of, "line"))
+	},
+	command: State.detailCommand,
+}
+
+// diffShown is what of the file is on the screen: its own, not that of one before.
+func (s State) diffShown() (compared, bool) {
+	q, _ := s.changeQuery()
+	q.Path = s.changes.path
+	return *s.changes.file, s.changes.file.of == q
+}
+
+// diffLines are the lines of the file that the filter lets through.
+func (s State) diffLines() []snapshot.TextLine {
+	c, ok := s.diffShown()
+	if !ok || c.Text == nil {
+		return nil
+	}
+	filter := s.filters[screenDiff]
+	if filter == "" {
+		return c.Text.Lines
+	}
+	var out []snapshot.TextLine
+	for _, l := range c.Text.Lines {
+		if l.Op != "@" && widget.ContainsWords(filter, l.Text) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// diffBody are the lines as they are laid out in w cells.
+func (p *view) diffBody(w int) (out []widget.TextLine) {
+	for _, l := range p.s.diffLines() {
+		txt, r := l.Op+l.Text, widget.RolePlain
+		switch l.Op {
+		case "@":
+			txt, r = l.Text, widget.RoleHead
+		case "+":
+			r = widget.RoleGood
+		case "-":
+			r = widget.RoleBad
+		}
+		out = append(out, p.FoldLine(r, txt, w, p.s.wraps)...)
+	}
+	if c, _ := p.s.diffShown(); c.Text != nil && c.Text.More > 0 {
+		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(c.Text.More))))
+	}
+	return out
+}
+
+// diffTop is the first line of the screen, for as many as there are, and how many
+// fit.
+func (s State) diffTop(lines, h int) (top, room int) {
+	room = max(h-3, 1) // the edges, and the line of what was compared
+	return min(max(s.changes.scroll, 0), max(lines-room, 0)), room
+}
+
+// layout is a painter for what keys have to know of the lines of the screen.
+func (s State) layout() (p *view, w, h int) {
+	w, h = s.size()
+	return &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}, w, h - frameRows
+}
+
+func (s State) moveDiff(by int) State {
+	p, w, h := s.layout()
+	lines := len(p.diffBody(w - 4))
+	top, _ := s.diffTop(lines, h)
+	s.changes.scroll = max(top+by, 0)
+	s.changes.scroll, _ = s.diffTop(lines, h)
+	return s
+}
+
+// nextPiece scrolls to the next piece of the file, or with back to the one before.
+func (s State) nextPiece(back bool) State {
+	p, w, h := s.layout()
+	body := p.diffBody(w - 4)
+	top, _ := s.diffTop(len(body), h)
+	found := -1
+	for i, l := range body {
+		if l.Role != widget.RoleHead {
+			continue
+		}
+		if back && i < top {
+			found = i
+		}
+		if !back && i > top {
+			found = i
+			break
+		}
+	}
+	if found < 0 {
+		return s.say("there is no further change", false)
+	}
+	return s.moveDiff(found - top)
+}
+
+// diff is one file old against new.
+func (p *view) diff(x, y, w, h int) {
+	c, ok := p.s.diffShown()
+	body := p.diffBody(w - 4)
+	top, room := p.s.diffTop(len(body), h)
+	note, foot := "", ""
+	if ok && c.Text != nil {
+		note = fmt.Sprintf("+%d -%d lines", c.Text.Added, c.Text.Deleted)
+	}
+	if len(body) > room {
+		foot = fmt.Sprintf("%d-%d of %d", top+1, min(top+room, len(body)), len(body))
+	}
+	p.Box(p.G, x, y, w, h, fileTitle(p.s.changes.path, w-len(note)-10, p.G.More), note, foot, true)
+	if why := p.noDiff(c, ok, body); why != nil {
+		p.Empty(x, y, w, h, why)
+		return
+	}
+	q, _ := p.s.changeQuery()
+	head := fmt.Sprintf("%s, %s %s %s", c.Text.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow, text.ShortRef(q.To))
+	p.Put(x+2, y+1, w-4, widget.RoleDim, widget.Cut(head, w-4, p.G.More))
+	for i, l := range body[top:min(top+room, len(body))] {
+		p.Put(x+2, y+2+i, w-4, l.Role, l.Text)
+	}
+}
+
+// fileTitle is a path in w cells; its end tells more than its beginning.
+func fileTitle(path string, w int, more string) string {
+	for widget.Cut(path, w, "") != path {
+		_, rest, ok := strings.Cut(strings.TrimPrefix(path, more), "/")
+		if !ok {
+			return widget.Cut(path, w, more)
+		}
+		path = more + rest
+	}
+	return path
+}
+
+// noDiff says why there is nothing to be seen; nil = there is.
+func (p *view) noDiff(c compared, ok bool, body []widget.TextLine) []string {
+	if why := changesRefusal(p.s); why != "" {
+		return []string{why + "."}
+	}
+	switch {
+	case ok && c.err != "":
+		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
+	case !ok || c.Text == nil:
+		return []string{"Looking" + p.G.More}
+	case len(c.Text.Lines) == 0:
+		return []string{c.Text.Form + "."}
+	case len(body) == 0:
+		return []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDiff])}
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// changed is what the first job of the picture has changed in Git.
+func changed() snapshot.Comparison {
+	lines := []snapshot.TextLine{{Op: "@", Text: "@@ -1,9 +1,9 @@"}, {Op: " ", Text: "{"}}
+	for i := range 5 {
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"line%d\": %d,", i, i)})
+	}
+	lines = append(lines, snapshot.TextLine{Op: "-", Text: "  \"schemaVersion\": 38,"}, snapshot.TextLine{Op: "+", Text: "  \"schemaVersion\": \"39\","})
+	for i := range 10 {
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"more%d\": %d,", i, i)})
+	}
+	lines = append(lines, snapshot.TextLine{Op: "@", Text: "@@ -90,8 +90,8 @@"}, snapshot.TextLine{Op: "-", Text: "  \"title\": \"BGP\""}, snapshot.TextLine{Op: "+", Text: "  \"title\": \"BGP of all the sites, " + strings.Repeat("with a description that goes on, ", 4) + "to its end\""})
+	for i := range 20 {
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"last%d\": %d,", i, i)})
+	}
+	return snapshot.Comparison{All: 4, Files: []snapshot.FileChange{
+		{Type: "deleted", Path: "dashboards/net/a-board-that-nobody-wants.json"}, {Type: "modified", Path: "dashboards/net/bgp.json"},
+		{Type: "added", Path: "dashboards/net/edge.json"}, {Type: "renamed", Path: "dashboards/net/core.json", From: "dashboards/core.json"},
+	}, Text: &snapshot.TextChange{Form: "as JSON, keys sorted", Added: 2, Deleted: 2, Lines: lines, More: 12}}
+}
+
+func TestChangesOfAJob(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(3), comparison: changed()}
+	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), src)
+	frame := func(s State) string { return Render(s, 100, 30, s.Caps) }
+	want := snapshot.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5), To: strings.Repeat("4e55f01a", 5)}
+	if len(src.compared) != 1 || src.compared[0] != want {
+		t.Fatalf("asked %+v", src.compared)
+	}
+	file := settle(t, press(s, "down", "enter"), src)
+	t.Run("the list says what happened to each", func(t *testing.T) {
+		for _, want := range []string{"- deleted  dashboards/net/a-board", "~ modified dashboards/net/bgp.json", "+ added    dashboards/net/edge.json", "> renamed  dashboards/core.json -> dashboards/net/core.json", "a1b2c3d -> 4e55f01", "1/4"} {
+			if !strings.Contains(frame(s), want) {
+				t.Errorf("no word of %q in\n%s", want, frame(s))
+			}
+		}
+	})
+	t.Run("enter shows one old against new, esc leads back to it", func(t *testing.T) {
+		want.Path = "dashboards/net/bgp.json"
+		if got := src.compared[len(src.compared)-1]; file.screen != screenDiff || got != want {
+			t.Fatalf("screen %d asked %+v", file.screen, got)
+		}
+		for _, want := range []string{"as JSON, keys sorted, a1b2c3d -> 4e55f01", "-  \"schemaVersion\": 38,", "+  \"schemaVersion\": \"39\",", "+2 -2 lines", "@@ -1,9 +1,9 @@"} {
+			if !strings.Contains(frame(file), want) {
+				t.Errorf("no word of %q in\n%s", want, frame(file))
+			}
+		}
+		back := press(file, "esc")
+		if back.screen != screenChanges || back.changes.cursor != want.Path {
+			t.Errorf("screen %d, cursor %q", back.screen, back.changes.cursor)
+		}
+		if _, look := back.Fetch(); look != nil {
+			t.Error("what is known is looked up again")
+		}
+		if forth := press(back, "]"); forth.screen != screenDiff || forth.changes.path != want.Path {
+			t.Errorf("]: screen %d shows %q", forth.screen, forth.changes.path)
+		}
+	})
+	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {
+		end := press(file, "end")
+		if f := Render(end, 80, 24, end.Caps); !strings.Contains(f, "12 more lines are not shown") {
+			t.Errorf("the end:\n%s", f)
+		}
+		if up := press(end, "down", "down", "up"); up.changes.scroll != end.changes.scroll-1 {
+			t.Errorf("one up from %d leads to %d", end.changes.scroll, up.changes.scroll)
+		}
+		next := press(file, "n")
+		if f := Render(next, 80, 24, next.Caps); next.changes.scroll != 19 || !strings.Contains(strings.Split(f, "\n")[4], "@@ -90,8") {
+			t.Errorf("n scrolls to %d:\n%s", next.changes.scroll, f)
+		}
+		if first := press(next, "N"); first.changes.scroll != 0 {
+			t.Errorf("N scrolls to %d", first.changes.scroll)
+		}
+		if none := press(next, "n"); none.toast == "" || none.changes.scroll != next.changes.scroll {
+			t.Errorf("there is no third: %d %q", none.changes.scroll, none.toast)
+		}
+	})
+	t.Run("w shows long lines whole", func(t *testing.T) {
+		at := press(file, "n")
+		if strings.Contains(Render(at, 80, 24, at.Caps), "to its end") {
+			t.Error("the line fits")
+		}
+		if at = press(at, "w", "n"); !strings.Contains(Render(at, 80, 24, at.Caps), "to its end\"") {
+			t.Errorf("it is not wrapped:\n%s", Render(at, 80, 24, at.Caps))
+		}
+	})
+	t.Run("words find lines, and files", func(t *testing.T) {
+		found := press(file, "/", "s", "c", "h", "e", "m", "a", "enter")
+		if f := frame(found); len(found.diffLines()) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
+			t.Errorf("%d lines:\n%s", len(found.diffLines()), f)
+		}
+		if n := len(found.jobs()); n != len(picture().Jobs) {
+			t.Errorf("the words of a file narrow the jobs to %d", n)
+		}
+		if again := press(found, "esc"); again.screen != screenDiff || again.filter() != "" {
+			t.Errorf("esc leaves %q on screen %d", again.filter(), again.screen)
+		}
+		if rows := press(s, "/", "c", "o", "r", "e").changed(); len(rows) != 1 || rows[0].Type != "renamed" {
+			t.Errorf("%+v", rows)
+		}
+		if f := frame(press(s, "/", "z", "z")); !strings.Contains(f, `None of 4 files matches "zz"`) {
+			t.Errorf("no match:\n%s", f)
+		}
+	})
+	t.Run("no key acts on what is not shown", func(t *testing.T) {
+		for _, key := range []string{"r", "x", "p", "P", "s"} {
+			for _, at := range []State{s, file} {
+				if got, out := at.Key(key, key); len(out.Actions) > 0 || open(got) {
+					t.Errorf("%s acts", key)
+				}
+			}
+		}
+	})
+	t.Run("a fault is said, and asked again on demand", func(t *testing.T) {
+		bad := &archive{err: errors.New("the mirror\x1b[2J does not have both commits")}
+		at := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), bad)
+		if f := frame(at); !strings.Contains(f, "the mirror[2J does not have") || len(bad.compared) != 1 {
+			t.Errorf("asked %d times:\n%s", len(bad.compared), f)
+		}
+		if at = settle(t, press(at, "enter"), src); len(at.changed()) != 4 || at.screen != screenChanges {
+			t.Errorf("screen %d, %d files", at.screen, len(at.changed()))
+		}
+		at = settle(t, press(at, "enter"), bad)
+		if f := frame(at); !strings.Contains(f, "It cannot be told") {
+			t.Errorf("the file:\n%s", f)
+		}
+		if at = settle(t, press(at, "enter"), src); len(at.diffLines()) != 42 {
+			t.Errorf("after enter: %d lines", len(at.diffLines()))
+		}
+	})
+	t.Run("an answer that comes late is not shown", func(t *testing.T) {
+		first, look := press(s, "enter").Fetch()
+		second, other := press(first, "esc", "down", "enter").Fetch()
+		if look == nil || other == nil {
+			t.Fatal("nothing is looked up")
+		}
+		second = look(t.Context(), src)(second)
+		if _, shown := second.diffShown(); shown || second.changes.request == nil {
+			t.Error("the file before is shown")
+		}
+		second = other(t.Context(), src)(second)
+		if c, shown := second.diffShown(); !shown || c.of.Path != second.changes.path {
+			t.Errorf("%q is shown", c.of.Path)
+		}
+	})
+	t.Run("a lookup that is ended is done again", func(t *testing.T) {
+		at := press(shown(picture(), widget.Caps{}), "enter", "d")
+		at, look := at.Fetch()
+		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+		if at = settle(t, at, src); len(at.changed()) != 4 {
+			t.Errorf("%d files", len(at.changed()))
+		}
+	})
+}
+
+// TestChangesThatCannotBeShown: why is said where the key is pressed, and nothing is
+// asked.
+func TestChangesThatCannotBeShown(t *testing.T) {
+	t.Parallel()
+	src := &archive{comparison: changed()}
+	for want, change := range map[string]func(*snapshot.Job){
+		"has not come to a commit yet": func(j *snapshot.Job) { j.RefFrom, j.RefTo = "", "" },
+		"names no commit":              func(j *snapshot.Job) { j.RefTo, j.Finished = "", noon },
+		"nothing has changed in Git":   func(j *snapshot.Job) { j.RefFrom = j.RefTo },
+	} {
+		snap := picture()
+		change(&snap.Jobs[0])
+		for _, key := range []string{"d", "enter"} {
+			s := settle(t, press(shown(snap, widget.Caps{}), "enter", key), src)
+			if s.screen != screenDetail || !strings.Contains(s.toast, want) {
+				t.Errorf("%s: screen %d says %q, want %q", key, s.screen, s.toast, want)
+			}
+		}
+	}
+	if len(src.compared) > 0 {
+		t.Errorf("asked %+v", src.compared)
+	}
+	t.Run("of a row of the history the record comes first", func(t *testing.T) {
+		past := ill(1)
+		past[0].RefTo = strings.Repeat("b", 40)
+		src := &archive{rows: past, comparison: changed()}
+		s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		s = press(s, "enter", "d")
+		if s.screen != screenChanges {
+			t.Fatalf("screen %d says %q", s.screen, s.toast)
+		}
+		s = settle(t, s, src)
+		if s.partial || len(src.compared) != 1 {
+			t.Errorf("the record is not read, or asked %+v", src.compared)
+		}
+	})
+	t.Run("and without it nothing is asked", func(t *testing.T) {
+		past := ill(1)
+		past[0].RefTo = strings.Repeat("b", 40)
+		src := &archive{rows: past}
+		s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		src.err = nil
+		src.rows = nil // pruned meanwhile
+		s = settle(t, press(s, "enter", "d"), src)
+		if f := Render(s, 100, 30, s.Caps); len(src.compared) > 0 || !strings.Contains(f, "cannot be read") {
+			t.Errorf("asked %+v:\n%s", src.compared, f)
+		}
+	})
+	t.Run("a job that nothing was there before", func(t *testing.T) {
+		snap := picture()
+		snap.Jobs[0].RefFrom = ""
+		src := &archive{comparison: changed()}
+		if settle(t, press(shown(snap, widget.Caps{}), "enter", "d"), src); len(src.compared) != 1 || src.compared[0].From != "" {
+			t.Errorf("asked %+v", src.compared)
+		}
+	})
+}
+
+// TestComparisonIsCleaned: paths and lines of Git are foreign, and clean where they
+// enter the screens; a tab keeps its width.
+func TestComparisonIsCleaned(t *testing.T) {
+	t.Parallel()
+	const evil = "a\x1b[31m\u202eb\x07"
+	want := text.Clean(evil)
+	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}}, Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
+	got := cleanComparison(in)
+	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want || got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {
+		t.Errorf("%q and %q", fmt.Sprint(got.Files), fmt.Sprint(*got.Text))
+	}
+	if in.Files[0].Path != evil || in.Text.Lines[0].Text != "\t"+evil {
+		t.Error("the answer itself was changed")
+	}
+}

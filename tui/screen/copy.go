@@ -1,0 +1,158 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// copied puts text into the clipboard of the terminal, and shows it, so that it
+// can be taken from the screen where the terminal refuses.
+func (s State) copied(text string) (State, Outcome) {
+	return s.say(text, false), Outcome{Copy: text}
+}
+
+// jobCommand and repoCommand are the commands that show the same as the row.
+func (s State) jobCommand(verb string, j snapshot.Job) string {
+	if verb == "show" && !j.Finished.IsZero() {
+		return "limpet history show " + widget.Quote(j.UID)
+	}
+	twins := 0
+	for _, other := range s.Snap.Jobs {
+		if other.Name == j.Name && other.UID != j.UID {
+			twins++
+		}
+	}
+	if twins > 0 { // of several with a name the command takes the UID
+		return "limpet job " + verb + " " + widget.Quote(j.UID)
+	}
+	return "limpet job " + verb + " " + widget.Quote(j.Name)
+}
+
+func (s State) repoCommand(verb string, r snapshot.Repo) string {
+	text := "limpet repo " + verb + " " + widget.Quote(r.Name)
+	for _, other := range s.Snap.Repos {
+		if other.Name == r.Name && other.Namespace != r.Namespace {
+			return text + " --namespace " + widget.Quote(r.Namespace)
+		}
+	}
+	return text
+}
+
+// command is the command line that shows what is under the cursor, "" where
+// there is nothing.
+func (s State) command() string {
+	if f := screens[s.screen].command; f != nil {
+		return f(s)
+	}
+	if j, ok := s.selected(); ok || s.screen == screenDetail {
+		if j.UID == "" {
+			return ""
+		}
+		return s.jobCommand("show", j)
+	}
+	if rows := s.targetRepos(); len(rows) > 0 {
+		return s.repoCommand("show", rows[0])
+	}
+	return ""
+}
+
+func commandRefusal(s State) string {
+	if s.command() == "" {
+		return "there is nothing under the cursor"
+	}
+	return ""
+}
+
+// exporting hands the person the command line that writes the rows of the history as
+// JSON, all of them, and not only those that are on the screen.
+func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
+
+func exportLine(s State) string {
+	q, _ := historyQuery(s.filters[screenHistory], s.Now)
+	text := "limpet history export"
+	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action}, {"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
+		if flag[1] != "" {
+			text += " --" + flag[0] + " " + widget.Quote(flag[1])
+		}
+	}
+	return text + " > history.jsonl"
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// exportRefusal says why there is no such line; "" = there is.
+func exportRefusal(s State) string {
+	switch q, problem := historyQuery(s.filters[screenHistory], s.Now); {
+	case problem != "":
+		return problem
+	case q.Ref != "" || len(q.Words) > 0:
+		return "an export is narrowed by repo, state, action, since and until alone"
+	}
+	return ""
+}
+
+// links are the web addresses of what is under the cursor.
+func (s State) links() []snapshot.Link {
+	if s.listed() == paneSources {
+		return s.sourceLinks()
+	}
+	if j, ok := s.selected(); (ok || s.screen == screenDetail) && len(j.URLs) > 0 {
+		return j.URLs
+	}
+	if rows := s.targetRepos(); len(rows) == 1 && strings.HasPrefix(rows[0].URL, "http") {
+		return []snapshot.Link{{Name: "repository", URL: rows[0].URL}}
+	}
+	return nil
+}
+
+func linkRefusal(s State) string {
+	if len(s.links()) == 0 {
+		return "no web address is known here"
+	}
+	return ""
+}
+
+// copyLink copies an address; the next press copies the next one.
+func (s State) copyLink() (State, Outcome) {
+	all := s.links()
+	l := all[s.linkAt%len(all)]
+	s.linkAt = (s.linkAt + 1) % len(all)
+	text := l.Name + ": " + l.URL
+	if len(all) > 1 {
+		text += fmt.Sprintf(" (u: %s)", all[s.linkAt].Name)
+	}
+	return s.say(text, false), Outcome{Copy: l.URL}
+}
+
+// commit is that of what is under the cursor, "" = it has none.
+func (s State) commit() string {
+	if s.listed() == paneSources {
+		if rows := s.targetSources(); len(rows) == 1 {
+			return rows[0].Commit()
+		}
+		return ""
+	}
+	if j, ok := s.selected(); ok || s.screen == screenDetail {
+		return j.RefTo
+	}
+	if rows := s.targetRepos(); len(rows) == 1 {
+		return rows[0].LastRef
+	}
+	return ""
+}
+
+func commitRefusal(s State) string {
+	if s.commit() == "" {
+		return "no commit is known here"
+	}
+	return ""
+}

@@ -1,0 +1,563 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// archive is a source whose history is in memory. What it is asked for it notes.
+type archive struct {
+	rows  []snapshot.Past // newest first
+	asked []snapshot.PastQuery
+	err   error
+	care  snapshot.Care
+
+	lately     snapshot.Lately
+	watched    []string // what Lately was asked for
+	comparison snapshot.Comparison
+	compared   []snapshot.CompareQuery
+	findings   []snapshot.Finding
+	manifest   string
+	tried      []snapshot.Subject
+}
+
+func (a *archive) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
+	a.asked = append(a.asked, q)
+	if a.err != nil {
+		return snapshot.PastPage{}, a.err
+	}
+	page := snapshot.PastPage{All: len(a.rows)}
+	skip := q.After != ""
+	for _, r := range a.rows {
+		if skip {
+			skip = r.UID != q.After
+			continue
+		}
+		if !q.Selects(r) {
+			continue
+		}
+		if len(page.Rows) == q.Limit {
+			page.Next = page.Rows[q.Limit-1].UID
+			break
+		}
+		page.Rows = append(page.Rows, r)
+	}
+	return page, nil
+}
+
+func (a *archive) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
+	for _, r := range a.rows {
+		if r.UID == uid {
+			j := jobOfRecord(r)
+			j.Errors = []string{"GET info/refs: 401 Unauthorized (git.lab)"}
+			return j, nil
+		}
+	}
+	return snapshot.Job{}, errors.New("not in the history")
+}
+
+func (*archive) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+func (a *archive) Care(context.Context) (snapshot.Care, error) { return a.care, a.err }
+func (a *archive) Lately(_ context.Context, namespace, repository string) (snapshot.Lately, error) {
+	a.watched = append(a.watched, namespace+"/"+repository)
+	return a.lately, a.err
+}
+func (a *archive) Test(_ context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
+	a.tried = append(a.tried, of)
+	return a.findings, a.err
+}
+func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, error) {
+	a.tried = append(a.tried, of)
+	return a.manifest, a.err
+}
+func (a *archive) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	a.compared = append(a.compared, q)
+	if a.err != nil {
+		return snapshot.Comparison{}, a.err
+	}
+	out := a.comparison
+	if q.Path == "" {
+		out.Text = nil
+	}
+	return out, nil
+}
+func (*archive) Act(context.Context, Action) error { return nil }
+func (*archive) Name() string                      { return Standalone }
+func (*archive) Note() string                      { return "" }
+
+// settle answers what the screen lacks until it lacks nothing.
+func settle(t *testing.T, s State, src Source) State {
+	t.Helper()
+	for range 100 {
+		next, look := s.Fetch()
+		if s = next; look == nil {
+			return s
+		}
+		s = look(t.Context(), src)(s)
+	}
+	t.Fatal("the screen lacks something for ever")
+	return s
+}
+
+// fresh is the state when jobs have ended since.
+func fresh(s State) State {
+	snap := picture()
+	snap.Agent.History++
+	s.Now = s.Now.Add(historyMinAge)
+	return s.Show(snap)
+}
+
+// ill are the jobs of a repository whose token has ended, a good one before them.
+func ill(n int) []snapshot.Past {
+	var out []snapshot.Past
+	for i := range n {
+		at := noon.Add(-time.Duration(i+1) * time.Minute)
+		out = append(out, snapshot.Past{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
+			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
+	}
+	at := noon.Add(-26 * time.Hour)
+	return append(out,
+		snapshot.Past{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+		snapshot.Past{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+}
+
+func TestHistoryScreen(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(34)}
+	s := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "4"), src)
+	t.Run("equal failures are folded and opened", func(t *testing.T) {
+		items := s.history.items
+		if len(items) != foldShown+1+2 || items[foldShown].folded != 34-foldShown {
+			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].folded)
+		}
+		opened := press(s, "down", "down", "down", "enter")
+		if n := len(opened.history.items); n != 36 || opened.screen != screenHistory {
+			t.Errorf("enter on the fold: %d lines", n)
+		}
+		if n := len(press(opened, "up", "+").history.items); n != len(items) {
+			t.Errorf("+ on one of them must fold again: %d lines", n)
+		}
+		if n := len(press(opened, "up", "+", "+").history.items); n != 36 {
+			t.Errorf("+ must unfold from a row: %d lines", n)
+		}
+		if got := press(s, "end", "+"); got.toast == "" {
+			t.Error("nothing is folded at the end, and nothing says so")
+		}
+	})
+	// Something has ended since its rows were looked up.
+	old := s
+	old.history.invalidate()
+	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
+		at := settle(t, press(old, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
+		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" {
+			t.Fatalf("%d rows", len(rows))
+		}
+		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != historyPage {
+			t.Errorf("asked %+v", q)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.screen)
+		}
+	})
+	t.Run("a filter of what is known already asks for nothing", func(t *testing.T) {
+		asked := len(src.asked)
+		at := settle(t, press(press(s, "/", "W", "e", "s", "t").Paste(" state:warning"), "enter"), src)
+		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" || at.history.cursor != "warn" {
+			t.Errorf("%d rows, cursor %q", len(rows), at.history.cursor)
+		}
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "1 of 36 jobs") {
+			t.Errorf("it is not said:\n%s", frame)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || len(src.asked) != asked {
+			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
+		}
+	})
+	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
+		src := &archive{rows: []snapshot.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
+		at := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.history.rows) != 0 || len(src.asked) != 2 {
+			t.Errorf("%d rows, asked %d times", len(at.history.rows), len(src.asked))
+		}
+	})
+	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
+		asked := len(src.asked)
+		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
+		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.PastQuery) bool { return len(q.States) > 0 }) {
+			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
+		}
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
+			t.Errorf("it is not said:\n%s", frame)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 {
+			t.Errorf("after esc: %d rows", len(at.history.rows))
+		}
+	})
+	t.Run("an answer that comes late is not shown", func(t *testing.T) {
+		typed, first := press(old, "/", "x").Fetch()
+		typed, second := press(typed, "backspace", "w", "e", "s", "t").Fetch()
+		late := first(t.Context(), src)
+		typed = second(t.Context(), src)(typed)
+		if got := late(typed); len(got.history.rows) != 2 || got.history.filter != "west" {
+			t.Errorf("%d rows of %q", len(got.history.rows), got.history.filter)
+		}
+	})
+	t.Run("one lookup runs at a time", func(t *testing.T) {
+		waiting, look := press(old, "/", "e").Fetch()
+		if look == nil {
+			t.Fatal("nothing is looked up")
+		}
+		if _, again := waiting.Fetch(); again != nil {
+			t.Error("the same is looked up twice")
+		}
+	})
+	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
+		at := press(s, "down")
+		was := at.history.cursor
+		more := &archive{rows: append([]snapshot.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
+		snap := picture()
+		snap.Agent.History++
+		at = at.Show(snap)
+		if _, look := at.Fetch(); look != nil {
+			t.Error("it looks again at once: a busy agent ends many jobs a second")
+		}
+		at.Now = at.Now.Add(historyMinAge)
+		at = settle(t, at, more)
+		if len(at.history.rows) != 37 || at.history.rows[0].UID != "new" || at.history.cursor != was {
+			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.rows), at.history.rows[0].UID, at.history.cursor)
+		}
+	})
+	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
+		if f := Render(s, MinWidth, MinHeight, s.Caps); !strings.Contains(f, "lab-east") || !strings.Contains(f, "401 bad") {
+			t.Errorf("the screen:\n%s", f)
+		}
+	})
+	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
+		at := press(s, "enter")
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-0" {
+			t.Fatalf("screen %d shows %q", at.screen, j.UID)
+		}
+		at = settle(t, at, src)
+		if j, live := at.job(); live || len(j.Errors) != 1 {
+			t.Errorf("the record was not looked up: %+v", j)
+		}
+		if at = press(at, "esc"); at.screen != screenHistory || at.history.cursor != "ill-0" {
+			t.Errorf("screen %d, cursor %q", at.screen, at.history.cursor)
+		}
+	})
+	t.Run("r runs the job under the cursor again", func(t *testing.T) {
+		if _, out := press(s, "r").Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].Verb != Retry || out.Actions[0].UID != "ill-0" {
+			t.Errorf("got %+v", out.Actions)
+		}
+	})
+	t.Run("h shows the history of a repository", func(t *testing.T) {
+		at := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "h"), src)
+		if at.screen != screenHistory || len(at.history.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.screen, len(at.history.rows))
+		}
+	})
+	t.Run("a lookup that is ended is done again", func(t *testing.T) {
+		for name, at := range map[string]State{"first": press(shown(picture(), widget.Caps{}), "4"), "another filter": press(old, "/", "x"), "fresh": fresh(s)} {
+			at, look := at.Fetch()
+			if look == nil {
+				t.Fatalf("%s: nothing is looked up", name)
+			}
+			at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+			if f := Render(at, 100, 30, at.Caps); strings.Contains(f, "canceled") {
+				t.Errorf("%s:\n%s", name, f)
+			}
+			at.Now = at.Now.Add(historyMinAge)
+			again := *src
+			again.asked = nil
+			if at = settle(t, at, &again); len(again.asked) == 0 || !at.history.known {
+				t.Errorf("%s: it is not asked again", name)
+			}
+		}
+	})
+	t.Run("a fault is said and tried again", func(t *testing.T) {
+		bad := &archive{err: errors.New("the daemon\x1b[2J is gone")}
+		at := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "4"), bad)
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
+			t.Errorf("the screen does not say so:\n%s", frame)
+		}
+		at.Now = at.Now.Add(historyMinAge)
+		if at = settle(t, at, src); len(at.history.rows) != 36 {
+			t.Errorf("after the fault: %d rows", len(at.history.rows))
+		}
+	})
+}
+
+// TestHistoryIsReadInPages: rows come as the cursor nears their end, up to a
+// bound.
+func TestHistoryIsReadInPages(t *testing.T) {
+	t.Parallel()
+	src := &archive{}
+	for i := range 2 * maxHistoryRows {
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+	}
+	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), src)
+	if len(s.history.rows) != historyPage {
+		t.Fatalf("%d rows at first", len(s.history.rows))
+	}
+	for i := range maxHistoryRows + 50 {
+		s = settle(t, press(s, "down"), src)
+		if want := fmt.Sprint("u", min(i+1, maxHistoryRows-1)); s.history.cursor != want {
+			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.history.cursor, want)
+		}
+		if i%500 == 0 {
+			check(t, Render(s, 80, 24, s.Caps), 80, 24, s.Caps)
+		}
+	}
+	if n := len(src.asked); n != maxHistoryRows/historyPage {
+		t.Errorf("%d lookups", n)
+	}
+}
+
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line, problem string
+		want          snapshot.PastQuery
+	}{
+		{"", "", snapshot.PastQuery{}},
+		{"repo:lab-east state:error,dead bad", "", snapshot.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"state:error,success", "", snapshot.PastQuery{States: []string{"error", "success", "dead"}}},
+		{"since:24h until:1h", "", snapshot.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
+		{"since:7d", "", snapshot.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
+		{"since:2026-11-19", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
+		{"since:2026-11-19T08:30 ref:5d41", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
+		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
+		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
+		{"state:eror x", "state:eror: did you mean error?", snapshot.PastQuery{Words: []string{"x"}}},
+		{"state:", "", snapshot.PastQuery{}},
+		{"rpo:a", "there is no field rpo: did you mean repo?", snapshot.PastQuery{}},
+		{"state:w", "", snapshot.PastQuery{States: []string{"warning"}}},
+		{"reposit:a", "there is no field reposit", snapshot.PastQuery{}},
+		{"git.lab:443:x :y", "", snapshot.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
+	} {
+		got, problem := historyQuery(tt.line, noon)
+		tt.want.Limit = historyPage
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {
+			t.Errorf("%q: %+v %q, want %+v %q", tt.line, got, problem, tt.want, tt.problem)
+		}
+	}
+}
+
+func TestOverTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
+	row := func(state string, ago time.Duration) snapshot.Past {
+		return snapshot.Past{State: state, Finished: now.Add(-ago)}
+	}
+	for name, c := range map[string]struct {
+		rows           []snapshot.Past
+		each           string
+		failed, others []int64
+		old            int
+	}{
+		"nothing": {nil, "minute", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 0}, 0},
+		"the minute of now, and the three before": {
+			[]snapshot.Past{row("success", 0), row("error", 37*time.Second), row("dead", 38*time.Second), row("warning", 3*time.Minute+37*time.Second)},
+			"minute", []int64{0, 0, 1, 1}, []int64{1, 0, 0, 1}, 0},
+		"a second more takes longer times": {
+			[]snapshot.Past{row("cancelled", 3*time.Minute+38*time.Second)}, "5 minutes", []int64{0, 0, 0, 0}, []int64{0, 0, 1, 0}, 0},
+		"hours":              {[]snapshot.Past{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
+		"ahead of the clock": {[]snapshot.Past{row("error", -time.Hour)}, "minute", []int64{0, 0, 0, 1}, []int64{0, 0, 0, 0}, 0},
+		"older than four days": {
+			[]snapshot.Past{row("error", 0), row("success", 24*time.Hour), row("success", 100*time.Hour), row("success", 9000*time.Hour)},
+			"day", []int64{0, 0, 0, 1}, []int64{0, 0, 1, 0}, 2},
+		"without a time": {[]snapshot.Past{row("success", 0), {State: "error"}}, "day", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each, failed, others, old := overTime(c.rows, 4, now)
+			if each != c.each || !slices.Equal(failed, c.failed) || !slices.Equal(others, c.others) || old != c.old {
+				t.Errorf("each %s: %v failed, %v others, %d older; want %s: %v, %v, %d", each, failed, others, old, c.each, c.failed, c.others, c.old)
+			}
+		})
+	}
+}
+
+// TestFilterTypedIsFilterAsked: whatever was typed, pasted and taken back before, and
+// whatever has ended or left meanwhile, a filter shows what the history says to it
+// when it is asked afresh.
+func TestFilterTypedIsFilterAsked(t *testing.T) {
+	t.Parallel()
+	asked, steps := 0, 0
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		src, now, n := &archive{}, noon, 0
+		end := func() { // a job ends, at times one that has ended before
+			n++
+			p := snapshot.Past{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
+				State: []string{"success", "error", "warning"}[r.IntN(3)], Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
+			if p.Message == "so\x1bso" && seed%4 != 0 { // in some histories only
+				p.Message = "done"
+			}
+			if len(src.rows) > 0 && r.IntN(10) == 0 {
+				i := r.IntN(len(src.rows))
+				p.UID, p.Name = src.rows[i].UID, src.rows[i].Name
+				src.rows = slices.Delete(src.rows, i, i+1)
+			}
+			src.rows = slices.Insert(src.rows, 0, p)
+		}
+		for range r.IntN(2000) {
+			now = now.Add(time.Duration(r.IntN(5)) * time.Minute)
+			end()
+		}
+		count := 0
+		seen := func(s State) State { // the picture that follows
+			count++
+			snap := picture()
+			snap.Agent.History = count // of all that it ever was it is none
+			s = s.Show(snap)
+			s.Now = now
+			return s
+		}
+		s := seen(press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"))
+		var late Lookup // its answer has not come yet
+		answers := func(s State) State {
+			if late != nil {
+				s, late = late(t.Context(), src)(s), nil
+			}
+			return settle(t, s, src)
+		}
+		s = answers(s)
+		for step := range 150 {
+			what := r.IntN(12)
+			if what != 6 && what != 7 && !s.typing {
+				s = press(s, "/")
+			}
+			switch what {
+			case 0, 1:
+				s = press(s, []string{"enter", "esc", "up", "down", "tab"}[r.IntN(5)])
+			case 2, 3, 4:
+				s = press(s, "backspace")
+			case 5:
+				s = s.Paste([]string{"state:error ", "repo:lab-7 ", "since:20h ", "until:3h ", "state:success,warning ", "bad", "action:push ", "état", "soso "}[r.IntN(9)])
+			case 6:
+				if s.typing {
+					s = press(s, "enter")
+				}
+				for range r.IntN(5) {
+					s = press(s, []string{"down", "pgdown", "end"}[r.IntN(3)])
+					s = answers(s)
+				}
+			case 7:
+				if r.IntN(3) > 0 {
+					break
+				}
+				for range r.IntN(4) {
+					now = now.Add(time.Duration(r.IntN(60)) * time.Second)
+					end()
+				}
+				src.rows = src.rows[:len(src.rows)-min(r.IntN(4), len(src.rows))]
+				s = seen(s)
+			default:
+				letters := "lab-1 state:er pul 401 BAD"
+				s = press(s, string(letters[r.IntN(len(letters))]))
+			}
+			if s.screen != screenHistory {
+				t.Fatalf("seed %d, step %d: it is on screen %d", seed, step, s.screen)
+			}
+			was := len(src.asked)
+			if r.IntN(3) == 0 { // else more is typed before an answer
+				s = answers(s)
+			} else if next, look := s.Fetch(); look != nil {
+				s, late = next, look
+			} else {
+				s = next
+			}
+			if asked += len(src.asked) - was; r.IntN(4) > 0 {
+				continue
+			}
+			for range 3 { // what has ended is looked for after a while, and what the cursor needs before
+				s.Now = s.Now.Add(historyMinAge)
+				s = answers(s)
+			}
+			now = s.Now
+			afresh(t, fmt.Sprintf("seed %d, step %d", seed, step), s, src)
+			steps++
+		}
+	}
+	t.Logf("%d filters compared, %d lookups", steps, asked)
+}
+
+// afresh fails unless the rows are the first of what the history has for the filter,
+// and all where it says so.
+func afresh(t *testing.T, when string, s State, src *archive) {
+	t.Helper()
+	q, problem := historyQuery(s.filters[screenHistory], s.Now)
+	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // as it was when it was asked
+	page, _ := src.Past(t.Context(), q)
+	want := cleanHistory(page).Rows
+	if problem != "" {
+		want = nil
+	}
+	have := s.history.rows
+	if len(want) > len(have) && s.history.next != "" {
+		if len(have) < min(historyPage/2, len(want)) && s.history.index() > len(s.history.items)-prefetchRows {
+			t.Fatalf("%s: %d of %d rows, and no more are looked up", when, len(have), len(want))
+		}
+		want = want[:len(have)]
+	}
+	for i := range max(len(have), len(want)) {
+		if i >= len(have) || i >= len(want) || have[i] != want[i] {
+			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.filters[screenHistory], i, len(have), len(want), strings.Join(uidsOf(have, want), " "))
+		}
+	}
+	if !slices.Equal(s.history.keys(), refolded(s.history).keys()) {
+		t.Fatalf("%s: the lines are not of these rows", when)
+	}
+}
+
+func refolded(p history) history { p.fold(); return p }
+
+func uidsOf(lists ...[]snapshot.Past) (out []string) {
+	for _, l := range lists {
+		for _, r := range l[:min(len(l), 10)] {
+			out = append(out, r.UID)
+		}
+		out = append(out, "|")
+	}
+	return out
+}
+
+// TestAnswersAreBounded: who types for hours has no more than so many rows kept.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	src := &archive{}
+	for i := range maxHistoryRows {
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+	}
+	s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+	for range maxHistoryRows / historyPage {
+		s = settle(t, press(s, "end"), src)
+	}
+	s = press(s, "/")
+	asked := len(src.asked)
+	for i := range 200 {
+		s = settle(t, s.Paste(fmt.Sprint(i%10)), src)
+		if i%3 > 0 {
+			s = settle(t, press(s, "backspace"), src)
+		}
+		if len(s.history.earlier) > maxAnswers || s.history.trailRows() > maxAnswerRows {
+			t.Fatalf("%d answers of %d rows are kept", len(s.history.earlier), s.history.trailRows())
+		}
+	}
+	t.Logf("%d lookups", len(src.asked)-asked)
+	if len(s.history.earlier) == 0 {
+		t.Error("none is kept")
+	}
+}

@@ -1,0 +1,348 @@
+package screen
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// flaw is what of a frame is not as it is in every frame; "" = nothing.
+func flaw(frame string, w, h int, caps widget.Caps) string {
+	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
+		return "it has an escape sequence without colours and glyphs"
+	}
+	lines := strings.Split(frame, "\n")
+	if len(lines) != h {
+		return fmt.Sprintf("it has %d lines, want %d", len(lines), h)
+	}
+	for i, l := range lines {
+		leads := false
+		for {
+			begin, rest, found := strings.Cut(l, "\x1b]8;")
+			if !found {
+				break
+			}
+			what, rest, ended := strings.Cut(rest, "\a")
+			_, address, _ := strings.Cut(what, ";")
+			if open := address != ""; !ended || !caps.Linked() || open == leads || open && widget.WebAddress(address) != address || strings.ContainsFunc(what, text.Hidden) {
+				return fmt.Sprintf("line %d has a link that it may not have there: %q", i, l)
+			}
+			l, leads = begin+rest, address != ""
+		}
+		if leads {
+			return fmt.Sprintf("line %d has a link that is not closed: %q", i, l)
+		}
+		for {
+			begin, rest, found := strings.Cut(l, "\x1b[")
+			if !found {
+				break
+			}
+			end := strings.TrimLeft(rest, "0123456789;")
+			if !strings.HasPrefix(end, "m") {
+				return fmt.Sprintf("line %d has a sequence that is no colour: %q", i, l)
+			}
+			l = begin + end[1:]
+		}
+		for _, r := range l {
+			if text.Hidden(r) {
+				return fmt.Sprintf("line %d has %U: %q", i, r, l)
+			}
+		}
+		if got := displaywidth.String(l); got != w {
+			return fmt.Sprintf("line %d is %d cells wide, want %d: %q", i, got, w, l)
+		}
+	}
+	return ""
+}
+
+// sizes are those at which the screens change their form, and some between.
+func (h *worlds) size() (w, hh int) {
+	if h.IntN(3) == 0 {
+		return 1 + h.IntN(250), 1 + h.IntN(80)
+	}
+	of := [][2]int{{1, 1}, {39, 24}, {40, 9}, {40, 10}, {59, 16}, {60, 16}, {60, 20}, {79, 24}, {80, 24}, {119, 30}, {120, 29}, {120, 30}, {140, 40}, {250, 80}}
+	at := of[h.IntN(len(of))]
+	return at[0], at[1]
+}
+
+func (h *worlds) caps() widget.Caps {
+	return widget.Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(widget.Themes)), Links: h.IntN(2) == 0}
+}
+
+// ways are keys that lead somewhere, as a person presses them.
+var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"}, {"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"}, {"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
+	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
+	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"},
+	{"t"}, {"t", "down"}, {"3", "t", "end"}, {"3", "y"}, {"y", "pgdown", "y"}, {"6", "t"}, {"6", "y", "end"}, {"h", "y"}, {"E"}}
+
+// state is one that a person may see.
+func (h *worlds) state() State {
+	s := NewState([]string{Standalone, FromDisk, "attached to daemon 4121"}[h.IntN(3)], h.caps(), noon)
+	s.ReadOnly, s.SetUp = h.IntN(6) == 0, h.IntN(2) == 0
+	if h.IntN(8) == 0 {
+		s.Note = text.Clean(h.text())
+	}
+	if h.IntN(20) > 0 {
+		first := h.picture()
+		s = s.Show(first)
+		for range h.IntN(3) {
+			first = h.next(first)
+			s = s.Show(first)
+		}
+	}
+	if h.IntN(10) == 0 {
+		s = s.Lose(h.text())
+	}
+	src := &oracle{worlds: h}
+	for range 1 + h.IntN(4) {
+		if h.IntN(2) == 0 {
+			s.W, s.H = h.size()
+		}
+		for _, key := range ways[h.IntN(len(ways))] {
+			s = press(s, key)
+			for range 4 {
+				next, look := s.Fetch()
+				if s = next; look == nil {
+					break
+				}
+				take := look(nil, src)
+				if h.IntN(10) > 0 {
+					s = take(s)
+				}
+			}
+		}
+	}
+	switch h.IntN(12) {
+	case 0:
+		s = s.Fail(h.text())
+	case 1:
+		s.Now = h.time()
+	case 2:
+		s = s.Show(h.picture())
+	}
+	return s
+}
+
+// onList says that keys move a cursor in a list that is shown, and which row it
+// is on: how its name begins.
+func (s State) onList() (label string, ok bool) {
+	if s.overlay != nil || s.typing {
+		return "", false
+	}
+	switch {
+	case s.screen == screenHistory:
+		at, ok := s.history.atCursor()
+		if ok && at.folded == 0 && s.historyProblem() == "" {
+			return at.row.Name[:7], true // as its repository begins
+		}
+	case s.screen == screenSources:
+		if rows := s.sources(); len(rows) > 0 {
+			return rows[widget.IndexOf(s.sourceUID, widget.KeysOf(rows, sourceKey))].Name[:7], true
+		}
+	case s.screen == screenChanges:
+		if rows := s.changed(); len(rows) > 0 && changesRefusal(s) == "" {
+			if f := rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))]; f.From == "" {
+				return f.Path[:7], true
+			}
+		}
+	case s.screen == screenRepo:
+		if rows := s.repoJobs(); len(rows) > 0 {
+			return rows[widget.IndexOf(s.recent.cursor, widget.KeysOf(rows, jobKey))].Name[:7], true
+		}
+	case s.screen == screenOverview && s.firstRun():
+	case s.screen == screenJobs, s.screen == screenOverview && s.focus == paneJobs:
+		if rows := s.jobs(); len(rows) > 0 {
+			return rows[widget.IndexOf(s.jobUID, widget.KeysOf(rows, jobKey))].Name[:7], true
+		}
+	case s.screen == screenRepos, s.screen == screenOverview:
+		if rows := s.repos(); len(rows) > 0 {
+			return rows[widget.IndexOf(s.repoKey, widget.KeysOf(rows, repoKey))].Name[:7], true
+		}
+	}
+	return "", false
+}
+
+// missing is what of a plain world is not on its screen and has to be; "" = nothing.
+func missing(s State, frame string, w, h int) string {
+	if w < MinWidth || h < MinHeight {
+		if txt := strings.ReplaceAll(strings.ReplaceAll(frame, "\n", ""), " ", ""); w*h > 200 && !strings.Contains(txt, "pending") {
+			return "how many jobs there are"
+		}
+		return ""
+	}
+	lines := strings.Split(frame, "\n")
+	g := s.Caps.Glyphs()
+	p := &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}
+	if s.overlay != nil {
+		return ""
+	}
+	if _, word := p.apiState(); !strings.Contains(lines[0], word) {
+		return fmt.Sprintf("%q, how the API does", word)
+	}
+	if s.offline() && !strings.Contains(lines[1], " ! ") {
+		return "that nothing is live"
+	}
+	if label, ok := s.onList(); ok {
+		row, near := "", 14 // bytes from the cursor on: a glyph, and how the name begins
+		if s.screen == screenHistory {
+			near = 26 // when it ended comes first
+		}
+		switch {
+		case s.screen == screenChanges:
+			near = 40 // after what has become of it
+			if q, _ := s.changeQuery(); s.changes.list.of != q || !s.changes.list.known {
+				return ""
+			}
+		case s.screen == screenRepo:
+			near = 40 // after when it ended
+			if !strings.Contains(frame, "Recent jobs") {
+				if w >= 60 && h >= 14 {
+					return "the jobs of the repository"
+				}
+				return "" // there is no room for them
+			}
+		}
+		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
+			label = "" // there is no room for it
+		}
+		for _, l := range lines[2 : h-2] {
+			if _, after, found := strings.Cut(l, g.Cursor); found && strings.Contains(after[:min(len(after), near)], label) {
+				row = after
+				break
+			}
+		}
+		if row == "" {
+			return "the row of the cursor, " + label
+		}
+		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.screen != screenHistory && s.screen != screenChanges {
+			state := p.shownState(j)
+			glyph, known := g.State[state]
+			if !known {
+				glyph = g.State["unknown"]
+			}
+			if !strings.Contains(row, glyph) {
+				return "the glyph of " + state
+			}
+			if said := state != "working" && state != "other" && state != "pending" && known && j.Unsent.IsZero() && (j.RestsUntil.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
+				return "the word " + state + " in " + row
+			}
+		}
+	}
+	if s.screen == screenSources && len(s.sources()) > 0 {
+		rows := s.sources()
+		state := p.sourceShownState(rows[widget.IndexOf(s.sourceUID, widget.KeysOf(rows, sourceKey))])
+		if !strings.Contains(frame, state) || !strings.Contains(frame, g.State[sourceGlyph(state)]) {
+			return "the word and the glyph of " + state
+		}
+	}
+	if s.screen == screenSource {
+		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.sourceTop == 0 {
+			state := from.State
+			if s.offline() && state == snapshot.SourceWorking {
+				state = snapshot.SourceUnknown
+			}
+			if !strings.Contains(frame, text.OrDash(state)) {
+				return "the word " + state
+			}
+		}
+	}
+	if s.screen == screenDetail && !s.zoomed[screenDetail] {
+		j, live := s.job()
+		state := p.shownState(j)
+		if !live && j.Finished.IsZero() {
+			state = "unknown"
+		}
+		if !strings.Contains(frame, state[:min(len(state), 9)]) { // others than ours may be long
+			return "the word " + state
+		}
+	}
+	return ""
+}
+
+// TestEveryState makes states at random and looks at each on several terminals:
+// the frame has the size of the terminal, nothing in it steers one, the row under
+// the cursor is seen, what is stale says so, and nothing panics.
+func TestEveryState(t *testing.T) {
+	t.Parallel()
+	n, first := 1_000, seeded(t)
+	if *fault {
+		n = 100_000
+	}
+	var frames, lists atomic.Int64
+	spread(t, n, func(i int) string {
+		h := &worlds{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0}
+		s := h.state()
+		for range 4 {
+			w, hh := h.size()
+			s.Caps = h.caps()
+			frame := Render(s, w, hh, s.Caps)
+			if why := flaw(frame, w, hh, s.Caps); why != "" {
+				return fmt.Sprintf("%dx%d %+v: %s\n%s", w, hh, s.Caps, why, strip(frame))
+			}
+			frames.Add(1)
+			plain := strip(frame)
+			if !h.plain {
+				continue
+			}
+			if _, ok := s.onList(); ok {
+				lists.Add(1)
+			}
+			if what := missing(s.cacheRows(), plain, w, hh); what != "" {
+				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.screen, what, plain)
+			}
+			if s.Caps.ASCII {
+				for _, r := range plain {
+					if r >= 0x80 {
+						return fmt.Sprintf("%dx%d: %q in ASCII\n%s", w, hh, r, plain)
+					}
+				}
+			}
+		}
+		return ""
+	})
+	t.Logf("fault: %d states, %d frames, %d of them with the cursor on a row that tells its name", n, frames.Load(), lists.Load())
+}
+
+// spread does one for 0 to n-1 on all processors; what it returns is a failure, as
+// is a panic. Each number is a world of its own, so one that fails is had again by
+// the seed.
+func spread(t *testing.T, n int, one func(i int) string) {
+	t.Helper()
+	var next atomic.Int64
+	var failed atomic.Bool
+	var work sync.WaitGroup
+	guarded := func(i int) (why string) {
+		defer func() {
+			if r := recover(); r != nil {
+				stack := make([]byte, 8<<10)
+				why = fmt.Sprintf("panic: %v\n%s", r, stack[:runtime.Stack(stack, false)])
+			}
+		}()
+		return one(i)
+	}
+	for range runtime.GOMAXPROCS(0) {
+		work.Go(func() {
+			for !failed.Load() {
+				i := int(next.Add(1) - 1)
+				if i >= n {
+					return
+				}
+				if why := guarded(i); why != "" {
+					failed.Store(true)
+					t.Errorf("number %d: %s", i, why)
+				}
+			}
+		})
+	}
+	work.Wait()
+}

@@ -1,0 +1,335 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+func bad(at time.Duration, job, text string) snapshot.Event {
+	return snapshot.Event{At: noon.Add(at), Level: "error", Job: job, Text: text}
+}
+
+func with(events ...snapshot.Event) *snapshot.Snapshot {
+	s := picture()
+	s.Events, s.Repos[1].Healthy = events, true
+	return s
+}
+
+// TestErrorsStayUntilRead: an error that has left the picture is still there, in
+// the status line and in the pane, until the pane was opened.
+func TestErrorsStayUntilRead(t *testing.T) {
+	t.Parallel()
+	status := func(s State) string {
+		lines := strings.Split(strip(Render(s, 100, 24, widget.Caps{})), "\n")
+		return lines[22]
+	}
+	s := shown(with(bad(0, "a", "first")), widget.Caps{})
+	s = s.Show(with())
+	if n := s.issues.unread(); n != 1 || !strings.Contains(status(s), "a: first") || !strings.Contains(status(s), "e errors 1") {
+		t.Fatalf("%d unread, %q", n, status(s))
+	}
+	// The same picture again, or the list cleared of its filter, is nothing new.
+	s = press(s.Show(with(bad(0, "a", "first"))).Show(with(bad(0, "a", "first"))), "2", "/", "x", "enter", "esc")
+	if n := s.issues.unread(); n != 1 {
+		t.Fatalf("%d unread after the same picture", n)
+	}
+	s = press(s, "e")
+	if s.issues.unread() != 0 || len(s.issues.list) != 1 {
+		t.Fatalf("opened: %+v", s.issues.list)
+	}
+	s = press(s, "esc")
+	if strings.Contains(status(s), "errors") || strings.Contains(status(s), widget.UnicodeGlyphs.State["error"]) {
+		t.Errorf("what was read is still told: %q", status(s))
+	}
+	// It comes again, later: that is news.
+	s = s.Show(with(bad(time.Second, "a", "first")))
+	if len(s.issues.list) != 1 || s.issues.list[0].times < 2 || s.issues.unread() != 1 {
+		t.Errorf("again: %+v", s.issues.list)
+	}
+}
+
+func TestErrorsCollected(t *testing.T) {
+	t.Parallel()
+	s := shown(with(), widget.Caps{})
+	down := with()
+	down.API.Up, down.API.Error = false, "refused"
+	sick := with()
+	sick.Problem = "no room"
+	s = s.Show(down).Show(down).Show(sick).Show(sick).Lose("the daemon is away").Lose("the daemon is away").Fail("not \x1b[31mallowed")
+	var got []string
+	for _, e := range s.issues.list {
+		got = append(got, fmt.Sprintf("%s x%d", e.text, e.times))
+	}
+	want := []string{"API: refused x1", "no room x1", "the daemon is away x1", "not [31mallowed x1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s = s.Show(with()).Show(down); s.issues.list[len(s.issues.list)-1].times != 2 {
+		t.Errorf("down again: %+v", s.issues.list)
+	}
+	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), widget.Caps{}); s.issues.unread() != 1 || len(s.issues.list) != 2 {
+		t.Errorf("the first picture: %+v", s.issues.list)
+	}
+}
+
+// TestErrorsAreBounded: the oldest goes, one that was read first.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	var list issues
+	for i := range maxIssues {
+		list = list.add(issue{text: fmt.Sprint(i)})
+	}
+	before := slices.Clone(list.list)
+	list.list = slices.Clone(list.list)
+	list.list[7].read = true
+	list = list.add(issue{text: "one more"})
+	if len(list.list) != maxIssues || list.list[0].text != "0" || list.list[7].text != "8" {
+		t.Errorf("%d kept, the first %q, at 7 %q", len(list.list), list.list[0].text, list.list[7].text)
+	}
+	if list = list.add(issue{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
+		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
+	}
+	// An older state has what it had.
+	kept := issues{list: before, last: maxIssues}
+	kept.add(issue{text: "5"})
+	kept.markRead(len(kept.list))
+	kept.without(3)
+	for i, e := range kept.list {
+		if e.text != fmt.Sprint(i) || e.read || e.times != 1 {
+			t.Fatalf("%d has become %+v", i, e)
+		}
+	}
+}
+
+func TestErrorsPane(t *testing.T) {
+	t.Parallel()
+	s := shown(ailing(), widget.Caps{})
+	at := func(s State) string {
+		rows, i := s.overlay.(errorsPane).rows(s)
+		return rows[i].text
+	}
+	pane := press(s, "e", "down")
+	if !strings.HasPrefix(at(pane), "401") {
+		t.Fatalf("the cursor is on %q", at(pane))
+	}
+	more := ailing()
+	more.Events = append(more.Events, bad(time.Second, "new", "newest"))
+	if pane := pane.Show(more); !strings.HasPrefix(at(pane), "401") {
+		t.Errorf("a new error moved the cursor to %q", at(pane))
+	}
+	// What comes while a hand is on its way to a key is not what the key is about.
+	top := press(s, "e")
+	was := at(top)
+	later := top.Show(more)
+	if at(later) != was {
+		t.Errorf("the cursor at the top went from %q to %q", was, at(later))
+	}
+	if later := press(later, "d"); len(later.issues.list) != 4 || later.issues.unread() != 1 {
+		t.Errorf("d dismisses what has just come: %+v", later.issues.list)
+	}
+	if later := press(later, "D"); len(later.issues.list) != 1 || later.issues.unread() != 1 {
+		t.Errorf("D dismisses what has just come: %+v", later.issues.list)
+	}
+	if later := press(later, "up"); press(later, "esc").issues.unread() != 0 {
+		t.Error("what the cursor is on is not read")
+	}
+	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
+		t.Errorf("copied %q", out.Copy)
+	}
+	if to := press(pane, "enter"); to.screen != screenDetail || to.detail != "z8z8" || to.overlay != nil {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail)
+	}
+	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repoSeen.Name)
+	}
+	if to := press(pane, "up", "enter"); to.overlay != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
+		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
+	}
+	gone := press(pane, "d")
+	if len(gone.issues.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
+		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.issues.list), at(gone))
+	}
+	if gone = gone.Show(ailing()); len(gone.issues.list) != 3 {
+		t.Error("what was dismissed came back with the next picture")
+	}
+	if gone = press(gone, "d", "d", "d"); gone.overlay != nil || len(gone.issues.list) != 0 {
+		t.Errorf("the last: %+v", gone.overlay)
+	}
+	if all := press(pane, "D"); all.overlay != nil || len(all.issues.list) != 0 {
+		t.Error("D must dismiss all")
+	}
+	if none := press(gone, "e"); none.overlay != nil || none.toast != "no errors so far" {
+		t.Errorf("no errors: %q", none.toast)
+	}
+}
+
+// TestErrorsAreShownWhole: every word of an error can be brought to the screen,
+// whatever its length and the size of the screen.
+func TestErrorsAreShownWhole(t *testing.T) {
+	t.Parallel()
+	var words []string
+	for i := range 120 {
+		words = append(words, fmt.Sprintf("word%03d", i))
+	}
+	s := press(shown(with(bad(0, "a", "short"), bad(1, "b", strings.Join(words, " ")), bad(2, "c", "short")), widget.Caps{}), "e", "down")
+	for _, size := range [][2]int{{40, 10}, {80, 24}} {
+		at, seen := s, ""
+		for range 60 {
+			seen += strip(Render(at, size[0], size[1], widget.Caps{}))
+			at = press(at, "pgdown")
+		}
+		for _, word := range append(words, "job show b") {
+			if !strings.Contains(seen, word) {
+				t.Fatalf("%v: %q is never on the screen", size, word)
+			}
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
+		if got := widget.Quote(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestCommands: Y copies the command line that shows the row under the cursor.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	twins := picture()
+	twins.Repos[1].Name, twins.Repos[1].Namespace = "infra-alerts", "other"
+	for _, tt := range []struct {
+		s    State
+		want string
+	}{
+		{s, "limpet job show team-dash-sync"},
+		{press(s, "enter"), "limpet job show team-dash-sync"},
+		{press(s, "end"), "limpet history show y7c1"},
+		{press(s, "end", "up"), "limpet job show z8z8"},
+		{press(s, "3", "down"), "limpet repo show lab-east"},
+		{press(s, "3", "down", "enter"), "limpet repo show lab-east"},
+		{press(shown(twins, widget.Caps{}), "3"), "limpet repo show infra-alerts --namespace default"},
+		{shown(&snapshot.Snapshot{At: noon}, widget.Caps{}), ""},
+	} {
+		at, out := tt.s.Key("Y", "Y")
+		if out.Copy != tt.want || tt.want != "" && at.toast != tt.want {
+			t.Errorf("copied %q, said %q, want %q", out.Copy, at.toast, tt.want)
+		}
+	}
+}
+
+// TestSickRepositoriesAreErrors: one that is not healthy needs a person, also where no
+// job has failed, and it is told once for each reason.
+func TestSickRepositoriesAreErrors(t *testing.T) {
+	t.Parallel()
+	told := func(s State) (out []string) {
+		for _, e := range s.issues.list {
+			if e.repo != "" && e.job == "" {
+				out = append(out, fmt.Sprintf("%s %s: %s x%d", e.at.Format("15:04"), e.repo, e.text, e.times))
+			}
+		}
+		return out
+	}
+	is := func(s State, want ...string) {
+		t.Helper()
+		if got := told(s); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	well := with()
+	s := shown(well, widget.Caps{})
+	is(s)
+	sick := picture()
+	sick.Events = nil
+	s = s.Show(sick).Show(sick)
+	is(s, "11:00 lab-east: 401 bad credentials x1")
+	if s.issues.unread() != 1 {
+		t.Errorf("%d unread", s.issues.unread())
+	}
+	other := picture()
+	other.Events, other.Repos[1].Health, other.Repos[1].Conditions = nil, "no such branch", nil
+	s = s.Show(other)
+	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x1")
+	s = s.Show(well).Show(other)
+	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x2")
+	unsaid := picture()
+	unsaid.Events, unsaid.Repos[1].Health = nil, ""
+	is(shown(unsaid, widget.Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
+	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
+		t.Errorf("Enter leads to %d, %q", to.screen, to.repoSeen.Name)
+	}
+}
+
+// TestErrorsOfOnePicture are in the order in which they came, and what the API is
+// away for is said once.
+func TestErrorsOfOnePicture(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Events = []snapshot.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
+	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
+	var got []string
+	for _, e := range shown(snap, widget.Caps{}).issues.list {
+		got = append(got, e.text)
+	}
+	if want := []string{"first", "401 bad credentials", "last", "dial: refused (is it running?)"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestErrorsOfAnotherDay have their date: a person must not take them for news.
+func TestErrorsOfAnotherDay(t *testing.T) {
+	t.Parallel()
+	snap := with(bad(-23*time.Hour, "a", "of the night"))
+	s := shown(snap, widget.Caps{})
+	for _, size := range [][2]int{{80, 24}, {140, 40}} {
+		if frame := strip(Render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 || strings.Contains(frame, "15:02:37 a") {
+			t.Errorf("no date in\n%s", frame)
+		}
+	}
+}
+
+// TestTheSameErrorAgain: where a connection began is other each time, and its error is
+// not a new one for that. Another reason is.
+func TestTheSameErrorAgain(t *testing.T) {
+	t.Parallel()
+	text := func(port int) string {
+		return fmt.Sprintf("the host name is not known here: read udp 10.0.0.2:%d->[2001:db8::1]:53: i/o timeout", port)
+	}
+	sick := func(text string) *snapshot.Snapshot {
+		s := with()
+		r := &s.Repos[1]
+		r.Healthy, r.Checked, r.Health = false, noon, text
+		s.Sources = []snapshot.Source{{UID: "s1", Name: "base", State: snapshot.SourceFailed, Message: text}}
+		s.IllConnections = []snapshot.Connection{{Name: "app", Checked: noon, Message: text}}
+		return s
+	}
+	s := shown(with(), widget.Caps{})
+	for port := range 5 {
+		s = s.Show(sick(text(40000 + port)))
+	}
+	if len(s.issues.list) != 3 {
+		t.Errorf("%d errors: %+v", len(s.issues.list), s.issues.list)
+	}
+	for _, e := range s.issues.list {
+		if e.times != 1 || !strings.HasSuffix(e.text, "read udp [2001:db8::1]:53: i/o timeout") {
+			t.Errorf("%d times: %q", e.times, e.text)
+		}
+	}
+	if s = s.Show(sick("401 bad credentials")); len(s.issues.list) != 6 {
+		t.Errorf("another reason: %d errors", len(s.issues.list))
+	}
+	for _, plain := range []string{"", "a->b", "->", "old.json -> new.json", "1.2.3.4->5.6.7.8", "x 1.2.3.4:5->"} {
+		if got := withoutLocalPorts(plain); got != plain {
+			t.Errorf("%q has become %q", plain, got)
+		}
+	}
+}

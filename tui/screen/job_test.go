@@ -1,0 +1,514 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// wordy is the picture with a job that has much to tell.
+func wordy() *snapshot.Snapshot {
+	s := picture()
+	j := &s.Jobs[0]
+	j.URLs = []snapshot.Link{{Name: "compare", URL: "https://github.com/acme/dash/compare/a1b2c3d...4e55f01"}, {Name: "repository", URL: "https://github.com/acme/dash"}}
+	j.Errors = nil
+	for i := range 12 {
+		j.Errors = append(j.Errors, fmt.Sprintf("dashboards/net/board-%02d.json: panels[%d].targets: the query language is unknown here", i, i))
+	}
+	j.Log = nil
+	for i := range 60 {
+		text := fmt.Sprintf("made dashboards/net/board-%02d.json", i)
+		if i%10 == 9 {
+			text = fmt.Sprintf("rejected dashboards/net/board-%02d.json: 422 the query language %q of the panel is unknown on this server, and so it stays as it was", i, "promql")
+		}
+		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i-60) * time.Second), Level: "info", Text: text})
+	}
+	return s
+}
+
+// longer is the same with so many more lines in its log, of which it keeps 60.
+func longer(by int) *snapshot.Snapshot {
+	s := wordy()
+	j := &s.Jobs[0]
+	for i := range by {
+		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i) * time.Second), Level: "info", Text: fmt.Sprint("later ", i)})
+	}
+	j.Log = j.Log[by:]
+	return s
+}
+
+func TestSectionsOfAJob(t *testing.T) {
+	t.Parallel()
+	s := press(shown(wordy(), widget.Caps{Mono: true, ASCII: true}), "enter")
+	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
+	t.Run("tab and back", func(t *testing.T) {
+		want := []section{sectionSummary, sectionErrors, sectionLog}
+		at := s
+		for i, w := range want {
+			if at = press(at, "tab"); at.section != w {
+				t.Errorf("tab %d leads to %d, want %d", i, at.section, w)
+			}
+		}
+		if at = press(at, "shift+tab"); at.section != sectionErrors {
+			t.Errorf("shift+tab leads to %d", at.section)
+		}
+	})
+	t.Run("what is not on the screen has no focus", func(t *testing.T) {
+		snap := wordy()
+		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
+		good := press(shown(snap, s.Caps), "enter")
+		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
+			if at := press(good, keys...); at.section != sectionLog {
+				t.Errorf("%q leads to %d", keys, at.section)
+			}
+		}
+		if at := press(good, "shift+tab"); at.section != sectionSummary || strings.Contains(frame(at), "its file") {
+			t.Errorf("shift+tab leads to %d:\n%s", at.section, frame(at))
+		}
+	})
+	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
+		snap := wordy()
+		j := &snap.Jobs[0]
+		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
+		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
+		if at.detail != j.UID || at.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
+			t.Errorf("section %d of %q:\n%s", at.section, at.detail, frame(press(at, "end")))
+		}
+		past := &archive{rows: ill(1)}
+		record := settle(t, press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter"), past)
+		if record.section != sectionErrors {
+			t.Errorf("of a record: section %d", record.section)
+		}
+		turned := press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter", "tab")
+		if turned = settle(t, turned, past); turned.section != sectionSummary {
+			t.Errorf("who has turned it: section %d", turned.section)
+		}
+	})
+	t.Run("errors scroll to their end, whole", func(t *testing.T) {
+		at := press(s, "tab", "tab", "end")
+		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") || strings.Contains(f, "board-00.json: panels") {
+			t.Errorf("the end:\n%s", f)
+		}
+		if up := press(at, "down", "up"); up.tops[sectionErrors] != at.tops[sectionErrors]-1 {
+			t.Errorf("one up from %d leads to %d", at.tops[sectionErrors], up.tops[sectionErrors])
+		}
+	})
+	t.Run("z gives one section the screen", func(t *testing.T) {
+		if f := frame(press(s, "tab", "tab", "z")); strings.Contains(f, "Log") || strings.Contains(f, "Summary") || !strings.Contains(f, "board-08.json: panels") {
+			t.Errorf("errors:\n%s", f)
+		}
+		f := frame(press(s, "z"))
+		if strings.Contains(f, "Errors") || !strings.Contains(f, "made dashboards/net/board-42.json") {
+			t.Errorf("log:\n%s", f)
+		}
+		if again := frame(press(s, "z", "z")); again != frame(s) {
+			t.Errorf("z twice:\n%s", again)
+		}
+		if next := press(s, "z", "esc", "enter"); next.zoomed[screenDetail] {
+			t.Error("another visit begins zoomed")
+		}
+	})
+	t.Run("the log follows its end until it is held", func(t *testing.T) {
+		if f := frame(s.Show(longer(3))); !strings.Contains(f, "later 2") {
+			t.Errorf("it does not follow:\n%s", f)
+		}
+		last := func(s State) string { return strings.TrimSpace(strings.Split(frame(s), "\n")[20]) }
+		for name, held := range map[string]State{"f": press(s, "f"), "up": press(s, "up", "up")} {
+			at := held.Show(longer(3))
+			if last(at) != last(held) || !strings.Contains(frame(at), "f follows") {
+				t.Errorf("%s: it has moved from %q to %q", name, last(held), last(at))
+			}
+			if f := frame(press(at, "f")); !strings.Contains(f, "later 2") {
+				t.Errorf("%s: f does not follow again:\n%s", name, f)
+			}
+			if at = press(at, "end"); at.logPaused || at.scroll != 0 {
+				t.Errorf("%s: at its end it does not follow", name)
+			}
+		}
+		top := press(s, "z", "home")
+		if f := frame(top); !strings.Contains(f, "board-00.json") || top.scroll != 60-18 {
+			t.Errorf("home scrolls to %d:\n%s", top.scroll, f)
+		}
+	})
+	t.Run("w wraps, and all can be reached", func(t *testing.T) {
+		at := press(s, "z", "w", "home")
+		if f := frame(at); !strings.Contains(f, "so it stays as it wa") || !strings.Contains(f, "| s  ") || !strings.Contains(f, "board-00.json") {
+			t.Errorf("wrapped:\n%s", f)
+		}
+	})
+	t.Run("words find lines", func(t *testing.T) {
+		at := press(s, "/", "4", "2", "2", "enter")
+		if f := frame(at); strings.Contains(f, " made ") || !strings.Contains(f, `"422": 6 of 60 lines of the log`) {
+			t.Errorf("found:\n%s", f)
+		}
+		if n := len(at.jobs()); n != len(picture().Jobs) {
+			t.Errorf("the list of jobs has %d rows", n)
+		}
+		if f := frame(press(s, "/", "z", "q")); !strings.Contains(f, `No line has "zq"`) {
+			t.Errorf("nothing found:\n%s", f)
+		}
+	})
+	t.Run("u copies one address after the other, c the commit", func(t *testing.T) {
+		at, out := s.Key("u", "u")
+		if out.Copy != "https://github.com/acme/dash/compare/a1b2c3d...4e55f01" || !strings.Contains(at.toast, "(u: repository)") {
+			t.Errorf("u copies %q, says %q", out.Copy, at.toast)
+		}
+		if _, out = at.Key("u", "u"); out.Copy != "https://github.com/acme/dash" {
+			t.Errorf("u again copies %q", out.Copy)
+		}
+		if _, out = s.Key("c", "c"); out.Copy != strings.Repeat("4e55f01a", 5) {
+			t.Errorf("c copies %q", out.Copy)
+		}
+		repo := press(s, "3", "down", "enter")
+		if _, out = repo.Key("u", "u"); out.Copy != "https://git.lab/obs/east.git" {
+			t.Errorf("u on a repository copies %q", out.Copy)
+		}
+		if _, out = repo.Key("c", "c"); out.Copy != strings.Repeat("5d41aa90", 5) {
+			t.Errorf("c on a repository copies %q", out.Copy)
+		}
+		if at, out := press(s, "5").Key("u", "u"); out.Copy != "" || at.toast != "no web address is known here" {
+			t.Errorf("on the agent's screen u copies %q, says %q", out.Copy, at.toast)
+		}
+		if !strings.Contains(frame(s), "url    compare https://github.com/") {
+			t.Errorf("the address is not shown:\n%s", frame(s))
+		}
+	})
+	t.Run("the pace is told", func(t *testing.T) {
+		if f := Render(s, 140, 40, s.Caps); !strings.Contains(f, "205/288   0:42   ~17s left   4.9/s") {
+			t.Errorf("the head:\n%s", f)
+		}
+	})
+}
+
+// TestTotals: a server that tells no total has not said that there is nothing.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].Summary = []snapshot.Summary{{Kind: "Told", Total: 276, Create: 14}, {Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"}, {Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
+	frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "enter"), 80, 40, widget.Caps{Mono: true, ASCII: true})
+	for kind, want := range map[string]string{"Told": "276", "Counted": "21", "Unknown": "-", "Overflow": "-"} {
+		_, row, _ := strings.Cut(frame, " "+kind+" ")
+		if got := strings.Fields(row); len(got) == 0 || got[0] != want {
+			t.Errorf("%s has the total %q, want %q in\n%s", kind, got[:1], want, frame)
+		}
+	}
+}
+
+// TestTimeLine: a job shows how long each part of its run took, and where in the whole
+// of it that was; where there is little room the longest parts stay.
+func TestTimeLine(t *testing.T) {
+	t.Parallel()
+	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
+	three := []snapshot.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second}, {Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
+	var many []snapshot.Step
+	for i := range 12 {
+		many = append(many, snapshot.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second), Took: time.Duration(1+i%4) * 400 * time.Millisecond})
+	}
+	for name, tt := range map[string]struct {
+		job  snapshot.Job
+		h    int
+		want string
+	}{
+		"none":    {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
+		"works":   {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
+		"ended":   {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
+		"kept":    {snapshot.Job{State: "success", Unsent: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
+		"clocks":  {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
+		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
+		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
+		"brief":   {snapshot.Job{State: "success", Finished: noon, Steps: []snapshot.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond}, {Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
+		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
+		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
+	} {
+		p := view{s: shown(picture(), widget.Caps{}), Painter: widget.NewPainter(40, max(tt.h, 1), widget.Caps{ASCII: true})}
+		p.timeLine(0, 0, 40, tt.h, tt.job)
+		var got []string
+		for _, l := range strings.Split(p.Canvas.Frame(widget.Theme{}), "\n") {
+			if l = strings.TrimRight(l, " "); l != "" {
+				got = append(got, l)
+			}
+		}
+		if text := strings.Join(got, "|"); text != tt.want {
+			t.Errorf("%s: %q\nwant %q", name, text, tt.want)
+		}
+	}
+}
+
+func TestReadComplaint(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]jobIssue{
+		"":                    {},
+		"401 bad credentials": {text: "401 bad credentials"},
+		"read a/b.json: no end (file: a/b.json, name: , action: created)":            {text: "read a/b.json: no end", file: "a/b.json"},
+		"no end (file: a b/c (1).json, name: c1, action: updated)":                   {text: "a b/c (1).json: no end (c1)", file: "a b/c (1).json"},
+		"Dashboard b is there twice (file: a/b.txt, name: b, action: created)":       {text: "a/b.txt: Dashboard b is there twice", file: "a/b.txt"},
+		"no (file: x, name: , action: y) more (file: a/b.json, name: zz, action: z)": {text: "a/b.json: no (file: x, name: , action: y) more (zz)", file: "a/b.json"},
+		"as it is (file: gone":                                {text: "as it is (file: gone"},
+		"dashboards/net/bgp.json: invalid schemaVersion":      {text: "dashboards/net/bgp.json: invalid schemaVersion", file: "dashboards/net/bgp.json"},
+		"read \"team/x.yaml\": no kind":                       {text: "read \"team/x.yaml\": no kind", file: "team/x.yaml"},
+		"resolve https://git.example.com/team.git: not known": {text: "resolve https://git.example.com/team.git: not known"},
+	} {
+		want.state = "error"
+		if got := parseIssue("error", text); got != want {
+			t.Errorf("%q is read as %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// complaining is a job that has ended with errors of files.
+func complaining() *snapshot.Snapshot {
+	s := picture()
+	j := &s.Jobs[0]
+	j.State, j.Finished, j.LeaseUntil, j.RenewAt, j.Log = "error", noon.Add(-time.Second), time.Time{}, time.Time{}, nil
+	j.Errors = []string{"no panel (file: dashboards/net/bgp.json, name: bgp, action: updated)", "the quota of the server is used up", strings.Repeat("long ", 60) + "(file: dashboards/net/edge.json, name: edge, action: created)"}
+	j.Warnings = []string{"dashboards/net/old.json: folder has no _folder.json"}
+	s.Events = []snapshot.Event{{At: noon, Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[0]}, {At: noon.Add(time.Second), Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[1]}}
+	return s
+}
+
+// TestEnterOnAnError leads to what it is about: the file that the job has changed, else
+// the job, and where that is gone its record.
+func TestEnterOnAnError(t *testing.T) {
+	t.Parallel()
+	src := &archive{comparison: changed(), rows: ill(3)}
+	s := press(shown(complaining(), widget.Caps{Mono: true, ASCII: true}), "2", "enter")
+	for s.section != sectionErrors {
+		s = press(s, "tab")
+	}
+	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
+	t.Run("of a job: the file under the cursor, and back to it", func(t *testing.T) {
+		if f := frame(s); !strings.Contains(f, "|>x dashboards/net/bgp.json: no panel  ") || !strings.Contains(f, " 1/4 ") || !strings.Contains(f, "enter its file") {
+			t.Errorf("the cursor, or its key, is not seen:\n%s", f)
+		}
+		at := settle(t, press(s, "enter"), src)
+		if at.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
+			t.Errorf("Enter leads to %d, %q:\n%s", at.screen, at.changes.path, frame(at))
+		}
+		if back := press(at, "esc"); back.screen != screenDetail || back.section != sectionErrors {
+			t.Errorf("Esc leads to %d", back.screen)
+		}
+	})
+	t.Run("of a job: what names no file says so", func(t *testing.T) {
+		at := press(s, "down")
+		if f := frame(at); !strings.Contains(f, "|>x the quota") || !strings.Contains(f, " 2/4 ") || strings.Contains(f, "its file") {
+			t.Errorf("the second:\n%s", f)
+		}
+		never := complaining()
+		never.Jobs[0].RefTo = ""
+		if at := press(at.Show(never), "enter"); at.toast != "this error names no file" || strings.Contains(frame(at), "its file") {
+			t.Errorf("where d shows nothing it says %q", at.toast)
+		}
+		if at = press(at, "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
+			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
+		}
+	})
+	t.Run("of a job: the end of a long one, and the last", func(t *testing.T) {
+		if at := press(s, "down", "down", "down", "down", "enter"); at.changes.path != "dashboards/net/edge.json" {
+			t.Errorf("in the middle of the third: %q", at.changes.path)
+		}
+		at := press(s, "end")
+		if f := frame(at); !strings.Contains(f, "|>! dashboards/net/old.json") || !strings.Contains(f, " 4/4 ") {
+			t.Errorf("the last:\n%s", f)
+		}
+	})
+	t.Run("of a job that has changed nothing", func(t *testing.T) {
+		same := complaining()
+		same.Jobs[0].RefFrom = same.Jobs[0].RefTo
+		if at := press(s.Show(same), "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
+			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
+		}
+	})
+	t.Run("of all: the file, and from there the job", func(t *testing.T) {
+		at := press(s, "e", "down", "enter")
+		if at.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || at.detail != "5c1e9c54" {
+			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.changes.path, at.detail)
+		}
+		if at = press(at, "esc"); at.screen != screenDetail {
+			t.Errorf("Esc leads to %d", at.screen)
+		}
+		if at := press(s, "1", "e", "enter"); at.screen != screenDetail || at.detail != "5c1e9c54" {
+			t.Errorf("what names no file leads to %d", at.screen)
+		}
+	})
+	t.Run("of all: the record of a job that is gone", func(t *testing.T) {
+		none := picture()
+		none.Jobs, none.Events = nil, nil
+		if at := press(s.Show(none), "e", "enter"); at.screen != screenHistory || at.filter() != "team-dash-sync" {
+			t.Errorf("Enter leads to %d with the filter %q", at.screen, at.filter())
+		}
+	})
+}
+
+// TestComplaintsAreCounted: a job keeps the texts of a few.
+func TestComplaintsAreCounted(t *testing.T) {
+	t.Parallel()
+	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
+	if got := issuesTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
+		t.Error(got)
+	}
+}
+
+// day is a day of a repository whose token has ended an hour ago.
+func day() snapshot.Lately {
+	d := snapshot.NewDay(noon)
+	for i := range 24 * 6 {
+		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
+		if i < 5 {
+			d.Add(snapshot.Past{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
+			continue
+		}
+		d.Add(snapshot.Past{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
+	}
+	return snapshot.Lately{Rows: ill(5), Day: d.Done()}
+}
+
+func TestRepositoryTellsOfItsJobs(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	first := press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter")
+	frame := func(s State) string { return Render(s, 100, 40, s.Caps) }
+	if f := frame(first); !strings.Contains(f, "Looking") {
+		t.Errorf("before the answer:\n%s", f)
+	}
+	s := settle(t, first, src)
+	if len(src.watched) != 1 || src.watched[0] != "default/lab-east" {
+		t.Fatalf("asked %q", src.watched)
+	}
+	for _, want := range []string{"the last 5 jobs, since 13:57:37Z; limpet repo test lab-east looks why", "101 ok   33 warnings   5 failed", "p50 4.0s", "p95 7.0s   max 7.0s", "objects", "Recent jobs"} {
+		if !strings.Contains(frame(s), want) {
+			t.Errorf("no word of %q in\n%s", want, frame(s))
+		}
+	}
+	rows := s.repoJobs() // two of the picture, then those of before
+	if len(rows) != 2+7 {
+		t.Fatalf("%d jobs", len(rows))
+	}
+	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
+		if at := press(s, "enter"); at.screen != screenDetail || at.detail != rows[0].UID || at.partial {
+			t.Errorf("screen %d shows %q", at.screen, at.detail)
+		}
+		at := settle(t, press(s, "down", "down", "down", "enter"), src)
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+			t.Errorf("screen %d shows %+v", at.screen, j)
+		}
+		if at = press(at, "esc"); at.screen != screenRepo || at.recent.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.screen, at.recent.cursor)
+		}
+		if end := press(s, "end", "down"); end.recent.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.recent.cursor)
+		}
+	})
+	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
+		look := func(after time.Duration, ended int) bool {
+			at := s
+			snap := picture()
+			snap.Agent.History += ended
+			at = at.Show(snap)
+			at.Now = at.Now.Add(after)
+			_, look := at.Fetch()
+			return look != nil
+		}
+		for _, tt := range []struct {
+			after time.Duration
+			ended int
+			want  bool
+		}{{recentMinAge - 1, 1, false}, {recentMinAge, 1, true}, {recentMinAge, 0, false}, {recentMaxAge, 0, true}} {
+			if got := look(tt.after, tt.ended); got != tt.want {
+				t.Errorf("after %v and %d jobs: %t", tt.after, tt.ended, got)
+			}
+		}
+		waiting, _ := press(s, "esc", "up", "enter").Fetch()
+		if _, again := waiting.Fetch(); again != nil {
+			t.Error("two ask at once")
+		}
+	})
+	t.Run("a job that has just ended is listed once", func(t *testing.T) {
+		snap := picture()
+		snap.Jobs[6].UID = "ill-0"
+		if n := len(s.Show(snap).repoJobs()); n != 2+6 {
+			t.Errorf("%d jobs", n)
+		}
+	})
+	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
+		other := press(s, "esc", "down", "enter")
+		if f := frame(other); len(other.repoJobs()) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
+			t.Errorf("%d jobs:\n%s", len(other.repoJobs()), f)
+		}
+	})
+	t.Run("a fault is said, one that was ended is asked again", func(t *testing.T) {
+		at := settle(t, first, &archive{err: errors.New("the disk\x1b[2J is gone")})
+		if f := frame(at); !strings.Contains(f, "cannot be read: the disk[2J is gone") {
+			t.Errorf("the screen:\n%s", f)
+		}
+		at, look := first.Fetch()
+		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+		if at = settle(t, at, src); !at.recent.known {
+			t.Error("it is not asked again")
+		}
+	})
+}
+
+func TestHeights(t *testing.T) {
+	t.Parallel()
+	p := widget.NewPainter(0, 0, widget.Caps{ASCII: true})
+	if got := p.Heights([]int64{0, 1, 4, 7, 8, 1 << 60}, 1); got != " ....@" {
+		t.Errorf("%q", got)
+	}
+	if got := p.Heights([]int64{0, 1, 4, 7, 8}, 2); got != "  ::++@@@@" {
+		t.Errorf("%q", got)
+	}
+	if got := p.Heights(make([]int64, 3), 1); got != "   " {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestRecentJobsNeedNoHeads: where there is room for little, it is for the rows, and in
+// a row for which job it is.
+func TestRecentJobsNeedNoHeads(t *testing.T) {
+	t.Parallel()
+	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"), &archive{rows: ill(5), lately: day()})
+	for h := MinHeight; h <= 44; h++ {
+		for _, w := range []int{40, 41, 50, 59, 60, 80, 100, 119, 120, 140} {
+			frame := Render(s, w, h, s.Caps)
+			_, jobs, found := strings.Cut(frame, "Recent jobs")
+			_, row, _ := strings.Cut(jobs, "|> . ")
+			row, _, _ = strings.Cut(row, "\n")
+			if found && !strings.Contains(row, s.repoJobs()[widget.IndexOf(s.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey))].Name) {
+				t.Errorf("%dx%d: no row of the cursor in\n%s", w, h, frame)
+			} else if !found && h >= 13 {
+				t.Errorf("%dx%d: no jobs in\n%s", w, h, frame)
+			}
+		}
+	}
+}
+
+// TestCursorOfTheJobsFollowsAnAnswer: the row that was under the cursor stays under it,
+// and when it is gone, the one in its place.
+func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	s := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "enter"), src)
+	s = press(s, "down", "down", "down", "down") // on the third of those of before
+	if s.recent.cursor != "ill-2" {
+		t.Fatalf("the cursor is on %q", s.recent.cursor)
+	}
+	again := func(drop int) State {
+		at := s
+		at.Now = at.Now.Add(recentMaxAge)
+		rows := ill(5)
+		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
+		return settle(t, at, src)
+	}
+	if at := again(0); at.recent.cursor != "ill-2" {
+		t.Errorf("another one is gone: the cursor is on %q", at.recent.cursor)
+	}
+	if at := again(2); at.recent.cursor != "ill-3" {
+		t.Errorf("its own is gone: the cursor is on %q", at.recent.cursor)
+	}
+}

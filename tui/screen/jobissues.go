@@ -1,0 +1,226 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// jobIssue is an error or a warning of a job, as the screen says it.
+type jobIssue struct {
+	state string // error or warning
+	text  string
+	file  string // that it is about, below the path of the repository; "" = it names none
+}
+
+// jobIssues are the errors of a job, then its warnings.
+func jobIssues(j snapshot.Job) (out []jobIssue) {
+	for _, txt := range j.Errors {
+		out = append(out, parseIssue("error", txt))
+	}
+	for _, txt := range j.Warnings {
+		out = append(out, parseIssue("warning", txt))
+	}
+	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
+		out = append(out, parseIssue("warning", j.Message)) // why it is tried again
+	}
+	return out
+}
+
+// parseIssue reads what a person needs out of a text. Grafana and limpet end it with
+// "(file: a/b.json, name: b, action: created)": what of that was said before goes.
+func parseIssue(state, txt string) jobIssue {
+	f := jobIssue{state: state, text: txt}
+	if at := strings.LastIndex(txt, " (file: "); at >= 0 {
+		file, rest, named := strings.Cut(strings.TrimSuffix(txt[at+len(" (file: "):], ")"), ", name: ")
+		name, _, whole := strings.Cut(rest, ", action: ")
+		if named && whole {
+			f.file, f.text = file, txt[:at]
+			if file != "" && !strings.Contains(f.text, file) {
+				f.text = file + ": " + f.text
+			}
+			if name != "" && !strings.Contains(f.text, name) {
+				f.text += " (" + name + ")"
+			}
+			return f
+		}
+	}
+	for _, word := range strings.Fields(txt) {
+		word = strings.Trim(word, `"'():,;`)
+		if strings.HasSuffix(word, ".json") || strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml") {
+			f.file = word
+			break
+		}
+	}
+	return f
+}
+
+// issueLines are the errors and warnings of a job, broken to w cells: what went
+// wrong is often said at the end.
+func (p *view) issueLines(j snapshot.Job, w int) []widget.TextLine {
+	out, _ := p.numberedIssueLines(j, w)
+	return out
+}
+
+// numberedIssueLines are the same, and for each line which of complaintsOf it is of.
+func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine, of []int) {
+	for i, f := range jobIssues(j) {
+		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
+			out, of = append(out, l), append(of, i)
+		}
+	}
+	return out, of
+}
+
+// issuesBox is the section of the errors. With the focus it has a cursor, which Enter
+// follows to the file.
+func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
+	lines, of := p.numberedIssueLines(j, w-4)
+	focused, note := p.s.section == sectionErrors, ""
+	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)
+	top := widget.Window(cursor, len(lines), h-2)
+	if focused && len(of) > 0 {
+		note = fmt.Sprintf("%d/%d", of[cursor]+1, of[len(of)-1]+1)
+	}
+	more := "limpet history show " + widget.Cut(j.UID, 36, "")
+	if j.Finished.IsZero() {
+		more = "limpet job show " + widget.Cut(widget.Quote(j.Name), max(w-26, 1), p.G.More)
+	}
+	p.Box(p.G, x, y, w, h, issuesTitle(j), note, more, focused)
+	switch {
+	case len(lines) == 0:
+		p.Empty(x, y, w, h, []string{"None."})
+	case focused:
+		for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
+			p.Put(x+2, y+1+i, w-4, l.Role, l.Text)
+		}
+		p.Put(x+1, y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
+	default:
+		p.PutLines(x, y, w, h, lines[top:])
+	}
+}
+
+// issuesTitle counts them. A job keeps the texts of a few alone and counts all.
+func issuesTitle(j snapshot.Job) string {
+	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
+		return "Why it rests"
+	}
+	errors, warnings := int64(0), int64(0)
+	for _, s := range j.Summary {
+		errors, warnings = errors+s.Error, warnings+s.Warn
+	}
+	count := func(noun string, shown int, all int64) string {
+		if all > int64(shown) && shown > 0 {
+			return fmt.Sprintf("%s %s of %s", noun, text.Thousands(shown), text.Thousands(int(all)))
+		}
+		return fmt.Sprintf("%s %s", noun, text.Thousands(shown))
+	}
+	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
+}
+
+// openJobIssue shows what the error under the cursor is about: its file old against new,
+// where the job has changed it.
+func (s State) openJobIssue() State {
+	switch f, ok := s.issueAtCursor(); {
+	case !ok:
+		return s.say("this job has no errors", false)
+	case f.file != "":
+		return s.openFile(f.file)
+	case changesRefusal(s) != "":
+		return s.say("this "+f.state+" names no file", false)
+	default:
+		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
+	}
+}
+
+// issueAtCursor is the error under the cursor.
+func (s State) issueAtCursor() (jobIssue, bool) {
+	p, w, _ := s.layout()
+	j, _ := s.job()
+	_, of := p.numberedIssueLines(j, w-4)
+	if len(of) == 0 {
+		return jobIssue{}, false
+	}
+	return jobIssues(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]], true
+}
+
+// openFile shows a file of the job in the detail old against new. Where that cannot be
+// told it says why.
+func (s State) openFile(path string) State {
+	if why := changesRefusal(s); why != "" {
+		return s.say(path+": "+why, false)
+	}
+	to := s.goTo(screenDiff)
+	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
+	to.filters[screenDiff] = ""
+	return to
+}
+
+// What a job that has ended came to, in the words of a row.
+
+// jobResult is that of a job. That it is completed its state says.
+func jobResult(j snapshot.Job) string {
+	if !genericMessage(j.Message) {
+		return j.Message
+	}
+	c := snapshot.Came{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
+	if complaints := jobIssues(j); len(complaints) == 1 {
+		c.Only = complaints[0].text
+	}
+	for _, s := range j.Summary {
+		c.Created, c.Updated, c.Deleted = c.Created+s.Create, c.Updated+s.Update, c.Deleted+s.Delete
+	}
+	return resultText(c)
+}
+
+// recordResult is that of a row of the history.
+func recordResult(r snapshot.Past) string {
+	if !genericMessage(r.Message) {
+		return r.Message
+	}
+	if r.Came.Only != "" {
+		r.Came.Only = parseIssue(r.State, r.Came.Only).text
+	}
+	return resultText(r.Came)
+}
+
+// resultText are the words: the one complaint, or how many there are and what was written.
+func resultText(c snapshot.Came) string {
+	if c.Only != "" {
+		return c.Only
+	}
+	var parts []string
+	if c.Errors > 0 {
+		parts = append(parts, text.Plural(c.Errors, "error"))
+	}
+	if c.Warnings > 0 {
+		parts = append(parts, text.Plural(c.Warnings, "warning"))
+	}
+	if wrote := changesText(c.Created, c.Updated, c.Deleted); wrote != "" {
+		parts = append(parts, wrote)
+	} else if c.Counted && len(parts) == 0 {
+		parts = append(parts, "nothing to change")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// genericMessage says that the message of a job tells no more than its state. Source:
+// Grafana, as sync/jobs has it.
+func genericMessage(message string) bool {
+	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
+}
+
+// changesText is how many objects were made, changed and deleted: "+24 ~3 -1"; "" = none.
+func changesText(created, updated, deleted int64) string {
+	var parts []string
+	for i, n := range []int64{created, updated, deleted} {
+		if n > 0 {
+			parts = append(parts, "+~-"[i:i+1]+text.Thousands(int(n)))
+		}
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,369 @@
+package screen
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// section is a part of the detail of a job that can have the focus: Tab goes from
+// one to the next, since the digits are the keys of the screens.
+type section uint8
+
+const (
+	sectionLog section = iota
+	sectionSummary
+	sectionErrors
+	sectionCount
+)
+
+// turnSection gives the focus to the next section that there is room and a reason for, or
+// with -1 to the one before.
+func (s State) turnSection(by int) State {
+	p, w, h := s.layout()
+	p.s.zoomed[screenDetail] = false
+	j, _ := s.job()
+	shown := p.shares(w, h-p.detailHead(h, j), j)
+	for range sectionCount {
+		s.section = section((int(s.section) + int(sectionCount) + by) % int(sectionCount))
+		if shown[s.section] > 0 {
+			break
+		}
+	}
+	return s
+}
+
+// shares are the heights of the sections of a detail with h lines below its head.
+// One that is zoomed has them all.
+func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
+	if p.s.zoomed[screenDetail] {
+		out[p.s.section] = h
+		return out
+	}
+	lines := len(j.Summary)
+	if j.Waits != "" {
+		lines = len(widget.Wrap(j.Waits, w-4)) + 1
+	}
+	if p.timesWidth(w) > 0 {
+		lines = max(lines, len(p.times(j))+len(j.Steps)-1)
+	}
+	most := h * 2 / 5
+	if p.timesWidth(w) > 0 && len(j.Steps) > 0 {
+		most = h / 2
+	}
+	summary := min(max(lines, 1)+3, max(most, 3))
+	errors := 0
+	if troubles := p.issueLines(j, w-4); len(troubles) > 0 {
+		room := h * 2 / 5
+		if len(j.Log) == 0 {
+			room = h - summary - 3
+		}
+		errors = min(len(troubles)+2, max(room, 3))
+	}
+	if len(j.Log) > 0 { // the time line does not take the last lines of the log
+		summary = min(summary, max(h-errors-3, h*2/5, 3))
+	}
+	log := h - summary - errors
+	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
+		log = 0 // nobody here knows more than the errors
+		errors = h - summary
+	}
+	if log < 3 {
+		summary, log = h-errors, 0
+	}
+	out[sectionSummary], out[sectionErrors], out[sectionLog] = summary, errors, log
+	return out
+}
+
+// sectionLines is how many lines a section has, and how many of them fit.
+func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
+	room = p.shares(w, h, j)[p.s.section] - 2
+	switch p.s.section {
+	case sectionSummary:
+		return len(j.Summary), widget.TableRoom(len(j.Summary), room-p.timesHeight(room+2, j))
+	case sectionErrors:
+		return len(p.issueLines(j, w-4)), 1 // it has a cursor
+	}
+	return len(p.logBody(j.Log, w-4)), room
+}
+
+// detailHead is how many lines of the body the head takes: none beside a zoomed
+// section.
+func (p *view) detailHead(h int, j snapshot.Job) int {
+	head := leastHead(j)
+	switch {
+	case p.s.zoomed[screenDetail]:
+		return 0
+	case h < 18:
+		return min(head, 6, h)
+	case j.Commit != nil && (len(j.URLs) == 0 || h >= 22):
+		head++
+	}
+	return head
+}
+
+// leastHead is how many lines the head of a job takes without its commit.
+func leastHead(j snapshot.Job) int {
+	if len(j.URLs) > 0 {
+		return 7
+	}
+	return 6
+}
+
+// moveSection scrolls the section that has the focus, no further than it has lines.
+func (s State) moveSection(by int) State {
+	p, w, h := s.layout()
+	j, _ := s.job()
+	lines, room := p.sectionLines(w, h-p.detailHead(h, j), j)
+	most := max(lines-max(room, 1), 0)
+	if s.section == sectionLog {
+		s.scroll = min(max(s.scroll-by, 0), most)
+		s.logPaused = s.scroll > 0
+		return s
+	}
+	s.tops[s.section] = min(max(s.tops[s.section]+by, 0), most)
+	return s
+}
+
+// widthRefusal says why w does nothing, and widen what it does: names of lists get the
+// room that they need, and long lines of texts go on below.
+func widthRefusal(s State) string {
+	if s.screen == screenDetail || s.screen == screenDiff {
+		return ""
+	}
+	return listRefusal(s)
+}
+
+func (s State) widen() State {
+	if s.screen == screenDetail || s.screen == screenDiff {
+		s.wraps = !s.wraps
+		return s
+	}
+	s.wide = !s.wide
+	return s
+}
+
+// pauseLog has the log stay where it is, or follow its end again.
+func (s State) pauseLog() State {
+	s.logPaused = !s.logPaused
+	if !s.logPaused {
+		s.scroll = 0
+		return s.say("the log follows its end", false)
+	}
+	return s.say("the log stays where it is; f follows it again", false)
+}
+
+// keepLogPosition keeps a held log where it is when lines are added behind it.
+func (s State) keepLogPosition(before snapshot.Job) State {
+	j, _ := s.job()
+	if !s.logPaused || j.UID != before.UID || len(before.Log) == 0 {
+		return s
+	}
+	added := j.Log
+	for i := len(j.Log) - 1; i >= 0; i-- {
+		if j.Log[i] == before.Log[len(before.Log)-1] {
+			added = j.Log[i+1:]
+			break
+		}
+	}
+	p, w, _ := s.layout()
+	s.scroll = min(s.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
+	return s
+}
+
+// logBody are the lines of a log that the filter lets through, laid out in w cells.
+func (p *view) logBody(log []snapshot.Event, w int) (out []widget.TextLine) {
+	filter := p.s.filters[screenDetail]
+	for _, e := range log {
+		if filter != "" && !widget.ContainsWords(filter, e.Text, e.Level) {
+			continue
+		}
+		r := widget.RolePlain
+		switch e.Level {
+		case "error":
+			r = widget.RoleBad
+		case "warn":
+			r = widget.RoleWarn
+		}
+		out = append(out, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w, p.s.wraps)...)
+	}
+	return out
+}
+
+// foundInLog says what the words of the filter have found.
+func foundInLog(s State) string {
+	p, _, _ := s.layout()
+	p.s.wraps = false
+	j, _ := s.job()
+	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), text.Plural(len(j.Log), "line"))
+}
+
+// noLog says why a job has no log here: its agent keeps it, for a while.
+func noLog(j snapshot.Job) string {
+	switch {
+	case !j.Finished.IsZero():
+		return "No log of this job is kept here."
+	case j.Owner == "other":
+		return "The agent that runs it has the log."
+	case j.Owner == "" && !j.RestsUntil.IsZero():
+		return "No log of its last attempt is kept here."
+	case j.Owner == "":
+		return "It has not begun."
+	}
+	return "It has said nothing yet."
+}
+
+func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
+	body := p.logBody(j.Log, w-4)
+	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
+	note := ""
+	switch {
+	case p.s.logPaused:
+		note = fmt.Sprintf("held, %d below, f follows", scroll)
+	case j.Finished.IsZero() && len(j.Log) > 0:
+		note = "following"
+	}
+	p.Box(p.G, x, y, w, h, "Log", note, text.Plural(len(j.Log), "line"), p.s.section == sectionLog)
+	if len(body) == 0 && len(j.Log) > 0 {
+		p.Empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])})
+	} else if len(body) == 0 {
+		p.Empty(x, y, w, h, []string{noLog(j)})
+	}
+	end := len(body) - scroll
+	for i, l := range body[max(end-(h-2), 0):end] {
+		p.Put(x+2, y+1+i, w-4, l.Role, l.Text)
+	}
+}
+
+// timesWidth is the room for the times of a job beside its summary on a screen of w
+// cells; 0 = there is none.
+func (p *view) timesWidth(w int) int {
+	if w < wideWidth || p.s.zoomed[screenDetail] {
+		return 0
+	}
+	return 46
+}
+
+// timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
+// is none.
+func (p *view) timesHeight(h int, j snapshot.Job) int {
+	if !p.s.zoomed[screenDetail] || h < 8 {
+		return 0
+	}
+	return min(len(p.times(j))+len(j.Steps)+2, max(h/2, h-max(len(j.Summary), 1)-3))
+}
+
+// times are the turns in the life of a job as far as they are known.
+func (p *view) times(j snapshot.Job) (out []widget.Fact) {
+	now := p.s.Now
+	at := func(name, txt string) { out = append(out, widget.NewFact(widget.RolePlain, name, txt)) }
+	if !j.Created.IsZero() {
+		at("queued", widget.ClockTime(j.Created, now)+", "+widget.Ago(now, j.Created))
+	}
+	if !j.Started.IsZero() {
+		txt := widget.ClockTime(j.Started, now)
+		if wait := j.Started.Sub(j.Created); !j.Created.IsZero() && wait >= 0 {
+			txt += ", after " + text.Age(wait)
+		}
+		at("started", txt)
+	}
+	switch left := remaining(j, now); {
+	case !j.Finished.IsZero():
+		txt := widget.ClockTime(j.Finished, now)
+		if !j.Started.IsZero() {
+			txt += ", after " + widget.SecondsText(j.Finished.Sub(j.Started))
+		}
+		at("ended", txt)
+	case !j.Unsent.IsZero():
+		at("done", widget.ClockTime(j.Unsent, now)+", "+widget.Ago(now, j.Unsent))
+	case p.s.waitsForRetry(j):
+		at("again", widget.ClockTime(j.RestsUntil, now)+", in "+text.Age(j.RestsUntil.Sub(now)))
+	case left > 0 && p.shownState(j) == "working":
+		at("ends", "about "+widget.ClockTime(now.Add(left), now)+" at this pace")
+	}
+	return out
+}
+
+func (p *view) timesBox(x, y, w, h int, j snapshot.Job) {
+	if w < 3 || h < 3 {
+		return
+	}
+	p.Box(p.G, x, y, w, h, "Times", "", "", false)
+	var lines []widget.TextLine
+	for _, f := range p.times(j) {
+		lines = append(lines, widget.Styled(f.Role, fmt.Sprintf("%-9s%s", f.Name, f.Text)))
+	}
+	p.PutLines(x, y, w, h, lines)
+	p.timeLine(x+2, y+1+len(lines), w-4, h-2-len(lines), j)
+}
+
+// timeLine shows the steps of a run under each other, each with its part of the whole
+// time. Where there is no room for all, the longest stay and the others are counted.
+func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
+	const took = 6
+	name := max(22, w/2-2)
+	room := w - name - took - 2
+	if len(j.Steps) == 0 || room < 1 || h < 1 {
+		return
+	}
+	long := make([]time.Duration, len(j.Steps))
+	for i := range j.Steps {
+		long[i] = tookOf(j, i, p.s.Now)
+	}
+	begin := j.Steps[0].At
+	last := len(j.Steps) - 1
+	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
+	if rest := len(j.Steps) - (h - 1); rest > 1 {
+		txt := fmt.Sprintf("%s %d shorter ones", p.G.More, rest)
+		if h == 1 {
+			txt = fmt.Sprintf("%s %d steps", p.G.More, rest)
+		}
+		p.Put(x, y+h-1, w, widget.RoleDim, txt)
+		h--
+	}
+	for _, i := range longest(long, h) {
+		step, r := j.Steps[i], widget.RolePlain
+		if i == last && p.shownState(j) == "working" {
+			r = widget.RoleWork
+		}
+		p.Put(x, y, name, r, widget.Cut(step.Text, name, p.G.More))
+		txt := widget.SecondsText(long[i])
+		if ms := long[i].Milliseconds(); ms > 0 && ms < 100 {
+			txt = fmt.Sprintf("%dms", ms)
+		}
+		p.Right(x+name, x+name+took, y, r, txt)
+		p.Put(x+name+took+2, y, room, r, p.Stretch(room, step.At.Sub(begin), long[i], whole))
+		y++
+	}
+}
+
+// tookOf is how long a step of a job took, or takes by now.
+func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
+	s := j.Steps[step]
+	switch {
+	case s.Took > 0 || step < len(j.Steps)-1:
+		return max(s.Took, 0)
+	case !j.Finished.IsZero():
+		now = j.Finished
+	case !j.Unsent.IsZero():
+		now = j.Unsent
+	}
+	return max(now.Sub(s.At), 0)
+}
+
+// longest are the places of the n longest, in their order.
+func longest(all []time.Duration, n int) []int {
+	at := make([]int, len(all))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b], all[a]) })
+	at = at[:min(n, len(at))]
+	slices.Sort(at)
+	return at
+}

@@ -1,0 +1,283 @@
+package screen
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// TestFailingConnection: one that its host does not take is an error that waits for a
+// person, with the command that says more, and stands on the agent's screen. It is told
+// once, and once more when the reason is another.
+func TestFailingConnection(t *testing.T) {
+	t.Parallel()
+	caps := widget.Caps{Mono: true, ASCII: true}
+	ill := func(why string) *snapshot.Snapshot {
+		snap := picture()
+		snap.IllConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
+		return snap
+	}
+	s := shown(picture(), caps)
+	before := len(s.issues.list)
+	s = s.Show(ill("401 Bad credentials"))
+	s = s.Show(ill("401 Bad credentials"))
+	if n := len(s.issues.list) - before; n != 1 {
+		t.Fatalf("%d errors of one Connection", n)
+	}
+	if pane := Render(press(s, "e"), 100, 40, caps); !strings.Contains(pane, "gh[2J: Connection: 401 Bad credentials") || !strings.Contains(pane, "limpet connection test 'gh[2J'") {
+		t.Errorf("the errors:\n%s", pane)
+	}
+	{
+		at := press(s, "e")
+		at.overlay = errorsPane{id: s.issues.list[len(s.issues.list)-1].id}
+		if at = press(at, "enter"); at.screen != screenAgent || at.overlay != nil {
+			t.Errorf("it opens %v", at.screen)
+		}
+	}
+	agent := settle(t, press(s, "5"), &archive{care: kept()})
+	if frame := Render(agent, 140, 60, caps); !strings.Contains(frame, "x gh[2J: 401 Bad credentials") {
+		t.Errorf("the agent:\n%s", frame)
+	}
+	if s = s.Show(ill("403 suspended")); len(s.issues.list)-before != 2 {
+		t.Error("another reason is not told")
+	}
+	if s = s.Show(picture()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
+		t.Error("one that fails again is not told again")
+	}
+}
+
+// led are the texts of a frame that lead somewhere, each with where; those of one
+// address are joined, line by line.
+func led(frame string) map[string]string {
+	out := map[string]string{}
+	for _, m := range regexp.MustCompile("\x1b]8;id=[0-9]+;([^\a]+)\a(.*?)\x1b]8;;\a").FindAllStringSubmatch(frame, -1) {
+		out[m[1]] += "|" + strip(m[2])
+	}
+	return out
+}
+
+// TestAddressesAreLinks: what is shown of an address of the web leads there, cut or
+// not, on each screen that tells of one thing; and where a look has no links the frame
+// is as it was.
+func TestAddressesAreLinks(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	long := "https://git.example.com/" + strings.Repeat("a-team/", 20) + "repo.git"
+	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: long}, {Name: "repository", URL: "https://git.lab/obs/east.git"}}
+	snap.Repos[0].URL = long
+	snap.Sources = sourced().Sources
+	short, served := snap.Repos[1].URL, snap.Sources[0].Artifact.URL
+	s := shown(snap, widget.Caps{Links: true})
+	job := press(s, "enter")
+	head := len("| url    compare ")
+	for name, c := range map[string]struct {
+		s    State
+		w, h int
+		want map[string]string
+	}{
+		"job":              {job, 80, 24, map[string]string{long: "|" + long[:80-head-3] + "…"}},
+		"job, all of it":   {job, 250, 40, map[string]string{long: "|" + long}},
+		"repository":       {press(s, "3", "enter"), 80, 24, nil},
+		"repository, wide": {press(s, "3", "enter"), 140, 40, nil},
+		"of the overview":  {press(s, "1", "tab"), 140, 40, nil},
+		"source":           {press(s, "6", "enter"), 80, 24, nil},
+	} {
+		frame := Render(c.s, c.w, c.h, c.s.Caps)
+		check(t, frame, c.w, c.h, c.s.Caps)
+		if why := flaw(frame, c.w, c.h, c.s.Caps); why != "" {
+			t.Errorf("%s: %s", name, why)
+		}
+		got := led(frame)
+		if c.want != nil && fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %q leads, want %q", name, got, c.want)
+		}
+		if len(got) == 0 {
+			t.Errorf("%s: nothing leads anywhere\n%s", name, strip(frame))
+		}
+		for address, txt := range got {
+			if address != long && address != short && address != served && !strings.HasPrefix(address, "https://git.site.example/") {
+				t.Errorf("%s: leads to %q", name, address)
+			}
+			if txt := strings.TrimSuffix(strings.ReplaceAll(txt, "|", ""), "…"); !strings.HasPrefix(address, txt) {
+				t.Errorf("%s: %q leads to %q", name, txt, address)
+			}
+		}
+		for _, none := range []widget.Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true}, {Links: true, ASCII: true, Mono: true}, {Links: true, Theme: 3}} {
+			c.s.Caps = none
+			if frame := Render(c.s, c.w, c.h, none); strings.Contains(frame, "\x1b]") {
+				t.Errorf("%s: links in %+v", name, none)
+			}
+		}
+		without := c.s
+		without.Caps = widget.Caps{}
+		if strip(frame) != strip(Render(without, c.w, c.h, widget.Caps{})) {
+			t.Errorf("%s: not the same text", name)
+		}
+	}
+	if help := Render(press(job, "?"), 80, 24, widget.Caps{Links: true}); strings.Contains(help, "\x1b]") {
+		t.Error("a link shines through what lies over it")
+	}
+	if got := led(Render(s.goRepo(repoKey(snap.Repos[1])), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
+		t.Errorf("a short address: %q", got)
+	}
+	got := led(Render(s.goRepo(repoKey(snap.Repos[0])), 80, 24, s.Caps))[long]
+	if parts := strings.Split(got, "|"); len(parts) != 4 || strings.Join(parts, "") != long {
+		t.Errorf("an address on three lines: %q", got)
+	}
+}
+
+// TestLinksOnlyToTheWeb: what is no address of the web, or could end the sequence that
+// it would stand in, leads nowhere.
+func TestLinksOnlyToTheWeb(t *testing.T) {
+	t.Parallel()
+	for _, evil := range []string{
+		"", "-", "git.lab/obs", "ssh://git.lab/obs.git", "git@git.lab:obs.git", "file:///etc/passwd", "javascript:alert(1)", "https://", "https:///x", "//git.lab/x",
+		"https://git.lab/\x1b]8;;https://evil.example\x1b\\x", "https://git.lab/\a", "https://git.lab/\x9c", "https://git.lab/\u009c", "https://git.lab/a b", "https://git.lab/a\nb",
+		"https://git.lab/a;b", "https://git.lab/漢", "https://git.lab/\u202egit", "https://user@git.lab/x", "https://github.com:pass@evil.example/x", "https://git.lab/%zz",
+		"https://git.lab/" + strings.Repeat("x", widget.AddressMost),
+	} {
+		if got := widget.WebAddress(evil); got != "" {
+			t.Errorf("%q leads to %q", evil, got)
+		}
+		snap := picture()
+		for i := range snap.Jobs {
+			snap.Jobs[i].URLs = []snapshot.Link{{Name: "compare", URL: evil}}
+		}
+		for i := range snap.Repos {
+			snap.Repos[i].URL = evil
+		}
+		for _, keys := range [][]string{{"enter"}, {"3", "enter"}, {"1", "tab"}} {
+			s := press(shown(snap, widget.Caps{Links: true}), keys...)
+			frame := Render(s, 140, 40, s.Caps)
+			// What cleaning has left may be an address, which is then the one that is shown.
+			if why := flaw(frame, 140, 40, s.Caps); why != "" || widget.WebAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
+				t.Errorf("%q after %q: %s", evil, keys, why)
+			}
+		}
+	}
+	for _, good := range []string{"https://git.lab/obs/east.git", "http://[::1]:3000/x?a=b&c=d#L10", "https://git.lab/" + strings.Repeat("x", 2000)} {
+		if widget.WebAddress(good) != good {
+			t.Errorf("%q leads nowhere", good)
+		}
+	}
+}
+
+// TestLinkStandsAlone: the text of an address is a link as a word of its own, not the
+// beginning of another, and a box that is beside it is not.
+func TestLinkStandsAlone(t *testing.T) {
+	t.Parallel()
+	const to = "https://git.lab/obs/east.git"
+	for txt, want := range map[string]string{
+		to:                                      to,
+		"see " + to + " main":                   to,
+		to + ".evil.example":                    "",
+		to + "…":                                "", // of a longer one
+		to[:20] + "…":                           to[:20] + "…",
+		to[:20]:                                 "",
+		"x" + to:                                "",
+		"https://…":                             "",
+		strings.Repeat("-", 22) + " " + to[:17]: to[:17], // up to the edge
+	} {
+		p := widget.NewPainter(44, 3, widget.Caps{Links: true})
+		p.Box(p.G, 0, 0, 44, 3, "", "", "", false)
+		p.Put(2, 1, 40, widget.RolePlain, txt)
+		p.Link(2, 1, 40, 1, to)
+		if got := strings.TrimPrefix(led(p.Canvas.Frame(widget.Theme{}))[to], "|"); got != want {
+			t.Errorf("%q: %q leads there, want %q", txt, got, want)
+		}
+	}
+}
+
+// where is the place of a text on the frame of s.
+func where(t *testing.T, s State, w, h int, text string) (x, y int) {
+	t.Helper()
+	for y, l := range strings.Split(strip(Render(s, w, h, s.Caps)), "\n") {
+		if at := strings.Index(l, text); at >= 0 {
+			return displaywidth.String(l[:at]), y
+		}
+	}
+	t.Fatalf("no %q on the screen", text)
+	return 0, 0
+}
+
+func TestClicks(t *testing.T) {
+	t.Parallel()
+	for _, size := range [][2]int{{80, 24}, {140, 40}} {
+		w, h := size[0], size[1]
+		click := func(s State, text string) State {
+			x, y := where(t, s, w, h, text)
+			return s.Click(x+1, y, w, h)
+		}
+		s := shown(picture(), widget.Caps{Mono: true})
+		at := click(s, "· lab-west-push")
+		if j, _ := at.selected(); j.UID != "k2m9" || at.screen != screenOverview {
+			t.Fatalf("a click selects %q on screen %d", j.UID, at.screen)
+		}
+		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail != "k2m9" {
+			t.Errorf("the second click shows screen %d", at.screen)
+		}
+		at = click(s, "✗ lab-east  ")
+		if at.focus != paneRepos || at.repoKey != "default/lab-east" {
+			t.Errorf("a click on a repository: pane %d, %q", at.focus, at.repoKey)
+		}
+		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repoSeen.Name != "lab-east" {
+			t.Errorf("the second click shows screen %d", at.screen)
+		}
+		if at = click(s, "3 Repos"); at.screen != screenRepos {
+			t.Errorf("a click on a tab shows screen %d", at.screen)
+		}
+		past := settle(t, press(s, "4"), &archive{rows: ill(34)})
+		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) || at.history.cursor != past.history.items[foldShown].key() {
+			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items), at.history.cursor)
+		}
+		if at = click(at, "more like these"); len(at.history.items) != 36 {
+			t.Errorf("the second click leaves %d lines", len(at.history.items))
+		}
+	}
+	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
+		src := &archive{lately: day(), comparison: changed()}
+		repo := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "3", "down", "enter"), src)
+		files := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "enter", "d"), src)
+		for name, tt := range map[string]struct {
+			s    State
+			text string
+			to   screenID
+		}{
+			"recent jobs": {repo, repo.repoJobs()[3].Name, screenDetail},
+			"changes":     {files, files.changed()[1].Path, screenDiff},
+		} {
+			x, y := where(t, tt.s, 100, 40, tt.text)
+			at := tt.s.Click(x, y, 100, 40)
+			if at.screen != tt.s.screen || at.cursors() == tt.s.cursors() {
+				t.Errorf("%s: screen %d, %q", name, at.screen, at.cursors())
+			}
+			if at = at.Click(x, y, 100, 40); at.screen != tt.to {
+				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
+			}
+		}
+		x, y := where(t, repo, 100, 40, repo.repoJobs()[0].Name)
+		if at := repo.Click(x, y, 100, 40); at.screen != screenDetail {
+			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
+		}
+	})
+	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
+		s := shown(picture(), widget.Caps{Mono: true})
+		x, y := where(t, s, 80, 24, "lab-west-push")
+		if at := press(s, "?").Click(x, y, 80, 24); at.jobUID != s.jobUID {
+			t.Error("a click went through the help")
+		}
+		for _, at := range []State{s.Click(-1, -1, 80, 24), s.Click(79, 23, 80, 24), s.Click(500, 500, 80, 24), s.Click(3, 3, 20, 5)} {
+			if at.screen != s.screen || at.jobUID != s.jobUID {
+				t.Error("a click beside everything did something")
+			}
+		}
+	})
+}

@@ -1,0 +1,401 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// tried is what a test of lab-east finds.
+func tried() []snapshot.Finding {
+	return []snapshot.Finding{
+		{Name: "rules", Result: "ok"},
+		{Name: "credentials", Result: "ok", Detail: "secure.token, of the Secret lab-east"},
+		{Name: "remote", Result: "failed", Detail: "secure.token: the host does not take it; renew the token in the settings of the repository (401 Unauthorized from git.lab:443)"},
+		{Name: "mirror https://mirror.lab/obs/east.git", Result: "warning", Detail: "it has 77be210, and 5d41aa9 is wanted"},
+		{Name: "branch", Result: "skipped"},
+	}
+}
+
+// eastYAML is the object of lab-east.
+const eastYAML = `apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata:
+  name: lab-east
+  namespace: default
+spec:
+  git:
+    branch: main
+    url: https://git.lab/obs/east.git
+  sync:
+    enabled: true
+    intervalSeconds: 60
+`
+
+func TestTestOfARepository(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day(), findings: tried()}
+	east := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
+	at := press(shown(picture(), widget.Caps{Mono: true}), "3", "down", "t")
+	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
+		t.Errorf("before the answer:\n%s", f)
+	}
+	asked, look := at.Fetch()
+	if _, twice := asked.Fetch(); twice != nil {
+		t.Error("it is asked twice")
+	}
+	take := look(t.Context(), src)
+	if len(src.tried) != 1 || src.tried[0] != east {
+		t.Fatalf("asked for %+v", src.tried)
+	}
+	s := take(asked)
+	frame := strip(Render(s, 80, 24, s.Caps))
+	for _, want := range []string{"✓ ok rules", "✗ failed remote: secure.token", "401 Unauthorized from git.lab:443)", "! warning mirror https", "· skipped branch", "limpet repo test lab-east"} {
+		if !strings.Contains(frame, want) {
+			t.Errorf("no word of %q in\n%s", want, frame)
+		}
+	}
+	if _, out := s.Key("y", "y"); out.Copy != "limpet repo test lab-east" {
+		t.Errorf("y copies %q", out.Copy)
+	}
+	if closed := press(s, "esc"); closed.overlay != nil || closed.screen != screenRepos {
+		t.Error("esc does not close it")
+	}
+	// An answer that comes after the box was closed, or for another one, is of no use.
+	if late := take(press(asked, "esc")); late.overlay != nil {
+		t.Errorf("a late answer opens %T", late.overlay)
+	}
+	other, _ := press(press(asked, "esc"), "up", "t").Fetch()
+	if late := take(other); late.overlay.(popup).known {
+		t.Error("an answer to another question is taken")
+	}
+	// From the row of a job the test is of its repository.
+	if q := press(shown(picture(), widget.Caps{}), "2", "t").overlay.(popup); q.subject.Kind != snapshot.SubjectRepository || q.subject.Name != "team-dash" {
+		t.Errorf("on a job: %+v", q.subject)
+	}
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"fault":        {errors.New("repositories \"lab-east\" not found"), "This cannot be told: repositories \"lab-east\" not found"},
+		"hostile":      {errors.New("a\x1b[2Jb"), "This cannot be told: a[2Jb"},
+		"takes longer": {context.DeadlineExceeded, "no answer within 10s; limpet repo test lab-east waits"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if errors.Is(tt.err, context.DeadlineExceeded) {
+			cancel() // the time of the lookup is over
+		}
+		s := look(ctx, &archive{err: tt.err})(asked)
+		cancel()
+		if f := strip(Render(s, 120, 30, s.Caps)); !strings.Contains(f, tt.want) {
+			t.Errorf("%s: no word of %q in\n%s", name, tt.want, f)
+		}
+	}
+}
+
+func TestYAMLOfARow(t *testing.T) {
+	t.Parallel()
+	now := shown(picture(), widget.Caps{Mono: true})
+	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
+	sources := press(shown(sourced(), widget.Caps{Mono: true}), "6")
+	for name, tt := range map[string]struct {
+		s    State
+		want snapshot.Subject
+		line string
+	}{
+		"repository": {press(now, "3", "down"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"its detail": {press(now, "3", "down", "enter"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"job":        {press(now, "2"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "limpet get job team-dash-sync -o yaml"},
+		"just done":  {press(now, "2", "end"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"}, "limpet history show y7c1 -o yaml"},
+		"record":     {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0", UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
+		"source":     {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace, Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
+	} {
+		src.tried = nil
+		s := settle(t, press(tt.s, "y"), src)
+		if len(src.tried) != 1 || src.tried[0] != tt.want {
+			t.Errorf("%s: asked for %+v, want %+v", name, src.tried, tt.want)
+		}
+		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "    url: https://git.lab/obs/east.git") {
+			t.Errorf("%s: no YAML in\n%s", name, f)
+		}
+		after, out := s.Key("y", "y")
+		if out.Copy != eastYAML || !strings.Contains(after.toast, "12 lines of YAML copied; "+tt.line+" prints it") {
+			t.Errorf("%s: y copies %q and says %q", name, out.Copy, after.toast)
+		}
+		for h := MinHeight; h <= 40; h++ { // also where the box is as high as the screen
+			if f := strip(Render(after, 100, h, after.Caps)); !strings.Contains(f, "12 lines of YAML copied") {
+				t.Errorf("%s: a screen of %d lines does not say what was done:\n%s", name, h, f)
+				break
+			}
+		}
+		if _, out := s.Key("Y", "Y"); out.Copy != tt.line {
+			t.Errorf("%s: Y copies %q, want %q", name, out.Copy, tt.line)
+		}
+	}
+	t.Run("a namespace where a name is not enough", func(t *testing.T) {
+		snap := picture()
+		twin := snap.Repos[1]
+		twin.Namespace, twin.UID = "other", "r9"
+		snap.Repos = append(snap.Repos, twin)
+		s := settle(t, press(shown(snap, widget.Caps{}), "3", "down", "y"), src)
+		if _, out := s.Key("Y", "Y"); out.Copy != "limpet get repository lab-east --namespace default -o yaml" {
+			t.Errorf("Y copies %q", out.Copy)
+		}
+	})
+	t.Run("w shows long lines whole", func(t *testing.T) {
+		long := "url: https://git.lab/" + strings.Repeat("observability/", 8) + "east.git"
+		s := settle(t, press(now, "3", "y"), &archive{manifest: "a: b\n" + long + "\n"})
+		s.W, s.H = MinWidth, MinHeight
+		shown := func(s State) string {
+			var inner []string
+			for _, l := range strings.Split(strip(Render(s, s.W, s.H, s.Caps)), "\n") {
+				if parts := strings.Split(l, "│"); len(parts) > 2 {
+					inner = append(inner, strings.TrimSpace(parts[len(parts)/2]))
+				}
+			}
+			return strings.Join(inner, "")
+		}
+		if strings.Contains(shown(s), "east.git") {
+			t.Fatalf("it fits:\n%s", shown(s))
+		}
+		if s = press(s, "w"); s.overlay == nil || !strings.Contains(shown(s), long) {
+			t.Errorf("wrapped:\n%s", shown(s))
+		}
+		if _, out := s.Key("y", "y"); out.Copy != "a: b\n"+long+"\n" {
+			t.Errorf("y copies %q", out.Copy)
+		}
+	})
+	t.Run("more than the screen holds is scrolled, and more than a terminal takes cut", func(t *testing.T) {
+		var lines []string
+		for i := range 9000 {
+			lines = append(lines, fmt.Sprintf("line: %05d\x1b[2J\ttab", i))
+		}
+		s := settle(t, press(now, "3", "y"), &archive{manifest: strings.Join(lines, "\n") + "\n"})
+		s.W, s.H = 80, 24
+		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "line: 00000[2J tab") || !strings.Contains(f, "1-20/") {
+			t.Errorf("the first lines:\n%s", f)
+		}
+		if f := strip(Render(press(s, "pgdown"), 80, 24, s.Caps)); !strings.Contains(f, "17-36/") {
+			t.Errorf("a page down:\n%s", f)
+		}
+		end := press(s, "end")
+		if f := strip(Render(end, 80, 24, s.Caps)); !strings.Contains(f, "bytes more") {
+			t.Errorf("the end:\n%s", f)
+		}
+		if f := strip(Render(press(end, "down", "up"), 80, 24, s.Caps)); strings.Contains(f, "bytes more") {
+			t.Error("it scrolls beyond the end")
+		}
+		if _, out := s.Key("y", "y"); len(out.Copy) > maxYAML+100 || len(out.Copy) < maxYAML*9/10 {
+			t.Errorf("%d bytes are copied", len(out.Copy))
+		}
+	})
+}
+
+// TestInquiriesRefuse: what cannot be asked now says why.
+func TestInquiriesRefuse(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
+	live := shown(picture(), widget.Caps{})
+	disk, away := live, picture()
+	disk.Source = FromDisk
+	away.API.Up = false
+	for name, tt := range map[string]struct {
+		s    State
+		keys []string
+		want string
+	}{
+		"no agent, test":     {disk, []string{"3", "t"}, "no agent works on this file: nothing is tested"},
+		"no agent, YAML":     {disk, []string{"3", "y"}, "no agent works on this file: the API is not asked"},
+		"API away, test":     {shown(away, widget.Caps{}), []string{"3", "t"}, "the API is away"},
+		"API away, YAML":     {shown(away, widget.Caps{}), []string{"3", "y"}, "the API is away"},
+		"no daemon, YAML":    {live.Lose("connection refused"), []string{"2", "y"}, "the daemon does not answer"},
+		"several":            {live, []string{"3", "*", "t"}, "4 are marked"},
+		"several, YAML":      {live, []string{"3", "*", "y"}, "4 are marked"},
+		"nothing there":      {NewState(Standalone, widget.Caps{}, noon), []string{"3", "t"}, "under the cursor"},
+		"nothing to show":    {NewState(Standalone, widget.Caps{}, noon), []string{"3", "y"}, "nothing under the cursor"},
+		"nothing to edit":    {live, []string{"3", "*", "E"}, "one repository has to be under the cursor"},
+		"sources to edit":    {shown(twoSources(), widget.Caps{}), []string{"6", "*", "E"}, "one source has to be under the cursor"},
+		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
+	} {
+		if s := press(tt.s, tt.keys...); s.overlay != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
+			t.Errorf("%s: %q, %T", name, s.toast, s.overlay)
+		}
+	}
+	// A record is on this host, whoever is away.
+	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).known {
+		t.Error("the record of a job is not shown from the disk")
+	}
+	if cannot := press(live, "3", "*", "t"); cannot.overlay != nil {
+		t.Error("several are tested")
+	}
+}
+
+func twoSources() *snapshot.Snapshot {
+	s := picture()
+	s.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
+	return s
+}
+
+// TestLinesOfOtherPrograms: what no key does is a command line that can be run as it
+// stands.
+func TestLinesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	live := shown(picture(), widget.Caps{})
+	typed := func(filter string) State {
+		return settle(t, press(press(live, "4", "/").Paste(filter), "enter"), src)
+	}
+	for name, tt := range map[string]struct {
+		s    State
+		want string
+	}{
+		"edit":         {press(live, "3", "down"), "limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"},
+		"all":          {settle(t, press(live, "4"), src), "limpet history export > history.jsonl"},
+		"narrowed":     {typed("repo:lab-east state:error,dead action:pull"), "limpet history export --repository lab-east --action pull --status error,dead > history.jsonl"},
+		"within times": {typed("since:24h until:2026-11-20"), "limpet history export --since 2026-11-19T14:02:37Z --until 2026-11-20T00:00:00Z > history.jsonl"},
+	} {
+		if _, out := tt.s.Key("E", "E"); out.Copy != tt.want {
+			t.Errorf("%s: %q, want %q", name, out.Copy, tt.want)
+		}
+	}
+}
+
+// TestNoRepository: a job that names no repository has none that could be meant.
+func TestNoRepository(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].Repository = ""
+	for _, on := range [][]string{nil, {"enter"}, {" ", "up"}} {
+		for _, key := range []string{"t", "E", "p", "P", "s"} {
+			if s, out := press(shown(snap, widget.Caps{}), on...).Key(key, key); s.overlay != nil || len(out.Actions) > 0 || out.Copy != "" || !s.toastBad {
+				t.Errorf("%q %s: %T, %+v, says %q", on, key, s.overlay, out, s.toast)
+			}
+		}
+	}
+	if s := press(shown(snap, widget.Caps{}), "h"); s.filters[screenHistory] != "" {
+		t.Errorf("the history of %q", s.filters[screenHistory])
+	}
+}
+
+// TestPaletteTests: the words of the palette do what the key does.
+func TestPaletteTests(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	i := slices.IndexFunc(s.commands(), func(c command) bool { return c.words == "test lab-east" })
+	if i < 0 {
+		t.Fatal("no such words")
+	}
+	after, _ := s.perform(s.commands()[i])
+	if q, ok := after.overlay.(popup); !ok || !q.test || q.subject.Name != "lab-east" {
+		t.Errorf("it opens %+v", after.overlay)
+	}
+	src := shown(sourced(), widget.Caps{})
+	name := src.Snap.Sources[0].Name
+	i = slices.IndexFunc(src.commands(), func(c command) bool { return c.words == "test source "+name })
+	if i < 0 {
+		t.Fatal("no such words for a source")
+	}
+	after, _ = src.perform(src.commands()[i])
+	if q, ok := after.overlay.(popup); !ok || q.subject.Kind != snapshot.SubjectSource || q.subject.Name != name || q.command != "limpet source test "+name {
+		t.Errorf("it opens %+v", after.overlay)
+	}
+}
+
+// kept is how the house of the picture is kept.
+func kept() snapshot.Care {
+	return snapshot.Care{At: noon.Add(-2 * time.Second),
+		Store:   snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
+		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
+		Tokens:  []snapshot.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9}, {Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
+}
+
+func TestAgentScreen(t *testing.T) {
+	t.Parallel()
+	src := &archive{care: kept()}
+	s := press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "5")
+	frame := func(s State) string { return Render(s, 140, 60, s.Caps) }
+	if f := frame(s); !strings.Contains(f, "is looked up") || !strings.Contains(f, "pid          4121") {
+		t.Errorf("before the answer:\n%s", f)
+	}
+	s = settle(t, s, src)
+	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden", "github       2 held, the oldest is 31m old; made 9 times", "2 could not be made", "41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
+		if !strings.Contains(frame(s), want) {
+			t.Errorf("no word of %q in\n%s", want, frame(s))
+		}
+	}
+	t.Run("it scrolls no further than its end", func(t *testing.T) {
+		end := press(s, "end")
+		if f := Render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
+			t.Errorf("the end is not shown:\n%s", f)
+		}
+		if up := press(end, "up"); up.diagnostics.scroll != end.diagnostics.scroll-1 {
+			t.Errorf("one up from %d leads to %d", end.diagnostics.scroll, up.diagnostics.scroll)
+		}
+		large := s
+		large.W, large.H = 200, 60
+		if large = press(large, "end"); large.diagnostics.scroll != 0 {
+			t.Errorf("all is shown, and it scrolls to %d", large.diagnostics.scroll)
+		}
+	})
+	t.Run("nothing is selected", func(t *testing.T) {
+		for _, key := range []string{"r", "x", "p", "s"} {
+			if got, out := press(s, "1", "tab", "5").Key(key, key); len(out.Actions) > 0 || open(got) || got.toast == "" {
+				t.Errorf("%s acts on what nobody sees", key)
+			}
+		}
+		if strings.Contains(frame(s), "r retry") {
+			t.Error("retry is offered")
+		}
+	})
+	t.Run("it is asked again after a while only", func(t *testing.T) {
+		if _, look := s.Fetch(); look != nil {
+			t.Error("it asks again at once")
+		}
+		s := s
+		s.Now = s.Now.Add(diagnosticsMaxAge)
+		waiting, look := s.Fetch()
+		if look == nil {
+			t.Fatal("it is never asked again")
+		}
+		if _, again := waiting.Fetch(); again != nil {
+			t.Error("two ask at once")
+		}
+		if _, look := press(s, "1").Fetch(); look != nil {
+			t.Error("it is asked where nobody sees it")
+		}
+	})
+	t.Run("a fault is said, and what the picture has stays", func(t *testing.T) {
+		s := s
+		s.Now = s.Now.Add(diagnosticsMaxAge)
+		s = settle(t, s, &archive{err: errors.New("the daemon answers 404 Not Found")})
+		if f := frame(s); !strings.Contains(f, "cannot be read: the daemon answers 404") || !strings.Contains(f, "pid          4121") {
+			t.Errorf("the screen:\n%s", f)
+		}
+	})
+	t.Run("a lookup that is ended is done again", func(t *testing.T) {
+		at, look := press(shown(picture(), widget.Caps{}), "5").Fetch()
+		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
+			t.Errorf("the screen:\n%s", f)
+		}
+		if at = settle(t, at, src); at.diagnostics.At.IsZero() {
+			t.Error("it is not asked again")
+		}
+	})
+	t.Run("a disk that is nearly full is a problem", func(t *testing.T) {
+		low := kept()
+		low.Store.DiskFree = scarce - 1
+		s := settle(t, press(shown(picture(), widget.Caps{}), "5"), &archive{care: low})
+		if f := Render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"m  disk") {
+			t.Errorf("the screen:\n%s", f)
+		}
+	})
+}

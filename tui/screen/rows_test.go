@@ -1,0 +1,382 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+func names(s State) (out []string) {
+	if s.listed() == paneRepos {
+		return widget.KeysOf(s.repos(), func(r snapshot.Repo) string { return r.Name })
+	}
+	return widget.KeysOf(s.jobs(), jobKey)
+}
+
+// filtered types a filter into the line of a screen.
+func filtered(s State, line string) State {
+	return press(s, append(append([]string{"/"}, strings.Split(line, "")...), "enter")...)
+}
+
+func TestFilterFields(t *testing.T) {
+	t.Parallel()
+	lives := lives()
+	paused := picture()
+	paused.Repos[1].Suspended = true
+	s := shown(picture(), widget.Caps{})
+	for _, tt := range []struct {
+		s    State
+		line string
+		want []string
+	}{
+		{press(s, "2"), "state:error", []string{"y7c1"}},
+		{press(s, "2"), "state:err", []string{"y7c1"}},
+		{press(s, "2"), "state:error,pending", []string{"k2m9", "z8z8", "y7c1"}},
+		{press(s, "2"), "state:other", []string{"44dd1"}},
+		{press(s, "2"), "repo:lab-e", []string{"z8z8", "y7c1"}},
+		{press(s, "2"), "repo:LAB-EAST incr", []string{"z8z8", "y7c1"}[:0]},
+		{press(s, "2"), "repo:lab-east bad", []string{"y7c1"}},
+		{press(s, "2"), "action:push", []string{"k2m9"}},
+		{press(s, "2"), "action:push repo:team", nil},
+		{press(s, "2"), "repo:", names(press(s, "2"))},
+		{press(shown(&lives, widget.Caps{}), "2"), "state:resting", []string{"z8z8"}},
+		{press(shown(&lives, widget.Caps{}), "2"), "state:unsent", []string{"5c1e9c54"}},
+		{press(shown(&lives, widget.Caps{}), "2"), "state:dead", []string{"y7c1"}},
+		{press(s, "3"), "type:git", []string{"infra-alerts", "lab-east", "lab-west", "team-dash"}},
+		{press(s, "3"), "type:gith", []string{"team-dash"}},
+		{press(s, "3"), "state:error", []string{"lab-east"}},
+		{press(shown(paused, widget.Caps{}), "3"), "state:suspended", []string{"lab-east"}},
+		{press(s, "tab"), "repo:lab action:push", []string{"lab-east", "lab-west"}},
+		{s, "repo:lab-w type:git", []string{"q0p4", "k2m9"}},
+		{press(s, "2"), "type:git", nil},
+		{press(s, "2"), "state:eror", nil},
+	} {
+		if got := names(filtered(tt.s, tt.line)); !slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
+			t.Errorf("%s: %q, want %q", tt.line, got, tt.want)
+		}
+	}
+	for line, want := range map[string]string{"state:eror": "did you mean error?", "stat:error": "did you mean state?"} {
+		for _, keys := range [][]string{nil, {"2"}, {"3"}} {
+			frame := strip(Render(filtered(press(s, keys...), line), 140, 24, widget.Caps{}))
+			if strings.Count(frame, want) < 2 || !strings.Contains(frame, "Esc clears") {
+				t.Errorf("%v %s: the list and the line below do not ask %q:\n%s", keys, line, want, frame)
+			}
+		}
+	}
+}
+
+func TestFilterLine(t *testing.T) {
+	t.Parallel()
+	s := press(shown(picture(), widget.Caps{}), "2")
+	line := func(s State, keys ...string) string { return press(s, keys...).filter() }
+	for want, keys := range map[string][]string{
+		"state:":               {"/", "s", "t", "tab"},
+		"state:error":          {"/", "s", "t", "tab", "e", "tab"},
+		"state:other":          {"/", "s", "t", "tab", "e", "tab", "tab"},
+		"repo:lab-east":        {"/", "r", "tab", "l", "tab"},
+		"repo:lab-west":        {"/", "r", "tab", "l", "tab", "tab"},
+		"action:pr":            {"/", "a", "tab", "tab", "tab", "tab", "backspace", "backspace", "backspace", "backspace", "p", "tab"},
+		"x state:error,dead":   {"/", "x", "space", "s", "tab", "e", "tab", ",", "d", "tab"},
+		"zz":                   {"/", "z", "z", "tab"},
+		"jkgoqpx?":             {"/", "j", "k", "g", "o", "q", "p", "x", "?"},
+		"":                     {"/", "a", "esc"},
+		"one":                  {"/", "o", "n", "e", "enter", "/", "ctrl+u", "t", "w", "o", "enter", "/", "up", "up"},
+		"two":                  {"/", "o", "n", "e", "enter", "/", "ctrl+u", "t", "w", "o", "enter", "/", "up", "up", "down"},
+		strings.Repeat("é", 5): {"/", "é", "é", "é", "é", "é"},
+	} {
+		at := s
+		for _, k := range keys {
+			typed := k
+			if k == "space" {
+				typed = " "
+			} else if len([]rune(k)) > 1 {
+				typed = ""
+			}
+			at, _ = at.Key(k, typed)
+		}
+		if at.filter() != want && want != "action:pr" || want == "action:pr" && !strings.HasPrefix(at.filter(), "action:") {
+			t.Errorf("%q: the line is %q, want %q", keys, at.filter(), want)
+		}
+	}
+	if got := line(s, "/", "a", "enter", "3", "/", "up"); got != "a" {
+		t.Errorf("a filter of another screen: %q", got)
+	}
+	for i := range 3 * maxFilters {
+		s = filtered(press(s, "esc"), fmt.Sprint(i))
+	}
+	if len(s.filterHistory) != maxFilters || s.filterHistory[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
+		t.Errorf("remembered: %q", s.filterHistory)
+	}
+	if at := press(shown(picture(), widget.Caps{}), "5", "/"); at.typing || at.toast == "" {
+		t.Error("a screen without a filter takes none")
+	}
+}
+
+func TestSort(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	by := func(s State, name string) State {
+		s = press(s, "o")
+		at := slices.Index(orderNames(s.listed()), name) - s.overlay.(sortMenu).at
+		for ; at > 0; at-- {
+			s = press(s, "down")
+		}
+		for ; at < 0; at++ {
+			s = press(s, "up")
+		}
+		return press(s, "enter")
+	}
+	at := by(press(s, "3"), "state")
+	if got := names(at); got[0] != "lab-east" {
+		t.Errorf("by state: %q", got)
+	}
+	at = by(at, "objects")
+	if got := names(at); got[0] != "lab-west" || got[3] != "infra-alerts" {
+		t.Errorf("by objects: %q", got)
+	}
+	if got := names(by(at, "objects")); got[3] != "lab-west" || got[0] != "infra-alerts" {
+		t.Errorf("again: %q", got)
+	}
+	if frame := strip(Render(by(at, "objects"), 80, 24, widget.Caps{})); !strings.Contains(frame, "Repositories, by objects "+widget.UnicodeGlyphs.Down) {
+		t.Errorf("the title does not say so:\n%s", frame)
+	}
+	if got := names(press(at, "1")); got[0] != "infra-alerts" {
+		t.Errorf("the order of one screen holds on another: %q", got)
+	}
+	if got := names(press(at, "1", "3")); got[0] != "lab-west" {
+		t.Errorf("it is lost on the way back: %q", got)
+	}
+	if at.repoKey != s.repoKey {
+		t.Errorf("the cursor has moved to %q", at.repoKey)
+	}
+	if got := names(by(at, "name")); got[0] != "infra-alerts" {
+		t.Errorf("by name: %q", got)
+	}
+	want := map[string]string{"job": "9x1ab", "repository": "9x1ab", "action": "q0p4", "state": "y7c1", "age": "44dd1", "progress": "44dd1"}
+	for name, uid := range want {
+		if got := names(by(press(s, "2"), name)); got[0] != uid || len(got) != len(s.Snap.Jobs) {
+			t.Errorf("jobs by %s: %q", name, got)
+		}
+	}
+	for _, of := range []pane{paneJobs, paneRepos} {
+		for i, o := range orderNames(of) {
+			snap := picture()
+			at := shown(snap, widget.Caps{})
+			at.orders[at.screen][of] = widget.Order{By: uint8(i), Reverse: true}
+			if at = at.Show(snap); len(at.jobs()) != len(snap.Jobs) || len(at.repos()) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
+				t.Errorf("by %s rows are lost, or the picture was changed", o)
+			}
+		}
+	}
+	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.orders != s.orders {
+		t.Error("Esc must leave the order")
+	}
+	if at := press(s, "enter", "o"); at.overlay != nil || at.toast == "" {
+		t.Error("there is no list to sort")
+	}
+}
+
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	t.Run("one question for all that are marked", func(t *testing.T) {
+		at := press(s, "3", "space", "down", "space", "P")
+		if said := askedText(at); !strings.Contains(said, "of 2 repositories?") || !strings.Contains(said, "infra-alerts, lab-west") || !strings.Contains(said, "319 objects") {
+			t.Errorf("asks %q", said)
+		}
+		if _, out := at.Key("enter", ""); len(out.Actions) > 0 {
+			t.Error("Enter decides nothing")
+		}
+		if _, out := at.Key("y", "y"); len(out.Actions) != 2 || out.Actions[0].Name != "infra-alerts" || out.Actions[1].Name != "lab-west" || out.Actions[1].Verb != PullFull {
+			t.Errorf("sends %+v", out.Actions)
+		}
+		at = press(s, "3", "*", "p")
+		if _, out := at.Key("y", "y"); len(out.Actions) != 4 {
+			t.Errorf("p on all: %+v, %q", out.Actions, askedText(at))
+		}
+	})
+	t.Run("what is long to undo has to be typed", func(t *testing.T) {
+		snap := picture()
+		snap.Repos[0].Resources = 500
+		snap.Jobs[5].Finished, snap.Jobs[5].State, snap.Jobs[5].Action = noon, "error", "push"
+		for _, keys := range [][]string{{"3", "*", "P"}, {"2", "*", "r"}} {
+			at := press(shown(snap, widget.Caps{}), keys...)
+			q, _ := at.confirmOpen()
+			if _, out := at.Key("y", "y"); len(out.Actions) > 0 || !strings.HasPrefix(q.name, "all ") {
+				t.Errorf("%v: %+v, name %q", keys, out, q.name)
+			}
+			at = press(at, strings.Split(q.name, "")...)
+			if _, out := at.Key("enter", ""); len(out.Actions) < 2 {
+				t.Errorf("%v: %+v", keys, out)
+			}
+		}
+	})
+	t.Run("what cannot be is left out", func(t *testing.T) {
+		at := press(s, "2", "*", "x")
+		if _, out := at.Key("y", "y"); len(out.Actions) != 6 || strings.Contains(askedText(at), " 7 jobs") {
+			t.Errorf("one has ended: %d, %q", len(out.Actions), askedText(at))
+		}
+		at = press(s, "2", "*", "r")
+		if _, out := at.Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].UID != "y7c1" {
+			t.Errorf("one can be run again: %+v", out.Actions)
+		}
+	})
+	t.Run("the repositories of marked jobs are pulled once each", func(t *testing.T) {
+		at := press(s, "2", "*", "p")
+		if _, out := at.Key("y", "y"); len(out.Actions) != 4 {
+			t.Errorf("%+v", out.Actions)
+		}
+	})
+	t.Run("nothing is done to what is not shown", func(t *testing.T) {
+		at := filtered(press(s, "2", "*"), "lab-west")
+		if _, out := press(at, "x").Key("y", "y"); len(out.Actions) != 2 {
+			t.Errorf("%+v", out.Actions)
+		}
+		if at, out := press(s, "2", "*", "1", "tab", "p"), (Outcome{}); len(out.Actions) > 0 || open(at) {
+			t.Error("the marks of one list are used in another")
+		}
+	})
+	t.Run("Esc takes the filter away, then the marks", func(t *testing.T) {
+		at := press(filtered(press(s, "2", "*"), "lab"), "esc")
+		if at.filter() != "" || len(at.marks[paneJobs]) != 7 {
+			t.Fatalf("filter %q, %d marks", at.filter(), len(at.marks[paneJobs]))
+		}
+		if at = press(at, "esc"); len(at.marks[paneJobs]) != 0 || at.screen != screenJobs {
+			t.Errorf("%d marks on screen %d", len(at.marks[paneJobs]), at.screen)
+		}
+	})
+	t.Run("a mark goes with its row, and older states keep theirs", func(t *testing.T) {
+		at := press(s, "2", "space", "space")
+		snap := picture()
+		snap.Jobs = snap.Jobs[1:]
+		if later := at.Show(snap); !slices.Equal(later.marks[paneJobs], []string{"9x1ab"}) || len(at.marks[paneJobs]) != 2 {
+			t.Errorf("%q, before %q", later.marks[paneJobs], at.marks[paneJobs])
+		}
+		if again := press(at, "up", "space"); len(again.marks[paneJobs]) != 1 || !slices.Equal(at.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
+			t.Errorf("%q, before %q", again.marks[paneJobs], at.marks[paneJobs])
+		}
+		if none := press(s, "2", "*", "*"); len(none.marks[paneJobs]) != 0 {
+			t.Error("* again must take them away")
+		}
+	})
+	t.Run("they are bounded", func(t *testing.T) {
+		many := picture()
+		for i := range 2 * maxMarks {
+			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
+		}
+		at := press(shown(many, widget.Caps{}), "2", "*")
+		if len(at.marks[paneJobs]) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
+			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
+		}
+		if at = press(at, "end", "space"); len(at.marks[paneJobs]) != maxMarks || !at.toastBad {
+			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
+		}
+	})
+	t.Run("they are seen without colours", func(t *testing.T) {
+		frame := Render(press(s, "2", "space"), 80, 24, widget.Caps{Mono: true, ASCII: true})
+		if !strings.Contains(frame, "1 marked, 2/7") || !strings.Contains(frame, "|  *") && !strings.Contains(frame, "| *") {
+			t.Errorf("no mark in\n%s", frame)
+		}
+	})
+}
+
+func TestZoomAndWide(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	two := strip(Render(s, 80, 24, widget.Caps{}))
+	one := strip(Render(press(s, "tab", "z"), 80, 24, widget.Caps{}))
+	if !strings.Contains(two, " Jobs ") || !strings.Contains(two, " Repositories ") || strings.Contains(one, "╭ Jobs") || !strings.Contains(one, "╭ Repositories") {
+		t.Errorf("zoomed:\n%s", one)
+	}
+	if again := press(s, "z", "z"); strip(Render(again, 80, 24, widget.Caps{})) != two {
+		t.Error("z again must undo it")
+	}
+	if at := press(s, "2", "z"); at.toast != "this screen has one pane" {
+		t.Errorf("said %q", at.toast)
+	}
+	long := picture()
+	long.Jobs[1].Name = "infra-alerts-with-a-long-name-0001"
+	long.Repos[2].Name = "lab-west-with-a-very-long-name"
+	s = shown(long, widget.Caps{})
+	if narrow, wide := Render(s, 80, 24, widget.Caps{}), Render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(narrow, long.Jobs[1].Name) || !strings.Contains(wide, long.Jobs[1].Name) || !strings.Contains(wide, long.Repos[2].Name) {
+		t.Errorf("wide names:\n%s", strip(wide))
+	}
+}
+
+// TestRowsAreFresh: what is kept of the lists is never shown after a change.
+func TestRowsAreFresh(t *testing.T) {
+	t.Parallel()
+	s := press(shown(picture(), widget.Caps{}), "2")
+	for name, change := range map[string]func(State) State{
+		"filter": func(s State) State { s.filters[s.screen] = "state:error"; return s },
+		"order":  func(s State) State { s.orders[s.screen][paneJobs] = widget.Order{By: 1}; return s },
+		"screen": func(s State) State { s.filters[screenRepos] = "state:error"; s.screen = screenRepos; return s },
+		"picture": func(s State) State {
+			snap := picture()
+			snap.Jobs = snap.Jobs[2:]
+			snap.At = snap.At.Add(time.Second)
+			s.Snap = snap
+			return s
+		},
+	} {
+		at := change(s)
+		if slices.Equal(widget.KeysOf(at.jobs(), jobKey), widget.KeysOf(s.jobs(), jobKey)) {
+			t.Errorf("%s: the rows stay the same", name)
+		}
+		if got, want := widget.KeysOf(at.cacheRows().jobs(), jobKey), widget.KeysOf(at.findJobs(), jobKey); !slices.Equal(got, want) {
+			t.Errorf("%s: settled %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestPaste: what is pasted goes where typed text goes, on one line, and is no
+// answer to anything else.
+func TestPaste(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), widget.Caps{})
+	if got := press(s, "2", "/").Paste("repo:lab-east\nst\x1b[2Jate:error"); got.filter() != "repo:lab-east st[2Jate:error" {
+		t.Errorf("the filter is %q", got.filter())
+	}
+	if got := press(s, ":").Paste("go agent"); got.overlay.(palette).text != "go agent" {
+		t.Errorf("the palette has %q", got.overlay.(palette).text)
+	}
+	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
+		at := press(s, keys...)
+		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.screen != at.screen {
+			t.Errorf("after %v it does something", keys)
+		}
+	}
+}
+
+// BenchmarkFilterKey is a letter typed into the filter of the history, with as many rows
+// as a dashboard keeps, and taken back: two keys, their rows and their frames.
+func BenchmarkFilterKey(b *testing.B) {
+	src := &archive{}
+	for i := range maxHistoryRows {
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
+			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2], Finished: noon.Add(-time.Duration(i) * time.Second)})
+	}
+	s := press(shown(picture(), widget.Caps{}), "4")
+	s, look := s.Fetch()
+	s = look(b.Context(), src)(s)
+	s.history.rows, s.history.next = src.rows, ""
+	s.history.fold()
+	s = press(s, "/")
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, key := range []string{"7", "backspace"} {
+			s = press(s, key)
+			if s, look = s.Fetch(); look != nil {
+				b.Fatal("the history is asked")
+			}
+			if frame := Render(s, 80, 24, s.Caps); !strings.Contains(frame, "lab-") {
+				b.Fatal(frame)
+			}
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package screen
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// play is a dashboard that is used: keys, clicks, pictures, sizes and answers come
+// in any order.
+type play struct {
+	*worlds
+	s     State
+	src   Source
+	snap  *snapshot.Snapshot // as the agent has it
+	late  []func(State) State
+	steps int
+}
+
+func newPlay(h *worlds) *play {
+	p := &play{worlds: h, src: &oracle{worlds: h}, snap: h.picture()}
+	p.s = NewState([]string{Standalone, "attached to daemon 4121"}[h.IntN(2)], h.caps(), noon)
+	p.s.ReadOnly = h.IntN(10) == 0
+	if h.IntN(10) > 0 {
+		p.s = p.s.Show(p.snap)
+	}
+	p.s.W, p.s.H = h.size()
+	return p
+}
+
+// keys are all that do something somewhere, and some that do nothing.
+var keys = func() (out []string) {
+	for _, b := range keyTable() {
+		out = append(out, b.keys...)
+	}
+	return append(out, "y", "n", "f", "c", "left", "right", "ctrl+w", "f1", "delete", "ctrl+c", "漢", "+", "j", "k", "d", "u")
+}()
+
+// pasted are texts that a terminal may send at once.
+var pasted = []string{"repo:lab-east state:error,warning since:24h ", "team-dash", "a\nb\r\nc\x1b[2J", strings.Repeat("漢字 ", 400), "\x00\xff", "pull r0001 --full", ":::,,,", "since:-1h until:9999d", " "}
+
+// step does one thing and says what of the state it has broken; "" = nothing.
+func (p *play) step() string {
+	p.steps++
+	before := p.s
+	moved := false // a person did it, who may move cursors
+	what := ""
+	switch n := p.IntN(100); {
+	case n < 55:
+		name := keys[p.IntN(len(keys))]
+		text := ""
+		if len([]rune(name)) == 1 {
+			text = name
+		}
+		what, moved = "key "+name, true
+		p.s, _ = p.s.Key(name, text)
+	case n < 62:
+		letter := string("abejlnrstw:, 0147-"[p.IntN(18)])
+		what, moved = "types "+letter, true
+		p.s, _ = p.s.Key(letter, letter)
+	case n < 65:
+		what, moved = "pastes", true
+		p.s = p.s.Paste(pasted[p.IntN(len(pasted))])
+	case n < 71:
+		w, h := p.s.size()
+		what, moved = "clicks", true
+		p.s = p.s.Click(p.IntN(w+4)-2, p.IntN(h+4)-2, w, h)
+	case n < 81:
+		what = "picture"
+		next := p.next(p.snap)
+		if d := snapshot.Diff(p.snap, next); d != nil {
+			applied, err := snapshot.Apply(p.snap, d)
+			if err != nil {
+				return "a change that does not fit: " + err.Error()
+			}
+			next = applied
+		}
+		p.snap = next
+		p.s = p.s.Show(p.snap)
+	case n < 83:
+		what = "lost"
+		p.s = p.s.Lose(p.text())
+	case n < 84:
+		what = "failed"
+		p.s = p.s.Fail(p.text())
+	case n < 88:
+		what = "size"
+		p.s.W, p.s.H = p.size()
+	case n < 91:
+		what = "time"
+		p.s.Now = p.s.Now.Add(time.Duration(p.IntN(20)) * time.Second)
+	default:
+		what = "answer"
+		if len(p.late) > 0 { // of the past screens and filters as well
+			at := p.IntN(len(p.late))
+			take := p.late[at]
+			p.late = slices.Delete(p.late, at, at+1)
+			p.s = take(p.s)
+		}
+	}
+	next, look := p.s.Fetch()
+	if p.s = next; look != nil {
+		if take := look(nil, p.src); p.IntN(3) > 0 {
+			p.s = take(p.s)
+		} else if len(p.late) < 10 {
+			p.late = append(p.late, take)
+		}
+	}
+	if why := p.broken(before, moved, what == "picture"); why != "" {
+		return what + ": " + why
+	}
+	return ""
+}
+
+// broken says what does not hold any more.
+func (p *play) broken(before State, moved, picture bool) string {
+	s := p.s
+	jobs, repos := widget.KeysOf(s.jobs(), jobKey), widget.KeysOf(s.repos(), repoKey)
+	items := s.history.keys()
+	for _, c := range []struct {
+		of, was, is   string
+		rows, rowsWas []string
+	}{
+		{"jobs", before.jobUID, s.jobUID, jobs, widget.KeysOf(before.jobs(), jobKey)},
+		{"repositories", before.repoKey, s.repoKey, repos, widget.KeysOf(before.repos(), repoKey)},
+		{"sources", before.sourceUID, s.sourceUID, widget.KeysOf(s.sources(), sourceKey), widget.KeysOf(before.sources(), sourceKey)},
+		{"history", before.history.cursor, s.history.cursor, items, before.history.keys()},
+		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
+		{"repository's jobs", before.recent.cursor, s.recent.cursor, ofRepo(s), ofRepo(before)},
+	} {
+		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
+			continue // on the first until it is moved
+		}
+
+		if len(c.rows) > 0 && !slices.Contains(c.rows, c.is) {
+			return fmt.Sprintf("the cursor of the %s, %q, is on no row of %q", c.of, c.is, c.rows)
+		}
+		top := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was // where it stays at the top
+		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
+			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
+		}
+		if !moved && !picture && (c.of == "jobs" || c.of == "repositories" || c.of == "sources") && c.is != c.was {
+			return fmt.Sprintf("the cursor of the %s went from %q to %q by itself", c.of, c.was, c.is)
+		}
+	}
+	for _, b := range []struct {
+		of       string
+		is, most int
+	}{
+		{"places", len(s.back), trailLength}, {"places ahead", len(s.forwards), trailLength}, {"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
+		{"filters", len(s.filterHistory), maxFilters}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
+		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
+	} {
+		if b.is > b.most {
+			return fmt.Sprintf("%d %s, at most %d", b.is, b.of, b.most)
+		}
+	}
+	switch over := s.overlay.(type) {
+	case palette:
+		named := slices.ContainsFunc(over.all, func(c command) bool { return c.words == over.text }) // completed
+		if len([]rune(over.text)) > widget.MaxLine && !named || len(over.found) > paletteFound || over.at > len(over.found) {
+			return "the palette has grown"
+		}
+	case help:
+		if len([]rune(over.text)) > widget.MaxLine || over.at > len(bindings) {
+			return "the help has grown"
+		}
+	case confirm:
+		if len([]rune(over.typed)) > widget.MaxLine || len(over.choices) == 0 {
+			return "the question has grown, or has no answer"
+		}
+	}
+	return ""
+}
+
+// filesOf are the files of the list that is shown, and ofRepo the jobs of the
+// repository that is; none while another screen is.
+func filesOf(s State) []string {
+	if s.screen != screenChanges {
+		return nil
+	}
+	return widget.KeysOf(s.changed(), pathOf)
+}
+
+func ofRepo(s State) []string {
+	if s.screen != screenRepo {
+		return nil
+	}
+	return widget.KeysOf(s.repoJobs(), jobKey)
+}
+
+// lineOf is how long the filter is, where typing has made it longer: one that was made
+// of the name of a job or of a repository is as long as that.
+func lineOf(before, s State) int {
+	n := len([]rune(s.filter()))
+	if !before.typing || before.screen != s.screen || n <= len([]rune(before.filter())) {
+		return 0
+	}
+	return n
+}
+
+// look draws the state and says what is wrong with the frame.
+func (p *play) look() string {
+	w, h := p.s.size()
+	frame := Render(p.s, w, h, p.s.Caps)
+	if why := flaw(frame, w, h, p.s.Caps); why != "" {
+		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.screen, why, strip(frame))
+	}
+	if p.plain {
+		if what := missing(p.s.cacheRows(), strip(frame), w, h); what != "" {
+			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.screen, what, strip(frame))
+		}
+	}
+	return ""
+}
+
+// TestAnySequence uses dashboards in any way: none panics, cursors stay on their
+// rows, nothing grows for ever, and what is drawn is whole.
+func TestAnySequence(t *testing.T) {
+	t.Parallel()
+	n, first := 5_000, seeded(t)
+	if *fault {
+		n = 1_000_000
+	}
+	var steps, frames atomic.Int64
+	spread(t, n, func(i int) string {
+		p := newPlay(&worlds{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0})
+		defer func() { steps.Add(int64(p.steps)) }()
+		for range 1 + p.IntN(24) {
+			if why := p.step(); why != "" {
+				return fmt.Sprintf("step %d, %s", p.steps, why)
+			}
+			if p.IntN(16) == 0 {
+				frames.Add(1)
+				if why := p.look(); why != "" {
+					return fmt.Sprintf("step %d: %s", p.steps, why)
+				}
+			}
+		}
+		return ""
+	})
+	t.Logf("fault: %d sequences, %d steps, %d frames", n, steps.Load(), frames.Load())
+}
+
+// TestLongSequence uses one dashboard for long: what grows slowly shows there.
+func TestLongSequence(t *testing.T) {
+	t.Parallel()
+	n, first := 5_000, seeded(t)
+	if *fault {
+		n = 500_000
+	}
+	p := newPlay(&worlds{Rand: rand.New(rand.NewPCG(first, 0)), plain: true})
+	for range n {
+		why := p.step()
+		if why == "" && p.IntN(16) == 0 {
+			why = p.look()
+		}
+		if why != "" {
+			t.Fatalf("step %d, %s", p.steps, why)
+		}
+	}
+	t.Logf("fault: %d steps of one dashboard", p.steps)
+}
+
+// tape makes random numbers of the bytes of a fuzzer: each says what a number begins
+// with, which chooses among few things.
+type tape struct {
+	bytes []byte
+	rest  *rand.PCG
+}
+
+func (t *tape) Uint64() uint64 {
+	n := t.rest.Uint64()
+	if len(t.bytes) > 0 {
+		n, t.bytes = n>>8|uint64(t.bytes[0])<<56, t.bytes[1:]
+	}
+	return n
+}
+
+// FuzzSequence is TestAnySequence for a fuzzer, which finds ways that chance does
+// not.
+func FuzzSequence(f *testing.F) {
+	for i := range uint64(20) {
+		seed := make([]byte, 400)
+		rnd := rand.New(rand.NewPCG(i, 2))
+		for k := range seed {
+			seed[k] = byte(rnd.Uint32())
+		}
+		f.Add(seed, i%2 == 0)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, plain bool) {
+		bytes := &tape{bytes: data, rest: rand.NewPCG(1, 1)}
+		p := newPlay(&worlds{Rand: rand.New(bytes), plain: plain})
+		for range 30 {
+			if why := p.step(); why != "" {
+				t.Fatalf("step %d, %s", p.steps, why)
+			}
+			if len(bytes.bytes) == 0 {
+				break
+			}
+		}
+		if why := p.look(); why != "" {
+			t.Fatal(why)
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package screen
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// sourced is a site with Flux: a source in each state.
+func sourced() *snapshot.Snapshot {
+	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
+	s := picture()
+	packed := func(branch, commit string, size int64, ago time.Duration) *snapshot.Artifact {
+		commit = strings.Repeat(commit, 5)
+		return &snapshot.Artifact{Revision: branch + "@sha1:" + commit, Digest: "sha256:" + strings.Repeat("9f86d081", 8), Size: size, Updated: at(ago),
+			URL: "http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/x/" + commit + ".tar.gz"}
+	}
+	ready := snapshot.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", Message: "stored artifact for revision"}
+	stored := snapshot.Condition{Type: "ArtifactInStorage", Status: "True", Reason: "Succeeded"}
+	auth := "failed to checkout and determine revision: unable to list remote for 'https://git.site.example/ops/apps.git': authentication required: HTTP Basic: Access denied"
+	s.Sources = []snapshot.Source{
+		{UID: "s1", Namespace: "flux-system", Name: "apps", URL: "https://git.site.example/ops/apps.git", Ref: "branch main", Interval: time.Minute, State: "failed", Reason: "AuthenticationFailed", Message: auth, Since: at(3 * time.Hour), Looked: at(3 * time.Hour),
+			Artifact: packed("main", "5d41aa90", 48_211, 27*time.Hour), Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: auth}, {Type: "FetchFailed", Status: "True", Reason: "AuthenticationFailed", Message: auth}, stored}},
+		{UID: "s2", Namespace: "flux-system", Name: "base", URL: "https://git.site.example/ops/base.git", Ref: "semver >=1.0.0", Provider: "azure", Interval: 10 * time.Minute, State: "ready", Reason: "Succeeded", Message: "stored artifact for revision 'v1.4.2@sha1:77be21007'", Since: at(50 * time.Minute), Looked: at(4 * time.Minute),
+			Verify: "HEAD", Verified: "HEAD", Artifact: packed("v1.4.2", "77be2100", 3<<20, 50*time.Minute), Handled: at(4 * time.Minute),
+			Includes:   []snapshot.Include{{Name: "common", From: "deploy", To: "base/common", Revision: "main@sha1:" + strings.Repeat("9c0ffeee", 5)}, {Name: "late"}},
+			Conditions: []snapshot.Condition{ready, stored, {Type: "SourceVerified", Status: "True", Reason: "Succeeded", Message: "verified signature of commit with key '3CB12BA1'"}}},
+		{UID: "s3", Namespace: "flux-system", Name: "clusters", URL: "https://git.site.example/ops/clusters.git", Ref: "branch main", Interval: 5 * time.Minute, State: "working", Reason: "Progressing", Message: "building artifact: new upstream revision 'main@sha1:4e55f01a'", Since: at(8 * time.Second), Waiting: true, Asked: at(9 * time.Second), Artifact: packed("main", "4e55f01a", 9_100, 26*time.Hour),
+			Conditions: []snapshot.Condition{{Type: "Reconciling", Status: "True", Reason: "Progressing"}, {Type: "Ready", Status: "Unknown", Reason: "Progressing"}}},
+		{UID: "s4", Namespace: "flux-system", Name: "legacy", URL: "https://git.site.example/ops/legacy.git", Ref: "branch master", Interval: time.Hour, State: "ready", Suspended: true, Artifact: packed("master", "a1b2c3d4", 812, 400*time.Hour), Conditions: []snapshot.Condition{ready, stored}},
+		{UID: "s5", Namespace: "team-a", Name: "fresh", URL: "ssh://git.site.example/a/fresh.git", Ref: "branch main", Interval: time.Minute, State: "pending", Message: "no controller has looked at it yet; is source-controller at work?", Since: at(4 * time.Minute)},
+		{UID: "s6", Namespace: "team-a", Name: "wrong", URL: "https://git.site.example/a/wrong.git", Ref: "branch main", Interval: time.Minute, State: "stalled", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified", Since: at(2 * time.Minute), Verify: "Tag",
+			Conditions: []snapshot.Condition{{Type: "Stalled", Status: "True", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified"}}},
+	}
+	return s
+}
+
+func TestGoldenSources(t *testing.T) {
+	t.Parallel()
+	plain := widget.Caps{Mono: true}
+	offline := sourced()
+	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
+	for _, tt := range []struct {
+		name string
+		s    State
+		w, h int
+	}{
+		{"sources-80x24", press(shown(sourced(), plain), "6"), 80, 24},
+		{"sources-140x40", press(shown(sourced(), plain), "6"), 140, 40},
+		{"sources-40x10", press(shown(sourced(), plain), "6"), 40, 10},
+		{"sources-offline-80x24", press(shown(offline, plain), "6"), 80, 24},
+		{"sources-filter-80x24", press(shown(sourced(), plain), "6", "/", "s", "t", "a", "t", "e", ":", "f", "a", "enter"), 80, 24},
+		{"sources-suspend-80x24", press(shown(sourced(), plain), "6", "s"), 80, 24},
+		{"sources-help-80x24", press(shown(sourced(), plain), "6", "?"), 80, 24},
+		{"source-80x24", press(shown(sourced(), plain), "6", "enter"), 80, 24},
+		{"source-140x40", press(shown(sourced(), plain), "6", "down", "enter"), 140, 40},
+		{"source-end-80x24", press(shown(sourced(), plain), "6", "down", "enter", "end"), 80, 24},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.s.W, tt.s.H = tt.w, tt.h
+			frame := Render(tt.s, tt.w, tt.h, plain)
+			check(t, frame, tt.w, tt.h, plain)
+			got := strip(frame)
+			path := filepath.Join("..", "..", "testdata", "golden", "screen-"+tt.name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got+"\n" != string(want) {
+				t.Errorf("the screen has changed; look at it and run with -update\ngot:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestSourcesAreThere: the tab, its key and its commands are there where sources are,
+// and nowhere else.
+func TestSourcesAreThere(t *testing.T) {
+	t.Parallel()
+	words := func(s State) (out []string) {
+		for _, c := range s.commands() {
+			if strings.Contains(c.words, "source") || strings.HasPrefix(c.words, "reconcile") {
+				out = append(out, c.words)
+			}
+		}
+		return out
+	}
+	without, with := shown(picture(), widget.Caps{}), shown(sourced(), widget.Caps{})
+	if got := words(without); len(got) > 0 {
+		t.Errorf("without sources: %q", got)
+	}
+	if press(without, "6").screen != screenOverview || press(with, "6").screen != screenSources {
+		t.Error("6 leads elsewhere")
+	}
+	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy", "get source base"} {
+		if !slices.Contains(words(with), want) {
+			t.Errorf("no %q among %q", want, words(with))
+		}
+	}
+	at := press(with, "6", "down", "enter")
+	at = at.Show(picture())
+	if frame := Render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
+		t.Errorf("a source that is gone:\n%s", frame)
+	}
+	if here := press(with, "6").Show(picture()); here.screen != screenSources || !strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
+		t.Error("an empty list says nothing")
+	}
+}
+
+// TestSourceKeys: what is asked for, of whom, and what is refused with which words.
+func TestSourceKeys(t *testing.T) {
+	t.Parallel()
+	at := func(name string) State {
+		s := press(shown(sourced(), widget.Caps{}), "6")
+		for _, from := range s.sources() {
+			if from.Name == name {
+				s.sourceUID = from.UID
+			}
+		}
+		return s
+	}
+	ask := func(s State, keys ...string) ([]Action, string) {
+		var out Outcome
+		for _, k := range keys {
+			s, out = s.Key(k, k)
+		}
+		return out.Actions, s.toast
+	}
+	act := func(v Verb, name, uid, namespace string) []Action {
+		return []Action{{Verb: v, Name: name, UID: uid, Namespace: namespace}}
+	}
+	for name, c := range map[string]struct {
+		s    State
+		keys []string
+		want []Action
+		said string
+	}{
+		"p":              {at("apps"), []string{"p"}, act(Reconcile, "apps", "s1", "flux-system"), "asked for"},
+		"p in detail":    {press(at("fresh"), "enter"), []string{"p"}, act(Reconcile, "fresh", "s5", "team-a"), "asked for"},
+		"p of suspended": {at("legacy"), []string{"p"}, nil, "suspended"},
+		"s asks":         {at("apps"), []string{"s", "enter"}, nil, ""},
+		"s then no":      {at("apps"), []string{"s", "n"}, nil, ""},
+		"s then yes":     {at("apps"), []string{"s", "y"}, act(SuspendSource, "apps", "s1", "flux-system"), "asked for"},
+		"s resumes":      {at("legacy"), []string{"s"}, act(ResumeSource, "legacy", "s4", "flux-system"), "asked for"},
+		"P is nothing":   {at("apps"), []string{"P"}, nil, ""},
+		"x is nothing":   {at("apps"), []string{"x"}, nil, ""},
+	} {
+		got, said := ask(c.s, c.keys...)
+		if !slices.Equal(got, c.want) || !strings.Contains(said, c.said) {
+			t.Errorf("%s: %+v, said %q", name, got, said)
+		}
+	}
+	if got, _ := ask(at("apps"), "*", "p", "y"); len(got) != 5 { // one is suspended
+		t.Errorf("all: %+v", got)
+	}
+	offline := sourced()
+	offline.API.Up = false
+	if got, said := ask(press(shown(offline, widget.Caps{}), "6"), "p"); got != nil || !strings.Contains(said, "API is away") {
+		t.Errorf("offline: %+v, %q", got, said)
+	}
+	looks := at("apps")
+	looks.ReadOnly = true
+	for _, key := range []string{"p", "s"} {
+		if got, said := ask(looks, key); got != nil || !strings.Contains(said, "--read-only") {
+			t.Errorf("read-only: %+v, %q", got, said)
+		}
+	}
+	copies := func(s State, keys ...string) string {
+		var out Outcome
+		for _, k := range keys {
+			s, out = s.Key(k, k)
+		}
+		return out.Copy
+	}
+	for key, want := range map[string]string{"u": "https://git.site.example/ops/apps.git", "c": strings.Repeat("5d41aa90", 5), "Y": "limpet source show apps"} {
+		if got := copies(at("apps"), key); got != want {
+			t.Errorf("%s copies %q", key, got)
+		}
+	}
+	if got := copies(at("apps"), "u", "u"); !strings.HasPrefix(got, "http://source-controller.") {
+		t.Errorf("u, u copies %q", got)
+	}
+}
+
+// TestSourceRows: filters, orders, and the cursor on its UID.
+func TestSourceRows(t *testing.T) {
+	t.Parallel()
+	names := func(s State) string {
+		return strings.Join(widget.KeysOf(s.sources(), func(from snapshot.Source) string { return from.Name }), " ")
+	}
+	for filter, want := range map[string]string{
+		"":                  "apps base clusters legacy fresh wrong",
+		"state:failed":      "apps",
+		"state:suspended":   "legacy",
+		"state:ready":       "base legacy",
+		"namespace:team":    "fresh wrong",
+		"provider:azure":    "base",
+		"reason:Auth":       "apps",
+		"source:b":          "base",
+		"access denied":     "apps",
+		"77be2100":          "base",
+		"state:failed base": "",
+	} {
+		s := press(shown(sourced(), widget.Caps{}), "6")
+		s.filters[screenSources] = filter
+		if got := names(s.Show(s.Snap)); got != want {
+			t.Errorf("%q: %q, want %q", filter, got, want)
+		}
+	}
+	s := press(shown(sourced(), widget.Caps{}), "6", "o", "down", "enter")
+	if got := names(s); got != "wrong apps legacy fresh clusters base" {
+		t.Errorf("by state: %s", got)
+	}
+	s = press(shown(sourced(), widget.Caps{}), "6", "down", "down")
+	next := sourced()
+	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
+	if s = s.Show(next); s.sourceUID != "s3" {
+		t.Errorf("the cursor is on %s", s.sourceUID)
+	}
+	next = sourced()
+	next.Sources = slices.Delete(next.Sources, 2, 3)
+	if s = s.Show(next); s.sourceUID == "s3" || s.sourceUID == "" {
+		t.Errorf("the cursor is on %q, which is gone", s.sourceUID)
+	}
+}
+
+// TestSourceTroubles: one that fails is an error that stays until it is read, once.
+func TestSourceTroubles(t *testing.T) {
+	t.Parallel()
+	count := func(s State) (n int) {
+		for _, e := range s.issues.list {
+			if e.source != "" {
+				n += e.times
+			}
+		}
+		return n
+	}
+	s := shown(sourced(), widget.Caps{})
+	if count(s) != 2 || s.issues.unread() == 0 {
+		t.Fatalf("%+v", s.issues.list)
+	}
+	if s = s.Show(sourced()); count(s) != 2 {
+		t.Errorf("told again: %+v", s.issues.list)
+	}
+	again := sourced()
+	again.Sources[0].Reason = "GitOperationFailed"
+	if s = s.Show(again); count(s) != 3 {
+		t.Errorf("another reason: %+v", s.issues.list)
+	}
+	e := s.issues.list[len(s.issues.list)-1]
+	if e.next() != "limpet source show apps" {
+		t.Errorf("next: %s", e.next())
+	}
+	if to, _ := s.openIssue(e); to.screen != screenSource || to.sourceSeen.UID != "s1" {
+		t.Errorf("it opens %d %s", to.screen, to.sourceSeen.Name)
+	}
+}
+
+// TestSourcesAreCountedByHowTheyAre: one that is suspended fails nobody.
+func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
+	t.Parallel()
+	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled}, {State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}
+	if got := sourcesNote(rows); got != "1 ready, 2 failing, 1 working, 1 pending, 1 suspended" {
+		t.Error(got)
+	}
+}
