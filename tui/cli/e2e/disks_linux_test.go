@@ -270,7 +270,6 @@ func TestFullStateDisk(t *testing.T) {
 	if hits == 0 && suite.IsFull() {
 		t.Error("the disk was never full for the agent")
 	}
-	t.Logf("fault: state disk full %d times: %d jobs, none lost; the agent met a full disk %d times", cycles, len(m.jobs), hits)
 }
 
 // waitsForRoom has a job come to its end while no transaction finds room, for
@@ -348,8 +347,6 @@ func TestFullMirrorDisk(t *testing.T) {
 	k.leave()
 	m.fails = true // a fetch without room
 	m.judge()
-	hits := strings.Count(m.log.String(), noSpace)
-	t.Logf("fault: mirror disk full %d times: %d jobs, none lost, no temporary pack left; the agent met a full disk %d times", cycles, len(m.jobs), hits)
 }
 
 // TestReadOnlyDisks: the disks become read-only and writable again. The agent
@@ -403,8 +400,6 @@ func TestReadOnlyDisks(t *testing.T) {
 	k.leave()
 	m.fails = true
 	m.judge()
-	hits := strings.Count(m.log.String(), readOnly)
-	t.Logf("fault: state read-only %d times, mirrors %d: %d jobs, none lost, nothing claimed meanwhile; the agent said so %d times", flips, refused, len(m.jobs), hits)
 }
 
 // noClaims fails when the agent has begun to claim jobs since then. Those that

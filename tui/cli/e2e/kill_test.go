@@ -68,8 +68,6 @@ func TestKilledAtEveryPoint(t *testing.T) {
 				if again > 0 {
 					t.Errorf("%d of %d writes wrote what was there already", again, writes)
 				}
-				t.Logf("fault: %s: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
-					name, kills, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
 			})
 		}
 	})
@@ -126,8 +124,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				if again > 0 {
 					t.Errorf("%d of %d writes wrote what was there already", again, writes)
 				}
-				t.Logf("fault: at any moment: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
-					each, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
 			})
 		}
 	})
@@ -171,7 +167,6 @@ func TestKilledWhileItStops(t *testing.T) {
 	}
 	m.rest()
 	m.judge()
-	t.Logf("fault: released: %d kills, %d jobs", kills, len(m.jobs))
 }
 
 // TestKilledBetweenVerifyAndApply: an agent that verifies, by a rule of its config file, is
@@ -261,7 +256,6 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 			t.Errorf("at the end: %+v", c)
 		}
 	}
-	t.Logf("fault: verification: %d kills, %d jobs, %d refused, %d writes", kills, len(m.jobs), refused, writes)
 }
 
 // TestKilledWhileItWrites kills the agent at each point of a delete and of a move: one

@@ -192,7 +192,6 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 		}
 		before = after
 	}
-	t.Logf("fault: %d power cuts in %d transactions, each followed by a start of the program: %d jobs at work and %d ended, none lost", cuts, len(all), jobs, ended)
 }
 
 // spoilt are ways in which a disk spoils a file. The state has a test with all of
@@ -261,7 +260,6 @@ func TestDamagedIsland(t *testing.T) {
 		}
 		aside += len(found)
 	}
-	t.Logf("fault: %d damaged files started, %d put aside and built anew, all dashboards back each time", files, aside)
 }
 
 // TestDamageIsRepairedAtWork: a large state file that was closed in order is opened at

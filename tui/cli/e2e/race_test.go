@@ -54,7 +54,6 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 		uids[string(f.job(fmt.Sprintf("job-%04d", i), fmt.Sprintf("repo-%02d", rng.IntN(repositories))))] = true
 	}
 	noise := f.noise(50 * time.Millisecond)
-	began := time.Now()
 	for _, a := range f.agents {
 		a.resume(t)
 	}
@@ -63,8 +62,7 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 		f.agents[rng.IntN(len(f.agents))].kill()
 	}
 	within(t, 5*time.Minute, "the queue is empty", func() bool { return f.waiting() == 0 })
-	took := time.Since(began)
-	edits := noise()
+	noise()
 
 	a := auditOf(t, f.api.Requests(t, f.began), fieldExpiry)
 	list := make([]string, 0, len(uids))
@@ -98,8 +96,6 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 		}
 	}
 	slices.Sort(share)
-	t.Logf("fault: race: %d jobs, 4 agents, %d edits between, killed %v, %.1f s: %d claims, %d lost claims (%.3f conflicts per claim), %d conflicts in all, %.2f reads per job, shares %s",
-		jobs, edits, kill, took.Seconds(), a.claims, a.lostClaims, float64(a.lostClaims)/float64(a.claims), a.conflicts, float64(a.reads)/float64(jobs), strings.Join(share, " "))
 }
 
 // TestAgentsShareTheWork runs no-op jobs through 1, 2, 4 and 8 agents on one API

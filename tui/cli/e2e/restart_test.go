@@ -41,7 +41,6 @@ func TestKilledWhileItTakesFromTheDead(t *testing.T) {
 	}
 	m.rest()
 	m.judge()
-	t.Logf("fault: requeued: %d kills, %d jobs of an owner that is gone", kills, len(m.jobs))
 }
 
 // TestSecondAgentOnOneFile: an agent that finds its state file in use ends at once and
@@ -122,7 +121,6 @@ func TestRestarts(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
-	t.Logf("fault: %d restarts, %d jobs, no claim left, state file %+d KiB, lists %v", restarts, len(m.jobs), grown>>10, lists)
 }
 
 // previous is the commit of the last release.
@@ -141,8 +139,7 @@ func TestUpgradeInFlight(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var slowest time.Duration
-	rounds, made, taken := 3, 0, 0
+	rounds, taken := 3, 0
 	for i := range rounds {
 		m := newMortal(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
 		m.feed(m.names()...)
@@ -153,13 +150,11 @@ func TestUpgradeInFlight(t *testing.T) {
 		timer.Stop()
 		m.rest()
 		m.judge()
-		slowest, made = max(slowest, m.slowest), made+len(m.jobs)
 		taken += strings.Count(m.log.String(), stepped("resumed"))
 	}
 	if taken == 0 {
 		t.Error("no claim of the old agent was left to take up")
 	}
-	t.Logf("fault: %d upgrades in flight, %d jobs, %d claims of the old agent taken up, after %s at most", rounds, made, taken, slowest.Round(time.Millisecond))
 }
 
 // TestHandedOverBySystemd: a daemon that is started with the words of its unit reads

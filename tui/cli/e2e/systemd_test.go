@@ -285,28 +285,3 @@ func TestDaemonEndsUnheard(t *testing.T) {
 		}
 	}
 }
-
-// TestDaemonOnAStoppedTerminal: Ctrl-S stops what is printed and nothing else. After
-// Ctrl-Q all of it is there.
-func TestDaemonOnAStoppedTerminal(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	tt := h.terminal(t, leased...)
-	tt.shows(t, "level=INFO")
-	h.answers(t, tt.Process.Pid)
-	tt.Press(t, "\x13")
-	h.worksUnheard(t)
-	if screen := tt.Raw(); strings.Contains(screen, "gated-sync") {
-		t.Fatalf("the terminal was not stopped:\n%s", screen)
-	}
-	tt.Press(t, "\x11")
-	tt.shows(t, "gated-sync")
-	tt.Press(t, "\x13")
-	if err := tt.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := tt.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}

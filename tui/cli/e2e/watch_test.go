@@ -69,7 +69,6 @@ func TestNetHalfOpenWatch(t *testing.T) {
 	if worst := slices.Max(took); worst > time.Minute {
 		t.Errorf("a job was done after %s", worst)
 	}
-	t.Logf("fault: connections half open %d times: jobs done after %.1f to %.1f s", len(took), slices.Min(took).Seconds(), slices.Max(took).Seconds())
 }
 
 // TestNetForgottenVersions: while the watches are cut, jobs come and go, and the
@@ -116,7 +115,6 @@ func TestNetForgottenVersions(t *testing.T) {
 	if least := forgotten; relists < least {
 		t.Errorf("the jobs were listed %d times, so versions were not forgotten; want %d at least", relists, least)
 	}
-	t.Logf("fault: versions forgotten between disconnect and reconnect: %d times, %d lists, %d jobs, none missed or doubled", forgotten, relists, len(uids))
 }
 
 // identity is one generation of certificates: an authority, and what it signed
@@ -251,22 +249,17 @@ func TestNetRotation(t *testing.T) {
 	f.start()
 	var uids []string
 	rounds := suite.Count(5, 100)
-	began := time.Now()
 	for i := range rounds {
 		fr.rotate(t, a, fmt.Sprintf("agent-%d", i+1))
 		uids = append(uids, string(f.job(fmt.Sprintf("job-%03d", i), "quick")))
 		within(t, time.Minute, "the job is done with the new certificates", func() bool { return f.waiting() == 0 })
 	}
-	took := time.Since(began)
-	began = time.Now()
 	within(t, time.Minute, "the watches came with the last certificate", func() bool {
 		fr.mu.Lock()
 		defer fr.mu.Unlock()
 		return len(fr.watches) == 1 && fr.watches[fr.now.name] > 0
 	})
 	f.done(time.Minute, uids...)
-	t.Logf("fault: authority and certificates rotated %d times in %.0f s, a job done after each, no watch of before after %.1f s",
-		rounds, took.Seconds(), time.Since(began).Seconds())
 }
 
 // An agent that was away for longer than its leases, and jobs that are not any
@@ -331,7 +324,6 @@ func TestNetSuspendedAgent(t *testing.T) {
 	}
 	t.Cleanup(thief.Close)
 	jobs := thief.Resource(api.Jobs).Namespace("default")
-	stolen := 0
 	for round := range suite.Count(1, 10) {
 		uids := c.fill()
 		c.suspend(t)
@@ -350,7 +342,6 @@ func TestNetSuspendedAgent(t *testing.T) {
 			if _, err := jobs.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			stolen++
 		}
 		mark, before, begin := c.field.api.Mark(t), len(c.lines(stepped("lost"))), time.Now()
 		c.resume(t)
@@ -371,7 +362,6 @@ func TestNetSuspendedAgent(t *testing.T) {
 	for _, w := range auditOf(t, c.field.api.Requests(t, c.began), fieldExpiry).wrong {
 		t.Error(w)
 	}
-	t.Logf("fault: suspended for longer than the expiry: %d jobs taken meanwhile, 0 writes about them after waking", stolen)
 }
 
 // TestNetReusedName: a job is deleted, and another one made under its name at
@@ -380,7 +370,6 @@ func TestNetReusedName(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	c := newCrew(t, suite.Count(6, 25))
-	reused := 0
 	uids := c.fill()
 	for range suite.Count(2, 20) {
 		old := uids
@@ -388,7 +377,6 @@ func TestNetReusedName(t *testing.T) {
 		for i, name := range c.jobs {
 			c.remove(types.UID(old[name]))
 			uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
-			reused++
 		}
 		within(t, time.Minute, "all jobs are held again", func() bool { return c.held() == len(c.jobs) })
 	}
@@ -397,9 +385,8 @@ func TestNetReusedName(t *testing.T) {
 	for _, uid := range uids {
 		list = append(list, uid)
 	}
-	a := c.done(time.Minute, list...)
+	c.done(time.Minute, list...)
 	if n := len(c.historicJobs()); n != len(list) {
 		t.Errorf("%d HistoricJobs, want those of the last %d jobs", n, len(list))
 	}
-	t.Logf("fault: jobs deleted and made again under the agent: %d, %d claims, every namesake done once", reused, a.claims)
 }

@@ -322,32 +322,3 @@ func ended(c net.Conn) (int, error) {
 	_, err := fmt.Fscanf(c, "HTTP/1.1 %d", &code)
 	return code, err
 }
-
-// TestWebhookOnAPlainAPI: on Kubernetes' own machinery, which has neither a route
-// for jobs nor a webhook endpoint, a push makes the job itself.
-func TestWebhookOnAPlainAPI(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	s := newSite(t, 5, 4, "--webhook-listen", "127.0.0.1:0")
-	h := &hooked{home: s.home, repo: s.repo, agent: s.agent}
-	until(t, "webhooks are received", func() bool {
-		found := listening.FindStringSubmatch(s.agent.log.String())
-		if found != nil {
-			h.url = "http://" + found[1]
-		}
-		return found != nil
-	})
-	push := pushBody(testenv.Branch, s.repo.Head(t))
-	if code, answer := h.deliver(t, "push", push); code != 401 {
-		t.Errorf("without a secret: %d %s", code, answer)
-	}
-	s.file(t, "credentials/default.boards/webhookSecret", webhookSecret)
-	if code, answer := h.deliver(t, "push", push); code != 202 || !strings.Contains(answer, `"name":"boards-sync"`) {
-		t.Fatalf("push: %d %s", code, answer)
-	}
-	until(t, "the push is pulled", func() bool { return len(h.history(t)) == 1 })
-	s.matches(t)
-	if code, answer := h.deliver(t, "pull_request", []byte(`{"action":"opened","number":3,"pull_request":{"base":{"ref":"main"}},"repository":{"full_name":"ops/dashboards"}}`)); code != 200 {
-		t.Errorf("a pull request that nobody would work on: %d %s", code, answer)
-	}
-}
