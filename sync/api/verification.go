@@ -17,7 +17,7 @@ type Verification struct {
 const (
 	trustPrefix  = " [trust "
 	objectPrefix = ", object "
-	suffix       = "]"
+	trustSuffix  = "]"
 )
 
 // Message returns text with the Verification appended.
@@ -26,7 +26,7 @@ func (v Verification) Message(text string) string {
 	if v.Object != "" {
 		text += objectPrefix + v.Object
 	}
-	return text + suffix
+	return text + trustSuffix
 }
 
 // VerificationOf returns the Verification in the conditions of a status, zero when there
@@ -37,7 +37,7 @@ func VerificationOf(conditions []Condition) (v Verification) {
 		if c.Type != ConditionVerified || at < 0 {
 			continue
 		}
-		encoded, ended := strings.CutSuffix(c.Message[at+len(trustPrefix):], suffix)
+		encoded, ended := strings.CutSuffix(c.Message[at+len(trustPrefix):], trustSuffix)
 		if !ended {
 			continue
 		}

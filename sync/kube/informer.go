@@ -10,12 +10,11 @@ import (
 
 	"limpet/sync/text"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // relistEvery is how often an Informer compares its cache with a full list: behind
@@ -24,73 +23,6 @@ const relistEvery = 10 * time.Minute
 
 // listPage is how many objects a list asks for at a time.
 const listPage = 500
-
-// Handler receives the changes of an Informer, in order, one at a time, on a
-// goroutine of its own. Functions may be nil.
-type Handler struct {
-	Add    func(obj Object)
-	Update func(old, new Object)
-	// Delete may receive an older version than the last one, when the deletion
-	// itself was not seen; then FromList is true.
-	Delete func(obj Object)
-	// Any is called at every change, before the others.
-	Any func()
-	// Listing is called with true before the first change that a list has brought,
-	// and with false before the next one that has come from the watch: only those
-	// come in the order of the server. See Object.FromList.
-	Listing func(on bool)
-}
-
-// events returns the handler in the form of client-go.
-func (h Handler) events() cache.ResourceEventHandler {
-	listing := false
-	before := func(o Object) {
-		if h.Listing != nil && o.FromList() != listing {
-			listing = !listing
-			h.Listing(listing)
-		}
-		if h.Any != nil {
-			h.Any()
-		}
-	}
-	return cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, initial bool) {
-			o := objectIn(obj)
-			if initial && !o.FromList() {
-				o = o.AsListed()
-			}
-			before(o)
-			if h.Add != nil {
-				h.Add(o)
-			}
-		},
-		UpdateFunc: func(old, obj any) {
-			o := objectIn(obj)
-			before(o)
-			if h.Update != nil {
-				h.Update(objectIn(old), o)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			o := objectIn(obj)
-			before(o)
-			if h.Delete != nil {
-				h.Delete(o)
-			}
-		},
-	}
-}
-
-// objectIn returns what the store of client-go holds or held.
-func objectIn(obj any) Object {
-	switch obj := obj.(type) {
-	case *cached:
-		return Object{obj}
-	case cache.DeletedFinalStateUnknown:
-		return objectIn(obj.Obj).AsListed()
-	}
-	return Object{}
-}
 
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
@@ -108,25 +40,17 @@ type Informer struct {
 	namespace string
 	options   InformerOptions
 	relists   time.Duration // relistEvery
-	shared    cache.SharedIndexInformer
+	store     *store
+	reflector *cache.Reflector
 
-	mu       sync.Mutex // guards the fields below and the growth of running
-	handlers []cache.ResourceEventHandlerRegistration
-	started  bool
-	ended    bool // nothing may be added to running any more
+	mu      sync.Mutex // guards the fields below and the growth of running
+	started bool
+	ended   bool // nothing may be added to running any more
 
 	running     sync.WaitGroup // what client-go does not wait for when it ends
-	synced      atomic.Bool    // it never becomes false again
 	lastError   atomic.Pointer[error]
 	failures    atomic.Int64 // in a row, of lists, watches and their streams
 	corrections atomic.Int64
-
-	// refusedAt is when the server did not serve the initial events of a
-	// watch, as UnixNano; 0 = it does, as far as is known.
-	refusedAt atomic.Int64
-	// fresh makes the next list come from a consistent read, not from a
-	// server's cache that may be as old as ours.
-	fresh atomic.Bool
 	// relist ends the watch that runs, so that everything is listed again.
 	relist chan struct{}
 }
@@ -134,26 +58,21 @@ type Informer struct {
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1)}
-	i.shared = cache.NewSharedIndexInformerWithOptions(
-		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil,
-		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()})
-	// It fails only once the informer runs.
-	_ = i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { i.setError(err) })
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, store: newStore(), relist: make(chan struct{}, 1)}
+	i.reflector = cache.NewReflectorWithOptions(listWatch{i}, nil, i.store,
+		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})
 	return i
 }
 
 // AddHandler adds a handler; before Run or later, in which case it first receives
 // all objects of the cache, as Add calls.
-func (i *Informer) AddHandler(h Handler) {
-	registered, err := i.shared.AddEventHandler(h.events())
-	if err != nil {
-		return // Run has ended, so there are no changes any more
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.handlers = append(i.handlers, registered)
-}
+func (i *Informer) AddHandler(h Handler) { i.store.addHandler(h) }
+
+// How long an Informer waits before it lists again. Source: the reflector of client-go,
+// whose own loop would log what is kept for LastError.
+var relistPause = wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: 38, Factor: 2, Jitter: 1}
+
+const relistPauseReset = 2 * time.Minute
 
 // Run keeps the cache until ctx ends, and returns nil then, after all handlers
 // have returned. It may be called once.
@@ -166,7 +85,10 @@ func (i *Informer) Run(ctx context.Context) error {
 	i.started = true
 	i.mu.Unlock()
 	i.running.Go(func() { i.compareEvery(ctx) })
-	i.shared.RunWithContext(ctx)
+	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		i.setError(i.reflector.ListAndWatchWithContext(ctx))
+		return false, nil
+	})
 	i.mu.Lock()
 	i.ended = true
 	i.mu.Unlock()
@@ -184,48 +106,28 @@ func (i *Informer) begin() bool {
 	return !i.ended
 }
 
-// HasSynced reports whether the cache has been complete once and the handlers have
-// received what was in it.
+// HasSynced reports whether the cache has been complete once.
 func (i *Informer) HasSynced() bool {
-	for _, c := range i.syncing() {
-		if !cache.IsDone(c) {
-			return false
-		}
+	select {
+	case <-i.store.synced:
+		return true
+	default:
+		return false
 	}
-	i.synced.Store(true)
-	return true
-}
-
-// syncing returns what HasSynced and WaitSynced wait for.
-func (i *Informer) syncing() []cache.DoneChecker {
-	if i.synced.Load() {
-		return nil
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	checks := []cache.DoneChecker{i.shared.HasSyncedChecker()}
-	for _, h := range i.handlers {
-		checks = append(checks, h.HasSyncedChecker())
-	}
-	return checks
 }
 
 // WaitSynced blocks until HasSynced. When ctx ends first, the error holds its
 // cause and the last error of the server.
 func (i *Informer) WaitSynced(ctx context.Context) error {
-	for _, c := range i.syncing() {
-		select {
-		case <-c.Done():
-			continue
-		case <-ctx.Done():
-		}
-		if last := i.LastError(); last != nil {
-			return fmt.Errorf("watch %s: %w (%w)", i.gvr.Resource, last, context.Cause(ctx))
-		}
-		return fmt.Errorf("watch %s: %w", i.gvr.Resource, context.Cause(ctx))
+	select {
+	case <-i.store.synced:
+		return nil
+	case <-ctx.Done():
 	}
-	i.synced.Store(true)
-	return nil
+	if last := i.LastError(); last != nil {
+		return fmt.Errorf("watch %s: %w (%w)", i.gvr.Resource, last, context.Cause(ctx))
+	}
+	return fmt.Errorf("watch %s: %w", i.gvr.Resource, context.Cause(ctx))
 }
 
 // Get returns an object of the cache, which must not be changed.
@@ -236,19 +138,11 @@ func (i *Informer) Get(namespace, name string) (*unstructured.Unstructured, bool
 
 // Lookup returns an object of the cache.
 func (i *Informer) Lookup(namespace, name string) (Object, bool) {
-	obj, ok, _ := i.shared.GetIndexer().GetByKey(objectKey(namespace, name))
-	return objectIn(obj), ok
+	return i.store.get(objectKey(namespace, name))
 }
 
 // Objects returns all objects of the cache, in no order.
-func (i *Informer) Objects() []Object {
-	all := i.shared.GetIndexer().List()
-	objects := make([]Object, len(all))
-	for n, obj := range all {
-		objects[n] = objectIn(obj)
-	}
-	return objects
-}
+func (i *Informer) Objects() []Object { return i.store.list() }
 
 // List returns all objects of the cache, in no order. They must not be changed. It
 // is for resources with few objects; see Objects.
@@ -274,23 +168,20 @@ func (i *Informer) LastError() error {
 func (i *Informer) Corrections() int64 { return i.corrections.Load() }
 
 // cached returns what the store keeps of an object that has come from the server. A
-// version that is in the store is not kept twice. SetTransform of client-go comes too
-// late for this: it would see the pages of a list only when all of them are there.
-func (i *Informer) cached(u *unstructured.Unstructured, event watch.EventType, listed bool) *cached {
+// version that is stored already is not kept twice.
+func (i *Informer) cached(u *unstructured.Unstructured) *cached {
 	known, ok := i.Lookup(u.GetNamespace(), u.GetName())
-	if ok && event != watch.Deleted && known.sameVersion(string(u.GetUID()), u.GetResourceVersion()) {
+	if ok && known.sameVersion(string(u.GetUID()), u.GetResourceVersion()) {
 		return known.cached
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	c := &cached{whole: u}
 	if i.options.Compact {
-		c = compact(u)
+		return compact(u)
 	}
-	c.listed = listed
-	return c
+	return &cached{whole: u}
 }
 
-// clearError notes a sign of life: an event, a bookmark, a list.
+// clearError is called for each event, bookmark and page.
 func (i *Informer) clearError() { i.lastError.Store(nil) }
 
 // setError keeps an error for LastError. The end of the context is none, and
@@ -301,86 +192,4 @@ func (i *Informer) setError(err error) {
 	}
 	err = text.RedactError(err)
 	i.lastError.Store(&err)
-}
-
-// list implements the list of the reflector. It returns only errors that the reflector
-// can handle, and waits and retries on all others: client-go's
-// own retries do not know of the other informers. It always reads what is stored now,
-// page by page: the cache of a server, which the reflector prefers, answers with all
-// objects at once.
-func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-	if !i.begin() {
-		return nil, errEnded
-	}
-	defer i.running.Done()
-	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
-	var items []*cached
-	for {
-		var page *unstructured.UnstructuredList
-		err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
-			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		i.clearError()
-		i.failures.Store(0)
-		for n := range page.Items {
-			items = append(items, i.cached(&page.Items[n], watch.Added, true))
-		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
-			i.fresh.Store(false)
-			return &cachedList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: items}, nil
-		}
-	}
-}
-
-// watch implements the watch of the reflector in the same way.
-func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if !i.begin() {
-		return nil, errEnded
-	}
-	defer i.running.Done()
-	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
-	if initial && i.refusesInitial() {
-		return nil, errNoInitialEvents
-	}
-	relist := i.relist
-	if initial {
-		relist = nil // everything is being listed already
-		if i.fresh.Load() {
-			o.ResourceVersion = ""
-		}
-	}
-	o.LabelSelector = i.options.LabelSelector
-	if i.failures.Load() > 0 { // the last stream broke
-		if err := i.pause(ctx, relist, nil); err != nil {
-			return nil, err
-		}
-	}
-	var w watch.Interface
-	err := i.untilAnswered(ctx, relist, func(ctx context.Context) (err error) {
-		note := new(call)
-		w, err = i.client.Resource(i.gvr).Namespace(i.namespace).Watch(withCall(ctx, note), o)
-		if err == nil && note.err != nil { // client-go makes an empty watch of some errors
-			w.Stop()
-			err = note.err
-		}
-		if err != nil && initial {
-			return i.judgeInitial(err)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	i.clearError()
-	i.running.Add(1) // not at zero: this call is counted
-	g := &guardedWatch{informer: i, inner: w, out: make(chan watch.Event), stop: make(chan struct{})}
-	go func() {
-		defer i.running.Done()
-		g.run(initial, o.TimeoutSeconds)
-	}()
-	return g, nil
 }

@@ -94,7 +94,7 @@ func (w *watched) want(t *testing.T, picture string) {
 	}
 }
 
-func TestInformerFollowsThroughWatchList(t *testing.T) {
+func TestInformerFollows(t *testing.T) {
 	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
 		if err := w.WaitSynced(t.Context()); err != nil {
 			t.Fatal(err)
@@ -108,8 +108,8 @@ func TestInformerFollowsThroughWatchList(t *testing.T) {
 			t.Errorf("handler saw %q", got)
 		}
 		lists, watches := w.shelf.requests()
-		if len(lists) != 0 || len(watches) != 1 {
-			t.Errorf("%d lists and %d watches, want 0 and 1", len(lists), len(watches))
+		if len(lists) != 1 || len(watches) != 1 {
+			t.Errorf("%d lists and %d watches, want 1 and 1", len(lists), len(watches))
 		}
 		if u, ok := w.Get("default", "a"); !ok || len(u.GetManagedFields()) != 0 {
 			t.Errorf("get: %v %v, want an object without managedFields", u, ok)
@@ -144,86 +144,28 @@ func TestInformerSelectorAndLateHandler(t *testing.T) {
 	})
 }
 
-// A server that refuses or ignores sendInitialEvents, or ends the watch before
-// the bookmark, is listed instead, and soon.
-func TestInformerFallsBackToList(t *testing.T) {
-	for _, tc := range []struct {
-		mode    string
-		within  time.Duration
-		watches int
-	}{
-		{"refuse", time.Second, 2},
-		{"ignore", 12 * time.Second, 2},
-		{"cut", 3 * time.Second, 2},
-	} {
-		t.Run(tc.mode, func(t *testing.T) {
-			bubble(t, func(s *shelf) { s.initial = tc.mode }, InformerOptions{}, func(t *testing.T, w *watched) {
+// Initial events of a watch are not relied upon, so a server may refuse them, ignore the
+// parameter or end the watch before the bookmark.
+func TestInformerListsFirst(t *testing.T) {
+	for _, mode := range []string{"refuse", "ignore", "cut"} {
+		t.Run(mode, func(t *testing.T) {
+			bubble(t, func(s *shelf) { s.initial = mode }, InformerOptions{}, func(t *testing.T, w *watched) {
 				start := time.Now()
 				if err := w.WaitSynced(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(start); took > tc.within {
-					t.Errorf("synced after %v, want %v", took, tc.within)
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("synced after %v", took)
 				}
-				pass(5 * time.Second)
 				w.shelf.put("default", "c", "1")
 				w.want(t, "default/a=1 default/c=1 other/b=1")
 				lists, watches := w.shelf.requests()
-				if len(lists) != 1 || len(watches) != tc.watches {
-					t.Errorf("%d lists and %d watches, want 1 and %d", len(lists), len(watches), tc.watches)
+				if len(lists) != 1 || len(watches) != 1 {
+					t.Errorf("%d lists and %d watches, want 1 and 1", len(lists), len(watches))
 				}
 			})
 		})
 	}
-}
-
-// A busy server that ignores sendInitialEvents never falls silent.
-func TestInformerFallsBackFromBusyServer(t *testing.T) {
-	bubble(t, func(s *shelf) { s.initial = "ignore" }, InformerOptions{}, func(t *testing.T, w *watched) {
-		start := time.Now()
-		for n := 0; !w.HasSynced(); n++ {
-			if time.Since(start) > time.Minute {
-				t.Fatal("not synced within a minute")
-			}
-			w.shelf.put("default", "a", string(rune('a'+n%26)))
-			pass(3 * time.Second)
-			synctest.Wait()
-		}
-	})
-}
-
-// A refusal is remembered, so that not every new picture costs a request; for
-// an hour, because servers are updated.
-func TestInformerRemembersRefusal(t *testing.T) {
-	bubble(t, func(s *shelf) { s.initial = "refuse" }, InformerOptions{}, func(t *testing.T, w *watched) {
-		pass(time.Minute)
-		asksInitial := func() (n int) {
-			_, watches := w.shelf.requests()
-			for _, a := range watches {
-				if strings.Contains(a.query, "sendInitialEvents=true") {
-					n++
-				}
-			}
-			return n
-		}
-		relist := func() {
-			w.shelf.set(func(s *shelf) { s.silent = true })
-			w.shelf.put("default", "a", time.Now().String())
-			w.shelf.compact()
-			pass(15 * time.Minute) // the watch times out, comes back and gets 410
-			w.shelf.set(func(s *shelf) { s.silent = false })
-		}
-		relist()
-		if n := asksInitial(); n != 1 {
-			t.Errorf("asked %d times for initial events, want 1", n)
-		}
-		w.shelf.set(func(s *shelf) { s.initial = "" })
-		pass(time.Hour)
-		relist()
-		if n := asksInitial(); n != 2 {
-			t.Errorf("asked %d times for initial events after an hour, want 2", n)
-		}
-	})
 }
 
 // 410 leads to one new picture, however it is told, and nothing is missed.
@@ -266,43 +208,34 @@ func TestInformerRelistsWhenExpired(t *testing.T) {
 	}
 }
 
-// Only what comes from the watch has an order; handlers can tell.
-func TestInformerMarksChangesOfLists(t *testing.T) {
-	bubble(t, func(s *shelf) { s.drop("other", "b") }, InformerOptions{}, func(t *testing.T, w *watched) {
-		w.want(t, "default/a=1")
-		w.shelf.put("default", "a", "2")
-		w.want(t, "default/a=2")
+// What comes from a list is framed, what comes from the watch is not: only that has an
+// order.
+func TestInformerFramesLists(t *testing.T) {
+	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
+		w.want(t, "default/a=1 other/b=1")
 		log := &eventLog{}
 		h := log.handler()
 		h.Listing = func(on bool) { log.add(map[bool]string{true: "[", false: "]"}[on]) }
 		w.AddHandler(h)
-		synctest.Wait()
-		if got := log.take(); got != "[ +a" {
+		if got := log.take(); got != "[ +a +b ]" && got != "[ +b +a ]" {
 			t.Errorf("late handler saw %q", got)
 		}
-		w.shelf.put("default", "a", "3")
-		w.shelf.put("default", "c", "1")
-		w.shelf.drop("default", "c")
+		w.shelf.put("default", "a", "2")
 		synctest.Wait()
-		if got := log.take(); got != "] 2>3 +c -c" {
+		if got := log.take(); got != "1>2" {
 			t.Errorf("handler saw %q of the watch", got)
 		}
 		w.wire.set(errRefused)
 		w.shelf.set(func(s *shelf) { s.silent = true })
-		w.shelf.put("default", "d", "1")
-		w.shelf.drop("default", "a")
+		w.shelf.put("default", "a", "3")
+		w.shelf.drop("other", "b")
 		w.shelf.compact()
 		pass(15 * time.Minute) // the watch ends by its timeout
 		w.wire.set(nil)
 		w.shelf.set(func(s *shelf) { s.silent = false })
 		pass(time.Minute)
-		if got := log.take(); got != "[ -a +d" {
+		if got := log.take(); got != "[ 2>3 -b ]" {
 			t.Errorf("handler saw %q of a new list", got)
-		}
-		w.shelf.drop("default", "d")
-		synctest.Wait()
-		if got := log.take(); got != "] -d" {
-			t.Errorf("handler saw %q of the new watch", got)
 		}
 	})
 }

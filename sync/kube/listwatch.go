@@ -4,39 +4,29 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// How an Informer lists and watches servers that fail, refuse or mislead. client-go's
-// reflector relies on three properties of a server that others may not have:
+// listWatch is how the reflector of an Informer lists and watches servers that fail,
+// refuse or mislead. client-go's reflector relies on two properties of a server that
+// others may not have:
 //
-//   - It ends the initial events with a bookmark. A server that ignores
-//     sendInitialEvents never does, and the reflector would wait forever. The guard
-//     waits for a bounded time and uses plain lists for an hour.
-//   - It ends a watch by timeoutSeconds. The guard ends it a little later.
+//   - It ends a watch by timeoutSeconds. guardedWatch ends it a little later.
 //   - It misses nothing. A watch that has lost events looks like a quiet one, so a full
 //     list is compared with the cache from time to time (relist.go).
+type listWatch struct{ *Informer }
 
 const (
 	// listTimeout is the deadline of one page of a list. It is longer than
 	// that of other calls: lists are large, links are slow, no lease hangs on it.
 	listTimeout = 60 * time.Second
-	// initialSilence is how long initial events may pause, initialGrace plus
-	// initialPerEvent for each of them how long they may take in all.
-	initialSilence  = 10 * time.Second
-	initialGrace    = 30 * time.Second
-	initialPerEvent = 10 * time.Millisecond
-	// refusalHolds is how long a server is not asked for initial events again.
-	refusalHolds = time.Hour
 	// watchOvertime is how much longer than agreed a watch may last.
 	watchOvertime = 30 * time.Second
 
@@ -58,42 +48,8 @@ const brokenStream metav1.CauseType = "ClientWatchDecoding"
 // errCacheDiffers makes the reflector list again.
 var errCacheDiffers = apierrors.NewResourceExpired("the cache differs from a full list")
 
-// errNoInitialEvents makes the reflector use a list.
-var errNoInitialEvents = apierrors.NewBadRequest("the server does not send the initial events of a watch")
-
 // errEnded is for calls after the end of Run.
 var errEnded = errors.New("the informer has ended")
-
-// isRefusal reports whether a server rejects a watch with initial events for good.
-func isRefusal(err error) bool {
-	status := statusOf(err)
-	if status == nil || isExpired(err) {
-		return false
-	}
-	switch status.Code {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
-		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:
-		return true
-	}
-	return false
-}
-
-// judgeInitial decides whether an error of a watch with initial events leads to a list,
-// which may be allowed where a watch is not.
-func (i *Informer) judgeInitial(err error) error {
-	status := statusOf(err)
-	switch {
-	case status == nil, status.Code >= 500, status.Code == http.StatusUnauthorized,
-		status.Code == http.StatusRequestTimeout, status.Code == http.StatusTooManyRequests:
-		if !isRefusal(err) {
-			return err
-		}
-	}
-	if isRefusal(err) {
-		i.refusedAt.Store(time.Now().UnixNano())
-	}
-	return final{err}
-}
 
 // isExpired reports whether a resource version is too old, or newer than the server
 // knows: the reflector then starts again.
@@ -102,9 +58,85 @@ func isExpired(err error) bool {
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-func (i *Informer) refusesInitial() bool {
-	at := i.refusedAt.Load()
-	return at != 0 && time.Since(time.Unix(0, at)) < refusalHolds
+// IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch
+// with initial events would be one request, but a server that ignores the parameter never
+// marks their end, and the reflector keeps all objects a second time while they come.
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// List implements cache.ListerWatcher.
+func (l listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.ListerWatcher.
+func (l listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), o)
+}
+
+// ListWithContext implements cache.ListerWatcherWithContext. It returns only errors that
+// the reflector can handle, and waits and retries on all others: client-go's own retries
+// do not know of the other informers. It always reads what is stored now, page by page,
+// because the cache of a server answers with all objects at once.
+func (l listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	if !l.begin() {
+		return nil, errEnded
+	}
+	defer l.running.Done()
+	o := metav1.ListOptions{LabelSelector: l.options.LabelSelector, Limit: listPage}
+	var items []*cached
+	for {
+		var page *unstructured.UnstructuredList
+		err := l.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
+			page, err = l.client.Resource(l.gvr).Namespace(l.namespace).List(withTimeout(ctx, listTimeout), o)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		l.clearError()
+		l.failures.Store(0)
+		for n := range page.Items {
+			items = append(items, l.cached(&page.Items[n]))
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return &cachedList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: items}, nil
+		}
+	}
+}
+
+// WatchWithContext implements cache.ListerWatcherWithContext in the same way.
+func (l listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if !l.begin() {
+		return nil, errEnded
+	}
+	defer l.running.Done()
+	o.LabelSelector = l.options.LabelSelector
+	if l.failures.Load() > 0 { // the last stream broke
+		if err := l.pause(ctx, l.relist, nil); err != nil {
+			return nil, err
+		}
+	}
+	var w watch.Interface
+	err := l.untilAnswered(ctx, l.relist, func(ctx context.Context) (err error) {
+		note := new(call)
+		w, err = l.client.Resource(l.gvr).Namespace(l.namespace).Watch(withCall(ctx, note), o)
+		if err == nil && note.err != nil { // client-go makes an empty watch of some errors
+			w.Stop()
+			err = note.err
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.clearError()
+	l.running.Add(1) // not at zero: this call is counted
+	g := &guardedWatch{informer: l.Informer, inner: w, out: make(chan watch.Event), stop: make(chan struct{})}
+	go func() {
+		defer l.running.Done()
+		g.run(o.TimeoutSeconds)
+	}()
+	return g, nil
 }
 
 // untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that
@@ -125,7 +157,6 @@ func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn
 		case errors.As(err, &last):
 			return last.error
 		case isExpired(err):
-			i.fresh.Store(true)
 			return err
 		}
 		i.setError(i.client.explain(err))
@@ -172,23 +203,17 @@ func (g *guardedWatch) ResultChan() <-chan watch.Event { return g.out }
 // Stop implements watch.Interface.
 func (g *guardedWatch) Stop() { g.once.Do(func() { close(g.stop) }) }
 
-// run forwards events until the watch ends. initial reports that it begins with all
-// objects; timeout is the timeoutSeconds of the request.
-func (g *guardedWatch) run(initial bool, timeout *int64) {
+// run forwards events until the watch ends. timeout is the timeoutSeconds of the request.
+func (g *guardedWatch) run(timeout *int64) {
 	defer close(g.out)
 	defer g.inner.Stop()
-	start, added := time.Now(), 0
+	start := time.Now()
 	defer func() { g.judge(time.Since(start)) }()
-	var end, silence <-chan time.Time
+	var end <-chan time.Time
 	if timeout != nil {
 		timer := time.NewTimer(time.Duration(*timeout)*time.Second + watchOvertime)
 		defer timer.Stop()
 		end = timer.C
-	}
-	quiet := time.NewTimer(initialSilence)
-	defer quiet.Stop()
-	if initial {
-		silence = quiet.C
 	}
 	for {
 		select {
@@ -196,41 +221,18 @@ func (g *guardedWatch) run(initial bool, timeout *int64) {
 			return
 		case <-end:
 			return
-		case <-silence:
-			g.refuse()
-			return
 		case <-g.informer.relist:
-			g.sendStatus(errCacheDiffers)
+			status := errCacheDiffers.Status()
+			g.send(watch.Event{Type: watch.Error, Object: &status})
 			return
 		case event, ok := <-g.inner.ResultChan():
 			if !ok {
-				if silence != nil { // a list is more likely to succeed now
-					g.informer.failures.Add(1)
-					g.sendStatus(errNoInitialEvents)
-				}
 				return
-			}
-			if event.Type == watch.Added {
-				added++
-			}
-			switch {
-			case silence == nil:
-			case endsInitial(event):
-				silence = nil
-				g.informer.fresh.Store(false)
-			case time.Since(start) > initialGrace+time.Duration(added)*initialPerEvent:
-				g.refuse()
-				return
-			default:
-				quiet.Reset(initialSilence)
 			}
 			if u, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
-				event.Object = g.informer.cached(u, event.Type, silence != nil)
+				event.Object = g.informer.cached(u)
 			}
-			if !g.saw(event) {
-				return
-			}
-			if !g.send(event) || event.Type == watch.Error {
+			if !g.saw(event) || !g.send(event) || event.Type == watch.Error {
 				return
 			}
 		}
@@ -265,7 +267,6 @@ func (g *guardedWatch) saw(event watch.Event) bool {
 	}
 	err := apierrors.FromObject(event.Object)
 	if isExpired(err) {
-		g.informer.fresh.Store(true)
 		return true
 	}
 	g.informer.setError(err)
@@ -281,29 +282,4 @@ func (g *guardedWatch) send(event watch.Event) bool {
 	case <-g.stop:
 		return false
 	}
-}
-
-// refuse turns a watch whose initial events do not end into a refusal.
-func (g *guardedWatch) refuse() {
-	g.informer.refusedAt.Store(time.Now().UnixNano())
-	g.informer.client.shared.log.Debug("the server does not end the initial events; list instead",
-		"resource", g.informer.gvr.Resource)
-	g.sendStatus(errNoInitialEvents)
-}
-
-func (g *guardedWatch) sendStatus(err *apierrors.StatusError) {
-	status := err.Status()
-	g.send(watch.Event{Type: watch.Error, Object: &status})
-}
-
-func endsInitial(event watch.Event) bool {
-	return event.Type == watch.Bookmark && annotation(event.Object, metav1.InitialEventsAnnotationKey) == "true"
-}
-
-func annotation(obj runtime.Object, key string) string {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return ""
-	}
-	return accessor.GetAnnotations()[key]
 }

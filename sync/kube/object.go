@@ -32,18 +32,10 @@ type cached struct {
 	whole  *unstructured.Unstructured // nil when compact
 	fields string                     // see compact
 	rest   unique.Handle[string]
-	listed bool // see Object.FromList
 }
 
 // ObjectOf returns an Object that holds u as it is. u must not be changed any more.
 func ObjectOf(u *unstructured.Unstructured) Object { return Object{&cached{whole: u}} }
-
-// AsListed returns the same version as a list would have brought it; see FromList.
-func (o Object) AsListed() Object {
-	listed := *o.cached
-	listed.listed = true
-	return Object{&listed}
-}
 
 // Key returns namespace/name, or the name alone where there are no namespaces.
 func (o Object) Key() string {
@@ -77,11 +69,6 @@ func (o Object) ResourceVersion() string { return o.Text(pathResourceVersion) }
 
 // Created returns when the object was created, by the clock of the server.
 func (o Object) Created() time.Time { return api.TimeOfText(o.Text(pathCreated)) }
-
-// FromList reports whether a list has brought this change, or shown that the object
-// is gone. Changes of a list come in no order and may hide others, while those of a
-// watch come one by one in the order of the server.
-func (o Object) FromList() bool { return o.cached != nil && o.cached.listed }
 
 // Text returns the string at a path, "" when there is none.
 func (o Object) Text(p Path) string {

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/client-go/tools/cache"
 )
 
 func decoded(t testing.TB, text string) *unstructured.Unstructured {
@@ -102,7 +101,7 @@ func TestValuesAtPaths(t *testing.T) {
 	if text, n, yes := whole.Text(all[0]), whole.Number(PathTo("spec", "float")), whole.Bool(PathTo("spec", "yes")); text != "text" || n != 2 || !yes {
 		t.Errorf("read %q %d %v", text, n, yes)
 	}
-	if none := (Object{}); none.Key() != "" || none.UID() != "" || none.Unstructured() != nil || none.FromList() {
+	if none := (Object{}); none.Key() != "" || none.UID() != "" || none.Unstructured() != nil {
 		t.Error("no object has content")
 	}
 }
@@ -119,7 +118,7 @@ func job(i int) string {
 
 // TestWeightOfAJob measures what one more job in the cache costs.
 func TestWeightOfAJob(t *testing.T) {
-	const n, most = 20_000, 400 // bytes
+	const n, most = 20_000, 280 // bytes
 	weigh := func() uint64 {
 		runtime.GC()
 		runtime.GC()
@@ -127,7 +126,7 @@ func TestWeightOfAJob(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	store := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
+	store := newStore()
 	before := weigh()
 	for i := range n {
 		if err := store.Add(compact(decoded(t, job(i)))); err != nil {

@@ -50,7 +50,6 @@ func (i *Informer) compareEvery(ctx context.Context) {
 		case missed > 0:
 			i.corrections.Add(1)
 			i.client.shared.log.Warn("the watch had missed changes; list again", "resource", i.gvr.Resource, "objects", missed)
-			i.fresh.Store(true)
 			select {
 			case i.relist <- struct{}{}:
 			default: // one is under way

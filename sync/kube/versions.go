@@ -167,3 +167,17 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// isRefusal reports whether a server rejects a watch with initial events for good.
+func isRefusal(err error) bool {
+	status := statusOf(err)
+	if status == nil || isExpired(err) {
+		return false
+	}
+	switch status.Code {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
