@@ -27,7 +27,7 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// stepsOf tells the steps of a test on a line.
+// stepsOf reports the steps of a test on a line.
 func stepsOf(t TestResults) string {
 	var out []string
 	for _, s := range t.Steps {
@@ -181,7 +181,7 @@ func TestCheckAgreesWithController(t *testing.T) {
 	})
 	r.repo.Add(t, "a.json")
 	r.create(nil, nil)
-	told := r.until("it is found ill", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	told := r.until("it is found unhealthy", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	_, u := r.get()
 	before := u.GetResourceVersion()
 	got, err := TestRepository(t.Context(), r.checkOptions(), u)

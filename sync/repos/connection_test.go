@@ -18,8 +18,8 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestConnectionHealth: a Connection whose token is refused says so in one patch, is well
-// again when the host takes it, and has the Repositories looked into that use it.
+// TestConnectionHealth: a Connection whose token is refused says so in one patch, is healthy
+// again when the host takes it, and has the Repositories reconciled that use it.
 // An idle one is not written.
 func TestConnectionHealth(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func base(r *rig) string {
 }
 
 // TestProof: the Connection of an App says when it proved its identity last and how
-// long that was good, with the note of its health. The proof is in nobody's hands.
+// long that was good, with the note of its health. The proof is not stored.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "embedded", nil)
@@ -119,7 +119,7 @@ func TestProof(t *testing.T) {
 	objects := mine.Informer(api.Connections, m.namespace, kube.InformerOptions{})
 	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Logger: slog.New(slog.DiscardHandler)})
 	m.run(objects.Run, k.Run)
-	eventually(t, "it is told", func() bool {
+	eventually(t, "it is reported", func() bool {
 		u, err := m.client.Resource(api.Connections).Namespace(m.namespace).Get(t.Context(), "app", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

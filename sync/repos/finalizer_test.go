@@ -69,7 +69,7 @@ func (r *rig) gone() {
 	})
 }
 
-// job makes a job of the Repository that nobody runs here.
+// job makes a job of the Repository that does not run here.
 func (r *rig) job(name, action string, labels map[string]string) {
 	r.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": action, "repository": "site", action: map[string]any{}}}}
@@ -126,7 +126,7 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestDeleteError: what is in the way is told once, and the end comes when it
+// TestDeleteError: what is in the way is reported once, and the end comes when it
 // is not any more; finalizers of others stay.
 func TestDeleteError(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestDeleteError(t *testing.T) {
 			r.merge(`{"metadata":{"finalizers":["cleanup","release-orphan-resources","example.com/theirs"]}}`)
 			r.writes.take()
 			r.delete()
-			repo := r.until("the fault is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" })
+			repo := r.until("the fault is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" })
 			if want := "cleanup: https://git.example.com does not answer"; repo.Status.DeleteError != want {
 				t.Errorf("deleteError %q, want %q", repo.Status.DeleteError, want)
 			}
@@ -169,7 +169,7 @@ func TestDeleteError(t *testing.T) {
 	}
 }
 
-// TestDeleteErrorIsRetried: a fault that reads otherwise each time is told each time, and is
+// TestDeleteErrorIsRetried: a fault that reads otherwise each time is reported each time, and is
 // not tried again the sooner for it.
 func TestDeleteErrorIsRetried(t *testing.T) {
 	t.Parallel()
@@ -192,7 +192,7 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 			t.Errorf("tried again after %s, want %s", rest, r.controller.resync)
 		}
 	}
-	if told := r.until("it is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(told) > maxDeleteError || !utf8.ValidString(told) || strings.Contains(told, "hunter2") {
+	if told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(told) > maxDeleteError || !utf8.ValidString(told) || strings.Contains(told, "hunter2") {
 		t.Errorf("%d bytes: %s", len(told), told)
 	}
 }
@@ -262,7 +262,7 @@ func TestForceDelete(t *testing.T) {
 	}
 }
 
-// TestDeletionDoesNotWaitForever: a claim that nobody ends holds up its Repository for
+// TestDeletionDoesNotWaitForever: a claim that does not end holds up its Repository for
 // as long as a job may run.
 func TestDeletionDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestDeletionDoesNotWaitForever(t *testing.T) {
 	r.gone()
 }
 
-// TestForeignFinalizers: a folder in which a dashboard of somebody else lies stays,
+// TestForeignFinalizers: a folder in which a dashboard of another controller lies stays,
 // with the Repository, which names both; when that is gone, so are they.
 func TestForeignFinalizers(t *testing.T) {
 	t.Parallel()
@@ -306,7 +306,7 @@ func TestForeignFinalizers(t *testing.T) {
 	}
 	r.merge(`{"metadata":{"finalizers":["remove-orphan-resources"]}}`)
 	r.delete()
-	told := r.until("it is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError
+	told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError
 	if !strings.Contains(told, folder) || !strings.Contains(told, "dashboard/mine in it") {
 		t.Errorf("told: %s", told)
 	}

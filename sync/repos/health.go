@@ -122,7 +122,7 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 		}
 		a.leave = leave
 	}
-	p, err := c.prepare(ctx, a.key, a.facts.repo)
+	p, err := newProbe(ctx, &c.o, a.key, a.facts.repo)
 	if err != nil {
 		c.o.Meter.Failed(phaseBuild, false)
 		return nil, err

@@ -162,7 +162,7 @@ func TestUnusedTurnAtAHost(t *testing.T) {
 }
 
 // TestHostThatComesBack: those who stood in line while a host was silent do not
-// fall upon it when it answers, and are all looked at soon.
+// fall upon it when it answers, and are all reconciled soon.
 func TestHostThatComesBack(t *testing.T) {
 	t.Parallel()
 	const crowd = 400
@@ -223,7 +223,7 @@ func (s *silentTester) Test(ctx context.Context, c forge.Connection) error {
 }
 
 // TestSilentHostOfConnections: one that never answers holds up the Connections of no
-// other, and its own are looked at in turn.
+// other, and its own are reconciled in turn.
 func TestSilentHostOfConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

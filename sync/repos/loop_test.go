@@ -23,8 +23,8 @@ import (
 )
 
 // TestConflictsThatDoNotEnd: a server that refuses a patch again and again is asked
-// quickly at first, as somebody else may have been faster, and then like one that
-// fails, and a person is told.
+// quickly at first, as another controller may have been faster, and then like one that
+// fails, and it is logged.
 func TestConflictsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ type only struct {
 
 func (o only) Get(string, string) (*unstructured.Unstructured, bool) { return o.obj, true }
 
-// TestInvalidObject: what cannot be read is told once for each version, and left alone.
+// TestInvalidObject: what cannot be read is reported once for each version, and ignored.
 func TestInvalidObject(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -99,7 +99,7 @@ func TestRechecks(t *testing.T) {
 	}
 }
 
-// uses notes what a controller tells of the things that are used, and by whom.
+// uses notes what a controller declares.
 type uses struct {
 	mu   sync.Mutex // guards told
 	told map[Key]*unstructured.Unstructured
@@ -121,7 +121,7 @@ func (u *uses) has(k Key) bool {
 
 // TestRenewed: credentials that change have effect at once, for better and for
 // worse, and when nothing follows from it nothing is written. What a Repository
-// uses is told before it is read, and that it is gone.
+// uses is declared before it is read, and that it is gone.
 func TestRenewed(t *testing.T) {
 	t.Parallel()
 	told := &uses{told: map[Key]*unstructured.Unstructured{}}
@@ -153,7 +153,7 @@ func TestRenewed(t *testing.T) {
 		r.controller.Renewed(r.namespace, "site")
 	}
 	renew(right)
-	r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	r.wrote(1)
 	r.creds.Store(wrong)
 	r.controller.Recheck(r.namespace, "site") // it is in order: not for it
@@ -162,7 +162,7 @@ func TestRenewed(t *testing.T) {
 	r.wrote(1)
 	fails.Store(true) // the first look comes to nothing
 	renew(right)
-	r.until("it is well again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	r.until("it is healthy again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	r.wrote(1)
 	r.git.Reset()
 	r.ahead.Add(int64(2 * fresh))
@@ -177,11 +177,11 @@ func TestRenewed(t *testing.T) {
 	if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is told to be gone", func() bool { return !told.has(Key{r.namespace, "site"}) })
+	eventually(t, "it is reported to be gone", func() bool { return !told.has(Key{r.namespace, "site"}) })
 }
 
-// TestRenewedDuringAReconcile: credentials that change while a look is under way with
-// those of before lead to another look.
+// TestRenewedDuringAReconcile: credentials that change while a reconcile is under way with
+// those of before lead to another reconcile.
 func TestRenewedDuringAReconcile(t *testing.T) {
 	t.Parallel()
 	reading, on := make(chan struct{}, 8), make(chan struct{})
@@ -202,5 +202,5 @@ func TestRenewedDuringAReconcile(t *testing.T) {
 	r.creds.Store(&auth.Credentials{Username: "git", Password: "right"})
 	r.controller.Renewed(r.namespace, "site")
 	close(on)
-	r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 }

@@ -35,11 +35,7 @@ type probe struct {
 	err     error // *git.Error, nil when there was an answer
 }
 
-// prepare finds out how the remote is asked. An error is temporary.
-func (c *Controller) prepare(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
-	return newProbe(ctx, &c.o, k, repo)
-}
-
+// newProbe finds out how the remote is asked. An error is temporary.
 func newProbe(ctx context.Context, o *Options, k Key, repo api.Repository) (*probe, error) {
 	p := &probe{o: o, key: k, repo: repo, access: &access{}}
 	if repo.Spec.Type == typeLocal {

@@ -38,15 +38,15 @@ func TestProbeWithRevokedToken(t *testing.T) {
 	defer mirrors.Close()
 	for _, kept := range []bool{true, false} {
 		value, lookups := "old", 0
-		c := &Controller{o: Options{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
+		o := Options{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
 			lookups++
 			creds := &auth.Credentials{Username: "x-access-token", Password: value, Source: "connection default/app"}
 			if kept {
 				creds.Forget = func() { value = "new" }
 			}
 			return git.Remote{URL: url, Creds: creds, AllowInsecure: true}, nil
-		})}}
-		p, err := c.prepare(t.Context(), Key{"default", "site"}, api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
+		})}
+		p, err := newProbe(t.Context(), &o, Key{"default", "site"}, api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ type answers struct {
 
 func (a *answers) Pushable(context.Context, git.Remote) error { a.n++; return a.push }
 
-// TestNoAnswerChangesNothing: a host that does not say leaves everything as it was told
+// TestNoAnswerChangesNothing: a host that does not say leaves everything as it was reported
 // the last time, and a Repository that is only read is not asked about.
 func TestNoAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestNoAnswerChangesNothing(t *testing.T) {
 }
 
 // TestReadOnlyAccount: git http-backend refuses a push, by its account or to
-// everybody. It is told in one patch, and over when it is over.
+// everybody. It is reported in one patch, and over when it is over.
 func TestReadOnlyAccount(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
@@ -187,7 +187,7 @@ func TestReadOnlyAccount(t *testing.T) {
 				c.allow(r, t, false, &account)
 				r.repo.Add(t, "a.json")
 				r.create(map[string]any{"workflows": []any{"write", "branch"}}, nil)
-				repo := r.until("the fault is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+				repo := r.until("the fault is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 				ready := condition(repo, "Ready")
 				if ready.Status != "False" || ready.Reason != "AuthenticationFailed" || !strings.HasPrefix(ready.Message, "secure.token: write permission denied") || !strings.Contains(ready.Message, c.text) {
 					t.Errorf("condition %+v", ready)
@@ -207,7 +207,7 @@ func TestReadOnlyAccount(t *testing.T) {
 				r.wrote(1)
 				c.allow(r, t, true, &account)
 				r.later(unhealthyFor + time.Second)
-				repo = r.until("it is well again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+				repo = r.until("it is healthy again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 				if c := condition(repo, "Ready"); c.Reason != "Available" || len(repo.Status.FieldErrors) > 0 || repo.Status.Sync.State != "pending" {
 					t.Errorf("condition %+v, status %+v", c, repo.Status)
 				}
@@ -216,7 +216,7 @@ func TestReadOnlyAccount(t *testing.T) {
 	}
 }
 
-// TestPushIsCheckedWithHealth, not when the interval asks for a look.
+// TestPushIsCheckedWithHealth, not when the interval asks for a reconcile.
 func TestPushIsCheckedWithHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -228,7 +228,7 @@ func TestPushIsCheckedWithHealth(t *testing.T) {
 	r.until("the first pull has ended", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
 	eventually(t, "its job is gone", func() bool { return len(r.controller.jobs.Objects()) == 0 })
 	looks, pushes := 0, r.git.Reset().PushRefs
-	eventually(t, "the remote is looked at", func() bool {
+	eventually(t, "the remote is asked", func() bool {
 		n := r.git.Reset()
 		looks, pushes = looks+n.InfoRefs, pushes+n.PushRefs
 		return looks >= 3
@@ -275,7 +275,7 @@ func TestProtectedBranch(t *testing.T) {
 	host.Token(token, forgetest.Rights{Admin: true})
 	r.create(map[string]any{"type": "github", "git": nil, "workflows": []any{"write"}, "sync": map[string]any{"enabled": false},
 		"github": map[string]any{"url": host.URL + "/team/site.git", "branch": "main"}}, nil)
-	repo := r.until("it is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	repo := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	if c := condition(repo, "Ready"); c.Status != "False" || c.Reason != "InvalidSpec" || !strings.Contains(c.Message, "by pull requests only") || len(repo.Status.FieldErrors) != 1 || repo.Status.FieldErrors[0].Field != "spec.workflows" {
 		t.Errorf("condition %+v, fieldErrors %+v", c, repo.Status.FieldErrors)
 	}
@@ -317,7 +317,7 @@ func TestProtectedBranch(t *testing.T) {
 
 // TestRepoID: the number of a repository on github.com is asked for once and written
 // beside the URL that it belongs to. It is no change that anybody has to deal with,
-// and a host that does not tell it is in nobody's way.
+// and a host that does not tell it is in no way.
 func TestRepoID(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {

@@ -26,7 +26,7 @@ func (r *rig) second() {
 	}
 }
 
-// state has somebody else change the status of the Repository.
+// state has another controller change the status of the Repository.
 func (r *rig) state(patch string) {
 	r.t.Helper()
 	res := r.client.Resource(api.Repositories).Namespace(r.namespace)
@@ -50,7 +50,7 @@ func TestQuota(t *testing.T) {
 			r := newRig(t, server, func(_ *rig, o *Options) { o.Quota = Quota{Repositories: 1, Resources: 5} })
 			r.repo.Add(t, "a.json")
 			r.create(nil, nil)
-			repo := r.until("the first is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			repo := r.until("the first is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			reached := condition(repo, "NamespaceQuota")
 			if c := reached; c.Status != "True" || c.Reason != "QuotaReached" || c.Message != "namespace quota reached: 1/1 repositories" || repo.Status.Quota != (api.QuotaStatus{MaxRepositories: 1, MaxResourcesPerRepository: 5}) {
 				t.Errorf("condition %+v, quota %+v", c, repo.Status.Quota)
@@ -84,7 +84,7 @@ func TestQuota(t *testing.T) {
 			}
 			asked := r.git.Reset()
 			r.later(unhealthyFor + time.Second)
-			r.until("it is told anew", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+			r.until("it is reported anew", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
 			if asked = r.git.Reset(); asked.InfoRefs > 0 {
 				t.Errorf("the remote was asked %d times", asked.InfoRefs)
 			}
@@ -94,7 +94,7 @@ func TestQuota(t *testing.T) {
 			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			repo = r.until("it is well again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			repo = r.until("it is healthy again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "QuotaReached" || len(repo.Status.FieldErrors) > 0 {
 				t.Errorf("condition %+v, fieldErrors %+v", c, repo.Status.FieldErrors)
 			}
@@ -105,7 +105,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// blockedStatus is the status of a Repository that somebody has blocked a minute
+// blockedStatus is the status of a Repository that another controller has blocked a minute
 // before.
 func blockedStatus(repositories, resources int64) string {
 	return fmt.Sprintf(`{"status":{"observedGeneration":1,"quota":{"maxRepositories":%d,"maxResourcesPerRepository":%d},
@@ -124,7 +124,7 @@ func TestQuotaIsRaised(t *testing.T) {
 	r.second()
 	r.state(blockedStatus(1, 7))
 	r.begin()
-	repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" || c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
 		t.Errorf("condition %+v", c)
 	}
@@ -133,7 +133,7 @@ func TestQuotaIsRaised(t *testing.T) {
 	}
 }
 
-// TestStatedQuotaHolds: limits that were written by somebody else hold, and are not
+// TestStatedQuotaHolds: limits that were written by another controller hold, and are not
 // written.
 func TestStatedQuotaHolds(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestStatedQuotaHolds(t *testing.T) {
 	r.state(blockedStatus(1, 7))
 	r.begin()
 	r.later(unhealthyFor + time.Second)
-	eventually(t, "it is looked at", func() bool {
+	eventually(t, "it is reconciled", func() bool {
 		repo, _ := r.get()
 		return repo.Status.Health.Checked > time.Now().Add(30*time.Second).UnixMilli()
 	})
@@ -154,7 +154,7 @@ func TestStatedQuotaHolds(t *testing.T) {
 	}
 	// Whoever wrote the limit raises it.
 	r.state(`{"status":{"quota":{"maxRepositories":2}}}`)
-	repo = r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	repo = r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Message != "namespace quota reached: 2/2 repositories" {
 		t.Errorf("condition %+v", c)
 	}

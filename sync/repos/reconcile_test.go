@@ -58,7 +58,7 @@ func TestLifeOfARepository(t *testing.T) {
 				t.Fatalf("writes\n%q\nwant\n%q", got, want)
 			}
 
-			// Nothing new: the remote is asked, nobody else.
+			// Nothing new: the remote is asked, no one else.
 			r.git.Reset()
 			untilLooks(t, r, 3)
 			if got := r.writes.take(); len(got) > 0 {
@@ -79,7 +79,7 @@ func TestLifeOfARepository(t *testing.T) {
 			r.until("and pulled", func(repo api.Repository) bool {
 				return repo.Status.Sync.State == "success" && !repo.Status.Sync.Incremental
 			})
-			// ResourceQuota is there since the first pull, and told anew with the rest.
+			// ResourceQuota is there since the first pull, and reported anew with the rest.
 			if got = r.writes.take(); len(got) < 2 || got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/observedGeneration, add /status/conditions, add /status/sync/state, add /status/sync/started" ||
 				!strings.Contains(got[1], `"incremental":false`) {
 				t.Fatalf("writes after a change: %q", got)
@@ -131,7 +131,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// TestFaults: what is wrong with a Repository is told within one reconcile, in one
+// TestFaults: what is wrong with a Repository is reported within one reconcile, in one
 // patch, and when it is over the next check finds out by itself and everything is
 // pulled.
 func TestFaults(t *testing.T) {
@@ -219,7 +219,7 @@ func TestFaults(t *testing.T) {
 				block["branch"] = c.branch
 			}
 			r.create(map[string]any{"git": block}, nil)
-			repo := r.until("the fault is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+			repo := r.until("the fault is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 			ready := condition(repo, "Ready")
 			if ready.Status != "False" || ready.Reason != c.reason || !strings.Contains(ready.Message, c.text) {
 				t.Errorf("condition %+v", ready)
@@ -237,7 +237,7 @@ func TestFaults(t *testing.T) {
 			r.wrote(1)
 			cure()
 			r.later(unhealthyFor + time.Second)
-			repo = r.until("it is well again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			repo = r.until("it is healthy again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			if ready := condition(repo, "Ready"); ready.Status != "True" || ready.Reason != "Available" {
 				t.Errorf("condition %+v", ready)
 			}
@@ -257,13 +257,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestBrokenSpec: a spec that breaks the rules is told field by field, and nobody
+// TestBrokenSpec: a spec that breaks the rules is reported field by field, and no one
 // is asked. Only a server without admission stores one.
 func TestBrokenSpec(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "real", nil)
 	r.create(map[string]any{"git": map[string]any{"url": r.url, "path": "../etc"}, "sync": map[string]any{"enabled": true, "target": "nowhere", "intervalSeconds": int64(60)}}, nil)
-	repo := r.until("it is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	repo := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	var fields []string
 	for _, e := range repo.Status.FieldErrors {
 		fields = append(fields, e.Type+" "+e.Field)

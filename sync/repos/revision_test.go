@@ -31,7 +31,7 @@ func (r *rig) selects(text string) error {
 
 // TestRevisions goes with a Repository from its branch to tags, to a commit, and
 // back. What the annotation says now has effect at once, what it stands for is
-// followed at the interval, and a wrong one is told and pulls nothing.
+// followed at the interval, and a wrong one is reported and pulls nothing.
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
@@ -60,7 +60,7 @@ func TestRevisions(t *testing.T) {
 			before := condition(repo, conditionRevision).Message
 			r.repo.Git(t, "-c", "user.name=u", "-c", "user.email=u@x", "tag", "-f", "-a", "-m", "again", "v1.0.0", one)
 			r.later(2 * time.Minute)
-			r.until("the moved tag is told", func(repo api.Repository) bool {
+			r.until("the moved tag is reported", func(repo api.Repository) bool {
 				text := condition(repo, conditionRevision).Message
 				return text != before && strings.Contains(text, one)
 			})
@@ -86,19 +86,19 @@ func TestRevisions(t *testing.T) {
 					t.Errorf("a wrong annotation is taken: %v", err)
 				}
 			} else {
-				repo := r.until("a wrong one is told", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+				repo := r.until("a wrong one is reported", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 				c, faults := condition(repo, "Ready"), repo.Status.FieldErrors
 				if c.Reason != "InvalidSpec" || len(faults) != 1 || faults[0].Field != "metadata.annotations[limpet/git-ref]" || !strings.Contains(faults[0].Detail, "write one such as 1.x") {
 					t.Errorf("%+v %+v", c, faults)
 				}
 				r.later(2 * time.Minute)
-				eventually(t, "it is looked into", func() bool { return r.controller.queue.Len() == 0 })
+				eventually(t, "it is reconciled", func() bool { return r.controller.queue.Len() == 0 })
 				if got := r.writes.take(); slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "POST") }) {
 					t.Errorf("it was pulled: %q", got)
 				}
 			}
 
-			// A commit is fetched once, and then nobody is asked any more.
+			// A commit is fetched once, and then no one is asked any more.
 			r.selectsWell("commit:" + one)
 			r.pulled(one)
 			r.git.Reset()
@@ -169,7 +169,7 @@ func TestRevisionIsNoDefaultBranch(t *testing.T) {
 	}
 }
 
-// TestMirrorServes: a Repository whose host goes away stays in order and says who
+// TestMirrorServes: a Repository whose host goes away stays healthy and says which mirror
 // serves it, in its status and by an event; and again when the host is back.
 func TestMirrorServes(t *testing.T) {
 	t.Parallel()
@@ -198,14 +198,14 @@ func TestMirrorServes(t *testing.T) {
 			own := host.URL + "/ops/dashboards.git"
 			r.mirrored = second
 			r.create(map[string]any{"git": map[string]any{"url": own}}, nil)
-			well := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+			well := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 			if !well.Status.Health.Healthy || len(well.Status.Health.Message) > 0 {
 				t.Fatalf("%+v", well.Status.Health)
 			}
 			away.Store(true)
 			r.later(healthyFor + time.Minute)
 			words := "fetched from mirror " + second + "; " + own + " is unreachable: it answers 502 Bad Gateway"
-			told := r.until("it is told", func(repo api.Repository) bool { return len(repo.Status.Health.Message) > 0 })
+			told := r.until("it is reported", func(repo api.Repository) bool { return len(repo.Status.Health.Message) > 0 })
 			if ready := condition(told, "Ready"); !told.Status.Health.Healthy || told.Status.Health.Message[0] != words || ready.Status != "True" || ready.Message != "Resource is available: "+words || len(told.Status.FieldErrors) > 0 {
 				t.Errorf("%+v, %+v", told.Status.Health, ready)
 			}
@@ -222,7 +222,7 @@ func TestMirrorServes(t *testing.T) {
 				t.Errorf("%+v, %+v", back.Status.Health, ready)
 			}
 			r.tells("info", "its own host answers again")
-			// A mirror that does not serve makes nobody ill, and a test tells of it.
+			// A mirror that does not serve makes no one unhealthy, and a test reports it.
 			r.git.Serve("copy.git", testenv.EmptyRepo(t).Dir)
 			_, u = r.get()
 			got, err = TestRepository(t.Context(), r.checkOptions(), u)
@@ -231,7 +231,7 @@ func TestMirrorServes(t *testing.T) {
 			}
 			away.Store(true)
 			r.later(healthyFor + time.Minute)
-			ill := r.until("it is ill", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+			ill := r.until("it is unhealthy", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 			if text := ill.Status.Health.Message[0]; !strings.Contains(text, "502") || !strings.Contains(text, "mirror "+second+": ") || condition(ill, "Ready").Reason != "ServiceUnavailable" {
 				t.Errorf("%+v", ill.Status)
 			}

@@ -22,7 +22,7 @@ import (
 )
 
 // TestReconcilesGoInPairs: those that are due within a tenth of a second go together, at the
-// time of the later one; others, and what is called, wait for nobody.
+// time of the later one; others, and what is called, do not wait.
 func TestReconcilesGoInPairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, began := newSchedule(), time.Now()
@@ -89,7 +89,7 @@ func (c *crowded) Pushable(context.Context, git.Remote) error {
 	return nil
 }
 
-// take returns the looks since the last call.
+// take returns the requests since the last call.
 func (c *crowded) take() []time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *crowded) run(d time.Duration) {
 	stop()
 }
 
-// busiest is the largest number of looks in any second.
+// busiest is the largest number of requests in any second.
 func busiest(looks []time.Time) (most int) {
 	from := 0
 	for i, at := range looks {
@@ -158,7 +158,7 @@ func busiest(looks []time.Time) (most int) {
 	return most
 }
 
-// TestBursts: a thousand Repositories of one minute are looked at one after the
+// TestBursts: a thousand Repositories of one minute are reconciled one after the
 // other: in no second more than twice as many as in the mean, neither after they
 // were all pulled at once nor after a restart; and nothing is written.
 func TestBursts(t *testing.T) {
@@ -192,7 +192,7 @@ func TestBursts(t *testing.T) {
 	})
 }
 
-// TestCostOfAReconcile: a look at a Repository that has nothing new reads nothing again
+// TestCostOfAReconcile: a reconcile of a Repository that has nothing new reads nothing again
 // and writes nothing. What the remote's answer costs is not in it.
 func TestCostOfAReconcile(t *testing.T) {
 	const (

@@ -89,7 +89,7 @@ func TestVerifiedAnew(t *testing.T) {
 			before = finished()
 			r.git.Reset()
 			r.later(2 * time.Minute)
-			eventually(t, "a look", func() bool { return r.git.Reset().InfoRefs > 0 })
+			eventually(t, "a reconcile", func() bool { return r.git.Reset().InfoRefs > 0 })
 			if repo := r.pulled(head); repo.Status.Sync.Finished != before {
 				t.Error("it was pulled although nothing has changed")
 			}
@@ -142,7 +142,7 @@ func (r *rig) queued() (reasons []string) {
 	}
 }
 
-// lookMeter is a Meter that counts looks.
+// lookMeter is a Meter that counts reconciles.
 type lookMeter struct {
 	noMeter
 	looks atomic.Int64
@@ -151,7 +151,7 @@ type lookMeter struct {
 func (c *lookMeter) Worked(time.Duration) { c.looks.Add(1) }
 
 // looks lets the controller look n times, each as if the interval were over, and returns
-// the pulls that it asks for. Those have ended, and it has looked at what came of them.
+// the pulls that it asks for. Those have ended, and it has seen what came of them.
 func (r *rig) looks(looked *lookMeter, n int) (reasons []string) {
 	r.t.Helper()
 	for range n {
@@ -160,7 +160,7 @@ func (r *rig) looks(looked *lookMeter, n int) (reasons []string) {
 			for range 2 { // the first may have begun before
 				before := looked.looks.Load()
 				r.controller.Wake(r.namespace, "site")
-				eventually(r.t, "a look", func() bool { return looked.looks.Load() > before })
+				eventually(r.t, "a reconcile", func() bool { return looked.looks.Load() > before })
 			}
 			under = r.busy()
 			eventually(r.t, "no pull under way", func() bool { return !r.busy() })

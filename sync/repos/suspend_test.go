@@ -8,7 +8,7 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestSuspended: a suspended Repository is left alone until its time is over or a
+// TestSuspended: a suspended Repository is ignored until its time is over or a
 // person resumes it, across restarts, and another one of its name is not meant.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
@@ -21,10 +21,10 @@ func TestSuspended(t *testing.T) {
 		o.Suspensions = s
 	})
 	r.repo.Add(t, "a.json")
-	// Without sync there is nothing to do but to see that it is well.
+	// Without sync there is nothing to do but to see that it is healthy.
 	off := map[string]any{"sync": map[string]any{"enabled": false}}
 	made := r.create(off, nil)
-	r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	k := Key{r.namespace, "site"}
 	one := Suspension{Namespace: k.Namespace, Repository: k.Name, UID: string(made.GetUID()), Until: time.Now().Add(2 * time.Second)}
 	if err := s.Suspend(t.Context(), one); err != nil {
@@ -65,13 +65,13 @@ func TestSuspended(t *testing.T) {
 		t.Errorf("%+v %v", all, err)
 	}
 
-	// What it uses changes meanwhile: that is looked into when it is resumed.
+	// What it uses changes meanwhile: that is reconciled when it is resumed.
 	if err := s.Suspend(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
 	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+testenv.Branch)
 	r.controller.Renewed(k.Namespace, k.Name)
-	eventually(t, "it is left alone", func() bool { return r.controller.queue.Len() == 0 })
+	eventually(t, "it is ignored", func() bool { return r.controller.queue.Len() == 0 })
 	if repo, _ := r.get(); !repo.Status.Health.Healthy {
 		t.Error("it was not left alone")
 	}
@@ -79,7 +79,7 @@ func TestSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.controller.Wake(k.Namespace, k.Name)
-	r.until("it is looked into", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+	r.until("it is reconciled", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 }
 
 // TestSuspensionThatIsOver is none, and a clock that is ahead for a while ends none.
@@ -118,7 +118,7 @@ func TestSuspensionThatIsOver(t *testing.T) {
 }
 
 // TestSuspensionOfADeletedRepository: with its Repository a suspension leaves the state file,
-// also when that went while nobody looked, or has come again.
+// also when that went while no controller ran, or has come again.
 func TestSuspensionOfADeletedRepository(t *testing.T) {
 	t.Parallel()
 	var s *Suspensions
@@ -146,13 +146,13 @@ func TestSuspensionOfADeletedRepository(t *testing.T) {
 	}
 	r.repo.Add(t, "a.json")
 	made := r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
-	r.until("it is looked into", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	r.until("it is reconciled", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	none("those of before are gone")
 	if err := s.Suspend(t.Context(), Suspension{Namespace: k.Namespace, Repository: k.Name, UID: string(made.GetUID())}); err != nil {
 		t.Fatal(err)
 	}
 	r.controller.Wake(k.Namespace, k.Name)
-	eventually(t, "it is left alone", func() bool { return r.controller.queue.Len() == 0 })
+	eventually(t, "it is ignored", func() bool { return r.controller.queue.Len() == 0 })
 	if _, on := s.Of(k, string(made.GetUID())); !on {
 		t.Error("it was dropped")
 	}

@@ -188,7 +188,7 @@ func (m *minting) secretsIn(tokens []string) {
 	}
 }
 
-// TestToken: a token is minted once for the look at the remote and for the status, is
+// TestToken: a token is minted once for the request to the remote and for the status, is
 // told in the one patch of the reconcile, given to a server that seals it and to no
 // other, and renewed before its end and when the host refuses it.
 func TestToken(t *testing.T) {
@@ -248,7 +248,7 @@ func TestToken(t *testing.T) {
 
 			m.host.Revoke(first[0])
 			m.later(healthyFor + time.Second)
-			m.until("the new one is told", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > now.Status.Token.LastUpdated })
+			m.until("the new one is reported", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > now.Status.Token.LastUpdated })
 			second := m.host.Minted()
 			if got := m.writes.take(); len(second) != 1 || second[0] == first[0] || len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
 				t.Errorf("%d tokens, writes %q", len(second), got)
@@ -263,7 +263,7 @@ func TestToken(t *testing.T) {
 			m.host.Revoke(second[0])
 			remote.Creds.Forget()
 			m.later(healthyFor + time.Second)
-			m.until("its new one is told", func(now api.Repository) bool { return now.Status.Token.LastUpdated > repo.Status.Token.LastUpdated })
+			m.until("its new one is reported", func(now api.Repository) bool { return now.Status.Token.LastUpdated > repo.Status.Token.LastUpdated })
 			third := m.host.Minted()
 			if got := m.writes.take(); len(third) != 1 || len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
 				t.Errorf("%d tokens, writes %q", len(third), got)
@@ -287,8 +287,8 @@ func sameOps(got, want string) bool {
 	return slices.Equal(sorted(got), sorted(want))
 }
 
-// TestNoToken: nobody mints for a Repository that breaks the rules, is suspended or
-// belongs to somebody else, nor in the place of a Secret that a person has made.
+// TestNoToken: no token is minted for a Repository that breaks the rules, is suspended or
+// belongs to another controller, nor in the place of a Secret that a person has made.
 func TestNoToken(t *testing.T) {
 	t.Parallel()
 	asked := func(m *minting) bool {
@@ -320,7 +320,7 @@ func TestNoToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.begin()
-		eventually(t, "it rests", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
+		eventually(t, "it waits", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
 		if asked(m) || len(m.writes.take()) > 0 {
 			t.Error("a token was minted for a Repository that is suspended")
 		}
@@ -364,14 +364,14 @@ func TestNoToken(t *testing.T) {
 	})
 }
 
-// TestTokenRefused: an installation that was suspended is told as the fault of the
-// Connection, in one patch, and when it is over the Repository is well by itself.
+// TestTokenRefused: an installation that was suspended is reported as the fault of the
+// Connection, in one patch, and when it is over the Repository is healthy by itself.
 func TestTokenRefused(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "embedded", nil)
 	m.host.Change(func() { m.where.Suspended = true })
 	m.use(nil)
-	repo := m.until("it is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	repo := m.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	if c := condition(repo, "Ready"); c.Status != "False" || c.Reason != "AuthenticationFailed" || repo.Status.Token.LastUpdated != 0 ||
 		len(repo.Status.FieldErrors) != 1 || repo.Status.FieldErrors[0].Field != "spec.connection.name" {
 		t.Errorf("condition %+v, status %+v", c, repo.Status)
@@ -379,7 +379,7 @@ func TestTokenRefused(t *testing.T) {
 	m.wrote(1)
 	m.host.Change(func() { m.where.Suspended = false })
 	m.later(unhealthyFor + time.Second)
-	repo = m.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	repo = m.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if repo.Status.Token.LastUpdated == 0 || m.sealed()["token"] != m.host.Minted()[0] {
 		t.Errorf("status.token %+v", repo.Status.Token)
 	}
@@ -408,14 +408,14 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 403, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)), Request: req}, nil
 }
 
-// TestNoSecureValues: an API that cannot keep a secret is told the rest.
+// TestNoSecureValues: an API that cannot keep a secret is reported the rest.
 func TestNoSecureValues(t *testing.T) {
 	t.Parallel()
 	var no atomic.Bool
 	no.Store(true)
 	m := newMinting(t, "embedded", func(r *rig, _ *Options) { r.writes.next = refusing{r.writes.next, &no} })
 	m.use(nil)
-	repo := m.until("the rest is told", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	repo := m.until("the rest is reported", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if repo.Status.Token.LastUpdated == 0 || len(repo.Secure) > 0 {
 		t.Errorf("status.token %+v, secure %v", repo.Status.Token, repo.Secure)
 	}
@@ -431,15 +431,15 @@ func TestNoSecureValues(t *testing.T) {
 	}
 }
 
-// TestDroppedSecureValues: a server that drops what it said that it seals is told the
-// rest, and is not given the token at every look.
+// TestDroppedSecureValues: a server that drops what it said that it seals is reported the
+// rest, and is not given the token in every reconcile.
 func TestDroppedSecureValues(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "real", func(_ *rig, o *Options) {
 		o.Tokens.Sealed = true // its status takes nothing else
 	})
 	m.use(nil)
-	repo := m.until("it is told", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
+	repo := m.until("it is reported", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
 	m.wrote(1)
 	m.later(healthyFor + time.Second)
 	m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
@@ -504,7 +504,7 @@ func (s *counting) patch(_ context.Context, _ Key, _ bool, ops []op) (*unstructu
 }
 
 // TestGenerationOfASecret: a generation that the server counts for a secret is no
-// change that anybody has to deal with, and is told with the next patch.
+// change that anybody has to deal with, and is reported with the next patch.
 func TestGenerationOfASecret(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -133,7 +133,7 @@ func TestWebhook(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-repository"
 	r, host := hookRig(t, token)
-	repo := r.until("it is well without a webhook", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	repo := r.until("it is healthy without a webhook", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	if !repo.Status.Health.Healthy || repo.Status.Webhook != nil || repo.Status.ObservedGeneration != 1 || len(host.Hooks("team/site")) > 0 {
 		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
 	}
@@ -250,7 +250,7 @@ func TestWebhookURLOfAHost(t *testing.T) {
 	host.Requests()
 	checked := repo.Status.Health.Checked
 	r.later(healthyFor + time.Second)
-	r.until("it is looked at again", func(repo api.Repository) bool { return repo.Status.Health.Checked > checked })
+	r.until("it is reconciled again", func(repo api.Repository) bool { return repo.Status.Health.Checked > checked })
 	for _, req := range host.Requests() {
 		if strings.Contains(req, "/hooks") {
 			t.Errorf("the webhook is asked for again: %s", req)
@@ -258,7 +258,7 @@ func TestWebhookURLOfAHost(t *testing.T) {
 	}
 }
 
-// TestForeignWebhook: who receives nothing leaves the webhook alone that somebody
+// TestForeignWebhook: who receives nothing leaves the webhook alone that another controller
 // else has made.
 func TestForeignWebhook(t *testing.T) {
 	t.Parallel()
@@ -285,13 +285,13 @@ func TestForeignWebhook(t *testing.T) {
 	}
 }
 
-// TestWebhookPauseAfterAWrongClock: a rest that was set by a clock of years ahead is over
+// TestWebhookPauseAfterAWrongClock: a pause that was set by a clock of years ahead is over
 // when the clock is right.
 func TestWebhookPauseAfterAWrongClock(t *testing.T) {
 	t.Parallel()
 	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
 	r, host := hookRig(t, token)
-	// An attempt that is under way still would set a rest by the right clock.
+	// An attempt that is under way still would set a pause by the right clock.
 	r.until("it is refused by the right clock", func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
 	var refused atomic.Int64
 	host.Fault(func(req *http.Request) *forgetest.Answer {

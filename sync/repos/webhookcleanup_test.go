@@ -128,8 +128,8 @@ func wellFormed(t *testing.T, object map[string]any) {
 	}
 }
 
-// TestWebhookErrorOfAnotherController: what another controller tells of a webhook stands until
-// the next try, and nothing is asked; then the Repository is well again.
+// TestWebhookErrorOfAnotherController: what another controller reports a webhook stands until
+// the next try, and nothing is asked; then the Repository is healthy again.
 func TestWebhookErrorOfAnotherController(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
@@ -145,7 +145,7 @@ func TestWebhookErrorOfAnotherController(t *testing.T) {
 				time.Now().UnixMilli(), time.Now().Add(-time.Hour).UnixMilli()))
 			r.begin()
 			r.later(webhookCooldown / 2)
-			eventually(t, "it was looked at, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
+			eventually(t, "it was reconciled, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
 			if next := time.Until(r.controller.Next(r.namespace, "site")); next < 20*time.Second {
 				t.Errorf("it is looked at again in %s", next)
 			}
@@ -153,7 +153,7 @@ func TestWebhookErrorOfAnotherController(t *testing.T) {
 				t.Errorf("writes %q, asked %+v", got, n)
 			}
 			r.later(webhookCooldown/2 + time.Second)
-			repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" || repo.Status.Sync.State != "pending" {
 				t.Errorf("status %+v", repo.Status)
 			}
