@@ -2,87 +2,64 @@ package forge
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
-// Times of a JSON web token for GitHub, which takes at most 10 minutes from now
+// Times of a JSON web token for GitHub, which accepts at most 10 minutes from now
 // and none from the future: a clock may be a minute fast.
 const (
 	jwtBefore = time.Minute
 	jwtLife   = 9 * time.Minute // from its beginning: it ends 8 minutes from now
 )
 
-// ProofLife is for how long the proof of an App's identity is good.
+// ProofLife is the lifetime of the proof of an App's identity.
 const ProofLife = jwtLife - jwtBefore
 
-// shortestKey is what GitHub's keys have, in bits; shorter ones are refused by
-// crypto/rsa below 1024.
+// shortestKey is the size of GitHub's keys. Unit: bits.
 const shortestKey = 2048
 
-// privateKey reads the key of a GitHub App: PEM with PKCS#1, which GitHub hands
-// out, or PKCS#8, which other tools make of it, as it is or in base64. Errors do
-// not repeat the key.
+// privateKey parses the key of a GitHub App: PEM with PKCS#1, which GitHub creates, or
+// PKCS#8, which other tools convert it to, as it is or in base64. Errors do not repeat
+// the key.
 func privateKey(text []byte) (*rsa.PrivateKey, error) {
-	wrong := errors.New("it is neither a PEM private key nor base64 of one")
 	if !bytes.Contains(text, []byte("-----BEGIN ")) {
 		decoded, err := base64.StdEncoding.DecodeString(string(bytes.Join(bytes.Fields(text), nil)))
 		if err != nil {
-			return nil, wrong
+			return nil, errors.New("it is neither a PEM private key nor base64 of one")
 		}
 		text = decoded
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, wrong
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, longEnough(key)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(text)
+	switch {
+	case errors.Is(err, jwt.ErrKeyMustBePEMEncoded):
+		return nil, errors.New("it is neither a PEM private key nor base64 of one")
+	case errors.Is(err, jwt.ErrNotRSAPrivateKey):
+		return nil, errors.New("it is no RSA key, which GitHub requires")
+	case err != nil:
 		return nil, errors.New("it is no unencrypted PKCS#1 or PKCS#8 key")
+	case key.N.BitLen() < shortestKey:
+		return nil, errors.New("it is an RSA key of less than 2048 bits")
 	}
-	key, ok := parsed.(*rsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("it is no RSA key, which GitHub wants")
-	}
-	return key, longEnough(key)
+	return key, nil
 }
 
-func longEnough(key *rsa.PrivateKey) error {
-	if key.N.BitLen() < shortestKey {
-		return errors.New("it is an RSA key of less than 2048 bits")
-	}
-	return nil
-}
-
-// appJWT is the proof that its bearer is the App, by a clock that the host
-// shares. Source: docs.github.com, "Generating a JSON Web Token for a GitHub
-// App"; RFC 7519 and RFC 7515.
+// appJWT returns the proof that its bearer is the App, by the clock of the host. Source:
+// docs.github.com, "Generating a JSON Web Token for a GitHub App".
 func appJWT(key *rsa.PrivateKey, appID string, now time.Time) (string, error) {
 	begin := now.Add(-jwtBefore)
-	claims, err := json.Marshal(struct {
-		IssuedAt int64  `json:"iat"`
-		Expires  int64  `json:"exp"`
-		Issuer   string `json:"iss"`
-	}{begin.Unix(), begin.Add(jwtLife).Unix(), appID})
-	if err != nil {
-		return "", err
-	}
-	text := base64.RawURLEncoding.AppendEncode([]byte(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`))+"."), claims)
-	sum := sha256.Sum256(text)
-	signature, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+		Issuer:    appID,
+		IssuedAt:  jwt.NewNumericDate(begin),
+		ExpiresAt: jwt.NewNumericDate(begin.Add(jwtLife)),
+	})
+	text, err := token.SignedString(key)
 	if err != nil {
 		return "", errors.New("sign a token with the private key: it is damaged")
 	}
-	return string(base64.RawURLEncoding.AppendEncode(append(text, '.'), signature)), nil
+	return text, nil
 }
