@@ -86,28 +86,28 @@ type Agent struct {
 	log     *slog.Logger
 	started time.Time
 
-	embedded    *apiserver.Server // nil when a server is configured
-	manifests   *apiserver.Manifests
-	client      *kube.Client
-	dashboards  *kube.Client
-	folders     *kube.Client
-	jobs        *kube.Informer
-	repos       *kube.Informer
-	mirrors     *git.Mirrors
-	signers     *worker.Signers
-	controller  *jobs.Controller
-	actions     []string // that the workers serve
-	metrics     *metrics.Metrics
-	hub         *snapshot.Hub
-	activity    *snapshot.Activity
-	health      *snapshot.Health
-	keeper      *repos.Controller   // nil where this agent does not look after Repositories
-	suspensions *repos.Suspensions  // with keeper
-	links       *repos.Connections  // with keeper
-	linked      *kube.Informer      // of Connections, with keeper
-	references  *dependency.Watcher // with keeper
-	lease       *lease.Lease        // of the controllers; nil = none is needed
-	sources     *source.Watcher     // of Flux, to be shown
+	embedded             *apiserver.Server // nil when a server is configured
+	manifests            *apiserver.Manifests
+	client               *kube.Client
+	dashboards           *kube.Client
+	folders              *kube.Client
+	jobs                 *kube.Informer
+	repos                *kube.Informer
+	mirrors              *git.Mirrors
+	signers              *worker.Signers
+	controller           *jobs.Controller
+	actions              []string // that the workers serve
+	metrics              *metrics.Metrics
+	hub                  *snapshot.Hub
+	activity             *snapshot.Activity
+	health               *snapshot.Health
+	repoController       *repos.Controller   // nil where this agent does not look after Repositories
+	suspensions          *repos.Suspensions  // with keeper
+	connectionController *repos.Connections  // with keeper
+	connections          *kube.Informer      // of Connections, with keeper
+	references           *dependency.Watcher // with keeper
+	lease                *lease.Lease        // of the controllers; nil = none is needed
+	sources              *source.Watcher     // of Flux, to be shown
 
 	remotes // who speaks with Git hosts about credentials
 }
@@ -132,7 +132,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
-	a.remotes = a.connections()
+	a.remotes = a.newRemotes()
 	a.signers = worker.NewSigners(a.places().Trust, cfg.Demands, a.sawPath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
@@ -166,10 +166,10 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.reconciles() {
-		if a.keeper, err = a.newKeeper(ctx, pulls); err != nil {
+		if a.repoController, err = a.newRepoController(ctx, pulls); err != nil {
 			return nil, err
 		}
-		a.linked, a.links = a.newLinks()
+		a.connections, a.connectionController = a.newConnectionController()
 		if a.lease, err = a.newLease(ctx); err != nil {
 			return nil, err
 		}
@@ -198,17 +198,17 @@ func (a *Agent) connect(ctx context.Context) (err error) {
 	if a.client, err = kube.Connect(ctx, cfg); err != nil {
 		return err
 	}
-	if a.dashboards, err = a.alias(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
+	if a.dashboards, err = a.clientFor(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
 		return err
 	}
-	a.folders, err = a.alias(ctx, cfg, a.cfg.Folders, api.FolderGroup)
+	a.folders, err = a.clientFor(ctx, cfg, a.cfg.Folders, api.FolderGroup)
 	return err
 }
 
-// alias is the client for one more group: the same server and token unless a
+// clientFor is the client for one more group: the same server and token unless a
 // URL of its own is given. A token from an exchange must name that group and
 // the provisioning group as its audiences.
-func (a *Agent) alias(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
+func (a *Agent) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
 	if server != "" {
 		cfg.Server = server
 	}
@@ -257,11 +257,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.controller.Run(ctx) })
 	g.Go(func() error { return a.housekeeping(ctx) })
 	g.Go(func() error { return a.health.Run(ctx, a.hub, a.log) })
-	g.Go(func() error { return a.tidy(ctx) })
-	g.Go(func() error { return a.sound(ctx) })
+	g.Go(func() error { return a.pruneMirrors(ctx) })
+	g.Go(func() error { return a.watchDamage(ctx) })
 	g.Go(func() error { return a.watchSources(ctx) })
-	if a.keeper != nil {
-		g.Go(func() error { return a.linked.Run(ctx) })
+	if a.repoController != nil {
+		g.Go(func() error { return a.connections.Run(ctx) })
 		g.Go(func() error { return a.runLeader(ctx) })
 	}
 	if a.manifests != nil {
@@ -284,9 +284,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// sound waits until the state file is found damaged. What is lost in it would be
+// watchDamage waits until the state file is found damaged. What is lost in it would be
 // missed until somebody starts the agent anew, so it says that now is the time.
-func (a *Agent) sound(ctx context.Context) error {
+func (a *Agent) watchDamage(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -299,8 +299,8 @@ func (a *Agent) sound(ctx context.Context) error {
 func (a *Agent) listen() {
 	a.jobs.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	a.repos.AddHandler(kube.Handler{Any: a.hub.Invalidate})
-	if a.linked != nil {
-		a.linked.AddHandler(kube.Handler{Any: a.hub.Invalidate})
+	if a.connections != nil {
+		a.connections.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	}
 }
 
@@ -323,7 +323,7 @@ func mirrorsPath(statePath string) string {
 func (a *Agent) socketServer() *control.Server {
 	s := &control.Server{
 		Hello: control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
-		Desk:  a.cfg.Store,
+		Store: a.cfg.Store,
 		Agent: a,
 	}
 	if a.embedded != nil {
@@ -375,7 +375,7 @@ func (a *Agent) Draining() (since time.Time, busy int) {
 func (a *Agent) Client() *kube.Client { return a.client }
 
 // Desk is the agent's own state file.
-func (a *Agent) Desk() control.Desk { return a.cfg.Store }
+func (a *Agent) Desk() control.Store { return a.cfg.Store }
 
 var _ control.Agent = (*Agent)(nil)
-var _ control.Desk = (*state.Store)(nil)
+var _ control.Store = (*state.Store)(nil)

@@ -22,12 +22,12 @@ import (
 // which is known as ill has its health checked at once: who has mended something tests it, and goes on.
 func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	got, err := a.test(ctx, u)
-	if err == nil && got.Success && u.GetUID() != "" && a.keeper != nil {
+	if err == nil && got.Success && u.GetUID() != "" && a.repoController != nil {
 		switch u.GetKind() {
 		case "Connection":
-			a.links.Recheck(u.GetNamespace(), u.GetName())
+			a.connectionController.Recheck(u.GetNamespace(), u.GetName())
 		case "Repository":
-			a.keeper.Recheck(u.GetNamespace(), u.GetName())
+			a.repoController.Recheck(u.GetNamespace(), u.GetName())
 		}
 	}
 	return got, err
@@ -123,7 +123,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 	if err := b.agent.connect(ctx); err != nil {
 		return nil, err
 	}
-	b.agent.remotes = b.agent.connections()
+	b.agent.remotes = b.agent.newRemotes()
 	b.agent.signers = worker.NewSigners(b.agent.places().Trust, cfg.Demands, nil)
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {

@@ -25,9 +25,9 @@ type remotes struct {
 	identities *identity.Identities // makes tokens of what a Repository proves itself with
 }
 
-// connections makes them. The secrets of Connections are looked up where those of
+// newRemotes makes them. The secrets of Connections are looked up where those of
 // Repositories are.
-func (a *Agent) connections() remotes {
+func (a *Agent) newRemotes() remotes {
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
 	o := identity.Options{Apps: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.client != nil {

@@ -99,8 +99,8 @@ func (a *Agent) runLeader(ctx context.Context) error {
 func (a *Agent) runControllers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.references.Run(ctx) })
-	g.Go(func() error { return a.keeper.Run(ctx) })
-	g.Go(func() error { return a.links.Run(ctx) })
+	g.Go(func() error { return a.repoController.Run(ctx) })
+	g.Go(func() error { return a.connectionController.Run(ctx) })
 	return g.Wait()
 }
 

@@ -41,7 +41,7 @@ func TestUnusedMirrors(t *testing.T) {
 		}
 		return len(dirs)
 	}
-	a.tidyOnce(0)
+	a.pruneMirrorsOnce(0)
 	if n := mirrors(); n != 2 {
 		t.Fatalf("%d of 2 mirrors left before the watch has synced", n)
 	}
@@ -57,11 +57,11 @@ func TestUnusedMirrors(t *testing.T) {
 		repo, err := api.RepositoryView(u)
 		return err == nil && repo.Spec.Block().URL == used.URL
 	})
-	a.tidyOnce(time.Hour)
+	a.pruneMirrorsOnce(time.Hour)
 	if n := mirrors(); n != 2 {
 		t.Fatalf("%d of 2 mirrors left before one has rested", n)
 	}
-	a.tidyOnce(0)
+	a.pruneMirrorsOnce(0)
 	if _, err := os.Stat(unused); err == nil || mirrors() != 1 {
 		t.Fatalf("%d mirrors left, want the one that is used", mirrors())
 	}

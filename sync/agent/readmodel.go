@@ -32,13 +32,13 @@ func (a *Agent) newHealth() *snapshot.Health {
 func (a *Agent) newBuilder(ctx context.Context) *snapshot.Builder {
 	from := snapshot.Sources{
 		Health:      a.health,
-		Connections: a.linked,
+		Connections: a.connections,
 		Git:         a.sources,
 		Activity:    a.activity,
 		Jobs:        a.controller.Snapshot,
 	}
-	if a.keeper != nil {
-		from.RepoFacts = repoFacts{a.keeper, a.suspensions}
+	if a.repoController != nil {
+		from.RepoFacts = repoFacts{a.repoController, a.suspensions}
 	}
 	b, err := snapshot.NewBuilder(ctx, a.cfg.Store, from, snapshot.AgentOptions{
 		Version:     a.cfg.Version,
@@ -78,7 +78,7 @@ func (a *Agent) Care(ctx context.Context) (snapshot.Care, error) {
 		Mirrors:     a.mirrors,
 		Jobs:        a.jobs,
 		Repos:       a.repos,
-		Connections: a.linked,
+		Connections: a.connections,
 		Sources:     a.sources,
 		Tokens:      a.countTokens,
 	}

@@ -63,14 +63,14 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 func (a *Agent) renewed(user dependency.Ref) {
 	switch user.Kind {
 	case dependency.Repository:
-		a.keeper.Renewed(user.Namespace, user.Name)
+		a.repoController.Renewed(user.Namespace, user.Name)
 	case dependency.Connection:
-		if u, ok := a.linked.Get(user.Namespace, user.Name); ok {
+		if u, ok := a.connections.Get(user.Namespace, user.Name); ok {
 			if c, err := forge.ConnectionOf(u); err == nil {
 				a.minter.Forget(c)
 			}
 		}
-		a.links.Renewed(user.Namespace, user.Name)
+		a.connectionController.Renewed(user.Namespace, user.Name)
 		a.references.Changed(user)
 	}
 }

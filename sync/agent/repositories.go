@@ -28,8 +28,8 @@ func (a *Agent) selected() (o kube.InformerOptions) {
 	return o
 }
 
-// newKeeper makes the controller of Repositories.
-func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos.Controller, error) {
+// newRepoController makes the controller of Repositories.
+func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions) (*repos.Controller, error) {
 	var since time.Time
 	if a.embedded != nil {
 		// Its objects are in the state file: what was pulled before that was made
@@ -66,28 +66,28 @@ func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos
 		Observe: func(e repos.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
-		Meter:  a.metrics.Keeper(),
+		Meter:  a.metrics.Controller(),
 		Logger: a.log.With("component", "repositories"),
 	}), nil
 }
 
-// newLinks makes the controller of Connections, the picture that it works on, and
+// newConnectionController makes the controller of Connections, the picture that it works on, and
 // who watches what Connections and Repositories use.
-func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
+func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
 	a.references = dependency.New(dependency.Options{Wake: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.keeper, Dependencies: dependencies{a}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
+		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{a}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
 	})
 }
 
-// errNotKept reports that there is nothing to suspend.
-var errNotKept = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
+// errNoControllers reports that there is nothing to suspend.
+var errNoControllers = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
 
 // Suspend implements socket.Suspender.
 func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
-	if a.keeper == nil {
-		return errNotKept
+	if a.repoController == nil {
+		return errNoControllers
 	}
 	if c := a.controllers(); c.State != snapshot.ControllersActive {
 		return fmt.Errorf("this agent cannot suspend a repository: repositories are %s", c.Text())
@@ -100,26 +100,26 @@ func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 		text += " until " + s.Until.Local().Format(time.DateTime)
 	}
 	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
-	a.keeper.Wake(s.Namespace, s.Repository)
+	a.repoController.Wake(s.Namespace, s.Repository)
 	return nil
 }
 
 // Resume implements socket.Suspender.
 func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool, error) {
-	if a.keeper == nil {
-		return false, errNotKept
+	if a.repoController == nil {
+		return false, errNoControllers
 	}
 	was, err := a.suspensions.Resume(ctx, namespace, repository)
 	if was {
 		a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
 	}
-	a.keeper.Wake(namespace, repository)
+	a.repoController.Wake(namespace, repository)
 	return was, err
 }
 
 // Suspended implements socket.Suspender.
 func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
-	if a.keeper == nil {
+	if a.repoController == nil {
 		return nil, nil
 	}
 	return a.suspensions.Suspended(ctx)

@@ -44,7 +44,7 @@ func (a *Agent) measured() metrics.Source {
 		},
 		Down:         func() time.Time { since, _ := a.client.Down(); return since },
 		Latency:      a.client.Latency,
-		Repositories: a.countRepositories, Connections: a.countConnections, Tokens: a.countTokens,
+		Repositories: a.repositoryMetrics, Connections: a.connectionMetrics, Tokens: a.countTokens,
 	}
 }
 

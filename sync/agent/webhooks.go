@@ -56,9 +56,9 @@ func (w Webhooks) check() error {
 	return nil
 }
 
-// listenAgain is when an address is tried again that could not be had: an agent
+// listenRetry is when an address is tried again that could not be had: an agent
 // may start before the network of its host does.
-const listenAgain = 15 * time.Second
+const listenRetry = 15 * time.Second
 
 // webhooks receives webhooks until ctx ends. Repositories are pulled in their
 // interval all the same, so an address that is taken is told and tried again.
@@ -68,21 +68,21 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	if a.embedded != nil {
 		policy = webhook.Comparing{}
 	}
-	desk := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
+	desk := &webhookStore{agent: a, kept: map[string]keptSecret{}, pending: newPendingPulls()}
 	receiver, err := webhook.New(ctx, webhook.Options{
-		Desk: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
-		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.noteWebhook, Logger: a.log.With("component", "webhook"),
+		Store: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
+		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
 	})
 	if err != nil {
 		return err
 	}
-	ln, err := a.hookListener()
-	for told := false; err != nil; ln, err = a.hookListener() {
+	ln, err := a.webhookListener()
+	for told := false; err != nil; ln, err = a.webhookListener() {
 		if !told {
-			a.log.Warn("no webhooks", "address", w.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenAgain)
+			a.log.Warn("no webhooks", "address", w.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
 			told = true
 		}
-		timer := time.NewTimer(listenAgain)
+		timer := time.NewTimer(listenRetry)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -93,11 +93,11 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	a.log.Info("webhooks", "address", ln.Addr().String(), "tls", w.CertFile != "", "path", webhook.Pattern)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return receiver.Serve(ctx, ln) })
-	g.Go(func() error { desk.lookAgain(ctx); return nil })
+	g.Go(func() error { desk.retryPulls(ctx); return nil })
 	return g.Wait()
 }
 
-func (a *Agent) hookListener() (net.Listener, error) {
+func (a *Agent) webhookListener() (net.Listener, error) {
 	w := a.cfg.Webhooks
 	ln, err := net.Listen("tcp", w.Listen)
 	if err != nil {
@@ -114,8 +114,8 @@ func (a *Agent) hookListener() (net.Listener, error) {
 	return secure, nil
 }
 
-// noteWebhook shows an event on the dashboard.
-func (a *Agent) noteWebhook(e webhook.Accepted) {
+// addWebhookEvent shows an event on the dashboard.
+func (a *Agent) addWebhookEvent(e webhook.Accepted) {
 	txt := fmt.Sprintf("webhook: %s", e.Verdict.Message)
 	switch {
 	case e.Event.Kind == webhook.Push && e.Job != "":
@@ -133,12 +133,12 @@ const requestTimeout = 5 * time.Second
 // decide when it is needed, and must not make the agent ask for it each time.
 const secretFor = 10 * time.Second
 
-// hookDesk is the Agent as the receiver sees it.
-type hookDesk struct {
+// webhookStore is the Agent as the receiver sees it.
+type webhookStore struct {
 	agent *Agent
 
-	looks  singleflight.Group // for Secrets, by their key in kept
-	missed *missed
+	reads   singleflight.Group // for Secrets, by their key in kept
+	pending *pendingPulls
 
 	mu   sync.Mutex // guards kept
 	kept map[string]keptSecret
@@ -150,13 +150,13 @@ type keptSecret struct {
 }
 
 // Blind implements hooks.Desk.
-func (d *hookDesk) Blind() bool {
+func (d *webhookStore) Blind() bool {
 	_, err := d.agent.client.Down()
 	return err != nil || !d.agent.repos.HasSynced()
 }
 
 // Now implements hooks.Desk.
-func (d *hookDesk) Now() time.Time {
+func (d *webhookStore) Now() time.Time {
 	now, _, ok := d.agent.client.Clock().Now()
 	if !ok {
 		return time.Time{}
@@ -165,7 +165,7 @@ func (d *hookDesk) Now() time.Time {
 }
 
 // Repository implements hooks.Desk.
-func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *webhook.Repository {
+func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *webhook.Repository {
 	u, ok := d.agent.repos.Get(namespace, name)
 	if !ok {
 		return nil
@@ -183,7 +183,7 @@ func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *webh
 }
 
 // suspended reports whether a person has told this agent to leave a Repository alone.
-func (d *hookDesk) suspended(u *object) bool {
+func (d *webhookStore) suspended(u *object) bool {
 	if d.agent.suspensions == nil {
 		return false
 	}
@@ -193,9 +193,9 @@ func (d *hookDesk) suspended(u *object) bool {
 
 // secrets looks for the secret of a hook: the one that limpet has made, one per
 // line and the present one first, or else one that a person has given.
-func (d *hookDesk) secrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
+func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
 	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
-	own, err := a.cfg.Store.Secret(ctx, hookSecretKey(namespace, name))
+	own, err := a.cfg.Store.Secret(ctx, webhookSecretKey(namespace, name))
 	if err == nil {
 		return bytes.Fields(own), false, nil
 	}
@@ -209,17 +209,17 @@ func (d *hookDesk) secrets(ctx context.Context, u *object) (secrets [][]byte, gi
 	return [][]byte{value}, true, nil
 }
 
-// hookSecretKey is where the secret of a hook is sealed that limpet has made.
-func hookSecretKey(namespace, name string) string { return "webhook/" + namespace + "/" + name }
+// webhookSecretKey is where the secret of a hook is sealed that limpet has made.
+func webhookSecretKey(namespace, name string) string { return "webhook/" + namespace + "/" + name }
 
-const hookSecretField = "webhookSecret"
+const webhookSecretField = "webhookSecret"
 
-func (d *hookDesk) given(ctx context.Context, u *object) ([]byte, error) {
+func (d *webhookStore) given(ctx context.Context, u *object) ([]byte, error) {
 	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
-	secret, _, _ := unstructured.NestedString(u.Object, "secure", hookSecretField, "name")
+	secret, _, _ := unstructured.NestedString(u.Object, "secure", webhookSecretField, "name")
 	if secret != "" {
 		if a.embedded != nil {
-			value, err := a.embedded.SecretOf(ctx, namespace, name, hookSecretField)
+			value, err := a.embedded.SecretOf(ctx, namespace, name, webhookSecretField)
 			if err == nil || !errors.Is(err, state.ErrNotFound) {
 				return value, err
 			}
@@ -231,14 +231,14 @@ func (d *hookDesk) given(ctx context.Context, u *object) ([]byte, error) {
 	if a.cfg.CredentialsDir == "" {
 		return nil, nil
 	}
-	return auth.Value(a.cfg.CredentialsDir, namespace, name, hookSecretField)
+	return auth.Value(a.cfg.CredentialsDir, namespace, name, webhookSecretField)
 }
 
 // fromAPI reads a core Secret, at most once in secretFor. While the API is away
 // the value of before serves on.
-func (d *hookDesk) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
+func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
 	key := namespace + "/" + secret
-	value, err, _ := d.looks.Do(key, func() (any, error) {
+	value, err, _ := d.reads.Do(key, func() (any, error) {
 		d.mu.Lock()
 		kept, known := d.kept[key]
 		d.mu.Unlock()
@@ -255,7 +255,7 @@ func (d *hookDesk) fromAPI(ctx context.Context, namespace, secret string) ([]byt
 		case !known:
 			return []byte(nil), err
 		}
-		d.keep(key, keptSecret{kept.value, time.Now()})
+		d.remember(key, keptSecret{kept.value, time.Now()})
 		return kept.value, nil
 	})
 	return value.([]byte), err
@@ -264,7 +264,7 @@ func (d *hookDesk) fromAPI(ctx context.Context, namespace, secret string) ([]byt
 // secretIn is the secret of a hook among the keys of a core Secret; token is what
 // a Receiver of Flux calls it.
 func secretIn(data map[string][]byte) []byte {
-	for _, field := range []string{hookSecretField, "token", "secret"} {
+	for _, field := range []string{webhookSecretField, "token", "secret"} {
 		if len(data[field]) > 0 {
 			return data[field]
 		}
@@ -272,20 +272,20 @@ func secretIn(data map[string][]byte) []byte {
 	return nil
 }
 
-// mostKept bounds the Secrets that are kept.
-const mostKept = 1000
+// maxRemembered bounds the Secrets that are kept.
+const maxRemembered = 1000
 
-func (d *hookDesk) keep(key string, secret keptSecret) {
+func (d *webhookStore) remember(key string, secret keptSecret) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.kept) >= mostKept {
+	if len(d.kept) >= maxRemembered {
 		maps.DeleteFunc(d.kept, func(_ string, old keptSecret) bool { return time.Since(old.at) >= secretFor })
 	}
 	d.kept[key] = secret
 }
 
 // Queue implements hooks.Desk.
-func (d *hookDesk) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
+func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
 	if action == "pr" {
 		runs, err := d.runsPullRequests(ctx)
@@ -298,14 +298,14 @@ func (d *hookDesk) Queue(ctx context.Context, r *webhook.Repository, spec map[st
 	}
 	job, err := d.agent.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
 	if action == "pull" && apierrors.IsAlreadyExists(err) {
-		d.missed.add(r.Namespace, r.Name)
+		d.pending.add(r.Namespace, r.Name)
 	}
 	return job, err
 }
 
 // runsPullRequests reports whether somebody works on jobs for pull requests: this
 // agent, or a server that has a webhook endpoint of its own and so makes them.
-func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
+func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
 	a := d.agent
 	if slices.Contains(a.actions, "pr") {
 		return len(a.cfg.Jobs.Actions) == 0 || slices.Contains(a.cfg.Jobs.Actions, "pr"), nil
@@ -317,7 +317,7 @@ func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
 }
 
 // Seen implements hooks.Desk.
-func (d *hookDesk) Seen(ctx context.Context, r *webhook.Repository) error {
+func (d *webhookStore) Seen(ctx context.Context, r *webhook.Repository) error {
 	if !d.agent.reconciles() {
 		return nil // another controller owns the status
 	}
@@ -334,4 +334,4 @@ func (d *hookDesk) Seen(ctx context.Context, r *webhook.Repository) error {
 	return err
 }
 
-var _ webhook.Desk = (*hookDesk)(nil)
+var _ webhook.Store = (*webhookStore)(nil)

@@ -39,9 +39,9 @@ type Compaction struct {
 	After  int64 `json:"after"`
 }
 
-// Desk is what the holder of the state file can be asked. The store of this
+// Store is what the holder of the state file can be asked. The store of this
 // process and the client of a daemon's socket both answer it.
-type Desk interface {
+type Store interface {
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
 	TrimHistory(ctx context.Context, maxRecords int) (removed int, err error)

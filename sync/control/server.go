@@ -30,7 +30,7 @@ const maxObject = 1536 << 10
 // Server answers on limpet.sock. Its fields are set before Serve.
 type Server struct {
 	Hello Hello
-	Desk  Desk
+	Store Store
 	Agent Agent
 	// API serves the paths that are not of the desk.
 	API http.Handler
@@ -83,7 +83,7 @@ func (s *Server) handler() http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		records, err := s.Desk.History(r.Context(), q)
+		records, err := s.Store.History(r.Context(), q)
 		answer(w, map[string]any{"items": records}, err)
 	})
 	mux.HandleFunc("POST "+prefix+"history/prune", func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func (s *Server) handler() http.Handler {
 				refuse(w, http.StatusBadRequest, err)
 				return
 			}
-			n, err := s.Desk.TrimHistory(r.Context(), int(keep))
+			n, err := s.Store.TrimHistory(r.Context(), int(keep))
 			answer(w, map[string]int{"removed": n}, err)
 			return
 		}
@@ -102,25 +102,25 @@ func (s *Server) handler() http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		n, err := s.Desk.PruneHistory(r.Context(), before)
+		n, err := s.Store.PruneHistory(r.Context(), before)
 		answer(w, map[string]int{"removed": n}, err)
 	})
 	mux.HandleFunc("GET "+prefix+"store/info", func(w http.ResponseWriter, r *http.Request) {
-		info, err := s.Desk.Info(r.Context())
+		info, err := s.Store.Info(r.Context())
 		answer(w, info, err)
 	})
 	mux.HandleFunc("POST "+prefix+"store/check", func(w http.ResponseWriter, r *http.Request) {
-		report, err := s.Desk.Check(r.Context())
+		report, err := s.Store.Check(r.Context())
 		answer(w, report, err)
 	})
 	mux.HandleFunc("POST "+prefix+"store/compact", func(w http.ResponseWriter, r *http.Request) {
-		before, after, err := s.Desk.Compact(r.Context())
+		before, after, err := s.Store.Compact(r.Context())
 		answer(w, Compaction{Before: before, After: after}, err)
 	})
 	mux.HandleFunc("GET "+prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
 		// The status line is out before the copy ends; a copy that breaks off
 		// ends the connection without the last chunk, which a client sees.
-		if _, err := s.Desk.Backup(r.Context(), w); err != nil {
+		if _, err := s.Store.Backup(r.Context(), w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 	})

@@ -109,7 +109,7 @@ func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *sta
 	if agent.Suspensions, err = repos.OpenSuspensions(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Hello: Hello{Protocol: Protocol, Version: "test", PID: os.Getpid()}, Desk: store, Agent: agent, API: api}
+	s := &Server{Hello: Hello{Protocol: Protocol, Version: "test", PID: os.Getpid()}, Store: store, Agent: agent, API: api}
 	path := filepath.Join(dir, "limpet.sock")
 	ln, err := Listen(path)
 	if err != nil {
@@ -288,7 +288,7 @@ func TestFileInThePlaceOfTheSocketStays(t *testing.T) {
 func TestFaultsKeepTheirMeaning(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{state.ErrFull, state.ErrReadOnly, state.ErrCorrupt, state.ErrClosed, syscall.ENOSPC} {
-		faulty := &Server{Desk: &faultyDesk{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
+		faulty := &Server{Store: &faultyDesk{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
 		upstream := httptest.NewServer(faulty.handler())
 		client := &Client{http: &http.Client{Transport: rewritten{upstream.URL}}}
 		if _, err := client.PruneHistory(t.Context(), time.Now()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "write it: ") {

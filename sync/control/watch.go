@@ -74,7 +74,7 @@ func (w *Watch) next(ctx context.Context) (*snapshot.Snapshot, error) {
 	}
 	if !w.plain {
 		snap, err := w.stream.next(ctx, w.shown)
-		if !errors.Is(err, errForeign) && !errors.Is(err, snapshot.ErrGap) {
+		if !errors.Is(err, errUnknownMessage) && !errors.Is(err, snapshot.ErrGap) {
 			return snap, err
 		}
 		w.close()
@@ -137,8 +137,8 @@ type stream struct {
 	silence time.Duration
 }
 
-// errForeign reports that a line is none that this program understands.
-var errForeign = errors.New("the daemon sends what this program does not know")
+// errUnknownMessage reports that a line is none that this program understands.
+var errUnknownMessage = errors.New("the daemon sends what this program does not know")
 
 // next reads up to the next picture, and on over all that has come already.
 func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.Snapshot, error) {
@@ -152,7 +152,7 @@ func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.
 			if cause := context.Cause(s.life); cause != nil {
 				err = cause
 			}
-			if errors.Is(err, errForeign) || errors.Is(err, ErrNoDaemon) {
+			if errors.Is(err, errUnknownMessage) || errors.Is(err, ErrNoDaemon) {
 				return nil, err
 			}
 			return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
@@ -180,7 +180,7 @@ func (s *stream) waiting() bool {
 func follow(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
 	var l Line
 	if err := json.Unmarshal(line, &l); err != nil {
-		return nil, fmt.Errorf("%w: %w", errForeign, err)
+		return nil, fmt.Errorf("%w: %w", errUnknownMessage, err)
 	}
 	switch {
 	case l.Type == typeHello:
@@ -190,7 +190,7 @@ func follow(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
 	case l.Type == typeDelta && l.Delta != nil && shown != nil:
 		return snapshot.Apply(shown, l.Delta)
 	}
-	return nil, fmt.Errorf("%w: %q", errForeign, l.Type)
+	return nil, fmt.Errorf("%w: %q", errUnknownMessage, l.Type)
 }
 
 // readLine reads a line of at most so many bytes. One without an end is no line.
@@ -205,7 +205,7 @@ func readLine(in *bufio.Reader, most int) ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		case len(line) > most:
-			return nil, fmt.Errorf("%w: a line of more than %d bytes", errForeign, most)
+			return nil, fmt.Errorf("%w: a line of more than %d bytes", errUnknownMessage, most)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type Metrics struct {
 	log      *slog.Logger
 	*work
 	*queue
-	keep *keep
+	controller *controllerMetrics
 	life
 	hooks
 }
@@ -46,7 +46,7 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.work = newWork(m.registry, drivers)
 	m.queue = newQueue(m.registry)
-	m.keep = newKeep(m.registry, m.queue.works)
+	m.controller = newControllerMetrics(m.registry, m.queue.works)
 	m.life = newLife(m.registry)
 	m.hooks = newHooks(m.registry)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -87,7 +87,9 @@ func (m *Metrics) Observe(e jobs.Event) {
 }
 
 // Read adds the gauges, which are read from s at every scrape. It is called once.
-func (m *Metrics) Read(s Source) { m.registry.MustRegister(newGauges(s, m.work, m.log), newKept(s)) }
+func (m *Metrics) Read(s Source) {
+	m.registry.MustRegister(newGauges(s, m.work, m.log), newCollector(s))
+}
 
 // ServeHTTP answers a scrape, as OpenMetrics to who asks for that, else in
 // Prometheus' text format.

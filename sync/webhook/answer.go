@@ -27,12 +27,12 @@ const (
 	TooLarge    = "too_large"
 	Broken      = "broken" // the body ended early or took too long
 	Limited     = "limited"
-	Away        = "away" // the API or the room for bodies
+	Unavailable = "away" // the API or the room for bodies
 	NotFound    = "not_found"
 )
 
 // Outcomes are all of them.
-var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Away, NotFound}
+var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Unavailable, NotFound}
 
 // answer is what is sent back.
 type answer struct {
@@ -54,8 +54,8 @@ func refuse(outcome string, code int, reason metav1.StatusReason, format string,
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: fmt.Sprintf(format, args...)}}
 }
 
-func away(why string) answer {
-	a := refuse(Away, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "%s", why)
+func unavailable(why string) answer {
+	a := refuse(Unavailable, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "%s", why)
 	a.after = comeAgain
 	return a
 }
@@ -66,7 +66,7 @@ func unreadable(err error) answer {
 	case errors.Is(err, errTooLarge):
 		return refuse(TooLarge, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "%v", err)
 	case errors.Is(err, errNoRoom):
-		return away(err.Error())
+		return unavailable(err.Error())
 	case errors.Is(err, errSlow):
 		return refuse(Broken, http.StatusRequestTimeout, metav1.StatusReasonTimeout, "%v", err)
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// mostBody is the largest body that is taken, in bytes. Source: GitHub caps
+	// maxBody is the largest body that is taken, in bytes. Source: GitHub caps
 	// its payloads there, and Grafana's endpoint does.
-	mostBody = 25 << 20
+	maxBody = 25 << 20
 	// smallBody is what each request may hold without asking; most deliveries are
 	// smaller.
 	smallBody = 64 << 10
@@ -72,7 +72,7 @@ func (b body) payload(contentType string) ([]byte, error) {
 func readBody(req *http.Request, room *semaphore.Weighted) (b body, release func(), err error) {
 	held := int64(0)
 	release = func() { room.Release(held) }
-	if req.ContentLength > mostBody {
+	if req.ContentLength > maxBody {
 		return nil, release, errTooLarge
 	}
 	size, total := smallBody, 0
@@ -86,7 +86,7 @@ func readBody(req *http.Request, room *semaphore.Weighted) (b body, release func
 			b, total = append(b, piece[:n]), total+n
 		}
 		switch {
-		case total > mostBody:
+		case total > maxBody:
 			return nil, release, errTooLarge
 		case err == io.EOF, int64(total) == req.ContentLength:
 			return b, release, nil

@@ -68,7 +68,7 @@ func clientOf(req *http.Request, trusted []netip.Prefix) netip.Addr {
 		}
 		at = hop.Unmap()
 	}
-	return household(at)
+	return clientNetwork(at)
 }
 
 func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
@@ -80,9 +80,9 @@ func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
 	return false
 }
 
-// household is the address, or of IPv6 the /64 that one line is given: who has
+// clientNetwork is the address, or of IPv6 the /64 that one line is given: who has
 // one of its addresses has them all.
-func household(addr netip.Addr) netip.Addr {
+func clientNetwork(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr
 	}

@@ -44,7 +44,7 @@ func FuzzClientOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, peer, forward string) {
 		at := clientOf(&http.Request{RemoteAddr: peer, Header: http.Header{"X-Forwarded-For": {forward}}}, trusted)
 		from, err := netip.ParseAddrPort(peer)
-		if err == nil && !isTrusted(from.Addr().Unmap(), trusted) && at != household(from.Addr().Unmap()) {
+		if err == nil && !isTrusted(from.Addr().Unmap(), trusted) && at != clientNetwork(from.Addr().Unmap()) {
 			t.Errorf("%s says that it is %s, and is believed", peer, at)
 		}
 	})

@@ -74,9 +74,9 @@ func (r *Repository) is(fullName string) bool {
 	return told != "" && (have == told || strings.HasSuffix(have, "/"+told))
 }
 
-// closed returns why no webhook of this Repository is served, however it is signed;
+// unserved returns why no webhook of this Repository is served, however it is signed;
 // 0 means that it is.
-func (r *Repository) closed() (code int, why string) {
+func (r *Repository) unserved() (code int, why string) {
 	switch {
 	case r.Deleting:
 		return http.StatusConflict, "the repository is being deleted"
@@ -132,12 +132,12 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 		"url": e.URL, "pr": e.Number, "ref": e.HeadRef, "hash": e.Head}}}
 }
 
-// mostText bounds foreign text in an answer, in bytes.
-const mostText = 200
+// maxText bounds foreign text in an answer, in bytes.
+const maxText = 200
 
 func short(s string) string {
-	if len(s) > mostText {
-		s = strings.ToValidUTF8(s[:mostText], "") + "..."
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
 	}
 	return s
 }

@@ -118,7 +118,7 @@ func TestRepositoryOf(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		r.Given = tt.given
-		if code, why := r.closed(); code != tt.code || why != tt.why {
+		if code, why := r.unserved(); code != tt.code || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, code, why, tt.code, tt.why)
 		}
 	}

@@ -1,8 +1,8 @@
 package webhook
 
-// mostListedGitHub is how many commits GitHub puts into the payload of a push at
+// maxListedGitHub is how many commits GitHub puts into the payload of a push at
 // most. Source: its documentation of the event push, "The maximum is 2048".
-const mostListedGitHub = 2048
+const maxListedGitHub = 2048
 
 // gitHubBody is what is read of GitHub's payloads; Gitea and Forgejo send the
 // same form. Source: the webhook payload pages of both.
@@ -64,7 +64,7 @@ func (b *gitHubBody) event(name string) Event {
 	}
 	// The commits of a forced push and of a new branch do not begin at what was
 	// pulled last.
-	partial := b.Forced || b.Created || len(b.Commits) >= mostListedGitHub || b.TotalCommits > len(b.Commits)
+	partial := b.Forced || b.Created || len(b.Commits) >= maxListedGitHub || b.TotalCommits > len(b.Commits)
 	e := Event{Kind: Push, Repository: b.Repository.FullName, Branches: branchOf(b.Ref), Partial: partial}
 	e.add(b.Commits)
 	return e

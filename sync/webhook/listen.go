@@ -103,8 +103,8 @@ func (g *gate) Accept() (net.Conn, error) {
 		}
 		peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 		addr := peer.Addr().Unmap()
-		if g.enter(household(addr), isTrusted(addr, g.trusted)) {
-			return &guest{Conn: conn, gate: g, addr: household(addr)}, nil
+		if g.enter(clientNetwork(addr), isTrusted(addr, g.trusted)) {
+			return &limitedConn{Conn: conn, gate: g, addr: clientNetwork(addr)}, nil
 		}
 		_ = conn.Close() // the peer is gone
 	}
@@ -135,8 +135,8 @@ func (g *gate) leave(addr netip.Addr) {
 	<-g.places
 }
 
-// guest is a connection that tells the gate when it closes.
-type guest struct {
+// limitedConn is a connection that tells the gate when it closes.
+type limitedConn struct {
 	net.Conn
 	gate *gate
 	addr netip.Addr
@@ -144,7 +144,7 @@ type guest struct {
 }
 
 // Close implements net.Conn.
-func (c *guest) Close() error {
+func (c *limitedConn) Close() error {
 	c.once.Do(func() { c.gate.leave(c.addr) })
 	return c.Conn.Close()
 }

@@ -15,9 +15,9 @@ const (
 	// rememberFor is how long a delivery is known again. Hosts repeat theirs for
 	// hours; a copy that comes later causes one more look.
 	rememberFor = 24 * time.Hour
-	// mostRemembered bounds the memory; the oldest make room. Each is some 70
+	// maxRemembered bounds the memory; the oldest make room. Each is some 70
 	// bytes in the state file.
-	mostRemembered = 10_000
+	maxRemembered = 10_000
 	// forgetBatch bounds what one write forgets.
 	forgetBatch = 16
 	// memoryPrefix begins the keys of the facts: time in milliseconds, in hex, so
@@ -77,16 +77,16 @@ func (m *memory) has(d digest, now time.Time) bool {
 	return ok && now.Sub(time.UnixMilli(at)) < rememberFor
 }
 
-// keep remembers a delivery. It is known from now on even when err says that the
+// add remembers a delivery. It is known from now on even when err says that the
 // state file could not take it. What is too old or too much goes in the same
 // write, a few at a time.
-func (m *memory) keep(ctx context.Context, d digest, now time.Time) error {
+func (m *memory) add(ctx context.Context, d digest, now time.Time) error {
 	m.mu.Lock()
 	m.last = max(m.last+1, now.UnixMilli())
 	r := remembered{m.last, d}
 	m.known[d], m.order = r.at, append(m.order, r)
 	gone := 0
-	for gone < forgetBatch && (len(m.order)-gone > mostRemembered || now.Sub(time.UnixMilli(m.order[gone].at)) >= rememberFor) {
+	for gone < forgetBatch && (len(m.order)-gone > maxRemembered || now.Sub(time.UnixMilli(m.order[gone].at)) >= rememberFor) {
 		gone++
 	}
 	old := slices.Clone(m.order[:gone])
@@ -98,7 +98,7 @@ func (m *memory) keep(ctx context.Context, d digest, now time.Time) error {
 	}
 	if err := m.facts.ChangeFacts(ctx, map[string][]byte{r.key(): d[:]}, forget); err != nil {
 		m.mu.Lock()
-		full := len(m.order) > 2*mostRemembered
+		full := len(m.order) > 2*maxRemembered
 		m.mu.Unlock()
 		if full {
 			m.forget(old) // a start finds those that stay in the file, and forgets them then

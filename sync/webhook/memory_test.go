@@ -58,7 +58,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if m.has(numbered(n), now) {
 			t.Errorf("%d is known before it was kept", n)
 		}
-		if err := m.keep(t.Context(), numbered(n), now); err != nil {
+		if err := m.add(t.Context(), numbered(n), now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,13 +81,13 @@ func TestMemoryForgetsInBatches(t *testing.T) {
 	m, start := recalled(t, s), time.Now()
 	const old = 40
 	for n := range old {
-		if err := m.keep(t.Context(), numbered(n), start); err != nil {
+		if err := m.add(t.Context(), numbered(n), start); err != nil {
 			t.Fatal(err)
 		}
 	}
 	later := start.Add(rememberFor + time.Minute)
 	for n, want := range []int{old + 1 - forgetBatch, old + 2 - 2*forgetBatch, 3, 4} {
-		if err := m.keep(t.Context(), numbered(old+n), later); err != nil {
+		if err := m.add(t.Context(), numbered(old+n), later); err != nil {
 			t.Fatal(err)
 		}
 		facts, err := s.Facts(t.Context(), memoryPrefix)
@@ -104,7 +104,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	s := opened(t, filepath.Join(t.TempDir(), "limpet.db"))
 	m, now := recalled(t, s), time.Now()
 	put := map[string][]byte{}
-	for n := range mostRemembered + 20 {
+	for n := range maxRemembered + 20 {
 		m.last++
 		r := remembered{m.last + now.UnixMilli(), numbered(n)}
 		put[r.key()] = r.digest[:]
@@ -114,15 +114,15 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	m = recalled(t, s)
 	for n := range 3 {
-		if err := m.keep(t.Context(), numbered(-n-1), now); err != nil {
+		if err := m.add(t.Context(), numbered(-n-1), now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	facts, err := s.Facts(t.Context(), memoryPrefix)
-	if err != nil || len(facts) != mostRemembered || len(m.known) != mostRemembered {
+	if err != nil || len(facts) != maxRemembered || len(m.known) != maxRemembered {
 		t.Errorf("%d facts, %d in memory, %v", len(facts), len(m.known), err)
 	}
-	if m.has(numbered(0), now) || !m.has(numbered(mostRemembered), now) || !m.has(numbered(-1), now) {
+	if m.has(numbered(0), now) || !m.has(numbered(maxRemembered), now) || !m.has(numbered(-1), now) {
 		t.Error("not the oldest went")
 	}
 }
@@ -133,12 +133,12 @@ func TestMemoryWithoutADisk(t *testing.T) {
 	s := opened(t, filepath.Join(t.TempDir(), "limpet.db"))
 	m, now := recalled(t, s), time.Now()
 	s.Close()
-	for n := range 2*mostRemembered + 100 {
-		if err := m.keep(context.Background(), numbered(n), now); !errors.Is(err, state.ErrClosed) {
+	for n := range 2*maxRemembered + 100 {
+		if err := m.add(context.Background(), numbered(n), now); !errors.Is(err, state.ErrClosed) {
 			t.Fatal(err)
 		}
 	}
-	if !m.has(numbered(2*mostRemembered+99), now) || len(m.order) > 2*mostRemembered+1 {
+	if !m.has(numbered(2*maxRemembered+99), now) || len(m.order) > 2*maxRemembered+1 {
 		t.Errorf("%d are remembered", len(m.order))
 	}
 }

@@ -40,8 +40,8 @@ const (
 // ErrNotRun is returned by Desk.Queue when nobody would run the job.
 var ErrNotRun = errors.New("nobody here runs jobs of this kind")
 
-// Desk is what the receiver needs of the agent. Its methods may be called at once.
-type Desk interface {
+// Store is what the receiver needs of the agent. Its methods may be called at once.
+type Store interface {
 	// Repository returns the Repository as it was seen last, with its secrets,
 	// or nil.
 	Repository(ctx context.Context, namespace, name string) *Repository
@@ -60,7 +60,7 @@ type Desk interface {
 // Options are what a Receiver is made of. Desk, Facts, Policy and Logger must be
 // set.
 type Options struct {
-	Desk    Desk
+	Store   Store
 	Facts   Facts
 	Policy  Policy
 	Trusted []netip.Prefix // proxies whose X-Forwarded-For counts
@@ -88,7 +88,7 @@ type Receiver struct {
 	clients *clients
 	memory  *memory
 	room    *semaphore.Weighted
-	tally   tally
+	tally   counter
 
 	mu   sync.Mutex               // guards what follows
 	busy map[digest]chan struct{} // deliveries being served; closed at their end
@@ -129,7 +129,7 @@ func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
 	if a.alive != nil {
 		// The host has its answer; what follows is for people.
 		_ = http.NewResponseController(w).Flush() // a host that is gone needs none
-		r.noteSeen(ctx, a.alive)
+		r.recordDelivery(ctx, a.alive)
 	}
 }
 
@@ -149,12 +149,12 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 		return unreadable(err)
 	}
 	namespace, name := req.PathValue("namespace"), req.PathValue("name")
-	repo := r.o.Desk.Repository(ctx, namespace, name)
-	secrets := [][]byte{nobody}
+	repo := r.o.Store.Repository(ctx, namespace, name)
+	secrets := [][]byte{noSecret}
 	if repo != nil && len(repo.Secrets) > 0 {
 		secrets = repo.Secrets
 	}
-	now := r.o.Desk.Now()
+	now := r.o.Store.Now()
 	for _, secret := range secrets {
 		if proof.proves(secret, b, now) && repo != nil {
 			return r.serve(ctx, repo, delivered{host, event, delivery, proof.digest(secret, namespace+"/"+name, b), b, req.Header.Get("Content-Type")})
@@ -166,8 +166,8 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 // unsigned is the one answer to a wrong signature, a missing one, and a
 // Repository that is not there.
 func (r *Receiver) unsigned() answer {
-	if r.o.Desk.Blind() {
-		return away("the API cannot be asked at the moment; deliver again later")
+	if r.o.Store.Blind() {
+		return unavailable("the API cannot be asked at the moment; deliver again later")
 	}
 	return refuse(Forged, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "invalid signature")
 }
@@ -196,7 +196,7 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) ans
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return away("the same delivery is being served")
+			return unavailable("the same delivery is being served")
 		}
 	}
 	defer func() {
@@ -212,8 +212,8 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) ans
 	ctx = context.WithoutCancel(ctx)
 	a := r.act(ctx, repo, d)
 	if a.code < 300 {
-		if err := r.memory.keep(ctx, d.digest, time.Now()); err != nil {
-			r.tally.trouble(r.o.Logger, "a webhook delivery is not remembered over a restart", err)
+		if err := r.memory.add(ctx, d.digest, time.Now()); err != nil {
+			r.tally.warn(r.o.Logger, "a webhook delivery is not remembered over a restart", err)
 		}
 	}
 	return a
@@ -221,7 +221,7 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) ans
 
 // act does what an authentic delivery asks for.
 func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answer {
-	if code, why := repo.closed(); code != 0 {
+	if code, why := repo.unserved(); code != 0 {
 		return refuse(Refused, code, reasonOf(code), "%s", why)
 	}
 	payload, err := d.body.payload(d.contentType)
@@ -244,7 +244,7 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answe
 	if v.Job != nil {
 		ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 		defer cancel()
-		job, err := r.o.Desk.Queue(ctx, repo, v.Job)
+		job, err := r.o.Store.Queue(ctx, repo, v.Job)
 		switch {
 		case errors.Is(err, ErrNotRun):
 			a = respond(Ignored, http.StatusOK, err.Error())
@@ -281,19 +281,19 @@ func (r *Receiver) notQueued(repo *Repository, err error) answer {
 			return refuse(Refused, code, s.Reason, "%s", text.Redact(s.Message))
 		}
 	}
-	r.tally.trouble(r.o.Logger, "a webhook has not led to a job: the host is told to come again", fmt.Errorf("%s/%s: %w", repo.Namespace, repo.Name, err))
-	return away("the job cannot be queued at the moment; deliver again later")
+	r.tally.warn(r.o.Logger, "a webhook has not led to a job: the host is told to come again", fmt.Errorf("%s/%s: %w", repo.Namespace, repo.Name, err))
+	return unavailable("the job cannot be queued at the moment; deliver again later")
 }
 
-// noteSeen notes once a minute that the hook of a Repository works.
-func (r *Receiver) noteSeen(ctx context.Context, repo *Repository) {
+// recordDelivery notes once a minute that the hook of a Repository works.
+func (r *Receiver) recordDelivery(ctx context.Context, repo *Repository) {
 	if !repo.Hooked || !r.dueSeen(repo, time.Now()) {
 		return
 	}
 	// Hosts close the connection as soon as they have their answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenTimeout)
 	defer cancel()
-	if err := r.o.Desk.Seen(ctx, repo); err != nil {
+	if err := r.o.Store.Seen(ctx, repo); err != nil {
 		r.o.Logger.Debug("the time of the last webhook is not noted", "repo", repo.Name, "namespace", repo.Namespace, "err", err)
 	}
 }

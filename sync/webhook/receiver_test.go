@@ -27,8 +27,8 @@ const boards = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/repos
 
 const hookSecret = "canary-3f1c-hook-secret"
 
-// desk is one Repository, default/boards, and the jobs that are asked for.
-type desk struct {
+// fakeStore is one Repository, default/boards, and the jobs that are asked for.
+type fakeStore struct {
 	mu     sync.Mutex // guards what follows
 	repo   *Repository
 	blind  bool
@@ -39,7 +39,7 @@ type desk struct {
 	leave  chan struct{}
 }
 
-func (d *desk) Repository(_ context.Context, namespace, name string) *Repository {
+func (d *fakeStore) Repository(_ context.Context, namespace, name string) *Repository {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if namespace != "default" || name != "boards" {
@@ -48,10 +48,10 @@ func (d *desk) Repository(_ context.Context, namespace, name string) *Repository
 	return d.repo
 }
 
-func (d *desk) Blind() bool    { return d.blind }
-func (d *desk) Now() time.Time { return time.Now() }
+func (d *fakeStore) Blind() bool    { return d.blind }
+func (d *fakeStore) Now() time.Time { return time.Now() }
 
-func (d *desk) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
+func (d *fakeStore) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	if d.enter != nil {
 		d.enter <- struct{}{}
 		<-d.leave
@@ -67,7 +67,7 @@ func (d *desk) Queue(ctx context.Context, r *Repository, spec map[string]any) (*
 	return job, nil
 }
 
-func (d *desk) Seen(context.Context, *Repository) error {
+func (d *fakeStore) Seen(context.Context, *Repository) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.seen++
@@ -77,7 +77,7 @@ func (d *desk) Seen(context.Context, *Repository) error {
 // rig is a Receiver with what it was asked to do.
 type rig struct {
 	*Receiver
-	desk     *desk
+	desk     *fakeStore
 	log      bytes.Buffer
 	counts   map[string]int
 	accepted []Accepted
@@ -85,10 +85,10 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	g := &rig{counts: map[string]int{}, desk: &desk{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
+	g := &rig{counts: map[string]int{}, desk: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
 		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
-	r, err := New(t.Context(), Options{Desk: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
+	r, err := New(t.Context(), Options{Store: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
 		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
 		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
 		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	form := []byte("payload=" + url.QueryEscape(string(push)))
 	tests := []struct {
 		name    string
-		desk    func(*desk)
+		desk    func(*fakeStore)
 		req     func() *http.Request
 		code    int
 		body    string // is in the body
@@ -141,46 +141,46 @@ func TestAnswers(t *testing.T) {
 			return req
 		}, code: 400, body: "invalid payload", outcome: Invalid},
 		{name: "pull request", req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 202, body: `"pr":12`, outcome: Queued, queued: true},
-		{name: "pull request that nobody would run", desk: func(d *desk) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
+		{name: "pull request that nobody would run", desk: func(d *fakeStore) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
 		{name: "other event", req: func() *http.Request { return signed(boards, "star", []byte("{}")) }, code: 501, body: `"code":501`, outcome: Unsupported},
-		{name: "other repository", desk: func(d *desk) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
+		{name: "other repository", desk: func(d *fakeStore) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
 		{name: "not JSON", req: func() *http.Request { return signed(boards, "push", []byte("{")) }, code: 400, body: "invalid payload", outcome: Invalid},
-		{name: "the secret of before", desk: func(d *desk) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
+		{name: "the secret of before", desk: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
 
-		{name: "wrong signature", desk: func(d *desk) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "wrong signature", desk: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
 		{name: "no signature", req: func() *http.Request {
 			req := signed(boards, "push", push)
 			req.Header.Del("X-Hub-Signature-256")
 			return req
 		}, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "no secret", desk: func(d *desk) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no secret", desk: func(d *fakeStore) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
 		{name: "no such repository", req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "wrong signature while the API is away", desk: func(d *desk) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
-		{name: "no such repository while the API is away", desk: func(d *desk) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Away, after: "30"},
+		{name: "wrong signature while the API is away", desk: func(d *fakeStore) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "no such repository while the API is away", desk: func(d *fakeStore) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Unavailable, after: "30"},
 
-		{name: "no hook", desk: func(d *desk) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
-		{name: "unhealthy", desk: func(d *desk) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
+		{name: "no hook", desk: func(d *fakeStore) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
+		{name: "unhealthy", desk: func(d *fakeStore) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
 
-		{name: "job exists", desk: func(d *desk) {
+		{name: "job exists", desk: func(d *fakeStore) {
 			d.err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "jobs"}, "boards-sync")
 		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 409, body: `"reason":"AlreadyExists"`, outcome: Exists},
-		{name: "repository is gone", desk: func(d *desk) {
+		{name: "repository is gone", desk: func(d *fakeStore) {
 			d.err = apierrors.NewNotFound(schema.GroupResource{Resource: "repositories"}, "boards")
 		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 404, outcome: Refused},
-		{name: "API busy", desk: func(d *desk) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
-		{name: "API away", desk: func(d *desk) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
-		{name: "may not make jobs", desk: func(d *desk) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
+		{name: "API busy", desk: func(d *fakeStore) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "API away", desk: func(d *fakeStore) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "may not make jobs", desk: func(d *fakeStore) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
 
 		{name: "GET", req: func() *http.Request { return httptest.NewRequest(http.MethodGet, boards, nil) }, code: 405, outcome: Refused},
 		{name: "another path", req: func() *http.Request { return httptest.NewRequest(http.MethodPost, "/metrics", nil) }, code: 404, outcome: NotFound},
 		{name: "too large", req: func() *http.Request {
 			req := signed(boards, "push", push)
-			req.ContentLength = mostBody + 1
+			req.ContentLength = maxBody + 1
 			return req
 		}, code: 413, outcome: TooLarge},
 		{name: "too large without saying so", req: func() *http.Request {
 			req := signed(boards, "push", push)
-			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, mostBody+1)), -1
+			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, maxBody+1)), -1
 			return req
 		}, code: 413, outcome: TooLarge},
 		{name: "cut short", req: func() *http.Request {

@@ -159,6 +159,6 @@ func (p proof) digest(secret []byte, repository string, b body) digest {
 	return digest(mac.Sum(nil)[:16])
 }
 
-// nobody stands in for the secret of a Repository that is not there or has none,
+// noSecret stands in for the secret of a Repository that is not there or has none,
 // so that its requests take the same way as forged ones.
-var nobody = []byte(rand.Text() + rand.Text())
+var noSecret = []byte(rand.Text() + rand.Text())

@@ -29,7 +29,7 @@ func (a *snapshotAgent) Next(ctx context.Context, _ uint64) (*snapshot.Snapshot,
 
 // ServeSnapshots listens on the socket of a state file as a daemon with that history does. Show hands it the next
 // snapshot; stop ends it, as the end of the test does.
-func ServeSnapshots(t *testing.T, state string, history control.Desk) (show func(*snapshot.Snapshot), stop func()) {
+func ServeSnapshots(t *testing.T, state string, history control.Store) (show func(*snapshot.Snapshot), stop func()) {
 	t.Helper()
 	ln, err := control.Listen(agent.SocketPath(state))
 	if err != nil {
@@ -38,7 +38,7 @@ func ServeSnapshots(t *testing.T, state string, history control.Desk) (show func
 	a := &snapshotAgent{next: make(chan *snapshot.Snapshot)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := &control.Server{Hello: control.Hello{Version: "dev", Protocol: control.Protocol}, Desk: history, Agent: a, API: http.NotFoundHandler()}
+	server := &control.Server{Hello: control.Hello{Version: "dev", Protocol: control.Protocol}, Store: history, Agent: a, API: http.NotFoundHandler()}
 	go func() { done <- server.Serve(ctx, ln) }()
 	stop = sync.OnceFunc(func() {
 		cancel()

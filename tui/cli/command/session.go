@@ -28,7 +28,7 @@ import (
 // holds the file, else by opening what it needs itself.
 type Session struct {
 	Client *kube.Client    // nil without Needs.API
-	Store  control.Desk    // nil when the command does not need the file
+	Store  control.Store   // nil when the command does not need the file
 	Daemon *control.Client // nil when no daemon runs
 
 	File     *state.Store

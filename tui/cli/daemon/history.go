@@ -15,7 +15,7 @@ import (
 )
 
 // recordHistory answers the history queries of a dashboard from a state file.
-type recordHistory struct{ desk control.Desk }
+type recordHistory struct{ desk control.Store }
 
 // Past implements screen.Source.
 func (c recordHistory) Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {

@@ -119,7 +119,7 @@ func manifest(ctx context.Context, s *command.Session, of snapshot.Subject) (str
 }
 
 // recordYAML is the record of a finished job.
-func recordYAML(ctx context.Context, desk control.Desk, of snapshot.Subject) (string, error) {
+func recordYAML(ctx context.Context, desk control.Store, of snapshot.Subject) (string, error) {
 	rec, err := history.FindRecord(ctx, desk, of.Namespace, of.UID)
 	if err != nil {
 		return "", err

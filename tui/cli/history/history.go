@@ -99,7 +99,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 // noteDead notes jobs without attempts left when only errors were requested.
-func noteDead(ctx context.Context, e *command.Env, desk control.Desk, q state.Query) error {
+func noteDead(ctx context.Context, e *command.Env, desk control.Store, q state.Query) error {
 	if e.Flags.Notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, StateDead) {
 		return nil
 	}
@@ -151,7 +151,7 @@ const recordPage = 500
 
 // FindRecord returns a finished job by UID, else the newest of that name. The error is ErrNoRecord when there
 // is none, and a *command.AmbiguousError when jobs in several namespaces have the name and none is given.
-func FindRecord(ctx context.Context, desk control.Desk, namespace, job string) (state.Record, error) {
+func FindRecord(ctx context.Context, desk control.Store, namespace, job string) (state.Record, error) {
 	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return state.Record{}, err
@@ -169,7 +169,7 @@ func FindRecord(ctx context.Context, desk control.Desk, namespace, job string) (
 }
 
 // onlyIn returns a *command.AmbiguousError when jobs of that name have ended in other namespaces too.
-func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error {
+func onlyIn(ctx context.Context, desk control.Store, namespace, job string) error {
 	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
 	switch {
 	case errors.Is(err, ErrNoRecord), err == nil && other.Namespace == namespace: // an older daemon ignores Outside
@@ -183,7 +183,7 @@ func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error
 }
 
 // newestRecord returns the newest record of a name among those of q.
-func newestRecord(ctx context.Context, desk control.Desk, q state.Query, job string) (state.Record, error) {
+func newestRecord(ctx context.Context, desk control.Store, q state.Query, job string) (state.Record, error) {
 	q.Words, q.Limit = []string{job}, recordPage
 	for {
 		page, err := desk.History(ctx, q)

@@ -8,8 +8,8 @@ import (
 	"limpet/sync/repos"
 )
 
-// keeperName is the label of the queue of repositories in Grafana's operators.
-const keeperName = "provisioningRepositoryController"
+// controllerName is the label of the queue of repositories in Grafana's operators.
+const controllerName = "provisioningRepositoryController"
 
 // resourceRepositories is the label of repositories in the metrics of health.
 const resourceRepositories = "repositories"
@@ -17,8 +17,8 @@ const resourceRepositories = "repositories"
 // Phases of a reconcile that can fail. Source: Grafana.
 var phases = []string{"fetch", "delete", "quota", "token", "build", "branch", "health", "hook", "status", "sync"}
 
-// keep is what the controller of repositories has done.
-type keep struct {
+// controllerMetrics is what the controller of repositories has done.
+type controllerMetrics struct {
 	errors  *prometheus.CounterVec
 	checked *prometheus.CounterVec
 	took    prometheus.Observer
@@ -26,15 +26,15 @@ type keep struct {
 	reasons *prometheus.CounterVec
 }
 
-var _ repos.Meter = (*keep)(nil)
+var _ repos.Meter = (*controllerMetrics)(nil)
 
-func newKeep(r prometheus.Registerer, works *prometheus.HistogramVec) *keep {
-	k := &keep{
+func newControllerMetrics(r prometheus.Registerer, works *prometheus.HistogramVec) *controllerMetrics {
+	k := &controllerMetrics{
 		errors:  counter(r, "grafana_provisioning_repository_reconcile_errors_total", "Looks into a repository that failed, by where and by whose doing.", "phase", "cause"),
 		checked: counter(r, "grafana_provisioning_health_checked_total", "Health checks that asked the remote, by what they found.", "resource", "outcome"),
 		took:    histogram(r, "grafana_provisioning_health_checked_duration_seconds", "Duration of the question to the remote.", phaseBuckets, "resource").WithLabelValues(resourceRepositories),
 		reasons: counter(r, "limpet_repository_reconciles_total", "Looks into a repository with something to do, by the first reason.", "trigger"),
-		looks:   works.WithLabelValues(keeperName),
+		looks:   works.WithLabelValues(controllerName),
 	}
 	for _, outcome := range []string{"success", "error"} {
 		k.checked.WithLabelValues(resourceRepositories, outcome)
@@ -49,10 +49,10 @@ func newKeep(r prometheus.Registerer, works *prometheus.HistogramVec) *keep {
 }
 
 // Worked implements repos.Meter.
-func (k *keep) Worked(took time.Duration) { k.looks.Observe(took.Seconds()) }
+func (k *controllerMetrics) Worked(took time.Duration) { k.looks.Observe(took.Seconds()) }
 
 // Checked implements repos.Meter.
-func (k *keep) Checked(healthy bool, took time.Duration) {
+func (k *controllerMetrics) Checked(healthy bool, took time.Duration) {
 	outcome := "success"
 	if !healthy {
 		outcome = "error"
@@ -62,10 +62,10 @@ func (k *keep) Checked(healthy bool, took time.Duration) {
 }
 
 // Triggered implements repos.Meter.
-func (k *keep) Triggered(why string) { k.reasons.WithLabelValues(why).Inc() }
+func (k *controllerMetrics) Triggered(why string) { k.reasons.WithLabelValues(why).Inc() }
 
 // Failed implements repos.Meter.
-func (k *keep) Failed(phase string, user bool) {
+func (k *controllerMetrics) Failed(phase string, user bool) {
 	cause := "system"
 	if user {
 		cause = "user"
@@ -73,5 +73,5 @@ func (k *keep) Failed(phase string, user bool) {
 	k.errors.WithLabelValues(phase, cause).Inc()
 }
 
-// Keeper is the part that counts for the controller of repositories.
-func (m *Metrics) Keeper() repos.Meter { return m.keep }
+// Controller is the part that counts for the controller of repositories.
+func (m *Metrics) Controller() repos.Meter { return m.controller }

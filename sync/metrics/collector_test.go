@@ -75,12 +75,12 @@ func TestKept(t *testing.T) {
 	if got := told(m); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) {
 		t.Errorf("what is gone is told: %q", got)
 	}
-	for i := range mostSeries + 1 {
+	for i := range maxSeries + 1 {
 		repositories = append(repositories, Repository{Namespace: "a", Name: fmt.Sprint(i), Checked: true, Healthy: true})
 	}
 	got = told(m)
 	if slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) ||
-		!slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, mostSeries+1)) {
+		!slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, maxSeries+1)) {
 		t.Errorf("%d series of too many repositories", len(got))
 	}
 }

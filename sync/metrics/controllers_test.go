@@ -13,7 +13,7 @@ import (
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
-	k := m.Keeper()
+	k := m.Controller()
 	k.Worked(time.Second)
 	k.Checked(true, time.Second)
 	k.Checked(false, time.Second)

@@ -23,11 +23,11 @@ var pathRepository = kube.PathTo("spec", "repository")
 // missed until that job is gone, and pulled then. It is a matter of seconds, so
 // it is kept in memory alone: after a crash the interval finds the push.
 
-// missedAgain is how long a missed push waits after the API could not be asked.
-const missedAgain = 15 * time.Second
+// retryPullsAfter is how long a missed push waits after the API could not be asked.
+const retryPullsAfter = 15 * time.Second
 
-// missed are the Repositories with a push that no pull may have seen.
-type missed struct {
+// pendingPulls are the Repositories with a push that no pull may have seen.
+type pendingPulls struct {
 	wake chan struct{} // capacity 1: "something may be to do"
 
 	mu  sync.Mutex // guards all
@@ -36,77 +36,77 @@ type missed struct {
 
 type repoKey struct{ namespace, name string }
 
-func newMissed() *missed {
-	return &missed{wake: make(chan struct{}, 1), all: map[repoKey]bool{}}
+func newPendingPulls() *pendingPulls {
+	return &pendingPulls{wake: make(chan struct{}, 1), all: map[repoKey]bool{}}
 }
 
-func (m *missed) add(namespace, name string) {
+func (m *pendingPulls) add(namespace, name string) {
 	m.mu.Lock()
 	m.all[repoKey{namespace, name}] = true
 	m.mu.Unlock()
-	m.touch()
+	m.notify()
 }
 
-// touch never blocks.
-func (m *missed) touch() {
+// notify never blocks.
+func (m *pendingPulls) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (m *missed) keys() []repoKey {
+func (m *pendingPulls) keys() []repoKey {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.all))
 }
 
-func (m *missed) drop(key repoKey) {
+func (m *pendingPulls) drop(key repoKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.all, key)
 }
 
-// lookAgain asks for the pulls of missed pushes until ctx ends.
-func (d *hookDesk) lookAgain(ctx context.Context) {
-	d.agent.jobs.AddHandler(kube.Handler{Any: d.missed.touch})
+// retryPulls asks for the pulls of missed pushes until ctx ends.
+func (d *webhookStore) retryPulls(ctx context.Context) {
+	d.agent.jobs.AddHandler(kube.Handler{Any: d.pending.notify})
 	for {
 		var later <-chan time.Time
-		for _, key := range d.missed.keys() {
+		for _, key := range d.pending.keys() {
 			if seen, ok := d.agent.jobs.Lookup(key.namespace, api.JobName(key.name, "pull")); ok && seen.Text(pathRepository) == key.name {
 				continue // its end wakes us
 			}
-			if !d.catchUp(ctx, key) {
-				later = time.After(missedAgain)
+			if !d.retryPull(ctx, key) {
+				later = time.After(retryPullsAfter)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.missed.wake:
+		case <-d.pending.wake:
 		case <-later:
 		}
 	}
 }
 
-// catchUp asks for the pull of a missed push. It is false when that has to be
+// retryPull asks for the pull of a missed push. It is false when that has to be
 // tried again.
-func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
+func (d *webhookStore) retryPull(ctx context.Context, key repoKey) bool {
 	if u, ok := d.agent.repos.Get(key.namespace, key.name); !ok || d.suspended(u) {
-		d.missed.drop(key)
+		d.pending.drop(key)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	d.missed.drop(key) // a push from here on counts anew
+	d.pending.drop(key) // a push from here on counts anew
 	_, err := d.agent.client.Submit(ctx, key.namespace, key.name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
 	switch {
 	case err == nil:
 		d.agent.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: key.name, Text: "webhook: pull queued for a push that came during the last one"})
-	case mayPass(err):
-		d.missed.mu.Lock()
-		d.missed.all[key] = true
-		d.missed.mu.Unlock()
+	case retryable(err):
+		d.pending.mu.Lock()
+		d.pending.all[key] = true
+		d.pending.mu.Unlock()
 		return false
 	default: // the Repository takes no pulls now; it gets one when it does again
 		d.agent.log.Debug("a missed push is not pulled", "repo", key.name, "namespace", key.namespace, "err", err)
@@ -114,8 +114,8 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 	return true
 }
 
-// mayPass reports that a pull which was not taken may be taken later.
-func mayPass(err error) bool {
+// retryable reports that a pull which was not taken may be taken later.
+func retryable(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
 	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
 }

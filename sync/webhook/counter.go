@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// tallyEvery is how often what strangers do reaches the log, in one line.
-const tallyEvery = time.Minute
+// logEvery is how often what strangers do reaches the log, in one line.
+const logEvery = time.Minute
 
 // suspicious are the outcomes that have no line of their own.
 var suspicious = []string{Forged, Limited, TooLarge, Broken, NotFound}
 
-// tally counts the requests that are not worth a line each.
-type tally struct {
+// counter counts the requests that are not worth a line each.
+type counter struct {
 	mu       sync.Mutex // guards what follows
 	counts   map[string]int
 	troubled time.Time // when trouble was told last
 }
 
-func (t *tally) add(outcome string) {
+func (t *counter) add(outcome string) {
 	if !slices.Contains(suspicious, outcome) {
 		return
 	}
@@ -34,21 +34,21 @@ func (t *tally) add(outcome string) {
 }
 
 // run tells what was counted, until ctx ends.
-func (t *tally) run(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(tallyEvery)
+func (t *counter) run(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(logEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			t.tell(log)
+			t.log(log)
 			return
 		case <-tick.C:
-			t.tell(log)
+			t.log(log)
 		}
 	}
 }
 
-func (t *tally) tell(log *slog.Logger) {
+func (t *counter) log(log *slog.Logger) {
 	t.mu.Lock()
 	counts := t.counts
 	t.counts = nil
@@ -65,10 +65,10 @@ func (t *tally) tell(log *slog.Logger) {
 	log.Warn("webhook requests were refused", attrs...)
 }
 
-// trouble tells of something that a person may have to look at, once a minute.
-func (t *tally) trouble(log *slog.Logger, what string, err error) {
+// warn tells of something that a person may have to look at, once a minute.
+func (t *counter) warn(log *slog.Logger, what string, err error) {
 	t.mu.Lock()
-	quiet := time.Since(t.troubled) < tallyEvery
+	quiet := time.Since(t.troubled) < logEvery
 	if !quiet {
 		t.troubled = time.Now()
 	}

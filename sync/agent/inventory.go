@@ -20,8 +20,8 @@ var (
 	pathPull       = kube.PathTo("status", "sync", "state")
 )
 
-// countRepositories is what there is of Repositories.
-func (a *Agent) countRepositories() []metrics.Repository {
+// repositoryMetrics is what there is of Repositories.
+func (a *Agent) repositoryMetrics() []metrics.Repository {
 	sights := a.repos.Objects()
 	out := make([]metrics.Repository, len(sights))
 	for i, s := range sights {
@@ -38,12 +38,12 @@ func (a *Agent) countRepositories() []metrics.Repository {
 	return out
 }
 
-// countConnections is what there is of Connections.
-func (a *Agent) countConnections() []metrics.Connection {
-	if a.linked == nil {
+// connectionMetrics is what there is of Connections.
+func (a *Agent) connectionMetrics() []metrics.Connection {
+	if a.connections == nil {
 		return nil
 	}
-	sights := a.linked.Objects()
+	sights := a.connections.Objects()
 	out := make([]metrics.Connection, len(sights))
 	for i, s := range sights {
 		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}

@@ -18,9 +18,9 @@ const (
 	mirrorRest = 24 * time.Hour
 )
 
-// tidy deletes mirrors that no Repository uses, while the picture of the
+// pruneMirrors deletes mirrors that no Repository uses, while the picture of the
 // Repositories is complete.
-func (a *Agent) tidy(ctx context.Context) error {
+func (a *Agent) pruneMirrors(ctx context.Context) error {
 	tick := time.NewTicker(pruneMirrorsEvery)
 	defer tick.Stop()
 	for {
@@ -28,12 +28,12 @@ func (a *Agent) tidy(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			a.tidyOnce(mirrorRest)
+			a.pruneMirrorsOnce(mirrorRest)
 		}
 	}
 }
 
-func (a *Agent) tidyOnce(rest time.Duration) {
+func (a *Agent) pruneMirrorsOnce(rest time.Duration) {
 	if !a.repos.HasSynced() || a.repos.LastError() != nil {
 		return
 	}

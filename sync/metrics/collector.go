@@ -11,9 +11,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// mostSeries bounds how many objects of a kind are told one by one. Where there are
+// maxSeries bounds how many objects of a kind are told one by one. Where there are
 // more only the sums are told: part of them would look like all.
-const mostSeries = 2000
+const maxSeries = 2000
 
 // Repository is what is told of one.
 type Repository struct {
@@ -47,8 +47,8 @@ func oneOf(known []string, value string) string {
 	return other
 }
 
-// kept tells of Repositories and Connections at the moment of a scrape.
-type kept struct {
+// collector tells of Repositories and Connections at the moment of a scrape.
+type collector struct {
 	source Source
 
 	sum, info, healthy           gauge
@@ -58,8 +58,8 @@ type kept struct {
 	events, requests, evictions  gauge
 }
 
-func newKept(s Source) *kept {
-	k := &kept{
+func newCollector(s Source) *collector {
+	k := &collector{
 		source:         s,
 		sum:            describe("limpet_repositories", "Repositories by their health.", "health"),
 		info:           describe("limpet_repository_info", "Always 1; what a repository is and how it does is in the labels.", "namespace", "name", "type", "target", "connection", "ready", "suspended"),
@@ -81,10 +81,10 @@ func newKept(s Source) *kept {
 }
 
 // Describe implements prometheus.Collector: what there is depends on the source.
-func (k *kept) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(k, out) }
+func (k *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(k, out) }
 
 // Collect implements prometheus.Collector.
-func (k *kept) Collect(out chan<- prometheus.Metric) {
+func (k *collector) Collect(out chan<- prometheus.Metric) {
 	if k.source.Repositories != nil {
 		k.repositories(out, k.source.Repositories())
 	}
@@ -98,7 +98,7 @@ func (k *kept) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (k *kept) repositories(out chan<- prometheus.Metric, all []Repository) {
+func (k *collector) repositories(out chan<- prometheus.Metric, all []Repository) {
 	sums := map[string]int{"healthy": 0, "unhealthy": 0, "unknown": 0, "suspended": 0}
 	for _, r := range all {
 		switch {
@@ -115,7 +115,7 @@ func (k *kept) repositories(out chan<- prometheus.Metric, all []Repository) {
 	for health, n := range sums {
 		k.sum.at(out, float64(n), health)
 	}
-	if len(all) > mostSeries {
+	if len(all) > maxSeries {
 		return
 	}
 	for _, r := range all {
@@ -135,8 +135,8 @@ func (k *kept) repositories(out chan<- prometheus.Metric, all []Repository) {
 	}
 }
 
-func (k *kept) connections(out chan<- prometheus.Metric, all []Connection) {
-	if len(all) > mostSeries {
+func (k *collector) connections(out chan<- prometheus.Metric, all []Connection) {
+	if len(all) > maxSeries {
 		return
 	}
 	for _, c := range all {
@@ -147,7 +147,7 @@ func (k *kept) connections(out chan<- prometheus.Metric, all []Connection) {
 	}
 }
 
-func (k *kept) tokens(out chan<- prometheus.Metric, provider string, c auth.TokenCounts) {
+func (k *collector) tokens(out chan<- prometheus.Metric, provider string, c auth.TokenCounts) {
 	k.held.at(out, float64(c.Held), provider)
 	k.oldest.at(out, c.Oldest.Seconds(), provider)
 	k.events.at(out, float64(c.Hits), provider, "cache_hit")
