@@ -6,7 +6,8 @@
 #   make test     the fast lane, which CI runs
 #   make full     the full lane: also the real API machinery, every fault, fleet and race
 #                 test with its counts, and known weaknesses. SEED=n repeats the draws
-#                 of a run, RUN=pattern takes only the tests of that name
+#                 of a run, RUN=pattern takes only the tests of that name, ONCE=1 the
+#                 counts of the fast lane
 #   make size     lines and files of each package against the aims
 #   make soak     2 h of a fleet at work while things go wrong
 
@@ -46,7 +47,7 @@ size:
 # The packages run one after the other: their limits of time are those of a machine
 # that does one thing.
 RUN ?= .
-full: export LIMPET_TESTS = full
+full: export LIMPET_TESTS = $(if $(ONCE),once,full)
 full: export LIMPET_SEED = $(SEED)
 full: lint apiserver
 	$(GO) vet -C testdata/apiserver ./...

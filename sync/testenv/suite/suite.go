@@ -1,7 +1,8 @@
 // Package suite tells tests in which of the two lanes they run. The fast lane is
 // 'make test' and a plain 'go test'. The full lane is 'make full', which sets
 // LIMPET_TESTS=full: it adds what is long and what needs the API machinery, and
-// raises the counts of randomised tests.
+// raises the counts of randomised tests. LIMPET_TESTS=once adds the same tests with the
+// counts of the fast lane.
 package suite
 
 import (
@@ -16,13 +17,13 @@ const (
 	envSeed = "LIMPET_SEED"
 )
 
-// IsFull reports whether this is the full lane.
+// IsFull reports whether this is the full lane, with its counts.
 func IsFull() bool { return os.Getenv(envLane) == "full" }
 
 // Full leaves a test to the full lane.
 func Full(t testing.TB) {
 	t.Helper()
-	if !IsFull() {
+	if !IsFull() && os.Getenv(envLane) != "once" {
 		t.Skip("only in 'make full'")
 	}
 }
