@@ -163,7 +163,7 @@ func TestScripts(t *testing.T) {
 			if name != "full" {
 				return false, fmt.Errorf("condition %q is not known", name)
 			}
-			return suite.IsFull(), nil
+			return suite.HasAll(), nil
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))

@@ -20,10 +20,13 @@ const (
 // IsFull reports whether this is the full lane, with its counts.
 func IsFull() bool { return os.Getenv(envLane) == "full" }
 
+// HasAll reports whether the tests of the full lane run, whatever their counts.
+func HasAll() bool { return IsFull() || os.Getenv(envLane) == "once" }
+
 // Full leaves a test to the full lane.
 func Full(t testing.TB) {
 	t.Helper()
-	if !IsFull() && os.Getenv(envLane) != "once" {
+	if !HasAll() {
 		t.Skip("only in 'make full'")
 	}
 }
