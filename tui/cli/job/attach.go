@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 )
 
 // A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits for a
@@ -63,7 +62,7 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, w request, 
 			return there, nil
 		}
 		e.Notef("%s has begun already; this asks again after its end", there.GetName())
-		if err := waitGone(ctx, s, there); err != nil {
+		if err := newFollower(e, s, there, "none").watch(ctx); err != nil {
 			return nil, err
 		}
 		gone = false
@@ -80,23 +79,6 @@ func isPending(job *unstructured.Unstructured) bool {
 func jobSpecOf(job *unstructured.Unstructured) api.JobSpec {
 	view, _ := api.JobView(job)
 	return view.Spec
-}
-
-// waitGone waits until a job is gone.
-func waitGone(ctx context.Context, s *command.Session, job *unstructured.Unstructured) error {
-	for {
-		now, err := s.Client.Resource(api.Jobs).Namespace(job.GetNamespace()).Get(ctx, job.GetName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err), err == nil && now.GetUID() != job.GetUID():
-			return nil
-		case err != nil && !kube.Retryable(err):
-			return err
-		}
-		after, _ := kube.RetryAfter(err)
-		if command.Sleep(ctx, max(after, command.RetryPause)); ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // existsError explains why a job is not created beside an existing one; there is nil when that is unknown.

@@ -13,15 +13,11 @@ import (
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/history"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
-	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -55,72 +51,21 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 	if s.Daemon == nil {
 		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()), "no agent on this host runs job %q; its log is where it runs", c.Job)
 	}
-	l := &jobLog{uid: string(u.GetUID())}
-	if !c.Follow {
-		snap, err := s.Daemon.Snapshot(ctx)
-		if err != nil {
-			return err
-		}
-		return printLog(e, l.fresh(snap))
+	if c.Follow {
+		return followLog(ctx, e, s, u)
 	}
-	return l.follow(ctx, e, s, u)
-}
-
-// follow prints the log to its end and returns the error for the exit code of the job, as a watch of it does.
-func (l *jobLog) follow(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
-	if err := l.print(ctx, e, s, u); err != nil {
-		return err
-	}
-	end, err := newFollower(e, s, u, "none").outcome(ctx)
+	snap, err := s.Daemon.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	return end.Err(recordHint(l.uid))
+	return printLog(e, (&jobLog{uid: string(u.GetUID())}).fresh(snap))
 }
 
-// print prints new lines until a snapshot shows the end of the job. A job that is in no snapshot may be too
-// new or beyond its limit: the API is asked, and once that has deleted it the next snapshot is the last. A
-// daemon that is away is waited for: its successor resumes the job.
-func (l *jobLog) print(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
-	pictures := s.Daemon.Watch(ctx)
-	away := false
-	for last := false; ; {
-		snap, err := pictures.Next(ctx)
-		if err == nil {
-			away = false
-			if err := printLogLines(e, l.fresh(snap)); err != nil {
-				return err
-			}
-			shown, ended := l.ended(snap)
-			switch {
-			case ended, !shown && last:
-				return nil
-			case !shown:
-				last, err = gone(ctx, s, u)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err == nil:
-			continue
-		case !errors.Is(err, control.ErrNoDaemon) && !kube.Retryable(err):
-			return err
-		case !away:
-			away = true
-			e.Notef("%s", noAnswer(u, err))
-		}
-		command.Sleep(ctx, command.RetryPause)
-	}
-}
-
-// gone reports whether the API has deleted a job.
-func gone(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (bool, error) {
-	now, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	return err == nil && now.GetUID() != u.GetUID(), err
+// followLog prints the log of a job to its end and returns the error for the exit code of the job.
+func followLog(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) error {
+	f := newFollower(e, s, u, "none")
+	f.log, f.logOnly = &jobLog{uid: string(u.GetUID())}, true
+	return f.follow(ctx)
 }
 
 // finished prints what the record of a job has instead of its log.

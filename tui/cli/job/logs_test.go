@@ -10,8 +10,6 @@ import (
 	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
@@ -48,67 +46,6 @@ func logOf(texts ...string) (out []snapshot.Event) {
 	return out
 }
 
-// TestLogsFollowToTheEnd: a job that is not in a picture yet, or not among its many, is
-// waited for, and what the picture of its end has is printed.
-func TestLogsFollowToTheEnd(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	show, out := b.showJobs(), &clitest.Buffer{}
-	b.r.Out = out
-	ended := make(chan error, 1)
-	go func() {
-		ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
-	}()
-	asked := func() {
-		t.Helper()
-		before := b.wire.calls.Load()
-		show(nil)
-		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
-	}
-	asked()
-	asked()
-	show(&snapshot.Job{Log: logOf("first")})
-	b.until("the first line", func() bool { return strings.HasSuffix(out.String(), " info  first\n") })
-	asked()
-	b.claim("begun")
-	b.end(nil)
-	asked()
-	show(&snapshot.Job{Log: logOf("first", "last"), Finished: time.Now()})
-	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), " info  first\n2026-11-20T14:00:01Z info  last\n") || strings.Count(out.String(), "\n") != 2 {
-		t.Errorf("%v:\n%s", err, out)
-	}
-}
-
-// TestLogsOfAJobThatIsDeleted: whoever runs it, the end is not waited for longer than one
-// picture.
-func TestLogsOfAJobThatIsDeleted(t *testing.T) {
-	t.Parallel()
-	for _, again := range []bool{false, true} {
-		b := newBench(t)
-		show := b.showJobs()
-		b.end(nil)
-		if again { // another one has its name
-			other := b.job.DeepCopy()
-			other.SetUID("")
-			other.SetResourceVersion("")
-			if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ended := make(chan error, 1)
-		go func() {
-			ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
-		}()
-		before := b.wire.calls.Load()
-		show(nil)
-		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
-		show(nil)
-		if err := <-ended; err != nil || b.out.Len() > 0 {
-			t.Errorf("%v %s", err, b.out)
-		}
-	}
-}
-
 // TestLogsOfARecord: the last line has the level of the end. Who follows gets the exit
 // code of the end, who only reads does not.
 func TestLogsOfARecord(t *testing.T) {
@@ -140,7 +77,7 @@ func TestLogsFollowEndsLikeTheJob(t *testing.T) {
 	b.claim("begun")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- (&jobLog{uid: string(b.job.GetUID())}).follow(t.Context(), b.r, b.s, b.job)
+		ended <- followLog(t.Context(), b.r, b.s, b.job)
 	}()
 	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
 	show(&snapshot.Job{Log: logOf("last"), Finished: time.Now()})

@@ -65,12 +65,13 @@ type follower struct {
 	away    bool   // the last request failed
 	waits   string // the last reason why the daemon does not take the job
 
-	bar    *bar
-	silent bool // no progress lines
-	stream bool // a document on stdout for each change
-	log    *jobLog
-	lines  chan []snapshot.Event // of the log; nil without one
-	over   time.Time             // when the job was first seen in a final state
+	bar     *bar
+	silent  bool // no progress lines
+	logOnly bool // the end is not printed
+	stream  bool // a document on stdout for each change
+	log     *jobLog
+	lines   chan []snapshot.Event // of the log; nil without one
+	over    time.Time             // when the job was first seen in a final state
 }
 
 func newFollower(e *command.Env, s *command.Session, u *unstructured.Unstructured, progress string) *follower {
@@ -88,6 +89,7 @@ func follow(ctx context.Context, e *command.Env, s *command.Session, u *unstruct
 	return f.follow(ctx)
 }
 
+// follow is the only wait for the end of a job: of commands with --wait or --follow, job watch and job logs.
 func (f *follower) follow(ctx context.Context) error {
 	logged := f.readLog(ctx)
 	err := f.watch(ctx)
@@ -102,6 +104,9 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if f.logOnly {
+		return end.Err(recordHint(string(f.seen.GetUID())))
 	}
 	return printEnding(f.run, f.seen, end, f.stream)
 }
