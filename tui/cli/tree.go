@@ -30,13 +30,13 @@ type cli struct {
 	Demo      daemon.DemoCommand `cmd:"" writes:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
 	API       daemon.APICommand  `cmd:"" writes:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
 
-	Doctor     doctor.Command         `cmd:"" help:"Look at host, state file, API and Git hosts, and say what to do next."`
-	Status     status.Command         `cmd:"" help:"What runs, what failed, and what to do."`
+	Doctor     doctor.Command         `cmd:"" help:"Check host, state file, API and Git hosts, and suggest what to do next."`
+	Status     status.Command         `cmd:"" help:"Show what runs, what failed and what to do next."`
 	Job        job.Command            `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
 	Repo       repo.Command           `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
 	Connection repo.ConnectionCommand `cmd:"" help:"Connections to Git hosts: list, show, test."`
 	Source     source.Command         `cmd:"" help:"Sources of Flux: list, show, get, test, reconcile, suspend, resume."`
-	Drain      status.DrainCommand    `cmd:"" writes:"" help:"Have the agent finish what runs and claim nothing new."`
+	Drain      status.DrainCommand    `cmd:"" writes:"" help:"Stop claiming new jobs; finish running ones."`
 	History    history.Command        `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store      store.Command          `cmd:"" help:"The state file: info, check, compact, backup."`
 

@@ -34,14 +34,14 @@ type Flags struct {
 
 	Output    string        `short:"o" help:"Output format: table, wide, json, jsonl (one object in a line), yaml or name." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
 	JSON      []string      `name:"json" help:"JSON with these fields only, such as metadata.name,spec.action; what an object lacks is null." placeholder:"FIELDS" group:"Output"`
-	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
+	NoHeaders bool          `name:"no-headers" help:"Omit the header line of tables." group:"Output"`
 	Color     string        `help:"Colours of the dashboard and of the words of state in tables: always, never, or auto: on a terminal, without NO_COLOR." enum:"auto,always,never" default:"auto" group:"Output"`
 	Theme     string        `help:"Which colours: terminal, high-contrast, blue-orange or mono." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
 	Mouse     bool          `help:"The dashboard takes clicks and the wheel. The terminal then selects text with Shift held only." group:"Output"`
-	FPS       int           `name:"fps" help:"Most frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
+	FPS       int           `name:"fps" help:"Maximum frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
-	Yes       bool          `help:"Ask nothing: do what would be asked about on a terminal." group:"Output"`
-	ReadOnly  bool          `name:"read-only" help:"Refuse every command that changes anything; the dashboard of a daemon shows, and does nothing." group:"Output"`
+	Yes       bool          `help:"Do not ask for confirmation." group:"Output"`
+	ReadOnly  bool          `name:"read-only" help:"Refuse every command that changes anything; the dashboard sends no actions." group:"Output"`
 	LogLevel  string        `name:"log-level" help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" group:"Output"`
 	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
 	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
@@ -66,26 +66,26 @@ func (g *Flags) Headless() bool { return false }
 type AgentFlags struct {
 	Drivers              int           `help:"Jobs that may run at once." default:"3"`
 	MaxSyncWorkers       int           `name:"max-sync-workers" help:"Parallel writes inside one job." default:"10"`
-	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Longest run of one job; what takes longer is one attempt of --max-attempts." default:"20m"`
-	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, a net under the watch." default:"30s"`
+	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Maximum duration of one attempt of a job." default:"20m"`
+	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, in case the watch misses something." default:"30s"`
 	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
-	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a repository is looked into again after something failed." default:"60s"`
+	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a failing repository is checked again." default:"60s"`
 	Controllers          string        `help:"Manage repositories and connections: health, conditions, interval pulls. on, off or auto: on for the embedded API, off elsewhere. Several agents with on share one Lease." enum:"auto,on,off" default:"auto"`
 	MaxRepositories      *int64        `name:"max-repositories" help:"Repositories that a namespace may have; with more, none of them is pulled. 0 = any number. Default: any number on the embedded API, elsewhere what status.quota says."`
-	MaxResources         *int64        `name:"max-resources-per-repository" help:"Objects that a repository may have; what goes beyond is left out. 0 = any number. Default: as for --max-repositories."`
+	MaxResources         *int64        `name:"max-resources-per-repository" help:"Maximum number of objects of a repository; further ones are left out. 0 = no limit. Default: as for --max-repositories."`
 	MaxIncremental       int           `name:"max-incremental-changes" help:"Changes beyond which a pull compares everything. 0 = no limit." default:"1000"`
-	MaxAttempts          int           `name:"max-attempts" help:"Runs of one job that may end without a result: its agent stopped, a host was away or busy, time was up." default:"3"`
-	Drain                bool          `help:"Start drained: settle the claims of before, claim nothing new (until limpet drain --off)."`
+	MaxAttempts          int           `name:"max-attempts" help:"Attempts of one job that may end without a result: its agent stopped, a host was unavailable or busy, the time was up." default:"3"`
+	Drain                bool          `help:"Start drained: finish earlier claims, claim nothing new (until limpet drain --off)."`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
 	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 7d." default:"0s"`
-	HistoryMaxRecords    int           `name:"history-max-records" help:"Keep at most so many finished jobs in the local history; 0 = no limit." default:"50000"`
-	HistoryMaxBytes      Size          `name:"history-max-bytes" help:"Keep at most so many bytes of local history, such as 64MiB; 0 = no limit." default:"64MiB"`
+	HistoryMaxRecords    int           `name:"history-max-records" help:"Maximum number of finished jobs in the local history; 0 = no limit." default:"50000"`
+	HistoryMaxBytes      Size          `name:"history-max-bytes" help:"Maximum size of the local history, such as 64MiB; 0 = no limit." default:"64MiB"`
 	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
 	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
 	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
 	CredentialsDir       string        `name:"credentials-dir" help:"Directory with <namespace>.<repository>/<key> files. Default: $$CREDENTIALS_DIRECTORY." placeholder:"DIR"`
-	TokenCacheMaxSize    int           `name:"token-cache-max-size" help:"Tokens for Git that each provider of identities keeps in memory." default:"100"`
+	TokenCacheMaxSize    int           `name:"token-cache-max-size" help:"Git tokens that each identity provider caches in memory." default:"100"`
 	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
 	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen        string        `name:"webhook-listen" help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
@@ -94,7 +94,7 @@ type AgentFlags struct {
 	WebhookKeyFile       string        `name:"webhook-key-file" help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy  []string      `name:"webhook-trusted-proxy" help:"Address or network of a proxy whose X-Forwarded-For tells the client. Repeatable. Default: none." placeholder:"CIDR"`
 	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
-	GitTimeout           time.Duration `name:"git-timeout" help:"Longest fetch from a Git host, from its turn there on. 0 = three quarters of --max-job-timeout." default:"0s"`
+	GitTimeout           time.Duration `name:"git-timeout" help:"Maximum duration of a fetch from a Git host, without its time in the queue. 0 = three quarters of --max-job-timeout." default:"0s"`
 	GitPrivateNetworks   []string      `name:"git-private-networks" help:"Private networks in which Git hosts, their APIs and proxies may be: all, none, or a list such as 10.1.0.0/16,127.0.0.0/8." default:"all" placeholder:"CIDR"`
 	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
 }

@@ -376,3 +376,16 @@ type AmbiguousError struct {
 func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("there is a %s %q in several namespaces: %s", e.Noun, e.Name, strings.Join(e.Namespaces, ", "))
 }
+
+// listCommands are the commands that list the objects of a kind, by plural.
+var listCommands = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}
+
+// FindObject returns the object of a name in the namespace of the call. When there is none, the hint of the error lists
+// those that there are.
+func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name string) (*unstructured.Unstructured, error) {
+	u, err := s.Find(ctx, kind, e.Flags.ListNamespace(), name)
+	if apierrors.IsNotFound(err) {
+		return nil, Errorf(ExitError, "limpet "+listCommands[kind.Resource]+" list", "%s %q not found", singular(kind), name)
+	}
+	return u, err
+}

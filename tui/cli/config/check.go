@@ -14,7 +14,7 @@ import (
 )
 
 type validateCmd struct {
-	File string `arg:"" optional:"" help:"File to judge. Default: the one in use." type:"path"`
+	File string `arg:"" optional:"" help:"File to validate. Default: the one in use." type:"path"`
 }
 
 // verdict is the output of 'limpet config validate -o json'.

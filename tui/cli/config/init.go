@@ -17,8 +17,8 @@ import (
 )
 
 type initCmd struct {
-	File  string `arg:"" optional:"" help:"File to write. Default: the first place where a config file is looked for." type:"path"`
-	Force bool   `help:"Take the place of a file that is there."`
+	File  string `arg:"" optional:"" help:"File to write. Default: the first place of a config file." type:"path"`
+	Force bool   `help:"Replace an existing file."`
 }
 
 func (c initCmd) Run(e *command.Env, call *kong.Context) error {

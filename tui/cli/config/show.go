@@ -18,10 +18,10 @@ import (
 )
 
 type Command struct {
-	Show     showCmd     `cmd:"" help:"Every setting, its value, and where it comes from; secrets are masked."`
+	Show     showCmd     `cmd:"" help:"Every setting, its value and its origin; secrets are masked."`
 	Path     pathCmd     `cmd:"" help:"The config file in use, or the one that 'init' would write."`
 	Init     initCmd     `cmd:"" writes:"" help:"Write a config file with every setting explained."`
-	Validate validateCmd `cmd:"" help:"Judge a config file: unknown keys, bad values, settings that do not go together."`
+	Validate validateCmd `cmd:"" help:"Validate a config file: unknown keys, invalid values, inconsistent settings."`
 }
 
 // Setting is one line of 'limpet config show'.

@@ -22,7 +22,7 @@ import (
 )
 
 type Command struct {
-	Fix bool `help:"Put right what can be put right without harm: rights of files, the socket of a process that is gone."`
+	Fix bool `help:"Apply safe fixes: file permissions, stale socket."`
 }
 
 // Help is the long help of the command.

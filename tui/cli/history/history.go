@@ -30,13 +30,13 @@ type Command struct {
 
 // filter selects finished jobs.
 type filter struct {
-	Repository string   `short:"r" help:"Only of this repository."`
-	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
-	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
+	Repository string   `short:"r" help:"Only jobs of this repository."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs with this result: success, warning, error, cancelled or dead. Several with commas."`
+	Dead       bool     `help:"Only jobs without attempts left: --status dead."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
 	Until      string   `help:"Finished before: a duration such as 1h, or an RFC 3339 time."`
-	Limit      uint     `help:"At most so many; 0 = all." default:"0"`
+	Limit      uint     `help:"Maximum number; 0 = all." default:"0"`
 }
 
 // query returns the selection of the flags.

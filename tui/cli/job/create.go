@@ -10,14 +10,12 @@ import (
 
 	"limpet/tui/cli/command"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"limpet/sync/api"
 )
 
 type createCmd struct {
 	Repository  string   `arg:"" help:"Name of the repository."`
-	Action      string   `help:"What to do: pull, delete, move, ..." default:"pull"`
+	Action      string   `help:"Action: pull, delete, move, ..." default:"pull"`
 	Incremental bool     `help:"Pull only what changed since the last pull." xor:"depth"`
 	Full        bool     `help:"Pull everything (the default)." xor:"depth"`
 	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
@@ -105,10 +103,7 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		return err
 	}
 	defer s.Close()
-	repo, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), repository)
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", repository)
-	}
+	repo, err := e.FindObject(ctx, s, api.Repositories, repository)
 	if err != nil {
 		return err
 	}

@@ -21,18 +21,18 @@ import (
 )
 
 type Command struct {
-	List   listCmd   `cmd:"" help:"Jobs that wait or run."`
-	Show   showCmd   `cmd:"" help:"One job, running or finished."`
+	List   listCmd   `cmd:"" help:"Pending and running jobs."`
+	Show   showCmd   `cmd:"" help:"One job, live or finished."`
 	Watch  watchCmd  `cmd:"" help:"Follow a job to its end."`
-	Logs   logsCmd   `cmd:"" help:"What the agent of this host says of a job."`
-	Create createCmd `cmd:"" writes:"" help:"Ask for work on a repository."`
-	Cancel cancelCmd `cmd:"" writes:"" help:"Stop a job that runs or rests, or delete a waiting one."`
-	Retry  retryCmd  `cmd:"" writes:"" help:"Run a job that rests now, or a finished one again."`
+	Logs   logsCmd   `cmd:"" help:"Log of a job that the agent on this host runs."`
+	Create createCmd `cmd:"" writes:"" help:"Create a job for a repository."`
+	Cancel cancelCmd `cmd:"" writes:"" help:"Stop a running job or one in backoff, or delete a pending one."`
+	Retry  retryCmd  `cmd:"" writes:"" help:"Retry a job: end its backoff, or run a finished one again."`
 }
 
 type listCmd struct {
-	Repository string `short:"r" help:"Only of this repository."`
-	Limit      uint   `help:"At most so many; 0 = all." default:"0"`
+	Repository string `short:"r" help:"Only jobs of this repository."`
+	Limit      uint   `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {

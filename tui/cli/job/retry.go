@@ -26,7 +26,7 @@ import (
 )
 
 type retryCmd struct {
-	Job string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest of its namespace."`
+	Job string `arg:"" help:"Name or UID of a job in backoff or of a finished one; of a name, the newest of its namespace."`
 
 	WaitFlags
 }

@@ -63,7 +63,7 @@ type GetCommand struct {
 	Kind     string `arg:"" help:"Kind: repositories, jobs, historicjobs, connections, dashboards, folders, gitrepositories, secrets, events, leases."`
 	Name     string `arg:"" optional:"" help:"Name of one object."`
 	Selector string `short:"l" help:"Label selector."`
-	Limit    uint   `help:"At most so many; 0 = all." default:"0"`
+	Limit    uint   `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c GetCommand) Run(ctx context.Context, e *command.Env) error {

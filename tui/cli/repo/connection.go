@@ -11,7 +11,6 @@ import (
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/object"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -23,11 +22,11 @@ import (
 type ConnectionCommand struct {
 	List connectionListCmd `cmd:"" help:"All connections."`
 	Show connectionShowCmd `cmd:"" help:"One connection, and the repositories that use it."`
-	Test connectionTestCmd `cmd:"" help:"Ask the host of a connection now whether it takes its identity."`
+	Test connectionTestCmd `cmd:"" help:"Test the identity of a connection at its host now."`
 }
 
 type connectionListCmd struct {
-	Limit uint `help:"At most so many; 0 = all." default:"0"`
+	Limit uint `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
@@ -113,7 +112,7 @@ func (c connectionShowCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer s.Close()
-	u, err := findConnection(ctx, s, e.Flags.ListNamespace(), c.Name)
+	u, err := e.FindObject(ctx, s, api.Connections, c.Name)
 	if err != nil {
 		return err
 	}
@@ -126,15 +125,6 @@ func (c connectionShowCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	return e.PrintOne(u.Object, "connection/"+u.GetName(), func(w io.Writer) { showConnection(w, u, one, using, time.Now()) })
-}
-
-// findConnection reads one Connection.
-func findConnection(ctx context.Context, s *command.Session, namespace, name string) (*unstructured.Unstructured, error) {
-	u, err := s.Find(ctx, api.Connections, namespace, name)
-	if apierrors.IsNotFound(err) {
-		return nil, command.Errorf(command.ExitError, "limpet connection list", "connection %q not found", name)
-	}
-	return u, err
 }
 
 func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connection, using object.Users, now time.Time) {
@@ -199,7 +189,7 @@ func (connectionTestCmd) Help() string {
 
 func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
-		u, err := findConnection(ctx, s, e.Flags.ListNamespace(), c.Name)
+		u, err := e.FindObject(ctx, s, api.Connections, c.Name)
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,6 @@ import (
 
 	"limpet/tui/cli/command"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"limpet/sync/api"
 	"limpet/sync/forge"
 	"limpet/sync/text"
@@ -59,10 +57,7 @@ func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
 		return repoPage{}, err
 	}
 	defer s.Close()
-	u, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), c.Name)
-	if apierrors.IsNotFound(err) {
-		return repoPage{}, command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", c.Name)
-	}
+	u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
 	if err != nil {
 		return repoPage{}, err
 	}

@@ -30,9 +30,9 @@ type Command struct {
 	Show   showCmd   `cmd:"" help:"One repository."`
 	Pull   pullCmd   `cmd:"" writes:"" help:"Pull a repository now."`
 
-	Suspend  suspendCmd  `cmd:"" writes:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
+	Suspend  suspendCmd  `cmd:"" writes:"" help:"Suspend a repository on this agent: no health checks, no pulls."`
 	Resume   resumeCmd   `cmd:"" writes:"" help:"End a suspension."`
-	Test     testCmd     `cmd:"" help:"Look into a repository now: rules, credentials, remote, branch."`
+	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, remote, branch."`
 	Open     openCmd     `cmd:"" help:"Print the web address of a repository, and open it in a browser where there is one."`
 	Validate validateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
@@ -113,7 +113,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 type listCmd struct {
-	Limit uint `help:"At most so many; 0 = all." default:"0"`
+	Limit uint `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
@@ -172,10 +172,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer s.Close()
-	u, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), c.Name)
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", c.Name)
-	}
+	u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
 	if err != nil {
 		return err
 	}
@@ -286,7 +283,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 
 type pullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
-	Full       bool   `help:"Look at everything, not only at what changed."`
+	Full       bool   `help:"Pull everything, not only what changed."`
 	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 
 	job.WaitFlags

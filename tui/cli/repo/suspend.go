@@ -8,7 +8,6 @@ import (
 
 	"limpet/tui/cli/command"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -68,10 +67,7 @@ func withSuspender(ctx context.Context, e *command.Env, name string, f func(cont
 		return err
 	}
 	defer s.Close()
-	u, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), name)
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", name)
-	}
+	u, err := e.FindObject(ctx, s, api.Repositories, name)
 	if err != nil {
 		return err
 	}

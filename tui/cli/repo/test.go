@@ -8,7 +8,6 @@ import (
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/object"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -36,10 +35,7 @@ func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
 		u, err := given, error(nil)
 		if u == nil {
-			u, err = s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), c.Name)
-		}
-		if apierrors.IsNotFound(err) {
-			return command.Errorf(command.ExitError, "limpet repo list", "repository %q not found", c.Name)
+			u, err = e.FindObject(ctx, s, api.Repositories, c.Name)
 		}
 		if err != nil {
 			return err

@@ -18,14 +18,14 @@ import (
 
 type Command struct {
 	Print     printCmd     `cmd:"" help:"Print the systemd unit of the daemon, made from the settings of this call."`
-	Install   installCmd   `cmd:"" writes:"" help:"Write the unit, after showing what changes, and have it started at boot."`
-	Uninstall uninstallCmd `cmd:"" writes:"" help:"Stop the daemon and take the unit away; the state stays."`
-	Status    statusCmd    `cmd:"" help:"Is the unit installed, does it run, and is it this program?"`
+	Install   installCmd   `cmd:"" writes:"" help:"Write the unit after showing the changes, and enable it."`
+	Uninstall uninstallCmd `cmd:"" writes:"" help:"Stop the daemon and remove the unit; the state is kept."`
+	Status    statusCmd    `cmd:"" help:"Show whether the unit is installed, runs, and starts this program."`
 }
 
 // Location selects the directory of the unit.
 type Location struct {
-	UnitDir string `name:"unit-dir" help:"Directory of the unit files, such as that of an image; systemd is then not told." placeholder:"DIR"`
+	UnitDir string `name:"unit-dir" help:"Directory of the unit files, such as that of an image; systemd is not called then." placeholder:"DIR"`
 }
 
 // unitName is the name of the unit file.
@@ -114,8 +114,8 @@ func (c printCmd) Run(e *command.Env, call *kong.Context) error {
 type installCmd struct {
 	unitOptions
 	Location
-	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
-	Now    bool `help:"Start the daemon too, or start it anew when the unit has changed."`
+	DryRun bool `name:"dry-run" help:"Show what would be done without doing it."`
+	Now    bool `help:"Start the daemon too, or restart it when the unit has changed."`
 }
 
 // installed is the output of 'limpet service install' and 'uninstall' with -o json.
@@ -253,7 +253,7 @@ func (i installed) show(w io.Writer) {
 type uninstallCmd struct {
 	Location
 	User   bool `help:"The service of this user, instead of the host's."`
-	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
+	DryRun bool `name:"dry-run" help:"Show what would be done without doing it."`
 }
 
 func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {

@@ -29,7 +29,7 @@ const (
 
 type reconcileCmd struct {
 	Name string `arg:"" help:"Name of the source."`
-	Wait bool   `help:"Stay until its controller has looked, at most 5m or --timeout."`
+	Wait bool   `help:"Wait until its controller has reconciled it, at most 5m or --timeout."`
 }
 
 // Help is the long help of the command.

@@ -21,18 +21,18 @@ import (
 )
 
 type Command struct {
-	List listCmd `cmd:"" help:"All sources of Flux: its GitRepositories, and how their controller does with them."`
+	List listCmd `cmd:"" help:"All sources of Flux: its GitRepositories and their state."`
 	Show showCmd `cmd:"" help:"One source: state, artifact, conditions."`
 	Get  getCmd  `cmd:"" help:"Download the artifact of a source, checked by its digest."`
-	Test testCmd `cmd:"" help:"Ask the Git host of a source from here, with the identity that it names: which revision would it give?"`
+	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its Git host return?"`
 
-	Reconcile reconcileCmd `cmd:"" writes:"" help:"Ask the controller of a source for a look now."`
-	Suspend   suspendCmd   `cmd:"" writes:"" help:"Have the controller leave a source alone, for everybody."`
+	Reconcile reconcileCmd `cmd:"" writes:"" help:"Request a reconciliation of a source now."`
+	Suspend   suspendCmd   `cmd:"" writes:"" help:"Suspend a source for everybody."`
 	Resume    resumeCmd    `cmd:"" writes:"" help:"End a suspension."`
 }
 
 type listCmd struct {
-	Limit uint `help:"At most so many; 0 = all." default:"0"`
+	Limit uint `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {

@@ -15,7 +15,7 @@ import (
 
 type DrainCommand struct {
 	Off  bool `help:"Claim jobs again." xor:"way"`
-	Wait bool `short:"w" help:"Wait until nothing of the agent runs any more." xor:"way"`
+	Wait bool `short:"w" help:"Wait until all running jobs have ended." xor:"way"`
 }
 
 func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {

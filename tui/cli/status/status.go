@@ -20,7 +20,7 @@ import (
 )
 
 type Command struct {
-	Watch bool `help:"Go on, with a line for each change; with -o json a document in each line."`
+	Watch bool `help:"Continue, with a line for each change; with -o json a document in each line."`
 }
 
 // report is the output of 'limpet status -o json'.
