@@ -156,7 +156,7 @@ func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
 	}
 	err := c.o.Cleanup.Clean(ctx, a.obj)
 	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
-		c.log.Warn("the webhook stays at its host", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Warn("the webhook stays at its host", "err", err)
 		return nil
 	}
 	return err

@@ -173,7 +173,7 @@ func mirrorText(h api.HealthState) string {
 // reportHealth reports a Repository that becomes unhealthy, has another cause, becomes
 // healthy again, or is served by another mirror.
 func (c *Controller) reportHealth(a *attempt, before api.HealthState) {
-	result, log := a.health, c.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
+	result, log := a.health, c.logOf(a)
 	if a.checked && result.ok() && result.mirror != mirrorText(before) {
 		if result.mirror != "" {
 			c.report(a.key, "warn", result.mirror)

@@ -289,7 +289,7 @@ func (c *Controller) completeSpec(ctx context.Context, a *attempt) error {
 		return err
 	case err != nil:
 		a.memory.specAfter = a.facts.now.Add(refusedCooldown)
-		c.log.Debug("cannot write the number of the repository", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Debug("cannot write the number of the repository", "err", err)
 		return nil
 	}
 	c.wrote(a, now)
@@ -332,7 +332,7 @@ func (c *Controller) identify(ctx context.Context, a *attempt) (id int64, url st
 	}
 	if err != nil || facts.ID == 0 {
 		a.memory.specAfter = a.facts.now.Add(refusedCooldown)
-		c.log.Debug("the host does not return the number of the repository", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Debug("the host does not return the number of the repository", "err", err)
 		return 0, ""
 	}
 	if has == facts.ID {

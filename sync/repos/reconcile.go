@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,6 +48,11 @@ type attempt struct {
 
 	began  time.Time // of the requests
 	change *change   // to the status
+}
+
+// logOf returns a logger that names the Repository.
+func (c *Controller) logOf(a *attempt) *slog.Logger {
+	return c.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
 }
 
 // step is a part of a reconcile. A result that is not nil ends it.
@@ -123,7 +129,7 @@ func (c *Controller) observe(ctx context.Context, a *attempt) (*Result, error) {
 		return &result, nil
 	}
 	c.o.Meter.Triggered(string(why))
-	c.log.Debug("reconcile repository", "repo", a.key.Name, "namespace", a.key.Namespace, "trigger", why)
+	c.logOf(a).Debug("reconcile repository", "trigger", why)
 	return nil, nil
 }
 

@@ -56,7 +56,7 @@ func (c *Controller) finishAnnotations(a *attempt) {
 	a.memory.ref = now
 	if strings.HasPrefix(now.Name, "refs/tags/") && before.Name == now.Name && before != now {
 		c.report(a.key, "warn", "tag moved: "+describeRef(now))
-		c.log.Warn("tag moved", "repo", a.key.Name, "namespace", a.key.Namespace, "tag", now.Short(), "commit", now.Hash, "before", before.Hash)
+		c.logOf(a).Warn("tag moved", "tag", now.Short(), "commit", now.Hash, "before", before.Hash)
 	}
 }
 

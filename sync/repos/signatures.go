@@ -66,7 +66,7 @@ func (c *Controller) observeTrust(ctx context.Context, a *attempt) {
 	f := &a.facts
 	digest, tag, err := c.o.Trust.Asked(ctx, a.key.Namespace, a.key.Name, f.repo)
 	if err != nil {
-		c.log.Debug("cannot read the keys of signers", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Debug("cannot read the keys of signers", "err", err)
 		return
 	}
 	f.trust, f.signedTag = digest, tag
@@ -87,7 +87,7 @@ func (c *Controller) verifiedBefore(ctx context.Context, a *attempt) verified {
 				err = json.Unmarshal(data, m.verified)
 			}
 			if err != nil && !errors.Is(err, state.ErrNotFound) {
-				c.log.Warn("cannot read the verification", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+				c.logOf(a).Warn("cannot read the verification", "err", err)
 			}
 		}
 		if m.verified.UID != m.uid {
@@ -108,7 +108,7 @@ func (c *Controller) storeVerified(ctx context.Context, a *attempt, object strin
 		err = c.o.Store.PutFact(ctx, VerifiedKey(a.key), data)
 	}
 	if err != nil {
-		c.log.Warn("cannot store the verification", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Warn("cannot store the verification", "err", err)
 	}
 }
 
@@ -164,7 +164,7 @@ func (c *Controller) verifySignatures(ctx context.Context, a *attempt) (*Result,
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		c.log.Debug("cannot verify what is in place", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Debug("cannot verify what is in place", "err", err)
 		return nil, nil
 	}
 	a.verifiedObject = f.signedObject(ref)
@@ -175,7 +175,7 @@ func (c *Controller) verifySignatures(ctx context.Context, a *attempt) (*Result,
 		return nil, nil
 	}
 	if condition.Status != "True" {
-		c.log.Warn("signature verification failed", "repo", a.key.Name, "namespace", a.key.Namespace, "err", condition.Message)
+		c.logOf(a).Warn("signature verification failed", "err", condition.Message)
 		c.report(a.key, "warn", "signature verification failed: "+condition.Message)
 	}
 	a.verified = condition

@@ -175,7 +175,7 @@ func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error)
 	case err != nil:
 		c.o.Meter.Failed(phaseToken, forgeResult(err, "").permanent())
 		if m.tokenAfter.IsZero() {
-			c.log.Warn("cannot mint a token of the connection", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			c.logOf(a).Warn("cannot mint a token of the connection", "err", err)
 		}
 		m.tokenAfter = f.now.Add(webhookCooldown)
 		return nil, nil
@@ -234,7 +234,7 @@ func (c *Controller) send(ctx context.Context, a *attempt) (*unstructured.Unstru
 	now, err := c.server.patch(ctx, a.key, true, a.change.patch())
 	var answered apierrors.APIStatus
 	if err != nil && a.change.secrets && ctx.Err() == nil && !errors.Is(err, errConflict) && !isUnavailable(err) && errors.As(err, &answered) {
-		c.log.Warn("the API takes no secure values", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Warn("the API takes no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
 		a.change.withoutSecrets()
 		now, err = a.obj, nil

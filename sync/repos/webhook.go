@@ -164,7 +164,7 @@ func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, 
 		}
 		if m.webhookAfter.IsZero() {
 			c.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
-			c.log.Warn("no webhook, changes are found at the interval", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			c.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
 		}
 		m.webhookAfter = a.facts.now.Add(pause)
 	}
@@ -194,7 +194,7 @@ func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.
 		}
 		a.memory.webhookFor = ""
 		if err := dropWebhook(ctx, c.o.Store, a.key); err != nil {
-			c.log.Warn("cannot drop the secret of a webhook", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			c.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
 			return nil, false, nil
 		}
 		return nil, true, nil
@@ -206,7 +206,7 @@ func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.
 		id = made.ID
 	}
 	if err := c.storeWebhookSum(ctx, a, id); err != nil {
-		c.log.Warn("cannot store what a webhook was made for", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		c.logOf(a).Warn("cannot store what a webhook was made for", "err", err)
 	}
 	return made, false, nil
 }
@@ -289,7 +289,7 @@ func (c *Controller) webhookMoved(ctx context.Context, a *attempt, url string) b
 	if a.memory.webhookFor == "" {
 		kept, err := c.o.Store.Fact(ctx, WebhookSumKey(a.key))
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			c.log.Warn("cannot read what a webhook was made for", "repo", a.key.Name, "namespace", a.key.Namespace, "err", err)
+			c.logOf(a).Warn("cannot read what a webhook was made for", "err", err)
 			return false
 		}
 		a.memory.webhookFor = string(kept)
