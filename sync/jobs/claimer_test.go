@@ -262,7 +262,7 @@ func TestAgentsShareTheQueue(t *testing.T) {
 				s := newStream(r, c.agents)
 				_, learned := s.post(50*c.agents, 30*time.Millisecond)
 				if c.pause < time.Second/10 {
-					s.post(40*c.agents, 0) // how long a step is among agents without a free driver
+					s.post(80*c.agents, 0) // how long a step is among agents without a free driver
 				}
 				var change []jobOption
 				n := 400
@@ -298,6 +298,7 @@ func TestClaimDelay(t *testing.T) {
 			d.claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
 		}
 		d.claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
+		d.won()
 		agents = append(agents, d)
 	}
 	for n := range 100 {
@@ -310,7 +311,7 @@ func TestClaimDelay(t *testing.T) {
 				t.Fatalf("%s more after a delay of %s", again, delay)
 			}
 		}
-		if len(delays) != 8 || delays[0] != 1 || delays[3*firstStep] != 1 { // log2(1+7)
+		if len(delays) != 8 || delays[0] != 1 || delays[3*agents[0].step] != 1 { // log2(1+7)
 			t.Fatalf("delays %v", delays)
 		}
 	}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,22 +25,33 @@ import (
 // agents before this one are busy or gone. How long that is depends on the network
 // and on how busy the hosts are, so it is found by trying: a claim that comes too late
 // or has to be given back doubles the step, and each claim that is won takes a small
-// part off. Over many claims the two balance where about one claim in 90 is lost,
+// part off. Over many claims the two balance where about one claim in 180 is lost,
 // unless the shortest step is enough already. Grafana's own drivers and older agents,
 // which do not name themselves in their claims, are not waited for, and to lose against
 // them changes nothing.
+//
+// The others do not know an agent that has claimed nothing yet, so it has to win a race
+// to become one of them. There may be many like it: it tries that one time in eight, for
+// some time not at all when it has lost, and waits for some steps more otherwise, which
+// are another number for each and small for few.
 
 const (
 	firstStep = 50 * time.Millisecond // about what the slowest of a hundred claims takes, from POST to claim
 	minStep   = 25 * time.Millisecond // below it a job would gain nothing
 	maxStep   = time.Second           // bounds how long a job waits for an agent that does not come
 	// stepShare is one in how many parts of the step a won claim takes off.
-	stepShare = 128
+	stepShare = 256
 	// peerTTL is how long an agent is remembered that claims nothing. An agent has
 	// another name after each start.
 	peerTTL = 10 * time.Minute
 	// maxPeers bounds the memory. More of them would change a delay by little.
 	maxPeers = 4096
+	// newcomerTries is one in how many times a newcomer claims in its place.
+	newcomerTries = 8
+	// newcomers is the number of newcomers up to which few of them claim together.
+	newcomers = 256
+	// firstPause and lastPause bound the time without tries after a lost claim.
+	firstPause, lastPause = time.Second, 64 * time.Second
 )
 
 // claimDelay decides how long this agent leaves a free repository to others.
@@ -52,6 +64,10 @@ type claimDelay struct {
 	// at the moment.
 	turns map[queue.RepoKey]time.Time
 	step  time.Duration
+	// claimed reports that this agent has won a claim, so that the others know it.
+	claimed bool
+	losses  int       // of a newcomer
+	pause   time.Time // until then a newcomer does not try
 }
 
 func newClaimDelay(self string) *claimDelay {
@@ -81,13 +97,16 @@ func (d *claimDelay) won() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.step = max(d.step-d.step/stepShare, minStep)
+	d.claimed = true
 }
 
 // lost records a claim of this agent that came after one of another agent.
-func (d *claimDelay) lost() {
+func (d *claimDelay) lost(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.step = min(2*d.step, maxStep)
+	d.pause = now.Add(min(firstPause<<min(d.losses, 6), lastPause))
+	d.losses++
 }
 
 // remaining returns how much longer this agent leaves a free repository to others;
@@ -99,11 +118,25 @@ func (d *claimDelay) remaining(r queue.RepoKey, now time.Time) time.Duration {
 	if turn, ok := d.turns[r]; ok {
 		return turn.Sub(now)
 	}
-	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(d.step))
+	delay := d.delay(d.rank(r, now), len(d.peers), r, now)
 	if delay > 0 {
 		d.turns[r] = now.Add(delay)
 	}
 	return delay
+}
+
+// delay is how long this agent leaves a repository to others that comes after rank of
+// its peers there.
+func (d *claimDelay) delay(rank, peers int, r queue.RepoKey, now time.Time) time.Duration {
+	steps := math.Log2(float64(1 + rank))
+	if !d.claimed && peers > 0 {
+		chance := queue.Hash(d.self, r.Namespace, r.Repository, strconv.FormatInt(now.UnixNano(), 36))
+		if chance%newcomerTries != 0 || now.Before(d.pause) {
+			u := float64(chance>>11) / (1 << 53)
+			steps += newcomerTries * math.Log1p(u*(newcomers-1)) / math.Log(newcomers)
+		}
+	}
+	return time.Duration(steps * float64(d.step))
 }
 
 // rank returns how many agents come before this one at a repository.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -254,7 +253,7 @@ func (f *fleet) contend(j *fleetJob, spread time.Duration) {
 		if found {
 			rank--
 		}
-		delay := time.Duration(math.Log2(float64(1+rank)) * float64(f.all[i].delay.step))
+		delay := f.all[i].delay.delay(rank, len(before), r, f.base.Add(f.now))
 		j.waiting = append(j.waiting, fleetTurn{f.now + time.Duration(float64(spread)*f.random.Float64()) + delay, i})
 	}
 	slices.SortFunc(j.waiting, func(a, b fleetTurn) int { return cmp.Compare(a.at, b.at) })
@@ -323,7 +322,7 @@ func (f *fleet) claim(i int, j *fleetJob) {
 		if j.claimed > 0 {
 			f.api.conflict++
 			f.at(answered, func() {
-				a.delay.lost()
+				a.delay.lost(f.base.Add(f.now))
 				_, again := f.api.read(f.now)
 				f.at(again, func() { f.back(i, j) })
 			})
