@@ -67,7 +67,7 @@ type Config struct {
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
-	Demands          []auth.VerificationPolicy // what has to be signed, whatever Repositories ask for
+	Policies         []auth.VerificationPolicy // what has to be signed, whatever Repositories ask for
 	AllowInsecureGit bool
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            netx.Guard    // which private networks Git hosts may be in
@@ -133,7 +133,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	a.remotes = a.newRemotes()
-	a.signers = worker.NewSigners(a.places().Trust, cfg.Demands, a.sawPath)
+	a.signers = worker.NewSigners(a.places().Trust, cfg.Policies, a.sawPath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("component", "git")})

@@ -124,7 +124,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 		return nil, err
 	}
 	b.agent.remotes = b.agent.newRemotes()
-	b.agent.signers = worker.NewSigners(b.agent.places().Trust, cfg.Demands, nil)
+	b.agent.signers = worker.NewSigners(b.agent.places().Trust, cfg.Policies, nil)
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)

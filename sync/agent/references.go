@@ -39,7 +39,7 @@ func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructur
 
 // ruled are the files of the rules that give a Repository its credentials, and signers.
 func (a *Agent) ruled(u *unstructured.Unstructured) []string {
-	if len(a.cfg.GitRules)+len(a.cfg.Demands) == 0 {
+	if len(a.cfg.GitRules)+len(a.cfg.Policies) == 0 {
 		return nil
 	}
 	repo, err := api.RepositoryView(u)
@@ -48,7 +48,7 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 	}
 	var files []string
 	urls := worker.URLs(repo)
-	for _, rule := range auth.PoliciesFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), urls...) {
+	for _, rule := range auth.PoliciesFor(a.cfg.Policies, u.GetNamespace(), u.GetName(), urls...) {
 		files = append(files, rule.Paths()...)
 	}
 	for _, url := range urls {

@@ -52,7 +52,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err != nil {
 		return agent.Config{}, err
 	}
-	demands, err := e.GitVerify()
+	policies, err := e.GitVerify()
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -98,7 +98,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, Demands: demands, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }

@@ -14,7 +14,7 @@ import (
 // requires signatures.
 func (p *examination) checkSigners(ctx context.Context, repos []repository) check {
 	c := check{"signers", checkOK, "", ""}
-	demands, err := p.GitVerify()
+	policies, err := p.GitVerify()
 	var rules []auth.Rule
 	if err == nil {
 		rules, err = p.GitRules()
@@ -26,11 +26,11 @@ func (p *examination) checkSigners(ctx context.Context, repos []repository) chec
 	if dir == "" {
 		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
-	signers := agent.SignersAt(p.client, dir, rules, demands)
+	signers := agent.SignersAt(p.client, dir, rules, policies)
 	var found signerResults
-	for i := range demands {
-		look, err := signers.LookAtRule(&demands[i], p.now)
-		found.add("verification rule "+demands[i].Name(), "limpet config show", look, err)
+	for i := range policies {
+		look, err := signers.LookAtRule(&policies[i], p.now)
+		found.add("verification rule "+policies[i].Name(), "limpet config show", look, err)
 	}
 	for _, r := range repos {
 		if r.object == nil {

@@ -15,7 +15,7 @@ import (
 // its commits and is written to.
 func (p *examination) checkSigning(ctx context.Context, repos []repository) check {
 	c := check{"signing", checkOK, "", ""}
-	demands, err := p.GitVerify()
+	policies, err := p.GitVerify()
 	rules, rulesErr := p.GitRules()
 	if err != nil || rulesErr != nil {
 		c.Found = "not looked at: the config file is not good"
@@ -25,7 +25,7 @@ func (p *examination) checkSigning(ctx context.Context, repos []repository) chec
 	if dir == "" {
 		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
-	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, demands)
+	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, policies)
 	var found signingResults
 	for _, r := range repos {
 		if r.object == nil {
