@@ -208,39 +208,56 @@ func (s State) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
 }
 
-// targetJobs are the jobs that a key means: the marked ones, else the one under the cursor. r in the
-// detail means also one that has ended so long ago that it is on no list any more.
-func (s State) targetJobs(v Verb) []snapshot.Job {
-	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
-		return many
+// selection is what is under the cursor of a screen, or what the screen shows.
+type selection struct {
+	job    *snapshot.Job
+	gone   bool // the job is neither in the snapshot nor in the history list
+	repo   *snapshot.Repo
+	source *snapshot.Source
+}
+
+// selection is that of the present screen.
+func (s State) selection() selection {
+	if f := screens[s.screen].selection; f != nil {
+		return f(s)
 	}
-	j, ok := s.selected()
-	if ok || v == Retry && s.screen == screenDetail && !j.Finished.IsZero() {
-		return []snapshot.Job{j}
+	return selection{}
+}
+
+// rowAtCursor is the selection of a screen with lists.
+func (s State) rowAtCursor() (out selection) {
+	switch s.listed() {
+	case paneJobs:
+		out.job = findRow(s.jobs(), s.jobUID, jobKey)
+	case paneRepos:
+		out.repo = findRow(s.repos(), s.repoKey, repoKey)
+	case paneSources:
+		out.source = findRow(s.sources(), s.sourceUID, sourceKey)
+	}
+	return out
+}
+
+// findRow is the row with a key, nil when there is none.
+func findRow[T any](rows []T, key string, keyOf func(T) string) *T {
+	for i := range rows {
+		if keyOf(rows[i]) == key {
+			return &rows[i]
+		}
 	}
 	return nil
 }
 
-// selected is the job under the cursor.
-func (s State) selected() (snapshot.Job, bool) {
-	if s.screen == screenDetail {
-		return s.job()
+// targetJobs are the jobs that a key means: the marked ones, else the selected one. A job
+// that has left all lists can be retried only.
+func (s State) targetJobs(v Verb) []snapshot.Job {
+	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
+		return many
 	}
-	if s.screen == screenHistory {
-		at, ok := s.history.atCursor()
-		if !ok {
-			return snapshot.Job{}, false
-		}
-		return jobOfRecord(*at.row), true
+	at := s.selection()
+	if at.job == nil || at.gone && (v != Retry || at.job.Finished.IsZero()) {
+		return nil
 	}
-	if s.listed() == paneJobs {
-		for _, j := range s.jobs() {
-			if j.UID == s.jobUID {
-				return j, true
-			}
-		}
-	}
-	return snapshot.Job{}, false
+	return []snapshot.Job{*at.job}
 }
 
 // targetRepos are the repositories that a key means: the marked ones, else the one
@@ -259,25 +276,13 @@ func (s State) targetRepos() []snapshot.Repo {
 		}
 		return out
 	}
-	if s.screen == screenRepo {
-		if r, ok := s.repo(); ok {
-			return []snapshot.Repo{r}
-		}
-		return nil
+	switch at := s.selection(); {
+	case at.repo != nil:
+		return []snapshot.Repo{*at.repo}
+	case at.job != nil && at.job.Repository != "":
+		return []snapshot.Repo{s.repoOf(*at.job)}
 	}
-	if s.screen != screenDetail && s.listed() == paneRepos {
-		for _, r := range s.repos() {
-			if repoKey(r) == s.repoKey {
-				return []snapshot.Repo{r}
-			}
-		}
-		return nil
-	}
-	j, _ := s.selected()
-	if j.Repository == "" {
-		return nil
-	}
-	return []snapshot.Repo{s.repoOf(j)}
+	return nil
 }
 
 // repoOf is the repository of a job, with its name alone where the picture does

@@ -12,7 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-var agentFace = screen{
+var agentScreen = screen{
 	name: "agent", tab: "5", under: screenAgent,
 	title: func(State) string { return "Agent" },
 	draw:  (*view).agent,

@@ -32,7 +32,7 @@ type compared struct {
 	err   string // why there is none
 }
 
-var changesFace = screen{
+var changesScreen = screen{
 	under: screenJobs, draw: (*view).changes, fetch: State.fetchChanges,
 	hints: func(p *view) [][2]string {
 		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
@@ -245,7 +245,7 @@ func changeRole(kind string) widget.Role {
 	return widget.RoleWarn
 }
 
-var diffFace = screen{
+var diffScreen = screen{
 	under: screenJobs, draw: (*view).diff, fetch: State.fetchDiff,
 	hints: func(p *view) [][2]string {
 		return [][2]string{{p.G.Up + p.G.Down, "scroll"}, {"n", "next change"}, {"w", "wrap"}, {"/", "find"}, {"esc", "back"}}

@@ -48,11 +48,11 @@ func (s State) command() string {
 	if f := screens[s.screen].command; f != nil {
 		return f(s)
 	}
-	if j, ok := s.selected(); ok || s.screen == screenDetail {
-		if j.UID == "" {
+	if at := s.selection(); at.job != nil {
+		if at.job.UID == "" {
 			return ""
 		}
-		return s.jobCommand("show", j)
+		return s.jobCommand("show", *at.job)
 	}
 	if rows := s.targetRepos(); len(rows) > 0 {
 		return s.repoCommand("show", rows[0])
@@ -105,8 +105,8 @@ func (s State) links() []snapshot.Link {
 	if s.listed() == paneSources {
 		return s.sourceLinks()
 	}
-	if j, ok := s.selected(); (ok || s.screen == screenDetail) && len(j.URLs) > 0 {
-		return j.URLs
+	if at := s.selection(); at.job != nil && len(at.job.URLs) > 0 {
+		return at.job.URLs
 	}
 	if rows := s.targetRepos(); len(rows) == 1 && strings.HasPrefix(rows[0].URL, "http") {
 		return []snapshot.Link{{Name: "repository", URL: rows[0].URL}}
@@ -141,8 +141,8 @@ func (s State) commit() string {
 		}
 		return ""
 	}
-	if j, ok := s.selected(); ok || s.screen == screenDetail {
-		return j.RefTo
+	if at := s.selection(); at.job != nil {
+		return at.job.RefTo
 	}
 	if rows := s.targetRepos(); len(rows) == 1 {
 		return rows[0].LastRef

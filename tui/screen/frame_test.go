@@ -549,3 +549,12 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 		t.Errorf("the detail does not say why:\n%s", frame)
 	}
 }
+
+// selected is the selected job, and whether it is still there.
+func (s State) selected() (snapshot.Job, bool) {
+	at := s.selection()
+	if at.job == nil {
+		return snapshot.Job{}, false
+	}
+	return *at.job, !at.gone
+}

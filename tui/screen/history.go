@@ -12,8 +12,16 @@ import (
 	"limpet/tui/widget"
 )
 
-var historyFace = screen{
+var historyScreen = screen{
 	name: "history", tab: "4", under: screenHistory,
+	list: always(paneJobs),
+	selection: func(s State) (out selection) {
+		if at, ok := s.history.atCursor(); ok {
+			j := jobOfRecord(*at.row)
+			out.job = &j
+		}
+		return out
+	},
 	title: func(State) string { return "History" },
 	draw:  (*view).drawHistory,
 	hints: func(p *view) [][2]string {

@@ -11,7 +11,11 @@ import (
 	"limpet/tui/widget"
 )
 
-var detailFace = screen{
+var detailScreen = screen{
+	selection: func(s State) selection {
+		j, live := s.job()
+		return selection{job: &j, gone: !live}
+	},
 	under: screenJobs, panes: int(sectionCount), draw: (*view).jobDetail, fetch: State.fetchJob,
 	hints: func(p *view) [][2]string {
 		hints := [][2]string{{"esc", "back"}, {p.G.Up + p.G.Down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}

@@ -10,8 +10,9 @@ import (
 	"limpet/tui/widget"
 )
 
-var jobsFace = screen{
+var jobsScreen = screen{
 	name: "jobs", tab: "2", under: screenJobs,
+	list: always(paneJobs), selection: State.rowAtCursor,
 	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
 	draw:  func(p *view, x, y, w, h int) { p.jobList(x, y, w, h, true) },
 	hints: (*view).listHints, move: State.moveJobs, open: State.openJob,

@@ -259,18 +259,14 @@ func (s State) moveRepos(by int) State {
 
 // listed is the list that keys move in.
 func (s State) listed() pane {
-	switch s.screen {
-	case screenJobs, screenHistory:
-		return paneJobs
-	case screenRepos, screenRepo:
-		return paneRepos
-	case screenSources, screenSource:
-		return paneSources
-	case screenAgent, screenChanges, screenDiff:
-		return paneNone
+	if f := screens[s.screen].list; f != nil {
+		return f(s)
 	}
-	return s.focus
+	return paneNone
 }
+
+// always is the list of a screen with one list.
+func always(of pane) func(State) pane { return func(State) pane { return of } }
 
 // paneRefusal says why there is no pane to change to, or to zoom.
 func paneRefusal(s State) string {

@@ -21,8 +21,9 @@ const (
 	previewWidth = 40
 )
 
-var overviewFace = screen{
+var overviewScreen = screen{
 	name: "overview", tab: "1", panes: 2, under: screenOverview,
+	list: func(s State) pane { return s.focus }, selection: State.rowAtCursor,
 	title: func(State) string { return "Overview" },
 	draw:  (*view).overview,
 	hints: func(p *view) [][2]string {
@@ -192,32 +193,20 @@ func layWelcome(lines []welcomeLine, w int) []widget.TextLine {
 
 // preview shows what is under the cursor of the overview beside the lists.
 func (p *view) preview(x, y, w, h int) {
-	if r, ok := p.previewRepo(); ok {
+	at := p.s.selection()
+	switch {
+	case at.repo != nil:
+		r := *at.repo
 		p.Box(p.G, x, y, w, h, widget.Cut(r.Name, w-8, p.G.More), "", "enter opens", false)
 		p.PutLines(x, y, w, h, p.repoFacts(r, true, w-4, true))
 		p.Link(x+2, y+1, w-4, h-2, r.URL)
-		return
-	}
-	j, ok := p.s.selected()
-	if !ok {
+	case at.job == nil:
 		p.Box(p.G, x, y, w, h, "Job", "", "", false)
 		p.Empty(x, y, w, h, []string{"The job under the cursor is shown here."})
-		return
+	default:
+		p.Box(p.G, x, y, w, h, widget.Cut(at.job.Name, w-8, p.G.More), "", "enter opens", false)
+		p.PutLines(x, y, w, h, p.jobLines(*at.job, w-4, h-2))
 	}
-	p.Box(p.G, x, y, w, h, widget.Cut(j.Name, w-8, p.G.More), "", "enter opens", false)
-	p.PutLines(x, y, w, h, p.jobLines(j, w-4, h-2))
-}
-
-// previewRepo is the repository under the cursor, when the focus is on their list.
-func (p *view) previewRepo() (snapshot.Repo, bool) {
-	if p.s.focus == paneRepos {
-		for _, r := range p.s.repos() {
-			if repoKey(r) == p.s.repoKey {
-				return r, true
-			}
-		}
-	}
-	return snapshot.Repo{}, false
 }
 
 // jobLines tell of a job on h lines of w cells: how it goes, what it has done, what

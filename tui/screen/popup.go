@@ -39,11 +39,11 @@ func (s State) subjects(test bool) (out []snapshot.Subject) {
 		}
 		return out
 	}
-	if j, ok := s.selected(); !test && (ok || s.screen == screenDetail) {
-		if j.UID == "" {
+	if at := s.selection(); !test && at.job != nil {
+		if at.job.UID == "" {
 			return nil
 		}
-		return []snapshot.Subject{jobSubject(j)}
+		return []snapshot.Subject{jobSubject(*at.job)}
 	}
 	for _, r := range s.targetRepos() {
 		out = append(out, repoSubject(r))

@@ -11,7 +11,14 @@ import (
 	"limpet/tui/widget"
 )
 
-var repoFace = screen{
+var repoScreen = screen{
+	list: always(paneRepos),
+	selection: func(s State) (out selection) {
+		if r, live := s.repo(); live {
+			out.repo = &r
+		}
+		return out
+	},
 	under: screenRepos, draw: (*view).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, fetch: State.fetchRecent,
 	hints: func(p *view) [][2]string {
 		at := [2]string{"enter", "job"}

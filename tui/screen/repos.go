@@ -11,8 +11,9 @@ import (
 	"limpet/tui/widget"
 )
 
-var reposFace = screen{
+var reposScreen = screen{
 	name: "repositories", tab: "3", under: screenRepos,
+	list: always(paneRepos), selection: State.rowAtCursor,
 	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
 	draw:  func(p *view, x, y, w, h int) { p.repoList(x, y, w, h, true) },
 	hints: (*view).repoHints, move: State.moveRepos, open: State.openRepo,

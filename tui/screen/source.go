@@ -12,9 +12,15 @@ import (
 	"limpet/tui/widget"
 )
 
-var sourceFace = screen{
+var sourceScreen = screen{
 	under: screenSources, draw: (*view).sourceDetail, command: State.sourceShown,
-	move: State.scrollSource,
+	move: State.scrollSource, list: always(paneSources),
+	selection: func(s State) (out selection) {
+		if from, live := s.source(); live {
+			out.source = &from
+		}
+		return out
+	},
 	hints: func(p *view) [][2]string {
 		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
 	},
@@ -226,18 +232,8 @@ func (s State) targetSources() []snapshot.Source {
 	if many := marked(s, paneSources, s.sources(), sourceKey); len(many) > 0 {
 		return many
 	}
-	if s.screen == screenSource {
-		if from, live := s.source(); live {
-			return []snapshot.Source{from}
-		}
-		return nil
-	}
-	if s.screen == screenSources {
-		for _, from := range s.sources() {
-			if from.UID == s.sourceUID {
-				return []snapshot.Source{from}
-			}
-		}
+	if at := s.selection(); at.source != nil {
+		return []snapshot.Source{*at.source}
 	}
 	return nil
 }

@@ -14,8 +14,9 @@ import (
 
 // The list of the sources of Flux: there where the API has such things.
 
-var sourcesFace = screen{
-	name: "sources", tab: "6", under: screenSources, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
+var sourcesScreen = screen{
+	name: "sources", tab: "6", under: screenSources,
+	list: always(paneSources), selection: State.rowAtCursor, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
 	title: func(s State) string { return "Sources " + text.Thousands(len(s.Snap.Sources)) },
 	draw:  func(p *view, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *view) [][2]string {

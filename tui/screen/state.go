@@ -215,6 +215,10 @@ type screen struct {
 	draw  func(p *view, x, y, w, h int)
 	hints func(p *view) [][2]string // key and word, the most useful first; help and quit are added
 
+	// list is the list that keys move in; nil = there is none.
+	list      func(State) pane
+	selection func(State) selection // nil = nothing can be selected
+
 	panes int // that Tab changes between and z zooms; 0 = one
 
 	move func(s State, by int) State // nil = nothing moves
@@ -235,17 +239,17 @@ var screens [screenCount]screen
 
 func init() {
 	screens = [screenCount]screen{
-		screenOverview: overviewFace,
-		screenJobs:     jobsFace,
-		screenRepos:    reposFace,
-		screenDetail:   detailFace,
-		screenRepo:     repoFace,
-		screenHistory:  historyFace,
-		screenAgent:    agentFace,
-		screenChanges:  changesFace,
-		screenDiff:     diffFace,
-		screenSources:  sourcesFace,
-		screenSource:   sourceFace,
+		screenOverview: overviewScreen,
+		screenJobs:     jobsScreen,
+		screenRepos:    reposScreen,
+		screenDetail:   detailScreen,
+		screenRepo:     repoScreen,
+		screenHistory:  historyScreen,
+		screenAgent:    agentScreen,
+		screenChanges:  changesScreen,
+		screenDiff:     diffScreen,
+		screenSources:  sourcesScreen,
+		screenSource:   sourceScreen,
 	}
 	bindings = keyTable()
 }
