@@ -88,8 +88,8 @@ type Signer interface {
 // Person is who has written or signed a commit.
 type Person struct{ Name, Mail string }
 
-// Making says what a commit is besides its files. The same one of the same
-// Composition gives the same commit, as far as its Signer signs alike each time.
+// Making describes what a commit is besides its files. The same one of the same
+// Composition returns the same commit, as far as its Signer signs alike each time.
 type Making struct {
 	Author, Committer Person
 	When              time.Time // of both; kept to the second

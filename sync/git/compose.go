@@ -14,7 +14,7 @@ import (
 )
 
 // How a commit is made without a worktree. Of the base only those trees are read and
-// made anew in which something changes; all else, names that nobody may use and
+// made anew in which something changes; all else, refused names and
 // submodules among it, stays as it is, byte for byte. What is new is held in memory
 // until it is pushed: a mirror never has what its host has not, and a power cut
 // leaves nothing behind.
@@ -43,7 +43,7 @@ type Composition struct {
 	made       []pack.Object // without the commit
 }
 
-// Empty says that the tree is the one of the base.
+// Empty reports that the tree is the one of the base.
 func (c *Composition) Empty() bool { return c.tree == c.base }
 
 // Compose makes edits, one after the other, of the tree of a commit of the mirror. It
@@ -61,7 +61,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 		e := treeEditor{
 			read: func(id pack.ID) ([]byte, error) {
 				data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
-				return data, inside(err)
+				return data, asDamage(err)
 			},
 			put: func(k pack.Kind, data []byte) (pack.ID, error) {
 				id := pack.IDOf(k, data)
@@ -106,7 +106,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 	return c, nil
 }
 
-// badPath tells why a path may not be written to; "" when it may.
+// badPath returns why a path may not be written to; "" when it may.
 func badPath(path string, l pack.Limits) string {
 	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
 	for _, part := range parts {
@@ -174,7 +174,7 @@ func (d *dirNode) entry(name string) int {
 }
 
 // sub enters a directory of d. With make it is made when it is not there; without,
-// nil says that there is none.
+// nil reports that there is none.
 func (e treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
 	if err := e.load(d); err != nil {
 		return nil, err
@@ -306,7 +306,7 @@ func (e treeEditor) move(root, d *dirNode, at int, edit Edit) error {
 	return nil
 }
 
-// free says why nothing can be put at a path, without changing anything.
+// free returns why nothing can be put at a path, without changing anything.
 func (e treeEditor) free(root *dirNode, path string) error {
 	d, rest := root, path
 	for {
@@ -329,7 +329,7 @@ func (e treeEditor) free(root *dirNode, path string) error {
 	}
 }
 
-// twin says that a new name would be taken for one that is there. Who reads the tree
+// twin returns an error when a new name would be taken for one that is there. A reader of the tree
 // would refuse one of them.
 func (d *dirNode) twin(name string) error {
 	key := fold(name)
@@ -341,7 +341,7 @@ func (d *dirNode) twin(name string) error {
 	return nil
 }
 
-// file gives the file at a path its content.
+// file sets the content of the file at a path.
 func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 	d, name, err := e.parent(root, path, false)
 	if err != nil {

@@ -169,7 +169,7 @@ func (m model) tree(t testing.TB, dir string) string {
 // TestComposeAgreesWithGit makes random changes in random trees. What comes of each edit
 // is held against a list of files, and each tree against what git makes of that list.
 func TestComposeAgreesWithGit(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	gittest.Git(t, root, nil, "init", "-q", "--bare", "-b", "main", "site.git")
 	bare := filepath.Join(root, "site.git")
@@ -278,7 +278,7 @@ func TestComposeAgreesWithGit(t *testing.T) {
 
 // TestComposeLikeGit has real git make the same changes in a worktree.
 func TestComposeLikeGit(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
@@ -332,7 +332,7 @@ func TestComposeLikeGit(t *testing.T) {
 // TestComposeRefuses: what may not be written is refused as a whole, and what cannot
 // be read is not written over.
 func TestComposeRefuses(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	head := o.Commit("first", map[string]string{"a/x.json": "1"})
@@ -399,7 +399,7 @@ func (s *testSigner) Sign(payload []byte) ([]byte, error) {
 
 // TestCommitText holds what a commit says, as git reads it.
 func TestCommitText(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
@@ -429,7 +429,7 @@ func TestCommitText(t *testing.T) {
 	if raw != want {
 		t.Errorf("commit\n%s\nwant\n%s", raw, want)
 	}
-	if signed := gittest.Must[signed](t)(splitCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) || string(signed.signature) != armor {
+	if signed := gittest.Must[signedObject](t)(splitSignedCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) || string(signed.signature) != armor {
 		t.Errorf("what is read as signed is not what was signed:\n%s\n%s", signed.text, signer.payload)
 	}
 	if body := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%s|%b", w.Hash); body != "Delete a.json|  because" {

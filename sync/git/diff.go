@@ -31,11 +31,11 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 	var d differ
 	err := m.read(ctx, "compare commits", r, func(v *reading) error {
 		d.reading = v
-		a, err := v.optional(from, dir)
+		a, err := v.treeOrEmpty(from, dir)
 		if err != nil {
 			return err
 		}
-		b, err := v.optional(to, dir)
+		b, err := v.treeOrEmpty(to, dir)
 		if err != nil {
 			return err
 		}
@@ -51,8 +51,8 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 	return d.out, nil
 }
 
-// optional is the tree of dir at a commit, the zero name when there is none.
-func (v *reading) optional(commit, dir string) (pack.ID, error) {
+// treeOrEmpty is the tree of dir at a commit, the zero name when there is none.
+func (v *reading) treeOrEmpty(commit, dir string) (pack.ID, error) {
 	_, c, err := v.commit(commit)
 	if err != nil {
 		return pack.ID{}, err

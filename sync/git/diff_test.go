@@ -134,7 +134,7 @@ func touch(rnd *rand.Rand, text string, n int) string {
 }
 
 func TestChangesAgainstGit(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	rnd := rand.New(rand.NewPCG(1, 2026))
@@ -177,7 +177,7 @@ func TestChangesAgainstGit(t *testing.T) {
 }
 
 func TestChangesOfKinds(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	long := gittest.Dashboard("long", 1, 40)
@@ -212,7 +212,7 @@ func TestChangesOfKinds(t *testing.T) {
 
 // What is refused in listings is absent in differences.
 func TestChangesOfRefused(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	first := o.Commit("one", map[string]string{"a.json": "1", "Twin.json": "t", "twin.json": "u"})
@@ -245,13 +245,13 @@ func TestChangesOfRefused(t *testing.T) {
 func TestRenameLimits(t *testing.T) {
 	t.Parallel()
 	text := []byte(gittest.Dashboard("x", 1, 20))
-	if n := copied(cut(text), cut(text)); n != int64(len(text)) {
+	if n := commonBytes(chunks(text), chunks(text)); n != int64(len(text)) {
 		t.Errorf("%d of %d bytes are copied from the same", n, len(text))
 	}
-	if n := copied(cut([]byte("abc\n")), cut([]byte("xyz\n"))); n != 0 {
+	if n := commonBytes(chunks([]byte("abc\n")), chunks([]byte("xyz\n"))); n != 0 {
 		t.Errorf("%d bytes are copied from another", n)
 	}
-	if copied(nil, cut(text)) != 0 || len(cut(nil)) != 0 {
+	if commonBytes(nil, chunks(text)) != 0 || len(chunks(nil)) != 0 {
 		t.Error("nothing is copied from something")
 	}
 }
@@ -259,7 +259,7 @@ func TestRenameLimits(t *testing.T) {
 // One file on one side and a whole repository on the other: what the many are
 // made of must not be held together.
 func TestRenamesHoldTheFewerSide(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	one, many := state{"one.json": gittest.Dashboard("one", 1, 40)}, state{}
@@ -278,11 +278,11 @@ func TestRenamesHoldTheFewerSide(t *testing.T) {
 	for _, c := range [][2]string{{ids[0], ids[1]}, {ids[1], ids[0]}} {
 		err := m.read(t.Context(), "compare", r, func(v *reading) error {
 			d := differ{reading: v}
-			a, err := v.optional(c[0], "")
+			a, err := v.treeOrEmpty(c[0], "")
 			if err != nil {
 				return err
 			}
-			b, err := v.optional(c[1], "")
+			b, err := v.treeOrEmpty(c[1], "")
 			if err != nil {
 				return err
 			}

@@ -18,6 +18,7 @@ import (
 // stands for it hits every file of a process, also those that the test runner
 // has open, so the test proper runs in a child.
 func TestFetchOnFullDisk(t *testing.T) {
+	t.Parallel()
 	const inChild = "LIMPET_TEST_FULL_DISK"
 	if os.Getenv(inChild) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestFetchOnFullDisk$", "-test.v")

@@ -199,13 +199,13 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 		if err != nil {
 			return err
 		}
-		c.Most -= f.spent
+		c.TimeLimit -= f.spent
 		if end, ok := ctx.Deadline(); ok && left > 1 {
-			c.Most = min(c.Most, time.Until(end))
+			c.TimeLimit = min(c.TimeLimit, time.Until(end))
 		}
-		c.Most /= time.Duration(max(left, 1))
+		c.TimeLimit /= time.Duration(max(left, 1))
 		err = c.Fail(f.do(c))
-		f.spent += c.Asking()
+		f.spent += c.HostTime()
 		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
 			f.m.reset(f.remote.serverURL(i))
 		}
@@ -276,11 +276,11 @@ func (c *call) base(ref Ref) (string, error) {
 		return "", nil
 	}
 	f := fetch{call: c, mirror: mi, id: tip}
-	ahead, err := f.look(tip, id)
+	ahead, err := f.searchHistory(tip, id)
 	if err != nil || ahead.found {
 		return "", err
 	}
-	behind, err := f.look(id, tip)
+	behind, err := f.searchHistory(id, tip)
 	if err != nil {
 		return "", err
 	}

@@ -92,15 +92,15 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", text.Line(name, 100))}
 	}
 	mi := m.mirror(c.home)
-	if err := mi.take(c.Ctx); err != nil {
+	if err := mi.lock(c.Ctx); err != nil {
 		return c.stats(Stats{}), err
 	}
-	defer mi.give()
+	defer mi.unlock()
 	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
 	var err error
 	switch {
 	case ref.Pinned:
-		err = f.pin()
+		err = f.fetchPinned()
 	case c.fallback:
 		err = f.fromFallback(ref)
 	default:
@@ -135,7 +135,7 @@ func (f *fetch) run() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.stats.Full = true
-		return f.afresh()
+		return f.clone()
 	case errors.Is(err, pack.ErrDamaged):
 		return f.rebuild(err)
 	case err != nil:
@@ -145,12 +145,12 @@ func (f *fetch) run() error {
 	if f.mirror.isDamaged() {
 		return f.rebuild(pack.ErrDamaged)
 	}
-	there, err := f.there(old)
+	there, err := f.hasAll(old)
 	switch {
 	case err != nil:
 		return f.rebuild(err)
 	case there && f.depth == 0:
-		return f.remember()
+		return f.updateRef()
 	}
 	refs, shallows, first, err := f.state()
 	if err != nil {
@@ -159,29 +159,29 @@ func (f *fetch) run() error {
 	if f.first = first; !f.fallback && (old.Bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows) {
 		return f.rebuild(nil)
 	}
-	err = f.difference(old, refs, shallows)
+	err = f.incremental(old, refs, shallows)
 	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
 	if err == nil {
-		f.gather(len(old.Packs))
+		f.consolidate(len(old.Packs))
 	}
 	return err
 }
 
-// gather puts the packs together when there were many before this fetch.
-func (f *fetch) gather(before int) {
+// consolidate puts the packs together when there were many before this fetch.
+func (f *fetch) consolidate(before int) {
 	if before < pack.MaxPacks {
 		return
 	}
 	if err := pack.Consolidate(f.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
-		f.m.log.Warn("packs are not put together", "url", f.URL(), "err", err)
+		f.m.log.Warn("cannot merge packs", "url", f.URL(), "err", err)
 	}
 	f.mirror.changed()
 }
 
-// there says whether all that is wanted is in the mirror.
-func (f *fetch) there(s *handle) (bool, error) {
+// hasAll reports whether all that is wanted is in the mirror.
+func (f *fetch) hasAll(s *handle) (bool, error) {
 	there, err := s.Has(f.id)
 	if there && err == nil && !f.tag.IsZero() {
 		return s.Has(f.tag)
@@ -212,8 +212,8 @@ func (f *fetch) state() (map[string]pack.ID, []pack.ID, int64, error) {
 	return refs, shallows, n.First, err
 }
 
-// remember points the ref at a commit that is there.
-func (f *fetch) remember() error {
+// updateRef points the ref at a commit that is there.
+func (f *fetch) updateRef() error {
 	if f.name == "" {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (f *fetch) remember() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if !f.note(refs) {
+	if !f.setRef(refs) {
 		return nil
 	}
 	return pack.WriteRefs(f.mirror.dir, refs)
@@ -234,8 +234,8 @@ const ownPrefix = "refs/limpet/"
 // stands under the name of the tag.
 func tagNote(name string) string { return ownPrefix + "tags/" + name }
 
-// note puts what was fetched under its name. It reports whether that changes refs.
-func (f *fetch) note(refs map[string]pack.ID) bool {
+// setRef puts what was fetched under its name. It reports whether that changes refs.
+func (f *fetch) setRef(refs map[string]pack.ID) bool {
 	if f.name == "" || refs[f.name] == f.id && refs[tagNote(f.name)] == f.tag {
 		return false
 	}
@@ -246,8 +246,8 @@ func (f *fetch) note(refs map[string]pack.ID) bool {
 	return true
 }
 
-// difference fetches what is new against the mirror.
-func (f *fetch) difference(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
+// incremental fetches what is new against the mirror.
+func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
 	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(old, refs, f.name), Depth: f.depth}
 	if _, known := refs[f.name]; !known {
 		w.Depth = max(w.Depth, 1)
@@ -267,7 +267,7 @@ func (f *fetch) difference(old *handle, refs map[string]pack.ID, shallows []pack
 		w.Depth = 1
 		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
 	}
-	if f.undone(err) {
+	if f.isProtocolError(err) {
 		return f.fetchFull(old, shallows, err)
 	}
 	return err
@@ -318,13 +318,13 @@ func (f *fetch) rebuild(why error) error {
 	if cerr := f.Ctx.Err(); cerr != nil {
 		return context.Cause(f.Ctx)
 	}
-	f.m.log.Warn("mirror is made anew", "url", f.URL(), "err", why)
+	f.m.log.Warn("rebuilding mirror", "url", f.URL(), "err", why)
 	f.stats.Full, f.stats.Rebuilt = true, true
-	return f.afresh()
+	return f.clone()
 }
 
-// afresh clones at depth 1 beside the mirror, and puts the clone in its place.
-func (f *fetch) afresh() error {
+// clone clones at depth 1 beside the mirror, and puts the clone in its place.
+func (f *fetch) clone() error {
 	if err := os.MkdirAll(f.m.dir, 0o700); err != nil { // somebody may have cleaned up
 		return err
 	}

@@ -45,10 +45,10 @@ type Ref struct {
 	Name string // full name, such as "refs/heads/main"; a bare commit has its hash here
 	Hash string // commit, 40 hex digits
 	Tag  string // the tag object, if it is an annotated tag; another one when the tag was moved
-	// Pinned says that the commit was asked for by its hash: Name is then the branch
+	// Pinned reports that the commit was asked for by its hash: Name is then the branch
 	// that it has to be on, if one was given, whose tip may be another.
 	Pinned bool
-	Stored bool // a pinned commit that is in the mirror: nobody was asked
+	Stored bool // a pinned commit that is in the mirror: no server was asked
 	Via    Via  // the fallback that announced it; zero = the server of Remote.URL
 }
 
@@ -58,7 +58,7 @@ func (r Ref) Branch() string { return strings.TrimPrefix(r.Name, "refs/heads/") 
 // Short is the name as people write it: without "refs/heads/" or "refs/tags/".
 func (r Ref) Short() string { return strings.TrimPrefix(r.Branch(), "refs/tags/") }
 
-// Stats says what a Fetch did.
+// Stats describes what a Fetch did.
 type Stats struct {
 	Bytes    int64         // received from the server, all requests
 	Requests int           // sent to the server; 0 = the commit was here already
@@ -118,7 +118,7 @@ const (
 	ChangeRenamed  = "renamed" // with or without a change of content
 )
 
-// CommitInfo is what people want to see of a commit. The texts come from the
+// CommitInfo is the summary of a commit. The texts come from the
 // repository and are cleaned of control characters.
 type CommitInfo struct {
 	Hash    string
@@ -129,8 +129,8 @@ type CommitInfo struct {
 	Subject string // first line of the message
 }
 
-// DefaultWhole ends a call before a job of the default length ends with it, so that
-// it is told what has taken so long.
+// DefaultWhole ends a call before a job of the default length ends, so that the error
+// says what took so long.
 const DefaultWhole = 15 * time.Minute
 
 // Options of Open.
@@ -142,7 +142,7 @@ type Options struct {
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole
-	Guard      netx.Guard    // judges each address that is dialled
+	Guard      netx.Guard    // checks each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }
 

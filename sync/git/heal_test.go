@@ -18,6 +18,7 @@ import (
 // No damage of a mirror ends in an error: it is noticed, and the mirror is made
 // anew.
 func TestDamagedMirrorHeals(t *testing.T) {
+	t.Parallel()
 	overwrite := func(pattern string, f func([]byte) []byte) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			t.Helper()
@@ -133,6 +134,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 
 // While the network is away, a damaged mirror is kept: part of it may be read.
 func TestDamagedMirrorWithoutNetwork(t *testing.T) {
+	t.Parallel()
 	s, _, m, r, ref, files := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.End()
@@ -154,6 +156,7 @@ func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	_, _, m, r, ref, files := site(t, Options{})
 	dir := mirrorDir(t, m, r)
 	m.Close()
@@ -195,6 +198,7 @@ func TestSweep(t *testing.T) {
 
 // A process that is killed within a fetch leaves what the next start removes.
 func TestKilledFetch(t *testing.T) {
+	t.Parallel()
 	if url := os.Getenv("LIMPET_TEST_FETCH"); url != "" { // the child
 		m, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{})
 		if err != nil {
@@ -256,6 +260,7 @@ func TestKilledFetch(t *testing.T) {
 // A pack that builds on objects which the open mirror cannot read any more is no
 // fault of the server: the mirror is made anew.
 func TestThinPackOnDamagedMirror(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(file string) error{
 		"empty":   func(file string) error { return os.Truncate(file, 0) },
 		"cut off": func(file string) error { return os.Truncate(file, 200) },
@@ -294,6 +299,7 @@ func TestThinPackOnDamagedMirror(t *testing.T) {
 
 // What is deleted from under a running agent is made again.
 func TestMirrorDeletedWhileOpen(t *testing.T) {
+	t.Parallel()
 	for name, gone := range map[string]func(t *testing.T, m *Mirrors, r Remote) string{
 		"its objects": func(t *testing.T, m *Mirrors, r Remote) string { return filepath.Join(mirrorDir(t, m, r), "objects") },
 		"the mirror":  mirrorDirOf,

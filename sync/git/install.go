@@ -30,7 +30,7 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 	if err := s.WriteIndex(dir); err != nil {
 		return err
 	}
-	if err := f.whole(old, got); err != nil {
+	if err := f.checkConnected(old, got); err != nil {
 		return err
 	}
 	if err := setShallow(dir, ends); err != nil {
@@ -53,7 +53,7 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 			}
 		}
 	}
-	f.note(refs)
+	f.setRef(refs)
 	if err := pack.WriteRefs(dir, refs); err != nil {
 		return err
 	}
@@ -73,10 +73,10 @@ func setShallow(dir string, ends []pack.ID) error {
 	return pack.SyncDir(dir)
 }
 
-// whole checks that the wanted commit is there and that everything which the
+// checkConnected checks that the wanted commit is there and that everything which the
 // new objects name is there too, in the pack or in the mirror. Errors wrap
-// errNotWhole.
-func (f *fetch) whole(old *handle, got download) error {
+// pack.ErrIncomplete.
+func (f *fetch) checkConnected(old *handle, got download) error {
 	s, ends := got.pack, got.ends
 	both, done, err := s.Over(old.below(), f.Limits.ObjectBytes)
 	if err != nil {
@@ -205,14 +205,14 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	defer leave()
-	l := f.mirror.kept(f.Whom())
+	l := f.mirror.takeListing(f.Identity())
 	if l == nil {
 		if l, err = f.List(); err != nil {
 			return got, err
 		}
 	}
 	if f.depth > 0 {
-		defer f.keep(l) // it may be asked for more
+		defer f.keepListing(l) // it may be asked for more
 	} else {
 		defer l.Session.Close()
 	}

@@ -70,7 +70,7 @@ func writeNote(dir string, n note) error {
 }
 
 // readNote checks that dir is a mirror of url that this version understands.
-// Errors wrap errDamaged, or fs.ErrNotExist when there is no directory.
+// Errors wrap pack.ErrDamaged, or fs.ErrNotExist when there is no directory.
 func readNote(dir, url string) (note, error) {
 	var n note
 	if _, err := os.Stat(dir); err != nil {

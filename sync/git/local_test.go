@@ -37,7 +37,6 @@ func sample(dir string, start time.Time, steps ...sampleCommit) (last string, er
 }
 
 func TestSampleAndLocal(t *testing.T) {
-	gittest.Quiet(t)
 	when := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "sample.git")
 	files := map[string]string{}
@@ -135,7 +134,7 @@ func TestCommitFilesRefuses(t *testing.T) {
 }
 
 func TestLocalRefuses(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	top := t.TempDir()
 	allowed, outside := filepath.Join(top, "allowed"), filepath.Join(top, "outside")
 	for _, d := range []string{allowed, outside} {
@@ -172,7 +171,7 @@ func TestLocalRefuses(t *testing.T) {
 
 // The .git of a worktree can be read as well, with packs and loose objects.
 func TestLocalWorktree(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
 	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
 	o.Git("gc", "-q")

@@ -23,7 +23,7 @@ const idleAfter = 10 * time.Second
 type mirror struct {
 	dir  string
 	addr auth.Address
-	turn chan struct{} // capacity 1: full while somebody has the turn
+	turn chan struct{} // capacity 1: full while it is locked
 
 	mu      sync.Mutex // guards all below; no network under it
 	open    *handle    // nil when closed
@@ -91,8 +91,8 @@ func (h *handle) below() *pack.Store {
 	return h.Store
 }
 
-// take waits for the turn.
-func (m *mirror) take(ctx context.Context) error {
+// lock waits for the turn.
+func (m *mirror) lock(ctx context.Context) error {
 	select {
 	case m.turn <- struct{}{}:
 		return nil
@@ -101,10 +101,10 @@ func (m *mirror) take(ctx context.Context) error {
 	}
 }
 
-func (m *mirror) give() { <-m.turn }
+func (m *mirror) unlock() { <-m.turn }
 
 // use opens the mirror for reading; release must follow. Errors wrap
-// errDamaged, or fs.ErrNotExist when nothing was ever fetched.
+// pack.ErrDamaged, or fs.ErrNotExist when nothing was ever fetched.
 func (m *mirror) use(limit int64) (*handle, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *mirror) use(limit int64) (*handle, error) {
 	return m.open, nil
 }
 
-// release gives a store back. The last user of one that was replaced closes it.
+// release ends a use. The last user of one that was replaced closes it.
 func (m *mirror) release(s *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,7 +26,6 @@ import (
 // site is a repository of some files, fetched once.
 func site(t *testing.T, o Options) (*gittest.Server, *gittest.Origin, *Mirrors, Remote, Ref, map[string]string) {
 	t.Helper()
-	gittest.Quiet(t)
 	s := gittest.NewServer(t)
 	or := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{}
@@ -42,6 +41,7 @@ func site(t *testing.T, o Options) (*gittest.Server, *gittest.Origin, *Mirrors, 
 // Readers are not disturbed when the mirror grows, is put together, is made
 // anew or is removed under them.
 func TestReadWhileChanging(t *testing.T) {
+	t.Parallel()
 	s, o, m, r, ref, files := site(t, Options{})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -75,14 +75,14 @@ func TestReadWhileChanging(t *testing.T) {
 			syncRef(t, m, r, "")
 		case 1:
 			mi := m.mirror(c.Addr)
-			if err := mi.take(t.Context()); err != nil {
+			if err := mi.lock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if err := pack.Consolidate(t.Context(), mi.dir); err != nil {
 				t.Error(err)
 			}
 			mi.changed()
-			mi.give()
+			mi.unlock()
 			fsck(t, m, r)
 		case 2:
 			mi := m.mirror(c.Addr)
@@ -110,6 +110,7 @@ func TestReadWhileChanging(t *testing.T) {
 
 // A mirror that has grown far beyond its first pack is started afresh.
 func TestFetchStartsAfreshWhenGrown(t *testing.T) {
+	t.Parallel()
 	_, o, m, r, _, files := site(t, Options{})
 	dir := mirrorDir(t, m, r)
 	var ends strings.Builder
@@ -132,7 +133,7 @@ func TestFetchStartsAfreshWhenGrown(t *testing.T) {
 }
 
 func TestRequestsPerHost(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	var now, most atomic.Int64
 	for i := range 6 {
@@ -174,6 +175,7 @@ func TestRequestsPerHost(t *testing.T) {
 
 // One fetch at a time per mirror; who waits stops waiting with its context.
 func TestFetchTurn(t *testing.T) {
+	t.Parallel()
 	s, o, m, r, _, files := site(t, Options{})
 	files["x.json"] = "1"
 	o.Commit("two", files)
@@ -207,6 +209,7 @@ func TestFetchTurn(t *testing.T) {
 }
 
 func TestIdleMirrorIsClosed(t *testing.T) {
+	t.Parallel()
 	_, _, m, r, ref, _ := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.End()
@@ -243,6 +246,7 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
+	t.Parallel()
 	s, _, m, r, ref, files := site(t, Options{})
 	gittest.NewOrigin(t, s.Root, "other.git").Commit("one", map[string]string{"a": "1"})
 	other := remoteAt(s, "other.git")

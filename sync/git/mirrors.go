@@ -82,7 +82,7 @@ func (m *Mirrors) Close() error {
 	return nil
 }
 
-// mirror gives the mirror of an address, whether it exists on disk or not.
+// mirror returns the mirror of an address, whether it exists on disk or not.
 func (m *Mirrors) mirror(a auth.Address) *mirror {
 	key := a.Key()
 	m.mu.Lock()
@@ -133,9 +133,9 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	}
 	defer c.End()
 	mi := m.mirror(c.home)
-	err = c.look(mi, f)
-	if errors.Is(err, pack.ErrDamaged) && c.heal(mi, err) {
-		err = c.look(mi, f)
+	err = c.readMirror(mi, f)
+	if errors.Is(err, pack.ErrDamaged) && c.refetch(mi, err) {
+		err = c.readMirror(mi, f)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"}
@@ -143,8 +143,8 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	return c.Fail(err)
 }
 
-// look runs f over the mirror as it is, and marks the mirror when it is damaged.
-func (c *call) look(mi *mirror, f func(*reading) error) error {
+// readMirror runs f over the mirror as it is, and marks the mirror when it is damaged.
+func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
 	_, age := mi.lastFetched()
 	s, err := mi.use(c.Limits.ObjectBytes)
 	if err == nil {
@@ -158,16 +158,16 @@ func (c *call) look(mi *mirror, f func(*reading) error) error {
 	return err
 }
 
-// heal fetches anew what a damaged mirror held, if this process knows what that
+// refetch fetches anew what a damaged mirror held, if this process knows what that
 // was.
-func (c *call) heal(mi *mirror, why error) bool {
+func (c *call) refetch(mi *mirror, why error) bool {
 	ref, _ := mi.lastFetched()
 	if ref.Hash == "" {
 		return false
 	}
-	c.m.log.Warn("mirror is damaged, it is made anew", "url", c.URL(), "err", why)
+	c.m.log.Warn("mirror is damaged, rebuilding", "url", c.URL(), "err", why)
 	if _, err := c.m.Fetch(c.Ctx, c.remote, ref); err != nil {
-		c.m.log.Warn("damaged mirror is kept for now", "url", c.URL(), "err", err)
+		c.m.log.Warn("cannot rebuild damaged mirror", "url", c.URL(), "err", err)
 		return false
 	}
 	return true
@@ -202,7 +202,7 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 			}
 			err = errors.Join(err, os.RemoveAll(dir))
 			mi.changed()
-			mi.give()
+			mi.unlock()
 		} else { // nothing can be fetched into it
 			err = errors.Join(err, os.RemoveAll(dir))
 		}

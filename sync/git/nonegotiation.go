@@ -28,7 +28,7 @@ func (c *call) noNegotiation() bool {
 // fetchFull fetches the commit without regard to what is here. why is what became of
 // the difference, nil when none was asked for.
 func (f *fetch) fetchFull(old *handle, shallows []pack.ID, why error) error {
-	f.Forgive()
+	f.ClearProblem()
 	err := f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
 	if err != nil || why == nil {
 		return err
@@ -40,8 +40,8 @@ func (f *fetch) fetchFull(old *handle, shallows []pack.ID, why error) error {
 	return nil
 }
 
-// undone says that a server has answered a want with what is no answer to it.
-func (f *fetch) undone(err error) bool {
+// isProtocolError reports that a server has answered a want with what is no answer to it.
+func (f *fetch) isProtocolError(err error) bool {
 	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) {
 		return false
 	}

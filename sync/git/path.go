@@ -19,9 +19,9 @@ import (
 // refused; the rest of the directory goes on. Of two names that some file
 // systems take for one, the first stays.
 
-// sift sorts the entries of a directory into those that may be used and those
+// filterEntries sorts the entries of a directory into those that may be used and those
 // that may not. prefix is the directory with a slash at its end, or "".
-func sift(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass []pack.TreeEntry, refused []Refusal) {
+func filterEntries(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass []pack.TreeEntry, refused []Refusal) {
 	pass = entries[:0]
 	seen := make(map[string]string, len(entries)) // folded -> as written
 	for _, e := range entries {
@@ -60,7 +60,7 @@ func fold(name string) string {
 // devices are names that Windows opens as devices, with any extension.
 var devices = []string{"con", "prn", "aux", "nul"}
 
-// badName tells why a single name may not be used; "" when it may.
+// badName returns why a single name may not be used; "" when it may.
 func badName(name string) string {
 	switch {
 	case name == "":
@@ -99,7 +99,7 @@ func badName(name string) string {
 	return ""
 }
 
-// badMode tells why an entry of this kind is not followed.
+// badMode returns why an entry of this kind is not followed.
 func badMode(mode uint32) string {
 	switch mode {
 	case pack.ModeTree, pack.ModeFile, pack.ModeGroupFile, pack.ModeExec:

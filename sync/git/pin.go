@@ -31,8 +31,8 @@ var growth = []int{50, 500, 0x7fffffff}
 
 func pinName(commit, branch string) string { return pinPrefix + commit + "/" + branch }
 
-// stored says whether a pinned commit is in the mirror and was seen on its branch.
-// Nobody is asked.
+// stored reports whether a pinned commit is in the mirror and was seen on its branch.
+// No server is asked.
 func (c *call) stored(ref Ref) bool {
 	id, ok := pack.ParseID(ref.Hash)
 	if !ok {
@@ -42,12 +42,12 @@ func (c *call) stored(ref Ref) bool {
 	if f.name == ref.Hash {
 		f.name = ""
 	}
-	here, err := f.here()
+	here, err := f.hasPinned()
 	return here && err == nil
 }
 
-// here is stored for a fetch. The error is one of the mirror.
-func (f *fetch) here() (bool, error) {
+// hasPinned is stored for a fetch. The error is one of the mirror.
+func (f *fetch) hasPinned() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
 	}
@@ -70,12 +70,12 @@ func (f *fetch) here() (bool, error) {
 	return noted, err
 }
 
-// pin fetches a pinned commit. The caller has the mirror's turn.
-func (f *fetch) pin() error {
-	if here, err := f.here(); here && err == nil {
+// fetchPinned fetches a pinned commit. The caller has the mirror's turn.
+func (f *fetch) fetchPinned() error {
+	if here, err := f.hasPinned(); here && err == nil {
 		return nil
 	}
-	l, err := f.survey()
+	l, err := f.listRefs()
 	if err != nil {
 		return err
 	}
@@ -104,23 +104,23 @@ func (f *fetch) pin() error {
 	if tip, ok := l.Refs.References[branch]; ok {
 		return f.search(branch, tip)
 	}
-	return f.nowhere("the repository has no branches")
+	return f.notFound("the repository has no branches")
 }
 
-// survey is what the server has, without a session.
-func (f *fetch) survey() (*transport.Listing, error) {
+// listRefs is what the server has, without a session.
+func (f *fetch) listRefs() (*transport.Listing, error) {
 	leave, err := f.Visit()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	l := f.mirror.kept(f.Whom())
+	l := f.mirror.takeListing(f.Identity())
 	if l == nil {
 		if l, err = f.List(); err != nil {
 			return nil, err
 		}
 	}
-	f.keep(l)
+	f.keepListing(l)
 	return l, nil
 }
 
@@ -151,7 +151,7 @@ func tagOf(l *transport.Listing, id pack.ID) pack.ID {
 
 // isCommit refuses what is in the mirror and no commit.
 func (f *fetch) isCommit() error {
-	if here, err := f.here(); here || err != nil {
+	if here, err := f.hasPinned(); here || err != nil {
 		return err
 	}
 	return &Error{Kind: Refused, Err: fmt.Errorf("%s is not the hash of a commit", f.id), Hint: "of a tag give the commit that it points to"}
@@ -174,9 +174,9 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 	case err != nil:
 		return err
 	case !seen.found && seen.whole:
-		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, text.Line(branch, 100)))
+		return f.notFound(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, text.Line(branch, 100)))
 	case !seen.found:
-		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, text.Line(branch, 100)))
+		return f.notFound(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, text.Line(branch, 100)))
 	}
 	last, known := pack.ParseID(f.remote.LastSynced)
 	if !f.fallback || !known {
@@ -191,8 +191,8 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 	return f.noteBranch(branch)
 }
 
-// sighting is what a look through the history in the mirror has shown.
-type sighting struct {
+// searchResult is what a look through the history in the mirror has shown.
+type searchResult struct {
 	found   bool
 	whole   bool // all of the history is there
 	commits int  // that were looked at
@@ -200,9 +200,9 @@ type sighting struct {
 
 // deepen fetches tip with more and more of its history until that contains the commit, or
 // is there as a whole. name is the ref that leads to tip, "" for none.
-func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen sighting, err error) {
+func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen searchResult, err error) {
 	for _, depth := range growth {
-		if seen, err = f.look(tip, commit); err != nil || seen.found || seen.whole {
+		if seen, err = f.searchHistory(tip, commit); err != nil || seen.found || seen.whole {
 			return seen, err
 		}
 		if tip == commit {
@@ -214,11 +214,11 @@ func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen sighting,
 			return seen, err
 		}
 	}
-	return f.look(tip, commit)
+	return f.searchHistory(tip, commit)
 }
 
-// look looks for a commit in the history of tip, as far as that is in the mirror.
-func (f *fetch) look(tip, commit pack.ID) (seen sighting, err error) {
+// searchHistory looks for a commit in the history of tip, as far as that is in the mirror.
+func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error) {
 	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pack.ErrDamaged) {
 		return seen, nil // it is made by the fetch
@@ -270,8 +270,8 @@ func (f *fetch) keepHistory() error {
 	return writeNote(f.mirror.dir, n)
 }
 
-// nowhere says that a commit cannot be had, and where it was looked for.
-func (f *fetch) nowhere(why string) error {
+// notFound reports that a commit cannot be had, and where it was looked for.
+func (f *fetch) notFound(why string) error {
 	e := &Error{Kind: CommitNotFound, Err: fmt.Errorf("there is no commit %s: %s", f.id, why), Hint: "check hash and branch; a rewritten branch loses commits"}
 	if f.name == "" {
 		e.Err = fmt.Errorf("the server does not give out commit %s, and %s", f.id, why)

@@ -60,7 +60,7 @@ func depthOf(t *testing.T, m *Mirrors, r Remote, commit string) (n int) {
 // TestPinnedIsSearched: a server that gives out no single commits is asked for more
 // and more of the branch, and for no more than it takes.
 func TestPinnedIsSearched(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s, remote := overSSH(t)
 	commits := long(t, s.Root, "site.git", 700)
 	for _, c := range []struct{ back, requests, depth int }{
@@ -103,7 +103,7 @@ func TestPinnedIsSearched(t *testing.T) {
 // TestPinnedIsGivenOut: where a server gives out single commits, one is fetched
 // without its history, whether it is on a branch or not.
 func TestPinnedIsGivenOut(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s, remote := overSSH(t)
 	commits := long(t, s.Root, "site.git", 60)
 	bare := filepath.Join(s.Root, "site.git")
@@ -162,7 +162,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 // TestPinnedOnBranch: a commit that has to be on a branch is looked for there, also
 // when it is in the mirror already.
 func TestPinnedOnBranch(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	commits := long(t, s.Root, "site.git", 70)
 	bare := filepath.Join(s.Root, "site.git")
@@ -229,7 +229,7 @@ func TestPinnedOnBranch(t *testing.T) {
 // TestPinnedWithinLimits: the search ends where the limits do, and says how far it
 // came.
 func TestPinnedWithinLimits(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	commits := long(t, s.Root, "site.git", 600)
 	m := openMirrors(t, Options{})
@@ -246,7 +246,7 @@ func TestPinnedWithinLimits(t *testing.T) {
 
 // TestPinnedLocal: a repository of this host, and no git.
 func TestPinnedLocal(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	commits := long(t, root, "site.git", 120)
 	bare := filepath.Join(root, "site.git")
@@ -281,7 +281,7 @@ func TestPinnedLocal(t *testing.T) {
 // TestMovedRefs: a tag that is made anew is another object even where the commit is
 // the same, and a branch that was rewritten is followed.
 func TestMovedRefs(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	first := o.Commit("one", map[string]string{"a": "1"})
@@ -315,7 +315,7 @@ func TestMovedRefs(t *testing.T) {
 // TestTagIsBoundToItsCommit: a server cannot give a tag object for a commit that it
 // does not point to.
 func TestTagIsBoundToItsCommit(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	first := o.Commit("one", map[string]string{"a": "1"})
@@ -336,7 +336,7 @@ func TestTagIsBoundToItsCommit(t *testing.T) {
 // TestTenThousandTags: a range of versions takes one request, and of ten thousand
 // tags only the winner is fetched.
 func TestTenThousandTags(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	first := o.Commit("one", map[string]string{"a": "1"})
@@ -375,7 +375,7 @@ func TestTenThousandTags(t *testing.T) {
 // TestPinnedOverHTTP: over http a commit is asked for whatever the server says that
 // it allows, and searched when it does not give it out after all.
 func TestPinnedOverHTTP(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	commits := long(t, s.Root, "site.git", 60)
 	bare := filepath.Join(s.Root, "site.git")
@@ -415,7 +415,7 @@ func TestPinnedOverHTTP(t *testing.T) {
 // TestUnshallowIsChecked: a server that says that history goes on, and does not send
 // how, does not spoil a mirror.
 func TestUnshallowIsChecked(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	commits := long(t, s.Root, "site.git", 60)
 	m := openMirrors(t, Options{})

@@ -31,12 +31,12 @@ func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 
 // Push has a branch of the remote, by its full name, go from the commit old to w; with
 // old "" it is made anew. That is one request after the list of refs, and the host
-// compares old with what it has: nobody's commit is lost, and nothing is ever forced.
-// Only the server of r.URL is asked, never an alternate. A local directory is written
+// compares old with what it has: no commit is lost, and nothing is ever forced.
+// Only the server of r.URL is asked, never a fallback. A local directory is written
 // to in its place. The mirror stays as it is until the next Fetch.
 //
 // It blocks as Fetch does. Of its errors these say that nothing was changed: Overtaken
-// (fetch, compose and push again), Declined and ReadOnly (a person has to act), Refused
+// (fetch, compose and push again), Declined and ReadOnly (a user has to act), Refused
 // and TooLarge. After any other one it may have arrived all the same: see Contains.
 func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Written) error {
 	c, err := m.begin(ctx, "push", r)
@@ -52,6 +52,6 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Wri
 	if u.Old, known = pack.ParseID(old); !known && old != "" {
 		return c.Fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(old, 60))})
 	}
-	m.mirror(c.home).kept(c.Whom()) // a list of refs that is old soon
+	m.mirror(c.home).takeListing(c.Identity()) // a list of refs that is old soon
 	return c.Fail(push.Push(c.Call, u))
 }

@@ -2,6 +2,7 @@ package git
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,3 +92,5 @@ func content(t testing.TB, m *Mirrors, r Remote, commit, dir string) map[string]
 
 // remoteAt is a repository of a server.
 func remoteAt(s *gittest.Server, name string) Remote { return Remote{URL: s.URL + "/" + name} }
+
+func TestMain(m *testing.M) { os.Exit(gittest.Main(m)) }

@@ -28,7 +28,7 @@ type side struct {
 	change *Change
 	id     pack.ID
 	used   bool
-	pieces []piece
+	pieces []chunk
 	size   int64
 	failed bool
 }
@@ -119,7 +119,7 @@ func (d *differ) byName(olds, news []*side) error {
 		if o == nil || n == nil {
 			continue
 		}
-		score, err := d.alike(o, n)
+		score, err := d.similarity(o, n)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (d *differ) byContent(olds, news []*side) error {
 			if len(olds) > len(news) {
 				t = match{old: m, new: f, oldAt: i, newAt: j}
 			}
-			score, err := d.alike(t.old, t.new)
+			score, err := d.similarity(t.old, t.new)
 			if err != nil {
 				return err
 			}
@@ -181,8 +181,8 @@ func (d *differ) byContent(olds, news []*side) error {
 	return nil
 }
 
-// alike scores two files from 0 to fullScore.
-func (d *differ) alike(old, new *side) (int64, error) {
+// similarity scores two files from 0 to fullScore.
+func (d *differ) similarity(old, new *side) (int64, error) {
 	for _, s := range []*side{old, new} {
 		if err := d.measure(s); err != nil || s.failed {
 			return 0, err
@@ -197,7 +197,7 @@ func (d *differ) alike(old, new *side) (int64, error) {
 			return 0, err
 		}
 	}
-	return copied(old.pieces, new.pieces) * fullScore / largest, nil
+	return commonBytes(old.pieces, new.pieces) * fullScore / largest, nil
 }
 
 // measure learns the size of a file, once, and whether it can be compared.
@@ -207,7 +207,7 @@ func (d *differ) measure(s *side) error {
 	}
 	size, err := d.store.Size(s.id)
 	if err != nil {
-		return inside(err)
+		return asDamage(err)
 	}
 	s.size, s.failed = size, size > maxRenameSize || size == 0
 	return nil
@@ -223,21 +223,21 @@ func (d *differ) load(s *side) error {
 	}
 	data, err := d.store.ReadKind(s.id, pack.BlobKind, maxRenameSize)
 	if err != nil {
-		return inside(err)
+		return asDamage(err)
 	}
-	s.pieces = cut(data)
+	s.pieces = chunks(data)
 	return nil
 }
 
-// piece counts the bytes of all pieces of one hash in a file.
-type piece struct {
+// chunk counts the bytes of all pieces of one hash in a file.
+type chunk struct {
 	hash  uint32
 	bytes int64
 }
 
-// cut splits a file after line breaks, at the latest after 64 bytes, and sums
+// chunks splits a file after line breaks, at the latest after 64 bytes, and sums
 // up equal pieces, with git's hash. The result is sorted by hash.
-func cut(data []byte) []piece {
+func chunks(data []byte) []chunk {
 	const base = 107927
 	text := !bytes.Contains(data[:min(len(data), 8000)], []byte{0})
 	sums := make(map[uint32]int64)
@@ -262,16 +262,16 @@ func cut(data []byte) []piece {
 	if n > 0 {
 		flush()
 	}
-	out := make([]piece, 0, len(sums))
+	out := make([]chunk, 0, len(sums))
 	for h, b := range sums {
-		out = append(out, piece{h, b})
+		out = append(out, chunk{h, b})
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].hash < out[j].hash })
 	return out
 }
 
-// copied counts the bytes of old that are in new as well.
-func copied(old, new []piece) (n int64) {
+// commonBytes counts the bytes of old that are in new as well.
+func commonBytes(old, new []chunk) (n int64) {
 	for len(old) > 0 && len(new) > 0 {
 		switch {
 		case old[0].hash < new[0].hash:

@@ -57,7 +57,7 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	if err != nil {
 		return Ref{}, err
 	}
-	c.keep(l)
+	c.keepListing(l)
 	ref, err := choose(c.Ctx, l.Refs, sel)
 	switch {
 	case err != nil:
@@ -72,8 +72,8 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 // refsKept is how long a list of refs may be to be kept for the next fetch.
 const refsKept = 2000
 
-// keep holds a listing for the fetch that follows, if it has no connection.
-func (c *call) keep(l *transport.Listing) {
+// keepListing holds a listing for the fetch that follows, if it has no connection.
+func (c *call) keepListing(l *transport.Listing) {
 	if http := c.Addr.Scheme == "https" || c.Addr.Scheme == "http"; !http || len(l.Refs.References) > refsKept {
 		l.Session.Close()
 		l = nil
@@ -83,7 +83,7 @@ func (c *call) keep(l *transport.Listing) {
 	m.listed = l
 	m.mu.Unlock()
 	if l != nil {
-		c.m.hold(m)
+		c.m.evictListings(m)
 	}
 }
 
@@ -92,8 +92,8 @@ func (c *call) keep(l *transport.Listing) {
 // has anything new.
 const listingsKept = 16
 
-// hold notes that a mirror keeps a listing, and drops the oldest one of too many.
-func (m *Mirrors) hold(mi *mirror) {
+// evictListings notes that a mirror keeps a listing, and drops the oldest one of too many.
+func (m *Mirrors) evictListings(mi *mirror) {
 	m.mu.Lock()
 	m.holders = append(slices.DeleteFunc(m.holders, func(other *mirror) bool { return other == mi }), mi)
 	var oldest *mirror
@@ -108,13 +108,13 @@ func (m *Mirrors) hold(mi *mirror) {
 	}
 }
 
-// kept gives the listing of a moment ago, once.
-func (m *mirror) kept(whom string) *transport.Listing {
+// takeListing returns the listing of a moment ago, once.
+func (m *mirror) takeListing(whom string) *transport.Listing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.listed
 	m.listed = nil
-	if l == nil || l.Whom != whom || time.Since(l.At) > transport.ListingLife {
+	if l == nil || l.Identity != whom || time.Since(l.At) > transport.ListingLife {
 		return nil
 	}
 	return l

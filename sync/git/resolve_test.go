@@ -20,7 +20,7 @@ import (
 )
 
 func TestResolve(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	first := o.Commit("one", map[string]string{"a": "1"})
@@ -87,7 +87,7 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveEmptyAndUnborn(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.Git(t, s.Root, nil, "init", "-q", "--bare", "empty.git")
 	m := openMirrors(t, Options{})
@@ -193,7 +193,7 @@ func FuzzClean(f *testing.F) {
 // TestFewListingsAreKept: what a look has shown is held for a fetch that follows at
 // once, not for all the Repositories that have nothing new.
 func TestFewListingsAreKept(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	o.Commit("one", map[string]string{"a": "1"})

@@ -108,7 +108,7 @@ func commitText(tree pack.ID, parents []pack.ID, message string, when time.Time)
 	return fmt.Appendf(out, "author %s\ncommitter %s\n\n%s\n", who, who, strings.TrimRight(message, "\n"))
 }
 
-// replace gives a file its content, whatever is in its way, or with nil takes away
+// replace sets the content of a file, whatever is in its way, or with nil removes
 // what is at a path.
 func (e treeEditor) replace(d *dirNode, path string, data []byte) error {
 	name, rest, deeper := strings.Cut(path, "/")

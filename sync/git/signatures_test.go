@@ -130,13 +130,13 @@ func (c signedCase) judge(t testing.TB) (Verified, error) {
 	v.Keys, v.Now = c.ring(t), time.Now()
 	data := fixture(t, c.name)
 	if strings.HasSuffix(c.name, ".tag") {
-		tag, err := splitTag(data)
+		tag, err := splitSignedTag(data)
 		if err != nil {
 			return Verified{}, &signature.Error{Kind: signature.Malformed, Err: err}
 		}
 		return tag.check("tag v1", v)
 	}
-	s, err := splitCommit(data)
+	s, err := splitSignedCommit(data)
 	if err != nil {
 		return Verified{}, &signature.Error{Kind: signature.Malformed, Err: err}
 	}
@@ -145,6 +145,7 @@ func (c signedCase) judge(t testing.TB) (Verified, error) {
 
 // TestSignatures judges what gpg, ssh-keygen and git have signed.
 func TestSignatures(t *testing.T) {
+	t.Parallel()
 	if *newSignatures {
 		makeSignatures(t)
 	}
@@ -165,6 +166,7 @@ func TestSignatures(t *testing.T) {
 // TestGitAgrees asks git of all fixtures. Where it says the opposite, a reason stands
 // in the table.
 func TestGitAgrees(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	for i, c := range signedCases {
 		t.Run(c.String(), func(t *testing.T) {
@@ -238,7 +240,7 @@ func splitSeeds(f *testing.F) {
 func FuzzSplitCommit(f *testing.F) {
 	splitSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := splitCommit(data)
+		s, err := splitSignedCommit(data)
 		if err != nil {
 			return
 		}
@@ -252,7 +254,7 @@ func FuzzSplitCommit(f *testing.F) {
 		if bytes.HasPrefix(s.text, []byte(" ")) {
 			return // it would go on with the signature, as in git
 		}
-		again, err := splitCommit(signed)
+		again, err := splitSignedCommit(signed)
 		if err != nil || !bytes.Equal(again.text, s.text) || string(again.signature) != "one\ntwo\n" || again.by.mail != s.by.mail || !again.by.when.Equal(s.by.when) {
 			t.Fatalf("%q, signed, is %q and %q, %v", s.text, again.text, again.signature, err)
 		}
@@ -263,7 +265,7 @@ func FuzzSplitCommit(f *testing.F) {
 func FuzzSplitTag(f *testing.F) {
 	splitSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tag, err := splitTag(data)
+		tag, err := splitSignedTag(data)
 		if err != nil {
 			return
 		}
@@ -278,12 +280,13 @@ func FuzzSplitTag(f *testing.F) {
 
 // TestMaker: a line that names two addresses names none.
 func TestMaker(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"Ada <ada@example.com> 1614859200 +0000": "ada@example.com", "<ada@example.com> 1 +0000": "ada@example.com", "Ada <> 1 +0000": "",
 		"Ada <eve@example.com> <ada@example.com> 1 +0000": "", "Ada <ada@example.com <eve@example.com> 1 +0000": "", "Ada > <ada@example.com> 1 +0000": "",
 		"Ada <ada@example.com": "", "": "", "Ada <ada@example.com> 1 +0000>": "",
 	} {
-		if got := maker(line).mail; got != want {
+		if got := parseMaker(line).mail; got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
@@ -291,6 +294,7 @@ func TestMaker(t *testing.T) {
 
 // TestVerify fetches signed commits and tags from a real server and verifies them.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "signed.git")
 	key := o.Work + ".key"
@@ -379,17 +383,18 @@ func TestVerify(t *testing.T) {
 // TestSplitRefuses: bytes that git would leave out of what is signed, or put together,
 // are not looked over.
 func TestSplitRefuses(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"tree x\ngpgsig a\n b\ngpgsig c\n\nm": "has several signatures", "tree x\ngpgsig a\nx y\ngpgsig c\n\nm": "has several signatures",
 		"tree x\ngpgsig-sha256 a\n b\n\nm": "another form of repository", "tree x\ngpgsigned a\n\nm": "another form of repository",
 		"tree x\ngpgsig\n b\n\nm": "another form of repository",
 	} {
-		if _, err := splitCommit([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := splitSignedCommit([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 	for _, text := range []string{"tree x\n\ngpgsig a\ngpgsig b\n", "tree x\nmergetag object\n gpgsig a\n gpgsig b\n\nm"} {
-		if s, err := splitCommit([]byte(text)); err != nil || string(s.text) != text || s.signature != nil {
+		if s, err := splitSignedCommit([]byte(text)); err != nil || string(s.text) != text || s.signature != nil {
 			t.Errorf("%q: %q %q, %v", text, s.text, s.signature, err)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // Submodules: commits of other repositories that belong into a tree. Which repository
-// that is says a file that whoever may push can write, so it may name no other host,
+// that is says a file that anyone with push access can write, so it may name no other host,
 // and the limits hold for all of them together.
 
 // Bounds of the submodules of one tree.
@@ -48,19 +48,19 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 		return Tree{}, err
 	}
 	limits := r.Limits.Or(m.options.Limits)
-	g := &grafting{m: m, whole: &t, left: limits}
+	g := &submoduleTree{m: m, whole: &t, left: limits}
 	if err := g.spend(&g.left.TreeEntries, len(t.Files)+len(t.Dirs), limits.TreeEntries, "number of files and directories"); err != nil {
 		return Tree{}, err
 	}
 	refused := t.Refused
 	t.Refused = nil
-	if err := g.graft(ctx, level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: refused}); err != nil {
+	if err := g.add(ctx, level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: refused}); err != nil {
 		return Tree{}, err
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	slices.Sort(t.Dirs)
 	if err := m.noteSubmodules(r, dir, g.homes); err != nil {
-		m.log.Warn("submodules are not noted; their mirrors may be made anew", "url", r.shown(), "err", err)
+		m.log.Warn("cannot save the list of submodules", "url", r.shown(), "err", err)
 	}
 	return t, nil
 }
@@ -95,7 +95,7 @@ func (m *Mirrors) noteSubmodules(r Remote, dir string, homes []string) error {
 }
 
 // Submodules are the remotes of the submodules below dir, and of those in them, as
-// WholeTree has met them last. It reads the disk and asks nobody.
+// WholeTree has met them last. It reads the disk only.
 func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
 	var out []Remote
 	file, err := m.submodulesPath(r, dir)
@@ -114,8 +114,8 @@ func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
 	return out
 }
 
-// grafting puts the trees of submodules into one.
-type grafting struct {
+// submoduleTree puts the trees of submodules into one.
+type submoduleTree struct {
 	m     *Mirrors
 	whole *Tree
 	left  pack.Limits // of what the submodules may take together
@@ -133,14 +133,14 @@ type level struct {
 }
 
 // spend takes n off what is left of a limit.
-func (g *grafting) spend(left *int, n, limit int, what string) error {
+func (g *submoduleTree) spend(left *int, n, limit int, what string) error {
 	if *left -= n; *left < 0 {
 		return &Error{Kind: TooLarge, Op: "read tree", Err: &TooLargeError{Count: true, What: what, Size: int64(limit - *left), Limit: int64(limit)}}
 	}
 	return nil
 }
 
-func (g *grafting) graft(ctx context.Context, l level) error {
+func (g *submoduleTree) add(ctx context.Context, l level) error {
 	var modules map[string]string
 	for _, entry := range l.refused {
 		if entry.Reason != submoduleReason {
@@ -177,14 +177,14 @@ func (g *grafting) graft(ctx context.Context, l level) error {
 	return nil
 }
 
-func (g *grafting) refuse(l level, r Refusal) {
+func (g *submoduleTree) refuse(l level, r Refusal) {
 	if len(g.whole.Refused) <= maxRefusals {
 		g.whole.Refused = append(g.whole.Refused, Refusal{l.prefix + r.Path, r.Reason})
 	}
 }
 
 // submodule grafts one. name is its path in the tree of l, at that in the repository.
-func (g *grafting) submodule(ctx context.Context, l level, name, at, url string) error {
+func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url string) error {
 	if g.count++; g.count > maxSubmodules {
 		return &TooLargeError{Count: true, What: "number of submodules", Size: int64(g.count), Limit: maxSubmodules}
 	}
@@ -251,11 +251,11 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 		}
 		g.whole.Files = append(g.whole.Files, f)
 	}
-	return g.graft(ctx, below)
+	return g.add(ctx, below)
 }
 
-// taken says whether a file or directory of the whole is at a path already.
-func (g *grafting) taken(p string) bool {
+// taken reports whether a file or directory of the whole is at a path already.
+func (g *submoduleTree) taken(p string) bool {
 	key := fold(p)
 	return slices.ContainsFunc(g.whole.Files, func(f File) bool { return fold(f.Path) == key }) ||
 		slices.ContainsFunc(g.whole.Dirs, func(d string) bool { return fold(d) == key })
@@ -371,7 +371,7 @@ func (m *Mirrors) gitlink(ctx context.Context, r Remote, commit, at string) (str
 		}
 		data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
 		if err != nil {
-			return inside(err)
+			return asDamage(err)
 		}
 		entries, err := pack.ParseTree(data)
 		if err != nil {
@@ -396,7 +396,7 @@ func (m *Mirrors) gitlink(ctx context.Context, r Remote, commit, at string) (str
 // or .gitmodules, in bytes.
 const maxConfig = 64 << 10
 
-// parseConfig reads such a file. It comes from whoever may push, so names and values
+// parseConfig reads such a file. Anyone with push access can write it, so names and values
 // with control characters are refused.
 func parseConfig(data []byte) (*config.Config, error) {
 	switch {

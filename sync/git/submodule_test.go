@@ -37,7 +37,7 @@ func whole(t *testing.T, m *Mirrors, r Remote, commit, dir string) (map[string]s
 }
 
 func TestSubmodules(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	// Credentials go to this server with every request; it takes no other.
 	s.During(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,7 @@ func TestSubmodules(t *testing.T) {
 
 // TestSubmodulesInSum: the limits of a repository hold for its submodules together.
 func TestSubmodulesInSum(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	site := gittest.NewOrigin(t, s.Root, "site.git")
 	site.Commit("site", map[string]string{"x.json": "1"})
@@ -130,7 +130,7 @@ func TestSubmodulesInSum(t *testing.T) {
 }
 
 func TestSubmodulesRefused(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	lib := gittest.NewOrigin(t, s.Root, "lib.git")
 	tip := lib.Commit("lib", map[string]string{"l.json": "lib", "m.json": "more"})
@@ -188,7 +188,7 @@ func TestSubmodulesRefused(t *testing.T) {
 
 // TestTreeOfOnePath: what is outside of the path is neither walked nor judged.
 func TestTreeOfOnePath(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{"wanted/a.json": "1", "wanted/b/c.json": "2"}

@@ -78,7 +78,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		}
 		size, err := w.store.Size(e.ID)
 		if err != nil {
-			return inside(err)
+			return asDamage(err)
 		}
 		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode)})
 	}
@@ -104,19 +104,19 @@ func (w *walker) refuse(r Refusal) {
 func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refusal, error) {
 	data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
 	if err != nil {
-		return nil, nil, inside(err)
+		return nil, nil, asDamage(err)
 	}
 	entries, err := pack.ParseTree(data)
 	if err != nil {
 		return nil, []Refusal{{showPath(strings.TrimSuffix(prefix, "/")), "the directory cannot be read: " + err.Error()}}, nil
 	}
-	pass, refused := sift(entries, prefix, v.limits)
+	pass, refused := filterEntries(entries, prefix, v.limits)
 	return pass, refused, nil
 }
 
-// inside makes damage of what is missing inside a commit that is there: every
+// asDamage makes damage of what is missing inside a commit that is there: every
 // commit was whole when it came.
-func inside(err error) error {
+func asDamage(err error) error {
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: %w", pack.ErrDamaged, err)
 	}
@@ -156,7 +156,7 @@ func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 	return id, nil
 }
 
-// noSuchPath says what there is instead.
+// noSuchPath describes what there is instead.
 func (v *reading) noSuchPath(entries []pack.TreeEntry, dir string, depth int, part string) error {
 	var dirs []string
 	for _, e := range entries {

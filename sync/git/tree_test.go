@@ -44,7 +44,7 @@ func raw(entries ...pack.TreeEntry) []byte {
 }
 
 func TestHostileTrees(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	var p planted
 	blob := p.add(pack.BlobKind, []byte("x"))
 	link := p.add(pack.BlobKind, []byte("/etc/passwd"))
@@ -125,7 +125,7 @@ func TestHostileTrees(t *testing.T) {
 }
 
 func TestTreeLimits(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "deep.git")
 	deep := strings.Repeat("d/", 40)
@@ -150,7 +150,7 @@ func TestTreeLimits(t *testing.T) {
 }
 
 func TestTreeOfDirectory(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	o.Commit("one", map[string]string{"grafana/team a/x.json": "x", "grafana/y.json": "y", "flux/z.yaml": "z"})
@@ -192,7 +192,7 @@ func TestTreeOfDirectory(t *testing.T) {
 }
 
 func TestBlobLimit(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	large := gittest.Dashboard("large", 1, 500)
@@ -253,7 +253,7 @@ func FuzzParseTree(f *testing.F) {
 		if err == nil && len(entries) > 0 && entries[0].Mode != 0 && data[0] != '0' && !bytes.Equal(raw(entries...)[:7], data[:7]) {
 			t.Fatalf("%q is not read back", data)
 		}
-		pass, refused := sift(slices.Clone(entries), "dir/", pack.DefaultLimits)
+		pass, refused := filterEntries(slices.Clone(entries), "dir/", pack.DefaultLimits)
 		if len(pass)+len(refused) != len(entries) {
 			t.Fatalf("%d and %d of %d entries", len(pass), len(refused), len(entries))
 		}

@@ -13,7 +13,7 @@ import (
 	"limpet/sync/text"
 )
 
-// Verification says what of a ref has to be signed, and by whom.
+// Verification describes what of a ref has to be signed, and by whom.
 type Verification struct {
 	Mode signature.Mode
 	Keys *signature.Keys
@@ -81,7 +81,7 @@ func (g *reading) verifyCommit(ref Ref, v Verification) (Verified, error) {
 		return Verified{}, err
 	}
 	what := "commit " + id.String()[:7]
-	s, err := splitCommit(data)
+	s, err := splitSignedCommit(data)
 	if err != nil {
 		return Verified{}, &signature.Error{Kind: signature.Malformed, Err: fmt.Errorf("%s %w", what, err)}
 	}
@@ -108,7 +108,7 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	if err != nil {
 		return Verified{}, err
 	}
-	t, err := splitTag(data)
+	t, err := splitSignedTag(data)
 	switch {
 	case err != nil:
 		return wrong(signature.Malformed, "%s %w", what, err)
@@ -117,15 +117,15 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	}
 	found, err := t.check(what, v)
 	if err == nil && t.name != name {
-		// Somebody has given a signed tag another name: an old release as the newest.
+		// A signed tag was given another name: an old release as the newest.
 		return wrong(signature.Bad, "%s was signed as tag %s", what, text.Line(t.name, 100))
 	}
 	return found, err
 }
 
-// signed is a commit or a tag taken apart: the bytes that were signed, exactly as
+// signedObject is a commit or a tag taken apart: the bytes that were signed, exactly as
 // they are stored, and the signature.
-type signed struct {
+type signedObject struct {
 	text, signature []byte
 	by              author // the committer or tagger
 }
@@ -141,9 +141,9 @@ type author struct {
 // here they are refused.
 const signatureHeader = "gpgsig"
 
-// splitCommit takes a raw commit apart. A signature may be anywhere in the head, once.
-func splitCommit(data []byte) (signed, error) {
-	var s signed
+// splitSignedCommit takes a raw commit apart. A signature may be anywhere in the head, once.
+func splitSignedCommit(data []byte) (signedObject, error) {
+	var s signedObject
 	var committer string
 	inSignature, seen := false, false
 	for rest := data; len(rest) > 0; {
@@ -176,7 +176,7 @@ func splitCommit(data []byte) (signed, error) {
 		}
 		rest = after
 	}
-	s.by = maker(committer)
+	s.by = parseMaker(committer)
 	return s, nil
 }
 
@@ -188,16 +188,16 @@ var signatureBegins = [][]byte{
 
 // tag is a parsed tag object.
 type tag struct {
-	signed
+	signedObject
 	object pack.ID
 	kind   string
 	name   string
 }
 
-// splitTag takes a raw tag apart. Its signature begins with the last line that looks
+// splitSignedTag takes a raw tag apart. Its signature begins with the last line that looks
 // like the first one of a signature, and goes to the end.
-func splitTag(data []byte) (tag, error) {
-	t := tag{signed: signed{text: data}}
+func splitSignedTag(data []byte) (tag, error) {
+	t := tag{signedObject: signedObject{text: data}}
 	for at := 0; at < len(data); {
 		for _, begin := range signatureBegins {
 			if bytes.HasPrefix(data[at:], begin) {
@@ -225,7 +225,7 @@ func splitTag(data []byte) (tag, error) {
 	for _, l := range lines[3:] {
 		switch who, found := strings.CutPrefix(l, "tagger "); {
 		case found:
-			t.by = maker(who)
+			t.by = parseMaker(who)
 			return t, nil
 		case strings.HasPrefix(l, signatureHeader):
 			return t, errors.New("has a signature for another form of repository")
@@ -234,8 +234,8 @@ func splitTag(data []byte) (tag, error) {
 	return t, nil
 }
 
-// maker takes a committer line apart.
-func maker(line string) (p author) {
+// parseMaker takes a committer line apart.
+func parseMaker(line string) (p author) {
 	_, p.when = person(line)
 	name, rest, ok := strings.Cut(line, "<")
 	mail, after, closed := strings.Cut(rest, ">")
@@ -246,7 +246,7 @@ func maker(line string) (p author) {
 }
 
 // check verifies the signature of what was taken apart; what is its name for people.
-func (s signed) check(what string, v Verification) (Verified, error) {
+func (s signedObject) check(what string, v Verification) (Verified, error) {
 	claim := signature.Claim{Made: s.by.when, Now: v.Now, Principals: v.Principals}
 	if v.OfMaker {
 		if claim.Principals = []string{s.by.mail}; s.by.mail == "" {

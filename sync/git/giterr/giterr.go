@@ -13,7 +13,7 @@ type Kind string
 
 // The kinds of errors.
 const (
-	Auth           Kind = "auth"             // 401, 403, ssh key refused, host key unknown: a person has to act
+	Auth           Kind = "auth"             // 401, 403, ssh key refused, host key unknown: a user has to act
 	ReadOnly       Kind = "read-only"        // the credentials may read the repository, but not push to it
 	Declined       Kind = "declined"         // a rule of the host forbids this push: protected branch, hook
 	Overtaken      Kind = "overtaken"        // the branch of a push has changed: fetch, and make the commit again
@@ -42,7 +42,7 @@ type Error struct {
 	Op         string // "resolve", "fetch", "read tree", ...
 	URL        string // redacted
 	Err        error
-	Hint       string        // for a person: what to do next; may be empty
+	Hint       string        // what to do next; may be empty
 	RetryAfter time.Duration // what the server asked for; 0 = it did not
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -25,21 +26,25 @@ func Glob(t testing.TB, dir, pattern string) []string {
 	return files
 }
 
-// Quiet checks that the test leaves no goroutine behind. Call it first.
-func Quiet(t testing.TB) {
-	t.Helper()
+// Main runs the tests of a package and checks that they leave no goroutine behind.
+func Main(m *testing.M) int {
 	before := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; runtime.NumGoroutine() > before; i++ {
-			if i > 400 {
-				buf := make([]byte, 1<<16)
-				t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-			}
-			<-tick.C
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 400 {
+		if runtime.NumGoroutine() <= before {
+			return 0
 		}
-	})
+		<-tick.C
+	}
+	buf := make([]byte, 1<<16)
+	fmt.Fprintf(os.Stderr, "%d goroutines, %d before\n%s\n", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+	return 1
 }
 
 // Dashboard is JSON of some size that changes in few places with v.

@@ -36,7 +36,7 @@ type endpoint struct {
 	of     string            // auth.Address.Key of the server that it belongs to
 }
 
-// action says where something is, and how it is asked for.
+// action describes where something is, and how it is asked for.
 type action struct {
 	Href      string            `json:"href"`
 	Header    map[string]string `json:"header"`
@@ -66,7 +66,7 @@ type place struct {
 	server int // of the Source, which has announced it
 }
 
-func stale(until time.Time) bool { return !until.IsZero() && time.Until(until) < margin }
+func expired(until time.Time) bool { return !until.IsZero() && time.Until(until) < margin }
 
 // places has a place or an error for each object that was asked for.
 type places struct {
@@ -107,7 +107,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 	if err != nil {
 		return out, err
 	}
-	c.Hide(server.header)
+	c.RedactValues(server.header)
 	type ref struct {
 		Name string `json:"name"`
 	}
@@ -138,7 +138,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 	}
 	req.Header.Set("Content-Type", mediaType)
 	req.Header.Set("Accept", mediaType)
-	c.Allow("answer of Git LFS", batchAnswer)
+	c.SetBudget("answer of Git LFS", batchAnswer)
 	own := isOwn(c, server.url)
 	res, leave, err := c.Send(req, server.header, own)
 	if err != nil {

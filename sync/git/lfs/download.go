@@ -29,15 +29,15 @@ func (l *Pull) download(ctx context.Context, p Pointer, at place) error {
 		return err
 	}
 	defer c.End()
-	c.Hide(at.header)
+	c.RedactValues(at.header)
 	return c.Fail(l.get(c, p, at))
 }
 
 func (l *Pull) get(c *transport.Call, p Pointer, at place) error {
-	if stale(at.until) {
-		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("object %.12s: %w", p.OID, errStale), Hint: "check the clock of this host"}
+	if expired(at.until) {
+		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("object %.12s: %w", p.OID, errExpired), Hint: "check the clock of this host"}
 	}
-	c.Allow("file in Git LFS", p.Size)
+	c.SetBudget("file in Git LFS", p.Size)
 	for range maxRedirects + 1 {
 		req, err := http.NewRequestWithContext(c.Ctx, http.MethodGet, at.url.String(), nil)
 		if err != nil {
@@ -71,11 +71,11 @@ func (l *Pull) get(c *transport.Call, p Pointer, at place) error {
 // take reads the content into a file, and puts it into the cache if it is the right one.
 func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
-		c.Allow("answer of Git LFS", transport.ErrorBody)
+		c.SetBudget("answer of Git LFS", transport.ErrorBody)
 		err := refusal(c, res, at.own)
 		if code := res.StatusCode; code == http.StatusUnauthorized || code == http.StatusForbidden {
 			e, _ := errors.AsType[*giterr.Error](err)
-			e.Err = fmt.Errorf("object %.12s at %s: %w: %w", p.OID, text.Line(at.url.Host, 100), e.Err, errStale)
+			e.Err = fmt.Errorf("object %.12s at %s: %w: %w", p.OID, text.Line(at.url.Host, 100), e.Err, errExpired)
 		}
 		return err
 	}
@@ -111,7 +111,7 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 // refusal is what an answer means that is not 200. ours says that the credentials of
 // the remote were sent.
 func refusal(c *transport.Call, res *http.Response, ours bool) error {
-	said := c.Reason(res, strings.Replace(mediaOf(res), mediaType, "application/json", 1))
+	said := c.ResponseText(res, strings.Replace(mediaOf(res), mediaType, "application/json", 1))
 	after := transport.RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	certificate := ""
 	if ours && c.Addr.Scheme != "ssh" {

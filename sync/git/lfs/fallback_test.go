@@ -20,7 +20,7 @@ import (
 // from another one while the own host is away, and each is asked with what is its own.
 // So it is with the submodules.
 func TestLargeOfAFallback(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	one, two := newLFSHost(t), newLFSHost(t)
 	lib := gittest.NewOrigin(t, one.git.Root, "lib.git")
 	at := lib.Commit("lib", map[string]string{"l.json": "1"})

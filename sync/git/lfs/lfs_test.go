@@ -155,7 +155,7 @@ func openLarge(t *testing.T, l *git.Large, p git.Pointer) (string, error) {
 }
 
 func TestLFSRequests(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{})
@@ -210,7 +210,7 @@ func TestLFSRequests(t *testing.T) {
 // TestLFSCredentials: ours go to the host of the repository only, the answer's to the
 // host that it names only.
 func TestLFSCredentials(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{})
@@ -284,7 +284,7 @@ func TestLFSCredentials(t *testing.T) {
 }
 
 func TestLFSRefusals(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{Limits: pack.Limits{LargeObject: 1000, LargeBytes: 1500}})
@@ -411,7 +411,7 @@ func TestLFSRefusals(t *testing.T) {
 }
 
 func TestLFSConfig(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	h := newLFSHost(t)
 	o := gittest.NewOrigin(t, h.git.Root, "site.git")
 	m := mirrortest.Open(t, git.Options{})
@@ -506,6 +506,7 @@ func TestLFSHandshake(t *testing.T) {
 }
 
 func TestLFSOverSSH(t *testing.T) {
+	t.Parallel()
 	h := newLFSHost(t)
 	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	key := gittest.SSHKeys()["ed25519"]
@@ -556,7 +557,7 @@ func TestLFSOverSSH(t *testing.T) {
 // TestLargeWithin: what a submodule keeps in Git LFS is asked for at the submodule, with
 // the credentials of the repository, and counts with what the repository takes.
 func TestLargeWithin(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	h := newLFSHost(t)
 	lib := gittest.NewOrigin(t, h.git.Root, "lib.git").Commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
 	site := gittest.NewOrigin(t, h.git.Root, "site.git")
@@ -584,3 +585,5 @@ func TestLargeWithin(t *testing.T) {
 	_, err = openLarge(t, l, h.add("of the site"))
 	gittest.ErrorIs(t, err, git.TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
 }
+
+func TestMain(m *testing.M) { os.Exit(gittest.Main(m)) }

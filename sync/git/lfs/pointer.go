@@ -25,7 +25,7 @@ const MaxPointer = 1024
 // written before Git LFS had its name.
 var pointerBegins = []string{"version https://git-lfs.github.com/spec/", "version https://hawser.github.com/spec/"}
 
-// ParsePointer tells whether a file is a pointer of Git LFS, and reads it. An error
+// ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error
 // says that it is one which cannot be used; it must not be taken for the content.
 // Source: git-lfs docs/spec.md.
 func ParsePointer(data []byte) (p Pointer, is bool, err error) {

@@ -8,6 +8,7 @@ import (
 const pointerOID = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
 
 func TestParsePointer(t *testing.T) {
+	t.Parallel()
 	good := "version https://git-lfs.github.com/spec/v1\noid sha256:" + pointerOID + "\nsize 12345\n" // of docs/spec.md
 	for _, c := range []struct {
 		text string

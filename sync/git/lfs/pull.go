@@ -100,7 +100,7 @@ func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 	var want []Pointer
 	seen := make(map[string]bool, len(pointers))
 	for _, p := range pointers {
-		if !seen[p.OID] && l.admit(ctx, p) {
+		if !seen[p.OID] && l.accept(ctx, p) {
 			want = append(want, p)
 		}
 		seen[p.OID] = true
@@ -112,7 +112,7 @@ func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 	}
 }
 
-// Open opens the content of a pointer, which it fetches if nobody has. Every error is
+// Open opens the content of a pointer, which it fetches where that was not done. Every error is
 // an *giterr.Error, also that of a fetch before.
 func (l *Pull) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
 	l.Fetch(ctx, []Pointer{p})
@@ -132,7 +132,7 @@ func (l *Pull) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
 	return nil, l.fail(ctx, err)
 }
 
-// Fits says whether a content may be fetched at all. The error is a *giterr.TooLargeError.
+// Fits reports whether a content may be fetched at all. The error is a *giterr.TooLargeError.
 func (l *Pull) Fits(p Pointer) error {
 	if most := l.source.Limits().LargeObject; p.Size > most {
 		return &giterr.TooLargeError{What: "file in Git LFS", Size: p.Size, Limit: most}
@@ -140,8 +140,8 @@ func (l *Pull) Fits(p Pointer) error {
 	return nil
 }
 
-// admit says whether p has to be fetched, and settles it if not.
-func (l *Pull) admit(ctx context.Context, p Pointer) bool {
+// accept reports whether p has to be fetched, and settles it if not.
+func (l *Pull) accept(ctx context.Context, p Pointer) bool {
 	l.mu.Lock()
 	_, known := l.known[p.OID]
 	l.mu.Unlock()
@@ -150,23 +150,23 @@ func (l *Pull) admit(ctx context.Context, p Pointer) bool {
 	}
 	most := l.source.Limits().LargeBytes
 	if err := l.Fits(p); err != nil {
-		l.settle(p, l.fail(ctx, err))
+		l.setResult(p, l.fail(ctx, err))
 		return false
 	}
 	switch {
 	case l.cache.pinCached(ctx, l.path(p.OID), p):
-		l.settle(p, nil)
+		l.setResult(p, nil)
 		return false
 	case *l.spent+p.Size > most:
-		l.settle(p, l.fail(ctx, &giterr.TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}))
+		l.setResult(p, l.fail(ctx, &giterr.TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}))
 		return false
 	}
 	*l.spent += p.Size
 	return true
 }
 
-// settle notes what became of p. What failed with the context is not known.
-func (l *Pull) settle(p Pointer, err error) {
+// setResult notes what became of p. What failed with the context is not known.
+func (l *Pull) setResult(p Pointer, err error) {
 	if giterr.KindOf(err) == giterr.Cancelled {
 		return
 	}
@@ -175,9 +175,9 @@ func (l *Pull) settle(p Pointer, err error) {
 	l.known[p.OID] = err
 }
 
-// errStale says that the place of a content is not good any more: it is asked for
+// errExpired reports that the place of a content is not good any more: it is asked for
 // once more.
-var errStale = errors.New("what the answer said of its place is not good any more")
+var errExpired = errors.New("what the answer said of its place is not good any more")
 
 // fetchBatch settles every one of the pointers.
 func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
@@ -185,7 +185,7 @@ func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
 		places, err := l.places(ctx, want)
 		if err != nil {
 			for _, p := range want {
-				l.settle(p, err)
+				l.setResult(p, err)
 			}
 			return
 		}
@@ -204,11 +204,11 @@ func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
 		g.Wait()
 		var again []Pointer
 		for i, p := range want {
-			if errors.Is(errs[i], errStale) && !last {
+			if errors.Is(errs[i], errExpired) && !last {
 				again = append(again, p)
 				continue
 			}
-			l.settle(p, errs[i])
+			l.setResult(p, errs[i])
 		}
 		if want = again; len(want) == 0 {
 			return
@@ -220,7 +220,7 @@ func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
 // knows the name of a content may not be one who may read it.
 func (l *Pull) path(oid string) string { return filepath.Join(l.cache.dir, l.dir, oid) }
 
-// fail tells an error as those of a call are told.
+// Fail tells an error as those of a call are told.
 func (l *Pull) fail(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -20,7 +20,7 @@ func (l *Pull) server(c *transport.Call, home bool) (*endpoint, error) {
 	l.mu.Lock()
 	known := l.api
 	l.mu.Unlock()
-	if known != nil && known.of == c.Addr.Key() && !stale(known.until) {
+	if known != nil && known.of == c.Addr.Key() && !expired(known.until) {
 		return known, nil
 	}
 	found := &endpoint{}
@@ -75,7 +75,7 @@ func authenticate(c *transport.Call) (*endpoint, error) {
 		return nil, &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("git-lfs-authenticate over ssh gives no answer: %s", said),
 			Hint: "use https for a repository with Git LFS, or enable it on the server"}
 	}
-	c.Hide(a.Header)
+	c.RedactValues(a.Header)
 	u, err := parseHref(c, a.Href)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func authenticate(c *transport.Call) (*endpoint, error) {
 	return &endpoint{url: u, header: a.Header, until: a.until(time.Now())}, nil
 }
 
-// isOwn says whether u is at the origin of the remote, which is where credentials go.
+// isOwn reports whether u is at the origin of the remote, which is where credentials go.
 func isOwn(c *transport.Call, u *url.URL) bool {
 	port := u.Port()
 	if port == map[string]string{"https": "443", "http": "80"}[u.Scheme] {

@@ -17,7 +17,7 @@ const heldBytes = 32 << 20
 // maxChain is git's own bound of the length of a chain of deltas.
 const maxChain = 4095
 
-// resolver gives the deltas of a spooled pack their names by making each of
+// resolver computes the names of the deltas of a spooled pack by making each of
 // them once, base before delta, depth first.
 type resolver struct {
 	ctx     context.Context
@@ -90,7 +90,7 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 	slices.SortStableFunc(r.children, func(a, b int32) int { return cmp.Compare(p.entries[a].base, p.entries[b].base) })
 	for i := range p.entries {
 		if e := &p.entries[i]; !e.delta {
-			if err := r.from(step{entry: int32(i), kind: e.kind}, e.id); err != nil {
+			if err := r.resolveChain(step{entry: int32(i), kind: e.kind}, e.id); err != nil {
 				return nil, err
 			}
 		}
@@ -127,7 +127,7 @@ func (r *resolver) fromOutside() error {
 			continue // it may yet be made by another delta of this pack
 		}
 		r.thin = append(r.thin, Object{id, k, data})
-		if err := r.from(step{entry: -1, kind: k, data: data}, id); err != nil {
+		if err := r.resolveChain(step{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}
 	}
@@ -159,8 +159,8 @@ func (r *resolver) ofsKids(entry int32) []int32 {
 	return r.children[at:end]
 }
 
-// from walks all chains that begin at root, whose name is id.
-func (r *resolver) from(root step, id ID) error {
+// resolveChain walks all chains that begin at root, whose name is id.
+func (r *resolver) resolveChain(root step, id ID) error {
 	root.kids = r.kidsOf(root.entry, id)
 	if len(root.kids) == 0 {
 		return nil
@@ -231,8 +231,8 @@ func (r *resolver) recycle(s *step) {
 	}
 }
 
-// room gives a recycled slice.
-func (r *resolver) room() []byte {
+// spareBuffer returns a recycled slice.
+func (r *resolver) spareBuffer() []byte {
 	if len(r.spare) == 0 {
 		return nil
 	}
@@ -241,7 +241,7 @@ func (r *resolver) room() []byte {
 	return last
 }
 
-// content gives the object at path[i], making it again when it was dropped.
+// content returns the object at path[i], making it again when it was dropped.
 func (r *resolver) content(path []step, i int) ([]byte, error) {
 	from := i
 	for path[from].data == nil && from > 0 {
@@ -275,7 +275,7 @@ func (r *resolver) apply(e *entry, base []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := applyDelta(r.room(), base, delta, r.limits.ObjectBytes)
+	data, err := applyDelta(r.spareBuffer(), base, delta, r.limits.ObjectBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}

@@ -86,7 +86,7 @@ func (s *packStream) scan(l Limits) (*incoming, error) {
 		}
 		p.entries = append(p.entries, e)
 	}
-	s.settle()
+	s.checksum()
 	want := s.sum.Sum(nil)
 	if _, err := io.ReadFull(s, p.sum[:]); err != nil {
 		return nil, fmt.Errorf("%w: it ends before its checksum", ErrBadPack)
@@ -100,7 +100,7 @@ func (s *packStream) scan(l Limits) (*incoming, error) {
 
 // object reads one object: its header, then its content into the hash.
 func (s *packStream) object(p *incoming, h *idHasher, buf []byte, l Limits) (entry, error) {
-	s.settle()
+	s.checksum()
 	s.crc = 0
 	e := entry{base: -1, offset: s.offset()}
 	head, back, err := readHeader(s)
@@ -134,7 +134,7 @@ func (s *packStream) object(p *incoming, h *idHasher, buf []byte, l Limits) (ent
 	if !e.delta {
 		e.id = h.id()
 	}
-	s.settle()
+	s.checksum()
 	e.crc = s.crc
 	return e, nil
 }
@@ -189,8 +189,8 @@ type packStream struct {
 
 func (s *packStream) offset() int64 { return s.before + int64(s.r) }
 
-// settle brings the checksums up to what was consumed.
-func (s *packStream) settle() {
+// checksum brings the checksums up to what was consumed.
+func (s *packStream) checksum() {
 	part := s.buf[s.settled:s.r]
 	s.sum.Write(part)
 	s.crc = crc32.Update(s.crc, crc32.IEEETable, part)
@@ -199,7 +199,7 @@ func (s *packStream) settle() {
 
 // flush writes what was consumed and not yet written.
 func (s *packStream) flush() error {
-	s.settle()
+	s.checksum()
 	_, err := s.spool.Write(s.buf[:s.r])
 	if err != nil {
 		s.err = err

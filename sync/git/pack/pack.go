@@ -129,7 +129,7 @@ func (p *pack) at(buf []byte, offset int64) error {
 	return err
 }
 
-// find gives the offset of an object, or -1 when it is not in the pack.
+// find returns the offset of an object, or -1 when it is not in the pack.
 func (p *pack) find(id ID) (int64, error) {
 	lo, hi := int64(0), int64(p.fanout[id[0]])
 	if id[0] > 0 {
@@ -153,7 +153,7 @@ func (p *pack) find(id ID) (int64, error) {
 	return -1, nil
 }
 
-// offset gives the place of the i-th object of the index.
+// offset returns the place of the i-th object of the index.
 func (p *pack) offset(i int64) (int64, error) {
 	var b [8]byte
 	if err := p.at(b[:4], 24*p.count+4*i); err != nil {

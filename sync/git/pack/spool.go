@@ -44,7 +44,7 @@ func Spool(dir string, pack io.Reader, l Limits) (*Spooled, error) {
 	return s, err
 }
 
-// Stock says what is in a pack.
+// Stock describes what is in a pack.
 type Stock struct {
 	Objects  int
 	Bytes    int64 // of the pack

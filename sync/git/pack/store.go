@@ -74,7 +74,7 @@ func (s *Store) find(id ID) (*pack, int64, error) {
 	return nil, -1, fmt.Errorf("%w: %s", ErrMissing, id)
 }
 
-// Has tells whether an object is there, without reading it.
+// Has reports whether an object is there, without reading it.
 func (s *Store) Has(id ID) (bool, error) {
 	_, _, err := s.find(id)
 	if errors.Is(err, ErrMissing) {
@@ -83,7 +83,7 @@ func (s *Store) Has(id ID) (bool, error) {
 	return err == nil, err
 }
 
-// Read gives an object of at most limit bytes and its kind. The bytes are the
+// Read returns an object of at most limit bytes and its kind. The bytes are the
 // caller's. Errors wrap ErrMissing or ErrDamaged, or are *TooLargeError.
 func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
 	p, at, err := s.find(id)
@@ -165,7 +165,7 @@ func (s *Store) at(p *pack, offset, limit int64) (Kind, []byte, error) {
 		}
 		chain = append(chain, link{offset, content})
 		if len(chain) > maxChain {
-			return 0, nil, damaged(errors.New("a chain of deltas has no end"))
+			return 0, nil, damaged(errors.New("delta chain is cyclic"))
 		}
 		if offset = h.base; h.kind == RefDeltaKind {
 			if offset, err = p.find(h.name); err == nil && offset < 0 {

@@ -25,7 +25,7 @@ import (
 // TestPushable: only what is sure to refuse a push is said to. The accounts are
 // git http-backend's own: whether it serves a push, and to whom.
 func TestPushable(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	for name, allowed := range map[string]string{"open.git": "true", "readonly.git": "false"} {
 		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
@@ -101,7 +101,7 @@ func TestPushable(t *testing.T) {
 
 // TestPushableIsBounded: in time and in bytes.
 func TestPushableIsBounded(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	release := make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer silent.Close()
@@ -126,7 +126,7 @@ func TestPushableIsBounded(t *testing.T) {
 }
 
 func TestPushableOverSSH(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	gittest.Git(t, root, nil, "init", "-q", "--bare", "empty.git")

@@ -20,7 +20,7 @@ import (
 // beside its others, durable, before the branch names anything of it, and the branch
 // changes under the lock file that git itself takes.
 
-// hooks would have to be asked before a branch changes. Nobody here runs them.
+// hooks would have to be asked before a branch changes. They are not run here.
 var hooks = []string{"pre-receive", "update", "reference-transaction"}
 
 func pushLocal(c *transport.Call, u Update) error {

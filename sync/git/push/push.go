@@ -95,7 +95,7 @@ func send(c *transport.Call, u Update) error {
 	}
 	req.Commands = []*packp.Command{{Name: plumbing.ReferenceName(u.Branch), Old: u.Old, New: u.New}}
 	req.Packfile, req.Progress = io.NopCloser(bytes.NewReader(content)), &c.Remarks
-	c.Allow("answer to the push", transport.AnswerHead)
+	c.SetBudget("answer to the push", transport.AnswerHead)
 	report, err := s.ReceivePack(c.WithCall(), req)
 	if report == nil && err == nil {
 		err = fmt.Errorf("nothing was said of the push: %w", io.ErrUnexpectedEOF)
@@ -129,7 +129,7 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 	return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server does not tell what became of the push")}
 }
 
-// races are words of servers for a branch that is not what it was, or that somebody
+// races are words of servers for a branch that is not what it was, or that another process
 // else is about to change: git of all ages, JGit, and what hosts make of them.
 var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "cannot lock", "failed to lock", "unable to lock", "lock failure",
 	"failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}

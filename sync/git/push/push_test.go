@@ -33,9 +33,9 @@ func pushable(t testing.TB, root string) (o *gittest.Origin, head string) {
 
 // TestPush writes over each transport, to real git at the other end.
 func TestPush(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"http", "ssh", "file"} {
 		t.Run(way, func(t *testing.T) {
-			gittest.Quiet(t)
 			s := gittest.NewServer(t)
 			o, head := pushable(t, s.Root)
 			r := mirrortest.At(s, "site.git")
@@ -138,10 +138,10 @@ func TestPush(t *testing.T) {
 // TestPushers has several agents write to one branch at the same time, each after a look
 // of its own: every change of each is in it, once.
 func TestPushers(t *testing.T) {
+	t.Parallel()
 	const agents, each = 3, 3
 	for _, way := range []string{"http", "file"} {
 		t.Run(way, func(t *testing.T) {
-			gittest.Quiet(t)
 			s := gittest.NewServer(t)
 			o, _ := pushable(t, s.Root)
 			r, options := mirrortest.At(s, "site.git"), git.Options{}
@@ -200,7 +200,7 @@ func TestPushers(t *testing.T) {
 // TestPushEndsInDoubt: the answer to a push does not come. It may have arrived, and the
 // next look tells.
 func TestPushEndsInDoubt(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o, head := pushable(t, s.Root)
 	r := mirrortest.At(s, "site.git")
@@ -271,7 +271,7 @@ func TestPushEndsInDoubt(t *testing.T) {
 
 // TestPushStalls: a server that does not take what is sent.
 func TestPushStalls(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	_, head := pushable(t, s.Root)
 	r := mirrortest.At(s, "site.git")
@@ -319,3 +319,5 @@ func write(t testing.TB, m *git.Mirrors, r git.Remote, branch string, edits ...g
 	}
 	return w
 }
+
+func TestMain(m *testing.M) { os.Exit(gittest.Main(m)) }

@@ -19,7 +19,7 @@ import (
 
 // A server that goes silent: in the refs, before the pack, within the pack.
 func TestHTTPSilence(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 2000)})
@@ -121,7 +121,7 @@ func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
 }
 
 func TestHTTPDamagedPacks(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{}

@@ -27,7 +27,7 @@ import (
 	"limpet/sync/text"
 )
 
-// call is one operation of a caller: its remote, its limits, what went over the
+// Call is one operation of a caller: its remote, its limits, what went over the
 // wire, and how its errors are told.
 type Call struct {
 	client  *Client
@@ -43,18 +43,18 @@ type Call struct {
 	started time.Time
 	redact  *strings.Replacer
 
-	watchdog *time.Timer
-	whole    *time.Timer
-	Most     time.Duration // of whole: what of Options.Whole is this call's
-	begun    sync.Once     // of whole
-	since    time.Time     // when whole began; zero = it did not
-	watching atomic.Bool   // the server is to send something
-	trickle  atomic.Int64  // bytes since the watchdog was calmed last
-	received atomic.Int64
-	requests atomic.Int64
-	budget   atomic.Pointer[budget]
-	problem  atomic.Pointer[giterr.Error] // what the transport already understood
-	Remarks  remarks
+	watchdog  *time.Timer
+	whole     *time.Timer
+	TimeLimit time.Duration // of whole: what of Options.Whole is this call's
+	begun     sync.Once     // of whole
+	since     time.Time     // when whole began; zero = it did not
+	watching  atomic.Bool   // the server is to send something
+	trickle   atomic.Int64  // bytes since the watchdog was calmed last
+	received  atomic.Int64
+	requests  atomic.Int64
+	budget    atomic.Pointer[budget]
+	found     atomic.Pointer[giterr.Error] // what the transport already understood
+	Remarks   remarks
 }
 
 // budget is how many bytes may come in one phase of a call. An ssh connection
@@ -81,13 +81,13 @@ type Target struct {
 // Begin checks the target and starts the clock. end must follow.
 func (t *Client) Begin(ctx context.Context, op string, at Target) (*Call, error) {
 	c := &Call{client: t, op: op, Target: at, Limits: at.Limits, caller: ctx, started: time.Now(), redact: redactor(at.Creds)}
-	c.Most = t.options.Whole
+	c.TimeLimit = t.options.Whole
 	c.Ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(t.options.Stall, func() { c.cancel(errStalled) })
 	c.whole = time.AfterFunc(t.options.Whole, func() { c.cancel(errLong) })
 	c.whole.Stop()
-	c.unwatch()
-	c.Allow("answer", 0)
+	c.stopWatchdog()
+	c.SetBudget("answer", 0)
 	if err := c.checkTarget(); err != nil {
 		c.cancel(nil)
 		return nil, err
@@ -95,27 +95,27 @@ func (t *Client) Begin(ctx context.Context, op string, at Target) (*Call, error)
 	return c, nil
 }
 
-// Whom names the server and the credentials that it is asked with.
-func (c *Call) Whom() string { return c.Addr.Key() + " " + c.Target.Creds.Fingerprint() }
+// Identity names the server and the credentials that it is asked with.
+func (c *Call) Identity() string { return c.Addr.Key() + " " + c.Target.Creds.Fingerprint() }
 
 func (c *Call) End() {
-	c.unwatch()
+	c.stopWatchdog()
 	c.whole.Stop()
 	c.cancel(nil)
 }
 
-// visiting starts the clock of the whole call at its first turn at a host: nobody
-// is blamed for those who were there before.
-func (c *Call) visiting() {
+// startClock starts the clock of the whole call at its first turn at a host: the time
+// before that was spent by other calls.
+func (c *Call) startClock() {
 	c.begun.Do(func() {
 		c.since = time.Now()
-		c.whole.Reset(c.Most)
+		c.whole.Reset(c.TimeLimit)
 	})
-	c.watch()
+	c.startWatchdog()
 }
 
-// Asking is for how long the call has been at its host, turns in between included.
-func (c *Call) Asking() time.Duration {
+// HostTime is for how long the call has been at its host, turns in between included.
+func (c *Call) HostTime() time.Duration {
 	if c.since.IsZero() {
 		return 0
 	}
@@ -126,20 +126,20 @@ func (c *Call) Asking() time.Duration {
 // signs of life that git sends, 5 bytes every 5 s, while it makes a pack. Unit: bytes.
 const leastProgress = 60
 
-// watch starts the watchdog: a server that is silent for too long ends the call.
-func (c *Call) watch() {
+// startWatchdog starts the watchdog: a server that is silent for too long ends the call.
+func (c *Call) startWatchdog() {
 	c.watching.Store(true)
 	c.trickle.Store(0)
 	c.watchdog.Reset(c.client.options.Stall)
 }
 
-func (c *Call) unwatch() {
+func (c *Call) stopWatchdog() {
 	c.watching.Store(false)
 	c.watchdog.Stop()
 }
 
-// Allow sets how many bytes may come from now on.
-func (c *Call) Allow(what string, n int64) {
+// SetBudget sets how many bytes may come from now on.
+func (c *Call) SetBudget(what string, n int64) {
 	b := &budget{what: what, most: n}
 	b.left.Store(n)
 	c.budget.Store(b)
@@ -148,7 +148,7 @@ func (c *Call) Allow(what string, n int64) {
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *Call) count(n int) error {
 	c.received.Add(int64(n))
-	c.calm(n)
+	c.progress(n)
 	b := c.budget.Load()
 	if left := b.left.Add(-int64(n)); left < 0 {
 		return &giterr.TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
@@ -156,8 +156,8 @@ func (c *Call) count(n int) error {
 	return nil
 }
 
-// calm tells the watchdog of n bytes that have gone over the wire.
-func (c *Call) calm(n int) {
+// progress tells the watchdog of n bytes that have gone over the wire.
+func (c *Call) progress(n int) {
 	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
 		c.trickle.Store(0)
 		c.watchdog.Reset(c.client.options.Stall)
@@ -218,7 +218,7 @@ func (c *Call) checkTarget() error {
 	return nil
 }
 
-// localAllowed tells whether path, with all links resolved, lies below one of
+// localAllowed reports whether path, with all links resolved, lies below one of
 // the directories that Options.AllowLocal names.
 func (t *Client) localAllowed(path string) bool {
 	real, err := filepath.EvalSymlinks(path)
@@ -249,13 +249,13 @@ func (c *Call) Cost() (bytes int64, requests int, took time.Duration) {
 	return c.received.Load(), int(c.requests.Load()), time.Since(c.started)
 }
 
-// Hide keeps the values of a header out of errors, beside the secrets of the credentials.
-func (c *Call) Hide(header map[string]string) {
+// RedactValues keeps the values of a header out of errors, beside the secrets of the credentials.
+func (c *Call) RedactValues(header map[string]string) {
 	c.redact = redactor(c.Target.Creds, slices.Collect(maps.Values(header))...)
 }
 
-// Forgive forgets what an answer before meant: the call goes on with another request.
-func (c *Call) Forgive() { c.problem.Store(nil) }
+// ClearProblem forgets what an answer before meant: the call goes on with another request.
+func (c *Call) ClearProblem() { c.found.Store(nil) }
 
 // CheckHost refuses a host that must not be asked.
 func (c *Call) CheckHost(host string) error {
@@ -265,7 +265,7 @@ func (c *Call) CheckHost(host string) error {
 	return nil
 }
 
-// Fail tells what an error means for the caller. nil stays nil.
+// Fail turns an error into an *giterr.Error for the caller. nil stays nil.
 func (c *Call) Fail(err error) error {
 	if err == nil {
 		return nil
@@ -278,24 +278,24 @@ func (c *Call) Fail(err error) error {
 		e = c.Classify(err)
 	}
 	e.Op, e.URL = c.op, c.URL()
-	text := c.safe(e.Err.Error(), 500)
-	if said := c.safe(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled && !strings.Contains(text, said) {
+	text := c.clean(e.Err.Error(), 500)
+	if said := c.clean(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled && !strings.Contains(text, said) {
 		text += ", the server says: " + said
 	}
 	e.Err = &giterr.Plain{Text: text, Inner: e.Err}
 	return e
 }
 
-// safe cleans foreign text and takes secrets out of it. It is
+// clean cleans foreign text and takes secrets out of it. It is
 // cut last: the first half of a secret is none that could be found.
-func (c *Call) safe(foreign string, max int) string {
+func (c *Call) clean(foreign string, max int) string {
 	return text.Line(WithoutUserInfo(c.redact.Replace(text.Line(foreign, longText))), max)
 }
 
 // longText is as much of a foreign text as is looked at. Unit: bytes.
 const longText = 16 << 10
 
-// Classify gives kind and hint; the caller fills in the rest.
+// Classify sets kind and hint; the caller fills in the rest.
 func (c *Call) Classify(err error) *giterr.Error {
 	if large, ok := errors.AsType[*giterr.TooLargeError](err); ok {
 		return &giterr.Error{Kind: giterr.TooLarge, Err: large, Hint: "the limits protect this host; make the repository or the file smaller"}
@@ -307,12 +307,12 @@ func (c *Call) Classify(err error) *giterr.Error {
 		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %v", errLongList, c.client.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
 	}
 	if errors.Is(context.Cause(c.Ctx), errLong) {
-		took := c.Most
+		took := c.TimeLimit
 		if took <= 0 { // those before it have had all of it
 			took = c.client.options.Whole
 		}
 		e := &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond), c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
-		if c.Most < c.client.options.Whole {
+		if c.TimeLimit < c.client.options.Whole {
 			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.client.options.Whole)
 		}
 		return e
@@ -324,13 +324,13 @@ func (c *Call) Classify(err error) *giterr.Error {
 		}
 		return &giterr.Error{Kind: giterr.Cancelled, Err: cause}
 	}
-	if known := c.problem.Load(); known != nil {
+	if known := c.found.Load(); known != nil {
 		return known
 	}
 	if hidden, ok := errors.AsType[*plumbing.UnexpectedError](err); ok { // it does not unwrap
 		err = hidden.Err
 	}
-	for _, class := range classes {
+	for _, class := range classifiers {
 		if e := class(c, err); e != nil {
 			return e
 		}

@@ -20,14 +20,14 @@ import (
 	"limpet/sync/netx"
 )
 
-// classes are asked in order; the first that knows an error names its kind.
-var classes = []func(*Call, error) *giterr.Error{ofPush, ofStore, ofServer, ofWay, ofTLS, ofNetwork, ofDisk, ofProtocol}
+// classifiers are asked in order; the first that knows an error names its kind.
+var classifiers = []func(*Call, error) *giterr.Error{classifyPush, classifyStore, classifyServer, classifyRoute, classifyTLS, classifyNetwork, classifyDisk, classifyProtocol}
 
 // guardHint is what to do about an address that is not dialled.
 const guardHint = "Git hosts are never at link-local or metadata addresses; --git-private-networks says which private ones may be used"
 
-// ofWay knows what is in between: addresses that are not dialled, and proxies.
-func ofWay(c *Call, err error) *giterr.Error {
+// classifyRoute knows what is in between: addresses that are not dialled, and proxies.
+func classifyRoute(c *Call, err error) *giterr.Error {
 	if errors.Is(err, netx.ErrForbidden) {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
 			err = op.Err
@@ -47,7 +47,7 @@ func ofWay(c *Call, err error) *giterr.Error {
 	return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("no way through the proxy: %w", op.Err), Hint: c.proxyHint()}
 }
 
-// proxyHint says where the proxy of the call is set.
+// proxyHint describes where the proxy of the call is set.
 func (c *Call) proxyHint() string {
 	switch p := c.Target.Creds.GetProxy(); {
 	case p != nil && p.Place != "":
@@ -58,8 +58,8 @@ func (c *Call) proxyHint() string {
 	return "check HTTPS_PROXY of this process"
 }
 
-// ofStore knows damage, in what came and in what is there.
-func ofStore(_ *Call, err error) *giterr.Error {
+// classifyStore knows damage, in what came and in what is there.
+func classifyStore(_ *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, pack.ErrBadPack):
 		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
@@ -69,8 +69,8 @@ func ofStore(_ *Call, err error) *giterr.Error {
 	return nil
 }
 
-// ofServer knows what Git servers say in the protocol.
-func ofServer(c *Call, err error) *giterr.Error {
+// classifyServer knows what Git servers say in the protocol.
+func classifyServer(c *Call, err error) *giterr.Error {
 	text := err.Error()
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
 		text = line.Text
@@ -126,8 +126,8 @@ func saysDenied(text string) bool {
 	return strings.Contains(text, "permission denied") || strings.Contains(text, "access denied") || strings.Contains(text, "not authorized")
 }
 
-// ofTLS knows certificates.
-func ofTLS(c *Call, err error) *giterr.Error {
+// classifyTLS knows certificates.
+func classifyTLS(c *Call, err error) *giterr.Error {
 	fault, ok := netx.TLSFaultOf(err, c.Addr.DialPort())
 	if !ok {
 		return nil
@@ -146,11 +146,11 @@ func ofTLS(c *Call, err error) *giterr.Error {
 // "" when it asks for none or has been given one.
 func (c *Call) CertificateHint(host string) string { return c.client.asked.Hint(c.asks(host)) }
 
-// asks is who asks a host, for reach.Asked.
+// asks is the key of the credentials and a host, for netx.Asked.
 func (c *Call) asks(host string) string { return c.Target.Creds.TransportKey() + " " + host }
 
-// ofNetwork knows a network that does not carry.
-func ofNetwork(c *Call, err error) *giterr.Error {
+// classifyNetwork knows a network that does not carry.
+func classifyNetwork(c *Call, err error) *giterr.Error {
 	var dns *net.DNSError
 	var op *net.OpError
 	var nerr net.Error
@@ -161,7 +161,7 @@ func ofNetwork(c *Call, err error) *giterr.Error {
 		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
 	case errors.As(err, &nerr) && nerr.Timeout():
 		return &giterr.Error{Kind: giterr.Timeout, Err: errors.New("no connection in time")}
-	case brokenOff(err) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
+	case connectionLost(err) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
 		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("it ends the connection"), Hint: c.CertificateHint(c.Addr.HostPort())}
 	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
 		return &giterr.Error{Kind: giterr.Unreachable, Err: err}
@@ -171,13 +171,13 @@ func ofNetwork(c *Call, err error) *giterr.Error {
 	return nil
 }
 
-// brokenOff says that the other side has ended a connection that was there.
-func brokenOff(err error) bool {
+// connectionLost reports that the other side has ended a connection that was there.
+func connectionLost(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// ofDisk knows a disk that takes nothing.
-func ofDisk(c *Call, err error) *giterr.Error {
+// classifyDisk knows a disk that takes nothing.
+func classifyDisk(c *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &giterr.Error{Kind: giterr.Unknown, Err: err, Hint: "the disk of " + c.client.options.Dir + " is full"}
@@ -187,8 +187,8 @@ func ofDisk(c *Call, err error) *giterr.Error {
 	return nil
 }
 
-// ofProtocol knows answers that are not Git's.
-func ofProtocol(_ *Call, err error) *giterr.Error {
+// classifyProtocol knows answers that are not Git's.
+func classifyProtocol(_ *Call, err error) *giterr.Error {
 	var data *packp.ErrUnexpectedData
 	switch {
 	case errors.Is(err, transport.ErrEmptyUploadPackRequest):

@@ -17,7 +17,7 @@ type Options struct {
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Whole      time.Duration // longest time of one call, from its first turn at a host
-	Guard      netx.Guard    // judges each address that is dialled
+	Guard      netx.Guard    // checks each address that is dialled
 	Logger     *slog.Logger
 }
 
@@ -26,10 +26,10 @@ type Client struct {
 	options Options
 	asked   netx.Asked
 
-	mu      sync.Mutex               // guards all below; never held while something waits
-	hosts   map[string]chan struct{} // tokens: requests that run at a host
-	gates   map[string]time.Time     // of identities at hosts: throttled until then
-	clients map[string]*http.Client  // by auth.Credentials.Line
+	mu             sync.Mutex               // guards all below; never held while something waits
+	hosts          map[string]chan struct{} // tokens: requests that run at a host
+	throttledUntil map[string]time.Time     // of identities at hosts: throttled until then
+	clients        map[string]*http.Client  // by auth.Credentials.Line
 }
 
 // New makes a client; zero options take their defaults.
@@ -43,7 +43,7 @@ func New(o Options) *Client {
 	if o.Stall <= 0 {
 		o.Stall = 2 * time.Minute
 	}
-	return &Client{options: o, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}, clients: map[string]*http.Client{}}
+	return &Client{options: o, hosts: map[string]chan struct{}{}, throttledUntil: map[string]time.Time{}, clients: map[string]*http.Client{}}
 }
 
 // CloseIdle closes idle connections.

@@ -20,7 +20,7 @@ func TestGateOpens(t *testing.T) {
 		c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
 		defer c.End()
 		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
-			c.close(wait)
+			c.throttle(wait)
 			time.Sleep(real - time.Second)
 			if _, err := c.Visit(); giterr.KindOf(err) != giterr.Throttled {
 				t.Errorf("%v: a visit before the time: %v", wait, err)
@@ -39,7 +39,7 @@ func TestTrickle(t *testing.T) {
 			m := New(Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1})
 			c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
 			defer c.End()
-			c.Allow("pack", 1<<20)
+			c.SetBudget("pack", 1<<20)
 			defer gittest.Must[func()](t)(c.Visit())()
 			for start := time.Now(); time.Since(start) < 20*time.Minute; time.Sleep(every) {
 				if err := c.count(1); err != nil {
@@ -106,7 +106,7 @@ func TestPushIsSlow(t *testing.T) {
 			},
 		} {
 			c := gittest.Must[*Call](t)(m.Begin(t.Context(), "push", Target{URL: "https://example.com/x"}))
-			c.watch()
+			c.startWatchdog()
 			began := time.Now()
 			if err := carry(c, slowly{stall * 9 / 10}); err != nil || c.Ctx.Err() != nil || time.Since(began) < 40*stall {
 				t.Errorf("%s: given up after %s: %v, %v", name, time.Since(began), err, context.Cause(c.Ctx))
@@ -150,7 +150,7 @@ func TestRemarks(t *testing.T) {
 
 func TestDeniedNetworkIsNoRefusedPush(t *testing.T) {
 	t.Parallel()
-	if e := ofPush(&Call{Pushes: true}, errors.New("dial tcp: connect: permission denied")); e != nil {
+	if e := classifyPush(&Call{Pushes: true}, errors.New("dial tcp: connect: permission denied")); e != nil {
 		t.Errorf("a network that is denied says nothing of a push: %v", e)
 	}
 }

@@ -12,31 +12,31 @@ import (
 // looks into it should not have to wait for a day.
 const longestGate = time.Hour
 
-// gate is for whom a host counts requests.
-func (c *Call) gate() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
+// identity is for whom a host counts requests.
+func (c *Call) identity() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
 
-// close has nobody ask the host with these credentials for a while: it has said so,
+// throttle has nobody ask the host with these credentials for a while: it has said so,
 // and each repository there would only be told again.
-func (c *Call) close(wait time.Duration) {
+func (c *Call) throttle(wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
 	now := time.Now()
-	for k, until := range c.client.gates {
+	for k, until := range c.client.throttledUntil {
 		if until.Before(now) {
-			delete(c.client.gates, k)
+			delete(c.client.throttledUntil, k)
 		}
 	}
-	c.client.gates[c.gate()] = now.Add(min(wait, longestGate))
+	c.client.throttledUntil[c.identity()] = now.Add(min(wait, longestGate))
 }
 
-// gated says that the host is not to be asked now.
-func (c *Call) gated() error {
+// throttled reports that the host is not to be asked now.
+func (c *Call) throttled() error {
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
-	wait := time.Until(c.client.gates[c.gate()])
+	wait := time.Until(c.client.throttledUntil[c.identity()])
 	if wait <= 0 {
 		return nil
 	}
@@ -47,14 +47,14 @@ func (c *Call) gated() error {
 // The returned function ends the visit when all was read: what a slow disk then
 // does with a pack is no silence of the server.
 func (c *Call) Visit() (leave func(), err error) {
-	if err := c.gated(); err != nil {
+	if err := c.throttled(); err != nil {
 		return nil, err
 	}
-	return c.visitHost(c.Addr.HostPort())
+	return c.visit(c.Addr.HostPort())
 }
 
-// visitHost is visit for another host.
-func (c *Call) visitHost(host string) (leave func(), err error) {
+// visit is visit for another host.
+func (c *Call) visit(host string) (leave func(), err error) {
 	c.client.mu.Lock()
 	tokens, ok := c.client.hosts[host]
 	if !ok {
@@ -64,9 +64,9 @@ func (c *Call) visitHost(host string) (leave func(), err error) {
 	c.client.mu.Unlock()
 	select {
 	case tokens <- struct{}{}:
-		c.visiting()
+		c.startClock()
 		return func() {
-			c.unwatch()
+			c.stopWatchdog()
 			<-tokens
 		}, nil
 	case <-c.Ctx.Done():

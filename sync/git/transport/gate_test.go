@@ -17,6 +17,7 @@ import (
 // TestGate: who was told to wait asks no more, for no repository of that host; who
 // asks with other credentials does.
 func TestGate(t *testing.T) {
+	t.Parallel()
 	s := gittest.NewServer(t)
 	for _, name := range []string{"a.git", "b.git"} {
 		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
@@ -48,6 +49,7 @@ func TestGate(t *testing.T) {
 
 // TestLongList: a list of refs that comes drop by drop ends in time.
 func TestLongList(t *testing.T) {
+	t.Parallel()
 	s := gittest.NewServer(t)
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
@@ -62,6 +64,7 @@ func TestLongList(t *testing.T) {
 // TestWhole: a server that sends just enough not to be silent is left all the same,
 // over http and over git's own signs of life; others at the same host have their turn.
 func TestWhole(t *testing.T) {
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "a.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{Whole: 400 * time.Millisecond, PerHost: 1})

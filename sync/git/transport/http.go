@@ -70,7 +70,7 @@ func (c *Call) httpTransport() (transport.Transport, *transport.Endpoint, transp
 	return t, ep, method, nil
 }
 
-// httpClient gives the client for the certificates and the proxy of some
+// httpClient returns the client for the certificates and the proxy of some
 // credentials; clients share their connections.
 func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
 	key := c.TransportKey()
@@ -104,29 +104,29 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	from := via[0].URL
 	if !strings.HasSuffix(req.URL.Path, "/info/refs") {
-		return c.understood(giterr.Unreachable, 0, "something else answers in its place: it redirects to a page of "+text.Line(req.URL.Host, 100),
+		return c.problem(giterr.Unreachable, 0, "something else answers in its place: it redirects to a page of "+text.Line(req.URL.Host, 100),
 			"log in to the network if it has a sign-on page, and check the url")
 	}
 	to := req.URL
 	switch {
 	case !strings.EqualFold(from.Hostname(), to.Hostname()):
-		return c.understood(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
 	case from.Scheme == "https" && to.Scheme != "https":
-		return c.understood(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
 	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
-		return c.understood(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
 	}
 	return nil
 }
 
-// understood notes what an answer means, for the error that the call will tell.
-func (c *Call) understood(k giterr.Kind, retryAfter time.Duration, text, hint string) error {
+// problem notes what an answer means, for the error that the call will tell.
+func (c *Call) problem(k giterr.Kind, retryAfter time.Duration, text, hint string) error {
 	return c.refused(&giterr.Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter})
 }
 
-// refused is understood for an error that is made already.
+// refused is problem for an error that exists already.
 func (c *Call) refused(e *giterr.Error) error {
-	c.problem.Store(e)
+	c.found.Store(e)
 	return e
 }
 
@@ -151,15 +151,15 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	res.Body = counted{res.Body, c}
-	if err := c.judge(req, res); err != nil {
+	if err := c.classifyResponse(req, res); err != nil {
 		res.Body.Close()
 		return nil, err
 	}
 	return res, nil
 }
 
-// judge reads what an answer is before go-git does.
-func (c *Call) judge(req *http.Request, res *http.Response) error {
+// classifyResponse reads what an answer is before go-git does.
+func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	media = strings.TrimSpace(media)
 	switch {
@@ -174,14 +174,14 @@ func (c *Call) judge(req *http.Request, res *http.Response) error {
 		case media == want:
 			return nil
 		case media == "text/html":
-			return c.understood(giterr.Unreachable, 0, "something else answers in its place: a web page",
+			return c.problem(giterr.Unreachable, 0, "something else answers in its place: a web page",
 				"log in to the network if it has a sign-on page, and check the url")
 		case media == "text/plain":
-			return c.understood(giterr.Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
+			return c.problem(giterr.Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
 		}
-		return c.understood(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)), "check that the url is that of a Git repository")
+		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)), "check that the url is that of a Git repository")
 	}
-	said := c.Reason(res, media)
+	said := c.ResponseText(res, media)
 	after := RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	if c.Pushes && refusesPush(res.StatusCode, media, after) {
 		return c.refused(readOnly(said))
@@ -200,43 +200,43 @@ func (c *Call) judge(req *http.Request, res *http.Response) error {
 	case http.StatusUnauthorized:
 		c.Target.Creds.Refused()
 		if c.Target.Creds.Empty() {
-			return c.understood(giterr.Auth, 0, "it wants credentials"+said, and("give the repository credentials; a wrong url may look the same"))
+			return c.problem(giterr.Auth, 0, "it wants credentials"+said, and("give the repository credentials; a wrong url may look the same"))
 		}
-		return c.understood(giterr.Auth, 0, "it refuses these credentials"+said, and("check that the token is valid and may read this repository"))
+		return c.problem(giterr.Auth, 0, "it refuses these credentials"+said, and("check that the token is valid and may read this repository"))
 	case http.StatusForbidden:
-		return c.understood(giterr.Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
+		return c.problem(giterr.Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
 	case http.StatusBadRequest:
 		if certificate != "" { // what nginx answers
-			return c.understood(giterr.Auth, 0, "it answers 400 Bad Request"+said, certificate)
+			return c.problem(giterr.Auth, 0, "it answers 400 Bad Request"+said, certificate)
 		}
 	case http.StatusNotFound, http.StatusGone:
-		return c.understood(giterr.NotFound, 0, "no repository there"+said, c.notFoundHint())
+		return c.problem(giterr.NotFound, 0, "no repository there"+said, c.notFoundHint())
 	case http.StatusProxyAuthRequired:
-		return c.understood(giterr.Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
+		return c.problem(giterr.Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
 	case http.StatusTooManyRequests:
-		c.close(after)
-		return c.understood(giterr.Throttled, after, "it gets too many requests"+said, "it is asked again later")
+		c.throttle(after)
+		return c.problem(giterr.Throttled, after, "it gets too many requests"+said, "it is asked again later")
 	}
 	if res.StatusCode >= 500 {
-		return c.understood(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
+		return c.problem(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
 	}
-	return c.understood(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
+	return c.problem(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
 }
 
-// refusesPush says that an answer refuses a push to who may read, which is no
+// refusesPush reports whether an answer refuses a push to credentials that may read, which is no
 // refusal of the credentials. A page for people, and a wish to be asked later,
 // come from what is in between, or from a host that has enough to do.
 func refusesPush(status int, media string, after time.Duration) bool {
 	return (status == http.StatusUnauthorized || status == http.StatusForbidden && media != "text/html") && after == 0
 }
 
-// Reason is what a plain-text answer says, ready to be put behind a sentence.
-func (c *Call) Reason(res *http.Response, media string) string {
+// ResponseText is what a plain-text answer says, ready to be put behind a sentence.
+func (c *Call) ResponseText(res *http.Response, media string) string {
 	if media != "text/plain" && media != "application/json" && media != "" {
 		return ""
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, ErrorBody))
-	text := c.safe(string(body), 200)
+	text := c.clean(string(body), 200)
 	if text == "" {
 		return ""
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 func TestHTTPAnswers(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,7 +108,7 @@ func TestHTTPAnswers(t *testing.T) {
 }
 
 func TestHTTPRedirectOnTheSameHost(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "new.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{})
@@ -129,7 +129,7 @@ func TestHTTPRedirectOnTheSameHost(t *testing.T) {
 }
 
 func TestHTTPCredentials(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	var logs bytes.Buffer
@@ -199,7 +199,7 @@ func TestHTTPCredentials(t *testing.T) {
 }
 
 func TestHTTPNobodyThere(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	m := mirrortest.Open(t, git.Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -218,7 +218,7 @@ func TestHTTPNobodyThere(t *testing.T) {
 
 // What the server says beside the pack ends up in the error, cleaned.
 func TestHTTPServerRemarks(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{})
@@ -253,7 +253,7 @@ func TestHTTPServerRemarks(t *testing.T) {
 
 // The list of refs is bounded in bytes, whoever sends it.
 func TestHTTPManyRefs(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	id := o.Commit("one", map[string]string{"a.json": "1"})

@@ -22,7 +22,7 @@ import (
 // TestHTTPS: what is wrong with the certificates of either side is told with what to
 // do next, and with the right ones a repository is fetched.
 func TestHTTPS(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	plain := gittest.NewServer(t)
 	gittest.NewOrigin(t, plain.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	ca := nettest.NewAuthority(t)
@@ -74,7 +74,7 @@ func TestHTTPS(t *testing.T) {
 // TestConnectionsOfManyHosts: hosts that are asked in turn keep their connections,
 // a handshake costs more than a look.
 func TestConnectionsOfManyHosts(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	plain := gittest.NewServer(t)
 	gittest.NewOrigin(t, plain.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	var made atomic.Int32

@@ -56,6 +56,7 @@ func FuzzKnownHosts(f *testing.F) {
 }
 
 func TestKnownHostsAreOnlyRead(t *testing.T) {
+	t.Parallel()
 	text := "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\r\n"
 	creds := &auth.Credentials{KnownHosts: []byte(text)}
 	c := &Call{client: New(Options{Dir: t.TempDir()}), Target: Target{Creds: creds}, Addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}

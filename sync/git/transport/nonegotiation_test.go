@@ -95,7 +95,7 @@ func (d *devops) offer(in []byte) []byte {
 // first and then what is new: as a difference where they give one, and as whole
 // commits where they do not.
 func TestAzureDevOps(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	strange := func(status int, media, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", media)

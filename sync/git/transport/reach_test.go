@@ -21,6 +21,7 @@ import (
 
 // TestGuarded: addresses that are never dialled are not, by any way to them.
 func TestGuarded(t *testing.T) {
+	t.Parallel()
 	narrow, err := netx.ParseGuard([]string{"none"})
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +70,7 @@ func TestGuarded(t *testing.T) {
 
 // TestRedirects: the same host alone, by no weaker scheme, at no other port.
 func TestRedirects(t *testing.T) {
+	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
@@ -100,7 +102,7 @@ func TestRedirects(t *testing.T) {
 
 // TestThroughProxies fetches from a host whose name only the proxy knows.
 func TestThroughProxies(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	o.Commit("one", map[string]string{"a.json": "1"})

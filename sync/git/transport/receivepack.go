@@ -56,8 +56,8 @@ func readOnly(said string) *giterr.Error {
 // ListPush begins a push: it reads the refs, within the time that a list of them may
 // take.
 func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) {
-	defer c.within(c.client.options.Refs, errLongList)()
-	c.Allow("list of refs", c.Limits.RefsBytes)
+	defer c.deadline(c.client.options.Refs, errLongList)()
+	c.SetBudget("list of refs", c.Limits.RefsBytes)
 	s, err := c.dialPush()
 	if err != nil {
 		return nil, nil, err
@@ -74,9 +74,9 @@ func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) {
 // GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
 var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted", "write access", "forbidden"}
 
-// ofPush knows what servers say of a push that they do not take. Only their own
+// classifyPush knows what servers say of a push that they do not take. Only their own
 // words count: a network may be denied as well.
-func ofPush(c *Call, err error) *giterr.Error {
+func classifyPush(c *Call, err error) *giterr.Error {
 	said, spoke := strings.CutPrefix(err.Error(), serverSays)
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
 		said, spoke = line.Text, true
@@ -115,7 +115,7 @@ func (s *sshSession) ReceivePack(_ context.Context, req *packp.ReferenceUpdateRe
 	if _, spoke := errors.AsType[*pktline.ErrorLine](err); spoke {
 		return nil, err
 	}
-	if said := s.farewell(); said != "" {
+	if said := s.stderrText(); said != "" {
 		return nil, errors.New(serverSays + said)
 	}
 	return nil, err
@@ -134,7 +134,7 @@ func (s sending) Write(p []byte) (n int, err error) {
 		k, err = s.Writer.Write(p[:min(len(p), sendStep)])
 		n += k
 		p = p[k:]
-		s.c.calm(k)
+		s.c.progress(k)
 	}
 	return n, err
 }
@@ -150,6 +150,6 @@ type sentBody struct {
 
 func (b sentBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.c.calm(n)
+	b.c.progress(n)
 	return n, err
 }

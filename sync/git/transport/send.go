@@ -26,7 +26,7 @@ func (c *Call) Send(req *http.Request, header map[string]string, own bool) (res 
 			req.SetBasicAuth(creds.Username, creds.Password)
 		}
 	}
-	end, err := c.visitHost(req.URL.Host)
+	end, err := c.visit(req.URL.Host)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,10 +26,10 @@ type session interface {
 // Listing is an answer to ls-remote. Over http the session has no connection
 // and serves the fetch that follows, which saves a round trip.
 type Listing struct {
-	Session session
-	Refs    *packp.AdvRefs
-	At      time.Time
-	Whom    string // call.whom
+	Session  session
+	Refs     *packp.AdvRefs
+	At       time.Time
+	Identity string // call.whom
 }
 
 // ListingLife is how long refs are good enough to fetch by. The commit that
@@ -51,8 +51,8 @@ var errLongList = errors.New("the list of refs takes more than")
 
 // List asks for the refs, on a new session.
 func (c *Call) List() (*Listing, error) {
-	defer c.within(c.client.options.Refs, errLongList)()
-	c.Allow("list of refs", c.Limits.RefsBytes)
+	defer c.deadline(c.client.options.Refs, errLongList)()
+	c.SetBudget("list of refs", c.Limits.RefsBytes)
 	s, err := c.dial()
 	if err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func (c *Call) List() (*Listing, error) {
 		s.Close()
 		return nil, err
 	}
-	return &Listing{s, refs, time.Now(), c.Whom()}, nil
+	return &Listing{s, refs, time.Now(), c.Identity()}, nil
 }
 
-// within ends the call with an error unless what it returns is called in time.
-func (c *Call) within(d time.Duration, err error) (done func() bool) {
+// deadline ends the call with an error unless what it returns is called in time.
+func (c *Call) deadline(d time.Duration, err error) (done func() bool) {
 	return time.AfterFunc(d, func() { c.cancel(err) }).Stop
 }
 
@@ -113,7 +113,7 @@ func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse,
 			}
 		}
 	}
-	// Azure DevOps answers nobody who does not take multi_ack. Others would spend a
+	// Azure DevOps does not answer clients without multi_ack. Others would spend a
 	// line on each commit that both have.
 	if len(w.Haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
 		use(capability.MultiACKDetailed, capability.MultiACK)
@@ -131,12 +131,12 @@ func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse,
 		req.Depth, req.Shallows = packp.DepthCommits(w.Depth), w.Shallows
 	}
 	req.Wants, req.Haves = []pack.ID{w.ID}, w.Haves
-	c.Allow("head of the answer", AnswerHead)
+	c.SetBudget("head of the answer", AnswerHead)
 	res, err := l.Session.UploadPack(c.WithCall(), req)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for %s: %w", w.ID, err)
 	}
-	c.Allow(PackBudget, budget)
+	c.SetBudget(PackBudget, budget)
 	var pack io.Reader = res
 	if c.Addr.Scheme != "file" {
 		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {

@@ -86,7 +86,7 @@ func (c *Call) sshSession() (*sshSession, error) {
 
 func (s *sshSession) start(config *ssh.ClientConfig) error {
 	addr := s.call.Addr
-	first := &greeting{}
+	first := &banner{}
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 // argument, and returns what it prints. said is what it wrote to stderr; data is nil when
 // it has failed.
 func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
-	c.Allow("answer of "+command, ErrorBody)
+	c.SetBudget("answer of "+command, ErrorBody)
 	c.command = command + " " + shellQuote(sshPath(c.Addr.Path)) + " " + arg
 	s, err := c.sshSession()
 	if err != nil {
@@ -161,7 +161,7 @@ func shellQuote(s string) string {
 func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
 	refs := packp.NewAdvRefs()
 	if err := refs.Decode(s.stdout); err != nil {
-		if said := s.farewell(); said != "" && !errors.Is(err, packp.ErrEmptyAdvRefs) {
+		if said := s.stderrText(); said != "" && !errors.Is(err, packp.ErrEmptyAdvRefs) {
 			return nil, errors.New(serverSays + said)
 		}
 		return nil, err
@@ -172,9 +172,9 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	return refs, nil
 }
 
-// farewell waits for the end of a command that said nothing on stdout, for the
+// stderrText waits for the end of a command that said nothing on stdout, for the
 // reason that it gave on stderr.
-func (s *sshSession) farewell() string {
+func (s *sshSession) stderrText() string {
 	s.stdin.Close()
 	s.asked = true
 	io.Copy(io.Discard, io.LimitReader(s.stdout, ErrorBody))
@@ -201,7 +201,7 @@ func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 		if s.lost.Load() {
 			return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
 		}
-		if said := s.farewell(); said != "" {
+		if said := s.stderrText(); said != "" {
 			return nil, errors.New(serverSays + said)
 		}
 		return nil, fmt.Errorf("error decoding upload-pack response: %w", err)
@@ -231,15 +231,15 @@ func (s *sshSession) Close() error {
 type countedConn struct {
 	net.Conn
 	c     *Call
-	first *greeting
+	first *banner
 	lost  *atomic.Bool
 }
 
 func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
-	n.first.hear(p[:k])
+	n.first.read(p[:k])
 	if lerr := n.c.count(k); lerr != nil {
-		n.c.problem.Store(&giterr.Error{Kind: giterr.TooLarge, Err: lerr}) // the ssh library tells of a lost connection
+		n.c.found.Store(&giterr.Error{Kind: giterr.TooLarge, Err: lerr}) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
 	if err != nil {
@@ -272,7 +272,7 @@ func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
 		user = "git"
 	}
 	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
-	modern(config)
+	secureAlgorithms(config)
 	return config, c.hostKeys(config)
 }
 
@@ -290,7 +290,7 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
 	}
-	return signsModern(signer)
+	return sha2Signer(signer)
 }
 
 // hostKeys makes config accept the keys that known_hosts names and no other.
@@ -317,7 +317,7 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 			return &giterr.Error{Kind: giterr.Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.Addr.Host}
 		}
 		check = db.HostKeyCallback()
-		config.HostKeyAlgorithms = knownKinds(db.HostKeyAlgorithms(host))
+		config.HostKeyAlgorithms = secureHostKeys(db.HostKeyAlgorithms(host))
 	}
 	config.HostKeyCallback = func(name string, remote net.Addr, key ssh.PublicKey) error {
 		err := check(name, remote, key)
@@ -326,26 +326,26 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 		}
 		print := key.Type() + " " + ssh.FingerprintSHA256(key)
 		if changed, ok := errors.AsType[*xknownhosts.KeyError](err); ok && len(changed.Want) == 0 {
-			return c.understood(giterr.Auth, 0, "the host key "+print+" is not in known_hosts",
+			return c.problem(giterr.Auth, 0, "the host key "+print+" is not in known_hosts",
 				"if it is the right one, add this line to known_hosts: "+xknownhosts.Line([]string{name}, key))
 		}
 		if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
-			return c.understood(giterr.Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
+			return c.problem(giterr.Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
 		}
-		return c.understood(giterr.Auth, 0, "the host key is "+print+", not the one in known_hosts",
+		return c.problem(giterr.Auth, 0, "the host key is "+print+", not the one in known_hosts",
 			"somebody may be in between; if the server was changed, replace its line in known_hosts")
 	}
 	return nil
 }
 
-// sshError tells a refused key from a connection that broke.
+// sshError distinguishes a refused key from a broken connection.
 func (c *Call) sshError(err error) error {
 	text := err.Error()
 	switch {
-	case c.problem.Load() != nil:
-		return c.problem.Load()
-	case saysOld(err) != nil:
-		return saysOld(err)
+	case c.found.Load() != nil:
+		return c.found.Load()
+	case legacyOnly(err) != nil:
+		return legacyOnly(err)
 	case strings.Contains(text, "no common public key signature algorithm"):
 		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
 	case strings.Contains(text, "unable to authenticate"):

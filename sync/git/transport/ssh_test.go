@@ -26,7 +26,7 @@ import (
 )
 
 func TestSSH(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	o := gittest.NewOrigin(t, root, "team/it's a \"site\".git")
 	first := o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
@@ -63,7 +63,7 @@ func TestSSH(t *testing.T) {
 }
 
 func TestSSHRefuses(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	gittest.Git(t, root, nil, "init", "-q", "--bare", "empty.git")
@@ -133,7 +133,7 @@ func TestSSHRefuses(t *testing.T) {
 
 // Limits hold over ssh as well.
 func TestSSHLimits(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	var text strings.Builder
 	for i := range 40_000 {
@@ -167,7 +167,7 @@ func TestSSHLimits(t *testing.T) {
 
 // A host with keys of several kinds is asked for the kind that is known.
 func TestSSHChoosesTheKnownKind(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	root := t.TempDir()
 	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	keys := gittest.SSHKeys()
@@ -184,7 +184,7 @@ func TestSSHChoosesTheKnownKind(t *testing.T) {
 
 // Paths and users reach the server as git would send them.
 func TestSSHPathsAndUsers(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	keys := gittest.SSHKeys()
 	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
 	s := gittest.NewSSHServer(t, t.TempDir(), pub, keys["ed25519"])
@@ -211,7 +211,7 @@ func TestSSHPathsAndUsers(t *testing.T) {
 }
 
 func TestSSHSilence(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	keys := gittest.SSHKeys()
 	key := keys["ed25519"]
 	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))

@@ -15,33 +15,33 @@ import (
 
 // What is spoken over ssh. The library's own defaults still take key exchanges,
 // MACs and signatures with SHA-1 when a server has nothing better; here they are
-// left out, so that nobody in between can bring both sides down to them.
+// left out, so that a man in the middle cannot bring both sides down to them.
 
-// modern leaves out what the library calls insecure.
-func modern(config *ssh.ClientConfig) {
+// secureAlgorithms leaves out what the library calls insecure.
+func secureAlgorithms(config *ssh.ClientConfig) {
 	good := ssh.SupportedAlgorithms()
 	config.KeyExchanges, config.Ciphers, config.MACs = good.KeyExchanges, good.Ciphers, good.MACs
-	config.HostKeyAlgorithms = hostKeyKinds
+	config.HostKeyAlgorithms = hostKeyAlgorithms
 }
 
-// hostKeyKinds are asked for when known_hosts names none of a host, in this
+// hostKeyAlgorithms are asked for when known_hosts names none of a host, in this
 // order: the line that is printed then is for the first that it has.
-var hostKeyKinds = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 
-// knownKinds are the algorithms for the keys that known_hosts names of a host: an
+// secureHostKeys are the algorithms for the keys that known_hosts names of a host: an
 // ssh-rsa line stands for a key, which signs with SHA-2.
-func knownKinds(named []string) []string {
+func secureHostKeys(named []string) []string {
 	weak := ssh.InsecureAlgorithms().HostKeys
 	kinds := slices.DeleteFunc(slices.Clone(named), func(kind string) bool { return slices.Contains(weak, kind) })
 	if len(kinds) == 0 {
-		return hostKeyKinds
+		return hostKeyAlgorithms
 	}
 	return kinds
 }
 
-// signsModern makes an rsa key sign with SHA-2 only. Other keys are returned as
+// sha2Signer makes an rsa key sign with SHA-2 only. Other keys are returned as
 // they are.
-func signsModern(key ssh.Signer) (ssh.Signer, error) {
+func sha2Signer(key ssh.Signer) (ssh.Signer, error) {
 	many, ok := key.(ssh.AlgorithmSigner)
 	if !ok || key.PublicKey().Type() != ssh.KeyAlgoRSA {
 		return key, nil
@@ -49,9 +49,9 @@ func signsModern(key ssh.Signer) (ssh.Signer, error) {
 	return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
 }
 
-// saysOld tells of a server that has nothing but what modern leaves out; nil for
+// legacyOnly tells of a server that has nothing but what modern leaves out; nil for
 // any other error.
-func saysOld(err error) error {
+func legacyOnly(err error) error {
 	none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err)
 	if !ok {
 		return nil
@@ -65,9 +65,9 @@ func saysOld(err error) error {
 	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("for %s the server has only what is not safe any more: %s", none.What, strings.Join(none.RequestedAlgorithms, ", ")), Hint: "update its ssh server"}
 }
 
-// greeting keeps what a server says in place of the line with which ssh begins:
+// banner keeps what a server says in place of the line with which ssh begins:
 // why it does not want to talk.
-type greeting struct {
+type banner struct {
 	mu    sync.Mutex // guards what follows
 	said  []byte
 	began bool
@@ -76,8 +76,8 @@ type greeting struct {
 // greetingKept is as much of it as is kept. Unit: bytes.
 const greetingKept = 512
 
-// hear is given all that comes, in order.
-func (g *greeting) hear(p []byte) {
+// read is given all that comes, in order.
+func (g *banner) read(p []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.began || len(g.said) >= greetingKept {
@@ -88,7 +88,7 @@ func (g *greeting) hear(p []byte) {
 }
 
 // refusal is the server's reason, nil when ssh has begun or nothing was said.
-func (g *greeting) refusal() *giterr.Error {
+func (g *banner) refusal() *giterr.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	said := strings.TrimSpace(string(g.said))

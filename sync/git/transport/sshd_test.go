@@ -40,7 +40,7 @@ func keysOf(t *testing.T) map[string]testenv.SSHKey {
 // TestSSHD fetches with each kind of client key from hosts with each kind of key,
 // of which known_hosts names one.
 func TestSSHD(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	hosts, clients := keysOf(t), keysOf(t)
 	s := testenv.SSH(t, testenv.SSHOptions{
 		HostKeys: []testenv.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []testenv.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
@@ -93,7 +93,7 @@ func TestSSHD(t *testing.T) {
 // TestSSHDKeys tries the forms in which keys lie in Secrets, and those that are
 // refused.
 func TestSSHDKeys(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	const phrase = gittest.Secret
 	host, other := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	forms := map[string]testenv.SSHKey{
@@ -153,7 +153,7 @@ func TestSSHDKeys(t *testing.T) {
 
 // TestSSHDWithoutLegacy offers only what is not safe any more.
 func TestSSHDWithoutLegacy(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	host, client := testenv.NewSSHKey(t, "rsa", ""), testenv.NewSSHKey(t, "rsa", "")
 	for option, says := range map[string]string{
 		"KexAlgorithms diffie-hellman-group14-sha1":   "diffie-hellman-group14-sha1",
@@ -194,7 +194,7 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 // TestSSHSignsNothingWithSHA1 is refused by a server that would take nothing else;
 // sshd announces more than it takes, so that it tells less.
 func TestSSHSignsNothingWithSHA1(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	key := gittest.SSHKeys()["rsa"]
 	s := gittest.NewSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
 	s.Config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA} // before any client comes
@@ -250,7 +250,7 @@ func between(t *testing.T, to string, carry int64, end bool) string {
 // TestSSHDBreaksOff stops real conversations after the banner, within the key
 // exchange, in the list of refs and in the pack.
 func TestSSHDBreaksOff(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
@@ -290,7 +290,7 @@ func TestSSHDBreaksOff(t *testing.T) {
 
 // TestSSHDTakesNoMore holds the connections of a server that takes one at a time.
 func TestSSHDTakesNoMore(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
@@ -315,7 +315,7 @@ func TestSSHDTakesNoMore(t *testing.T) {
 
 // TestSSHToSomethingElse asks ports at which no ssh server is.
 func TestSSHToSomethingElse(t *testing.T) {
-	gittest.Quiet(t)
+	t.Parallel()
 	client := testenv.NewSSHKey(t, "ed25519", "")
 	for says, want := range map[string]struct {
 		kind git.Kind
