@@ -90,7 +90,7 @@ func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 		return errNoControllers
 	}
 	if c := a.controllers(); c.State != snapshot.ControllersActive {
-		return fmt.Errorf("this agent cannot suspend a repository: repositories are %s", c.Text())
+		return fmt.Errorf("this agent does not manage repositories now (%s); suspend on the active agent", c.Text())
 	}
 	if err := a.suspensions.Suspend(ctx, s); err != nil {
 		return err

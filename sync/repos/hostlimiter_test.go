@@ -20,10 +20,10 @@ import (
 	"limpet/sync/kube"
 )
 
-// street is a controller whose Repositories are at hosts that answer as the test
+// hostRig is a controller whose Repositories are at hosts that answer as the test
 // says, in virtual time.
-type street struct {
-	*crowded
+type hostRig struct {
+	*crowdRig
 	controller *Controller
 	ask        func(ctx context.Context, url string) // by Resolve; nil = at once
 	token      func(ctx context.Context, url string) // by Remote; nil = at once
@@ -36,7 +36,7 @@ type street struct {
 }
 
 // Resolve implements Prober.
-func (s *street) Resolve(ctx context.Context, r git.Remote, _ gitref.Selector) (git.Ref, error) {
+func (s *hostRig) Resolve(ctx context.Context, r git.Remote, _ gitref.Selector) (git.Ref, error) {
 	s.gate.Lock()
 	s.asked[r.URL]++
 	s.gate.Unlock()
@@ -47,19 +47,19 @@ func (s *street) Resolve(ctx context.Context, r git.Remote, _ gitref.Selector) (
 }
 
 // times is how often a URL was asked.
-func (s *street) times(url string) int {
+func (s *hostRig) times(url string) int {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	return s.asked[url]
 }
 
-// onStreet runs f beside a controller of the Repositories r0000, r0001, ... at
+// withHosts runs f beside a controller of the Repositories r0000, r0001, ... at
 // these URLs.
-func onStreet(t *testing.T, urls []string, s *street, f func()) {
+func withHosts(t *testing.T, urls []string, s *hostRig, f func()) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		client, _, store := embedded(t)
-		s.crowded, s.asked, s.held = &crowded{t: t, client: client, urls: urls}, map[string]int{}, make(chan struct{})
+		s.crowdRig, s.asked, s.held = &crowdRig{t: t, client: client, urls: urls}, map[string]int{}, make(chan struct{})
 		s.fill(len(urls))
 		var err error
 		if s.suspensions, err = OpenSuspensions(t.Context(), store); err != nil {
@@ -93,8 +93,8 @@ func TestSilentHost(t *testing.T) {
 			<-ctx.Done()
 		}
 	}
-	for what, s := range map[string]*street{"Git": {ask: silent}, "tokens": {token: silent}} {
-		onStreet(t, urls, s, func() {
+	for what, s := range map[string]*hostRig{"Git": {ask: silent}, "tokens": {token: silent}} {
+		withHosts(t, urls, s, func() {
 			time.Sleep(3 * time.Minute)
 			for _, url := range urls {
 				if n := s.times(url); !isSilent(url) && n < 2 {
@@ -113,14 +113,14 @@ func TestUnusedTurnAtAHost(t *testing.T) {
 	for i := range 12 {
 		urls = append(urls, fmt.Sprintf("https://one.example.com/r%d.git", i))
 	}
-	s := new(street)
+	s := new(hostRig)
 	s.ask = func(ctx context.Context, _ string) {
 		select {
 		case <-s.held:
 		case <-ctx.Done():
 		}
 	}
-	onStreet(t, urls, s, func() {
+	withHosts(t, urls, s, func() {
 		line := func() []Key {
 			s.controller.limiter.mu.Lock()
 			defer s.controller.limiter.mu.Unlock()
@@ -170,7 +170,7 @@ func TestHostThatComesBack(t *testing.T) {
 	for i := range urls {
 		urls[i] = fmt.Sprintf("https://one.example.com/r%d.git", i)
 	}
-	s := new(street)
+	s := new(hostRig)
 	var mu sync.Mutex // guards looks and seen
 	var looks []time.Time
 	seen := map[string]bool{}
@@ -183,7 +183,7 @@ func TestHostThatComesBack(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}
-	onStreet(t, urls, s, func() {
+	withHosts(t, urls, s, func() {
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		mu.Lock()

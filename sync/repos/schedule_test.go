@@ -57,9 +57,9 @@ func TestReconcilesGoInPairs(t *testing.T) {
 	})
 }
 
-// crowded is a controller with many Repositories on the embedded API, in virtual
+// crowdRig is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
-type crowded struct {
+type crowdRig struct {
 	t      testing.TB
 	client *kube.Client
 	wire   *recording
@@ -71,7 +71,7 @@ type crowded struct {
 const headOfAll = "0123456789012345678901234567890123456789"
 
 // Resolve implements Prober.
-func (c *crowded) Resolve(context.Context, git.Remote, gitref.Selector) (git.Ref, error) {
+func (c *crowdRig) Resolve(context.Context, git.Remote, gitref.Selector) (git.Ref, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
@@ -79,18 +79,18 @@ func (c *crowded) Resolve(context.Context, git.Remote, gitref.Selector) (git.Ref
 }
 
 // CheckFallbacks implements Prober. These Repositories have no mirrors.
-func (c *crowded) CheckFallbacks(context.Context, git.Remote, gitref.Selector) []git.FallbackResult {
+func (c *crowdRig) CheckFallbacks(context.Context, git.Remote, gitref.Selector) []git.FallbackResult {
 	return nil
 }
 
 // Pushable implements Prober. Nobody writes to these Repositories.
-func (c *crowded) Pushable(context.Context, git.Remote) error {
+func (c *crowdRig) Pushable(context.Context, git.Remote) error {
 	c.t.Error("asked for a push")
 	return nil
 }
 
 // take returns the requests since the last call.
-func (c *crowded) take() []time.Time {
+func (c *crowdRig) take() []time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.looks
@@ -99,7 +99,7 @@ func (c *crowded) take() []time.Time {
 }
 
 // fill makes n Repositories that have been pulled a moment ago.
-func (c *crowded) fill(n int) {
+func (c *crowdRig) fill(n int) {
 	c.t.Helper()
 	var g errgroup.Group
 	g.SetLimit(100) // commits of the state file are shared
@@ -112,7 +112,7 @@ func (c *crowded) fill(n int) {
 }
 
 // make makes one Repository.
-func (c *crowded) make(i int) error {
+func (c *crowdRig) make(i int) error {
 	url := fmt.Sprintf("https://git-%d.example.com/r.git", i)
 	if c.urls != nil {
 		url = c.urls[i]
@@ -137,7 +137,7 @@ func (c *crowded) make(i int) error {
 }
 
 // run runs a controller for a time.
-func (c *crowded) run(d time.Duration) {
+func (c *crowdRig) run(d time.Duration) {
 	c.t.Helper()
 	objects, queue := informers(c.client)
 	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler), Remotes: plainRemotes})
@@ -164,7 +164,7 @@ func busiest(looks []time.Time) (most int) {
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowded{t: t}
+		c := &crowdRig{t: t}
 		c.client, c.wire, _ = embedded(t)
 		const crowd = 1000
 		c.fill(crowd)
@@ -201,7 +201,7 @@ func TestCostOfAReconcile(t *testing.T) {
 		most  = 16 << 10 // bytes for each
 	)
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowded{t: t}
+		c := &crowdRig{t: t}
 		c.client, c.wire, _ = embedded(t)
 		c.fill(1)
 		c.wire.take()

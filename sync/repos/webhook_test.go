@@ -87,14 +87,14 @@ func (l lowering) Create(ctx context.Context, h forge.Hook) (forge.Hook, error) 
 	return made, err
 }
 
-// hookRig is a controller that registers webhooks, with a Repository at a host of
+// newWebhookRig is a controller that registers webhooks, with a Repository at a host of
 // GitLab's kind. The token has no rights at first.
-func hookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
+func newWebhookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
 	t.Helper()
-	return hookRigOf(t, token, "https://limpet.example.com")
+	return newWebhookRigAt(t, token, "https://limpet.example.com")
 }
 
-func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
+func newWebhookRigAt(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	t.Helper()
 	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
 	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
@@ -117,8 +117,8 @@ func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	return r, host
 }
 
-// hookSecrets are the secrets that are kept for the webhook of the Repository.
-func (r *rig) hookSecrets() []string {
+// webhookSecrets are the secrets that are kept for the webhook of the Repository.
+func (r *rig) webhookSecrets() []string {
 	r.t.Helper()
 	kept, err := r.store.Secret(r.t.Context(), webhookSecretKey(Key{r.namespace, "site"}))
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *rig) hookSecrets() []string {
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-repository"
-	r, host := hookRig(t, token)
+	r, host := newWebhookRig(t, token)
 	repo := r.until("it is healthy without a webhook", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	if !repo.Status.Health.Healthy || repo.Status.Webhook != nil || repo.Status.ObservedGeneration != 1 || len(host.Hooks("team/site")) > 0 {
 		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
@@ -157,7 +157,7 @@ func TestWebhook(t *testing.T) {
 	if len(hooks) != 1 || hooks[0].URL != "https://limpet.example.com/apis/provisioning.grafana.app/v0alpha1/namespaces/"+r.namespace+"/repositories/site/webhook" {
 		t.Fatalf("hooks %+v", hooks)
 	}
-	first := r.hookSecrets()
+	first := r.webhookSecrets()
 	if len(first) < 1 || first[0] != hooks[0].Secret {
 		t.Error("the secret that is kept is not the one of the host")
 	}
@@ -174,7 +174,7 @@ func TestWebhook(t *testing.T) {
 
 	r.later(rotateAfter + time.Second)
 	rotated := r.until("it has a new secret", func(now api.Repository) bool { return now.Status.Webhook.LastRotated > repo.Status.Webhook.LastRotated })
-	if now := r.hookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
+	if now := r.webhookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
 		t.Error("the present secret comes first, and the one of before is kept")
 	}
 	if webhookID(rotated.Status.Webhook) != hooks[0].ID {
@@ -203,11 +203,11 @@ func TestWebhook(t *testing.T) {
 func TestWebhookSecretSurvivesFailures(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-repository"
-	r, host := hookRig(t, token)
+	r, host := newWebhookRig(t, token)
 	host.Token(token, forgetest.Rights{Hooks: true})
 	r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 	first := host.Hooks("team/site")[0].Secret
-	if kept := r.hookSecrets(); !slices.Equal(kept, []string{first}) {
+	if kept := r.webhookSecrets(); !slices.Equal(kept, []string{first}) {
 		t.Fatalf("%d secrets are kept, or another one", len(kept))
 	}
 	var refused atomic.Int64
@@ -222,7 +222,7 @@ func TestWebhookSecretSurvivesFailures(t *testing.T) {
 	var offered string
 	for n := int64(1); n <= 3; n++ {
 		eventually(t, "the host refuses", func() bool { r.later(webhookCooldown + time.Second); return refused.Load() >= n })
-		kept := r.hookSecrets()
+		kept := r.webhookSecrets()
 		if len(kept) != 3 || kept[0] != first || offered != "" && kept[2] != offered {
 			t.Fatalf("after %d refusals the secret that the host has is not the first that is kept, or another one is offered", n)
 		}
@@ -233,7 +233,7 @@ func TestWebhookSecretSurvivesFailures(t *testing.T) {
 		r.later(webhookCooldown + time.Second)
 		return host.Hooks("team/site")[0].Secret == offered
 	})
-	eventually(t, "that is kept", func() bool { return slices.Equal(r.hookSecrets(), []string{offered, first}) })
+	eventually(t, "that is kept", func() bool { return slices.Equal(r.webhookSecrets(), []string{offered, first}) })
 }
 
 // TestWebhookURLOfAHost: an address that the host writes in another way is that of the
@@ -241,7 +241,7 @@ func TestWebhookSecretSurvivesFailures(t *testing.T) {
 func TestWebhookURLOfAHost(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-repository"
-	r, host := hookRigOf(t, token, "https://Limpet.Example.com")
+	r, host := newWebhookRigAt(t, token, "https://Limpet.Example.com")
 	host.Token(token, forgetest.Rights{Hooks: true})
 	repo := r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 	if !strings.HasPrefix(repo.Status.Webhook.URL, "https://Limpet.Example.com/") {
@@ -263,7 +263,7 @@ func TestWebhookURLOfAHost(t *testing.T) {
 func TestForeignWebhook(t *testing.T) {
 	t.Parallel()
 	const token = "glpat-of-the-repository"
-	r, host := hookRigOf(t, token, "")
+	r, host := newWebhookRigAt(t, token, "")
 	host.Token(token, forgetest.Rights{Hooks: true})
 	id := host.AddHook("team/site", forgetest.Hook{URL: "https://grafana.example.com/hook", Events: []string{"push_events"}})
 	r.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
@@ -290,7 +290,7 @@ func TestForeignWebhook(t *testing.T) {
 func TestWebhookPauseAfterAWrongClock(t *testing.T) {
 	t.Parallel()
 	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
-	r, host := hookRig(t, token)
+	r, host := newWebhookRig(t, token)
 	// An attempt that is under way still would set a pause by the right clock.
 	r.until("it is refused by the right clock", func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
 	var refused atomic.Int64
