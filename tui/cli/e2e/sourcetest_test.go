@@ -77,7 +77,15 @@ type sourceRow struct {
 	revision, reason string
 }
 
-const fine = "spec ok, credentials ok, remote ok, revision ok"
+// The steps of a test that ends well, or fails at the one named.
+const (
+	fine          = "spec ok, credentials ok, remote ok, revision ok"
+	noRevision    = "spec ok, credentials ok, remote ok, revision failed"
+	noRemote      = "spec ok, credentials ok, remote failed, revision skipped"
+	noCredentials = "spec ok, credentials failed, remote skipped, revision skipped"
+	noSigners     = "spec ok, credentials ok, signers failed, remote skipped, revision skipped"
+	badSpec       = "spec failed, credentials skipped, remote skipped, revision skipped"
+)
 
 func sourcesYAML(rows map[string]sourceRow) (objects string) {
 	for name, c := range rows {
@@ -170,27 +178,27 @@ func TestSourceTest(t *testing.T) {
 		"commit":      {url: at("open"), spec: "ref: {commit: " + before + "}, secretRef: {name: ca}", steps: fine, revision: "sha1:" + before},
 		"pinned":      {url: at("open"), spec: "ref: {branch: main, commit: " + before + "}, secretRef: {name: ca}", steps: fine, revision: "main@sha1:" + before},
 		"signed":      {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: signers}}", steps: "spec ok, credentials ok, signers ok, remote ok, revision ok", revision: "main@sha1:" + head},
-		"no-master":   {url: at("open"), spec: "secretRef: {name: ca}", code: 1, steps: "spec ok, credentials ok, remote ok, revision failed", reason: "GitOperationFailed"},
-		"no-version":  {url: at("open"), spec: "ref: {semver: 2.x}, secretRef: {name: ca}", code: 1, steps: "spec ok, credentials ok, remote ok, revision failed", reason: "GitOperationFailed"},
-		"empty":       {url: at("empty"), spec: main + ", secretRef: {name: ca}", code: 1, steps: "spec ok, credentials ok, remote ok, revision failed", reason: "EmptyGitRepository"},
-		"wrong":       {url: at("basic"), spec: main + ", secretRef: {name: wrong}", code: 3, steps: "spec ok, credentials ok, remote failed, revision skipped", reason: "GitOperationFailed"},
-		"no-ca":       {url: at("open"), spec: main, code: 1, steps: "spec ok, credentials ok, remote failed, revision skipped", reason: "GitOperationFailed"},
-		"no-host":     {url: "https://127.0.0.1:1/x.git", spec: main, code: 1, steps: "spec ok, credentials ok, remote failed, revision skipped", reason: "GitOperationFailed"},
-		"no-repo":     {url: host.URL + "/empty/y.git", spec: main + ", secretRef: {name: ca}", code: 1, steps: "spec ok, credentials ok, remote failed, revision skipped", reason: "GitOperationFailed"},
-		"gone":        {url: at("basic"), spec: main + ", secretRef: {name: gone}", code: 3, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "AuthenticationFailed"},
-		"app":         {url: at("basic"), spec: main + ", secretRef: {name: app}", code: 1, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "InvalidProviderConfiguration"},
-		"app-alone":   {url: at("basic"), spec: "provider: github, " + main, code: 1, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "InvalidProviderConfiguration"},
-		"app-half":    {url: at("basic"), spec: "provider: github, secretRef: {name: app}, " + main, code: 1, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "InvalidProviderConfiguration"},
-		"elsewhere":   {url: at("basic"), spec: "provider: azure, " + main, code: 1, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "InvalidProviderConfiguration"},
-		"account":     {url: at("basic"), spec: "provider: azure, serviceAccountName: flux, " + main, code: 1, steps: "spec failed, credentials skipped, remote skipped, revision skipped", reason: "FeatureGateDisabled"},
-		"ssh-alone":   {url: "ssh://git@127.0.0.1:1/x.git", spec: main, code: 3, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "AuthenticationFailed"},
-		"scp":         {url: "git@127.0.0.1:x.git", spec: main, code: 1, steps: "spec failed, credentials skipped, remote skipped, revision skipped", reason: "URLInvalid"},
-		"two":         {url: at("open"), spec: "ref: {tag: v1, semver: 1.x}", code: 1, steps: "spec failed, credentials skipped, remote skipped, revision skipped", reason: "GitOperationFailed"},
-		"proxyless":   {url: at("open"), spec: main + ", proxySecretRef: {name: gone}", code: 3, steps: "spec ok, credentials failed, remote skipped, revision skipped", reason: "AuthenticationFailed"},
-		"no-signers":  {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: gone}}", code: 1, steps: "spec ok, credentials ok, signers failed, remote skipped, revision skipped", reason: "VerificationError"},
-		"bad-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: broken}}", code: 1, steps: "spec ok, credentials ok, signers failed, remote skipped, revision skipped", reason: "VerificationError"},
-		"bad-ring":    {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: legacy}}", code: 1, steps: "spec ok, credentials ok, signers failed, remote skipped, revision skipped", reason: "VerificationError"},
-		"untagged":    {url: at("open"), spec: main + ", verify: {mode: Tag, secretRef: {name: signers}}", code: 1, steps: "spec failed, credentials skipped, remote skipped, revision skipped", reason: "InvalidVerificationMode"},
+		"no-master":   {url: at("open"), spec: "secretRef: {name: ca}", code: 1, steps: noRevision, reason: "GitOperationFailed"},
+		"no-version":  {url: at("open"), spec: "ref: {semver: 2.x}, secretRef: {name: ca}", code: 1, steps: noRevision, reason: "GitOperationFailed"},
+		"empty":       {url: at("empty"), spec: main + ", secretRef: {name: ca}", code: 1, steps: noRevision, reason: "EmptyGitRepository"},
+		"wrong":       {url: at("basic"), spec: main + ", secretRef: {name: wrong}", code: 3, steps: noRemote, reason: "GitOperationFailed"},
+		"no-ca":       {url: at("open"), spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
+		"no-host":     {url: "https://127.0.0.1:1/x.git", spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
+		"no-repo":     {url: host.URL + "/empty/y.git", spec: main + ", secretRef: {name: ca}", code: 1, steps: noRemote, reason: "GitOperationFailed"},
+		"gone":        {url: at("basic"), spec: main + ", secretRef: {name: gone}", code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
+		"app":         {url: at("basic"), spec: main + ", secretRef: {name: app}", code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
+		"app-alone":   {url: at("basic"), spec: "provider: github, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
+		"app-half":    {url: at("basic"), spec: "provider: github, secretRef: {name: app}, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
+		"elsewhere":   {url: at("basic"), spec: "provider: azure, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
+		"account":     {url: at("basic"), spec: "provider: azure, serviceAccountName: flux, " + main, code: 1, steps: badSpec, reason: "FeatureGateDisabled"},
+		"ssh-alone":   {url: "ssh://git@127.0.0.1:1/x.git", spec: main, code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
+		"scp":         {url: "git@127.0.0.1:x.git", spec: main, code: 1, steps: badSpec, reason: "URLInvalid"},
+		"two":         {url: at("open"), spec: "ref: {tag: v1, semver: 1.x}", code: 1, steps: badSpec, reason: "GitOperationFailed"},
+		"proxyless":   {url: at("open"), spec: main + ", proxySecretRef: {name: gone}", code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
+		"no-signers":  {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: gone}}", code: 1, steps: noSigners, reason: "VerificationError"},
+		"bad-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: broken}}", code: 1, steps: noSigners, reason: "VerificationError"},
+		"bad-ring":    {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: legacy}}", code: 1, steps: noSigners, reason: "VerificationError"},
+		"untagged":    {url: at("open"), spec: main + ", verify: {mode: Tag, secretRef: {name: signers}}", code: 1, steps: badSpec, reason: "InvalidVerificationMode"},
 		"in-url":      {url: inURL, spec: main + ", secretRef: {name: ca}", steps: "spec warning, credentials ok, remote ok, revision ok", revision: "main@sha1:" + head},
 	}
 	objects += sourcesYAML(rows)
@@ -227,11 +235,10 @@ func TestSourceTestOverSSH(t *testing.T) {
 		secretYAML("shut", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "wrong-"+canary) +
 		secretYAML("stranger", "identity", string(testenv.NewSSHKey(t, "ed25519", "").Private), "known_hosts", s.Known(hostKey)) +
 		secretYAML("other", "identity", string(key.Private), "known_hosts", s.Known(testenv.NewSSHKey(t, "ecdsa", "")))
-	const refused = "spec ok, credentials ok, remote failed, revision skipped"
 	rows := map[string]sourceRow{"open": {steps: fine}, "locked": {steps: fine},
-		"shut":     {code: 3, steps: refused, reason: "GitOperationFailed"},
-		"stranger": {code: 3, steps: refused, reason: "GitOperationFailed"},
-		"other":    {code: 3, steps: refused, reason: "GitOperationFailed"}}
+		"shut":     {code: 3, steps: noRemote, reason: "GitOperationFailed"},
+		"stranger": {code: 3, steps: noRemote, reason: "GitOperationFailed"},
+		"other":    {code: 3, steps: noRemote, reason: "GitOperationFailed"}}
 	for name, row := range rows {
 		row.url, row.spec = s.URL(repo.Dir), "ref: {branch: main}, secretRef: {name: "+name+"}"
 		if row.code == 0 {
