@@ -170,7 +170,7 @@ func (r *Repository) Delete(t testing.TB, paths ...string) string {
 }
 
 // ForcePush drops the last n commits and makes another one in their place, on
-// which the given changes are applied. The old commits are left to nobody.
+// which the given changes are applied. The old commits stay unreachable.
 func (r *Repository) ForcePush(t testing.TB, n int, changes ...Change) string {
 	t.Helper()
 	if n <= 0 || n >= len(r.past) {

@@ -1,5 +1,5 @@
 // Package nettest has a small real proxy, which speaks HTTP CONNECT and SOCKS5
-// and resolves names that nobody else knows.
+// and resolves names that only it knows.
 package nettest
 
 import (
