@@ -221,7 +221,8 @@ func readPriority(text string) (priority int, ok bool, err error) {
 	case len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest:
 		return int(text[0] - '0'), true, nil
 	}
-	return queue.Ordinary, false, fmt.Errorf("annotation %s is %q: it must be a number from 0 to %d", api.AnnoPriority, clip(text, 20), queue.Highest)
+	return queue.Ordinary, false,
+		fmt.Errorf("annotation %s is %q: it must be a number from 0 to %d", api.AnnoPriority, clip(text, 20), queue.Highest)
 }
 
 // priority is the priority of a job with the annotation text: its own, else that of

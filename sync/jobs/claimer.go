@@ -144,7 +144,9 @@ func (c *claimer) storeIntent(ctx context.Context, r claimRequest) (k state.Clai
 }
 
 // won stores the claim as confirmed and begins to renew it.
-func (c *claimer) won(ctx context.Context, r claimRequest, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64) (*heldJob, error) {
+func (c *claimer) won(
+	ctx context.Context, r claimRequest, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64,
+) (*heldJob, error) {
 	c.pass(failpoint.Claimed, refOf(r.job))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.won()

@@ -228,7 +228,9 @@ func (c *completer) newRecord(h *heldJob, out Outcome, status map[string]any, fi
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)
-	last := state.Attempt{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: api.TimeOfMillis(h.run), Finished: r.Finished}
+	last := state.Attempt{
+		N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: api.TimeOfMillis(h.run), Finished: r.Finished,
+	}
 	if out.dead != nil {
 		last.State, last.Message = out.dead.Reason, out.dead.LastError
 		if last.State == attemptCrashed { // no worker has run in this one

@@ -131,7 +131,8 @@ func newController(e *env, jobs, repos lister) *Controller {
 		env: e, exclusion: exclusion, backoffs: c.backoffs, runner: runner, completer: c.completer, releaser: releaser, queue: c.queue,
 	}
 	starter := &starter{
-		env: e, admission: c.admission, exclusion: exclusion, delay: c.delay, claimer: claimer, runner: runner, releaser: releaser, drain: c.drain,
+		env: e, admission: c.admission, exclusion: exclusion, delay: c.delay,
+		claimer: claimer, runner: runner, releaser: releaser, drain: c.drain,
 	}
 	c.driver = &driver{env: e, queue: c.queue, drain: c.drain, recoverer: c.recoverer, starter: starter, completer: c.completer}
 	c.scanner = &scanner{env: e, queue: c.queue, jobs: jobs, admission: c.admission, backoffs: c.backoffs, again: make(chan struct{}, 1)}

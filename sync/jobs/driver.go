@@ -287,6 +287,7 @@ func (d *drain) reportDrained() {
 	d.reported = true
 	d.mu.Unlock()
 	if !reported {
-		d.events.emit(EventDrain, jobRef{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", time.Since(since).Round(time.Second)))
+		took := time.Since(since).Round(time.Second)
+		d.events.emit(EventDrain, jobRef{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", took))
 	}
 }

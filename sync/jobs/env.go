@@ -256,7 +256,8 @@ func (w wire) claimedPage(ctx context.Context, namespace string, before int64, p
 	ctx, cancel := w.call(ctx)
 	defer cancel()
 	selector := api.LabelClaim + "<" + strconv.FormatInt(before, 10)
-	return w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: pageSize, Continue: page})
+	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize, Continue: page}
+	return w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, options)
 }
 
 func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {

@@ -552,7 +552,7 @@ func TestSteps(t *testing.T) {
 				p := NewProgress()
 				for _, one := range c.parts {
 					p.SetMessage(context.Background(), one.text)
-					time.Sleep(one.took)
+					<-time.After(one.took)
 				}
 				if got := finishedSteps(p.look().Steps, time.Now()); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%+v, want %+v", got, c.want)
@@ -564,7 +564,7 @@ func TestSteps(t *testing.T) {
 		p := NewProgress()
 		for _, one := range many {
 			p.Step(one.text)
-			time.Sleep(one.took)
+			<-time.After(one.took)
 		}
 		got := finishedSteps(p.look().Steps, time.Now())
 		if n := len(got); n != maxSteps || got[n-1].Seconds != 2*maxSteps+1 {

@@ -39,7 +39,8 @@ type releaser struct {
 // the API cannot be written, the claim stays in the state file and the next look at
 // the job, now or at the next start, takes it up again.
 func (r *releaser) release(h *heldJob, why string) queue.Result {
-	return r.giveBack(h, EventReleased, why, queue.Result{After: r.o.Interval, Requeue: true, NotUrgent: true}, func(*unstructured.Unstructured) {})
+	result := queue.Result{After: r.o.Interval, Requeue: true, NotUrgent: true}
+	return r.giveBack(h, EventReleased, why, result, func(*unstructured.Unstructured) {})
 }
 
 // yield releases a job whose repository another agent had claimed before. It is no

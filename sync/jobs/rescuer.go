@@ -154,7 +154,8 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 	ref := refOf(job)
 	dead := r.suspects[ref.uid]
 	fresh, err := r.server.job(ctx, ref.Key)
-	if err != nil || string(fresh.GetUID()) != ref.uid || api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
+	if err != nil || string(fresh.GetUID()) != ref.uid ||
+		api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
 		delete(r.suspects, ref.uid)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -204,7 +205,8 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	}
 	r.pass(failpoint.Requeued, ref)
 	result.Requeued++
-	r.events.emit(EventRequeued, ref, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts))
+	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts)
+	r.events.emit(EventRequeued, ref, text)
 	r.queue.addAfter(ref.Key, ref.repo(), backoff)
 	return nil
 }

@@ -45,7 +45,7 @@ func newSimDisk(h *simHost) *simDisk {
 	return &simDisk{host: h, claims: map[string]state.Claim{}, records: map[string]state.Record{}, writes: map[string]uint64{}}
 }
 
-// write takes a while. growth says that it needs room.
+// write takes a while. growth reports that it needs space.
 func (l simLedger) write(ctx context.Context, op, uid string, growth bool, fn func() error) error {
 	l.mu.Lock()
 	id := op + uid

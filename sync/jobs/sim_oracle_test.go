@@ -18,7 +18,7 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// simOracle holds every write and every run against the laws of this room.
+// simOracle holds every write and every run against the laws of this package.
 type simOracle struct {
 	broken    []simBreach
 	archives  map[string]int        // HistoricJobs that agents have made, by UID

@@ -62,7 +62,9 @@ func agedRepos() heap[repoQueue] {
 
 // backoffRepos orders repositories by the end of their backoff.
 func backoffRepos() heap[repoQueue] {
-	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool { return a.until.Before(b.until) }}
+	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool {
+		return a.until.Before(b.until)
+	}}
 }
 
 // Favour is how much an agent prefers a repository to others of equal rank:
