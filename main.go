@@ -1,6 +1,90 @@
-// limpet is an edge agent for Git sync: it watches a Kubernetes-style API,
-// claims jobs under a lease, does their work with Git, keeps its state in one
-// file, and shows all of it live.
+// limpet is an edge agent for Git sync: it watches a Kubernetes-style API, claims
+// jobs under a lease, does their work with Git, keeps its state in one file, and
+// shows all of it live.
+//
+// # Packages, from the bottom to the top
+//
+// A package imports only packages above its own line; 'make size' checks it.
+//
+//	state               the one bbolt file: claims, history, objects, secrets
+//	state/frame         what stands in it: checksummed frames, buckets, counters
+//	state/repair        verifies and salvages a damaged file in a child process
+//	sync/text           terminal-safe text, sizes, ages, redaction
+//	sync/netx           guard of addresses, proxies, errors of calls over HTTP
+//	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
+//	sync/kube           the door to client-go: tokens, clock, retries, informers
+//	sync/signature      signatures of OpenPGP and SSH, and the policy
+//	sync/identity       cloud identities to tokens
+//	sync/auth           where credentials, trust and signing keys come from
+//	sync/dependency     which Secrets, Connections and files an object uses
+//	sync/forge          the REST of Git hosts: webhooks, tokens, branches
+//	sync/git            mirrors, fetch, trees, diffs: the door to go-git
+//	sync/resources      files and resources: parse, plan (pure), apply
+//	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
+//	sync/worker         the work of jobs: pull, delete, move; worker/sink
+//	sync/repos          reconcilers of Repositories and Connections, their Lease
+//	sync/webhook        the receiver of webhooks
+//	sync/source         GitRepositories of Flux
+//	sync/apiserver      the embedded API; apiserver/token: access tokens
+//	sync/metrics        Prometheus
+//	sync/snapshot       the read model: what dashboard, status and socket show
+//	sync/control        the control socket: server and client
+//	sync/agent          builds the parts and runs them in one errgroup
+//	sync/testenv        real API server, Git servers, forges, faults for tests
+//	tui                 the dashboard; tui/screen one file a screen, tui/widget
+//	tui/cli             the command tree; a package a noun; tui/cli/e2e: journeys
+//
+// # How a Job travels
+//
+//  1. jobs/handlers.go, jobs/scanner.go: a watch event or list adds a key.
+//  2. jobs/queue: order by priority, age and fairness; jobs/workqueue.go: backoff.
+//  3. jobs/driver.go takes a key; jobs/admission.go decides: run or skip.
+//  4. jobs/delay.go: a short delay by rendezvous hash; jobs/claimer.go: intent in
+//     state/claims.go, PUT of the claim labels, confirmed in state.
+//  5. jobs/held.go, jobs/lease: one goroutine renews; its loss cancels the work.
+//  6. jobs/runner.go runs the worker: worker/pull.go, worker/pulltree.go.
+//  7. git/resolve.go, git/fetch.go: the commit into the mirror; worker/verify.go.
+//  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.
+//  9. jobs/progress.go, jobs/results.go: marks and messages, throttled.
+//  10. jobs/completer.go: record and end of the claim in one transaction
+//     (state/history.go), HistoricJob POST, DELETE with preconditions.
+//
+// After a crash jobs/recoverer.go re-reads every own claim and resumes or drops it;
+// jobs/rescuer.go requeues expired claims of others.
+//
+// # How a health check travels
+//
+// repos/controller.go enqueues a key; repos/loop.go takes it when repos/schedule.go
+// says that it is due; repos/reconcile.go runs the steps in order: suspend.go,
+// finalizer.go, check.go, health.go (probe.go asks the Git host), token.go,
+// webhook.go, signatures.go, sync.go. repos/patch.go writes the status,
+// repos/quota.go counts, repos/lease lets one agent of several do it.
+//
+// # How a key press travels
+//
+// tui/program.go (Bubble Tea) to tui/tui.go, screen/keys.go (one table for keys,
+// hints, help and palette), screen/actions.go (targets), screen/confirm.go; the
+// action goes through the Source to the agent or, over the control socket
+// (control/client.go, control/server.go), to the daemon.
+//
+// # How an event travels
+//
+// jobs/events.go to snapshot/activity.go and metrics; snapshot/hub.go wakes
+// snapshot/builder.go, which reads the caches of two watches; control/feed.go sends
+// differences (snapshot/delta.go) to dashboards.
+//
+// # Laws
+//
+//   - Intent before act, acts harmless when repeated, confirmation after.
+//   - An acknowledged write to the state file has been fsynced; damage is never
+//     repaired in place.
+//   - Every PUT carries UID and resourceVersion, every DELETE preconditions.
+//   - On a lost lease nothing more is written: no status, no history.
+//   - Claims use the server's time; own deadlines the monotonic clock.
+//   - Nothing that a Git server sends is trusted: sizes are bounded, hashes checked.
+//   - No secret reaches the state file unsealed, a log, an error, a URL or a screen.
+//   - Each heavy dependency has one door: bbolt in state, client-go in sync/kube,
+//     go-git below sync/git, Bubble Tea below tui, kong below tui/cli.
 package main
 
 import (
@@ -13,14 +97,14 @@ import (
 )
 
 func main() {
-	// The first look into a state file after an unclean stop happens in a
-	// child process, which is this binary again: damage may crash the reader.
+	// A child process verifies the state file after an unclean stop; it is this
+	// binary again: damage may crash the reader.
 	if state.RunProbe() {
 		return
 	}
 	if os.Getenv("GOGC") == "" {
-		// Memory is scarcer than processor time on the boards this is for: the
-		// heap may grow by half before it is collected, not by its whole.
+		// Memory is scarcer than processor time on small boards: the heap grows by
+		// half before it is collected, not by its whole.
 		debug.SetGCPercent(50)
 	}
 	os.Exit(cli.Main(os.Args[1:], command.System()))

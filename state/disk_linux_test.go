@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	ossignal "os/signal"
 	"path/filepath"
 	"strconv"
@@ -34,7 +33,7 @@ func childHere(mode, dir string) error {
 		}
 		return fullDisk(dir, syscall.ENOSPC, func() error { return nil })
 	case "full-limited":
-		signal.Ignore(syscall.SIGXFSZ)
+		ossignal.Ignore(syscall.SIGXFSZ)
 		limit := syscall.Rlimit{Cur: 2 << 20, Max: 100 << 20}
 		relieve := func() error {
 			limit.Cur += 1 << 20
