@@ -122,7 +122,7 @@ func TestPushableIsBounded(t *testing.T) {
 		}
 	}))
 	defer many.Close()
-	gittest.ErrorIs(t, m.Pushable(t.Context(), git.Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), git.TooLarge)
+	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{}).Pushable(t.Context(), git.Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), git.TooLarge)
 }
 
 func TestPushableOverSSH(t *testing.T) {
