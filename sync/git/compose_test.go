@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/suite"
 )
 
 // grafana is who the commits of these tests are by.
@@ -186,7 +187,7 @@ func TestComposeAgreesWithGit(t *testing.T) {
 	m := openMirrors(t, Options{AllowLocal: []string{root}})
 	r := Remote{URL: bare}
 	tally := map[string]int{}
-	for round := range 20 {
+	for round := range suite.Count(8, 20) {
 		now := model{}
 		for i := range rng.IntN(30) {
 			p := path()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/suite"
 )
 
 // theirs is what git says of two commits, in our terms.
@@ -143,7 +144,7 @@ func TestChangesAgainstGit(t *testing.T) {
 		now[fmt.Sprintf("team-%d/board-%d.json", i%4, i)] = gittest.Dashboard(fmt.Sprint("b", i), i, 4+i%20)
 	}
 	states := []state{now}
-	for i := range 120 {
+	for i := range suite.Count(60, 120) {
 		now = edit(rnd, now, i)
 		states = append(states, now)
 	}
@@ -167,7 +168,7 @@ func TestChangesAgainstGit(t *testing.T) {
 			}
 		}
 	}
-	if renames < 20 {
+	if renames < len(states)/8 {
 		t.Errorf("only %d renames", renames)
 	}
 	if got := ours(t, m, r, ids[7], ids[7], ""); len(got) != 0 {
