@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unique"
 
@@ -168,11 +169,23 @@ func compact(u *unstructured.Unstructured) *cached {
 	return c
 }
 
+// lastDecoded is the JSON that was decoded last. Most jobs have it in common.
+var lastDecoded atomic.Pointer[decodedRest]
+
+type decodedRest struct {
+	rest   unique.Handle[string]
+	object map[string]any // not to be changed
+}
+
 func (c *cached) decode() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	// It was encoded here, so it can be decoded.
-	_ = utiljson.Unmarshal([]byte(c.rest.Value()), &u.Object)
-	return c.restore(u)
+	last := lastDecoded.Load()
+	if last == nil || last.rest != c.rest {
+		last = &decodedRest{rest: c.rest}
+		// It was encoded here, so it can be decoded.
+		_ = utiljson.Unmarshal([]byte(c.rest.Value()), &last.object)
+		lastDecoded.Store(last)
+	}
+	return c.restore(&unstructured.Unstructured{Object: runtime.DeepCopyJSON(last.object)})
 }
 
 // restore puts the values back that compact has taken out.

@@ -157,10 +157,21 @@ func (s *store) Replace(list []any, _ string) error {
 		h.listing(true)
 	}
 	before := s.list()
-	for _, obj := range list {
-		s.set(objectIn(obj))
-	}
-	if len(before) > 0 {
+	if len(before) == 0 { // the map need not grow step by step
+		objects := make(map[string]any, len(list))
+		for _, obj := range list {
+			objects[objectIn(obj).Key()] = obj
+		}
+		s.objects.Replace(objects, "")
+		for _, obj := range objects {
+			for _, h := range s.handlers {
+				h.added(objectIn(obj))
+			}
+		}
+	} else {
+		for _, obj := range list {
+			s.set(objectIn(obj))
+		}
 		listed := make(map[string]struct{}, len(list))
 		for _, obj := range list {
 			listed[objectIn(obj).Key()] = struct{}{}
