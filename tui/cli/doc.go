@@ -1,7 +1,6 @@
-// Package cli is the command line of limpet: one file per noun.
+// Package cli is the command line of limpet: the tree of its commands. Each noun has a package below it.
 //
-// The law of this room: stdout carries data and nothing else; progress,
-// warnings, prompts and errors go to stderr. Every error says what went wrong,
-// why, and one command to run next. Input is judged whole before anything is
-// written. Exit codes are listed in exit.go and never change their meaning.
+// Stdout carries data and nothing else; progress, warnings, questions and errors go to stderr. Each error says what
+// failed, why, and one command to run next. Input is validated whole before anything is written. The exit codes in
+// package command never change their meaning.
 package cli

@@ -1,3 +1,4 @@
+// Package clitest has what the tests of commands share.
 package clitest
 
 import (
@@ -109,13 +110,17 @@ func (s *Site) Secret(t *testing.T) string {
 // Record is a record with all its members.
 func Record(uid, namespace, repository, end string, ago time.Duration) state.Record {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(-ago)
-	return state.Record{UID: uid, Namespace: namespace, Name: repository + "-sync", Repository: repository, Action: "pull", State: end, Message: "said so", Agent: "edge-07",
-		Started: at.Add(-1500 * time.Millisecond), Finished: at, RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40), HistoricJob: "posted",
-		Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at.Add(-time.Minute)}, Steps: []state.Step{{Text: "fetch bbbbbbb", Seconds: 0.412}},
-		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute), Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
-		Spec:     json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
-		Status:   json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
-		Labels:   map[string]string{"provisioning.grafana.app/repository": repository}}
+	return state.Record{UID: uid, Namespace: namespace, Name: repository + "-sync", Repository: repository, Action: "pull", State: end,
+		Message: "said so", Agent: "edge-07",
+		Started: at.Add(-1500 * time.Millisecond), Finished: at, RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40),
+		HistoricJob: "posted",
+		Created:     at.Add(-2 * time.Second), Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at.Add(-time.Minute)},
+		Steps: []state.Step{{Text: "fetch bbbbbbb", Seconds: 0.412}},
+		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute),
+			Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
+		Spec:   json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
+		Status: json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
+		Labels: map[string]string{"provisioning.grafana.app/repository": repository}}
 }
 
 // Daemon runs an agent on the state file of a site, in this process, until the
@@ -128,7 +133,8 @@ func (s *Site) Daemon(t *testing.T, change func(*agent.Config)) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	cfg := agent.Config{Store: store, StatePath: path, Version: "test", Logger: log, Socket: true, Jobs: jobs.Options{Agent: "test", Logger: log}}
+	cfg := agent.Config{Store: store, StatePath: path, Version: "test", Logger: log, Socket: true,
+		Jobs: jobs.Options{Agent: "test", Logger: log}}
 	cfg.API.Logger = log
 	if change != nil {
 		change(&cfg)

@@ -38,7 +38,8 @@ func ServeSnapshots(t *testing.T, state string, history control.Store) (show fun
 	a := &snapshotAgent{next: make(chan *snapshot.Snapshot)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := &control.Server{Hello: control.Hello{Version: "dev", Protocol: control.Protocol}, Store: history, Agent: a, API: http.NotFoundHandler()}
+	server := &control.Server{Hello: control.Hello{Version: "dev", Protocol: control.Protocol}, Store: history, Agent: a,
+		API: http.NotFoundHandler()}
 	go func() { done <- server.Serve(ctx, ln) }()
 	stop = sync.OnceFunc(func() {
 		cancel()

@@ -71,7 +71,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	options := jobs.Options{
 		Drivers: g.Drivers, Timeout: g.MaxJobTimeout, Interval: g.JobInterval, Expiry: g.ClaimExpiry, Renew: g.LeaseRenewalInterval,
 		MaxAttempts: g.MaxAttempts, Cleanup: g.Cleanup, Selector: selector, Actions: g.Actions,
-		HistoryExpiration: history, LocalHistory: local, LocalRecords: g.HistoryMaxRecords, LocalBytes: int64(g.HistoryMaxBytes), Agent: Hostname(), Namespace: g.ListNamespace(), Logger: log, Drained: g.Drain,
+		HistoryExpiration: history, LocalHistory: local, LocalRecords: g.HistoryMaxRecords, LocalBytes: int64(g.HistoryMaxBytes),
+		Agent: Hostname(), Namespace: g.ListNamespace(), Logger: log, Drained: g.Drain,
 	}
 	if err := options.Validate(); err != nil {
 		return agent.Config{}, Usagef("limpet --help", "%w", err)
@@ -85,7 +86,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		return agent.Config{}, Usagef("limpet --help", "--git-private-networks: %w", err)
 	}
 	if g.GitTimeout < 0 {
-		return agent.Config{}, Usagef("limpet --help", "--git-timeout is %s: it must be more than 0, or 0 for three quarters of --max-job-timeout", g.GitTimeout)
+		return agent.Config{}, Usagef("limpet --help",
+			"--git-timeout is %s: it must be more than 0, or 0 for three quarters of --max-job-timeout", g.GitTimeout)
 	}
 	for _, fault := range netx.ReadEnvironment(e.Getenv).Faults() {
 		log.Warn("a variable for proxies is wrong", "err", fault, "next", "correct "+fault.Name+" and start again")
@@ -98,7 +100,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
+		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
@@ -137,7 +140,8 @@ func (g *Flags) bounds() error {
 	for _, f := range []struct {
 		flag  string
 		value int
-	}{{"drivers", g.Drivers}, {"max-sync-workers", g.MaxSyncWorkers}, {"max-attempts", g.MaxAttempts}, {"token-cache-max-size", g.TokenCacheMaxSize}} {
+	}{{"drivers", g.Drivers}, {"max-sync-workers", g.MaxSyncWorkers}, {"max-attempts", g.MaxAttempts},
+		{"token-cache-max-size", g.TokenCacheMaxSize}} {
 		if f.value < 1 {
 			return refuse(f.flag, "%d is less than 1", f.value)
 		}
@@ -145,7 +149,8 @@ func (g *Flags) bounds() error {
 	for _, f := range []struct {
 		flag  string
 		value time.Duration
-	}{{"max-job-timeout", g.MaxJobTimeout}, {"job-interval", g.JobInterval}, {"claim-expiry", g.ClaimExpiry}, {"lease-renewal-interval", g.LeaseRenewalInterval}, {"resync-interval", g.ResyncInterval}} {
+	}{{"max-job-timeout", g.MaxJobTimeout}, {"job-interval", g.JobInterval}, {"claim-expiry", g.ClaimExpiry},
+		{"lease-renewal-interval", g.LeaseRenewalInterval}, {"resync-interval", g.ResyncInterval}} {
 		if f.value <= 0 {
 			return refuse(f.flag, "%s is not more than 0", f.value)
 		}
@@ -161,7 +166,8 @@ func (g *Flags) bounds() error {
 	if err := listenAddress(g.TelemetryListen); g.TelemetryListen != "" && err != nil {
 		return refuse("telemetry-listen", "%w", err)
 	}
-	for _, f := range []struct{ flag, value string }{{"dashboards-server-url", g.DashboardsServerURL}, {"folders-server-url", g.FoldersServerURL}} {
+	for _, f := range []struct{ flag, value string }{{"dashboards-server-url", g.DashboardsServerURL},
+		{"folders-server-url", g.FoldersServerURL}} {
 		if u, err := url.Parse(f.value); f.value != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
 			return refuse(f.flag, "it has to be https://HOST[:PORT]") // the error of url.Parse quotes the text, which may hold a password
 		}
@@ -183,12 +189,14 @@ func listenAddress(address string) error {
 
 // limits returns the limits that the flags set.
 func (g *Flags) limits() (agent.Limits, error) {
-	l := agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResources, IncrementalChanges: g.MaxIncremental, Parallel: g.MaxSyncWorkers}
+	l := agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResources, IncrementalChanges: g.MaxIncremental,
+		Parallel: g.MaxSyncWorkers}
 	incremental := int64(l.IncrementalChanges)
 	for _, flag := range []struct {
 		name  string
 		value *int64
-	}{{"--max-repositories", l.Repositories}, {"--max-resources-per-repository", l.Resources}, {"--max-incremental-changes", &incremental}} {
+	}{{"--max-repositories", l.Repositories}, {"--max-resources-per-repository", l.Resources},
+		{"--max-incremental-changes", &incremental}} {
 		if flag.value != nil && *flag.value < 0 {
 			return l, Usagef("limpet --daemon "+flag.name+" 0", "%s %d: the least is 0, which is no limit", flag.name, *flag.value)
 		}
@@ -214,12 +222,14 @@ func (e *Env) webhooks() (agent.Webhooks, error) {
 			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
-			return w, Usagef(next+" --webhook-trusted-proxy 127.0.0.1", "--webhook-trusted-proxy %q is neither an address nor a network", text)
+			return w, Usagef(next+" --webhook-trusted-proxy 127.0.0.1", "--webhook-trusted-proxy %q is neither an address nor a network",
+				text)
 		}
 		w.Trusted = append(w.Trusted, prefix.Masked())
 	}
 	if (w.CertFile == "") != (w.KeyFile == "") {
-		return w, Usagef(next+" --webhook-cert-file FILE --webhook-key-file FILE", "--webhook-cert-file and --webhook-key-file go together: one of them is missing")
+		return w, Usagef(next+" --webhook-cert-file FILE --webhook-key-file FILE",
+			"--webhook-cert-file and --webhook-key-file go together: one of them is missing")
 	}
 	if w.CertFile != "" {
 		if _, err := tls.LoadX509KeyPair(w.CertFile, w.KeyFile); err != nil {

@@ -15,7 +15,8 @@ type ColorFunc func(state, text string) string
 
 // Colors returns the colours of an output: those of the theme on a terminal, or with --color always.
 func (e *Env) Colors(w io.Writer) ColorFunc {
-	if e.Flags.Accessible || e.Flags.Output != "table" && e.Flags.Output != "wide" || e.Color() != "always" && (!IsTerminal(w) || PrintsOnly(e.Getenv)) {
+	if e.Flags.Accessible || e.Flags.Output != "table" && e.Flags.Output != "wide" || e.Color() != "always" &&
+		(!IsTerminal(w) || PrintsOnly(e.Getenv)) {
 		return nil
 	}
 	return tui.Ink(tui.Options{Color: e.Color(), Theme: e.Flags.Theme, Env: e.Getenv})

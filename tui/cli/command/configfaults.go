@@ -77,7 +77,8 @@ func (c *ConfigFile) ValueFaults(flags map[string]*kong.Flag) (out []Fault) {
 			err = fmt.Errorf("must be one of %q but got %q", words, fmt.Sprint(target.Interface()))
 		}
 		if err != nil {
-			out = append(out, Fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "), "limpet --help    # says what --" + flag.Name + " takes"})
+			out = append(out, Fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "),
+				"limpet --help    # says what --" + flag.Name + " takes"})
 		}
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })
@@ -115,13 +116,15 @@ func (c *ConfigFile) listFaults(name string) (out []Fault) {
 	for i, one := range list {
 		entry, ok := one.(map[string]any)
 		if !ok {
-			out = append(out, Fault{key, c.lines[key], fmt.Sprintf("%s: entry %d has no keys, known are %s", key, i+1, strings.Join(known, ", ")), again})
+			out = append(out, Fault{key, c.lines[key],
+				fmt.Sprintf("%s: entry %d has no keys, known are %s", key, i+1, strings.Join(known, ", ")), again})
 		}
 		for _, field := range slices.Sorted(maps.Keys(entry)) {
 			if slices.Contains(known, field) {
 				continue
 			}
-			f := Fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), again}
+			f := Fault{key, c.fieldLine(key, i, field),
+				fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), again}
 			if near := Nearest(strings.ToLower(field), known); near != "" {
 				f.Problem = fmt.Sprintf("%s: unknown key %q, did you mean %q?", key, field, near)
 			}
@@ -192,7 +195,8 @@ func readConfigError(path string, err error) error {
 	info, unseen := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return Usagef("run it as the user that the file belongs to, as with sudo -u USER; or give another: --config FILE", "read config file: %w", err)
+		return Usagef("run it as the user that the file belongs to, as with sudo -u USER; or give another: --config FILE",
+			"read config file: %w", err)
 	case unseen == nil && info.IsDir():
 		return Usagef("give a file: --config FILE", "config file %s is a directory", path)
 	case isLink(path):

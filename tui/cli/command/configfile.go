@@ -118,7 +118,8 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	}
 	if _, there := c.Key(GitVerifyKey); there {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			return nil, Usagef("chmod go-w "+ShellWord(path), "config file %s holds %s and can be written by others (mode %o)", path, GitVerifyKey, info.Mode().Perm())
+			return nil, Usagef("chmod go-w "+ShellWord(path), "config file %s holds %s and can be written by others (mode %o)", path,
+				GitVerifyKey, info.Mode().Perm())
 		}
 	}
 	return c, nil

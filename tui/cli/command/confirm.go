@@ -20,7 +20,8 @@ func (e *Env) mayRun(n *kong.Node) error {
 	if !e.Flags.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
 		return nil
 	}
-	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", CallText(n))
+	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that",
+		CallText(n))
 }
 
 // Guarded returns a source whose dashboard sends no action when --read-only is given.
@@ -45,7 +46,8 @@ func (e *Env) Confirm(ctx context.Context, consequence string) error {
 	}
 	numbered := e.Accessible(e.Err)
 	if numbered {
-		fmt.Fprintf(e.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", text.Clean(consequence))
+		fmt.Fprintf(e.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n",
+			text.Clean(consequence))
 	} else {
 		fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))
 	}

@@ -18,7 +18,8 @@ import (
 type UnresponsiveError struct{ *state.LockedError }
 
 func (e *UnresponsiveError) Error() string {
-	return fmt.Sprintf("the agent does not answer: process %d holds the state file %s since %s", e.PID, e.Path, e.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the agent does not answer: process %d holds the state file %s since %s", e.PID, e.Path,
+		e.Since.UTC().Format(time.RFC3339))
 }
 
 func (e *UnresponsiveError) Unwrap() []error { return []error{e.LockedError, control.ErrNoDaemon} }

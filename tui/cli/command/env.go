@@ -1,3 +1,4 @@
+// Package command has what every command works with: streams, flags, settings, sessions, output, errors and exit codes.
 package command
 
 import (
@@ -317,7 +318,8 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 }
 
 // deletable maps nouns to the kind that 'limpet delete' takes for them.
-var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job", "limpet source": "gitrepository"}
+var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job",
+	"limpet source": "gitrepository"}
 
 // OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor control.
 func (e *Env) OnScreen() bool {

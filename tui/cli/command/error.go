@@ -250,7 +250,8 @@ type errorDetail struct {
 
 // reasons are the exit codes as words.
 var reasons = map[int]string{
-	ExitError: "error", ExitUsage: "usage", ExitAuth: "notAllowed", ExitPartial: "partial", ExitCancelled: "cancelled", ExitVersion: "version",
+	ExitError: "error", ExitUsage: "usage", ExitAuth: "notAllowed", ExitPartial: "partial", ExitCancelled: "cancelled",
+	ExitVersion:   "version",
 	ExitJobFailed: "jobFailed", ExitUnreachable: "unreachable", ExitStore: "store", ExitTimeout: "timeout",
 }
 

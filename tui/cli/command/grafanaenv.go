@@ -30,7 +30,8 @@ func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *k
 		}
 	}
 	for _, name := range []string{
-		"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file", "token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
+		"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file",
+		"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
 	} {
 		if given[name] {
 			return
@@ -70,7 +71,8 @@ func ownServer(call *kong.Context) bool {
 
 // noteGrafana notes a token that is not used because no server is named.
 func (e *Env) noteGrafana(call *kong.Context) {
-	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" && e.Getenv("GRAFANA_SERVER") == "" {
+	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" &&
+		e.Getenv("GRAFANA_SERVER") == "" {
 		e.Notef("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")
 	}
 }

@@ -43,7 +43,8 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 func lostLines(g *Flags, form string) func(n int) []byte {
 	return func(n int) []byte {
 		var line bytes.Buffer
-		NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line, false).Error("log lines are lost: they were not read for too long", "lines", n)
+		NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line,
+			false).Error("log lines are lost: they were not read for too long", "lines", n)
 		return line.Bytes()
 	}
 }

@@ -25,7 +25,8 @@ func (g *Flags) settleOutput(w io.Writer) error {
 	case "table":
 		g.Output = "json"
 	case "wide", "name":
-		return Usagef("limpet get repositories --json metadata.name    # without -o "+g.Output, "--json chooses fields of an object, and -o %s shows none", g.Output)
+		return Usagef("limpet get repositories --json metadata.name    # without -o "+g.Output,
+			"--json chooses fields of an object, and -o %s shows none", g.Output)
 	}
 	return nil
 }

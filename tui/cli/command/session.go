@@ -51,7 +51,8 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	}
 	s := new(Session)
 	file := n.Desk || n.API && e.Embedded()
-	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || file && errors.As(err, new(*UnresponsiveError))) {
+	if s.Daemon, err = Attach(ctx, path); err != nil &&
+		(!errors.Is(err, control.ErrNoDaemon) || file && errors.As(err, new(*UnresponsiveError))) {
 		return nil, err
 	}
 	if s.Daemon != nil {
@@ -81,7 +82,8 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 			return nil, err
 		}
 		if same {
-			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: e.Log, Timeout: e.callTimeout()})
+			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: e.Log,
+				Timeout: e.callTimeout()})
 		}
 	} else if e.Embedded() {
 		var err error
@@ -178,7 +180,8 @@ func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Sto
 // noteReport logs what opening the file had to do.
 func noteReport(log *slog.Logger, path string, rep state.Report) {
 	if rep.Quarantined != "" {
-		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as", rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", RebuiltNext)
+		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as",
+			rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", RebuiltNext)
 	}
 	if rep.Migrated != "" {
 		log.Info("state file migrated to the present schema", "copy_of_the_old", rep.Migrated)
@@ -197,7 +200,8 @@ func RebuiltText(rep state.Report) string {
 	if rep.Lost > 0 {
 		lost = fmt.Sprintf("lost: %d or more", rep.Lost)
 	}
-	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, text.Plural(rep.Carried, "record"), lost)
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined,
+		text.Plural(rep.Carried, "record"), lost)
 }
 
 // StatePath returns the state file: the flag, else the place by the XDG and systemd conventions. Links are
@@ -211,7 +215,8 @@ func (e *Env) StatePath() (string, error) {
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return "", Usagef("limpet --state "+ShellWord(filepath.Join(path, StateName)), "--state %s is a directory; it has to name a file", path)
+		return "", Usagef("limpet --state "+ShellWord(filepath.Join(path, StateName)), "--state %s is a directory; it has to name a file",
+			path)
 	}
 	return path, nil
 }
@@ -237,7 +242,8 @@ func (e *Env) UsualState() (path, from string, err error) {
 			return filepath.Join(dir, place.below, StateName), place.env, nil
 		}
 	}
-	return "", "", Usagef("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
+	return "", "", Usagef("limpet --state /var/lib/limpet/limpet.db",
+		"no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
 }
 
 // Embedded reports whether no server is configured, so that limpet serves its own API.
@@ -304,7 +310,8 @@ const pageSize = 500
 
 // List reads the objects that match a label selector and keep, page by page, at most limit of them; 0 means
 // all. A nil keep matches all.
-func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector string, keep func(*unstructured.Unstructured) bool, limit uint) ([]unstructured.Unstructured, error) {
+func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector string, keep func(*unstructured.Unstructured) bool,
+	limit uint) ([]unstructured.Unstructured, error) {
 	var out []unstructured.Unstructured
 	opts := metav1.ListOptions{Limit: pageSize, LabelSelector: selector}
 	for {

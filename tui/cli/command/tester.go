@@ -23,7 +23,8 @@ func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) e
 	}
 	s := new(Session)
 	defer s.Close()
-	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || e.Embedded() && errors.As(err, new(*UnresponsiveError))) {
+	if s.Daemon, err = Attach(ctx, path); err != nil &&
+		(!errors.Is(err, control.ErrNoDaemon) || e.Embedded() && errors.As(err, new(*UnresponsiveError))) {
 		return err
 	}
 	if s.Daemon != nil {

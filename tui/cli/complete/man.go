@@ -11,6 +11,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// ManCommand is 'limpet man'.
 type ManCommand struct{}
 
 // Help is the long help of the command.
@@ -79,7 +80,8 @@ func manPage(root *kong.Node) string {
 var (
 	manEnvironment = [][2]string{
 		{"LIMPET_<NAME>", "The value of a flag, such as LIMPET_STATE for --state. A flag beats it, and it beats the config file."},
-		{"GRAFANA_SERVER, GRAFANA_TOKEN, GRAFANA_TLS_CERT_FILE, GRAFANA_TLS_KEY_FILE, GRAFANA_TLS_CA_FILE", "Server, token and certificates as Grafana's own tool takes them: all of them together, and only where no flag, LIMPET_ variable or line of the config file names a server, a token or a certificate."},
+		{"GRAFANA_SERVER, GRAFANA_TOKEN, GRAFANA_TLS_CERT_FILE, GRAFANA_TLS_KEY_FILE, GRAFANA_TLS_CA_FILE",
+			"Server, token and certificates as Grafana's own tool takes them: all of them together, and only where no flag, LIMPET_ variable or line of the config file names a server, a token or a certificate."},
 		{"STATE_DIRECTORY, XDG_STATE_HOME, HOME", "Where the state file is without --state, in this order."},
 		{"XDG_CONFIG_HOME, HOME", "Where the config file is without --config."},
 		{"CREDENTIALS_DIRECTORY", "Credentials that systemd hands over, where --credentials-dir names no other place."},
@@ -90,13 +92,15 @@ var (
 		{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "Proxies for the API and for Git hosts."},
 	}
 	manFiles = [][2]string{
-		{"~/.config/limpet/config.yaml, /etc/limpet/config.yaml", "The config file; the first that is there. A key is the name of a flag. See: limpet config init."},
+		{"~/.config/limpet/config.yaml, /etc/limpet/config.yaml",
+			"The config file; the first that is there. A key is the name of a flag. See: limpet config init."},
 		{"~/.local/state/limpet/limpet.db", "The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
 		{"/var/lib/limpet/limpet.db", "The state file of the service of the host."},
 	}
 	manExamples = [][2]string{
 		{"See everything at work on this machine:", "limpet demo"},
-		{"Keep the dashboards of a repository in step with an API:", "limpet --daemon --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
+		{"Keep the dashboards of a repository in step with an API:",
+			"limpet --daemon --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
 		{"Make that a service of the host:", "sudo limpet service install --now --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
 		{"Pull a repository now, and wait for the end:", "limpet repo pull boards --wait"},
 		{"Ask what is wrong:", "limpet doctor"},

@@ -32,7 +32,8 @@ func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	_, err := os.Lstat(path)
 	switch {
 	case err == nil && !c.Force:
-		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s is there already", path)
+		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s is there already",
+			path)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return command.Usagef("limpet config init FILE", "write config file: %w", err)
 	}
@@ -108,7 +109,8 @@ func exampleValue(flag *kong.Flag) string {
 	value := flag.Default
 	if value == "" {
 		value = map[string]string{
-			"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"), "DIR": "/etc/limpet/" + flag.Name,
+			"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"),
+			"DIR":      "/etc/limpet/" + flag.Name,
 			"SELECTOR": "site=east", "ACTION": "pull", "ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
 		}[flag.PlaceHolder]
 	}

@@ -1,3 +1,4 @@
+// Package config has the commands of the config file.
 package config
 
 import (
@@ -17,6 +18,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// Command has the commands of 'limpet config'.
 type Command struct {
 	Show     showCmd     `cmd:"" help:"Every setting, its value and its origin; secrets are masked."`
 	Path     pathCmd     `cmd:"" help:"The config file in use, or the one that 'init' would write."`

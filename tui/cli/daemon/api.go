@@ -15,6 +15,7 @@ import (
 // only, where it protects from nobody anyway.
 const defaultAPIToken = "ProvisioningAdminToken"
 
+// APICommand is 'limpet api'.
 type APICommand struct {
 	Listen     string `help:"Address of the API, over TLS." default:"127.0.0.1:6446"`
 	SignListen string `name:"sign-listen" help:"Address of the token-exchange endpoint, plain HTTP." default:"127.0.0.1:6481"`
@@ -122,7 +123,8 @@ func (c APICommand) token(e *command.Env) (string, error) {
 	}
 	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
 		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own", flag, addr)
+			return "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
+				flag, addr)
 		}
 	}
 	return defaultAPIToken, nil

@@ -1,3 +1,4 @@
+// Package daemon runs the agent and the dashboard, the demo and the embedded API.
 package daemon
 
 import (
@@ -16,6 +17,7 @@ import (
 	"limpet/tui/cli/status"
 )
 
+// Command is 'limpet' itself and 'limpet --daemon'.
 type Command struct {
 	Daemon bool `help:"Run the agent without a dashboard; logs go to stderr."`
 }
@@ -93,7 +95,8 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 		return err
 	}
 	if e.Embedded() {
-		e.Log.Info("no server is configured: working on the embedded API", "state", path, "next", "limpet apply -f FILE, or --provisioning-server-url URL")
+		e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
+			"limpet apply -f FILE, or --provisioning-server-url URL")
 	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
@@ -147,7 +150,8 @@ func standalone(ctx context.Context, e *command.Env, path string) error {
 
 // withDashboard runs the agent and the dashboard together; the end of either ends the other. Extra, if given,
 // runs beside them.
-func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, extra func(context.Context, *agent.Agent) error) error {
+func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger,
+	extra func(context.Context, *agent.Agent) error) error {
 	cfg, err := e.AgentConfig(store, path, log)
 	if err != nil {
 		return err
@@ -210,7 +214,8 @@ func RunTogether(ctx context.Context, parts ...func(context.Context) error) erro
 }
 
 func tuiOptions(e *command.Env) tui.Options {
-	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme, Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
+	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
+		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
 }
 
 // drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one during the start is not lost and does not

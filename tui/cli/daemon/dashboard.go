@@ -98,12 +98,14 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 	if !same {
 		h := daemon.Hello()
 		words := "limpet"
-		for _, flag := range []struct{ name, value string }{{"provisioning-server-url", e.Flags.ProvisioningServerURL}, {"kubeconfig", e.Flags.Kubeconfig}} {
+		for _, flag := range []struct{ name, value string }{{"provisioning-server-url", e.Flags.ProvisioningServerURL},
+			{"kubeconfig", e.Flags.Kubeconfig}} {
 			if flag.value != "" {
 				words += " --" + flag.name + " ''" // that of the call, the environment or the config file
 			}
 		}
-		return command.Usagef(words+"    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+		return command.Usagef(words+"    # shows that daemon; or give another --state FILE",
+			"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 	}
 	// This process only draws. With more than one processor each message wakes another one for a moment, which
 	// is most of the cost at rest.

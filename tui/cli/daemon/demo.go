@@ -27,6 +27,7 @@ import (
 // few jobs on the screen.
 const commitInterval = 4 * time.Second
 
+// DemoCommand is 'limpet demo'.
 type DemoCommand struct {
 	Once bool `help:"End with exit code 0 when the first pull has succeeded."`
 }
@@ -133,7 +134,8 @@ func printDemo(ctx context.Context, e *command.Env, a *agent.Agent, once bool) (
 				fmt.Fprintln(e.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
 				return true, nil
 			case api.StateError, history.StateDead:
-				return false, command.Errorf(command.ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", text.Clean(j.Message))
+				return false, command.Errorf(command.ExitJobFailed, "limpet demo --once --log-level debug",
+					"the first pull ended in error: %s", text.Clean(j.Message))
 			}
 		}
 	}
@@ -214,7 +216,8 @@ func (g *samples) Run(ctx context.Context, a *agent.Agent) error {
 			return err
 		}
 		// Apply, because the file of --state may have them already.
-		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
+		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data,
+			metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("make the sample Repository: %w", err)
 		}

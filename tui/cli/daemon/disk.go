@@ -21,11 +21,13 @@ import (
 // that it is a copy of.
 func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE", "there is no state file %s, and no daemon answers", path)
+		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE",
+			"there is no state file %s, and no daemon answers", path)
 	}
 	quiet := *e // the dashboard uses the screen
 	quiet.Log = slog.New(slog.DiscardHandler)
-	src := &diskSource{at: agent.SocketPath(home), open: func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") }}
+	src := &diskSource{at: agent.SocketPath(home),
+		open: func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") }}
 	err := src.reading(ctx, func(store *state.Store) (err error) {
 		src.left, err = snapshot.Saved(ctx, store, command.Version)
 		return err

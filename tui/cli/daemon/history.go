@@ -39,13 +39,15 @@ func (c recordHistory) Past(ctx context.Context, q snapshot.PastQuery) (snapshot
 }
 
 func rowOf(r state.Record) snapshot.Past {
-	row := snapshot.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
-		Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
+	row := snapshot.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
+		Message: r.Message,
+		Agent:   r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
 	if r.Commit != nil {
 		row.Subject = r.Commit.Subject
 	}
 	if t := r.Tally; t != nil {
-		row.Came = snapshot.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update, Deleted: t.Delete, Counted: t.Counted}
+		row.Came = snapshot.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update,
+			Deleted: t.Delete, Counted: t.Counted}
 	}
 	return row
 }
@@ -61,8 +63,10 @@ func (c recordHistory) PastJob(ctx context.Context, uid string) (snapshot.Job, e
 
 // jobOf returns a record as a finished job.
 func jobOf(r state.Record) snapshot.Job {
-	j := snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
-		Created: r.Created, Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
+	j := snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
+		Message: r.Message,
+		Created: r.Created, Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts),
+			1), Progress: 100, Owner: "this"}
 	if c := r.Commit; c != nil {
 		j.Commit = &snapshot.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
 	}

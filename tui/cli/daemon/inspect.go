@@ -21,7 +21,8 @@ import (
 )
 
 // subjectResources are the resources of snapshot.Subject kinds.
-var subjectResources = map[string]command.Resource{snapshot.SubjectRepository: api.Repositories, snapshot.SubjectSource: api.GitRepositories, snapshot.SubjectJob: api.Jobs}
+var subjectResources = map[string]command.Resource{snapshot.SubjectRepository: api.Repositories,
+	snapshot.SubjectSource: api.GitRepositories, snapshot.SubjectJob: api.Jobs}
 
 // Test implements screen.Source.
 func (s *localSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
@@ -47,7 +48,8 @@ func (s *remoteSource) Manifest(ctx context.Context, of snapshot.Subject) (out s
 
 // through calls use with a client of the daemon's API.
 func (s *remoteSource) through(ctx context.Context, use func(*command.Session) error) error {
-	client, err := kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()),
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,14 @@ func maySetUp(e *command.Env) bool {
 // setUp runs the form.
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
-	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file, Try: func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) }, Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
+	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file,
+		Try: func(ctx context.Context, s tui.Settings) (string,
+			error) {
+			return trySettings(ctx, e, s)
+		}, Save: func(s tui.Settings) error {
+			return saveSettings(file, e.Getenv("HOME"),
+				s)
+		}}, tuiOptions(e))
 	if err != nil {
 		return err
 	}
@@ -49,7 +56,8 @@ func trySettings(ctx context.Context, e *command.Env, s tui.Settings) (string, e
 		return "", err
 	}
 	text.RegisterSecret([]byte(s.Token))
-	client, err := kube.Connect(ctx, kube.Config{Server: s.Server, Token: s.Token, TokenFile: file, UserAgent: "limpet/" + command.Version, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(ctx, kube.Config{Server: s.Server, Token: s.Token, TokenFile: file,
+		UserAgent: "limpet/" + command.Version, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", err
 	}

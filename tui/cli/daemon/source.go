@@ -127,7 +127,8 @@ func perform(ctx context.Context, s *command.Session, act screen.Action, who act
 		return err
 	case screen.Suspend:
 		now := time.Now().Round(0)
-		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(screen.SuspendFor)})
+		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now,
+			Until: now.Add(screen.SuspendFor)})
 	case screen.Resume:
 		_, err := who.Resume(ctx, act.Namespace, act.Name)
 		return err
@@ -152,7 +153,8 @@ func perform(ctx context.Context, s *command.Session, act screen.Action, who act
 
 // actOnJob cancels or retries the job of a UID. A pending job is deleted, as by 'limpet job cancel': an agent
 // that would end it may never come.
-func actOnJob(ctx context.Context, s *command.Session, act screen.Action, cancel func(ctx context.Context, namespace, name string) error) error {
+func actOnJob(ctx context.Context, s *command.Session, act screen.Action,
+	cancel func(ctx context.Context, namespace, name string) error) error {
 	u, err := s.Find(ctx, api.Jobs, act.Namespace, act.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err

@@ -75,7 +75,8 @@ func (p *examination) checkAPI(ctx context.Context) check {
 	var version struct {
 		GitVersion string `json:"gitVersion"`
 	}
-	if _, answer, err := p.client.Do(ctx, http.MethodGet, "/version", nil, "", nil); err == nil && json.Unmarshal(answer, &version) == nil && version.GitVersion != "" {
+	if _, answer, err := p.client.Do(ctx, http.MethodGet, "/version", nil, "", nil); err == nil &&
+		json.Unmarshal(answer, &version) == nil && version.GitVersion != "" {
 		c.Found += ", version " + version.GitVersion
 	}
 	return c

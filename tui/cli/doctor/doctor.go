@@ -1,3 +1,4 @@
+// Package doctor checks this host, the state file, the API and the Git hosts.
 package doctor
 
 import (
@@ -21,6 +22,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// Command is 'limpet doctor'.
 type Command struct {
 	Fix bool `help:"Apply safe fixes: file permissions, stale socket."`
 }
@@ -84,7 +86,8 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	if err != nil || d.OK {
 		return err
 	}
-	return command.Errorf(command.ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"), failed[0].Name, failed[0].Found)
+	return command.Errorf(command.ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"),
+		failed[0].Name, failed[0].Found)
 }
 
 // write prints each check on a line, and its next command on another.
@@ -143,7 +146,8 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	parts := []func(context.Context) check{
 		p.checkConfig, p.checkState, p.checkDisk, p.checkWrites, p.checkDaemon,
 		func(context.Context) check { return reach },
-		p.checkTLS, p.checkToken, p.needs(reach, "clock", p.checkClock), p.needs(reach, "resources", p.checkResources), p.needs(reach, "permissions", p.checkPermissions),
+		p.checkTLS, p.checkToken, p.needs(reach, "clock", p.checkClock), p.needs(reach, "resources", p.checkResources),
+		p.needs(reach, "permissions", p.checkPermissions),
 		func(context.Context) check { return listed },
 		func(ctx context.Context) check { return p.checkGitHosts(ctx, repos) },
 		p.checkCredentials,

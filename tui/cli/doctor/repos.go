@@ -55,7 +55,8 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 			if err != nil {
 				continue
 			}
-			one := repository{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: api.TimeOfMillis(repo.Status.Health.Checked)}
+			one := repository{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled,
+				checked: api.TimeOfMillis(repo.Status.Health.Checked)}
 			one.failing = !one.checked.IsZero() && !repo.Status.Health.Healthy
 			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
@@ -71,7 +72,8 @@ func (p *examination) repositories(ctx context.Context, reach check) ([]reposito
 		}
 	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
 		for _, r := range p.snap.Repos {
-			one := repository{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...), enabled: r.Enabled, checked: r.Checked, failing: !r.Checked.IsZero() && !r.Healthy}
+			one := repository{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...),
+				enabled: r.Enabled, checked: r.Checked, failing: !r.Checked.IsZero() && !r.Healthy}
 			if r.Webhook != nil {
 				one.hooked, one.event = true, r.Webhook.LastEvent
 			}
@@ -160,7 +162,8 @@ func gitHostsText(c check, tried []string, all int, away map[string]string, user
 		c.Found = "reached: " + strings.Join(tried, ", ")
 	default:
 		first := slices.Sorted(maps.Keys(away))[0]
-		c.Result, c.Found = checkFail, fmt.Sprintf("%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first, away[first])
+		c.Result, c.Found = checkFail, fmt.Sprintf("%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first,
+			away[first])
 		c.Next = command.CommandFor(users[first].namespace, "repo test "+users[first].name)
 	}
 	if len(tried) < all {
@@ -254,7 +257,8 @@ func (p *examination) checkWebhooks(ctx context.Context, repos []repository) che
 	if conn, err := dialer.DialContext(ctx, "tcp", p.Flags.WebhookListen); err == nil {
 		conn.Close()
 	} else {
-		return check{c.Name, checkFail, fmt.Sprintf("nobody listens on %s: %s", p.Flags.WebhookListen, dialText(err)), "limpet --daemon --webhook-listen " + command.ShellWord(p.Flags.WebhookListen)}
+		return check{c.Name, checkFail, fmt.Sprintf("nobody listens on %s: %s", p.Flags.WebhookListen, dialText(err)),
+			"limpet --daemon --webhook-listen " + command.ShellWord(p.Flags.WebhookListen)}
 	}
 	u, err := url.Parse(p.Flags.WebhookURL)
 	if p.Flags.WebhookURL == "" || err != nil {
@@ -263,7 +267,8 @@ func (p *examination) checkWebhooks(ctx context.Context, repos []repository) che
 	}
 	conn, err := dialer.DialContext(ctx, "tcp", withPort(u))
 	if err != nil {
-		return check{c.Name, checkWarn, fmt.Sprintf("%s cannot be reached from here: %s; hosts may have another way to it", u.Host, dialText(err)), "curl -i " + p.Flags.WebhookURL}
+		return check{c.Name, checkWarn, fmt.Sprintf("%s cannot be reached from here: %s; hosts may have another way to it", u.Host,
+			dialText(err)), "curl -i " + p.Flags.WebhookURL}
 	}
 	conn.Close()
 	c.Found += ", reached at " + u.Host

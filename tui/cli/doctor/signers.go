@@ -77,7 +77,8 @@ func (f *signerResults) judge(c check, unknown bool) check {
 		c.Found = fmt.Sprintf("%d of %d that ask for signatures have no keys of use here, the first is %s", f.bad, f.asking, f.badText)
 	case f.soon > 0:
 		c.Result, c.Next = checkWarn, f.soonNext
-		c.Found = fmt.Sprintf("keys end within %d days, or have ended, for %d of %d that ask for signatures, the first is %s", int(worker.EndsSoon.Hours()/24), f.soon, f.asking, f.soonText)
+		c.Found = fmt.Sprintf("keys end within %d days, or have ended, for %d of %d that ask for signatures, the first is %s",
+			int(worker.EndsSoon.Hours()/24), f.soon, f.asking, f.soonText)
 	case f.asking == 0:
 		c.Found = "nothing has to be signed"
 	default:

@@ -24,7 +24,8 @@ const exportPage = 100
 func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	form, ok := exportForms[e.Flags.Output]
 	if !ok {
-		return command.Usagef("limpet history export -o jsonl", "history export writes JSON: -o jsonl or -o json, not -o %s", e.Flags.Output)
+		return command.Usagef("limpet history export -o jsonl", "history export writes JSON: -o jsonl or -o json, not -o %s",
+			e.Flags.Output)
 	}
 	q, err := c.query(e.Flags)
 	if err != nil {

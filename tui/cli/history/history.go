@@ -1,3 +1,4 @@
+// Package history has the commands of finished jobs.
 package history
 
 import (
@@ -21,6 +22,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// Command has the commands of 'limpet history'.
 type Command struct {
 	List   listCmd   `cmd:"" help:"Finished jobs, newest first."`
 	Show   showCmd   `cmd:"" help:"One finished job, whole."`
@@ -51,7 +53,8 @@ func (f filter) query(g *command.Flags) (state.Query, error) {
 		return state.Query{}, err
 	}
 	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
-		return state.Query{}, command.Usagef("limpet history list --since 7d --until 24h", "nothing is after --since %s and before --until %s", f.Since, f.Until)
+		return state.Query{}, command.Usagef("limpet history list --since 7d --until 24h",
+			"nothing is after --since %s and before --until %s", f.Since, f.Until)
 	}
 	if f.Dead {
 		f.States = append(f.States, StateDead)
@@ -81,7 +84,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	if err := noteDead(ctx, e, s.Store, q); err != nil {
 		return err
 	}
-	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
+	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"},
+		Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
 	for i := range records {
 		command.RedactRecord(&records[i])
 		rec, subject := records[i], ""
@@ -121,7 +125,8 @@ func moment(call, flag, txt string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, txt)
 	if err != nil {
-		return time.Time{}, command.Usagef("limpet "+call+" "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, txt, now.UTC().Format(time.RFC3339))
+		return time.Time{}, command.Usagef("limpet "+call+" "+flag+" 24h",
+			"%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, txt, now.UTC().Format(time.RFC3339))
 	}
 	return t, nil
 }
@@ -246,7 +251,8 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 		return
 	}
 	for _, sum := range status.Summary {
-		f.Add(KindText(sum.Kind), fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+		f.Add(KindText(sum.Kind), fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create,
+			sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
 	}
 	for _, e := range status.Errors {
 		f.Add("error", e)

@@ -37,7 +37,8 @@ func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		keep = int(n)
 	default:
-		return command.Usagef("limpet history prune --older-than 7d", "it is not said which records to remove: --older-than, --before or --keep is missing")
+		return command.Usagef("limpet history prune --older-than 7d",
+			"it is not said which records to remove: --older-than, --before or --keep is missing")
 	}
 	consequence := "This removes the records of all jobs that finished before " + before.UTC().Format(time.RFC3339) + " for good."
 	switch {

@@ -72,7 +72,8 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, w request, 
 // isPending reports whether a job is pending and not being cancelled.
 func isPending(job *unstructured.Unstructured) bool {
 	view, err := api.JobView(job)
-	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" && api.Annotation(job, api.AnnoCancel) == "" &&
+	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" &&
+		api.Annotation(job, api.AnnoCancel) == "" &&
 		(view.Status.State == "" || view.Status.State == api.StatePending)
 }
 
@@ -89,9 +90,11 @@ func (w request) refusal(there *unstructured.Unstructured, err error) error {
 	case there == nil || w.satisfiedBy(there):
 		return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already: %w", w.repository, err)
 	case w.full() && !isFull(there):
-		return command.Errorf(command.ExitError, then, "repository %q has a pull already, an incremental one, and --full asks for everything: %w", w.repository, err)
+		return command.Errorf(command.ExitError, then,
+			"repository %q has a pull already, an incremental one, and --full asks for everything: %w", w.repository, err)
 	}
-	return command.Errorf(command.ExitError, then, "repository %q has a job of this kind already, with other options: %w", w.repository, err)
+	return command.Errorf(command.ExitError, then, "repository %q has a job of this kind already, with other options: %w", w.repository,
+		err)
 }
 
 // satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one. A
@@ -102,7 +105,8 @@ func (w request) satisfiedBy(there *unstructured.Unstructured) bool {
 	if p, ok := w.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {
 		return false
 	}
-	return spec["repository"] == w.repository && notes[api.AnnoAllowMassDelete] == w.notes[api.AnnoAllowMassDelete] && (!w.full() || isFull(there)) &&
+	return spec["repository"] == w.repository && notes[api.AnnoAllowMassDelete] == w.notes[api.AnnoAllowMassDelete] &&
+		(!w.full() || isFull(there)) &&
 		reflect.DeepEqual(options(spec), options(w.spec))
 }
 

@@ -41,9 +41,10 @@ func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done}, "job/"+u.GetName(), func(w io.Writer) {
-		fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
-	})
+	return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done},
+		"job/"+u.GetName(), func(w io.Writer) {
+			fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
+		})
 }
 
 // cancelTries is how often a job may change hands while it is being cancelled.
@@ -57,7 +58,8 @@ func Cancel(ctx context.Context, s *command.Session, u *unstructured.Unstructure
 	for try := 1; ; try++ {
 		if u.GetLabels()[api.LabelClaim] == "" && !leaveToAgent(s, u) {
 			rv := u.GetResourceVersion()
-			done, err = "deleted before it was claimed", jobs.Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
+			done, err = "deleted before it was claimed", jobs.Delete(ctx, u.GetName(),
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
 		} else {
 			done, err = "asked to stop", requestCancel(ctx, s, u)
 		}
@@ -90,6 +92,7 @@ func requestCancel(ctx context.Context, s *command.Session, u *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	_, err = s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	return err
 }

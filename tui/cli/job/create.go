@@ -37,11 +37,13 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	selection := c.selection()
 	switch {
 	case c.Spec != "" && len(selection) > 0:
-		return command.Usagef("limpet job create REPOSITORY --action delete --path FILE", "--spec says what --path, --target-path and --ref say; leave one of them out")
+		return command.Usagef("limpet job create REPOSITORY --action delete --path FILE",
+			"--spec says what --path, --target-path and --ref say; leave one of them out")
 	case c.Spec != "":
 		var options map[string]any
 		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
-			return command.Usagef("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
+			return command.Usagef("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'",
+				"--spec is not a JSON object: %s", c.Spec)
 		}
 		spec[c.Action] = options
 	case c.Action == "delete" || c.Action == "move":
@@ -49,11 +51,13 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action "+command.ShellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
 		}
 		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
-			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action move --path FILE --target-path DIR/",
+				"--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
 		}
 		spec[c.Action] = selection
 	case len(selection) > 0:
-		return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
+		return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action delete --path FILE",
+			"--path, --target-path and --ref are for --action delete and move")
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
@@ -61,7 +65,8 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	if c.Priority != nil {
 		p := *c.Priority
 		if len(p) != 1 || p < "0" || p > "9" {
-			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
+			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --priority 9",
+				"--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
 		}
 		notes[api.AnnoPriority] = p
 	}
@@ -109,7 +114,8 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 	}
 	alone := s.Embedded != nil // the API is in this process, without an agent
 	if how.Waits() && alone {
-		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", e.StateText())
+		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
+			"nobody would run the job: no agent holds %s", e.StateText())
 	}
 	u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
 	if command.StatusCode(err) == http.StatusFailedDependency {

@@ -85,7 +85,8 @@ func (f *follower) guess() (*End, error) {
 	case job.Status.Finished > 0:
 		return &End{job.Status.State, job.Status}, nil
 	}
-	return nil, command.Errorf(command.ExitError, "limpet history list", "job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", f.seen.GetName())
+	return nil, command.Errorf(command.ExitError, "limpet history list",
+		"job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", f.seen.GetName())
 }
 
 // ending returns the record of a job, from the state file when it is open, else from the HistoricJobs of the
@@ -98,7 +99,8 @@ func ending(ctx context.Context, s *command.Session, u *unstructured.Unstructure
 			return endingOf(records[0]), nil
 		}
 	}
-	page, err := s.Client.Resource(api.HistoricJobs).Namespace(u.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: api.LabelOriginalUID + "=" + string(u.GetUID())})
+	page, err := s.Client.Resource(api.HistoricJobs).Namespace(u.GetNamespace()).List(ctx,
+		metav1.ListOptions{LabelSelector: api.LabelOriginalUID + "=" + string(u.GetUID())})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
 		return nil, nil // normal for servers that keep history elsewhere
@@ -186,7 +188,8 @@ func printEnding(e *command.Env, u *unstructured.Unstructured, end *End, stream 
 		took := api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), text.Clean(end.state), took, text.Clean(st.Message))
 		for _, sum := range st.Summary {
-			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", history.KindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
+			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", history.KindText(sum.Kind), sum.Create,
+				sum.Update, sum.Delete, sum.Warning, sum.Error)
 		}
 		for _, e := range st.Errors {
 			fmt.Fprintf(w, "  error: %s\n", text.Clean(e))

@@ -1,3 +1,4 @@
+// Package job has the commands of jobs, and waits for their ends.
 package job
 
 import (
@@ -20,6 +21,7 @@ import (
 	"limpet/tui/cli/history"
 )
 
+// Command has the commands of 'limpet job'.
 type Command struct {
 	List   listCmd   `cmd:"" help:"Pending and running jobs."`
 	Show   showCmd   `cmd:"" help:"One job, live or finished."`
@@ -51,7 +53,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return c.known(e, snap, now, err)
 	}
-	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"}, Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
+	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"},
+		Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
 	objects := make([]any, len(items))
 	for i := range items {
 		u := &items[i]
@@ -65,7 +68,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			claimed = "yes"
 		}
 		t.Add(u.GetNamespace(), "job/"+u.GetName(),
-			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
+			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
+			command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
 			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
 	}
 	return e.PrintList(objects, t)
@@ -130,7 +134,8 @@ func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, e
 		if !j.Unsent.IsZero() {
 			txt = UnsentText(now, j)
 		}
-		t.Add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), command.Since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
+		t.Add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State),
+			command.Since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
 	}
 	if err := e.PrintList(nil, t); err != nil {
 		return err
@@ -139,7 +144,8 @@ func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, e
 	if asOf.IsZero() {
 		asOf = snap.API.Since
 	}
-	return command.Errorf(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w", text.Age(now.Sub(asOf)), err)
+	return command.Errorf(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w",
+		text.Age(now.Sub(asOf)), err)
 }
 
 func progressText(s api.JobStatus) string {
@@ -217,10 +223,12 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 			f.Add("again for", of)
 		}
 		if rests := RestOf(u); rests.After(time.Now()) {
-			f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
+			f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(),
+				"job retry "+u.GetName())+" does not wait")
 		}
 		for _, a := range attempts(u) {
-			f.AddState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), history.SpanText(a), text.OrDash(a.Message)))
+			f.AddState("attempt "+strconv.Itoa(a.N), a.State,
+				fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), history.SpanText(a), text.OrDash(a.Message)))
 		}
 		for _, e := range job.Status.Errors {
 			f.Add("error", e)

@@ -49,7 +49,8 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if s.Daemon == nil {
-		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()), "no agent on this host runs job %q; its log is where it runs", c.Job)
+		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
+			"no agent on this host runs job %q; its log is where it runs", c.Job)
 	}
 	if c.Follow {
 		return followLog(ctx, e, s, u)
@@ -134,7 +135,8 @@ func printLogLines(e *command.Env, lines []snapshot.Event) error {
 			}
 			continue
 		}
-		if _, err := fmt.Fprintf(e.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text))); err != nil {
+		if _, err := fmt.Fprintf(e.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level,
+			text.Clean(text.Redact(l.Text))); err != nil {
 			return err
 		}
 	}

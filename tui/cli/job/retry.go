@@ -53,7 +53,8 @@ func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
 			return follow(ctx, e, s, u, c.WaitFlags)
 		}
 		u.SetManagedFields(nil)
-		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
+		return e.PrintOne(u.Object, "job/"+u.GetName(),
+			func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
 	}
 	if err := OpenHistory(ctx, e, s); err != nil {
 		return err
@@ -116,7 +117,8 @@ func EndBackoff(ctx context.Context, s *command.Session, u *unstructured.Unstruc
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	out, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err):
 		return nil, command.Errorf(command.ExitError, watch, "job %q has just been taken up by itself", u.GetName())
@@ -147,11 +149,13 @@ func FindFinished(ctx context.Context, s *command.Session, namespace, job string
 		return finishedJob{}, archiveErr
 	}
 	if u == nil {
-		return finishedJob{}, command.Errorf(command.ExitError, "limpet job list; limpet history list -o wide", "no job %q, neither live nor finished", job)
+		return finishedJob{}, command.Errorf(command.ExitError, "limpet job list; limpet history list -o wide",
+			"no job %q, neither live nor finished", job)
 	}
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	repository, _, _ := unstructured.NestedString(spec, "repository")
-	return finishedJob{uid: u.GetLabels()[api.LabelOriginalUID], namespace: u.GetNamespace(), name: archivedName(u), repository: repository, spec: spec}, nil
+	return finishedJob{uid: u.GetLabels()[api.LabelOriginalUID], namespace: u.GetNamespace(), name: archivedName(u),
+		repository: repository, spec: spec}, nil
 }
 
 func pastOf(rec state.Record) (finishedJob, error) {
@@ -208,19 +212,22 @@ func RunAgain(ctx context.Context, s *command.Session, p finishedJob) (*unstruct
 		case err != nil:
 			return nil, err
 		case repo.GetDeletionTimestamp() != nil:
-			return nil, command.Errorf(command.ExitError, "limpet repo list", "repository %q of job %q is being deleted", p.repository, p.name)
+			return nil, command.Errorf(command.ExitError, "limpet repo list", "repository %q of job %q is being deleted", p.repository,
+				p.name)
 		}
 	}
 	u, err := createAgain(ctx, s, p, action)
 	if apierrors.IsAlreadyExists(err) {
-		return nil, command.Errorf(command.ExitError, command.CommandFor(p.namespace, "job watch "+p.nextName(action)), "a job named %q is queued already", p.nextName(action))
+		return nil, command.Errorf(command.ExitError, command.CommandFor(p.namespace, "job watch "+p.nextName(action)),
+			"a job named %q is queued already", p.nextName(action))
 	}
 	return u, err
 }
 
 func (c retryCmd) repeat(ctx context.Context, e *command.Env, s *command.Session, p finishedJob) error {
 	if c.Waits() && s.Embedded != nil {
-		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", e.StateText())
+		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
+			"nobody would run the job: no agent holds %s", e.StateText())
 	}
 	u, err := RunAgain(ctx, s, p)
 	switch {
@@ -233,7 +240,8 @@ func (c retryCmd) repeat(ctx context.Context, e *command.Env, s *command.Session
 		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
-	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
+	return e.PrintOne(u.Object, "job/"+u.GetName(),
+		func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
 }
 
 // nextName returns the name of the new job: the one that the repository's route would give it, so that a
@@ -272,7 +280,8 @@ func createAgain(ctx context.Context, s *command.Session, p finishedJob, action 
 	if encodeErr != nil {
 		return nil, encodeErr
 	}
-	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, p.namespace, p.repository)
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, p.namespace,
+		p.repository)
 	_, answer, routeErr := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
 	switch {
 	case apierrors.IsNotFound(routeErr) || apierrors.IsMethodNotSupported(routeErr): // a plain Kubernetes API

@@ -119,7 +119,8 @@ func (f *follower) say(format string, args ...any) {
 
 // detached is the error of a wait that was ended while the job goes on.
 func (f *follower) detached(ctx context.Context) error {
-	return command.Errorf(command.WaitCode(ctx), command.CommandFor(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
+	return command.Errorf(command.WaitCode(ctx), command.CommandFor(f.seen.GetNamespace(), "job watch "+f.seen.GetName()),
+		"stopped waiting; the job goes on")
 }
 
 // watch returns nil when the job is gone, else a permanent error.
@@ -156,7 +157,8 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 
 // noAnswer is the note that a server is away and waited for.
 func noAnswer(job *unstructured.Unstructured, err error) string {
-	return fmt.Sprintf("%s %s: no answer, still trying: %s", command.Timestamp(), job.GetName(), text.Clean(text.Redact(command.ErrorText(err))))
+	return fmt.Sprintf("%s %s: no answer, still trying: %s", command.Timestamp(), job.GetName(),
+		text.Clean(text.Redact(command.ErrorText(err))))
 }
 
 // watchOnce follows one watch of the job and reports whether the job is gone. The end of a watch is no error:
@@ -349,5 +351,6 @@ type progressDoc struct {
 func newJobMark(u *unstructured.Unstructured, job api.Job) *progressDoc {
 	done, total := counts(job.Status)
 	return &progressDoc{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
-		Progress: min(max(job.Status.Progress, 0), 100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
+		Progress: min(max(job.Status.Progress, 0),
+			100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
 }

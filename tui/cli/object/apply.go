@@ -17,6 +17,7 @@ import (
 // fieldManager owns the fields that 'limpet apply' sets.
 const fieldManager = "limpet"
 
+// ApplyCommand is 'limpet apply'.
 type ApplyCommand struct {
 	File string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
 }

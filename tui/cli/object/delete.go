@@ -17,6 +17,7 @@ import (
 	"limpet/sync/api"
 )
 
+// DeleteCommand is 'limpet delete'.
 type DeleteCommand struct {
 	Kind string `arg:"" help:"Kind of the object, as for get."`
 	Name string `arg:"" help:"Name of the object."`
@@ -44,7 +45,8 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if e.MayAsk() {
-		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), deletionEffect(ctx, s, k, u))
+		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(),
+			deletionEffect(ctx, s, k, u))
 		// The state file is free for others while the question is open.
 		s.Close()
 		s = new(command.Session)
@@ -58,18 +60,21 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	// The UID protects another object that has the name by now.
 	uid := u.GetUID()
-	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil {
 		return err
 	}
 	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), deletionEffect(ctx, s, k, u))
 	if len(u.GetFinalizers()) > 0 {
 		result = "deleting"
-		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), deletionEffect(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
+		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(),
+			deletionEffect(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
 	}
-	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
-		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
-	})
+	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result},
+		k.Singular+"/"+c.Name, func(w io.Writer) {
+			fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
+		})
 }
 
 // deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.

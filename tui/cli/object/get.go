@@ -59,6 +59,7 @@ func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Reso
 	return command.Resource{Group: k.Group, Version: version, Resource: k.Plural}, nil
 }
 
+// GetCommand is 'limpet get'.
 type GetCommand struct {
 	Kind     string `arg:"" help:"Kind: repositories, jobs, historicjobs, connections, dashboards, folders, gitrepositories, secrets, events, leases."`
 	Name     string `arg:"" optional:"" help:"Name of one object."`

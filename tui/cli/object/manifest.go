@@ -1,3 +1,4 @@
+// Package object has the commands of objects of any kind: apply, get and delete.
 package object
 
 import (
@@ -102,9 +103,11 @@ func checkObject(o Manifest) (Manifest, error) {
 	var near []string
 	for _, k := range api.Kinds {
 		if k.Group == gvk.Group && k.Kind == gvk.Kind {
-			if name, there, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name"); there && o.Object.GetName() == "" && name != "" && name != nil {
+			if name, there, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name"); there && o.Object.GetName() == "" &&
+				name != "" && name != nil {
 				// YAML reads y, on and 1e3 as other types than text.
-				return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, k.Kind)
+				return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks",
+					o.Where, k.Kind)
 			}
 			if o.Object.GetName() == "" {
 				return o, command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, k.Kind)

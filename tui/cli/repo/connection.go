@@ -19,6 +19,7 @@ import (
 	"limpet/sync/text"
 )
 
+// ConnectionCommand is 'limpet connection'.
 type ConnectionCommand struct {
 	List connectionListCmd `cmd:"" help:"All connections."`
 	Show connectionShowCmd `cmd:"" help:"One connection, and the repositories that use it."`
@@ -44,7 +45,8 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "REASON", "USED BY", "TOKEN", "AGE"}, Wide: []string{"TITLE", "HOST", "MESSAGE"}}
+	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "REASON", "USED BY", "TOKEN", "AGE"},
+		Wide: []string{"TITLE", "HOST", "MESSAGE"}}
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
@@ -54,7 +56,8 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		ready := conditionOf(one.Status.Conditions, "Ready")
 		t.Add(u.GetNamespace(), "connection/"+u.GetName(),
-			u.GetName(), text.OrDash(one.Spec.Type), healthText(one.Status.Health), text.OrDash(ready.Reason), using.Count(u), expiryText(now, one.Status.Token), command.Since(now, u.GetCreationTimestamp().Time),
+			u.GetName(), text.OrDash(one.Spec.Type), healthText(one.Status.Health), text.OrDash(ready.Reason), using.Count(u),
+			expiryText(now, one.Status.Token), command.Since(now, u.GetCreationTimestamp().Time),
 			text.OrDash(one.Spec.Title), text.OrDash(text.Redact(connectionHost(one.Spec))), text.OrDash(unmetMessage(ready)))
 		objects = append(objects, u.Object)
 	}
@@ -145,7 +148,8 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 			f.Add("secure."+field, text.OrDash(value.Name))
 		}
 	}
-	f.AddState("health", healthText(one.Status.Health), strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
+	f.AddState("health", healthText(one.Status.Health),
+		strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
 	if at := api.TimeOfMillis(one.Status.Health.Checked); !at.IsZero() {
 		f.Add("checked", at.UTC().Format(time.RFC3339))
 	}

@@ -75,7 +75,8 @@ func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
 	}
 	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
 	if err != nil {
-		return repoPage{}, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
+		return repoPage{}, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
+			"repository %s cannot be shown in a browser: %w", u.GetName(), err)
 	}
 	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(text.Redact(address)), false}, nil
 }

@@ -1,3 +1,4 @@
+// Package repo has the commands of repositories and connections.
 package repo
 
 import (
@@ -24,6 +25,7 @@ import (
 	"limpet/sync/worker"
 )
 
+// Command has the commands of 'limpet repo'.
 type Command struct {
 	Create createCmd `cmd:"" writes:"" help:"Create a repository."`
 	List   listCmd   `cmd:"" help:"All repositories."`
@@ -77,7 +79,8 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	u.SetKind("Repository")
 	u.SetName(c.Name)
 	annotations := map[string]string{}
-	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref, api.AnnoGitMirrors: strings.Join(c.Mirror, " "), api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
+	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref,
+		api.AnnoGitMirrors: strings.Join(c.Mirror, " "), api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
 		if value != "" {
 			annotations[name] = value
 		}
@@ -109,7 +112,8 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	}
 	made.SetManagedFields(nil)
-	return e.PrintOne(made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+	return e.PrintOne(made.Object, "repository/"+made.GetName(),
+		func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
 }
 
 type listCmd struct {
@@ -131,7 +135,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"}, Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
+	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
+		Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
@@ -145,7 +150,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		t.Add(u.GetNamespace(), "repository/"+u.GetName(),
 			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), text.OrDash(repo.Status.Sync.State),
-			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), command.Since(now, api.TimeOfMillis(repo.Status.Sync.Finished)), text.OrDash(repo.Spec.Sync.Target),
+			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), command.Since(now, api.TimeOfMillis(repo.Status.Sync.Finished)),
+			text.OrDash(repo.Spec.Sync.Target),
 			repo.Spec.Title, text.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
@@ -188,7 +194,8 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(e, u), signatures(e, u, repo), by, time.Now()) })
+	return e.PrintOne(u.Object, "repository/"+u.GetName(),
+		func(w io.Writer) { showRepo(w, u, repo, paused.text(e, u), signatures(e, u, repo), by, time.Now()) })
 }
 
 // controllers returns the state of the repository controllers by the daemon, the zero value without one.
@@ -212,7 +219,8 @@ func webhookText(h api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by snapshot.Controllers, now time.Time) {
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by snapshot.Controllers,
+	now time.Time) {
 	var f command.Fields
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.Add("title", repo.Spec.Title)
@@ -240,7 +248,8 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
 		f.Add("sink", dir)
 	}
-	f.AddState("health", healthText(repo.Status.Health), strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
+	f.AddState("health", healthText(repo.Status.Health),
+		strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
 	if paused != "" {
 		f.Add("suspended", paused)
 	}
@@ -290,7 +299,8 @@ type pullCmd struct {
 }
 
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
-	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, job.MassDeleteNote(c.MassDelete), c.WaitFlags)
+	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
+		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
 }
 
 // signatures describes which signatures a repository requires: by its own annotation, and by the config file

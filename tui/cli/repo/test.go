@@ -50,7 +50,8 @@ func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 
 // Given returns the object of a file to test, with defaults, nil where the object is on the API; again is the
 // command that repeats the test. Call, noun and kind name what is tested.
-func Given(e *command.Env, call, noun, kind, name, file string) (u *unstructured.Unstructured, again func(*unstructured.Unstructured) string, err error) {
+func Given(e *command.Env, call, noun, kind, name, file string) (u *unstructured.Unstructured,
+	again func(*unstructured.Unstructured) string, err error) {
 	words := strings.TrimSpace(call + " " + name)
 	switch {
 	case file != "":
@@ -84,9 +85,11 @@ func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructure
 	})
 	switch {
 	case len(objects) == 0:
-		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(noun+" "+name))
+		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file,
+			strings.TrimSpace(noun+" "+name))
 	case len(objects) > 1:
-		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several %s: %s", file, map[string]string{"repository": "repositories", "source": "sources"}[noun], strings.Join(names, ", "))
+		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several %s: %s", file,
+			map[string]string{"repository": "repositories", "source": "sources"}[noun], strings.Join(names, ", "))
 	}
 	u := objects[0].Object
 	if u.GetNamespace() == "" {

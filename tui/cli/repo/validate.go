@@ -53,7 +53,8 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 		return err
 	}
 	if faulty > 0 {
-		return command.Errorf(command.ExitError, "limpet repo validate "+command.ShellWord(c.File)+"    # after correcting it", "%d of %d objects would be refused", faulty, len(objects))
+		return command.Errorf(command.ExitError, "limpet repo validate "+command.ShellWord(c.File)+"    # after correcting it",
+			"%d of %d objects would be refused", faulty, len(objects))
 	}
 	return nil
 }
@@ -70,7 +71,8 @@ func verdictOf(o object.Manifest, all []object.Manifest) check {
 	var siblings []*unstructured.Unstructured
 	v := check{Manifest: o, causes: admission.Check(o.Object, nil)}
 	for _, other := range all {
-		if other.Object == o.Object || other.Object.GroupVersionKind().GroupKind() != o.Object.GroupVersionKind().GroupKind() || other.Object.GetNamespace() != o.Object.GetNamespace() {
+		if other.Object == o.Object || other.Object.GroupVersionKind().GroupKind() != o.Object.GroupVersionKind().GroupKind() ||
+			other.Object.GetNamespace() != o.Object.GetNamespace() {
 			continue
 		}
 		if other.Object.GetName() == o.Object.GetName() {
@@ -104,7 +106,8 @@ func (v check) rows(t *command.Table) {
 func (v check) object() map[string]any {
 	causes, warnings := []any{}, []any{}
 	for _, cause := range v.causes {
-		causes = append(causes, map[string]any{"field": cause.Field, "reason": string(cause.Type), "message": text.Redact(cause.ErrorBody())})
+		causes = append(causes, map[string]any{"field": cause.Field, "reason": string(cause.Type),
+			"message": text.Redact(cause.ErrorBody())})
 	}
 	for _, warning := range v.warnings {
 		warnings = append(warnings, warning)

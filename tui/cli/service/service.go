@@ -1,3 +1,4 @@
+// Package service has the commands of the systemd unit of the daemon.
 package service
 
 import (
@@ -16,6 +17,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// Command has the commands of 'limpet service'.
 type Command struct {
 	Print     printCmd     `cmd:"" help:"Print the systemd unit of the daemon, made from the settings of this call."`
 	Install   installCmd   `cmd:"" writes:"" help:"Write the unit after showing the changes, and enable it."`
@@ -73,7 +75,8 @@ func (s *systemd) There() error {
 		return command.Errorf(command.ExitError, "limpet --daemon    # to be started by what this host has instead; the unit: limpet service print", "this host does not run systemd")
 	}
 	if _, err := exec.LookPath(s.ctl); err != nil {
-		return command.Errorf(command.ExitError, "limpet service print    # the unit, to be installed by hand", "systemctl is not there: %w", err)
+		return command.Errorf(command.ExitError, "limpet service print    # the unit, to be installed by hand",
+			"systemctl is not there: %w", err)
 	}
 	return nil
 }
@@ -95,7 +98,8 @@ func (s *systemd) run(ctx context.Context, args ...string) (string, error) {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", command.Errorf(command.ExitError, "journalctl -u "+unitName+" -n 20", "%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(out)))
+		return "", command.Errorf(command.ExitError, "journalctl -u "+unitName+" -n 20", "%s: %w: %s", strings.Join(words, " "), err,
+			strings.TrimSpace(string(out)))
 	}
 	return string(out), nil
 }
@@ -222,7 +226,8 @@ func ownUnit(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the unit: %w", err)
 	case !strings.HasPrefix(string(data), unitMark):
-		return "", command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"), "%s was not made by limpet and is left alone", path)
+		return "", command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"),
+			"%s was not made by limpet and is left alone", path)
 	}
 	return string(data), nil
 }

@@ -131,10 +131,12 @@ func quoteUnit(word string) string {
 
 // credentialFlags are the settings that name a file which the user of the service may not be able to read: systemd
 // passes it as a credential.
-var credentialFlags = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file", "webhook-key-file"}
+var credentialFlags = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file",
+	"webhook-key-file"}
 
 // callFlags are the settings of one call that do not concern a service.
-var callFlags = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes", "read-only", "accessible"}
+var callFlags = []string{"help", "config", "state", "output", "no-headers", "color", "quiet", "timeout", "token", "json", "yes",
+	"read-only", "accessible"}
 
 // defaultTokenFile is the default token file of the host's service.
 const defaultTokenFile = "/etc/limpet/token"
@@ -159,7 +161,8 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 		given := s.Kind == command.FromFlag || s.Kind == command.FromEnv
 		switch {
 		case flag.Name == "token" && given:
-			return u, command.Usagef("limpet service install --token-file FILE", "a unit can be read by everybody, so it takes no token (%s)", s.Origin)
+			return u, command.Usagef("limpet service install --token-file FILE",
+				"a unit can be read by everybody, so it takes no token (%s)", s.Origin)
 		case slices.Contains(credentialFlags, flag.Name):
 			if path := fileOf(e, s); path != "" {
 				u.passFile(flag.Name, path)
@@ -246,7 +249,8 @@ func (u *unit) setState(e *command.Env, s config.Setting) error {
 	case filepath.Dir(path) == stateHome || filepath.Dir(path) == "/var/lib/private/limpet":
 		u.args = append(u.args, "--state=${STATE_DIRECTORY}/"+filepath.Base(path))
 	default:
-		return command.Usagef("limpet service install --state "+stateHome+"/"+command.StateName+"    # or --user", "the service of the host keeps its state in %s: %s (%s) cannot be used", stateHome, path, s.Origin)
+		return command.Usagef("limpet service install --state "+stateHome+"/"+command.StateName+"    # or --user",
+			"the service of the host keeps its state in %s: %s (%s) cannot be used", stateHome, path, s.Origin)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		from := source.Picture(u)
 		if from.Artifact == nil {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s has no artifact: it is %s", c.Name, from.State)
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name),
+				"%s has no artifact: it is %s", c.Name, from.State)
 		}
 		file := c.File
 		if file == "" {
@@ -59,7 +60,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return fetchFailure(err, from, c.Via)
 		}
-		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n, "revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
+		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n,
+			"revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
 		return e.PrintOne(got, file, func(w io.Writer) {
 			fmt.Fprintf(w, "%s: %s, %s, %s verified\n", file, text.OrDash(from.Artifact.Revision), text.Size(n), from.Artifact.Digest)
 		})
@@ -68,7 +70,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 
 // fetchArtifact fetches an artifact. When its digest differs, the status is read again: it may have been
 // packed anew.
-func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from snapshot.Source, fetch func(*snapshot.Artifact) error) (snapshot.Source, error) {
+func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from snapshot.Source,
+	fetch func(*snapshot.Artifact) error) (snapshot.Source, error) {
 	for n := 1; ; n++ {
 		err := fetch(from.Artifact)
 		var other *source.DigestError
@@ -90,11 +93,13 @@ func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from
 // streamArtifact writes an artifact to stdout after its digest was verified.
 func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, from snapshot.Source, via string) error {
 	if command.IsTerminal(e.Out) {
-		return command.Usagef(command.CommandFor(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz", "an artifact is no text for a terminal")
+		return command.Usagef(command.CommandFor(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz",
+			"an artifact is no text for a terminal")
 	}
 	tmp, err := os.CreateTemp("", "limpet-artifact-*")
 	if err != nil {
-		return command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source get "+from.Name+" --file FILE"), "make a temporary file: %w", command.Reason(err))
+		return command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source get "+from.Name+" --file FILE"),
+			"make a temporary file: %w", command.Reason(err))
 	}
 	defer tmp.Close()
 	// The file is unlinked at once, so that nothing is left behind.
@@ -150,7 +155,8 @@ func fetchFailure(err error, from snapshot.Source, via string) error {
 	case errors.As(err, &away):
 		return command.Errorf(command.ExitUnreachable, forwardHint(from, get), "%w", err)
 	case errors.As(err, &other):
-		return command.Errorf(command.ExitError, get+"    # once more; else: "+command.CommandFor(from.Namespace, "source reconcile "+from.Name), "%w; nothing was written", err)
+		return command.Errorf(command.ExitError, get+"    # once more; else: "+command.CommandFor(from.Namespace,
+			"source reconcile "+from.Name), "%w; nothing was written", err)
 	}
 	return command.WithHint(err, command.CommandFor(from.Namespace, "source show "+from.Name))
 }
@@ -174,5 +180,6 @@ func forwardHint(from snapshot.Source, get string) string {
 	if port == "" {
 		port = "80"
 	}
-	return fmt.Sprintf("kubectl -n %s port-forward svc/%s 8080:%s    # in another terminal, then: %s --via http://127.0.0.1:8080", namespace, service, port, get)
+	return fmt.Sprintf("kubectl -n %s port-forward svc/%s 8080:%s    # in another terminal, then: %s --via http://127.0.0.1:8080",
+		namespace, service, port, get)
 }

@@ -40,7 +40,8 @@ func (reconcileCmd) Help() string {
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		if from := source.Picture(u); from.Suspended {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name), "%s is suspended: its controller would not look", c.Name)
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name),
+				"%s is suspended: its controller would not look", c.Name)
 		}
 		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 		if err != nil {
@@ -54,11 +55,13 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 			from := source.Picture(asked)
 			if from.State != snapshot.SourceReady {
-				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s", c.Name, from.State, SourceMessage(from))
+				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
+					c.Name, from.State, SourceMessage(from))
 			}
 			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
 		}
-		return e.PrintOne(source.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
+		return e.PrintOne(source.Shown(asked), "gitrepository/"+u.GetName(),
+			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
 	})
 }
 
@@ -86,7 +89,9 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-end.C:
-			return nil, command.Errorf(command.ExitTimeout, command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
+			return nil, command.Errorf(command.ExitTimeout,
+				command.CommandFor(asked.GetNamespace(),
+					"source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
 		case <-tick.C:
 		}
 	}
@@ -110,7 +115,8 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 
 func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
 	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) error {
-		txt := map[bool]string{true: "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name), false: "resumed"}[on]
+		txt := map[bool]string{true: "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name),
+			false: "resumed"}[on]
 		if source.Picture(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
 		} else {

@@ -1,3 +1,4 @@
+// Package source has the commands of the sources of Flux.
 package source
 
 import (
@@ -20,6 +21,7 @@ import (
 	"limpet/sync/text"
 )
 
+// Command has the commands of 'limpet source'.
 type Command struct {
 	List listCmd `cmd:"" help:"All sources of Flux: its GitRepositories and their state."`
 	Show showCmd `cmd:"" help:"One source: state, artifact, conditions."`
@@ -46,7 +48,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		return withoutFlux(err)
 	}
 	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"}, Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
+	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
+		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
@@ -57,7 +60,8 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			size = text.Size(a.Size)
 		}
 		t.Add(u.GetNamespace(), "gitrepository/"+u.GetName(),
-			u.GetName(), stateText(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated), from.Due(now), text.OrDash(SourceMessage(from)),
+			u.GetName(), stateText(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
+			from.Due(now), text.OrDash(SourceMessage(from)),
 			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
 		objects = append(objects, source.Shown(u))
 	}
@@ -94,7 +98,8 @@ func artifactOf(from snapshot.Source) snapshot.Artifact {
 // withoutFlux explains the error of an API without sources.
 func withoutFlux(err error) error {
 	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet doctor    # says which API is asked", "this API has no sources: nobody has installed Flux there (%s)", api.GitRepositories.GroupResource())
+		return command.Errorf(command.ExitError, "limpet doctor    # says which API is asked",
+			"this API has no sources: nobody has installed Flux there (%s)", api.GitRepositories.GroupResource())
 	}
 	return err
 }
@@ -140,7 +145,8 @@ func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time
 	if !from.Since.IsZero() {
 		state += ", for " + command.Since(now, from.Since)
 	}
-	f.AddState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": "), ": "))
+	f.AddState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message,
+		": "), ": "), ": "))
 	if from.Suspended {
 		f.Add("suspended", "for everybody, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
 	}

@@ -13,6 +13,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// DrainCommand is 'limpet drain'.
 type DrainCommand struct {
 	Off  bool `help:"Claim jobs again." xor:"way"`
 	Wait bool `short:"w" help:"Wait until all running jobs have ended." xor:"way"`
@@ -63,7 +64,8 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 		snap, err := pictures.Next(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return out, command.Errorf(command.WaitCode(ctx), "limpet drain --off    # claims jobs again", "stopped waiting; the agent goes on draining")
+			return out, command.Errorf(command.WaitCode(ctx), "limpet drain --off    # claims jobs again",
+				"stopped waiting; the agent goes on draining")
 		case errors.Is(err, control.ErrNoDaemon):
 			if hangs := command.StaysUnresponsive(ctx, path, daemon.Hello().PID); hangs != nil {
 				return out, hangs
@@ -72,7 +74,8 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 		case err != nil:
 			return out, err
 		case snap.Agent.PID != daemon.Hello().PID:
-			return out, command.Errorf(command.ExitUnreachable, drainedStart, "the agent has ended before it was drained, and another one claims jobs")
+			return out, command.Errorf(command.ExitUnreachable, drainedStart,
+				"the agent has ended before it was drained, and another one claims jobs")
 		}
 		switch now := snap.Agent; {
 		case !now.Draining.IsZero():
@@ -92,7 +95,8 @@ func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	if a.Busy == 0 {
 		return fmt.Sprintf("drained for %s: it claims nothing; %s", text.Age(now.Sub(a.Draining)), drainEnd(e))
 	}
-	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"), drainEnd(e))
+	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"),
+		drainEnd(e))
 }
 
 // drainEnd describes how to end a drain.

@@ -82,8 +82,10 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 
 func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
 	h := repo.Status.Health
-	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
+	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title,
+		Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
+		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message,
+			"; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
 }
 
 // judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of

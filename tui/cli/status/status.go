@@ -1,3 +1,4 @@
+// Package status has the commands that show and drain the agent.
 package status
 
 import (
@@ -19,6 +20,7 @@ import (
 	"limpet/tui/cli/source"
 )
 
+// Command is 'limpet status'.
 type Command struct {
 	Watch bool `help:"Continue, with a line for each change; with -o json a document in each line."`
 }
@@ -120,7 +122,8 @@ func (s *report) judge(e *command.Env) {
 	s.Warnings = append(s.Warnings, repoWarnings(e, s.Live.Repos)...)
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
-			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from), e.CommandFor(from.Namespace, "source show "+from.Name)))
+			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
+				e.CommandFor(from.Namespace, "source show "+from.Name)))
 		}
 	}
 	for _, job := range s.Live.Jobs {
@@ -149,7 +152,8 @@ func failingRepos(e *command.Env, repos []snapshot.Repo) (out []string) {
 func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		if !failing(repo) && repo.SyncState == api.StateWarning {
-			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
+			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name,
+				e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
 		}
 	}
 	return out
@@ -164,7 +168,8 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 	if rep.Daemon == nil {
 		f.Add("agent", "not running; start it with: "+e.CommandFor("", "--daemon"))
 	} else {
-		f.Add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, text.Age(time.Since(rep.Daemon.Started))))
+		f.Add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID,
+			text.Age(time.Since(rep.Daemon.Started))))
 		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
 			f.Add("", drainText(e, rep.Live.Agent, time.Now()))
 		}
@@ -194,7 +199,8 @@ func (s *report) printLive(f *command.Fields) {
 		f.Add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := s.Live.Counts
-	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting, counts.Elsewhere))
+	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting,
+		counts.Elsewhere))
 	f.MarkCount(counts.Working, api.StateWorking)
 	for _, j := range s.Live.Jobs {
 		if !j.Unsent.IsZero() {
@@ -216,7 +222,8 @@ func addRepos(f *command.Fields, repos []snapshot.Repo) {
 	for _, repo := range repos {
 		states[repo.SyncState]++
 	}
-	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess],
+		states[api.StateWarning], states[api.StateError]))
 	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
 		f.MarkCount(states[state], state)
 	}

@@ -149,7 +149,8 @@ func (s *report) sentence(now time.Time) string {
 		for _, n := range []struct {
 			n    int
 			what string
-		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"}, {c.Unsent, "whose result waits for the API"}} {
+		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"},
+			{c.Unsent, "whose result waits for the API"}} {
 			if n.n > 0 {
 				jobs = append(jobs, fmt.Sprintf("%d %s", n.n, n.what))
 			}

@@ -1,3 +1,4 @@
+// Package store has the commands of the state file.
 package store
 
 import (
@@ -11,6 +12,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
+// Command has the commands of 'limpet store'.
 type Command struct {
 	Info    infoCmd    `cmd:"" help:"Size, schema, counts."`
 	Check   checkCmd   `cmd:"" help:"Verify the pages and every record."`
@@ -75,7 +77,8 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 	switch {
 	case err == nil && len(report.Problems) == 1 && mended != "":
-		err = command.Errorf(command.ExitStore, command.RebuiltNext+"    # says what is there; the old file is kept", "the state file was damaged; a new one is in its place, and is sound")
+		err = command.Errorf(command.ExitStore, command.RebuiltNext+"    # says what is there; the old file is kept",
+			"the state file was damaged; a new one is in its place, and is sound")
 	case err == nil && len(report.Problems) > 0:
 		err = command.Errorf(command.ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", text.Plural(len(report.Problems), "problem"))
 	}
