@@ -1,10 +1,5 @@
-// Package tui is the dashboard: one file a screen.
-//
-// Its law: a frame is a pure function of State, size and Caps (render.go), a
-// key press a pure function from State to State (keys.go), and nothing
-// but the models around them knows the framework. Every foreign text is cleaned once, where a picture enters
-// (text.go). A state is always told by a glyph and a word,
-// never by colour alone.
+// Package tui is the dashboard: it runs the program of Bubble Tea on the screens of
+// tui/screen, which are pure, and the screens before them: a locked state file, the setup.
 package tui
 
 import (

@@ -218,7 +218,7 @@ type selection struct {
 
 // selection is that of the present screen.
 func (s State) selection() selection {
-	if f := screens[s.screen].selection; f != nil {
+	if f := screens[s.nav.screen].selection; f != nil {
 		return f(s)
 	}
 	return selection{}
@@ -228,11 +228,11 @@ func (s State) selection() selection {
 func (s State) rowAtCursor() (out selection) {
 	switch s.listed() {
 	case paneJobs:
-		out.job = findRow(s.jobs(), s.jobUID, jobKey)
+		out.job = findRow(s.jobs(), s.lists.job, jobKey)
 	case paneRepos:
-		out.repo = findRow(s.repos(), s.repoKey, repoKey)
+		out.repo = findRow(s.repos(), s.lists.repo, repoKey)
 	case paneSources:
-		out.source = findRow(s.sources(), s.sourceUID, sourceKey)
+		out.source = findRow(s.sources(), s.lists.source, sourceKey)
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func (s State) detailCommand() string {
 
 // changed are the rows of the list.
 func (s State) changed() []snapshot.FileChange {
-	filter := s.filters[screenChanges]
+	filter := s.input.filters[screenChanges]
 	if filter == "" {
 		return s.changes.list.Files
 	}
@@ -78,8 +78,8 @@ func (s State) changed() []snapshot.FileChange {
 func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	j, _ := s.job()
 	switch {
-	case s.record.err != "":
-		return q, "the record of the job cannot be read: " + s.record.err
+	case s.jobView.record.err != "":
+		return q, "the record of the job cannot be read: " + s.jobView.record.err
 	case j.UID == "":
 		return q, "no job is shown"
 	case j.RefTo == "" && j.Finished.IsZero():
@@ -94,7 +94,7 @@ func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 
 // changesRefusal says why there are none to be shown.
 func changesRefusal(s State) string {
-	if s.partial && s.record.err == "" {
+	if s.jobView.partial && s.jobView.record.err == "" {
 		return ""
 	}
 	_, why := s.changeQuery()
@@ -123,7 +123,7 @@ func (s State) openDiff() State {
 // fetchChanges looks the list up, and first the record of the job where only a row
 // of it is known.
 func (s State) fetchChanges() (State, Lookup) {
-	if s.partial && s.record.err == "" {
+	if s.jobView.partial && s.jobView.record.err == "" {
 		return s.fetchJob()
 	}
 	q, why := s.changeQuery()
@@ -134,7 +134,7 @@ func (s State) fetchChanges() (State, Lookup) {
 }
 
 func (s State) fetchDiff() (State, Lookup) {
-	if s.partial && s.record.err == "" {
+	if s.jobView.partial && s.jobView.record.err == "" {
 		return s.fetchJob()
 	}
 	q, why := s.changeQuery()
@@ -217,7 +217,7 @@ func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
 	case len(c.Files) == 0:
 		return []string{"No file of the repository's path differs between the two commits."}
 	case len(rows) == 0:
-		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"), p.s.filters[screenChanges])}
+		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"), p.s.input.filters[screenChanges])}
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func (s State) diffLines() []snapshot.TextLine {
 	if !ok || c.Text == nil {
 		return nil
 	}
-	filter := s.filters[screenDiff]
+	filter := s.input.filters[screenDiff]
 	if filter == "" {
 		return c.Text.Lines
 	}
@@ -409,7 +409,7 @@ func (p *view) noDiff(c compared, ok bool, body []widget.TextLine) []string {
 	case len(c.Text.Lines) == 0:
 		return []string{c.Text.Form + "."}
 	case len(body) == 0:
-		return []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDiff])}
+		return []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.input.filters[screenDiff])}
 	}
 	return nil
 }

@@ -51,8 +51,8 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("enter shows one old against new, esc leads back to it", func(t *testing.T) {
 		want.Path = "dashboards/net/bgp.json"
-		if got := src.compared[len(src.compared)-1]; file.screen != screenDiff || got != want {
-			t.Fatalf("screen %d asked %+v", file.screen, got)
+		if got := src.compared[len(src.compared)-1]; file.nav.screen != screenDiff || got != want {
+			t.Fatalf("screen %d asked %+v", file.nav.screen, got)
 		}
 		for _, want := range []string{"as JSON, keys sorted, a1b2c3d -> 4e55f01", "-  \"schemaVersion\": 38,", "+  \"schemaVersion\": \"39\",", "+2 -2 lines", "@@ -1,9 +1,9 @@"} {
 			if !strings.Contains(frame(file), want) {
@@ -60,14 +60,14 @@ func TestChangesOfAJob(t *testing.T) {
 			}
 		}
 		back := press(file, "esc")
-		if back.screen != screenChanges || back.changes.cursor != want.Path {
-			t.Errorf("screen %d, cursor %q", back.screen, back.changes.cursor)
+		if back.nav.screen != screenChanges || back.changes.cursor != want.Path {
+			t.Errorf("screen %d, cursor %q", back.nav.screen, back.changes.cursor)
 		}
 		if _, look := back.Fetch(); look != nil {
 			t.Error("what is known is looked up again")
 		}
-		if forth := press(back, "]"); forth.screen != screenDiff || forth.changes.path != want.Path {
-			t.Errorf("]: screen %d shows %q", forth.screen, forth.changes.path)
+		if forth := press(back, "]"); forth.nav.screen != screenDiff || forth.changes.path != want.Path {
+			t.Errorf("]: screen %d shows %q", forth.nav.screen, forth.changes.path)
 		}
 	})
 	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestChangesOfAJob(t *testing.T) {
 		if n := len(found.jobs()); n != len(picture().Jobs) {
 			t.Errorf("the words of a file narrow the jobs to %d", n)
 		}
-		if again := press(found, "esc"); again.screen != screenDiff || again.filter() != "" {
-			t.Errorf("esc leaves %q on screen %d", again.filter(), again.screen)
+		if again := press(found, "esc"); again.nav.screen != screenDiff || again.filter() != "" {
+			t.Errorf("esc leaves %q on screen %d", again.filter(), again.nav.screen)
 		}
 		if rows := press(s, "/", "c", "o", "r", "e").changed(); len(rows) != 1 || rows[0].Type != "renamed" {
 			t.Errorf("%+v", rows)
@@ -131,8 +131,8 @@ func TestChangesOfAJob(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "the mirror[2J does not have") || len(bad.compared) != 1 {
 			t.Errorf("asked %d times:\n%s", len(bad.compared), f)
 		}
-		if at = settle(t, press(at, "enter"), src); len(at.changed()) != 4 || at.screen != screenChanges {
-			t.Errorf("screen %d, %d files", at.screen, len(at.changed()))
+		if at = settle(t, press(at, "enter"), src); len(at.changed()) != 4 || at.nav.screen != screenChanges {
+			t.Errorf("screen %d, %d files", at.nav.screen, len(at.changed()))
 		}
 		at = settle(t, press(at, "enter"), bad)
 		if f := frame(at); !strings.Contains(f, "It cannot be told") {
@@ -181,8 +181,8 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		change(&snap.Jobs[0])
 		for _, key := range []string{"d", "enter"} {
 			s := settle(t, press(shown(snap, widget.Caps{}), "enter", key), src)
-			if s.screen != screenDetail || !strings.Contains(s.toast, want) {
-				t.Errorf("%s: screen %d says %q, want %q", key, s.screen, s.toast, want)
+			if s.nav.screen != screenDetail || !strings.Contains(s.toast, want) {
+				t.Errorf("%s: screen %d says %q, want %q", key, s.nav.screen, s.toast, want)
 			}
 		}
 	}
@@ -195,11 +195,11 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		src := &archive{rows: past, comparison: changed()}
 		s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
 		s = press(s, "enter", "d")
-		if s.screen != screenChanges {
-			t.Fatalf("screen %d says %q", s.screen, s.toast)
+		if s.nav.screen != screenChanges {
+			t.Fatalf("screen %d says %q", s.nav.screen, s.toast)
 		}
 		s = settle(t, s, src)
-		if s.partial || len(src.compared) != 1 {
+		if s.jobView.partial || len(src.compared) != 1 {
 			t.Errorf("the record is not read, or asked %+v", src.compared)
 		}
 	})

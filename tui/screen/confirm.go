@@ -286,7 +286,7 @@ func (s State) quit() (State, Outcome) {
 	}
 	now := choice{"y", "Yes, give them back", func(s State) (State, Outcome) { return s, Outcome{Quit: true} }}
 	stay := choice{"s", "Stay", func(s State) (State, Outcome) { return s.stay() }}
-	if s.quitWhenIdle {
+	if s.leaving.whenIdle {
 		return s.ask(confirm{quit: true, title: "Quit now?", choices: []choice{now, stay},
 			lines: []string{fmt.Sprintf("%s to go; this ends by itself when nothing runs any more.", text.Plural(s.Snap.Agent.Busy, "job")),
 				"What is given back goes on at the next start, here or elsewhere. Who stays has jobs claimed again."}}), Outcome{}
@@ -305,27 +305,27 @@ func (s State) quit() (State, Outcome) {
 
 // finish claims nothing new and ends when what runs has ended.
 func (s State) finish() (State, Outcome) {
-	s.quitWhenIdle = true
+	s.leaving.whenIdle = true
 	s = s.say("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if !s.Snap.Agent.Draining.IsZero() {
 		return s, Outcome{}
 	}
-	s.drainedToQuit = true
+	s.leaving.drained = true
 	return s, Outcome{Actions: []Action{{Verb: Drain}}}
 }
 
 // stay undoes finish.
 func (s State) stay() (State, Outcome) {
-	s.quitWhenIdle = false
-	if !s.drainedToQuit {
+	s.leaving.whenIdle = false
+	if !s.leaving.drained {
 		return s, Outcome{}
 	}
-	s.drainedToQuit = false
+	s.leaving.drained = false
 	return s.say("claims jobs again", false), Outcome{Actions: []Action{{Verb: Undrain}}}
 }
 
 // Ended says that the person wanted to leave when nothing runs any more, and
 // that nothing does.
 func (s State) Ended() bool {
-	return s.quitWhenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
+	return s.leaving.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }

@@ -45,7 +45,7 @@ func (s State) repoCommand(verb string, r snapshot.Repo) string {
 // command is the command line that shows what is under the cursor, "" where
 // there is nothing.
 func (s State) command() string {
-	if f := screens[s.screen].command; f != nil {
+	if f := screens[s.nav.screen].command; f != nil {
 		return f(s)
 	}
 	if at := s.selection(); at.job != nil {
@@ -72,7 +72,7 @@ func commandRefusal(s State) string {
 func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
 
 func exportLine(s State) string {
-	q, _ := historyQuery(s.filters[screenHistory], s.Now)
+	q, _ := historyQuery(s.input.filters[screenHistory], s.Now)
 	text := "limpet history export"
 	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action}, {"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
 		if flag[1] != "" {
@@ -91,7 +91,7 @@ func stamp(t time.Time) string {
 
 // exportRefusal says why there is no such line; "" = there is.
 func exportRefusal(s State) string {
-	switch q, problem := historyQuery(s.filters[screenHistory], s.Now); {
+	switch q, problem := historyQuery(s.input.filters[screenHistory], s.Now); {
 	case problem != "":
 		return problem
 	case q.Ref != "" || len(q.Words) > 0:

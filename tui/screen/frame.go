@@ -69,7 +69,7 @@ func (p *view) drawFrame() {
 		p.tabs()
 	}
 	top, bottom := 2, p.H+2-frameRows // the body, bottom not included
-	screens[p.s.screen].draw(p, 0, top, p.W, bottom-top)
+	screens[p.s.nav.screen].draw(p, 0, top, p.W, bottom-top)
 	p.status(p.H - 2)
 	p.hints(p.H - 1)
 	if p.s.overlay != nil {
@@ -162,7 +162,7 @@ func (p *view) tabs() {
 	for _, of := range shownTabs(p.s) {
 		from := x
 		switch txt := tabText(p.s, of); {
-		case of == screens[p.s.screen].under:
+		case of == screens[p.s.nav.screen].under:
 			x = p.Put(x, 1, p.W, widget.RoleTitle, "["+txt+"]")
 		case short:
 			x = p.Put(x, 1, p.W, widget.RoleDim, " "+screens[of].tab+" ")
@@ -202,7 +202,7 @@ func drainText(a snapshot.Agent) string {
 // end until they are.
 func (p *view) status(y int) {
 	s := p.s
-	if s.typing && s.screen != screenHistory { // which has a line for it
+	if s.input.typing && s.nav.screen != screenHistory { // which has a line for it
 		x := p.Put(1, y, p.W-2, widget.RoleKey, "/ ")
 		x = p.Put(x, y, p.W-x-14, widget.RolePlain, s.filter())
 		p.Put(x, y, 1, widget.RoleCursor, " ")
@@ -225,7 +225,7 @@ func (p *view) status(y int) {
 		put(widget.RoleBad, s.Gone)
 	case s.Snap.Problem != "":
 		put(widget.RoleBad, p.G.State["error"]+" "+s.Snap.Problem)
-	case s.filter() != "" && s.screen != screenHistory:
+	case s.filter() != "" && s.nav.screen != screenHistory:
 		put(widget.RoleWarn, p.filterText())
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
 		put(widget.RoleBad, p.awayText())
@@ -242,7 +242,7 @@ func (p *view) status(y int) {
 // alone, which may be the beginning of a longer queue.
 func (p *view) filterText() string {
 	s := p.s
-	if search := screens[s.screen].found; search != nil {
+	if search := screens[s.nav.screen].found; search != nil {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), search(s))
 	}
 	if problem := s.filterProblem(); problem != "" {
@@ -285,10 +285,10 @@ func (p *view) hints(y int) {
 	switch {
 	case p.s.overlay != nil:
 		hints = p.s.overlay.hints(p)
-	case p.s.typing:
+	case p.s.input.typing:
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}, {"tab", "complete"}, {p.G.Up + p.G.Down, "those of before"}}
 	default:
-		for _, hint := range screens[p.s.screen].hints(p) {
+		for _, hint := range screens[p.s.nav.screen].hints(p) {
 			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {
 				hints = append(hints, hint)
 			}
@@ -298,7 +298,7 @@ func (p *view) hints(y int) {
 		}
 		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}
-	if disabledReason(Retry)(p.s) == "" && !p.s.typing && p.s.overlay == nil {
+	if disabledReason(Retry)(p.s) == "" && !p.s.input.typing && p.s.overlay == nil {
 		retry, help := [2]string{"r", "retry"}, len(hints)-2
 		hints = slices.Insert(hints, help, retry)
 		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && widget.HintWidth(hints) > p.W-2 {
@@ -420,10 +420,10 @@ func (p *view) clickRows(in pane, to func(s State, i int) State) {
 		p.clickable(x, y, w, 1, func(s State) State {
 			was := s
 			s = to(s, i)
-			if s.screen == screenOverview {
-				s.focus = in
+			if s.nav.screen == screenOverview {
+				s.lists.focus = in
 			}
-			if was.cursors() == s.cursors() && was.focus == s.focus {
+			if was.cursors() == s.cursors() && was.lists.focus == s.lists.focus {
 				return s.open()
 			}
 			return s
@@ -433,11 +433,11 @@ func (p *view) clickRows(in pane, to func(s State, i int) State) {
 
 // cursors are the rows of all lists that they are on.
 func (s State) cursors() [6]string {
-	recent := s.recent.cursor
+	recent := s.repoView.recent.cursor
 	if keys := widget.KeysOf(s.repoJobs(), jobKey); recent == "" && len(keys) > 0 {
 		recent = keys[0]
 	}
-	return [6]string{s.jobUID, s.repoKey, s.sourceUID, s.history.cursor, s.changes.cursor, recent}
+	return [6]string{s.lists.job, s.lists.repo, s.lists.source, s.history.cursor, s.changes.cursor, recent}
 }
 
 // overlay is a box before the screen. While it is there all keys are its own;

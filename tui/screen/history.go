@@ -65,11 +65,11 @@ func (p *view) historyFilter(x, y, w int) {
 	room := w - displaywidth.String(note) - 6
 	at := p.Put(x+1, y, w, widget.RoleKey, "/ ")
 	txt, r := p.s.filter(), widget.RolePlain
-	if txt == "" && !p.s.typing {
+	if txt == "" && !p.s.input.typing {
 		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
 	}
 	at = p.Put(at, y, room, r, widget.Cut(txt, room, p.G.More))
-	if p.s.typing {
+	if p.s.input.typing {
 		p.Put(at, y, 1, widget.RoleCursor, " ")
 	}
 	p.Right(at+2, x+w-1, y, widget.RoleDim, note)

@@ -143,7 +143,7 @@ func TestHistoryScreen(t *testing.T) {
 			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].folded)
 		}
 		opened := press(s, "down", "down", "down", "enter")
-		if n := len(opened.history.items); n != 36 || opened.screen != screenHistory {
+		if n := len(opened.history.items); n != 36 || opened.nav.screen != screenHistory {
 			t.Errorf("enter on the fold: %d lines", n)
 		}
 		if n := len(press(opened, "up", "+").history.items); n != len(items) {
@@ -167,8 +167,8 @@ func TestHistoryScreen(t *testing.T) {
 		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != historyPage {
 			t.Errorf("asked %+v", q)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.screen != screenHistory {
-			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.screen)
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.nav.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.nav.screen)
 		}
 	})
 	t.Run("a filter of what is known already asks for nothing", func(t *testing.T) {
@@ -245,15 +245,15 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
 		at := press(s, "enter")
-		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-0" {
-			t.Fatalf("screen %d shows %q", at.screen, j.UID)
+		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "ill-0" {
+			t.Fatalf("screen %d shows %q", at.nav.screen, j.UID)
 		}
 		at = settle(t, at, src)
 		if j, live := at.job(); live || len(j.Errors) != 1 {
 			t.Errorf("the record was not looked up: %+v", j)
 		}
-		if at = press(at, "esc"); at.screen != screenHistory || at.history.cursor != "ill-0" {
-			t.Errorf("screen %d, cursor %q", at.screen, at.history.cursor)
+		if at = press(at, "esc"); at.nav.screen != screenHistory || at.history.cursor != "ill-0" {
+			t.Errorf("screen %d, cursor %q", at.nav.screen, at.history.cursor)
 		}
 	})
 	t.Run("r runs the job under the cursor again", func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("h shows the history of a repository", func(t *testing.T) {
 		at := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "h"), src)
-		if at.screen != screenHistory || len(at.history.rows) != 34 {
-			t.Errorf("screen %d, %d rows", at.screen, len(at.history.rows))
+		if at.nav.screen != screenHistory || len(at.history.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.nav.screen, len(at.history.rows))
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 		s = answers(s)
 		for step := range 150 {
 			what := r.IntN(12)
-			if what != 6 && what != 7 && !s.typing {
+			if what != 6 && what != 7 && !s.input.typing {
 				s = press(s, "/")
 			}
 			switch what {
@@ -447,7 +447,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 			case 5:
 				s = s.Paste([]string{"state:error ", "repo:lab-7 ", "since:20h ", "until:3h ", "state:success,warning ", "bad", "action:push ", "état", "soso "}[r.IntN(9)])
 			case 6:
-				if s.typing {
+				if s.input.typing {
 					s = press(s, "enter")
 				}
 				for range r.IntN(5) {
@@ -468,8 +468,8 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 				letters := "lab-1 state:er pul 401 BAD"
 				s = press(s, string(letters[r.IntN(len(letters))]))
 			}
-			if s.screen != screenHistory {
-				t.Fatalf("seed %d, step %d: it is on screen %d", seed, step, s.screen)
+			if s.nav.screen != screenHistory {
+				t.Fatalf("seed %d, step %d: it is on screen %d", seed, step, s.nav.screen)
 			}
 			was := len(src.asked)
 			if r.IntN(3) == 0 { // else more is typed before an answer
@@ -498,7 +498,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 // and all where it says so.
 func afresh(t *testing.T, when string, s State, src *archive) {
 	t.Helper()
-	q, problem := historyQuery(s.filters[screenHistory], s.Now)
+	q, problem := historyQuery(s.input.filters[screenHistory], s.Now)
 	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // as it was when it was asked
 	page, _ := src.Past(t.Context(), q)
 	want := cleanHistory(page).Rows
@@ -514,7 +514,7 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 	}
 	for i := range max(len(have), len(want)) {
 		if i >= len(have) || i >= len(want) || have[i] != want[i] {
-			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.filters[screenHistory], i, len(have), len(want), strings.Join(uidsOf(have, want), " "))
+			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.input.filters[screenHistory], i, len(have), len(want), strings.Join(uidsOf(have, want), " "))
 		}
 	}
 	if !slices.Equal(s.history.keys(), refolded(s.history).keys()) {

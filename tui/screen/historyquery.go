@@ -56,7 +56,7 @@ type historyRequest struct {
 // fetchHistory looks rows up when those that are there are of another filter and do not
 // tell of this one, when the cursor nears their end, and when jobs have ended since.
 func (s State) fetchHistory() (State, Lookup) {
-	ask := historyRequest{filter: s.filters[screenHistory]}
+	ask := historyRequest{filter: s.input.filters[screenHistory]}
 	q, problem := historyQuery(ask.filter, s.Now)
 	if p := &s.history; problem == "" && p.filter != ask.filter && (p.request == nil || p.request.filter != ask.filter) && p.refine(ask.filter, q) {
 		p.filter = ask.filter
@@ -167,7 +167,7 @@ func historyQuery(filter string, now time.Time) (snapshot.PastQuery, string) {
 
 // historyProblem says what is wrong with the filter of the history.
 func (s State) historyProblem() string {
-	_, problem := historyQuery(s.filters[screenHistory], s.Now)
+	_, problem := historyQuery(s.input.filters[screenHistory], s.Now)
 	return problem
 }
 
@@ -278,25 +278,25 @@ type record struct {
 // fetchJob looks up the whole record of the job in the detail, when that is a row
 // of the history.
 func (s State) fetchJob() (State, Lookup) {
-	if !s.partial || s.record.asking == s.detail || s.record.err != "" {
+	if !s.jobView.partial || s.jobView.record.asking == s.jobView.uid || s.jobView.record.err != "" {
 		return s, nil
 	}
-	uid := s.detail
-	s.record.asking = uid
+	uid := s.jobView.uid
+	s.jobView.record.asking = uid
 	return s, func(ctx context.Context, src Source) func(State) State {
 		j, err := src.PastJob(ctx, uid)
 		return func(s State) State {
-			if s.record.asking == uid {
-				s.record.asking = ""
+			if s.jobView.record.asking == uid {
+				s.jobView.record.asking = ""
 			}
 			switch {
-			case s.detail != uid || !s.partial || errors.Is(err, context.Canceled): // it is asked again when it is shown
+			case s.jobView.uid != uid || !s.jobView.partial || errors.Is(err, context.Canceled): // it is asked again when it is shown
 			case err != nil:
-				s.record.err = text.Clean(err.Error())
-				return s.say(s.record.err, true)
+				s.jobView.record.err = text.Clean(err.Error())
+				return s.say(s.jobView.record.err, true)
 			default:
 				whole := cleanJob(j)
-				s.jobSeen, s.partial = &whole, false
+				s.jobView.seen, s.jobView.partial = &whole, false
 				return s.focusIssues(whole)
 			}
 			return s
@@ -321,7 +321,7 @@ func (s State) openRecord() State {
 // openHistoryOf shows the history of the repository under the cursor.
 func (s State) openHistoryOf() State {
 	if of := s.targetRepos(); len(of) == 1 {
-		s.filters[screenHistory] = fmt.Sprintf("repo:%s ", of[0].Name)
+		s.input.filters[screenHistory] = fmt.Sprintf("repo:%s ", of[0].Name)
 	}
 	return s.goTo(screenHistory)
 }

@@ -136,37 +136,37 @@ func (h *worlds) state() State {
 // onList says that keys move a cursor in a list that is shown, and which row it
 // is on: how its name begins.
 func (s State) onList() (label string, ok bool) {
-	if s.overlay != nil || s.typing {
+	if s.overlay != nil || s.input.typing {
 		return "", false
 	}
 	switch {
-	case s.screen == screenHistory:
+	case s.nav.screen == screenHistory:
 		at, ok := s.history.atCursor()
 		if ok && at.folded == 0 && s.historyProblem() == "" {
 			return at.row.Name[:7], true // as its repository begins
 		}
-	case s.screen == screenSources:
+	case s.nav.screen == screenSources:
 		if rows := s.sources(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.sourceUID, widget.KeysOf(rows, sourceKey))].Name[:7], true
+			return rows[widget.IndexOf(s.lists.source, widget.KeysOf(rows, sourceKey))].Name[:7], true
 		}
-	case s.screen == screenChanges:
+	case s.nav.screen == screenChanges:
 		if rows := s.changed(); len(rows) > 0 && changesRefusal(s) == "" {
 			if f := rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))]; f.From == "" {
 				return f.Path[:7], true
 			}
 		}
-	case s.screen == screenRepo:
+	case s.nav.screen == screenRepo:
 		if rows := s.repoJobs(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.recent.cursor, widget.KeysOf(rows, jobKey))].Name[:7], true
+			return rows[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))].Name[:7], true
 		}
-	case s.screen == screenOverview && s.firstRun():
-	case s.screen == screenJobs, s.screen == screenOverview && s.focus == paneJobs:
+	case s.nav.screen == screenOverview && s.firstRun():
+	case s.nav.screen == screenJobs, s.nav.screen == screenOverview && s.lists.focus == paneJobs:
 		if rows := s.jobs(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.jobUID, widget.KeysOf(rows, jobKey))].Name[:7], true
+			return rows[widget.IndexOf(s.lists.job, widget.KeysOf(rows, jobKey))].Name[:7], true
 		}
-	case s.screen == screenRepos, s.screen == screenOverview:
+	case s.nav.screen == screenRepos, s.nav.screen == screenOverview:
 		if rows := s.repos(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.repoKey, widget.KeysOf(rows, repoKey))].Name[:7], true
+			return rows[widget.IndexOf(s.lists.repo, widget.KeysOf(rows, repoKey))].Name[:7], true
 		}
 	}
 	return "", false
@@ -194,16 +194,16 @@ func missing(s State, frame string, w, h int) string {
 	}
 	if label, ok := s.onList(); ok {
 		row, near := "", 14 // bytes from the cursor on: a glyph, and how the name begins
-		if s.screen == screenHistory {
+		if s.nav.screen == screenHistory {
 			near = 26 // when it ended comes first
 		}
 		switch {
-		case s.screen == screenChanges:
+		case s.nav.screen == screenChanges:
 			near = 40 // after what has become of it
 			if q, _ := s.changeQuery(); s.changes.list.of != q || !s.changes.list.known {
 				return ""
 			}
-		case s.screen == screenRepo:
+		case s.nav.screen == screenRepo:
 			near = 40 // after when it ended
 			if !strings.Contains(frame, "Recent jobs") {
 				if w >= 60 && h >= 14 {
@@ -212,7 +212,7 @@ func missing(s State, frame string, w, h int) string {
 				return "" // there is no room for them
 			}
 		}
-		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
+		if s.nav.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
 			label = "" // there is no room for it
 		}
 		for _, l := range lines[2 : h-2] {
@@ -224,7 +224,7 @@ func missing(s State, frame string, w, h int) string {
 		if row == "" {
 			return "the row of the cursor, " + label
 		}
-		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.screen != screenHistory && s.screen != screenChanges {
+		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.nav.screen != screenHistory && s.nav.screen != screenChanges {
 			state := p.shownState(j)
 			glyph, known := g.State[state]
 			if !known {
@@ -238,15 +238,15 @@ func missing(s State, frame string, w, h int) string {
 			}
 		}
 	}
-	if s.screen == screenSources && len(s.sources()) > 0 {
+	if s.nav.screen == screenSources && len(s.sources()) > 0 {
 		rows := s.sources()
-		state := p.sourceShownState(rows[widget.IndexOf(s.sourceUID, widget.KeysOf(rows, sourceKey))])
+		state := p.sourceShownState(rows[widget.IndexOf(s.lists.source, widget.KeysOf(rows, sourceKey))])
 		if !strings.Contains(frame, state) || !strings.Contains(frame, g.State[sourceGlyph(state)]) {
 			return "the word and the glyph of " + state
 		}
 	}
-	if s.screen == screenSource {
-		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.sourceTop == 0 {
+	if s.nav.screen == screenSource {
+		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.sourceView.top == 0 {
 			state := from.State
 			if s.offline() && state == snapshot.SourceWorking {
 				state = snapshot.SourceUnknown
@@ -256,7 +256,7 @@ func missing(s State, frame string, w, h int) string {
 			}
 		}
 	}
-	if s.screen == screenDetail && !s.zoomed[screenDetail] {
+	if s.nav.screen == screenDetail && !s.lists.zoomed[screenDetail] {
 		j, live := s.job()
 		state := p.shownState(j)
 		if !live && j.Finished.IsZero() {
@@ -298,7 +298,7 @@ func TestEveryState(t *testing.T) {
 				lists.Add(1)
 			}
 			if what := missing(s.cacheRows(), plain, w, hh); what != "" {
-				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.screen, what, plain)
+				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.nav.screen, what, plain)
 			}
 			if s.Caps.ASCII {
 				for _, r := range plain {

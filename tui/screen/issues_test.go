@@ -142,14 +142,14 @@ func TestErrorsPane(t *testing.T) {
 	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
 		t.Errorf("copied %q", out.Copy)
 	}
-	if to := press(pane, "enter"); to.screen != screenDetail || to.detail != "z8z8" || to.overlay != nil {
-		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail)
+	if to := press(pane, "enter"); to.nav.screen != screenDetail || to.jobView.uid != "z8z8" || to.overlay != nil {
+		t.Errorf("Enter leads to screen %d, %q", to.nav.screen, to.jobView.uid)
 	}
-	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
-		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repoSeen.Name)
+	if to := press(pane, "down", "enter"); to.nav.screen != screenRepo || to.repoView.seen.Name != "lab-east" {
+		t.Errorf("Enter leads to screen %d, %q", to.nav.screen, to.repoView.seen.Name)
 	}
-	if to := press(pane, "up", "enter"); to.overlay != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
-		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
+	if to := press(pane, "up", "enter"); to.overlay != nil || to.nav.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
+		t.Errorf("Enter on what nothing shows leads to %d: %q", to.nav.screen, to.toast)
 	}
 	gone := press(pane, "d")
 	if len(gone.issues.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
@@ -264,8 +264,8 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 	unsaid := picture()
 	unsaid.Events, unsaid.Repos[1].Health = nil, ""
 	is(shown(unsaid, widget.Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
-	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
-		t.Errorf("Enter leads to %d, %q", to.screen, to.repoSeen.Name)
+	if to := press(s, "e", "enter"); to.nav.screen != screenRepo || to.repoView.seen.Name != "lab-east" {
+		t.Errorf("Enter leads to %d, %q", to.nav.screen, to.repoView.seen.Name)
 	}
 }
 

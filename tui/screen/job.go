@@ -19,13 +19,13 @@ var detailScreen = screen{
 	under: screenJobs, panes: int(sectionCount), draw: (*view).jobDetail, fetch: State.fetchJob,
 	hints: func(p *view) [][2]string {
 		hints := [][2]string{{"esc", "back"}, {p.G.Up + p.G.Down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
-		if f, _ := p.s.issueAtCursor(); p.s.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
+		if f, _ := p.s.issueAtCursor(); p.s.jobView.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
 			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
 		}
 		return hints
 	},
 	open: func(s State) State {
-		if s.section == sectionErrors {
+		if s.jobView.section == sectionErrors {
 			return s.openJobIssue()
 		}
 		if why := changesRefusal(s); why != "" {
@@ -39,17 +39,17 @@ var detailScreen = screen{
 // setJob makes a job that of the detail; brief says that it is a row of the
 // history alone.
 func (s State) setJob(j snapshot.Job, brief bool) State {
-	s.detail, s.jobSeen, s.partial, s.scroll = j.UID, &j, brief, 0
-	s.record.err = ""
-	s.section, s.tops, s.logPaused, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
-	s.filters[screenDetail] = ""
+	s.jobView.uid, s.jobView.seen, s.jobView.partial, s.jobView.scroll = j.UID, &j, brief, 0
+	s.jobView.record.err = ""
+	s.jobView.section, s.jobView.tops, s.jobView.paused, s.linkAt, s.lists.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
+	s.input.filters[screenDetail] = ""
 	return s.focusIssues(j)
 }
 
 // focusIssues gives the focus to the errors of a job of which there is no log to be seen.
 func (s State) focusIssues(j snapshot.Job) State {
-	if s.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(jobIssues(j)) > 0 {
-		s.section = sectionErrors
+	if s.jobView.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(jobIssues(j)) > 0 {
+		s.jobView.section = sectionErrors
 	}
 	return s
 }
@@ -250,12 +250,12 @@ func refText(j snapshot.Job, arrow string) string {
 
 func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
 	room := widget.TableRoom(len(j.Summary), h-2)
-	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-room, 0))
+	top := min(p.s.jobView.tops[sectionSummary], max(len(j.Summary)-room, 0))
 	foot := ""
 	if rest := len(j.Summary) - top - room; rest > 0 {
 		foot = fmt.Sprintf("%d more below", rest)
 	}
-	p.Box(p.G, x, y, w, h, "Summary", "", foot, p.s.section == sectionSummary)
+	p.Box(p.G, x, y, w, h, "Summary", "", foot, p.s.jobView.section == sectionSummary)
 	if len(j.Summary) == 0 {
 		txt := "Nothing written yet."
 		switch {

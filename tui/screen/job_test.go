@@ -51,12 +51,12 @@ func TestSectionsOfAJob(t *testing.T) {
 		want := []section{sectionSummary, sectionErrors, sectionLog}
 		at := s
 		for i, w := range want {
-			if at = press(at, "tab"); at.section != w {
-				t.Errorf("tab %d leads to %d, want %d", i, at.section, w)
+			if at = press(at, "tab"); at.jobView.section != w {
+				t.Errorf("tab %d leads to %d, want %d", i, at.jobView.section, w)
 			}
 		}
-		if at = press(at, "shift+tab"); at.section != sectionErrors {
-			t.Errorf("shift+tab leads to %d", at.section)
+		if at = press(at, "shift+tab"); at.jobView.section != sectionErrors {
+			t.Errorf("shift+tab leads to %d", at.jobView.section)
 		}
 	})
 	t.Run("what is not on the screen has no focus", func(t *testing.T) {
@@ -64,12 +64,12 @@ func TestSectionsOfAJob(t *testing.T) {
 		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
 		good := press(shown(snap, s.Caps), "enter")
 		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
-			if at := press(good, keys...); at.section != sectionLog {
-				t.Errorf("%q leads to %d", keys, at.section)
+			if at := press(good, keys...); at.jobView.section != sectionLog {
+				t.Errorf("%q leads to %d", keys, at.jobView.section)
 			}
 		}
-		if at := press(good, "shift+tab"); at.section != sectionSummary || strings.Contains(frame(at), "its file") {
-			t.Errorf("shift+tab leads to %d:\n%s", at.section, frame(at))
+		if at := press(good, "shift+tab"); at.jobView.section != sectionSummary || strings.Contains(frame(at), "its file") {
+			t.Errorf("shift+tab leads to %d:\n%s", at.jobView.section, frame(at))
 		}
 	})
 	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
@@ -77,17 +77,17 @@ func TestSectionsOfAJob(t *testing.T) {
 		j := &snap.Jobs[0]
 		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
 		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
-		if at.detail != j.UID || at.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
-			t.Errorf("section %d of %q:\n%s", at.section, at.detail, frame(press(at, "end")))
+		if at.jobView.uid != j.UID || at.jobView.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
+			t.Errorf("section %d of %q:\n%s", at.jobView.section, at.jobView.uid, frame(press(at, "end")))
 		}
 		past := &archive{rows: ill(1)}
 		record := settle(t, press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter"), past)
-		if record.section != sectionErrors {
-			t.Errorf("of a record: section %d", record.section)
+		if record.jobView.section != sectionErrors {
+			t.Errorf("of a record: section %d", record.jobView.section)
 		}
 		turned := press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter", "tab")
-		if turned = settle(t, turned, past); turned.section != sectionSummary {
-			t.Errorf("who has turned it: section %d", turned.section)
+		if turned = settle(t, turned, past); turned.jobView.section != sectionSummary {
+			t.Errorf("who has turned it: section %d", turned.jobView.section)
 		}
 	})
 	t.Run("errors scroll to their end, whole", func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestSectionsOfAJob(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") || strings.Contains(f, "board-00.json: panels") {
 			t.Errorf("the end:\n%s", f)
 		}
-		if up := press(at, "down", "up"); up.tops[sectionErrors] != at.tops[sectionErrors]-1 {
-			t.Errorf("one up from %d leads to %d", at.tops[sectionErrors], up.tops[sectionErrors])
+		if up := press(at, "down", "up"); up.jobView.tops[sectionErrors] != at.jobView.tops[sectionErrors]-1 {
+			t.Errorf("one up from %d leads to %d", at.jobView.tops[sectionErrors], up.jobView.tops[sectionErrors])
 		}
 	})
 	t.Run("z gives one section the screen", func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		if again := frame(press(s, "z", "z")); again != frame(s) {
 			t.Errorf("z twice:\n%s", again)
 		}
-		if next := press(s, "z", "esc", "enter"); next.zoomed[screenDetail] {
+		if next := press(s, "z", "esc", "enter"); next.lists.zoomed[screenDetail] {
 			t.Error("another visit begins zoomed")
 		}
 	})
@@ -127,13 +127,13 @@ func TestSectionsOfAJob(t *testing.T) {
 			if f := frame(press(at, "f")); !strings.Contains(f, "later 2") {
 				t.Errorf("%s: f does not follow again:\n%s", name, f)
 			}
-			if at = press(at, "end"); at.logPaused || at.scroll != 0 {
+			if at = press(at, "end"); at.jobView.paused || at.jobView.scroll != 0 {
 				t.Errorf("%s: at its end it does not follow", name)
 			}
 		}
 		top := press(s, "z", "home")
-		if f := frame(top); !strings.Contains(f, "board-00.json") || top.scroll != 60-18 {
-			t.Errorf("home scrolls to %d:\n%s", top.scroll, f)
+		if f := frame(top); !strings.Contains(f, "board-00.json") || top.jobView.scroll != 60-18 {
+			t.Errorf("home scrolls to %d:\n%s", top.jobView.scroll, f)
 		}
 	})
 	t.Run("w wraps, and all can be reached", func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestEnterOnAnError(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed(), rows: ill(3)}
 	s := press(shown(complaining(), widget.Caps{Mono: true, ASCII: true}), "2", "enter")
-	for s.section != sectionErrors {
+	for s.jobView.section != sectionErrors {
 		s = press(s, "tab")
 	}
 	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
@@ -287,11 +287,11 @@ func TestEnterOnAnError(t *testing.T) {
 			t.Errorf("the cursor, or its key, is not seen:\n%s", f)
 		}
 		at := settle(t, press(s, "enter"), src)
-		if at.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
-			t.Errorf("Enter leads to %d, %q:\n%s", at.screen, at.changes.path, frame(at))
+		if at.nav.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
+			t.Errorf("Enter leads to %d, %q:\n%s", at.nav.screen, at.changes.path, frame(at))
 		}
-		if back := press(at, "esc"); back.screen != screenDetail || back.section != sectionErrors {
-			t.Errorf("Esc leads to %d", back.screen)
+		if back := press(at, "esc"); back.nav.screen != screenDetail || back.jobView.section != sectionErrors {
+			t.Errorf("Esc leads to %d", back.nav.screen)
 		}
 	})
 	t.Run("of a job: what names no file says so", func(t *testing.T) {
@@ -304,8 +304,8 @@ func TestEnterOnAnError(t *testing.T) {
 		if at := press(at.Show(never), "enter"); at.toast != "this error names no file" || strings.Contains(frame(at), "its file") {
 			t.Errorf("where d shows nothing it says %q", at.toast)
 		}
-		if at = press(at, "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
-			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
+		if at = press(at, "enter"); at.nav.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
+			t.Errorf("Enter leads to %d, says %q", at.nav.screen, at.toast)
 		}
 	})
 	t.Run("of a job: the end of a long one, and the last", func(t *testing.T) {
@@ -320,27 +320,27 @@ func TestEnterOnAnError(t *testing.T) {
 	t.Run("of a job that has changed nothing", func(t *testing.T) {
 		same := complaining()
 		same.Jobs[0].RefFrom = same.Jobs[0].RefTo
-		if at := press(s.Show(same), "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
-			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
+		if at := press(s.Show(same), "enter"); at.nav.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
+			t.Errorf("Enter leads to %d, says %q", at.nav.screen, at.toast)
 		}
 	})
 	t.Run("of all: the file, and from there the job", func(t *testing.T) {
 		at := press(s, "e", "down", "enter")
-		if at.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || at.detail != "5c1e9c54" {
-			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.changes.path, at.detail)
+		if at.nav.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || at.jobView.uid != "5c1e9c54" {
+			t.Errorf("Enter leads to %d, %q of %q", at.nav.screen, at.changes.path, at.jobView.uid)
 		}
-		if at = press(at, "esc"); at.screen != screenDetail {
-			t.Errorf("Esc leads to %d", at.screen)
+		if at = press(at, "esc"); at.nav.screen != screenDetail {
+			t.Errorf("Esc leads to %d", at.nav.screen)
 		}
-		if at := press(s, "1", "e", "enter"); at.screen != screenDetail || at.detail != "5c1e9c54" {
-			t.Errorf("what names no file leads to %d", at.screen)
+		if at := press(s, "1", "e", "enter"); at.nav.screen != screenDetail || at.jobView.uid != "5c1e9c54" {
+			t.Errorf("what names no file leads to %d", at.nav.screen)
 		}
 	})
 	t.Run("of all: the record of a job that is gone", func(t *testing.T) {
 		none := picture()
 		none.Jobs, none.Events = nil, nil
-		if at := press(s.Show(none), "e", "enter"); at.screen != screenHistory || at.filter() != "team-dash-sync" {
-			t.Errorf("Enter leads to %d with the filter %q", at.screen, at.filter())
+		if at := press(s.Show(none), "e", "enter"); at.nav.screen != screenHistory || at.filter() != "team-dash-sync" {
+			t.Errorf("Enter leads to %d with the filter %q", at.nav.screen, at.filter())
 		}
 	})
 }
@@ -390,18 +390,18 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 		t.Fatalf("%d jobs", len(rows))
 	}
 	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
-		if at := press(s, "enter"); at.screen != screenDetail || at.detail != rows[0].UID || at.partial {
-			t.Errorf("screen %d shows %q", at.screen, at.detail)
+		if at := press(s, "enter"); at.nav.screen != screenDetail || at.jobView.uid != rows[0].UID || at.jobView.partial {
+			t.Errorf("screen %d shows %q", at.nav.screen, at.jobView.uid)
 		}
 		at := settle(t, press(s, "down", "down", "down", "enter"), src)
-		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
-			t.Errorf("screen %d shows %+v", at.screen, j)
+		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+			t.Errorf("screen %d shows %+v", at.nav.screen, j)
 		}
-		if at = press(at, "esc"); at.screen != screenRepo || at.recent.cursor != "ill-1" {
-			t.Errorf("esc: screen %d, cursor %q", at.screen, at.recent.cursor)
+		if at = press(at, "esc"); at.nav.screen != screenRepo || at.repoView.recent.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.nav.screen, at.repoView.recent.cursor)
 		}
-		if end := press(s, "end", "down"); end.recent.cursor != rows[len(rows)-1].UID {
-			t.Errorf("the end: %q", end.recent.cursor)
+		if end := press(s, "end", "down"); end.repoView.recent.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.repoView.recent.cursor)
 		}
 	})
 	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
@@ -448,7 +448,7 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 		}
 		at, look := first.Fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if at = settle(t, at, src); !at.recent.known {
+		if at = settle(t, at, src); !at.repoView.recent.known {
 			t.Error("it is not asked again")
 		}
 	})
@@ -479,7 +479,7 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 			_, jobs, found := strings.Cut(frame, "Recent jobs")
 			_, row, _ := strings.Cut(jobs, "|> . ")
 			row, _, _ = strings.Cut(row, "\n")
-			if found && !strings.Contains(row, s.repoJobs()[widget.IndexOf(s.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey))].Name) {
+			if found && !strings.Contains(row, s.repoJobs()[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey))].Name) {
 				t.Errorf("%dx%d: no row of the cursor in\n%s", w, h, frame)
 			} else if !found && h >= 13 {
 				t.Errorf("%dx%d: no jobs in\n%s", w, h, frame)
@@ -495,8 +495,8 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	src := &archive{rows: ill(5), lately: day()}
 	s := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "enter"), src)
 	s = press(s, "down", "down", "down", "down") // on the third of those of before
-	if s.recent.cursor != "ill-2" {
-		t.Fatalf("the cursor is on %q", s.recent.cursor)
+	if s.repoView.recent.cursor != "ill-2" {
+		t.Fatalf("the cursor is on %q", s.repoView.recent.cursor)
 	}
 	again := func(drop int) State {
 		at := s
@@ -505,10 +505,10 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
 		return settle(t, at, src)
 	}
-	if at := again(0); at.recent.cursor != "ill-2" {
-		t.Errorf("another one is gone: the cursor is on %q", at.recent.cursor)
+	if at := again(0); at.repoView.recent.cursor != "ill-2" {
+		t.Errorf("another one is gone: the cursor is on %q", at.repoView.recent.cursor)
 	}
-	if at := again(2); at.recent.cursor != "ill-3" {
-		t.Errorf("its own is gone: the cursor is on %q", at.recent.cursor)
+	if at := again(2); at.repoView.recent.cursor != "ill-3" {
+		t.Errorf("its own is gone: the cursor is on %q", at.repoView.recent.cursor)
 	}
 }

@@ -80,8 +80,8 @@ func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine,
 // follows to the file.
 func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
 	lines, of := p.numberedIssueLines(j, w-4)
-	focused, note := p.s.section == sectionErrors, ""
-	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)
+	focused, note := p.s.jobView.section == sectionErrors, ""
+	cursor := max(min(p.s.jobView.tops[sectionErrors], len(lines)-1), 0)
 	top := widget.Window(cursor, len(lines), h-2)
 	if focused && len(of) > 0 {
 		note = fmt.Sprintf("%d/%d", of[cursor]+1, of[len(of)-1]+1)
@@ -145,7 +145,7 @@ func (s State) issueAtCursor() (jobIssue, bool) {
 	if len(of) == 0 {
 		return jobIssue{}, false
 	}
-	return jobIssues(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]], true
+	return jobIssues(j)[of[max(min(s.jobView.tops[sectionErrors], len(of)-1), 0)]], true
 }
 
 // openFile shows a file of the job in the detail old against new. Where that cannot be
@@ -156,7 +156,7 @@ func (s State) openFile(path string) State {
 	}
 	to := s.goTo(screenDiff)
 	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
-	to.filters[screenDiff] = ""
+	to.input.filters[screenDiff] = ""
 	return to
 }
 

@@ -52,7 +52,7 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 	if p.s.offline() {
 		title = "Jobs (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
-	index := widget.IndexOf(p.s.jobUID, widget.KeysOf(rows, jobKey))
+	index := widget.IndexOf(p.s.lists.job, widget.KeysOf(rows, jobKey))
 	p.Box(p.G, x, y, w, h, title+p.orderText(paneJobs), note, p.markText(paneJobs, widget.Place(index, len(rows), counts.All())), focused)
 	if len(rows) == 0 {
 		p.Empty(x, y, w, h, p.noJobs())
@@ -81,7 +81,7 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 		if more > 0 && i > at {
 			i--
 		}
-		s.jobUID = rows[min(i, len(rows)-1)].UID
+		s.lists.job = rows[min(i, len(rows)-1)].UID
 		return s
 	})
 	if more == 0 {
@@ -108,7 +108,7 @@ func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int
 	if p.s.filter() != "" {
 		return len(rows), 0
 	}
-	if p.s.orders[p.s.screen][paneJobs] != (widget.Order{}) {
+	if p.s.lists.orders[p.s.nav.screen][paneJobs] != (widget.Order{}) {
 		live := len(rows) - counts.Done
 		return len(rows), max(counts.All()-counts.Done-live, 0)
 	}
@@ -142,7 +142,7 @@ func (p *view) jobRow(j snapshot.Job, wide, columns int) widget.Line {
 	progress := p.progress(j, state, wide)
 	action := strings.TrimSpace(j.Action + " " + j.Detail)
 	l := widget.Line{
-		Marked: slices.Contains(p.s.marks[paneJobs], j.UID),
+		Marked: slices.Contains(p.s.lists.marks[paneJobs], j.UID),
 		Cells:  []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
 		Roles:  []widget.Role{r, widget.RolePlain, widget.RolePlain, widget.RolePlain, r, widget.RolePlain, widget.RoleDim},
 	}

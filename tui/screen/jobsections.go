@@ -26,12 +26,12 @@ const (
 // with -1 to the one before.
 func (s State) turnSection(by int) State {
 	p, w, h := s.layout()
-	p.s.zoomed[screenDetail] = false
+	p.s.lists.zoomed[screenDetail] = false
 	j, _ := s.job()
 	shown := p.shares(w, h-p.detailHead(h, j), j)
 	for range sectionCount {
-		s.section = section((int(s.section) + int(sectionCount) + by) % int(sectionCount))
-		if shown[s.section] > 0 {
+		s.jobView.section = section((int(s.jobView.section) + int(sectionCount) + by) % int(sectionCount))
+		if shown[s.jobView.section] > 0 {
 			break
 		}
 	}
@@ -41,8 +41,8 @@ func (s State) turnSection(by int) State {
 // shares are the heights of the sections of a detail with h lines below its head.
 // One that is zoomed has them all.
 func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
-	if p.s.zoomed[screenDetail] {
-		out[p.s.section] = h
+	if p.s.lists.zoomed[screenDetail] {
+		out[p.s.jobView.section] = h
 		return out
 	}
 	lines := len(j.Summary)
@@ -82,8 +82,8 @@ func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 
 // sectionLines is how many lines a section has, and how many of them fit.
 func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
-	room = p.shares(w, h, j)[p.s.section] - 2
-	switch p.s.section {
+	room = p.shares(w, h, j)[p.s.jobView.section] - 2
+	switch p.s.jobView.section {
 	case sectionSummary:
 		return len(j.Summary), widget.TableRoom(len(j.Summary), room-p.timesHeight(room+2, j))
 	case sectionErrors:
@@ -97,7 +97,7 @@ func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 func (p *view) detailHead(h int, j snapshot.Job) int {
 	head := leastHead(j)
 	switch {
-	case p.s.zoomed[screenDetail]:
+	case p.s.lists.zoomed[screenDetail]:
 		return 0
 	case h < 18:
 		return min(head, 6, h)
@@ -121,26 +121,26 @@ func (s State) moveSection(by int) State {
 	j, _ := s.job()
 	lines, room := p.sectionLines(w, h-p.detailHead(h, j), j)
 	most := max(lines-max(room, 1), 0)
-	if s.section == sectionLog {
-		s.scroll = min(max(s.scroll-by, 0), most)
-		s.logPaused = s.scroll > 0
+	if s.jobView.section == sectionLog {
+		s.jobView.scroll = min(max(s.jobView.scroll-by, 0), most)
+		s.jobView.paused = s.jobView.scroll > 0
 		return s
 	}
-	s.tops[s.section] = min(max(s.tops[s.section]+by, 0), most)
+	s.jobView.tops[s.jobView.section] = min(max(s.jobView.tops[s.jobView.section]+by, 0), most)
 	return s
 }
 
 // widthRefusal says why w does nothing, and widen what it does: names of lists get the
 // room that they need, and long lines of texts go on below.
 func widthRefusal(s State) string {
-	if s.screen == screenDetail || s.screen == screenDiff {
+	if s.nav.screen == screenDetail || s.nav.screen == screenDiff {
 		return ""
 	}
 	return listRefusal(s)
 }
 
 func (s State) widen() State {
-	if s.screen == screenDetail || s.screen == screenDiff {
+	if s.nav.screen == screenDetail || s.nav.screen == screenDiff {
 		s.wraps = !s.wraps
 		return s
 	}
@@ -150,9 +150,9 @@ func (s State) widen() State {
 
 // pauseLog has the log stay where it is, or follow its end again.
 func (s State) pauseLog() State {
-	s.logPaused = !s.logPaused
-	if !s.logPaused {
-		s.scroll = 0
+	s.jobView.paused = !s.jobView.paused
+	if !s.jobView.paused {
+		s.jobView.scroll = 0
 		return s.say("the log follows its end", false)
 	}
 	return s.say("the log stays where it is; f follows it again", false)
@@ -161,7 +161,7 @@ func (s State) pauseLog() State {
 // keepLogPosition keeps a held log where it is when lines are added behind it.
 func (s State) keepLogPosition(before snapshot.Job) State {
 	j, _ := s.job()
-	if !s.logPaused || j.UID != before.UID || len(before.Log) == 0 {
+	if !s.jobView.paused || j.UID != before.UID || len(before.Log) == 0 {
 		return s
 	}
 	added := j.Log
@@ -172,13 +172,13 @@ func (s State) keepLogPosition(before snapshot.Job) State {
 		}
 	}
 	p, w, _ := s.layout()
-	s.scroll = min(s.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
+	s.jobView.scroll = min(s.jobView.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
 	return s
 }
 
 // logBody are the lines of a log that the filter lets through, laid out in w cells.
 func (p *view) logBody(log []snapshot.Event, w int) (out []widget.TextLine) {
-	filter := p.s.filters[screenDetail]
+	filter := p.s.input.filters[screenDetail]
 	for _, e := range log {
 		if filter != "" && !widget.ContainsWords(filter, e.Text, e.Level) {
 			continue
@@ -220,17 +220,17 @@ func noLog(j snapshot.Job) string {
 
 func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
 	body := p.logBody(j.Log, w-4)
-	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
+	scroll := min(p.s.jobView.scroll, max(len(body)-max(h-2, 1), 0))
 	note := ""
 	switch {
-	case p.s.logPaused:
+	case p.s.jobView.paused:
 		note = fmt.Sprintf("held, %d below, f follows", scroll)
 	case j.Finished.IsZero() && len(j.Log) > 0:
 		note = "following"
 	}
-	p.Box(p.G, x, y, w, h, "Log", note, text.Plural(len(j.Log), "line"), p.s.section == sectionLog)
+	p.Box(p.G, x, y, w, h, "Log", note, text.Plural(len(j.Log), "line"), p.s.jobView.section == sectionLog)
 	if len(body) == 0 && len(j.Log) > 0 {
-		p.Empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])})
+		p.Empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.input.filters[screenDetail])})
 	} else if len(body) == 0 {
 		p.Empty(x, y, w, h, []string{noLog(j)})
 	}
@@ -243,7 +243,7 @@ func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
 // timesWidth is the room for the times of a job beside its summary on a screen of w
 // cells; 0 = there is none.
 func (p *view) timesWidth(w int) int {
-	if w < wideWidth || p.s.zoomed[screenDetail] {
+	if w < wideWidth || p.s.lists.zoomed[screenDetail] {
 		return 0
 	}
 	return 46
@@ -252,7 +252,7 @@ func (p *view) timesWidth(w int) int {
 // timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
 // is none.
 func (p *view) timesHeight(h int, j snapshot.Job) int {
-	if !p.s.zoomed[screenDetail] || h < 8 {
+	if !p.s.lists.zoomed[screenDetail] || h < 8 {
 		return 0
 	}
 	return min(len(p.times(j))+len(j.Steps)+2, max(h/2, h-max(len(j.Summary), 1)-3))

@@ -46,7 +46,7 @@ func (b binding) here(s State) bool {
 		return false
 	}
 	for _, on := range b.on {
-		if on == s.screen {
+		if on == s.nav.screen {
 			return true
 		}
 	}
@@ -92,28 +92,28 @@ func moves(by int) func(State) (State, Outcome) {
 
 // These say why a key of the frame does nothing now.
 func moveRefusal(s State) string {
-	if screens[s.screen].move == nil {
+	if screens[s.nav.screen].move == nil {
 		return "nothing moves on this screen"
 	}
 	return ""
 }
 
 func openRefusal(s State) string {
-	if screens[s.screen].open == nil {
+	if screens[s.nav.screen].open == nil {
 		return "nothing opens from this screen"
 	}
 	return ""
 }
 
 func backRefusal(s State) string {
-	if len(s.back) == 0 {
+	if len(s.nav.back) == 0 {
 		return "this is the first place"
 	}
 	return ""
 }
 
 func forwardRefusal(s State) string {
-	if len(s.forwards) == 0 {
+	if len(s.nav.forwards) == 0 {
 		return "this is the last place"
 	}
 	return ""
@@ -168,7 +168,7 @@ func keyTable() []binding {
 	table = append(table, []binding{
 		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(1) })},
 		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(-1) })},
-		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { s.zoomed[s.screen] = !s.zoomed[s.screen]; return s })},
+		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { s.lists.zoomed[s.nav.screen] = !s.lists.zoomed[s.nav.screen]; return s })},
 		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", refusalOf: rowRefusal, do: same(State.mark)},
 		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", refusalOf: rowRefusal, do: same(State.markAll)},
 		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", refusalOf: listRefusal, do: same(State.openSort)},
@@ -177,7 +177,7 @@ func keyTable() []binding {
 		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
 		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
 		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", refusalOf: widthRefusal, do: same(State.widen)},
-		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", refusalOf: filterRefusal, do: same(func(s State) State { s.typing = true; return s })},
+		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", refusalOf: filterRefusal, do: same(func(s State) State { s.input.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, line: historyCommand, do: same(State.openHistoryOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screenID{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", on: elsewhere, verb: Pull},
@@ -224,13 +224,13 @@ func (s State) press(name, text string) (State, Outcome) {
 		if q, ok := s.confirmOpen(); ok && q.quit {
 			return s, Outcome{Quit: true} // twice: no more questions
 		}
-		s.overlay, s.typing = nil, false
+		s.overlay, s.input.typing = nil, false
 		return s.quit()
 	}
 	switch {
 	case s.overlay != nil:
 		return s.overlay.key(s, name, text)
-	case s.typing:
+	case s.input.typing:
 		return s.typeFilter(name, text), Outcome{}
 	}
 	if b, ok := s.bound(name); ok {
@@ -240,7 +240,7 @@ func (s State) press(name, text string) (State, Outcome) {
 }
 
 func (s State) move(by int) State {
-	if f := screens[s.screen].move; f != nil {
+	if f := screens[s.nav.screen].move; f != nil {
 		return f(s, by)
 	}
 	return s
@@ -248,18 +248,18 @@ func (s State) move(by int) State {
 
 // moveJobs and moveRepos move the cursor of a list.
 func (s State) moveJobs(by int) State {
-	s.jobUID = widget.Step(s.jobUID, widget.KeysOf(s.jobs(), jobKey), by)
+	s.lists.job = widget.Step(s.lists.job, widget.KeysOf(s.jobs(), jobKey), by)
 	return s
 }
 
 func (s State) moveRepos(by int) State {
-	s.repoKey = widget.Step(s.repoKey, widget.KeysOf(s.repos(), repoKey), by)
+	s.lists.repo = widget.Step(s.lists.repo, widget.KeysOf(s.repos(), repoKey), by)
 	return s
 }
 
 // listed is the list that keys move in.
 func (s State) listed() pane {
-	if f := screens[s.screen].list; f != nil {
+	if f := screens[s.nav.screen].list; f != nil {
 		return f(s)
 	}
 	return paneNone
@@ -270,7 +270,7 @@ func always(of pane) func(State) pane { return func(State) pane { return of } }
 
 // paneRefusal says why there is no pane to change to, or to zoom.
 func paneRefusal(s State) string {
-	if screens[s.screen].panes < 2 {
+	if screens[s.nav.screen].panes < 2 {
 		return "this screen has one pane"
 	}
 	return ""
@@ -278,23 +278,23 @@ func paneRefusal(s State) string {
 
 // switchPane gives the focus to the next pane, or with -1 to the one before.
 func (s State) switchPane(by int) State {
-	if s.screen == screenDetail {
+	if s.nav.screen == screenDetail {
 		return s.turnSection(by)
 	}
-	s.focus = 1 - s.focus
+	s.lists.focus = 1 - s.lists.focus
 	return s
 }
 
 // open shows what is under the cursor.
 func (s State) open() State {
-	if f := screens[s.screen].open; f != nil {
+	if f := screens[s.nav.screen].open; f != nil {
 		return f(s)
 	}
 	return s
 }
 
 // openJob and openRepo show the one under the cursor of a list.
-func (s State) openJob() State { return s.goJob(s.jobUID) }
+func (s State) openJob() State { return s.goJob(s.lists.job) }
 
 func (s State) goJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
@@ -306,13 +306,13 @@ func (s State) goJob(uid string) State {
 	return s
 }
 
-func (s State) openRepo() State { return s.goRepo(s.repoKey) }
+func (s State) openRepo() State { return s.goRepo(s.lists.repo) }
 
 func (s State) goRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
 			to := s.goTo(screenRepo)
-			to.repoSeen, to.repoTop = &r, 0
+			to.repoView.seen, to.repoView.top = &r, 0
 			return to
 		}
 	}
@@ -454,7 +454,7 @@ func (h help) draw(p *view) {
 // helpTitle names the screen where there is room for it.
 func (p *view) helpTitle() string {
 	title := "Help"
-	if name := screens[p.s.screen].name; name != "" {
+	if name := screens[p.s.nav.screen].name; name != "" {
 		title += ": " + strings.ToUpper(name[:1]) + name[1:]
 	}
 	return widget.Cut(title, max(p.W-30, 4), "")

@@ -191,10 +191,10 @@ func TestKeys(t *testing.T) {
 			t.Fatalf("filter lets %d jobs through, want 2", len(at.jobs()))
 		}
 		at = press(at, "esc")
-		if at.filter() != "" || at.screen != screenJobs {
+		if at.filter() != "" || at.nav.screen != screenJobs {
 			t.Error("the first Esc must clear the filter and stay")
 		}
-		if at = press(at, "esc"); at.screen != screenOverview {
+		if at = press(at, "esc"); at.nav.screen != screenOverview {
 			t.Error("the second Esc must leave")
 		}
 	})
@@ -228,22 +228,22 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("enter opens a repository, then its job, and esc goes back", func(t *testing.T) {
 		at := press(s, "3", "down", "enter")
-		if r, live := at.repo(); at.screen != screenRepo || r.Name != "lab-east" || !live {
-			t.Fatalf("screen %d shows %q", at.screen, r.Name)
+		if r, live := at.repo(); at.nav.screen != screenRepo || r.Name != "lab-east" || !live {
+			t.Fatalf("screen %d shows %q", at.nav.screen, r.Name)
 		}
 		at = press(at, "x")
 		if open(at) {
 			t.Error("x must not cancel a job that is not shown")
 		}
 		job := press(at, "enter")
-		if j, _ := job.job(); job.screen != screenDetail || j.UID != "z8z8" {
-			t.Errorf("screen %d shows job %q", job.screen, j.UID)
+		if j, _ := job.job(); job.nav.screen != screenDetail || j.UID != "z8z8" {
+			t.Errorf("screen %d shows job %q", job.nav.screen, j.UID)
 		}
-		if back := press(job, "esc"); back.screen != screenRepo {
-			t.Errorf("esc leads to %d", back.screen)
+		if back := press(job, "esc"); back.nav.screen != screenRepo {
+			t.Errorf("esc leads to %d", back.nav.screen)
 		}
-		if back := press(job, "esc", "esc"); back.screen != screenRepos {
-			t.Errorf("the second esc leads to %d", back.screen)
+		if back := press(job, "esc", "esc"); back.nav.screen != screenRepos {
+			t.Errorf("the second esc leads to %d", back.nav.screen)
 		}
 		snap := picture()
 		snap.Repos[1].LastRef = "last"
@@ -260,21 +260,21 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("[ and ] walk the places, with the jobs that they showed", func(t *testing.T) {
 		at := press(s, "enter", "2", "down", "down", "enter", "3", "[")
-		if j, _ := at.job(); at.screen != screenDetail || j.UID != "q0p4" {
-			t.Fatalf("screen %d shows %q", at.screen, j.UID)
+		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "q0p4" {
+			t.Fatalf("screen %d shows %q", at.nav.screen, j.UID)
 		}
 		at = press(at, "[", "[")
-		if j, _ := at.job(); at.screen != screenDetail || j.UID != "5c1e9c54" {
-			t.Fatalf("two before: screen %d shows %q", at.screen, j.UID)
+		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "5c1e9c54" {
+			t.Fatalf("two before: screen %d shows %q", at.nav.screen, j.UID)
 		}
-		if at = press(at, "[", "["); at.screen != screenOverview {
-			t.Errorf("the first place is %d", at.screen)
+		if at = press(at, "[", "["); at.nav.screen != screenOverview {
+			t.Errorf("the first place is %d", at.nav.screen)
 		}
 		at = press(at, "]", "]", "]", "]", "]")
-		if at.screen != screenRepos || len(at.forwards) != 0 {
-			t.Errorf("the last place is %d", at.screen)
+		if at.nav.screen != screenRepos || len(at.nav.forwards) != 0 {
+			t.Errorf("the last place is %d", at.nav.screen)
 		}
-		if at = press(at, "[", "1", "]"); at.screen != screenOverview {
+		if at = press(at, "[", "1", "]"); at.nav.screen != screenOverview {
 			t.Error("a new place must end the way forward")
 		}
 	})
@@ -298,7 +298,7 @@ func TestKeys(t *testing.T) {
 		}
 		busy := s
 		busy.SetUp = true
-		if at, out := busy.Key("enter", ""); out.SetUp || at.screen != screenDetail {
+		if at, out := busy.Key("enter", ""); out.SetUp || at.nav.screen != screenDetail {
 			t.Error("with jobs there Enter opens them")
 		}
 	})

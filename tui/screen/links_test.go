@@ -38,8 +38,8 @@ func TestFailingConnection(t *testing.T) {
 	{
 		at := press(s, "e")
 		at.overlay = errorsPane{id: s.issues.list[len(s.issues.list)-1].id}
-		if at = press(at, "enter"); at.screen != screenAgent || at.overlay != nil {
-			t.Errorf("it opens %v", at.screen)
+		if at = press(at, "enter"); at.nav.screen != screenAgent || at.overlay != nil {
+			t.Errorf("it opens %v", at.nav.screen)
 		}
 	}
 	agent := settle(t, press(s, "5"), &archive{care: kept()})
@@ -218,21 +218,21 @@ func TestClicks(t *testing.T) {
 		}
 		s := shown(picture(), widget.Caps{Mono: true})
 		at := click(s, "· lab-west-push")
-		if j, _ := at.selected(); j.UID != "k2m9" || at.screen != screenOverview {
-			t.Fatalf("a click selects %q on screen %d", j.UID, at.screen)
+		if j, _ := at.selected(); j.UID != "k2m9" || at.nav.screen != screenOverview {
+			t.Fatalf("a click selects %q on screen %d", j.UID, at.nav.screen)
 		}
-		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail != "k2m9" {
-			t.Errorf("the second click shows screen %d", at.screen)
+		if at = click(at, "· lab-west-push"); at.nav.screen != screenDetail || at.jobView.uid != "k2m9" {
+			t.Errorf("the second click shows screen %d", at.nav.screen)
 		}
 		at = click(s, "✗ lab-east  ")
-		if at.focus != paneRepos || at.repoKey != "default/lab-east" {
-			t.Errorf("a click on a repository: pane %d, %q", at.focus, at.repoKey)
+		if at.lists.focus != paneRepos || at.lists.repo != "default/lab-east" {
+			t.Errorf("a click on a repository: pane %d, %q", at.lists.focus, at.lists.repo)
 		}
-		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repoSeen.Name != "lab-east" {
-			t.Errorf("the second click shows screen %d", at.screen)
+		if at = click(at, "✗ lab-east  "); at.nav.screen != screenRepo || at.repoView.seen.Name != "lab-east" {
+			t.Errorf("the second click shows screen %d", at.nav.screen)
 		}
-		if at = click(s, "3 Repos"); at.screen != screenRepos {
-			t.Errorf("a click on a tab shows screen %d", at.screen)
+		if at = click(s, "3 Repos"); at.nav.screen != screenRepos {
+			t.Errorf("a click on a tab shows screen %d", at.nav.screen)
 		}
 		past := settle(t, press(s, "4"), &archive{rows: ill(34)})
 		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) || at.history.cursor != past.history.items[foldShown].key() {
@@ -256,26 +256,26 @@ func TestClicks(t *testing.T) {
 		} {
 			x, y := where(t, tt.s, 100, 40, tt.text)
 			at := tt.s.Click(x, y, 100, 40)
-			if at.screen != tt.s.screen || at.cursors() == tt.s.cursors() {
-				t.Errorf("%s: screen %d, %q", name, at.screen, at.cursors())
+			if at.nav.screen != tt.s.nav.screen || at.cursors() == tt.s.cursors() {
+				t.Errorf("%s: screen %d, %q", name, at.nav.screen, at.cursors())
 			}
-			if at = at.Click(x, y, 100, 40); at.screen != tt.to {
-				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
+			if at = at.Click(x, y, 100, 40); at.nav.screen != tt.to {
+				t.Errorf("%s: the second click leaves screen %d", name, at.nav.screen)
 			}
 		}
 		x, y := where(t, repo, 100, 40, repo.repoJobs()[0].Name)
-		if at := repo.Click(x, y, 100, 40); at.screen != screenDetail {
-			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
+		if at := repo.Click(x, y, 100, 40); at.nav.screen != screenDetail {
+			t.Errorf("the row that the cursor is on is not opened: screen %d", at.nav.screen)
 		}
 	})
 	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
 		s := shown(picture(), widget.Caps{Mono: true})
 		x, y := where(t, s, 80, 24, "lab-west-push")
-		if at := press(s, "?").Click(x, y, 80, 24); at.jobUID != s.jobUID {
+		if at := press(s, "?").Click(x, y, 80, 24); at.lists.job != s.lists.job {
 			t.Error("a click went through the help")
 		}
 		for _, at := range []State{s.Click(-1, -1, 80, 24), s.Click(79, 23, 80, 24), s.Click(500, 500, 80, 24), s.Click(3, 3, 20, 5)} {
-			if at.screen != s.screen || at.jobUID != s.jobUID {
+			if at.nav.screen != s.nav.screen || at.lists.job != s.lists.job {
 				t.Error("a click beside everything did something")
 			}
 		}

@@ -23,7 +23,7 @@ const (
 
 var overviewScreen = screen{
 	name: "overview", tab: "1", panes: 2, under: screenOverview,
-	list: func(s State) pane { return s.focus }, selection: State.rowAtCursor,
+	list: func(s State) pane { return s.lists.focus }, selection: State.rowAtCursor,
 	title: func(State) string { return "Overview" },
 	draw:  (*view).overview,
 	hints: func(p *view) [][2]string {
@@ -33,19 +33,19 @@ var overviewScreen = screen{
 			}
 			return [][2]string{{"1-5", "screens"}}
 		}
-		if p.s.focus == paneRepos {
+		if p.s.lists.focus == paneRepos {
 			return p.repoHints()
 		}
 		return p.listHints()
 	},
 	move: func(s State, by int) State {
-		if s.focus == paneRepos {
+		if s.lists.focus == paneRepos {
 			return s.moveRepos(by)
 		}
 		return s.moveJobs(by)
 	},
 	open: func(s State) State {
-		if s.focus == paneRepos {
+		if s.lists.focus == paneRepos {
 			return s.openRepo()
 		}
 		return s.openJob()
@@ -59,9 +59,9 @@ func (p *view) overview(_, top, _, h int) {
 		p.drawWelcome(top, top+h)
 		return
 	}
-	if p.W < 80 || h < 16 || p.s.zoomed[screenOverview] {
+	if p.W < 80 || h < 16 || p.s.lists.zoomed[screenOverview] {
 		// One pane; Tab changes it.
-		if p.s.focus == paneRepos {
+		if p.s.lists.focus == paneRepos {
 			p.repoList(0, top, p.W, h, true)
 		} else {
 			p.jobList(0, top, p.W, h, true)
@@ -70,16 +70,16 @@ func (p *view) overview(_, top, _, h int) {
 	}
 	if p.W < wideWidth || p.H < wideHeight {
 		jobs := p.jobsShare((h*11+10)/20, h)
-		p.jobList(0, top, p.W, jobs, p.s.focus == paneJobs)
-		p.repoList(0, top+jobs, p.W, h-jobs, p.s.focus == paneRepos)
+		p.jobList(0, top, p.W, jobs, p.s.lists.focus == paneJobs)
+		p.repoList(0, top+jobs, p.W, h-jobs, p.s.lists.focus == paneRepos)
 		return
 	}
 	low := 8
 	repos := max((h-low)*2/5, 6)
 	jobs := h - low - repos
-	p.jobList(0, top, p.W-previewWidth, jobs, p.s.focus == paneJobs)
+	p.jobList(0, top, p.W-previewWidth, jobs, p.s.lists.focus == paneJobs)
 	p.preview(p.W-previewWidth, top, previewWidth, jobs)
-	p.repoList(0, top+jobs, p.W, repos, p.s.focus == paneRepos)
+	p.repoList(0, top+jobs, p.W, repos, p.s.lists.focus == paneRepos)
 	p.eventList(0, top+jobs+repos, p.W-previewWidth, low)
 	p.agentBox(p.W-previewWidth, top+jobs+repos, previewWidth, low)
 }
@@ -385,7 +385,7 @@ func (p *view) noRepos() []string {
 // openOrSetUp is what Enter does: on the first screen of a fresh limpet it leads to
 // the set-up.
 func (s State) openOrSetUp() (State, Outcome) {
-	if s.screen == screenOverview && s.firstRun() && s.SetUp {
+	if s.nav.screen == screenOverview && s.firstRun() && s.SetUp {
 		return s, Outcome{SetUp: true}
 	}
 	return s.open(), Outcome{}

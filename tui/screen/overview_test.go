@@ -137,10 +137,10 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	start := shown(many, caps)
 	for _, keys := range [][]string{{"end", "up", "up"}, {"pgdown", "pgdown"}, {"tab", "end", "up"}, {"tab", "pgdown", "pgdown", "up"}, {"2", "end"}, {"3", "pgdown", "pgdown"}} {
 		s := press(start, keys...)
-		label := s.jobUID[1:]
+		label := s.lists.job[1:]
 		want := fmt.Sprintf("j%03s", label)
-		if s.focus == paneRepos {
-			want = strings.TrimPrefix(s.repoKey, "default/")
+		if s.lists.focus == paneRepos {
+			want = strings.TrimPrefix(s.lists.repo, "default/")
 		}
 		for w := 76; w <= 144; w++ {
 			for _, h := range []int{16, 20, 24, 29, 30, 35, 40} {

@@ -359,7 +359,7 @@ func (s State) repoCommands(r snapshot.Repo) []command {
 		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
 		{words: "go repo " + r.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
 		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: same(func(s State) State {
-			if s.screen != screenOverview && s.screen != screenJobs && s.screen != screenHistory {
+			if s.nav.screen != screenOverview && s.nav.screen != screenJobs && s.nav.screen != screenHistory {
 				s = s.goTo(screenJobs)
 			}
 			return s.filterBy("repo:" + r.Name)
@@ -426,7 +426,7 @@ func (s State) jobsAt(uid string) []snapshot.Job {
 
 // filterBy sets the filter of the present screen.
 func (s State) filterBy(text string) State {
-	s.filters[s.screen] = text
+	s.input.filters[s.nav.screen] = text
 	return s.Show(s.Snap)
 }
 

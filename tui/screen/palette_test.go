@@ -81,14 +81,14 @@ func TestPalette(t *testing.T) {
 		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "runs now") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
 		}
-		if at := press(typed(s, "go repo lab-west"), "enter"); at.screen != screenRepo || at.repoSeen.Name != "lab-west" {
-			t.Errorf("screen %d", at.screen)
+		if at := press(typed(s, "go repo lab-west"), "enter"); at.nav.screen != screenRepo || at.repoView.seen.Name != "lab-west" {
+			t.Errorf("screen %d", at.nav.screen)
 		}
 		if at := press(typed(s, "theme blue"), "enter"); at.Caps.Theme != 2 || at.toast != "theme blue-orange" {
 			t.Errorf("theme %d, said %q", at.Caps.Theme, at.toast)
 		}
-		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
-			t.Errorf("screen %d, filter %q", at.screen, at.filter())
+		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.nav.screen != screenJobs || at.filter() != "repo:lab-east" {
+			t.Errorf("screen %d, filter %q", at.nav.screen, at.filter())
 		}
 		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "Nothing new is claimed") {
 			t.Errorf("asks %q", askedText(at))
@@ -123,8 +123,8 @@ func TestPalette(t *testing.T) {
 			if frame := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
 			}
-			if at = press(at, "enter"); at.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
-				t.Errorf("%s leads to screen %d and says %q", words, at.screen, at.toast)
+			if at = press(at, "enter"); at.nav.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
+				t.Errorf("%s leads to screen %d and says %q", words, at.nav.screen, at.toast)
 			}
 		}
 	})
@@ -470,7 +470,7 @@ func TestNoEmptyBoxes(t *testing.T) {
 			j.Owner, j.State = "", "pending"
 		}
 		at := press(shown(snap, s.Caps), "2")
-		at.jobUID = j.UID
+		at.lists.job = j.UID
 		if frame := Render(press(at, "enter"), 80, 24, s.Caps); !strings.Contains(frame, want) || strings.Contains(frame, "following") {
 			t.Errorf("%s: no word of %q in\n%s", state, want, frame)
 		}

@@ -65,7 +65,7 @@ func TestTestOfARepository(t *testing.T) {
 	if _, out := s.Key("y", "y"); out.Copy != "limpet repo test lab-east" {
 		t.Errorf("y copies %q", out.Copy)
 	}
-	if closed := press(s, "esc"); closed.overlay != nil || closed.screen != screenRepos {
+	if closed := press(s, "esc"); closed.overlay != nil || closed.nav.screen != screenRepos {
 		t.Error("esc does not close it")
 	}
 	// An answer that comes after the box was closed, or for another one, is of no use.
@@ -279,8 +279,8 @@ func TestNoRepository(t *testing.T) {
 			}
 		}
 	}
-	if s := press(shown(snap, widget.Caps{}), "h"); s.filters[screenHistory] != "" {
-		t.Errorf("the history of %q", s.filters[screenHistory])
+	if s := press(shown(snap, widget.Caps{}), "h"); s.input.filters[screenHistory] != "" {
+		t.Errorf("the history of %q", s.input.filters[screenHistory])
 	}
 }
 

@@ -35,37 +35,37 @@ type recentRuns struct {
 
 // fetchRecent asks for the jobs of the repository in the detail.
 func (s State) fetchRecent() (State, Lookup) {
-	key, l := repoKey(*s.repoSeen), s.recent
+	key, l := repoKey(*s.repoView.seen), s.repoView.recent
 	age := s.Now.Sub(l.at)
 	switch {
-	case s.Gone != "" || s.repoSeen.Name == "" || l.request != nil && *l.request == key:
+	case s.Gone != "" || s.repoView.seen.Name == "" || l.request != nil && *l.request == key:
 		return s, nil
 	case l.of == key && (age < recentMinAge || age < recentMaxAge && l.count == s.Snap.Agent.History):
 		return s, nil
 	}
 	ask := &key
 	if l.of != key {
-		s.recent = recentRuns{of: key, Lately: new(snapshot.Lately)}
+		s.repoView.recent = recentRuns{of: key, Lately: new(snapshot.Lately)}
 	}
-	s.recent.request, s.recent.at, s.recent.count = ask, s.Now, s.Snap.Agent.History
-	namespace, name := s.repoSeen.Namespace, s.repoSeen.Name
+	s.repoView.recent.request, s.repoView.recent.at, s.repoView.recent.count = ask, s.Now, s.Snap.Agent.History
+	namespace, name := s.repoView.seen.Namespace, s.repoView.seen.Name
 	return s, func(ctx context.Context, src Source) func(State) State {
 		got, err := src.Lately(ctx, namespace, name)
 		return func(s State) State {
-			if s.recent.request != ask {
+			if s.repoView.recent.request != ask {
 				return s
 			}
-			s.recent.request, s.recent.err = nil, ""
+			s.repoView.recent.request, s.repoView.recent.err = nil, ""
 			switch {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
-				s.recent.at = time.Time{}
+				s.repoView.recent.at = time.Time{}
 			case err != nil:
-				s.recent.err = text.Clean(err.Error())
+				s.repoView.recent.err = text.Clean(err.Error())
 			default:
 				before := widget.KeysOf(s.repoJobs(), jobKey)
-				s.recent.Lately, s.recent.known = &snapshot.Lately{Rows: cleanHistory(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
-				if s.recent.cursor != "" {
-					s.recent.cursor = widget.KeepCursor(s.recent.cursor, before, widget.KeysOf(s.repoJobs(), jobKey))
+				s.repoView.recent.Lately, s.repoView.recent.known = &snapshot.Lately{Rows: cleanHistory(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				if s.repoView.recent.cursor != "" {
+					s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, before, widget.KeysOf(s.repoJobs(), jobKey))
 				}
 			}
 			return s
@@ -79,12 +79,12 @@ func (s State) repoJobs() []snapshot.Job {
 	var out []snapshot.Job
 	seen := map[string]bool{}
 	for _, j := range s.Snap.Jobs {
-		if j.Namespace == s.repoSeen.Namespace && j.Repository == s.repoSeen.Name {
+		if j.Namespace == s.repoView.seen.Namespace && j.Repository == s.repoView.seen.Name {
 			out, seen[j.UID] = append(out, j), true
 		}
 	}
-	if s.recent.of == repoKey(*s.repoSeen) {
-		for _, r := range s.recent.Rows {
+	if s.repoView.recent.of == repoKey(*s.repoView.seen) {
+		for _, r := range s.repoView.recent.Rows {
 			if !seen[r.UID] {
 				out = append(out, jobOfRecord(r))
 			}
@@ -94,7 +94,7 @@ func (s State) repoJobs() []snapshot.Job {
 }
 
 func (s State) moveRecent(by int) State {
-	s.recent.cursor = widget.Step(s.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey), by)
+	s.repoView.recent.cursor = widget.Step(s.repoView.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey), by)
 	return s
 }
 
@@ -104,9 +104,9 @@ func (s State) openRepoJob() State {
 	if len(rows) == 0 {
 		return s.say("no job of this repository is known; p starts a pull", false)
 	}
-	j := rows[widget.IndexOf(s.recent.cursor, widget.KeysOf(rows, jobKey))]
-	s.recent.cursor = j.UID
-	if to := s.goJob(j.UID); to.screen == screenDetail {
+	j := rows[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))]
+	s.repoView.recent.cursor = j.UID
+	if to := s.goJob(j.UID); to.nav.screen == screenDetail {
 		return to
 	}
 	return s.goTo(screenDetail).setJob(j, true)
@@ -115,10 +115,10 @@ func (s State) openRepoJob() State {
 // failedInARow is how many of the last jobs of the repository have failed in a row, and
 // since when.
 func (s State) failedInARow() (n int, since time.Time) {
-	if s.recent.of != repoKey(*s.repoSeen) {
+	if s.repoView.recent.of != repoKey(*s.repoView.seen) {
 		return 0, since
 	}
-	for _, r := range s.recent.Rows {
+	for _, r := range s.repoView.recent.Rows {
 		if r.State != "error" && r.State != "dead" {
 			break
 		}
@@ -133,14 +133,14 @@ const dayHeight = 5
 // dayBox draws the lines of the last 24 hours: runs, what they took, what they
 // changed. Each is told in figures, too.
 func (p *view) dayBox(x, y, w int) {
-	l := p.s.recent
+	l := p.s.repoView.recent
 	note := ""
 	if !l.Day.Since.IsZero() {
 		note = "since " + widget.ClockTime(l.Day.Since, p.s.Now) + ", there are more"
 	}
 	p.Box(p.G, x, y, w, dayHeight, "Last 24 h", note, "", false)
 	switch {
-	case l.of != repoKey(*p.s.repoSeen) || !l.known && l.err == "":
+	case l.of != repoKey(*p.s.repoView.seen) || !l.known && l.err == "":
 		p.Empty(x, y, w, dayHeight, []string{"Looking" + p.G.More})
 		return
 	case !l.known:
@@ -190,11 +190,11 @@ func (p *view) dayBox(x, y, w int) {
 // jobsOfRepo lists the jobs of the repository in the detail.
 func (p *view) jobsOfRepo(x, y, w, h int) {
 	rows := p.s.repoJobs()
-	index := widget.IndexOf(p.s.recent.cursor, widget.KeysOf(rows, jobKey))
+	index := widget.IndexOf(p.s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))
 	p.Box(p.G, x, y, w, h, "Recent jobs", "h all", widget.Place(index, len(rows), len(rows)), true)
 	if len(rows) == 0 {
 		txt := "No job of this repository is known." + p.ifSendable(" p starts a pull.")
-		if !p.s.recent.known && p.s.recent.err == "" {
+		if !p.s.repoView.recent.known && p.s.repoView.recent.err == "" {
 			txt = "Looking" + p.G.More
 		}
 		p.Empty(x, y, w, h, []string{txt})
@@ -207,7 +207,7 @@ func (p *view) jobsOfRepo(x, y, w, h int) {
 	case w < 60: // which job it is stays, at the least width as well
 		columns[2].Width = 16
 	}
-	p.clickRows(paneNone, func(s State, i int) State { s.recent.cursor = rows[i].UID; return s })
+	p.clickRows(paneNone, func(s State, i int) State { s.repoView.recent.cursor = rows[i].UID; return s })
 	p.List(x+1, y+1, w-2, h-2, columns, 6, len(rows), index, true, func(i int) widget.Line {
 		j := rows[i]
 		state := p.shownState(j)

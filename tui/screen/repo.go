@@ -41,7 +41,7 @@ func (p *view) repoDetail(x, y, w, h int) {
 	head := repoHead(len(facts), h)
 	name, title := widget.Cut(r.Name+"  "+r.Type, w/2, p.G.More), widget.Cut(r.Title, w/3, p.G.More)
 	if h-head < 3 {
-		top := scrolled(p.s.repoTop, len(facts), h)
+		top := scrolled(p.s.repoView.top, len(facts), h)
 		foot := ""
 		if rest := len(facts) - top - (h - 2); rest > 0 {
 			foot = text.Plural(rest, "more line") + " below"
@@ -94,7 +94,7 @@ func (s State) repoHeight() (facts, h int) {
 // room scrolls its facts.
 func (s State) moveRepoDetail(by int) State {
 	if lines, h := s.repoHeight(); h-repoHead(lines, h) < 3 {
-		s.repoTop = scrolled(max(scrolled(s.repoTop, lines, h)+by, 0), lines, h)
+		s.repoView.top = scrolled(max(scrolled(s.repoView.top, lines, h)+by, 0), lines, h)
 		return s
 	}
 	return s.moveRecent(by)

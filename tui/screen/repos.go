@@ -35,7 +35,7 @@ func (p *view) repoList(x, y, w, h int, focused bool) {
 	if p.s.offline() {
 		title = "Repositories (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
-	index := widget.IndexOf(p.s.repoKey, widget.KeysOf(rows, repoKey))
+	index := widget.IndexOf(p.s.lists.repo, widget.KeysOf(rows, repoKey))
 	p.Box(p.G, x, y, w, h, title+p.orderText(paneRepos), p.markText(paneRepos, widget.Place(index, len(rows), len(rows))), foot, focused)
 	if len(rows) == 0 {
 		p.Empty(x, y, w, h, p.noRepos())
@@ -57,7 +57,7 @@ func (p *view) repoList(x, y, w, h int, focused bool) {
 	if w >= wideWidth {
 		spark = columns[10].Width
 	}
-	p.clickRows(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
+	p.clickRows(paneRepos, func(s State, i int) State { s.lists.repo = repoKey(rows[i]); return s })
 	p.List(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) widget.Line { return p.repoRow(rows[i], spark, len(columns)) })
 }
 
@@ -130,7 +130,7 @@ func (p *view) repoRow(r snapshot.Repo, spark, columns int) widget.Line {
 	}
 	h := health(r)
 	l := widget.Line{
-		Marked: slices.Contains(p.s.marks[paneRepos], repoKey(r)),
+		Marked: slices.Contains(p.s.lists.marks[paneRepos], repoKey(r)),
 		Cells:  []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), text.OrDash(r.SyncState), text.OrDash(text.ShortRef(r.LastRef)), widget.Ago(p.s.Now, r.Synced), next, p.Spark(r.Runs, spark)},
 		Roles:  []widget.Role{widget.StateRole(state), widget.RolePlain, widget.RolePlain, widget.StateRole(h), widget.StateRole(r.SyncState), widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim},
 	}

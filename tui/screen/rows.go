@@ -46,7 +46,7 @@ func (s State) fields() widget.FieldSet {
 			}
 		}
 	}
-	switch s.screen {
+	switch s.nav.screen {
 	case screenHistory:
 		take(historyFields)
 	case screenRepos:
@@ -67,11 +67,11 @@ func (s State) fields() widget.FieldSet {
 
 // filtersLists says that the filter of the present screen is one of the two lists.
 func (s State) filtersLists() bool {
-	return s.screen != screenHistory && s.screen != screenSources && screens[s.screen].found == nil
+	return s.nav.screen != screenHistory && s.nav.screen != screenSources && screens[s.nav.screen].found == nil
 }
 
 func filterRefusal(s State) string {
-	if len(s.fields()) == 0 && screens[s.screen].found == nil {
+	if len(s.fields()) == 0 && screens[s.nav.screen].found == nil {
 		return "there is nothing to filter on this screen"
 	}
 	return ""
@@ -81,7 +81,7 @@ func filterRefusal(s State) string {
 // fields reads it. On the overview one filter is for both.
 func (s State) filterTerms(own widget.FieldSet) widget.FilterTerms {
 	known := own
-	if s.screen == screenOverview {
+	if s.nav.screen == screenOverview {
 		known = widget.FieldSet{}
 		for _, of := range []widget.FieldSet{jobFields, repoFields} {
 			for name, values := range of {
@@ -127,30 +127,30 @@ type rowCache struct {
 
 // current says that r is what s shows.
 func (r rowCache) current(s State) bool {
-	return r.snap == s.Snap && r.screen == s.screen && r.filter == s.filter() && r.orders == s.orders[s.screen]
+	return r.snap == s.Snap && r.screen == s.nav.screen && r.filter == s.filter() && r.orders == s.lists.orders[s.nav.screen]
 }
 
 // cacheRows keeps the rows with the state, so that they are looked for once for a
 // change and not once for each use.
 func (s State) cacheRows() State {
-	if !s.cache.current(s) {
-		s.cache = rowCache{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
+	if !s.lists.cache.current(s) {
+		s.lists.cache = rowCache{snap: s.Snap, screen: s.nav.screen, filter: s.filter(), orders: s.lists.orders[s.nav.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
 	}
 	return s
 }
 
 // jobs are the rows of the job list.
 func (s State) jobs() []snapshot.Job {
-	if s.cache.current(s) {
-		return s.cache.jobs
+	if s.lists.cache.current(s) {
+		return s.lists.cache.jobs
 	}
 	return s.findJobs()
 }
 
 // repos are the rows of the repository list.
 func (s State) repos() []snapshot.Repo {
-	if s.cache.current(s) {
-		return s.cache.repos
+	if s.lists.cache.current(s) {
+		return s.lists.cache.repos
 	}
 	return s.findRepos()
 }
@@ -167,7 +167,7 @@ func (s State) findJobs() []snapshot.Job {
 			}
 		}
 	}
-	return widget.Sorted(out, s.orders[s.screen][paneJobs], jobOrders)
+	return widget.Sorted(out, s.lists.orders[s.nav.screen][paneJobs], jobOrders)
 }
 
 func (s State) findRepos() []snapshot.Repo {
@@ -186,7 +186,7 @@ func (s State) findRepos() []snapshot.Repo {
 			}
 		}
 	}
-	return widget.Sorted(out, s.orders[s.screen][paneRepos], repoOrders)
+	return widget.Sorted(out, s.lists.orders[s.nav.screen][paneRepos], repoOrders)
 }
 
 // jobStates are the words for how a job is, as state: knows them.
@@ -257,7 +257,7 @@ func orderNames(of pane) (out []string) {
 // orderText says in the title of a list how it is ordered, where that is not by
 // itself.
 func (p *view) orderText(of pane) string {
-	o := p.s.orders[p.s.screen][of]
+	o := p.s.lists.orders[p.s.nav.screen][of]
 	if o == (widget.Order{}) {
 		return ""
 	}
@@ -279,7 +279,7 @@ type sortMenu struct {
 
 func (s State) openSort() State {
 	of := s.listed()
-	s.overlay = sortMenu{of: of, at: int(s.orders[s.screen][of].By)}
+	s.overlay = sortMenu{of: of, at: int(s.lists.orders[s.nav.screen][of].By)}
 	return s
 }
 
@@ -291,7 +291,7 @@ func (m sortMenu) key(s State, name, _ string) (State, Outcome) {
 	case "down", "j":
 		m.at = min(m.at+1, len(names)-1)
 	case "enter", "o":
-		o := &s.orders[s.screen][m.of]
+		o := &s.lists.orders[s.nav.screen][m.of]
 		if int(o.By) == m.at && name == "enter" {
 			o.Reverse = !o.Reverse
 		} else if name == "enter" {
@@ -313,7 +313,7 @@ func (m sortMenu) hints(p *view) [][2]string {
 
 func (m sortMenu) draw(p *view) {
 	names := orderNames(m.of)
-	now := p.s.orders[p.s.screen][m.of]
+	now := p.s.lists.orders[p.s.nav.screen][m.of]
 	rows := min(len(names), p.H-4)
 	w, h := min(36, p.W), rows+2
 	x, y := p.Dialog(w, h)
@@ -340,26 +340,26 @@ const maxFilters = 20
 // prints is text; up and down bring back filters of before, Tab completes.
 func (s State) typeFilter(name, text string) State {
 	before := s
-	filter := &s.filters[s.screen]
+	filter := &s.input.filters[s.nav.screen]
 	switch name {
 	case "enter":
-		s.typing, s.filterAt = false, 0
+		s.input.typing, s.input.pastAt = false, 0
 		if *filter != "" {
-			kept := slices.DeleteFunc(slices.Clone(s.filterHistory), func(l string) bool { return l == *filter })
-			s.filterHistory = append(kept[max(len(kept)-maxFilters+1, 0):], *filter)
+			kept := slices.DeleteFunc(slices.Clone(s.input.past), func(l string) bool { return l == *filter })
+			s.input.past = append(kept[max(len(kept)-maxFilters+1, 0):], *filter)
 		}
 	case "esc":
-		s.typing, s.filterAt, *filter = false, 0, ""
+		s.input.typing, s.input.pastAt, *filter = false, 0, ""
 	case "up", "down":
-		back := s.filterAt + 1
+		back := s.input.pastAt + 1
 		if name == "down" {
-			back = s.filterAt - 1
+			back = s.input.pastAt - 1
 		}
-		if back < 0 || back > len(s.filterHistory) {
+		if back < 0 || back > len(s.input.past) {
 			return s
 		}
-		if s.filterAt, *filter = back, ""; back > 0 {
-			*filter = s.filterHistory[len(s.filterHistory)-back]
+		if s.input.pastAt, *filter = back, ""; back > 0 {
+			*filter = s.input.past[len(s.input.past)-back]
 		}
 	case "tab":
 		if whole := widget.Complete(*filter, s.fields()); len([]rune(whole)) <= widget.MaxLine {
@@ -368,9 +368,9 @@ func (s State) typeFilter(name, text string) State {
 	default:
 		*filter = widget.Edit(*filter, name, text)
 	}
-	s.jobUID = widget.KeepCursor(s.jobUID, widget.KeysOf(before.jobs(), jobKey), widget.KeysOf(s.jobs(), jobKey))
-	s.repoKey = widget.KeepCursor(s.repoKey, widget.KeysOf(before.repos(), repoKey), widget.KeysOf(s.repos(), repoKey))
-	s.sourceUID = widget.KeepCursor(s.sourceUID, widget.KeysOf(before.sources(), sourceKey), widget.KeysOf(s.sources(), sourceKey))
+	s.lists.job = widget.KeepCursor(s.lists.job, widget.KeysOf(before.jobs(), jobKey), widget.KeysOf(s.jobs(), jobKey))
+	s.lists.repo = widget.KeepCursor(s.lists.repo, widget.KeysOf(before.repos(), repoKey), widget.KeysOf(s.repos(), repoKey))
+	s.lists.source = widget.KeepCursor(s.lists.source, widget.KeysOf(before.sources(), sourceKey), widget.KeysOf(s.sources(), sourceKey))
 	s.changes.cursor = widget.KeepCursor(s.changes.cursor, widget.KeysOf(before.changed(), pathOf), widget.KeysOf(s.changed(), pathOf))
 	return s
 }
@@ -385,7 +385,7 @@ func (s State) Paste(text string) State {
 		}
 	case palette, help:
 	default:
-		if over != nil || !s.typing {
+		if over != nil || !s.input.typing {
 			return s
 		}
 	}
@@ -400,7 +400,7 @@ const maxMarks = 100
 // listHere is the list of the picture that the keys of lists mean; there is one
 // where the screen has rows of the picture.
 func (s State) listHere() (pane, bool) {
-	switch s.screen {
+	switch s.nav.screen {
 	case screenOverview, screenJobs, screenRepos, screenSources:
 		return s.listed(), true
 	}
@@ -441,14 +441,14 @@ func (s State) shownKeys() []string {
 // next one.
 func (s State) mark() State {
 	of, _ := s.listHere()
-	cursor := s.jobUID
+	cursor := s.lists.job
 	switch of {
 	case paneRepos:
-		cursor = s.repoKey
+		cursor = s.lists.repo
 	case paneSources:
-		cursor = s.sourceUID
+		cursor = s.lists.source
 	}
-	marks := slices.Clone(s.marks[of])
+	marks := slices.Clone(s.lists.marks[of])
 	if i := slices.Index(marks, cursor); i >= 0 {
 		marks = slices.Delete(marks, i, i+1)
 	} else if len(marks) == maxMarks {
@@ -456,7 +456,7 @@ func (s State) mark() State {
 	} else {
 		marks = append(marks, cursor)
 	}
-	s.marks[of] = marks
+	s.lists.marks[of] = marks
 	return s.move(1)
 }
 
@@ -465,11 +465,11 @@ func (s State) markAll() State {
 	of, _ := s.listHere()
 	keys := s.shownKeys()
 	all := keys[:min(len(keys), maxMarks)]
-	if slices.Equal(s.marks[of], all) {
-		s.marks[of] = nil
+	if slices.Equal(s.lists.marks[of], all) {
+		s.lists.marks[of] = nil
 		return s
 	}
-	s.marks[of] = slices.Clone(all)
+	s.lists.marks[of] = slices.Clone(all)
 	if len(keys) > len(all) {
 		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks, text.Thousands(len(keys))), false)
 	}
@@ -481,14 +481,14 @@ func (s State) keepMarks() State {
 	gone := func(keys []string) func(string) bool {
 		return func(k string) bool { return !slices.Contains(keys, k) }
 	}
-	if len(s.marks[paneJobs]) > 0 {
-		s.marks[paneJobs] = slices.DeleteFunc(slices.Clone(s.marks[paneJobs]), gone(widget.KeysOf(s.Snap.Jobs, jobKey)))
+	if len(s.lists.marks[paneJobs]) > 0 {
+		s.lists.marks[paneJobs] = slices.DeleteFunc(slices.Clone(s.lists.marks[paneJobs]), gone(widget.KeysOf(s.Snap.Jobs, jobKey)))
 	}
-	if len(s.marks[paneRepos]) > 0 {
-		s.marks[paneRepos] = slices.DeleteFunc(slices.Clone(s.marks[paneRepos]), gone(widget.KeysOf(s.Snap.Repos, repoKey)))
+	if len(s.lists.marks[paneRepos]) > 0 {
+		s.lists.marks[paneRepos] = slices.DeleteFunc(slices.Clone(s.lists.marks[paneRepos]), gone(widget.KeysOf(s.Snap.Repos, repoKey)))
 	}
-	if len(s.marks[paneSources]) > 0 {
-		s.marks[paneSources] = slices.DeleteFunc(slices.Clone(s.marks[paneSources]), gone(widget.KeysOf(s.Snap.Sources, sourceKey)))
+	if len(s.lists.marks[paneSources]) > 0 {
+		s.lists.marks[paneSources] = slices.DeleteFunc(slices.Clone(s.lists.marks[paneSources]), gone(widget.KeysOf(s.Snap.Sources, sourceKey)))
 	}
 	return s
 }
@@ -496,11 +496,11 @@ func (s State) keepMarks() State {
 // marked are the rows of a list that are marked and shown: nothing is done to
 // what a person does not see.
 func marked[T any](s State, of pane, list []T, key func(T) string) (out []T) {
-	if in, ok := s.listHere(); !ok || in != of || len(s.marks[of]) == 0 {
+	if in, ok := s.listHere(); !ok || in != of || len(s.lists.marks[of]) == 0 {
 		return nil
 	}
 	for _, row := range list {
-		if slices.Contains(s.marks[of], key(row)) {
+		if slices.Contains(s.lists.marks[of], key(row)) {
 			out = append(out, row)
 		}
 	}
@@ -509,7 +509,7 @@ func marked[T any](s State, of pane, list []T, key func(T) string) (out []T) {
 
 // markText counts the marks of a list for its edge.
 func (p *view) markText(of pane, place string) string {
-	if n := len(p.s.marks[of]); n > 0 {
+	if n := len(p.s.lists.marks[of]); n > 0 {
 		return fmt.Sprintf("%d marked, %s", n, place)
 	}
 	return place

@@ -109,10 +109,10 @@ func TestFilterLine(t *testing.T) {
 	for i := range 3 * maxFilters {
 		s = filtered(press(s, "esc"), fmt.Sprint(i))
 	}
-	if len(s.filterHistory) != maxFilters || s.filterHistory[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
-		t.Errorf("remembered: %q", s.filterHistory)
+	if len(s.input.past) != maxFilters || s.input.past[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
+		t.Errorf("remembered: %q", s.input.past)
 	}
-	if at := press(shown(picture(), widget.Caps{}), "5", "/"); at.typing || at.toast == "" {
+	if at := press(shown(picture(), widget.Caps{}), "5", "/"); at.input.typing || at.toast == "" {
 		t.Error("a screen without a filter takes none")
 	}
 }
@@ -151,8 +151,8 @@ func TestSort(t *testing.T) {
 	if got := names(press(at, "1", "3")); got[0] != "lab-west" {
 		t.Errorf("it is lost on the way back: %q", got)
 	}
-	if at.repoKey != s.repoKey {
-		t.Errorf("the cursor has moved to %q", at.repoKey)
+	if at.lists.repo != s.lists.repo {
+		t.Errorf("the cursor has moved to %q", at.lists.repo)
 	}
 	if got := names(by(at, "name")); got[0] != "infra-alerts" {
 		t.Errorf("by name: %q", got)
@@ -167,13 +167,13 @@ func TestSort(t *testing.T) {
 		for i, o := range orderNames(of) {
 			snap := picture()
 			at := shown(snap, widget.Caps{})
-			at.orders[at.screen][of] = widget.Order{By: uint8(i), Reverse: true}
+			at.lists.orders[at.nav.screen][of] = widget.Order{By: uint8(i), Reverse: true}
 			if at = at.Show(snap); len(at.jobs()) != len(snap.Jobs) || len(at.repos()) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
 				t.Errorf("by %s rows are lost, or the picture was changed", o)
 			}
 		}
 	}
-	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.orders != s.orders {
+	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.lists.orders != s.lists.orders {
 		t.Error("Esc must leave the order")
 	}
 	if at := press(s, "enter", "o"); at.overlay != nil || at.toast == "" {
@@ -243,24 +243,24 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("Esc takes the filter away, then the marks", func(t *testing.T) {
 		at := press(filtered(press(s, "2", "*"), "lab"), "esc")
-		if at.filter() != "" || len(at.marks[paneJobs]) != 7 {
-			t.Fatalf("filter %q, %d marks", at.filter(), len(at.marks[paneJobs]))
+		if at.filter() != "" || len(at.lists.marks[paneJobs]) != 7 {
+			t.Fatalf("filter %q, %d marks", at.filter(), len(at.lists.marks[paneJobs]))
 		}
-		if at = press(at, "esc"); len(at.marks[paneJobs]) != 0 || at.screen != screenJobs {
-			t.Errorf("%d marks on screen %d", len(at.marks[paneJobs]), at.screen)
+		if at = press(at, "esc"); len(at.lists.marks[paneJobs]) != 0 || at.nav.screen != screenJobs {
+			t.Errorf("%d marks on screen %d", len(at.lists.marks[paneJobs]), at.nav.screen)
 		}
 	})
 	t.Run("a mark goes with its row, and older states keep theirs", func(t *testing.T) {
 		at := press(s, "2", "space", "space")
 		snap := picture()
 		snap.Jobs = snap.Jobs[1:]
-		if later := at.Show(snap); !slices.Equal(later.marks[paneJobs], []string{"9x1ab"}) || len(at.marks[paneJobs]) != 2 {
-			t.Errorf("%q, before %q", later.marks[paneJobs], at.marks[paneJobs])
+		if later := at.Show(snap); !slices.Equal(later.lists.marks[paneJobs], []string{"9x1ab"}) || len(at.lists.marks[paneJobs]) != 2 {
+			t.Errorf("%q, before %q", later.lists.marks[paneJobs], at.lists.marks[paneJobs])
 		}
-		if again := press(at, "up", "space"); len(again.marks[paneJobs]) != 1 || !slices.Equal(at.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
-			t.Errorf("%q, before %q", again.marks[paneJobs], at.marks[paneJobs])
+		if again := press(at, "up", "space"); len(again.lists.marks[paneJobs]) != 1 || !slices.Equal(at.lists.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
+			t.Errorf("%q, before %q", again.lists.marks[paneJobs], at.lists.marks[paneJobs])
 		}
-		if none := press(s, "2", "*", "*"); len(none.marks[paneJobs]) != 0 {
+		if none := press(s, "2", "*", "*"); len(none.lists.marks[paneJobs]) != 0 {
 			t.Error("* again must take them away")
 		}
 	})
@@ -270,11 +270,11 @@ func TestMarks(t *testing.T) {
 			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
 		}
 		at := press(shown(many, widget.Caps{}), "2", "*")
-		if len(at.marks[paneJobs]) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
-			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
+		if len(at.lists.marks[paneJobs]) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
+			t.Errorf("%d marks, said %q", len(at.lists.marks[paneJobs]), at.toast)
 		}
-		if at = press(at, "end", "space"); len(at.marks[paneJobs]) != maxMarks || !at.toastBad {
-			t.Errorf("%d marks, said %q", len(at.marks[paneJobs]), at.toast)
+		if at = press(at, "end", "space"); len(at.lists.marks[paneJobs]) != maxMarks || !at.toastBad {
+			t.Errorf("%d marks, said %q", len(at.lists.marks[paneJobs]), at.toast)
 		}
 	})
 	t.Run("they are seen without colours", func(t *testing.T) {
@@ -313,9 +313,13 @@ func TestRowsAreFresh(t *testing.T) {
 	t.Parallel()
 	s := press(shown(picture(), widget.Caps{}), "2")
 	for name, change := range map[string]func(State) State{
-		"filter": func(s State) State { s.filters[s.screen] = "state:error"; return s },
-		"order":  func(s State) State { s.orders[s.screen][paneJobs] = widget.Order{By: 1}; return s },
-		"screen": func(s State) State { s.filters[screenRepos] = "state:error"; s.screen = screenRepos; return s },
+		"filter": func(s State) State { s.input.filters[s.nav.screen] = "state:error"; return s },
+		"order":  func(s State) State { s.lists.orders[s.nav.screen][paneJobs] = widget.Order{By: 1}; return s },
+		"screen": func(s State) State {
+			s.input.filters[screenRepos] = "state:error"
+			s.nav.screen = screenRepos
+			return s
+		},
 		"picture": func(s State) State {
 			snap := picture()
 			snap.Jobs = snap.Jobs[2:]
@@ -347,7 +351,7 @@ func TestPaste(t *testing.T) {
 	}
 	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
 		at := press(s, keys...)
-		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.screen != at.screen {
+		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.nav.screen != at.nav.screen {
 			t.Errorf("after %v it does something", keys)
 		}
 	}

@@ -128,12 +128,12 @@ func (p *play) broken(before State, moved, picture bool) string {
 		of, was, is   string
 		rows, rowsWas []string
 	}{
-		{"jobs", before.jobUID, s.jobUID, jobs, widget.KeysOf(before.jobs(), jobKey)},
-		{"repositories", before.repoKey, s.repoKey, repos, widget.KeysOf(before.repos(), repoKey)},
-		{"sources", before.sourceUID, s.sourceUID, widget.KeysOf(s.sources(), sourceKey), widget.KeysOf(before.sources(), sourceKey)},
+		{"jobs", before.lists.job, s.lists.job, jobs, widget.KeysOf(before.jobs(), jobKey)},
+		{"repositories", before.lists.repo, s.lists.repo, repos, widget.KeysOf(before.repos(), repoKey)},
+		{"sources", before.lists.source, s.lists.source, widget.KeysOf(s.sources(), sourceKey), widget.KeysOf(before.sources(), sourceKey)},
 		{"history", before.history.cursor, s.history.cursor, items, before.history.keys()},
 		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
-		{"repository's jobs", before.recent.cursor, s.recent.cursor, ofRepo(s), ofRepo(before)},
+		{"repository's jobs", before.repoView.recent.cursor, s.repoView.recent.cursor, ofRepo(s), ofRepo(before)},
 	} {
 		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
 			continue // on the first until it is moved
@@ -154,8 +154,8 @@ func (p *play) broken(before State, moved, picture bool) string {
 		of       string
 		is, most int
 	}{
-		{"places", len(s.back), trailLength}, {"places ahead", len(s.forwards), trailLength}, {"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
-		{"filters", len(s.filterHistory), maxFilters}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
+		{"places", len(s.nav.back), trailLength}, {"places ahead", len(s.nav.forwards), trailLength}, {"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
+		{"filters", len(s.input.past), maxFilters}, {"marks", max(len(s.lists.marks[0]), len(s.lists.marks[1]), len(s.lists.marks[2])), maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
 		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
 	} {
 		if b.is > b.most {
@@ -183,14 +183,14 @@ func (p *play) broken(before State, moved, picture bool) string {
 // filesOf are the files of the list that is shown, and ofRepo the jobs of the
 // repository that is; none while another screen is.
 func filesOf(s State) []string {
-	if s.screen != screenChanges {
+	if s.nav.screen != screenChanges {
 		return nil
 	}
 	return widget.KeysOf(s.changed(), pathOf)
 }
 
 func ofRepo(s State) []string {
-	if s.screen != screenRepo {
+	if s.nav.screen != screenRepo {
 		return nil
 	}
 	return widget.KeysOf(s.repoJobs(), jobKey)
@@ -200,7 +200,7 @@ func ofRepo(s State) []string {
 // of the name of a job or of a repository is as long as that.
 func lineOf(before, s State) int {
 	n := len([]rune(s.filter()))
-	if !before.typing || before.screen != s.screen || n <= len([]rune(before.filter())) {
+	if !before.input.typing || before.nav.screen != s.nav.screen || n <= len([]rune(before.filter())) {
 		return 0
 	}
 	return n
@@ -211,11 +211,11 @@ func (p *play) look() string {
 	w, h := p.s.size()
 	frame := Render(p.s, w, h, p.s.Caps)
 	if why := flaw(frame, w, h, p.s.Caps); why != "" {
-		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.screen, why, strip(frame))
+		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.nav.screen, why, strip(frame))
 	}
 	if p.plain {
 		if what := missing(p.s.cacheRows(), strip(frame), w, h); what != "" {
-			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.screen, what, strip(frame))
+			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.nav.screen, what, strip(frame))
 		}
 	}
 	return ""

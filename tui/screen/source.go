@@ -41,7 +41,7 @@ func (p *view) sourceDetail(x, y, w, h int) {
 		p.PutLines(x, y+h-low, w, low, conditions)
 	}
 	h -= low
-	top := scrolled(p.s.sourceTop, len(lines), h)
+	top := scrolled(p.s.sourceView.top, len(lines), h)
 	foot := ""
 	if rest := len(lines) - top - (h - 2); rest > 0 {
 		foot = text.Plural(rest, "more line") + " below"
@@ -62,8 +62,8 @@ func (s State) scrollSource(by int) State {
 	p := &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}
 	from, live := s.source()
 	lines, _ := p.sourceLines(from, live, w, h-frameRows)
-	top := scrolled(s.sourceTop, len(lines), h-frameRows)
-	s.sourceTop = scrolled(max(top+by, 0), len(lines), h-frameRows)
+	top := scrolled(s.sourceView.top, len(lines), h-frameRows)
+	s.sourceView.top = scrolled(max(top+by, 0), len(lines), h-frameRows)
 	return s
 }
 

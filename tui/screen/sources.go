@@ -66,15 +66,15 @@ func sourceRank(from snapshot.Source) int {
 
 // sources are the rows of the list.
 func (s State) sources() []snapshot.Source {
-	if s.cache.current(s) {
-		return s.cache.from
+	if s.lists.cache.current(s) {
+		return s.lists.cache.from
 	}
 	return s.findSources()
 }
 
 func (s State) findSources() []snapshot.Source {
 	out := s.Snap.Sources
-	if s.filter() != "" && s.screen == screenSources {
+	if s.filter() != "" && s.nav.screen == screenSources {
 		t := s.filterTerms(sourceFields)
 		out = nil
 		for _, from := range s.Snap.Sources {
@@ -84,21 +84,21 @@ func (s State) findSources() []snapshot.Source {
 			}
 		}
 	}
-	return widget.Sorted(out, s.orders[s.screen][paneSources], sourceOrders)
+	return widget.Sorted(out, s.lists.orders[s.nav.screen][paneSources], sourceOrders)
 }
 
 func (s State) moveSources(by int) State {
-	s.sourceUID = widget.Step(s.sourceUID, widget.KeysOf(s.sources(), sourceKey), by)
+	s.lists.source = widget.Step(s.lists.source, widget.KeysOf(s.sources(), sourceKey), by)
 	return s
 }
 
-func (s State) openSource() State { return s.goSource(s.sourceUID) }
+func (s State) openSource() State { return s.goSource(s.lists.source) }
 
 func (s State) goSource(uid string) State {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
 			to := s.goTo(screenSource)
-			to.sourceSeen, to.sourceTop = &from, 0
+			to.sourceView.seen, to.sourceView.top = &from, 0
 			return to
 		}
 	}
@@ -109,7 +109,7 @@ func (s State) goSource(uid string) State {
 func (s State) showSource(uid string) State {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
-			s.sourceSeen, s.sourceTop = &from, 0
+			s.sourceView.seen, s.sourceView.top = &from, 0
 		}
 	}
 	return s
@@ -118,11 +118,11 @@ func (s State) showSource(uid string) State {
 // source is the source in the detail: as it is now, else as it was seen last.
 func (s State) source() (snapshot.Source, bool) {
 	for _, from := range s.Snap.Sources {
-		if from.UID == s.sourceSeen.UID {
+		if from.UID == s.sourceView.seen.UID {
 			return from, true
 		}
 	}
-	return *s.sourceSeen, false
+	return *s.sourceView.seen, false
 }
 
 // sourceState is the one word for how a source is.
@@ -157,7 +157,7 @@ func (p *view) sourceList(x, y, w, h int) {
 		title = "Sources (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
 	keys := widget.KeysOf(rows, sourceKey)
-	index := widget.IndexOf(p.s.sourceUID, keys)
+	index := widget.IndexOf(p.s.lists.source, keys)
 	if h >= sourceSide+8 && len(rows) > 0 {
 		h -= sourceSide
 		p.sourceBrief(x, y+h, w, sourceSide, rows[index])
@@ -174,7 +174,7 @@ func (p *view) sourceList(x, y, w, h int) {
 	if p.s.wide {
 		p.Widen(columns, w, widget.KeysOf(rows, func(from snapshot.Source) string { return from.Name }), 1)
 	}
-	p.clickRows(paneSources, func(s State, i int) State { s.sourceUID = rows[i].UID; return s })
+	p.clickRows(paneSources, func(s State, i int) State { s.lists.source = rows[i].UID; return s })
 	p.List(x+1, y+1, w-2, h-2, columns, 3, len(rows), index, true, func(i int) widget.Line { return p.sourceRow(rows[i]) })
 }
 
@@ -241,7 +241,7 @@ func (p *view) sourceRow(from snapshot.Source) widget.Line {
 	}
 	color := widget.StateRole(sourceGlyph(state))
 	return widget.Line{
-		Marked: slices.Contains(p.s.marks[paneSources], from.UID),
+		Marked: slices.Contains(p.s.lists.marks[paneSources], from.UID),
 		Cells:  []string{p.G.State[sourceGlyph(state)], from.Name, state, what, widget.Ago(p.s.Now, updated(from)), next, strings.TrimPrefix(from.Ref, "branch "), bytes, from.URL, from.Namespace},
 		Roles:  []widget.Role{color, widget.RolePlain, color, ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim},
 	}

@@ -102,7 +102,7 @@ func TestSourcesAreThere(t *testing.T) {
 	if got := words(without); len(got) > 0 {
 		t.Errorf("without sources: %q", got)
 	}
-	if press(without, "6").screen != screenOverview || press(with, "6").screen != screenSources {
+	if press(without, "6").nav.screen != screenOverview || press(with, "6").nav.screen != screenSources {
 		t.Error("6 leads elsewhere")
 	}
 	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy", "get source base"} {
@@ -115,7 +115,7 @@ func TestSourcesAreThere(t *testing.T) {
 	if frame := Render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
 		t.Errorf("a source that is gone:\n%s", frame)
 	}
-	if here := press(with, "6").Show(picture()); here.screen != screenSources || !strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
+	if here := press(with, "6").Show(picture()); here.nav.screen != screenSources || !strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
 		t.Error("an empty list says nothing")
 	}
 }
@@ -127,7 +127,7 @@ func TestSourceKeys(t *testing.T) {
 		s := press(shown(sourced(), widget.Caps{}), "6")
 		for _, from := range s.sources() {
 			if from.Name == name {
-				s.sourceUID = from.UID
+				s.lists.source = from.UID
 			}
 		}
 		return s
@@ -215,7 +215,7 @@ func TestSourceRows(t *testing.T) {
 		"state:failed base": "",
 	} {
 		s := press(shown(sourced(), widget.Caps{}), "6")
-		s.filters[screenSources] = filter
+		s.input.filters[screenSources] = filter
 		if got := names(s.Show(s.Snap)); got != want {
 			t.Errorf("%q: %q, want %q", filter, got, want)
 		}
@@ -227,13 +227,13 @@ func TestSourceRows(t *testing.T) {
 	s = press(shown(sourced(), widget.Caps{}), "6", "down", "down")
 	next := sourced()
 	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
-	if s = s.Show(next); s.sourceUID != "s3" {
-		t.Errorf("the cursor is on %s", s.sourceUID)
+	if s = s.Show(next); s.lists.source != "s3" {
+		t.Errorf("the cursor is on %s", s.lists.source)
 	}
 	next = sourced()
 	next.Sources = slices.Delete(next.Sources, 2, 3)
-	if s = s.Show(next); s.sourceUID == "s3" || s.sourceUID == "" {
-		t.Errorf("the cursor is on %q, which is gone", s.sourceUID)
+	if s = s.Show(next); s.lists.source == "s3" || s.lists.source == "" {
+		t.Errorf("the cursor is on %q, which is gone", s.lists.source)
 	}
 }
 
@@ -264,8 +264,8 @@ func TestSourceTroubles(t *testing.T) {
 	if e.next() != "limpet source show apps" {
 		t.Errorf("next: %s", e.next())
 	}
-	if to, _ := s.openIssue(e); to.screen != screenSource || to.sourceSeen.UID != "s1" {
-		t.Errorf("it opens %d %s", to.screen, to.sourceSeen.Name)
+	if to, _ := s.openIssue(e); to.nav.screen != screenSource || to.sourceView.seen.UID != "s1" {
+		t.Errorf("it opens %d %s", to.nav.screen, to.sourceView.seen.Name)
 	}
 }
 

@@ -1,3 +1,8 @@
+// Package screen is the state of the dashboard and its screens, one file a screen.
+//
+// A frame is a pure function of State, size and Caps (frame.go), a key press a pure
+// function from State to State (keys.go). Every foreign text is cleaned once, where a
+// snapshot enters (clean.go). A state is shown by a glyph and a word, never by colour alone.
 package screen
 
 import (
@@ -26,56 +31,94 @@ type State struct {
 	Snap   *snapshot.Snapshot // never nil, always clean
 	Now    time.Time
 	Source string    // "standalone", "attached to daemon 4121"
-	Note   string    // what a person has to know of the source; "" = nothing
+	Note   string    // a warning about the source; "" = none
 	W, H   int       // cells of the terminal; 0 = not known yet
 	SetUp  bool      // Enter on the first screen asks for the settings
 	Gone   string    // why the source does not answer; "" = it does
 	Again  time.Time // when a source that does not answer is asked next; zero = now
 
-	ReadOnly bool // nothing is asked of the agent
+	ReadOnly bool // nothing is sent to the agent
+	Caps     widget.Caps
 
-	screen        screenID
-	back          []location // where [ and Esc lead; the last is the newest
-	forwards      []location // where ] leads
-	focus         pane
-	jobUID        string // cursor of the job list; a UID stays on its row
-	repoKey       string // cursor of the repository list: namespace/name
-	detail        string // UID of the job in the detail
-	jobSeen       *snapshot.Job
-	partial       bool // last is a row of the history; its record is to be looked up
-	record        record
-	changes       changes
-	recent        recentRuns
-	wraps         bool              // long lines go on below
-	section       section           // of the detail, with the focus
-	tops          [sectionCount]int // first lines of its sections but the log
-	logPaused     bool              // the log does not follow its end
-	linkAt        int               // the web address that is copied next
-	history       history
-	diagnostics   diagnostics
-	repoSeen      *snapshot.Repo                      // the repository in the detail, as it was seen last
-	repoTop       int                                 // its first fact that is shown, where there is room for facts alone
-	sourceUID     string                              // cursor of the list of sources
-	sourceSeen    *snapshot.Source                    // the source in the detail, as it was seen last
-	sourceTop     int                                 // its first line that is shown
-	scroll        int                                 // lines that the log of the detail is scrolled up
-	filters       [screenCount]string                 // each screen has its own
-	typing        bool                                // keys go into the filter
-	filterHistory []string                            // filters of before, the newest last
-	filterAt      int                                 // how far back in them the one is that is being typed
-	orders        [screenCount][paneNone]widget.Order // of the lists
-	marks         [paneNone][]string                  // rows of the lists that are marked
-	wide          bool                                // names get the room that they need
-	zoomed        [screenCount]bool                   // the pane with the focus has the whole screen
-	cache         rowCache
-	overlay       overlay // a box before the screen that takes the keys; nil = none
-	quitWhenIdle  bool    // ends when nothing of the agent runs any more
-	drainedToQuit bool    // for that it was asked to claim nothing new
-	issues        issues
-	usedCommands  []string // words of the palette, the newest last
-	toast         string
-	toastBad      bool
-	Caps          widget.Caps
+	// What each screen keeps.
+	nav         navigation
+	lists       lists
+	jobView     jobView
+	changes     changes
+	repoView    repoView
+	sourceView  sourceView
+	history     history
+	diagnostics diagnostics
+
+	// What lies over the screens, and what all of them share.
+	input        filterInput
+	overlay      overlay // takes the keys; nil = none
+	leaving      leaving
+	issues       issues
+	usedCommands []string // of the palette, the newest last
+	linkAt       int      // index of the web address that is copied next
+	wide         bool     // names get the width that they need
+	wraps        bool     // long lines go on below
+	toast        string
+	toastBad     bool
+}
+
+// navigation is the present screen and the way to it.
+type navigation struct {
+	screen   screenID
+	back     []location // where [ and Esc lead; the last is the newest
+	forwards []location // where ] leads
+}
+
+// lists are the lists of jobs, repositories and sources that several screens show.
+type lists struct {
+	focus  pane
+	job    string                              // UID under the cursor; it stays on its row
+	repo   string                              // namespace/name under the cursor
+	source string                              // UID under the cursor
+	orders [screenCount][paneNone]widget.Order // of the lists of each screen
+	marks  [paneNone][]string                  // keys of marked rows
+	zoomed [screenCount]bool                   // the pane with the focus has the whole screen
+	cache  rowCache
+}
+
+// jobView is the screen of one job.
+type jobView struct {
+	uid     string
+	seen    *snapshot.Job // as it was seen last; never nil
+	partial bool          // seen is a row of the history; its record is to be looked up
+	record  record
+	section section           // with the focus
+	tops    [sectionCount]int // first lines of the sections but the log
+	paused  bool              // the log does not follow its end
+	scroll  int               // lines that the log is scrolled up
+}
+
+// repoView is the screen of one repository.
+type repoView struct {
+	seen   *snapshot.Repo // as it was seen last; never nil
+	top    int            // its first fact that is shown, where only facts fit
+	recent recentRuns
+}
+
+// sourceView is the screen of one source.
+type sourceView struct {
+	seen *snapshot.Source // as it was seen last; never nil
+	top  int              // its first line that is shown
+}
+
+// filterInput is the filter line.
+type filterInput struct {
+	filters [screenCount]string // each screen has its own
+	typing  bool                // keys go into the filter
+	past    []string            // earlier filters, the newest last
+	pastAt  int                 // how far back in them the present one is
+}
+
+// leaving is a quit that waits until no job runs.
+type leaving struct {
+	whenIdle bool // quit when no job of the agent runs
+	drained  bool // the agent was drained for that
 }
 
 // size is that of the terminal, in cells.
@@ -87,12 +130,21 @@ func (s State) size() (w, h int) {
 }
 
 // filter is that of the present screen.
-func (s State) filter() string { return s.filters[s.screen] }
+func (s State) filter() string { return s.input.filters[s.nav.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps widget.Caps, now time.Time) State {
-	return State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, jobSeen: new(snapshot.Job), repoSeen: new(snapshot.Repo), sourceSeen: new(snapshot.Source),
-		diagnostics: diagnostics{Care: new(snapshot.Care)}, recent: recentRuns{Lately: new(snapshot.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
+	return State{
+		Snap:        new(snapshot.Snapshot),
+		Now:         now,
+		Source:      source,
+		Caps:        caps,
+		jobView:     jobView{seen: new(snapshot.Job)},
+		repoView:    repoView{seen: new(snapshot.Repo), recent: recentRuns{Lately: new(snapshot.Lately)}},
+		sourceView:  sourceView{seen: new(snapshot.Source)},
+		diagnostics: diagnostics{Care: new(snapshot.Care)},
+		changes:     changes{list: new(compared), file: new(compared)},
+	}
 }
 
 // Show takes a new picture. Cursors stay on their rows as long as these exist.
@@ -108,27 +160,27 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
 		s.history.invalidate()
 	}
-	if len(oldJobs) > 0 && oldJobs[0].UID == s.jobUID {
-		s.jobUID = ""
+	if len(oldJobs) > 0 && oldJobs[0].UID == s.lists.job {
+		s.lists.job = ""
 	}
-	s.jobUID = widget.KeepCursor(s.jobUID, widget.KeysOf(oldJobs, jobKey), widget.KeysOf(s.jobs(), jobKey))
-	s.repoKey = widget.KeepCursor(s.repoKey, widget.KeysOf(oldRepos, repoKey), widget.KeysOf(s.repos(), repoKey))
-	s.sourceUID = widget.KeepCursor(s.sourceUID, widget.KeysOf(oldSources, sourceKey), widget.KeysOf(s.sources(), sourceKey))
-	if s.recent.cursor != "" {
-		s.recent.cursor = widget.KeepCursor(s.recent.cursor, widget.KeysOf(oldOfRepo, jobKey), widget.KeysOf(s.repoJobs(), jobKey))
+	s.lists.job = widget.KeepCursor(s.lists.job, widget.KeysOf(oldJobs, jobKey), widget.KeysOf(s.jobs(), jobKey))
+	s.lists.repo = widget.KeepCursor(s.lists.repo, widget.KeysOf(oldRepos, repoKey), widget.KeysOf(s.repos(), repoKey))
+	s.lists.source = widget.KeepCursor(s.lists.source, widget.KeysOf(oldSources, sourceKey), widget.KeysOf(s.sources(), sourceKey))
+	if s.repoView.recent.cursor != "" {
+		s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, widget.KeysOf(oldOfRepo, jobKey), widget.KeysOf(s.repoJobs(), jobKey))
 	}
 	if s.changes.cursor != "" {
 		s.changes.cursor = widget.KeepCursor(s.changes.cursor, widget.KeysOf(s.changes.list.Files, pathOf), widget.KeysOf(s.changed(), pathOf))
 	}
 	for _, j := range s.Snap.Jobs {
-		if j.UID == s.detail {
-			s.jobSeen, s.partial = &j, false
+		if j.UID == s.jobView.uid {
+			s.jobView.seen, s.jobView.partial = &j, false
 		}
 	}
 	seen, _ := s.repo()
-	s.repoSeen = &seen
+	s.repoView.seen = &seen
 	from, _ := s.source()
-	s.sourceSeen = &from
+	s.sourceView.seen = &from
 	return s.keepLogPosition(logged).keepMarks().cacheRows()
 }
 
@@ -138,21 +190,21 @@ func repoKey(r snapshot.Repo) string { return r.Namespace + "/" + r.Name }
 // job is the job in the detail: as it is now, else as it was seen last.
 func (s State) job() (snapshot.Job, bool) {
 	for _, j := range s.Snap.Jobs {
-		if j.UID == s.detail {
+		if j.UID == s.jobView.uid {
 			return j, true
 		}
 	}
-	return *s.jobSeen, false
+	return *s.jobView.seen, false
 }
 
 // repo is the repository in the detail: as it is now, else as it was seen last.
 func (s State) repo() (snapshot.Repo, bool) {
 	for _, r := range s.Snap.Repos {
-		if repoKey(r) == repoKey(*s.repoSeen) {
+		if repoKey(r) == repoKey(*s.repoView.seen) {
 			return r, true
 		}
 	}
-	return *s.repoSeen, false
+	return *s.repoView.seen, false
 }
 
 // firstRun says that this is a fresh limpet: it works on its own API, and
@@ -267,52 +319,52 @@ type location struct {
 const trailLength = 32
 
 func (s State) location() location {
-	return location{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen), source: s.sourceSeen.UID}
+	return location{screen: s.nav.screen, job: s.jobView.uid, path: s.changes.path, repo: repoKey(*s.repoView.seen), source: s.sourceView.seen.UID}
 }
 
 // goTo goes to a screen; Esc and [ lead back from there.
 func (s State) goTo(to screenID) State {
-	if to == s.screen {
+	if to == s.nav.screen {
 		return s
 	}
-	before := s.back[max(len(s.back)-trailLength+1, 0):]
-	s.back, s.forwards = append(slices.Clip(before), s.location()), nil
+	before := s.nav.back[max(len(s.nav.back)-trailLength+1, 0):]
+	s.nav.back, s.nav.forwards = append(slices.Clip(before), s.location()), nil
 	return s.show(to)
 }
 
 // show shows a screen, with cursors on rows that it has.
 func (s State) show(to screenID) State {
-	s.screen = to
+	s.nav.screen = to
 	switch to {
 	case screenJobs:
-		s.focus = paneJobs
+		s.lists.focus = paneJobs
 	case screenRepos:
-		s.focus = paneRepos
+		s.lists.focus = paneRepos
 	}
-	s.jobUID = widget.KeepCursor(s.jobUID, nil, widget.KeysOf(s.jobs(), jobKey))
-	s.repoKey = widget.KeepCursor(s.repoKey, nil, widget.KeysOf(s.repos(), repoKey))
-	s.sourceUID = widget.KeepCursor(s.sourceUID, nil, widget.KeysOf(s.sources(), sourceKey))
+	s.lists.job = widget.KeepCursor(s.lists.job, nil, widget.KeysOf(s.jobs(), jobKey))
+	s.lists.repo = widget.KeepCursor(s.lists.repo, nil, widget.KeysOf(s.repos(), repoKey))
+	s.lists.source = widget.KeepCursor(s.lists.source, nil, widget.KeysOf(s.sources(), sourceKey))
 	return s
 }
 
 // previous goes to the place before this one; forward undoes that.
 func (s State) previous() State {
-	if len(s.back) == 0 {
+	if len(s.nav.back) == 0 {
 		return s
 	}
-	last := len(s.back) - 1
-	to := s.back[last]
-	s.back, s.forwards = s.back[:last:last], append(slices.Clip(s.forwards), s.location())
+	last := len(s.nav.back) - 1
+	to := s.nav.back[last]
+	s.nav.back, s.nav.forwards = s.nav.back[:last:last], append(slices.Clip(s.nav.forwards), s.location())
 	return s.restore(to)
 }
 
 func (s State) next() State {
-	if len(s.forwards) == 0 {
+	if len(s.nav.forwards) == 0 {
 		return s
 	}
-	last := len(s.forwards) - 1
-	to := s.forwards[last]
-	s.forwards, s.back = s.forwards[:last:last], append(slices.Clip(s.back), s.location())
+	last := len(s.nav.forwards) - 1
+	to := s.nav.forwards[last]
+	s.nav.forwards, s.nav.back = s.nav.forwards[:last:last], append(slices.Clip(s.nav.back), s.location())
 	return s.restore(to)
 }
 
@@ -336,7 +388,7 @@ func (s State) Fetch() (State, Lookup) {
 	if q, ok := s.overlay.(popup); ok { // nothing else then ends its lookup
 		return q.lack(s)
 	}
-	if f := screens[s.screen].fetch; f != nil {
+	if f := screens[s.nav.screen].fetch; f != nil {
 		return f(s)
 	}
 	return s, nil
@@ -344,7 +396,7 @@ func (s State) Fetch() (State, Lookup) {
 
 // showJob makes a job that of the detail.
 func (s State) showJob(uid string) State {
-	if uid == s.detail {
+	if uid == s.jobView.uid {
 		return s
 	}
 	for _, j := range s.Snap.Jobs {
@@ -364,7 +416,7 @@ func (s State) showJob(uid string) State {
 func (s State) showRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
-			s.repoSeen = &r
+			s.repoView.seen = &r
 		}
 	}
 	return s
@@ -374,12 +426,12 @@ func (s State) showRepo(key string) State {
 func (s State) goBack() State {
 	switch {
 	case s.filter() != "":
-		s.filters[s.screen] = ""
+		s.input.filters[s.nav.screen] = ""
 		return s.Show(s.Snap)
-	case len(s.marks[paneJobs])+len(s.marks[paneRepos])+len(s.marks[paneSources]) > 0:
-		s.marks = [paneNone][]string{}
+	case len(s.lists.marks[paneJobs])+len(s.lists.marks[paneRepos])+len(s.lists.marks[paneSources]) > 0:
+		s.lists.marks = [paneNone][]string{}
 		return s
-	case screens[s.screen].tab == "" && len(s.back) > 0:
+	case screens[s.nav.screen].tab == "" && len(s.nav.back) > 0:
 		return s.previous()
 	}
 	return s.goTo(screenOverview)
@@ -400,7 +452,7 @@ func tabsOf() []screenID {
 // shownTabs are those that there are something behind, and the present one.
 func shownTabs(s State) (out []screenID) {
 	for _, of := range tabsOf() {
-		if there := screens[of].available; there == nil || there(s) || of == screens[s.screen].under {
+		if there := screens[of].available; there == nil || there(s) || of == screens[s.nav.screen].under {
 			out = append(out, of)
 		}
 	}

@@ -1,3 +1,5 @@
+// Package widget draws the parts of frames: a canvas of cells, boxes, lists and lines of
+// facts. It knows nothing of the state of the dashboard.
 package widget
 
 import (
