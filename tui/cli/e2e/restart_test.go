@@ -124,7 +124,7 @@ func TestRestarts(t *testing.T) {
 }
 
 // previous is the commit of the last release.
-const previous = "32cc732"
+const previous = "2ec8c84"
 
 // TestUpgradeInFlight: an agent of the last release is killed at its work, and
 // one of this build goes on with the file that it finds. It needs the history of
