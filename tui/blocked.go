@@ -182,7 +182,7 @@ func (b blocked) hints() [][2]string {
 	return append(out, [2]string{"q", "quit"})
 }
 
-// renderBlocked is Render for the screen without a picture.
+// renderBlocked is Render for the screen without a snapshot.
 func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""

@@ -33,7 +33,7 @@ type Options struct {
 	Env     func(string) string
 	// SetUp has the first screen of a fresh limpet lead to the set-up.
 	SetUp bool
-	// ReadOnly has the dashboard ask for nothing but pictures.
+	// ReadOnly has the dashboard ask for nothing but snapshots.
 	ReadOnly bool
 }
 
@@ -54,7 +54,7 @@ const (
 	// retryMin and retryMax are the pauses while the source does not answer.
 	retryMin = 250 * time.Millisecond
 	retryMax = 5 * time.Second
-	// remoteGap is the pause between pictures over SSH, localGap elsewhere.
+	// remoteGap is the pause between snapshots over SSH, localGap elsewhere.
 	remoteGap = 250 * time.Millisecond
 	localGap  = 100 * time.Millisecond
 )
@@ -105,7 +105,7 @@ type model struct {
 	// the last one is worked on.
 	stop   context.CancelFunc
 	began  time.Time
-	turn   int  // of the pause between two pictures
+	turn   int  // of the pause between two snapshots
 	paused bool // it runs
 }
 
@@ -131,7 +131,7 @@ func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// next waits for one picture. The framework runs it beside the screen.
+// next waits for one snapshot. The framework runs it beside the screen.
 func (m *model) next() tea.Msg {
 	snap, err := m.src.Next(m.ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (m *model) next() tea.Msg {
 	return pictureMsg{snap}
 }
 
-// pause waits before the next picture is asked for.
+// pause waits before the next snapshot is asked for.
 func (m *model) pause(d time.Duration) tea.Cmd {
 	m.turn++
 	m.paused = true
@@ -148,7 +148,7 @@ func (m *model) pause(d time.Duration) tea.Cmd {
 	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{turn} })
 }
 
-// resume asks for the next picture at the end of a pause. One that was cut short
+// resume asks for the next snapshot at the end of a pause. One that was cut short
 // has no say any more: there is never more than one question on the way.
 func (m *model) resume(turn int) tea.Cmd {
 	if !m.paused || turn != m.turn {

@@ -45,7 +45,7 @@ type Action struct {
 type target struct {
 	action Action
 	job    snapshot.Job  // of what is done to jobs
-	repo   snapshot.Repo // of what is done to repositories; without a UID when it is not in the picture
+	repo   snapshot.Repo // of what is done to repositories; without a UID when it is not in the snapshot
 	source snapshot.Source
 }
 
@@ -285,7 +285,7 @@ func (s State) targetRepos() []snapshot.Repo {
 	return nil
 }
 
-// repoOf is the repository of a job, with its name alone where the picture does
+// repoOf is the repository of a job, with its name alone where the snapshot does
 // not have it.
 func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 	for _, r := range s.Snap.Repos {

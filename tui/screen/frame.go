@@ -238,7 +238,7 @@ func (p *view) status(y int) {
 	}
 }
 
-// filterText says what the filter lets through. It sees the rows of the picture
+// filterText says what the filter lets through. It sees the rows of the snapshot
 // alone, which may be the beginning of a longer queue.
 func (p *view) filterText() string {
 	s := p.s

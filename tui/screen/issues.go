@@ -30,7 +30,7 @@ const (
 	// maxIssues bounds the errors that wait for a person. With more the oldest
 	// goes, one that was read before one that was not.
 	maxIssues = 200
-	// readAfter is how old an error of the first picture is that counts as read: who
+	// readAfter is how old an error of the first snapshot is that counts as read: who
 	// attaches in the morning is told of the night, not of the month.
 	readAfter = 24 * time.Hour
 )
@@ -332,9 +332,9 @@ func (e errorsPane) draw(p *view) {
 	}
 }
 
-// What of a picture is an error that a person has to see.
+// What of a snapshot is an error that a person has to see.
 
-// collectIssues takes up what is wrong in a picture and was not in the one before, in the
+// collectIssues takes up what is wrong in a snapshot and was not in the one before, in the
 // order in which it came.
 func (s State) collectIssues(before *snapshot.Snapshot) State {
 	known := map[snapshot.Event]bool{}

@@ -102,7 +102,7 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 	})
 }
 
-// hidden says how many live jobs the picture leaves out, and between which rows
+// hidden says how many live jobs the snapshot leaves out, and between which rows
 // they would stand: after the live ones, before those that have just ended.
 func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
 	if p.s.filter() != "" {

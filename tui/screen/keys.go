@@ -17,7 +17,7 @@ type Outcome struct {
 	Copy    string   // for the clipboard of the terminal
 }
 
-// Lookup asks the source for something that is not in the picture. It runs
+// Lookup asks the source for something that is not in the snapshot. It runs
 // beside the screen; ctx ends with the dashboard, after lookupTimeout, and when
 // something else is looked up;
 // the function that it returns takes the answer into the state, which may have

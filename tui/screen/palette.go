@@ -260,7 +260,7 @@ func (c command) refusal(s State) string {
 }
 
 // commands are all that can be done now: what the keys do, the screens, then
-// what can be done to each repository and each job of the picture.
+// what can be done to each repository and each job of the snapshot.
 func (s State) commands() []command {
 	out := s.keyCommands()
 	for i, name := range widget.Themes {
@@ -302,7 +302,7 @@ func (s State) keyCommands() (out []command) {
 			switch targets, _ := s.targets(b.verb); {
 			case len(targets) > 1:
 				c.note = fmt.Sprintf("of the %d that are marked", len(targets))
-			case len(targets) == 1: // and of no other, though the cursor moves with the picture
+			case len(targets) == 1: // and of no other, though the cursor moves with the snapshot
 				c.note = targets[0].action.Name
 				c = c.targeting(func() target { return targets[0] })
 			}
@@ -405,7 +405,7 @@ func goneRefusal(there func(State) bool, text string) func(State) string {
 	}
 }
 
-// reposAt and jobsAt are what a key of the picture means now: one, or none.
+// reposAt and jobsAt are what a key of the snapshot means now: one, or none.
 func (s State) reposAt(key string) []snapshot.Repo {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {

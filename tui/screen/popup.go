@@ -171,7 +171,7 @@ func (s State) getCommand(of snapshot.Subject) string {
 	return txt + " -o yaml"
 }
 
-// namespacesOf are the namespaces of the picture that have such an object.
+// namespacesOf are the namespaces of the snapshot that have such an object.
 func (s State) namespacesOf(of snapshot.Subject) (in []string) {
 	add := func(kind, namespace, name string) {
 		if of.Kind == kind && of.Name == name {

@@ -73,7 +73,7 @@ func (s State) fetchRecent() (State, Lookup) {
 	}
 }
 
-// repoJobs are the jobs of the repository in the detail: those of the picture, then
+// repoJobs are the jobs of the repository in the detail: those of the snapshot, then
 // those that ended before.
 func (s State) repoJobs() []snapshot.Job {
 	var out []snapshot.Job

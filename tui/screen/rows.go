@@ -11,7 +11,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// The rows of the two lists of the picture: what the filter lets through, in the
+// The rows of the two lists of the snapshot: what the filter lets through, in the
 // order that a person has chosen.
 
 // jobFields and repoFields are what a filter line may name. A list does not look
@@ -22,7 +22,7 @@ var (
 )
 
 // fields are those of the filter of the present screen, with the values that they
-// can have or, for what may be anything, that they have in the picture.
+// can have or, for what may be anything, that they have in the snapshot.
 func (s State) fields() widget.FieldSet {
 	var repos, actions, types []string
 	for _, r := range s.Snap.Repos {
@@ -397,8 +397,8 @@ func (s State) Paste(text string) State {
 // of its own to the agent.
 const maxMarks = 100
 
-// listHere is the list of the picture that the keys of lists mean; there is one
-// where the screen has rows of the picture.
+// listHere is the list of the snapshot that the keys of lists mean; there is one
+// where the screen has rows of the snapshot.
 func (s State) listHere() (pane, bool) {
 	switch s.nav.screen {
 	case screenOverview, screenJobs, screenRepos, screenSources:

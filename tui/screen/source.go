@@ -357,7 +357,7 @@ func (s State) sourceCommands(from snapshot.Source) []command {
 	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }
 
-// sourceIssues are those that have gone wrong since the picture before, or for another
+// sourceIssues are those that have gone wrong since the snapshot before, or for another
 // reason.
 func (s State) sourceIssues(before *snapshot.Snapshot) (out []issue) {
 	was := make(map[string]string, len(before.Sources))

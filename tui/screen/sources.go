@@ -31,7 +31,7 @@ func sourceKey(from snapshot.Source) string { return from.UID }
 var sourceFields = widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
 	"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending, snapshot.SourceUnknown, "suspended"}}
 
-// sourceFieldsSeen are these with the values of the picture.
+// sourceFieldsSeen are these with the values of the snapshot.
 func (s State) sourceFieldsSeen() widget.FieldSet {
 	out := widget.FieldSet{"state": slices.Clone(sourceFields["state"])}
 	for _, from := range s.Snap.Sources {

@@ -132,7 +132,7 @@ func (s State) size() (w, h int) {
 // filter is that of the present screen.
 func (s State) filter() string { return s.input.filters[s.nav.screen] }
 
-// NewState is the state before the first picture.
+// NewState is the state before the first snapshot.
 func NewState(source string, caps widget.Caps, now time.Time) State {
 	return State{
 		Snap:        new(snapshot.Snapshot),
@@ -147,7 +147,7 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	}
 }
 
-// Show takes a new picture. Cursors stay on their rows as long as these exist.
+// Show takes a new snapshot. Cursors stay on their rows as long as these exist.
 // That of the jobs stays at the top when it is there: who has not moved it wants
 // to see what goes on, and a job that ends goes to the end of the list.
 func (s State) Show(snap *snapshot.Snapshot) State {
@@ -276,7 +276,7 @@ type screen struct {
 	move func(s State, by int) State // nil = nothing moves
 	open func(s State) State         // Enter; nil = nothing to open
 	// fetch says what has to be looked up for the screen, and notes that it is asked
-	// for; nil = all is in the picture.
+	// for; nil = all is in the snapshot.
 	fetch func(s State) (State, Lookup)
 	// found says what the words of the filter have found; nil = nothing is searched,
 	// or the filter is one of the lists.

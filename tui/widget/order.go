@@ -6,7 +6,7 @@ import (
 )
 
 // Order is the order of a list: by the sorting of a number, 0 being that of the
-// picture.
+// snapshot.
 type Order struct {
 	By      uint8
 	Reverse bool
