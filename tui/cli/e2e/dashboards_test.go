@@ -208,7 +208,7 @@ func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
 	tt.showsNow(t, "modified")
 	tt.showsNow(t, path.Base(file))
 	tt.Press(t, "\r")
-	tt.showsNow(t, "schemaVersion")
+	tt.showsNow(t, "@@")
 	tt.Press(t, "/quokka\r")
 	tt.showsNow(t, "Quokka-in-Git")
 	tt.Press(t, "q")
