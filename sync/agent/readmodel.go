@@ -71,8 +71,8 @@ func (a *Agent) watchSources(ctx context.Context) error {
 	return a.sources.Run(ctx)
 }
 
-// Care implements control.Agent.
-func (a *Agent) Care(ctx context.Context) (snapshot.Care, error) {
+// Diagnostics implements control.Agent.
+func (a *Agent) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
 	d := snapshot.Diagnostics{
 		Store:       a.cfg.Store,
 		Mirrors:     a.mirrors,

@@ -65,7 +65,7 @@ func TestJobAdrift(t *testing.T) {
 			return false
 		}
 		row = s.Jobs[0]
-		return row.Waits != "" && s.Counts == snapshot.Counts{Pending: 1}
+		return row.WaitReason != "" && s.Counts == snapshot.Counts{Pending: 1}
 	})
 	if row.Owner != "" || row.State != api.StatePending || !row.LeaseUntil.IsZero() {
 		t.Errorf("%+v", row)
@@ -78,6 +78,6 @@ func TestJobAdrift(t *testing.T) {
 	eventually(t, "the agent is ready again", func() bool { return a.notReady() == "" })
 	eventually(t, "the job runs again", func() bool {
 		s := a.hub.Latest()
-		return s.Counts == snapshot.Counts{Working: 1} && s.Jobs[0].Owner == "this" && s.Jobs[0].Waits == ""
+		return s.Counts == snapshot.Counts{Working: 1} && s.Jobs[0].Owner == "this" && s.Jobs[0].WaitReason == ""
 	})
 }

@@ -255,10 +255,10 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 	return nil, errors.New(told.Error)
 }
 
-// Care asks the daemon how its house is kept.
-func (c *Client) Care(ctx context.Context) (snapshot.Care, error) {
-	var out snapshot.Care
-	err := c.call(ctx, http.MethodGet, "care", nil, &out)
+// Diagnostics asks the daemon how its house is kept.
+func (c *Client) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
+	var out snapshot.DiagnosticsReport
+	err := c.call(ctx, http.MethodGet, "diagnostics", nil, &out)
 	return out, err
 }
 

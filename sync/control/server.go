@@ -127,9 +127,9 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+prefix+"jobs/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, s.Agent.Cancel(r.Context(), r.PathValue("namespace"), r.PathValue("name")))
 	})
-	mux.HandleFunc("GET "+prefix+"care", func(w http.ResponseWriter, r *http.Request) {
-		care, err := s.Agent.Care(r.Context())
-		answer(w, care, err)
+	mux.HandleFunc("GET "+prefix+"diagnostics", func(w http.ResponseWriter, r *http.Request) {
+		report, err := s.Agent.Diagnostics(r.Context())
+		answer(w, report, err)
 	})
 	mux.HandleFunc("GET "+prefix+"compare", func(w http.ResponseWriter, r *http.Request) {
 		v := r.URL.Query()

@@ -39,7 +39,7 @@ type pictures struct {
 	hurries   atomic.Int64
 	next      chan *snapshot.Snapshot
 	cancelled []string
-	care      snapshot.Care
+	care      snapshot.DiagnosticsReport
 	*repos.Suspensions
 }
 
@@ -64,9 +64,9 @@ func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
 	return nil
 }
 
-func (p *pictures) Care(context.Context) (snapshot.Care, error) {
+func (p *pictures) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
 	if p.care.At.IsZero() {
-		return snapshot.Care{}, errors.New("the disk is gone")
+		return snapshot.DiagnosticsReport{}, errors.New("the disk is gone")
 	}
 	return p.care, nil
 }
@@ -424,12 +424,12 @@ func TestTestOverTheSocket(t *testing.T) {
 func TestCareTravels(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	if _, err := client.Care(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+	if _, err := client.Diagnostics(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
 		t.Errorf("a fault: %v", err)
 	}
-	agent.care = snapshot.Care{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Path: "/x", DiskFree: -1}, Mirrors: snapshot.Mirrors{Count: 2, Bytes: 3},
+	agent.care = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Path: "/x", DiskFree: -1}, Mirrors: snapshot.Mirrors{Count: 2, Bytes: 3},
 		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", Held: 1, Oldest: time.Minute}}}
-	if got, err := client.Care(t.Context()); err != nil || !reflect.DeepEqual(got, agent.care) {
+	if got, err := client.Diagnostics(t.Context()); err != nil || !reflect.DeepEqual(got, agent.care) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

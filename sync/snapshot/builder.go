@@ -81,14 +81,14 @@ func NewBuilder(ctx context.Context, store *state.Store, from Sources, o AgentOp
 		b.savedSources = saved.Sources
 	}
 	b.agent = Agent{
-		Host:      hostName(),
-		PID:       os.Getpid(),
-		Version:   o.Version,
-		Started:   o.Started,
-		Drivers:   o.Drivers,
-		StorePath: o.StatePath,
-		Kept:      o.HistoryKept,
-		Namespace: o.Namespace,
+		Host:        hostName(),
+		PID:         os.Getpid(),
+		Version:     o.Version,
+		Started:     o.Started,
+		Drivers:     o.Drivers,
+		StorePath:   o.StatePath,
+		HistoryKept: o.HistoryKept,
+		Namespace:   o.Namespace,
 	}
 	b.Reset()
 	return b, err
@@ -119,7 +119,7 @@ func (b *Builder) Build() *Snapshot {
 		return s
 	}
 	b.addSources(s)
-	s.IllConnections = b.unhealthyConnections()
+	s.UnhealthyConnections = b.unhealthyConnections()
 	s.Jobs, s.Counts = b.jobs(own, lately, !s.API.Up, now)
 	b.addRepos(s, now)
 	return s
@@ -174,7 +174,7 @@ func (b *Builder) addSources(s *Snapshot) {
 }
 
 func readSource(u *unstructured.Unstructured) *Source {
-	row := source.Picture(u)
+	row := source.FromObject(u)
 	return &row
 }
 

@@ -53,10 +53,10 @@ func (b *Builder) jobs(s jobs.Snapshot, lately recent, away bool, now time.Time)
 		}
 		k := queueKeyOf(o, own.suspended)
 		counts.Add(&Job{
-			Finished:   api.TimeOfMillis(k.finished),
-			Owner:      k.owner,
-			State:      k.state,
-			RestsUntil: timeOfMillisText(o.Text(pathNotBefore)),
+			Finished: api.TimeOfMillis(k.finished),
+			Owner:    k.owner,
+			State:    k.state,
+			RetryAt:  timeOfMillisText(o.Text(pathNotBefore)),
 		}, now)
 		top.offer(k)
 	}
@@ -81,11 +81,11 @@ func (b *Builder) jobs(s jobs.Snapshot, lately recent, away bool, now time.Time)
 		if !ok {
 			continue
 		}
-		row.Waits = b.from.Activity.skipReason(row.UID)
+		row.WaitReason = b.from.Activity.skipReason(row.UID)
 		if suspendedClaim(k.object, own.suspended) {
 			row.Owner, row.State, row.LeaseUntil = "", api.StatePending, time.Time{}
 			if away {
-				row.Waits = suspendedText
+				row.WaitReason = suspendedText
 			}
 		}
 		out, shown[row.UID] = append(out, row), true

@@ -26,7 +26,7 @@ type Delta struct {
 	Sources      *Rows[Source] `json:"sources,omitempty"`
 	SourcesError string        `json:"sourcesError,omitempty"`
 
-	IllConnections []Connection `json:"illConnections,omitempty"` // all of them
+	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"` // all of them
 }
 
 // Rows is what has changed in a list: those that are gone, and those that are new,
@@ -58,7 +58,16 @@ var ErrGap = errors.New("the change does not fit the picture")
 // Diff returns what turns was into is. It is nil when that cannot be told because
 // two rows of a list have the same key.
 func Diff(was, is *Snapshot) *Delta {
-	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem, SourcesError: is.SourcesError, IllConnections: is.IllConnections}
+	d := &Delta{
+		From:                 was.Seq,
+		Seq:                  is.Seq,
+		At:                   is.At,
+		Counts:               is.Counts,
+		AsOf:                 is.AsOf,
+		Problem:              is.Problem,
+		SourcesError:         is.SourcesError,
+		UnhealthyConnections: is.UnhealthyConnections,
+	}
 	if was.Agent != is.Agent {
 		d.Agent = &is.Agent
 	}
@@ -88,7 +97,7 @@ func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	}
 	out := *s
 	out.Seq, out.At, out.Counts, out.AsOf, out.Problem = d.Seq, d.At, d.Counts, d.AsOf, d.Problem
-	out.SourcesError, out.IllConnections = d.SourcesError, d.IllConnections
+	out.SourcesError, out.UnhealthyConnections = d.SourcesError, d.UnhealthyConnections
 	if d.Agent != nil {
 		out.Agent = *d.Agent
 	}

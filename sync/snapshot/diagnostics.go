@@ -28,13 +28,13 @@ type Diagnostics struct {
 }
 
 // Read returns the diagnostics of this moment. It calls no other host.
-func (d *Diagnostics) Read(ctx context.Context) (Care, error) {
+func (d *Diagnostics) Read(ctx context.Context) (DiagnosticsReport, error) {
 	c, err := StoreDiagnostics(ctx, d.Store)
 	if err != nil {
-		return Care{}, err
+		return DiagnosticsReport{}, err
 	}
 	if c.Mirrors.Count, c.Mirrors.Bytes, err = d.Mirrors.Usage(ctx); err != nil {
-		return Care{}, err
+		return DiagnosticsReport{}, err
 	}
 	for _, w := range []struct {
 		kind     string
@@ -75,10 +75,10 @@ func watchRow(kind string, informer *kube.Informer) Watch {
 }
 
 // StoreDiagnostics returns the diagnostics of a state file without an agent.
-func StoreDiagnostics(ctx context.Context, store *state.Store) (Care, error) {
+func StoreDiagnostics(ctx context.Context, store *state.Store) (DiagnosticsReport, error) {
 	info, err := store.Info(ctx)
 	if err != nil {
-		return Care{}, err
+		return DiagnosticsReport{}, err
 	}
 	s := Store{
 		Path:         info.Path,
@@ -93,5 +93,5 @@ func StoreDiagnostics(ctx context.Context, store *state.Store) (Care, error) {
 		Secrets:      info.Secrets,
 	}
 	s.DiskFree, s.DiskSize = diskSpace(filepath.Dir(info.Path))
-	return Care{At: time.Now().Round(0), Store: s}, nil
+	return DiagnosticsReport{At: time.Now().Round(0), Store: s}, nil
 }

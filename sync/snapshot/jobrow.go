@@ -42,7 +42,7 @@ func jobRow(u *unstructured.Unstructured, job api.Job, o JobOptions) Job {
 		URLs:       Links(job.Status.URLs),
 	}
 	if row.State == api.StatePending {
-		row.RestsUntil = timeOfMillisText(u.GetAnnotations()[api.AnnoNotBefore])
+		row.RetryAt = timeOfMillisText(u.GetAnnotations()[api.AnnoNotBefore])
 	}
 	if p := u.GetAnnotations()[api.AnnoPriority]; len(p) == 1 && p >= "0" && p <= "9" {
 		row.Priority = p
@@ -162,7 +162,7 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 // setUndelivered turns the row of a job into that of one that is done, but whose
 // result the API has not accepted yet.
 func setUndelivered(row *Job, u jobs.Undelivered) {
-	row.State, row.Unsent, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
+	row.State, row.Undelivered, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
 	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
 }
 

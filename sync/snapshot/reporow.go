@@ -67,7 +67,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		row.Conditions = append(row.Conditions, conditionRow(c))
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		row.Deleting, row.InTheWay = api.Time(at.Time), status.DeleteError
+		row.Deleting, row.DeleteError = api.Time(at.Time), status.DeleteError
 	}
 	return row
 }

@@ -82,7 +82,7 @@ func TestRowsOfOddTimes(t *testing.T) {
 			repo.Status.Conditions = []api.Condition{{Type: "Ready", Status: "False", LastTransitionTime: at}}
 			running := jobRow(u, job, JobOptions{Expiry: time.Minute})
 			addRunning(&running, jobs.Running{Started: time.Now()})
-			for i, row := range []any{jobRow(u, job, JobOptions{Expiry: time.Minute}), repoRow(u, repo), source.Picture(u), running} {
+			for i, row := range []any{jobRow(u, job, JobOptions{Expiry: time.Minute}), repoRow(u, repo), source.FromObject(u), running} {
 				if _, err := json.Marshal(row); err != nil {
 					t.Errorf("%d, %s: row %d: %v", ms, at, i, err)
 				}

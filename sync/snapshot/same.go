@@ -9,8 +9,8 @@ import "slices"
 
 func sameJob(a, b *Job) bool {
 	return a.State == b.State && a.Message == b.Message && a.Progress == b.Progress && a.Done == b.Done && a.Total == b.Total &&
-		a.LeaseUntil == b.LeaseUntil && a.RenewAt == b.RenewAt && a.Owner == b.Owner && a.Waits == b.Waits &&
-		a.RestsUntil == b.RestsUntil && a.Unsent == b.Unsent && a.Started == b.Started && a.Finished == b.Finished &&
+		a.LeaseUntil == b.LeaseUntil && a.RenewAt == b.RenewAt && a.Owner == b.Owner && a.WaitReason == b.WaitReason &&
+		a.RetryAt == b.RetryAt && a.Undelivered == b.Undelivered && a.Started == b.Started && a.Finished == b.Finished &&
 		a.Attempt == b.Attempt && a.MaxAttempt == b.MaxAttempt && a.Priority == b.Priority &&
 		a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name && a.Repository == b.Repository &&
 		a.Action == b.Action && a.Detail == b.Detail && a.Created == b.Created &&
@@ -23,7 +23,7 @@ func sameRepo(a, b *Repo) bool {
 	return a.Checked == b.Checked && a.SyncState == b.SyncState && a.SyncJob == b.SyncJob && a.Synced == b.Synced && a.Next == b.Next &&
 		a.Healthy == b.Healthy && a.Health == b.Health && a.LastRef == b.LastRef && a.Runs == b.Runs && a.Suspended == b.Suspended &&
 		a.Resources == b.Resources && a.MaxResources == b.MaxResources && a.TokenEnds == b.TokenEnds && a.Deleting == b.Deleting &&
-		a.InTheWay == b.InTheWay && a.Enabled == b.Enabled && a.Interval == b.Interval &&
+		a.DeleteError == b.DeleteError && a.Enabled == b.Enabled && a.Interval == b.Interval &&
 		a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name && a.Title == b.Title && a.Type == b.Type &&
 		a.URL == b.URL && a.Mirrors == b.Mirrors && a.Branch == b.Branch && a.Path == b.Path && a.Target == b.Target && a.Connection == b.Connection &&
 		sameValue(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Contents, b.Contents)

@@ -8,21 +8,21 @@ import (
 
 // Selects says that q selects a row as the history does it. The commit is not looked at:
 // a row does not have all that it is compared with.
-func (q PastQuery) Selects(r Past) bool {
-	at := place(r.Finished)
+func (q HistoryQuery) Selects(r HistoryRow) bool {
+	at := millis(r.Finished)
 	return (q.Namespace == "" || q.Namespace == r.Namespace) &&
 		(q.Repository == "" || q.Repository == r.Repository) &&
 		(q.Action == "" || q.Action == r.Action) &&
 		(len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
-		(q.Since.IsZero() || at >= place(q.Since)) && (q.Until.IsZero() || at < place(q.Until)) &&
-		q.says(r)
+		(q.Since.IsZero() || at >= millis(q.Since)) && (q.Until.IsZero() || at < millis(q.Until)) &&
+		q.hasWords(r)
 }
 
-// place is a moment as the history orders it.
-func place(t time.Time) int64 { return max(t.UnixMilli(), 0) }
+// millis is a moment as the history orders it.
+func millis(t time.Time) int64 { return max(t.UnixMilli(), 0) }
 
-// says looks for the words.
-func (q PastQuery) says(r Past) bool {
+// hasWords looks for the words.
+func (q HistoryQuery) hasWords(r HistoryRow) bool {
 	if len(q.Words) == 0 {
 		return true
 	}
@@ -37,7 +37,7 @@ func (q PastQuery) says(r Past) bool {
 
 // Covers says that q selects every row that narrow does: those of narrow are among
 // those of q. False says nothing.
-func (q PastQuery) Covers(narrow PastQuery) bool {
+func (q HistoryQuery) Covers(narrow HistoryQuery) bool {
 	return (q.Namespace == "" || q.Namespace == narrow.Namespace) &&
 		(q.Repository == "" || q.Repository == narrow.Repository) &&
 		(q.Action == "" || q.Action == narrow.Action) &&

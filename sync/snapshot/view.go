@@ -19,8 +19,8 @@ type Snapshot struct {
 	// although the API has such things; "" = they are, or it has not.
 	Sources      []Source `json:"sources,omitempty"`
 	SourcesError string   `json:"sourcesError,omitempty"`
-	// IllConnections are those that are not healthy, by namespace and name.
-	IllConnections []Connection `json:"illConnections,omitempty"`
+	// UnhealthyConnections are those that are not healthy, by namespace and name.
+	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"`
 	// AsOf is when jobs and repositories were like this, if they are those of
 	// the last run and the API has not shown the present ones yet.
 	AsOf    time.Time `json:"asOf,omitzero"`
@@ -29,17 +29,17 @@ type Snapshot struct {
 
 // Counts tells how many jobs there are altogether in each part of their life.
 type Counts struct {
-	Working   int `json:"working"` // by this agent
-	Pending   int `json:"pending"`
-	Resting   int `json:"resting"`   // between two attempts
-	Elsewhere int `json:"elsewhere"` // claimed by another agent
-	Done      int `json:"done"`      // in the last 60 s
-	Unsent    int `json:"unsent"`    // done by this agent; the API has not taken the result yet
+	Working     int `json:"working"` // by this agent
+	Pending     int `json:"pending"`
+	Resting     int `json:"resting"`     // between two attempts
+	Elsewhere   int `json:"elsewhere"`   // claimed by another agent
+	Done        int `json:"done"`        // in the last 60 s
+	Undelivered int `json:"undelivered"` // done by this agent; the API has not taken the result yet
 }
 
 // All is the number of jobs.
 func (c Counts) All() int {
-	return c.Working + c.Pending + c.Resting + c.Elsewhere + c.Done + c.Unsent
+	return c.Working + c.Pending + c.Resting + c.Elsewhere + c.Done + c.Undelivered
 }
 
 // Add counts one more job, as it is at that time.
@@ -52,13 +52,13 @@ func (c *Counts) of(j *Job, now time.Time) *int {
 	switch {
 	case !j.Finished.IsZero():
 		return &c.Done
-	case !j.Unsent.IsZero():
-		return &c.Unsent
+	case !j.Undelivered.IsZero():
+		return &c.Undelivered
 	case j.Owner == "other":
 		return &c.Elsewhere
 	case j.State == "working":
 		return &c.Working
-	case j.RestsUntil.After(now):
+	case j.RetryAt.After(now):
 		return &c.Resting
 	}
 	return &c.Pending
@@ -74,18 +74,18 @@ func Count(jobs []Job, now time.Time) (c Counts) {
 
 // Agent describes the process.
 type Agent struct {
-	Host      string        `json:"host"`
-	PID       int           `json:"pid"`
-	Version   string        `json:"version"`
-	Started   time.Time     `json:"started"`
-	Drivers   int           `json:"drivers"`
-	Claims    int           `json:"claims"`
-	LostCount int           `json:"lostLeases"`
-	StorePath string        `json:"storePath"`
-	StoreSize int64         `json:"storeBytes"`
-	History   int           `json:"historyRecords"`
-	Kept      time.Duration `json:"historyKept,omitempty"` // how long records are kept; 0 = not known
-	RSS       int64         `json:"rssBytes"`
+	Host        string        `json:"host"`
+	PID         int           `json:"pid"`
+	Version     string        `json:"version"`
+	Started     time.Time     `json:"started"`
+	Drivers     int           `json:"drivers"`
+	Claims      int           `json:"claims"`
+	LostCount   int           `json:"lostLeases"`
+	StorePath   string        `json:"storePath"`
+	StoreSize   int64         `json:"storeBytes"`
+	History     int           `json:"historyRecords"`
+	HistoryKept time.Duration `json:"historyKept,omitempty"` // how long records are kept; 0 = not known
+	RSS         int64         `json:"rssBytes"`
 	// CPU is what the process has taken lately, in percent of one processor and never
 	// below a twentieth; 0 = not known.
 	CPU       float64 `json:"cpuPercent,omitempty"`
@@ -116,39 +116,39 @@ type API struct {
 
 // Job is one row of the job list and the head of its detail.
 type Job struct {
-	UID        string    `json:"uid"`
-	Namespace  string    `json:"namespace"`
-	Name       string    `json:"name"`
-	Repository string    `json:"repository"`
-	Action     string    `json:"action"`
-	Detail     string    `json:"detail,omitempty"` // "full", "incr", "#481"
-	State      string    `json:"state"`            // pending working success warning error cancelled dead
-	Message    string    `json:"message,omitempty"`
-	Waits      string    `json:"waits,omitempty"`     // why this agent does not take a pending job
-	RestsUntil time.Time `json:"restsUntil,omitzero"` // of a pending job that is tried again then
-	Priority   string    `json:"priority,omitempty"`  // "0" to "9"; empty = that of its repository
-	Unsent     time.Time `json:"unsent,omitzero"`     // the job is done, its result waits for the API since then
-	Progress   float64   `json:"progress"`            // 0 to 100; below 0 = unknown
-	Done       int64     `json:"done"`
-	Total      int64     `json:"total"`
-	Created    time.Time `json:"created"`
-	Started    time.Time `json:"started,omitzero"`
-	Finished   time.Time `json:"finished,omitzero"`
-	Owner      string    `json:"owner,omitempty"` // "this", "other", ""
-	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
-	RenewAt    time.Time `json:"renewAt,omitzero"`
-	Attempt    int       `json:"attempt"`
-	MaxAttempt int       `json:"maxAttempts"`
-	RefFrom    string    `json:"refFrom,omitempty"`
-	RefTo      string    `json:"refTo,omitempty"`
-	Branch     string    `json:"branch,omitempty"`
-	Summary    []Summary `json:"summary,omitempty"`
-	Errors     []string  `json:"errors,omitempty"`
-	Warnings   []string  `json:"warnings,omitempty"`
-	URLs       []Link    `json:"urls,omitempty"`
-	Commit     *Commit   `json:"commit,omitempty"` // RefTo; nil = not known
-	Steps      []Step    `json:"steps,omitempty"`  // of the run of this agent, one behind the other
-	Log        []Event   `json:"log,omitempty"`    // the last 200 lines of a job of this agent
+	UID         string    `json:"uid"`
+	Namespace   string    `json:"namespace"`
+	Name        string    `json:"name"`
+	Repository  string    `json:"repository"`
+	Action      string    `json:"action"`
+	Detail      string    `json:"detail,omitempty"` // "full", "incr", "#481"
+	State       string    `json:"state"`            // pending working success warning error cancelled dead
+	Message     string    `json:"message,omitempty"`
+	WaitReason  string    `json:"waitReason,omitempty"` // why this agent does not take a pending job
+	RetryAt     time.Time `json:"retryAt,omitzero"`     // of a pending job that is tried again then
+	Priority    string    `json:"priority,omitempty"`   // "0" to "9"; empty = that of its repository
+	Undelivered time.Time `json:"undelivered,omitzero"` // the job is done, its result waits for the API since then
+	Progress    float64   `json:"progress"`             // 0 to 100; below 0 = unknown
+	Done        int64     `json:"done"`
+	Total       int64     `json:"total"`
+	Created     time.Time `json:"created"`
+	Started     time.Time `json:"started,omitzero"`
+	Finished    time.Time `json:"finished,omitzero"`
+	Owner       string    `json:"owner,omitempty"` // "this", "other", ""
+	LeaseUntil  time.Time `json:"leaseUntil,omitzero"`
+	RenewAt     time.Time `json:"renewAt,omitzero"`
+	Attempt     int       `json:"attempt"`
+	MaxAttempt  int       `json:"maxAttempts"`
+	RefFrom     string    `json:"refFrom,omitempty"`
+	RefTo       string    `json:"refTo,omitempty"`
+	Branch      string    `json:"branch,omitempty"`
+	Summary     []Summary `json:"summary,omitempty"`
+	Errors      []string  `json:"errors,omitempty"`
+	Warnings    []string  `json:"warnings,omitempty"`
+	URLs        []Link    `json:"urls,omitempty"`
+	Commit      *Commit   `json:"commit,omitempty"` // RefTo; nil = not known
+	Steps       []Step    `json:"steps,omitempty"`  // of the run of this agent, one behind the other
+	Log         []Event   `json:"log,omitempty"`    // the last 200 lines of a job of this agent
 }
 
 // Commit is what a person tells of a commit in Git.
@@ -218,7 +218,7 @@ type Repo struct {
 	MaxResources int64         `json:"maxResources,omitempty"` // 0 = no limit
 	Conditions   []Condition   `json:"conditions,omitempty"`
 	Deleting     time.Time     `json:"deleting,omitzero"`
-	InTheWay     string        `json:"inTheWay,omitempty"` // of its deletion
+	DeleteError  string        `json:"deleteError,omitempty"` // of its deletion
 }
 
 // Content counts the objects of one kind that a repository has made.

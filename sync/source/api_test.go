@@ -79,12 +79,12 @@ func TestAsk(t *testing.T) {
 		resource := c.Resource(api.GitRepositories).Namespace(namespace)
 		u := named(t, "whole").Put(t, resource, namespace)
 		uid := string(u.GetUID())
-		before := source.Picture(u)
+		before := source.FromObject(u)
 		asked, err := source.Reconcile(t.Context(), c, namespace, "whole", uid)
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := source.Picture(asked)
+		now := source.FromObject(asked)
 		if !now.Waiting || time.Since(now.Asked).Abs() > time.Hour || source.Handled(asked, source.Asked(asked)) {
 			t.Errorf("asked: %+v", now)
 		}
@@ -101,11 +101,11 @@ func TestAsk(t *testing.T) {
 			t.Errorf("asked again: %v, %s", err, source.Asked(again))
 		}
 		suspended, err := source.Suspend(t.Context(), c, namespace, "whole", uid, true)
-		if err != nil || !source.Picture(suspended).Suspended || suspended.GetGeneration() != u.GetGeneration()+1 {
+		if err != nil || !source.FromObject(suspended).Suspended || suspended.GetGeneration() != u.GetGeneration()+1 {
 			t.Errorf("suspended: %v, %+v", err, suspended)
 		}
 		resumed, err := source.Suspend(t.Context(), c, namespace, "whole", uid, false)
-		if _, there, _ := unstructured.NestedFieldNoCopy(resumed.Object, "spec", "suspend"); err != nil || there || source.Picture(resumed).Suspended {
+		if _, there, _ := unstructured.NestedFieldNoCopy(resumed.Object, "spec", "suspend"); err != nil || there || source.FromObject(resumed).Suspended {
 			t.Errorf("resumed: %v, %v", err, resumed.Object["spec"])
 		}
 		if again, err := source.Suspend(t.Context(), c, namespace, "whole", "", false); err != nil || again.GetGeneration() != resumed.GetGeneration() {
@@ -180,7 +180,7 @@ func TestWatch(t *testing.T) {
 		rows, _ := w.Objects()
 		states := map[string]string{}
 		for _, seen := range rows {
-			from := source.Picture(seen.Unstructured())
+			from := source.FromObject(seen.Unstructured())
 			states[from.Name] = from.State
 		}
 		for _, s := range all[1:] {
@@ -256,7 +256,7 @@ func TestRefusedWrites(t *testing.T) {
 	if _, err := source.Reconcile(t.Context(), client, "default", "ready", ""); !apierrors.IsForbidden(err) {
 		t.Errorf("%v", err)
 	}
-	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil || source.Picture(u).State != source.Ready {
+	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil || source.FromObject(u).State != source.Ready {
 		t.Errorf("%v", err)
 	}
 }

@@ -25,9 +25,9 @@ const (
 	most = 32
 )
 
-// Picture is what a GitRepository reports. What has another form than it should is left
+// FromObject is what a GitRepository reports. What has another form than it should is left
 // out, whatever it is. URLs are without user and password.
-func Picture(u *unstructured.Unstructured) Source {
+func FromObject(u *unstructured.Unstructured) Source {
 	spec, status := branch(u.Object, "spec"), branch(u.Object, "status")
 	s := Source{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),

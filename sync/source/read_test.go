@@ -36,7 +36,7 @@ func named(t testing.TB, name string) testenv.Source {
 func TestPictureOfEveryState(t *testing.T) {
 	t.Parallel()
 	for _, s := range testenv.Sources() {
-		from := source.Picture(seen(t, s))
+		from := source.FromObject(seen(t, s))
 		if from.State != s.Want {
 			t.Errorf("%s is %s, want %s", s.Name, from.State, s.Want)
 		}
@@ -60,7 +60,7 @@ func TestPictureOfEveryState(t *testing.T) {
 
 func TestPictureOfAWholeOne(t *testing.T) {
 	t.Parallel()
-	got := source.Picture(seen(t, named(t, "whole")))
+	got := source.FromObject(seen(t, named(t, "whole")))
 	at := func(hour, minute int) time.Time { return time.Date(2026, 11, 20, hour, minute, 0, 0, time.UTC) }
 	if strings.Contains(got.URL, "s3cret") || got.URL == "" {
 		t.Errorf("the URL is %q", got.URL)
@@ -81,7 +81,7 @@ func TestPictureOfAWholeOne(t *testing.T) {
 	if got.Commit() != testenv.SourceCommit || source.ShortRevision(revision) != "main@5d41aa9" {
 		t.Errorf("commit %q, short %q", got.Commit(), source.ShortRevision(revision))
 	}
-	if asked := source.Picture(seen(t, named(t, "asked"))); !asked.Waiting || asked.Asked.IsZero() || asked.Handled != at(11, 30) {
+	if asked := source.FromObject(seen(t, named(t, "asked"))); !asked.Waiting || asked.Asked.IsZero() || asked.Handled != at(11, 30) {
 		t.Errorf("asked: %+v", asked)
 	}
 }
@@ -94,7 +94,7 @@ func TestBehind(t *testing.T) {
 	for name, want := range map[string]string{"ready": source.Pending, "auth": source.Failed, "new": source.Pending} {
 		u := seen(t, named(t, name))
 		u.SetGeneration(2)
-		if from := source.Picture(u); from.State != want || !from.Behind {
+		if from := source.FromObject(u); from.State != want || !from.Behind {
 			t.Errorf("%s: %s, behind: %v, want %s", name, from.State, from.Behind, want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestBehind(t *testing.T) {
 	if err := unstructured.SetNestedSlice(u.Object, list, "status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
-	if from := source.Picture(u); from.Behind {
+	if from := source.FromObject(u); from.Behind {
 		t.Errorf("what has failed was seen: %+v", from)
 	}
 }
@@ -123,7 +123,7 @@ func TestRefs(t *testing.T) {
 		`{"ref":{"commit":"abc","branch":"main"}}`:       "commit abc of branch main",
 		`{"ref":{"commit":"abc","name":"refs/x/y"}}`:     "commit abc",
 	} {
-		if got := source.Picture(seen(t, testenv.Source{Name: "x", Spec: spec})).Ref; got != want {
+		if got := source.FromObject(seen(t, testenv.Source{Name: "x", Spec: spec})).Ref; got != want {
 			t.Errorf("%s: %s, want %s", spec, got, want)
 		}
 	}
@@ -188,7 +188,7 @@ func FuzzPicture(f *testing.F) {
 			}
 			u.Object[name] = one.Object[name]
 		}
-		from := source.Picture(u)
+		from := source.FromObject(u)
 		if from.State == "" || len(from.Message) > 4000 || len(from.URL) > 4000 || len(from.Conditions) > 32 || len(from.Includes) > 32 {
 			t.Errorf("%+v", from)
 		}

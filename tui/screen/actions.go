@@ -183,7 +183,7 @@ func (s State) readOnlyReason() string {
 
 // cancelRefusal and notRetried say why a job is not; "" = it can be.
 func (s State) cancelRefusal(j snapshot.Job) string {
-	if !j.Finished.IsZero() || !j.Unsent.IsZero() {
+	if !j.Finished.IsZero() || !j.Undelivered.IsZero() {
 		return "this job has ended"
 	}
 	return ""
@@ -193,7 +193,7 @@ func (s State) retryRefusal(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero():
 		return ""
-	case !j.Unsent.IsZero():
+	case !j.Undelivered.IsZero():
 		return "this job is done; its result is sent when the API takes it"
 	case j.Owner != "":
 		return "this job runs now; it can be tried again when it has ended"
@@ -205,7 +205,7 @@ func (s State) retryRefusal(j snapshot.Job) string {
 
 // waitsForRetry says that a job waits for its next attempt.
 func (s State) waitsForRetry(j snapshot.Job) bool {
-	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
+	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
 // selection is what is under the cursor of a screen, or what the screen shows.
@@ -352,13 +352,13 @@ type Source interface {
 	Next(ctx context.Context) (*snapshot.Snapshot, error)
 	// Act sends a request to the agent, once.
 	Act(ctx context.Context, a Action) error
-	// Past returns a page of the history, and PastJob one finished job whole.
-	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
+	// HistoryPage returns a page of the history, and PastJob one finished job whole.
+	HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error)
 	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
-	// Lately returns the recent jobs of a repository.
-	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
-	// Care returns diagnostics of the agent.
-	Care(ctx context.Context) (snapshot.Care, error)
+	// RecentRuns returns the recent jobs of a repository.
+	RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error)
+	// Diagnostics returns diagnostics of the agent.
+	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns what has changed in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	// Test checks a Repository or a source as 'limpet repo test' does. Nothing is

@@ -29,11 +29,11 @@ const diagnosticsMaxAge = 10 * time.Second
 
 // diagnostics is what the screen of the agent knows.
 type diagnostics struct {
-	*snapshot.Care        // never nil
-	err            string // why there is no answer
-	at             time.Time
-	asking         bool
-	scroll         int
+	*snapshot.DiagnosticsReport        // never nil
+	err                         string // why there is no answer
+	at                          time.Time
+	asking                      bool
+	scroll                      int
 }
 
 // moveAgent scrolls, no further than there are lines on the terminal as it is.
@@ -51,7 +51,7 @@ func (s State) fetchDiagnostics() (State, Lookup) {
 	}
 	s.diagnostics.asking, s.diagnostics.at = true, s.Now
 	return s, func(ctx context.Context, src Source) func(State) State {
-		got, err := src.Care(ctx)
+		got, err := src.Diagnostics(ctx)
 		return func(s State) State {
 			s.diagnostics.asking, s.diagnostics.err = false, ""
 			switch {
@@ -61,7 +61,7 @@ func (s State) fetchDiagnostics() (State, Lookup) {
 				s.diagnostics.err = text.Clean(err.Error())
 			default:
 				got = cleanDiagnostics(got)
-				s.diagnostics.Care = &got
+				s.diagnostics.DiagnosticsReport = &got
 			}
 			return s
 		}
@@ -140,7 +140,7 @@ func (p *view) agentSheet() (out sheet) {
 	for _, seen := range c.Watches {
 		p.watchLine(&out, seen)
 		if seen.Kind == "connections" {
-			for _, ill := range p.s.Snap.IllConnections {
+			for _, ill := range p.s.Snap.UnhealthyConnections {
 				out.fact(widget.RoleBad, "", strings.TrimSpace(p.G.State["error"]+" "+ill.Name+": "+strings.TrimPrefix(connectionProblem(ill), "Connection: ")))
 			}
 		}
@@ -148,7 +148,7 @@ func (p *view) agentSheet() (out sheet) {
 	out.head("Claims")
 	out.fact(widget.RolePlain, "held", fmt.Sprintf("%d of %d, leases lost since the start: %d", a.Claims, a.Drivers, a.LostCount))
 	for _, j := range p.s.Snap.Jobs {
-		if j.Owner == "this" && j.Finished.IsZero() && j.Unsent.IsZero() {
+		if j.Owner == "this" && j.Finished.IsZero() && j.Undelivered.IsZero() {
 			out.fact(widget.RolePlain, "", fmt.Sprintf("%s, lease %s", j.Name, p.lease(j)))
 		}
 	}
@@ -251,8 +251,8 @@ func cpuText(a snapshot.Agent, before, after string) string {
 // storeText is how large the state file is and what of the past it has.
 func storeText(a snapshot.Agent) string {
 	txt := fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History))
-	if a.Kept > 0 {
-		txt += fmt.Sprintf(", kept %s", text.Age(a.Kept))
+	if a.HistoryKept > 0 {
+		txt += fmt.Sprintf(", kept %s", text.Age(a.HistoryKept))
 	}
 	return txt
 }

@@ -22,7 +22,7 @@ func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 	}
 	out.Repos = make([]snapshot.Repo, len(s.Repos))
 	for i, r := range s.Repos {
-		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Mirrors, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.InTheWay} {
+		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Mirrors, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.DeleteError} {
 			*p = text.Clean(*p)
 		}
 		if r.Webhook != nil {
@@ -41,9 +41,9 @@ func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 	}
 	out.Sources = cleanSources(s.Sources)
 	out.SourcesError = text.Clean(s.SourcesError)
-	out.IllConnections = append([]snapshot.Connection(nil), s.IllConnections...)
-	for i := range out.IllConnections {
-		c := &out.IllConnections[i]
+	out.UnhealthyConnections = append([]snapshot.Connection(nil), s.UnhealthyConnections...)
+	for i := range out.UnhealthyConnections {
+		c := &out.UnhealthyConnections[i]
 		c.Namespace, c.Name, c.Message = text.Clean(c.Namespace), text.Clean(c.Name), text.Clean(c.Message)
 	}
 	out.Events = cleanEvents(s.Events)
@@ -51,7 +51,7 @@ func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 }
 
 func cleanJob(j snapshot.Job) snapshot.Job {
-	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
+	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.WaitReason, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 		*p = text.Clean(*p)
 	}
 	if !(j.Progress <= 100) { // also where it is no number
@@ -78,7 +78,7 @@ func cleanJob(j snapshot.Job) snapshot.Job {
 }
 
 // cleanHistory does the same to a page of the history. UIDs are only compared.
-func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
+func cleanHistory(page snapshot.HistoryPage) snapshot.HistoryPage {
 	page.Rows = slices.Clone(page.Rows)
 	for i := range page.Rows {
 		r := &page.Rows[i]
@@ -90,7 +90,7 @@ func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
 }
 
 // cleanDiagnostics does the same to how the house is kept.
-func cleanDiagnostics(c snapshot.Care) snapshot.Care {
+func cleanDiagnostics(c snapshot.DiagnosticsReport) snapshot.DiagnosticsReport {
 	c.Store.Path = text.Clean(c.Store.Path)
 	c.Watches, c.Tokens = slices.Clone(c.Watches), slices.Clone(c.Tokens)
 	for i := range c.Watches {

@@ -238,7 +238,7 @@ func (s State) confirmRetry(targets []target) confirm {
 	q := confirm{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", targets)}
 	if j.Finished.IsZero() {
 		q.title = "Try " + j.Name + " now?"
-		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
+		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
 		return q
 	}
 	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}

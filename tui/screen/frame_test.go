@@ -27,7 +27,7 @@ func picture() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	return &snapshot.Snapshot{
 		Seq: 7, At: noon,
-		Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, CPU: 0.4, Kept: 168 * time.Hour, Namespace: "stacks-1234"},
+		Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, CPU: 0.4, HistoryKept: 168 * time.Hour, Namespace: "stacks-1234"},
 		API:   snapshot.API{Server: "https://grafana.example:6446", Up: true, Synced: true, Latency: 38 * time.Millisecond, Since: at(time.Hour)},
 		Jobs: []snapshot.Job{
 			{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "working", Message: "replicating dashboards/network", Progress: 71, Done: 205, Total: 288, Created: at(50 * time.Second), Started: at(42 * time.Second), Owner: "this", LeaseUntil: noon.Add(18 * time.Second), RenewAt: noon.Add(8 * time.Second), Attempt: 1, MaxAttempt: 3, Branch: "main", RefFrom: strings.Repeat("a1b2c3d4", 5), RefTo: strings.Repeat("4e55f01a", 5),
@@ -68,8 +68,8 @@ func lives() snapshot.Snapshot {
 	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
 	s.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
 	s.Jobs = []snapshot.Job{
-		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Unsent: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
-		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
+		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Undelivered: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
+		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RetryAt: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
 		{UID: "y7c1", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", Detail: "incr", State: "dead", Message: "the git host does not answer (3 attempts)", Created: at(90 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, MaxAttempt: 3},
 	}
 	return s
@@ -171,7 +171,7 @@ func TestGoldenScreens(t *testing.T) {
 	paused.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
 	east := &paused.Repos[1]
 	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
-	east.Deleting, east.InTheWay = noon.Add(-time.Minute), "a job is running"
+	east.Deleting, east.DeleteError = noon.Add(-time.Minute), "a job is running"
 	empty := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
 	fresh := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: snapshot.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
@@ -341,14 +341,14 @@ func TestInvariants(t *testing.T) {
 	evil := "\x1b]0;pwn\x07\x1b[31mred\r\n\u202eedoc 漢字漢字 é🙂👩‍👩‍👧 אב\u200b\xff" + strings.Repeat("漢", 90)
 	for i := range hostile.Jobs {
 		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
-		hostile.Jobs[i].Waits = evil
+		hostile.Jobs[i].WaitReason = evil
 		hostile.Jobs[i].Log = []snapshot.Event{{At: noon, Level: "error", Text: evil}}
 		hostile.Jobs[i].URLs = []snapshot.Link{{Name: evil, URL: evil}}
 		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []snapshot.Summary{{Kind: evil, Create: 1 << 60}}
 		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
 	}
 	for i := range hostile.Repos {
-		hostile.Repos[i].Connection, hostile.Repos[i].InTheWay, hostile.Repos[i].Deleting = evil, evil, noon
+		hostile.Repos[i].Connection, hostile.Repos[i].DeleteError, hostile.Repos[i].Deleting = evil, evil, noon
 		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &snapshot.Webhook{ID: evil}, []snapshot.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
 		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
 	}
@@ -364,10 +364,10 @@ func TestInvariants(t *testing.T) {
 	gone.Gone = "ask the daemon: connection refused"
 	odd := &archive{}
 	for i := range 20 {
-		odd.rows = append(odd.rows, snapshot.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
+		odd.rows = append(odd.rows, snapshot.HistoryRow{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
-	odd.care = snapshot.Care{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}}, Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
-	odd.lately = snapshot.Lately{Rows: odd.rows, Day: snapshot.Day{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [snapshot.DayHours]snapshot.Hour{{Runs: 1 << 60}}}}
+	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}}, Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.lately = snapshot.RecentRuns{Rows: odd.rows, Day: snapshot.RecentDay{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [snapshot.RecentHours]snapshot.RecentHour{{Runs: 1 << 60}}}}
 	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &snapshot.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []snapshot.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
 		"live": shown(picture(), widget.Caps{}), "hostile": shown(hostile, widget.Caps{}), "empty": NewState("standalone", widget.Caps{}, noon),
@@ -540,7 +540,7 @@ func TestWrap(t *testing.T) {
 func TestJobThatIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	snap := picture()
-	snap.Jobs[4].Waits = "no credentials " + strings.Repeat("word ", 30) + "at-the-end"
+	snap.Jobs[4].WaitReason = "no credentials " + strings.Repeat("word ", 30) + "at-the-end"
 	s := press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "2", "down", "down", "down", "down")
 	if frame := Render(s, 140, 40, s.Caps); !strings.Contains(frame, "pending no credentials") {
 		t.Errorf("the list does not say why:\n%s", frame)

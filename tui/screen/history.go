@@ -187,7 +187,7 @@ func (p *view) recordBox(x, y, w, h int) {
 }
 
 // sameAs counts the jobs of the rows that have failed in the same way.
-func (s State) sameAs(r snapshot.Past) (n int, since time.Time) {
+func (s State) sameAs(r snapshot.HistoryRow) (n int, since time.Time) {
 	for _, other := range s.history.rows {
 		if sameFailure(r, other) {
 			n, since = n+1, other.Finished
@@ -212,7 +212,7 @@ var spans = []struct {
 // holds now: those that have failed, and the others. The times are as short as they
 // can be for all rows to be within, and at most a day each: then old is how many
 // rows are older. A row that is ahead of now counts in the last.
-func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, others []int64, old int) {
+func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, failed, others []int64, old int) {
 	oldest := now
 	for _, r := range rows {
 		if r.Finished.Before(oldest) {

@@ -16,13 +16,13 @@ import (
 
 // archive is a source whose history is in memory. What it is asked for it notes.
 type archive struct {
-	rows  []snapshot.Past // newest first
-	asked []snapshot.PastQuery
+	rows  []snapshot.HistoryRow // newest first
+	asked []snapshot.HistoryQuery
 	err   error
-	care  snapshot.Care
+	care  snapshot.DiagnosticsReport
 
-	lately     snapshot.Lately
-	watched    []string // what Lately was asked for
+	lately     snapshot.RecentRuns
+	watched    []string // the arguments of RecentRuns
 	comparison snapshot.Comparison
 	compared   []snapshot.CompareQuery
 	findings   []snapshot.Finding
@@ -30,12 +30,12 @@ type archive struct {
 	tried      []snapshot.Subject
 }
 
-func (a *archive) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
+func (a *archive) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
 	a.asked = append(a.asked, q)
 	if a.err != nil {
-		return snapshot.PastPage{}, a.err
+		return snapshot.HistoryPage{}, a.err
 	}
-	page := snapshot.PastPage{All: len(a.rows)}
+	page := snapshot.HistoryPage{All: len(a.rows)}
 	skip := q.After != ""
 	for _, r := range a.rows {
 		if skip {
@@ -69,8 +69,10 @@ func (*archive) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
-func (a *archive) Care(context.Context) (snapshot.Care, error) { return a.care, a.err }
-func (a *archive) Lately(_ context.Context, namespace, repository string) (snapshot.Lately, error) {
+func (a *archive) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
+	return a.care, a.err
+}
+func (a *archive) RecentRuns(_ context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
 	a.watched = append(a.watched, namespace+"/"+repository)
 	return a.lately, a.err
 }
@@ -120,17 +122,17 @@ func fresh(s State) State {
 }
 
 // ill are the jobs of a repository whose token has ended, a good one before them.
-func ill(n int) []snapshot.Past {
-	var out []snapshot.Past
+func ill(n int) []snapshot.HistoryRow {
+	var out []snapshot.HistoryRow
 	for i := range n {
 		at := noon.Add(-time.Duration(i+1) * time.Minute)
-		out = append(out, snapshot.Past{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
+		out = append(out, snapshot.HistoryRow{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
 			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
 	}
 	at := noon.Add(-26 * time.Hour)
 	return append(out,
-		snapshot.Past{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
-		snapshot.Past{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+		snapshot.HistoryRow{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+		snapshot.HistoryRow{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
 }
 
 func TestHistoryScreen(t *testing.T) {
@@ -185,7 +187,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
-		src := &archive{rows: []snapshot.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
+		src := &archive{rows: []snapshot.HistoryRow{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
 		at := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
 		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.history.rows) != 0 || len(src.asked) != 2 {
 			t.Errorf("%d rows, asked %d times", len(at.history.rows), len(src.asked))
@@ -194,7 +196,7 @@ func TestHistoryScreen(t *testing.T) {
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
 		asked := len(src.asked)
 		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
-		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.PastQuery) bool { return len(q.States) > 0 }) {
+		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.HistoryQuery) bool { return len(q.States) > 0 }) {
 			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
 		}
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
@@ -225,7 +227,7 @@ func TestHistoryScreen(t *testing.T) {
 	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
 		at := press(s, "down")
 		was := at.history.cursor
-		more := &archive{rows: append([]snapshot.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
+		more := &archive{rows: append([]snapshot.HistoryRow{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
 		snap := picture()
 		snap.Agent.History++
 		at = at.Show(snap)
@@ -304,7 +306,7 @@ func TestHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range 2 * maxHistoryRows {
-		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), src)
 	if len(s.history.rows) != historyPage {
@@ -328,23 +330,23 @@ func TestTerms(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		line, problem string
-		want          snapshot.PastQuery
+		want          snapshot.HistoryQuery
 	}{
-		{"", "", snapshot.PastQuery{}},
-		{"repo:lab-east state:error,dead bad", "", snapshot.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
-		{"state:error,success", "", snapshot.PastQuery{States: []string{"error", "success", "dead"}}},
-		{"since:24h until:1h", "", snapshot.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
-		{"since:7d", "", snapshot.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
-		{"since:2026-11-19", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
-		{"since:2026-11-19T08:30 ref:5d41", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
-		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
-		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
-		{"state:eror x", "state:eror: did you mean error?", snapshot.PastQuery{Words: []string{"x"}}},
-		{"state:", "", snapshot.PastQuery{}},
-		{"rpo:a", "there is no field rpo: did you mean repo?", snapshot.PastQuery{}},
-		{"state:w", "", snapshot.PastQuery{States: []string{"warning"}}},
-		{"reposit:a", "there is no field reposit", snapshot.PastQuery{}},
-		{"git.lab:443:x :y", "", snapshot.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
+		{"", "", snapshot.HistoryQuery{}},
+		{"repo:lab-east state:error,dead bad", "", snapshot.HistoryQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"state:error,success", "", snapshot.HistoryQuery{States: []string{"error", "success", "dead"}}},
+		{"since:24h until:1h", "", snapshot.HistoryQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
+		{"since:7d", "", snapshot.HistoryQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
+		{"since:2026-11-19", "", snapshot.HistoryQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
+		{"since:2026-11-19T08:30 ref:5d41", "", snapshot.HistoryQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
+		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.HistoryQuery{}},
+		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.HistoryQuery{}},
+		{"state:eror x", "state:eror: did you mean error?", snapshot.HistoryQuery{Words: []string{"x"}}},
+		{"state:", "", snapshot.HistoryQuery{}},
+		{"rpo:a", "there is no field rpo: did you mean repo?", snapshot.HistoryQuery{}},
+		{"state:w", "", snapshot.HistoryQuery{States: []string{"warning"}}},
+		{"reposit:a", "there is no field reposit", snapshot.HistoryQuery{}},
+		{"git.lab:443:x :y", "", snapshot.HistoryQuery{Words: []string{"git.lab:443:x", ":y"}}},
 	} {
 		got, problem := historyQuery(tt.line, noon)
 		tt.want.Limit = historyPage
@@ -357,27 +359,27 @@ func TestTerms(t *testing.T) {
 func TestOverTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
-	row := func(state string, ago time.Duration) snapshot.Past {
-		return snapshot.Past{State: state, Finished: now.Add(-ago)}
+	row := func(state string, ago time.Duration) snapshot.HistoryRow {
+		return snapshot.HistoryRow{State: state, Finished: now.Add(-ago)}
 	}
 	for name, c := range map[string]struct {
-		rows           []snapshot.Past
+		rows           []snapshot.HistoryRow
 		each           string
 		failed, others []int64
 		old            int
 	}{
 		"nothing": {nil, "minute", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 0}, 0},
 		"the minute of now, and the three before": {
-			[]snapshot.Past{row("success", 0), row("error", 37*time.Second), row("dead", 38*time.Second), row("warning", 3*time.Minute+37*time.Second)},
+			[]snapshot.HistoryRow{row("success", 0), row("error", 37*time.Second), row("dead", 38*time.Second), row("warning", 3*time.Minute+37*time.Second)},
 			"minute", []int64{0, 0, 1, 1}, []int64{1, 0, 0, 1}, 0},
 		"a second more takes longer times": {
-			[]snapshot.Past{row("cancelled", 3*time.Minute+38*time.Second)}, "5 minutes", []int64{0, 0, 0, 0}, []int64{0, 0, 1, 0}, 0},
-		"hours":              {[]snapshot.Past{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
-		"ahead of the clock": {[]snapshot.Past{row("error", -time.Hour)}, "minute", []int64{0, 0, 0, 1}, []int64{0, 0, 0, 0}, 0},
+			[]snapshot.HistoryRow{row("cancelled", 3*time.Minute+38*time.Second)}, "5 minutes", []int64{0, 0, 0, 0}, []int64{0, 0, 1, 0}, 0},
+		"hours":              {[]snapshot.HistoryRow{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
+		"ahead of the clock": {[]snapshot.HistoryRow{row("error", -time.Hour)}, "minute", []int64{0, 0, 0, 1}, []int64{0, 0, 0, 0}, 0},
 		"older than four days": {
-			[]snapshot.Past{row("error", 0), row("success", 24*time.Hour), row("success", 100*time.Hour), row("success", 9000*time.Hour)},
+			[]snapshot.HistoryRow{row("error", 0), row("success", 24*time.Hour), row("success", 100*time.Hour), row("success", 9000*time.Hour)},
 			"day", []int64{0, 0, 0, 1}, []int64{0, 0, 1, 0}, 2},
-		"without a time": {[]snapshot.Past{row("success", 0), {State: "error"}}, "day", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 1}, 1},
+		"without a time": {[]snapshot.HistoryRow{row("success", 0), {State: "error"}}, "day", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -400,7 +402,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 		src, now, n := &archive{}, noon, 0
 		end := func() { // a job ends, at times one that has ended before
 			n++
-			p := snapshot.Past{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
+			p := snapshot.HistoryRow{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
 				State: []string{"success", "error", "warning"}[r.IntN(3)], Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
 			if p.Message == "so\x1bso" && seed%4 != 0 { // in some histories only
 				p.Message = "done"
@@ -500,7 +502,7 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 	t.Helper()
 	q, problem := historyQuery(s.input.filters[screenHistory], s.Now)
 	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // as it was when it was asked
-	page, _ := src.Past(t.Context(), q)
+	page, _ := src.HistoryPage(t.Context(), q)
 	want := cleanHistory(page).Rows
 	if problem != "" {
 		want = nil
@@ -524,7 +526,7 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 
 func refolded(p history) history { p.fold(); return p }
 
-func uidsOf(lists ...[]snapshot.Past) (out []string) {
+func uidsOf(lists ...[]snapshot.HistoryRow) (out []string) {
 	for _, l := range lists {
 		for _, r := range l[:min(len(l), 10)] {
 			out = append(out, r.UID)
@@ -539,7 +541,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
 	for range maxHistoryRows / historyPage {

@@ -93,7 +93,7 @@ func (s State) fetchHistory() (State, Lookup) {
 	}
 	s.history.request, s.history.requested = &ask, s.Now
 	return s, func(ctx context.Context, src Source) func(State) State {
-		page, err := src.Past(ctx, q)
+		page, err := src.HistoryPage(ctx, q)
 		return func(s State) State {
 			if s.history.request != &ask {
 				return s // another filter has been typed since
@@ -114,7 +114,7 @@ func (s State) fetchHistory() (State, Lookup) {
 }
 
 // takeHistoryPage takes a page. The cursor stays on its row.
-func (s State) takeHistoryPage(ask historyRequest, q snapshot.PastQuery, said snapshot.PastPage) State {
+func (s State) takeHistoryPage(ask historyRequest, q snapshot.HistoryQuery, said snapshot.HistoryPage) State {
 	page := cleanHistory(said)
 	to := historyAnswer{filter: ask.filter, query: q, rows: page.Rows, next: page.Next, all: page.All, exact: slices.Equal(page.Rows, said.Rows)}
 	to.query.After = ""
@@ -134,16 +134,16 @@ func (s State) takeHistoryPage(ask historyRequest, q snapshot.PastQuery, said sn
 }
 
 // overlaps says that the newest rows reach those that are there.
-func overlaps(fresh, rows []snapshot.Past) bool {
+func overlaps(fresh, rows []snapshot.HistoryRow) bool {
 	if len(rows) == 0 || len(fresh) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(fresh, func(r snapshot.Past) bool { return r.UID == rows[0].UID })
+	return slices.ContainsFunc(fresh, func(r snapshot.HistoryRow) bool { return r.UID == rows[0].UID })
 }
 
 // mergeRows puts the newest rows before those that are there. A job that ran again
 // has moved to the front.
-func mergeRows(fresh, rows []snapshot.Past) []snapshot.Past {
+func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
 	seen := make(map[string]bool, len(fresh))
 	for _, r := range fresh {
 		seen[r.UID] = true
@@ -158,10 +158,10 @@ func mergeRows(fresh, rows []snapshot.Past) []snapshot.Past {
 }
 
 // historyQuery is what a filter line asks for, and what of it means nothing.
-func historyQuery(filter string, now time.Time) (snapshot.PastQuery, string) {
+func historyQuery(filter string, now time.Time) (snapshot.HistoryQuery, string) {
 	t := widget.ParseTerms(filter, historyFields)
 	since, until := t.Moment("since", now), t.Moment("until", now)
-	return snapshot.PastQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.EndsMeant(t.Fields["state"]), Ref: t.One("ref"),
+	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]), Ref: t.One("ref"),
 		Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
@@ -173,7 +173,7 @@ func (s State) historyProblem() string {
 
 // historyItem is one line of the list: a row, or several equal ones folded.
 type historyItem struct {
-	row    *snapshot.Past
+	row    *snapshot.HistoryRow
 	folded int       // how many rows it stands for; 0 = it is a row
 	oldest time.Time // finish of the oldest of them
 	group  string    // UID of the first of the equal rows; "" = it has none
@@ -242,7 +242,7 @@ func (p *history) move(by int) {
 }
 
 // sameFailure says that two jobs have failed in the same way.
-func sameFailure(a, b snapshot.Past) bool {
+func sameFailure(a, b snapshot.HistoryRow) bool {
 	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && recordResult(a) == recordResult(b)
 }
 
@@ -264,7 +264,7 @@ func (s State) unfold() State {
 }
 
 // jobOfRecord is a row of the history as a job: without what only the whole record has.
-func jobOfRecord(r snapshot.Past) snapshot.Job {
+func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
 	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: recordResult(r),
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
@@ -344,8 +344,8 @@ const (
 // from the newest down to where next goes on.
 type historyAnswer struct {
 	filter string // the filter
-	query  snapshot.PastQuery
-	rows   []snapshot.Past
+	query  snapshot.HistoryQuery
+	rows   []snapshot.HistoryRow
 	next   string // where more rows are; "" = there are none
 	all    int    // jobs in the history
 	// exact says that rows and next are as the history has them: nothing was cleaned
@@ -354,9 +354,9 @@ type historyAnswer struct {
 }
 
 // refined is what the history would say to a narrower query, as far as a does.
-func (a historyAnswer) refined(line string, to snapshot.PastQuery) historyAnswer {
+func (a historyAnswer) refined(line string, to snapshot.HistoryQuery) historyAnswer {
 	rows := a.rows
-	if n := slices.IndexFunc(rows, func(r snapshot.Past) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
+	if n := slices.IndexFunc(rows, func(r snapshot.HistoryRow) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
 		rows = slices.Clone(rows[:n])
 		for _, r := range a.rows[n+1:] {
 			if to.Selects(r) {
@@ -378,7 +378,7 @@ func (a historyAnswer) reachesBeyond(b historyAnswer) bool {
 // refine answers a filter from what the history has said already, so that who types
 // one, or takes letters back, asks for nothing that is here. False says that the
 // history has to be asked.
-func (p *history) refine(line string, to snapshot.PastQuery) bool {
+func (p *history) refine(line string, to snapshot.HistoryQuery) bool {
 	if p.stale {
 		return false
 	}

@@ -233,7 +233,7 @@ func missing(s State, frame string, w, h int) string {
 			if !strings.Contains(row, glyph) {
 				return "the glyph of " + state
 			}
-			if said := state != "working" && state != "other" && state != "pending" && known && j.Unsent.IsZero() && (j.RestsUntil.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
+			if said := state != "working" && state != "other" && state != "pending" && known && j.Undelivered.IsZero() && (j.RetryAt.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
 				return "the word " + state + " in " + row
 			}
 		}

@@ -391,10 +391,10 @@ func (s State) repoIssues(before *snapshot.Snapshot) (out []issue) {
 // reason than before.
 func (s State) connectionIssues(before *snapshot.Snapshot) (out []issue) {
 	was := map[string]bool{}
-	for _, c := range before.IllConnections {
+	for _, c := range before.UnhealthyConnections {
 		was[c.Namespace+"/"+c.Name+" "+connectionProblem(c)] = true
 	}
-	for _, c := range s.Snap.IllConnections {
+	for _, c := range s.Snap.UnhealthyConnections {
 		if was[c.Namespace+"/"+c.Name+" "+connectionProblem(c)] {
 			continue
 		}

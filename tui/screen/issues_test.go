@@ -309,7 +309,7 @@ func TestTheSameErrorAgain(t *testing.T) {
 		r := &s.Repos[1]
 		r.Healthy, r.Checked, r.Health = false, noon, text
 		s.Sources = []snapshot.Source{{UID: "s1", Name: "base", State: snapshot.SourceFailed, Message: text}}
-		s.IllConnections = []snapshot.Connection{{Name: "app", Checked: noon, Message: text}}
+		s.UnhealthyConnections = []snapshot.Connection{{Name: "app", Checked: noon, Message: text}}
 		return s
 	}
 	s := shown(with(), widget.Caps{})

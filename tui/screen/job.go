@@ -130,8 +130,8 @@ func (p *view) stateLine(j snapshot.Job, state string, w int) string {
 			tail += fmt.Sprintf("   %.1f/s", rate)
 		}
 	}
-	if !j.Unsent.IsZero() {
-		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Unsent))
+	if !j.Undelivered.IsZero() {
+		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Undelivered))
 	}
 	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
 		return head + tail
@@ -160,10 +160,10 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		txt += "ended " + j.Finished.UTC().Format("15:04:05Z")
 	case !live:
 		txt += "the job is gone from the queue"
-	case !j.Unsent.IsZero():
+	case !j.Undelivered.IsZero():
 		txt += "done; the result is kept and sent when the API is back"
 	case p.s.waitsForRetry(j):
-		txt += "rests for " + text.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
+		txt += "rests for " + text.Age(j.RetryAt.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		txt += "held by this agent"
 		if a := p.s.Snap.Agent; p.W >= wideWidth && a.Host != "" {
@@ -181,7 +181,7 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		txt += "expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.unavailableReason()
 	case p.s.offline():
 		txt += "ended: " + p.s.unavailableReason()
-	case j.Waits != "":
+	case j.WaitReason != "":
 		txt += "left alone"
 	default:
 		txt += "not claimed yet"
@@ -261,8 +261,8 @@ func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
 		switch {
 		case !j.Finished.IsZero():
 			txt = "Nothing was written."
-		case j.Waits != "":
-			txt = "This agent leaves the job alone: " + j.Waits
+		case j.WaitReason != "":
+			txt = "This agent leaves the job alone: " + j.WaitReason
 		}
 		p.Empty(x, y, w, h, []string{txt})
 		return

@@ -218,7 +218,7 @@ func TestTimeLine(t *testing.T) {
 		"none":    {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
 		"works":   {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
 		"ended":   {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
-		"kept":    {snapshot.Job{State: "success", Unsent: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
+		"kept":    {snapshot.Job{State: "success", Undelivered: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
 		"clocks":  {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
 		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
 		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
@@ -355,17 +355,17 @@ func TestComplaintsAreCounted(t *testing.T) {
 }
 
 // day is a day of a repository whose token has ended an hour ago.
-func day() snapshot.Lately {
-	d := snapshot.NewDay(noon)
+func day() snapshot.RecentRuns {
+	d := snapshot.NewRecentDay(noon)
 	for i := range 24 * 6 {
 		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
 		if i < 5 {
-			d.Add(snapshot.Past{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
+			d.Add(snapshot.HistoryRow{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
 			continue
 		}
-		d.Add(snapshot.Past{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
+		d.Add(snapshot.HistoryRow{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
 	}
-	return snapshot.Lately{Rows: ill(5), Day: d.Done()}
+	return snapshot.RecentRuns{Rows: ill(5), Day: d.Done()}
 }
 
 func TestRepositoryTellsOfItsJobs(t *testing.T) {

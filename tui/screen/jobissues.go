@@ -25,7 +25,7 @@ func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Warnings {
 		out = append(out, parseIssue("warning", txt))
 	}
-	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
+	if len(out) == 0 && !j.RetryAt.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
 		out = append(out, parseIssue("warning", j.Message)) // why it is tried again
 	}
 	return out
@@ -167,7 +167,7 @@ func jobResult(j snapshot.Job) string {
 	if !genericMessage(j.Message) {
 		return j.Message
 	}
-	c := snapshot.Came{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
+	c := snapshot.JobResult{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
 	if complaints := jobIssues(j); len(complaints) == 1 {
 		c.Only = complaints[0].text
 	}
@@ -178,18 +178,18 @@ func jobResult(j snapshot.Job) string {
 }
 
 // recordResult is that of a row of the history.
-func recordResult(r snapshot.Past) string {
+func recordResult(r snapshot.HistoryRow) string {
 	if !genericMessage(r.Message) {
 		return r.Message
 	}
-	if r.Came.Only != "" {
-		r.Came.Only = parseIssue(r.State, r.Came.Only).text
+	if r.Result.Only != "" {
+		r.Result.Only = parseIssue(r.State, r.Result.Only).text
 	}
-	return resultText(r.Came)
+	return resultText(r.Result)
 }
 
 // resultText are the words: the one complaint, or how many there are and what was written.
-func resultText(c snapshot.Came) string {
+func resultText(c snapshot.JobResult) string {
 	if c.Only != "" {
 		return c.Only
 	}

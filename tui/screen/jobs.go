@@ -33,7 +33,7 @@ func jobsNote(counts snapshot.Counts) string {
 	for _, part := range []struct {
 		n    int
 		what string
-	}{{counts.Resting, "resting"}, {counts.Elsewhere, "elsewhere"}, {counts.Unsent, "unsent"}, {counts.Done, "just done"}} {
+	}{{counts.Resting, "resting"}, {counts.Elsewhere, "elsewhere"}, {counts.Undelivered, "unsent"}, {counts.Done, "just done"}} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
@@ -122,7 +122,7 @@ func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int
 // unknown, what another agent runs is "other".
 func (p *view) shownState(j snapshot.Job) string {
 	switch {
-	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
+	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending":
 		return j.State
 	case p.s.offline():
 		return "unknown"
@@ -176,14 +176,14 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + jobResult(j))
-	case !j.Unsent.IsZero():
-		return widget.LongOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Unsent))
+	case !j.Undelivered.IsZero():
+		return widget.LongOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Undelivered))
 	case p.s.waitsForRetry(j):
-		return widget.LongOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RestsUntil.Sub(p.s.Now))
-	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
+		return widget.LongOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RetryAt.Sub(p.s.Now))
+	case j.State == "pending" && j.Owner == "" && j.WaitReason == "" && j.Priority != "":
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
-		return strings.TrimSpace("pending " + j.Waits)
+		return strings.TrimSpace("pending " + j.WaitReason)
 	case j.Progress < 0:
 		return strings.TrimSpace(state + " " + j.Message)
 	}
@@ -202,8 +202,8 @@ func (p *view) elapsed(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() && !j.Started.IsZero():
 		return widget.Clock(j.Finished.Sub(j.Started))
-	case !j.Unsent.IsZero() && !j.Started.IsZero():
-		return widget.Clock(j.Unsent.Sub(j.Started))
+	case !j.Undelivered.IsZero() && !j.Started.IsZero():
+		return widget.Clock(j.Undelivered.Sub(j.Started))
 	case !j.Started.IsZero() && !p.s.offline():
 		return widget.Clock(p.s.Now.Sub(j.Started))
 	case j.State == "pending" && !j.Created.IsZero():
@@ -214,7 +214,7 @@ func (p *view) elapsed(j snapshot.Job) string {
 
 func (p *view) lease(j snapshot.Job) string {
 	switch {
-	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
+	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.Owner == "":
 		return "-"
 	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // who holds it may be at work
 		return text.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"

@@ -46,8 +46,8 @@ func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 		return out
 	}
 	lines := len(j.Summary)
-	if j.Waits != "" {
-		lines = len(widget.Wrap(j.Waits, w-4)) + 1
+	if j.WaitReason != "" {
+		lines = len(widget.Wrap(j.WaitReason, w-4)) + 1
 	}
 	if p.timesWidth(w) > 0 {
 		lines = max(lines, len(p.times(j))+len(j.Steps)-1)
@@ -210,7 +210,7 @@ func noLog(j snapshot.Job) string {
 		return "No log of this job is kept here."
 	case j.Owner == "other":
 		return "The agent that runs it has the log."
-	case j.Owner == "" && !j.RestsUntil.IsZero():
+	case j.Owner == "" && !j.RetryAt.IsZero():
 		return "No log of its last attempt is kept here."
 	case j.Owner == "":
 		return "It has not begun."
@@ -279,10 +279,10 @@ func (p *view) times(j snapshot.Job) (out []widget.Fact) {
 			txt += ", after " + widget.SecondsText(j.Finished.Sub(j.Started))
 		}
 		at("ended", txt)
-	case !j.Unsent.IsZero():
-		at("done", widget.ClockTime(j.Unsent, now)+", "+widget.Ago(now, j.Unsent))
+	case !j.Undelivered.IsZero():
+		at("done", widget.ClockTime(j.Undelivered, now)+", "+widget.Ago(now, j.Undelivered))
 	case p.s.waitsForRetry(j):
-		at("again", widget.ClockTime(j.RestsUntil, now)+", in "+text.Age(j.RestsUntil.Sub(now)))
+		at("again", widget.ClockTime(j.RetryAt, now)+", in "+text.Age(j.RetryAt.Sub(now)))
 	case left > 0 && p.shownState(j) == "working":
 		at("ends", "about "+widget.ClockTime(now.Add(left), now)+" at this pace")
 	}
@@ -350,8 +350,8 @@ func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 		return max(s.Took, 0)
 	case !j.Finished.IsZero():
 		now = j.Finished
-	case !j.Unsent.IsZero():
-		now = j.Unsent
+	case !j.Undelivered.IsZero():
+		now = j.Undelivered
 	}
 	return max(now.Sub(s.At), 0)
 }

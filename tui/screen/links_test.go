@@ -22,7 +22,7 @@ func TestFailingConnection(t *testing.T) {
 	caps := widget.Caps{Mono: true, ASCII: true}
 	ill := func(why string) *snapshot.Snapshot {
 		snap := picture()
-		snap.IllConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
+		snap.UnhealthyConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
 		return snap
 	}
 	s := shown(picture(), caps)

@@ -276,7 +276,7 @@ func (p *view) barLine(j snapshot.Job, state string, w int) string {
 	}
 	percent := fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(percent) - 2
-	if !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending" || j.Progress < 0 || room < 5 {
+	if !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending" || j.Progress < 0 || room < 5 {
 		return head
 	}
 	return head + "  " + p.Bar(room, j.Progress) + percent

@@ -89,7 +89,7 @@ func TestUnknownFiguresAreLeftOut(t *testing.T) {
 	if got := frame(a); !strings.Contains(got, "cpu <0.1%") {
 		t.Errorf("a little:\n%s", got)
 	}
-	a.CPU, a.Kept = 0, 0
+	a.CPU, a.HistoryKept = 0, 0
 	if got := frame(a); strings.Contains(got, "cpu") || strings.Contains(got, "kept 0") || strings.Contains(got, "jobs,") {
 		t.Errorf("made up:\n%s", got)
 	}
@@ -106,10 +106,10 @@ func TestTimesOfAJob(t *testing.T) {
 	}{
 		"unknown": {snapshot.Job{State: "pending"}, ""},
 		"pending": {snapshot.Job{State: "pending", Created: at(time.Minute)}, "queued 14:01:37Z, 1m ago"},
-		"rests":   {snapshot.Job{State: "pending", Created: at(time.Minute), RestsUntil: at(-20 * time.Second)}, "queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
+		"rests":   {snapshot.Job{State: "pending", Created: at(time.Minute), RetryAt: at(-20 * time.Second)}, "queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
 		"works":   {snapshot.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2, Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
 		"no pace": {snapshot.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
-		"unsent":  {snapshot.Job{State: "success", Started: at(40 * time.Second), Unsent: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
+		"unsent":  {snapshot.Job{State: "success", Started: at(40 * time.Second), Undelivered: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
 		"ended":   {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
 		"clocks":  {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {

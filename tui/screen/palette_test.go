@@ -337,29 +337,29 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
 	for _, tt := range []struct {
-		came snapshot.Came
+		came snapshot.JobResult
 		want string
 	}{
-		{snapshot.Came{}, ""},
-		{snapshot.Came{Counted: true}, "nothing to change"},
-		{snapshot.Came{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
-		{snapshot.Came{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
-		{snapshot.Came{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
-		{snapshot.Came{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
+		{snapshot.JobResult{}, ""},
+		{snapshot.JobResult{Counted: true}, "nothing to change"},
+		{snapshot.JobResult{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
+		{snapshot.JobResult{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
+		{snapshot.JobResult{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
+		{snapshot.JobResult{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
 	} {
-		r := snapshot.Past{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Came: tt.came}
+		r := snapshot.HistoryRow{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Result: tt.came}
 		if got := recordResult(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
-		frame := Render(settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []snapshot.Past{r}}), 140, 40, widget.Caps{Mono: true, ASCII: true})
+		frame := Render(settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []snapshot.HistoryRow{r}}), 140, 40, widget.Caps{Mono: true, ASCII: true})
 		if strings.Count(frame, tt.want) < 2 { // in the row, and in the record below it
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
 		}
 	}
-	if a, b := (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "a"}}), (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
+	if a, b := (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "a"}}), (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
 		t.Error("two warnings of different texts are folded as one")
 	}
-	src := &archive{rows: []snapshot.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
+	src := &archive{rows: []snapshot.HistoryRow{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
 	if frame := Render(settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), src), 80, 24, widget.Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
 		t.Errorf("the history says the same twice:\n%s", frame)
 	}
@@ -482,7 +482,7 @@ func TestSaidOnce(t *testing.T) {
 	t.Parallel()
 	snap := picture()
 	snap.API.Up, snap.API.Error = false, "dial tcp 10.0.3.7:443: i/o timeout"
-	src := &archive{care: snapshot.Care{At: noon, Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
+	src := &archive{care: snapshot.DiagnosticsReport{At: noon, Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
 	frame := Render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, widget.Caps{Mono: true, ASCII: true})
 	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed", "github       0 held; 4 could not be made "} {
 		if !strings.Contains(frame, want) {

@@ -309,8 +309,8 @@ func TestPaletteTests(t *testing.T) {
 }
 
 // kept is how the house of the picture is kept.
-func kept() snapshot.Care {
-	return snapshot.Care{At: noon.Add(-2 * time.Second),
+func kept() snapshot.DiagnosticsReport {
+	return snapshot.DiagnosticsReport{At: noon.Add(-2 * time.Second),
 		Store:   snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
 		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
 		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},

@@ -23,14 +23,14 @@ const (
 
 // recentRuns is what the detail of a repository knows of its jobs.
 type recentRuns struct {
-	of               string // namespace/name
-	*snapshot.Lately        // never nil
-	known            bool
-	err              string // why there is no answer
-	at               time.Time
-	count            int     // Snap.Agent.History then
-	request          *string // what is looked up; nil = nothing
-	cursor           string  // UID of a job
+	of                   string // namespace/name
+	*snapshot.RecentRuns        // never nil
+	known                bool
+	err                  string // why there is no answer
+	at                   time.Time
+	count                int     // Snap.Agent.History then
+	request              *string // what is looked up; nil = nothing
+	cursor               string  // UID of a job
 }
 
 // fetchRecent asks for the jobs of the repository in the detail.
@@ -45,12 +45,12 @@ func (s State) fetchRecent() (State, Lookup) {
 	}
 	ask := &key
 	if l.of != key {
-		s.repoView.recent = recentRuns{of: key, Lately: new(snapshot.Lately)}
+		s.repoView.recent = recentRuns{of: key, RecentRuns: new(snapshot.RecentRuns)}
 	}
 	s.repoView.recent.request, s.repoView.recent.at, s.repoView.recent.count = ask, s.Now, s.Snap.Agent.History
 	namespace, name := s.repoView.seen.Namespace, s.repoView.seen.Name
 	return s, func(ctx context.Context, src Source) func(State) State {
-		got, err := src.Lately(ctx, namespace, name)
+		got, err := src.RecentRuns(ctx, namespace, name)
 		return func(s State) State {
 			if s.repoView.recent.request != ask {
 				return s
@@ -63,7 +63,7 @@ func (s State) fetchRecent() (State, Lookup) {
 				s.repoView.recent.err = text.Clean(err.Error())
 			default:
 				before := widget.KeysOf(s.repoJobs(), jobKey)
-				s.repoView.recent.Lately, s.repoView.recent.known = &snapshot.Lately{Rows: cleanHistory(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				s.repoView.recent.RecentRuns, s.repoView.recent.known = &snapshot.RecentRuns{Rows: cleanHistory(snapshot.HistoryPage{Rows: got.Rows}).Rows, Day: got.Day}, true
 				if s.repoView.recent.cursor != "" {
 					s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, before, widget.KeysOf(s.repoJobs(), jobKey))
 				}
@@ -152,7 +152,7 @@ func (p *view) dayBox(x, y, w int) {
 		p.Empty(x, y, w, dayHeight, []string{"No job has ended."})
 		return
 	}
-	runs, took, changes := make([]int64, snapshot.DayHours), make([]int64, snapshot.DayHours), make([]int64, snapshot.DayHours)
+	runs, took, changes := make([]int64, snapshot.RecentHours), make([]int64, snapshot.RecentHours), make([]int64, snapshot.RecentHours)
 	for i, h := range d.Hours {
 		runs[i], took[i], changes[i] = int64(h.Runs), int64(h.Median), h.Changes
 	}
@@ -177,10 +177,10 @@ func (p *view) dayBox(x, y, w int) {
 		if w >= wideWidth {
 			each = 2
 		}
-		if snapshot.DayHours+displaywidth.String(line.text)+3 > x+w-2-at {
+		if snapshot.RecentHours+displaywidth.String(line.text)+3 > x+w-2-at {
 			line.text = strings.ReplaceAll(line.text, "   ", "  ")
 		}
-		if each*snapshot.DayHours+displaywidth.String(line.text)+3 <= x+w-2-at {
+		if each*snapshot.RecentHours+displaywidth.String(line.text)+3 <= x+w-2-at {
 			at = p.Put(at, y+1+i, x+w-2-at, line.role, p.Heights(line.values, each)) + 3
 		}
 		p.Put(at, y+1+i, x+w-2-at, widget.RolePlain, widget.Cut(line.text, x+w-2-at, p.G.More))

@@ -117,8 +117,8 @@ func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 	}
 	if !r.Deleting.IsZero() {
 		txt := "since " + widget.Ago(p.s.Now, r.Deleting)
-		if r.InTheWay != "" {
-			txt += "; in the way: " + r.InTheWay
+		if r.DeleteError != "" {
+			txt += "; in the way: " + r.DeleteError
 		}
 		fact(widget.RoleWarn, "deleting", txt)
 	}

@@ -197,11 +197,11 @@ func jobStates(j snapshot.Job) []string {
 	}
 	if j.Finished.IsZero() {
 		switch {
-		case !j.Unsent.IsZero():
+		case !j.Undelivered.IsZero():
 			out = []string{"unsent"}
 		case j.Owner == "other":
 			out = append(out, "other")
-		case j.Owner == "" && !j.RestsUntil.IsZero():
+		case j.Owner == "" && !j.RetryAt.IsZero():
 			out = append(out, "resting")
 		}
 	}

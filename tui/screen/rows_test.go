@@ -362,7 +362,7 @@ func TestPaste(t *testing.T) {
 func BenchmarkFilterKey(b *testing.B) {
 	src := &archive{}
 	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
 			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2], Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := press(shown(picture(), widget.Caps{}), "4")

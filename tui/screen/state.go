@@ -140,9 +140,9 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 		Source:      source,
 		Caps:        caps,
 		jobView:     jobView{seen: new(snapshot.Job)},
-		repoView:    repoView{seen: new(snapshot.Repo), recent: recentRuns{Lately: new(snapshot.Lately)}},
+		repoView:    repoView{seen: new(snapshot.Repo), recent: recentRuns{RecentRuns: new(snapshot.RecentRuns)}},
 		sourceView:  sourceView{seen: new(snapshot.Source)},
-		diagnostics: diagnostics{Care: new(snapshot.Care)},
+		diagnostics: diagnostics{DiagnosticsReport: new(snapshot.DiagnosticsReport)},
 		changes:     changes{list: new(compared), file: new(compared)},
 	}
 }

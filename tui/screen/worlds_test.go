@@ -185,7 +185,7 @@ func (h *worlds) job() snapshot.Job {
 		j.UID += h.text()
 	}
 	if h.IntN(2) == 0 { // as most are
-		j.Finished, j.Unsent, j.RestsUntil = time.Time{}, time.Time{}, time.Time{}
+		j.Finished, j.Undelivered, j.RetryAt = time.Time{}, time.Time{}, time.Time{}
 	}
 	return j
 }
@@ -206,8 +206,8 @@ func (h *worlds) source() snapshot.Source {
 	return from
 }
 
-func (h *worlds) past() snapshot.Past {
-	var p snapshot.Past
+func (h *worlds) past() snapshot.HistoryRow {
+	var p snapshot.HistoryRow
 	h.fill(reflect.ValueOf(&p).Elem(), "")
 	id := h.label("p")
 	p.UID, p.Name, p.Repository = id, id+p.Name, id+p.Repository
@@ -347,8 +347,8 @@ func (o *oracle) err() error {
 	return nil
 }
 
-func (o *oracle) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
-	page := snapshot.PastPage{Next: o.word("", "", "more"), All: o.IntN(100000)}
+func (o *oracle) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
+	page := snapshot.HistoryPage{Next: o.word("", "", "more"), All: o.IntN(100000)}
 	for range o.few() {
 		p := o.past()
 		page.Rows = append(page.Rows, p)
@@ -366,7 +366,7 @@ func (o *oracle) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
 	return j, o.err()
 }
 
-func (o *oracle) Lately(context.Context, string, string) (l snapshot.Lately, err error) {
+func (o *oracle) RecentRuns(context.Context, string, string) (l snapshot.RecentRuns, err error) {
 	o.fill(reflect.ValueOf(&l.Day).Elem(), "")
 	for range o.few() {
 		l.Rows = append(l.Rows, o.past())
@@ -374,7 +374,7 @@ func (o *oracle) Lately(context.Context, string, string) (l snapshot.Lately, err
 	return l, o.err()
 }
 
-func (o *oracle) Care(context.Context) (c snapshot.Care, err error) {
+func (o *oracle) Diagnostics(context.Context) (c snapshot.DiagnosticsReport, err error) {
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	return c, o.err()
 }

@@ -101,11 +101,11 @@ func (s *diskSource) reading(ctx context.Context, use func(*state.Store) error) 
 	return errors.Join(use(store), store.Close())
 }
 
-func (s *diskSource) Past(ctx context.Context, q snapshot.PastQuery) (page snapshot.PastPage, err error) {
+func (s *diskSource) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (page snapshot.HistoryPage, err error) {
 	if d := s.daemon.Load(); d != nil {
-		return d.Past(ctx, q)
+		return d.HistoryPage(ctx, q)
 	}
-	err = s.reading(ctx, func(store *state.Store) (err error) { page, err = recordHistory{store}.Past(ctx, q); return err })
+	err = s.reading(ctx, func(store *state.Store) (err error) { page, err = recordHistory{store}.HistoryPage(ctx, q); return err })
 	return page, err
 }
 
@@ -117,20 +117,20 @@ func (s *diskSource) PastJob(ctx context.Context, uid string) (job snapshot.Job,
 	return job, err
 }
 
-func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (out snapshot.Lately, err error) {
+func (s *diskSource) RecentRuns(ctx context.Context, namespace, repository string) (out snapshot.RecentRuns, err error) {
 	if d := s.daemon.Load(); d != nil {
-		return d.Lately(ctx, namespace, repository)
+		return d.RecentRuns(ctx, namespace, repository)
 	}
 	err = s.reading(ctx, func(store *state.Store) (err error) {
-		out, err = recordHistory{store}.Lately(ctx, namespace, repository)
+		out, err = recordHistory{store}.RecentRuns(ctx, namespace, repository)
 		return err
 	})
 	return out, err
 }
 
-func (s *diskSource) Care(ctx context.Context) (care snapshot.Care, err error) {
+func (s *diskSource) Diagnostics(ctx context.Context) (care snapshot.DiagnosticsReport, err error) {
 	if d := s.daemon.Load(); d != nil {
-		return d.Care(ctx)
+		return d.Diagnostics(ctx)
 	}
 	err = s.reading(ctx, func(store *state.Store) (err error) { care, err = snapshot.StoreDiagnostics(ctx, store); return err })
 	return care, err

@@ -17,18 +17,18 @@ import (
 // recordHistory answers the history queries of a dashboard from a state file.
 type recordHistory struct{ desk control.Store }
 
-// Past implements screen.Source.
-func (c recordHistory) Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
+// HistoryPage implements screen.Source.
+func (c recordHistory) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
 	records, err := c.desk.History(ctx, state.Query{Namespace: q.Namespace, Repository: q.Repository, Action: q.Action, States: q.States,
 		Since: q.Since, Until: q.Until, Ref: q.Ref, Words: q.Words, Limit: q.Limit, Before: q.After, Brief: true})
 	if err != nil {
-		return snapshot.PastPage{}, err
+		return snapshot.HistoryPage{}, err
 	}
 	info, err := c.desk.Info(ctx)
 	if err != nil {
-		return snapshot.PastPage{}, err
+		return snapshot.HistoryPage{}, err
 	}
-	page := snapshot.PastPage{All: info.History, Rows: make([]snapshot.Past, len(records))}
+	page := snapshot.HistoryPage{All: info.History, Rows: make([]snapshot.HistoryRow, len(records))}
 	for i, r := range records {
 		page.Rows[i] = rowOf(r)
 	}
@@ -38,15 +38,15 @@ func (c recordHistory) Past(ctx context.Context, q snapshot.PastQuery) (snapshot
 	return page, nil
 }
 
-func rowOf(r state.Record) snapshot.Past {
-	row := snapshot.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
+func rowOf(r state.Record) snapshot.HistoryRow {
+	row := snapshot.HistoryRow{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
 		Message: r.Message,
 		Agent:   r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
 	if r.Commit != nil {
 		row.Subject = r.Commit.Subject
 	}
 	if t := r.Tally; t != nil {
-		row.Came = snapshot.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update,
+		row.Result = snapshot.JobResult{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update,
 			Deleted: t.Delete, Counted: t.Counted}
 	}
 	return row

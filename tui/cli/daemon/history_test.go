@@ -32,14 +32,14 @@ func TestChronicle(t *testing.T) {
 	}
 	c := recordHistory{store}
 	var seen []string
-	for q := (snapshot.PastQuery{Limit: 2, Words: []string{"BAD"}, Ref: "a"}); ; {
-		page, err := c.Past(t.Context(), q)
+	for q := (snapshot.HistoryQuery{Limit: 2, Words: []string{"BAD"}, Ref: "a"}); ; {
+		page, err := c.HistoryPage(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range page.Rows {
-			if want := (snapshot.Came{Errors: 1, Only: "401", Created: 3, Counted: true}); r.Came != want {
-				t.Errorf("%s came to %+v, want %+v", r.UID, r.Came, want)
+			if want := (snapshot.JobResult{Errors: 1, Only: "401", Created: 3, Counted: true}); r.Result != want {
+				t.Errorf("%s came to %+v, want %+v", r.UID, r.Result, want)
 			}
 			seen = append(seen, r.UID)
 		}
@@ -53,7 +53,7 @@ func TestChronicle(t *testing.T) {
 	if fmt.Sprint(seen) != "[u4 u3 u2 u1 u0]" {
 		t.Errorf("pages: %v", seen)
 	}
-	if page, err := c.Past(t.Context(), snapshot.PastQuery{Ref: "b", Limit: 2}); err != nil || len(page.Rows) != 0 || page.Next != "" {
+	if page, err := c.HistoryPage(t.Context(), snapshot.HistoryQuery{Ref: "b", Limit: 2}); err != nil || len(page.Rows) != 0 || page.Next != "" {
 		t.Errorf("another ref: %+v, %v", page, err)
 	}
 	j, err := c.PastJob(t.Context(), "u3")
@@ -88,14 +88,14 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask := func(q snapshot.PastQuery) []snapshot.Past {
-		page, err := recordHistory{store}.Past(t.Context(), q)
+	ask := func(q snapshot.HistoryQuery) []snapshot.HistoryRow {
+		page, err := recordHistory{store}.HistoryPage(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return page.Rows
 	}
-	query := func() (q snapshot.PastQuery) {
+	query := func() (q snapshot.HistoryQuery) {
 		if r.IntN(3) == 0 {
 			q.Repository, q.Action = pick("", "lab", "lab-1"), pick("", "pull")
 		}
@@ -116,7 +116,7 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 		}
 		return q
 	}
-	all, covered := ask(snapshot.PastQuery{}), 0
+	all, covered := ask(snapshot.HistoryQuery{}), 0
 	for range 1500 {
 		wide, narrow := query(), query()
 		if more := query(); r.IntN(2) == 0 { // what a person has typed behind it
@@ -125,7 +125,7 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 			narrow.Since, narrow.States = more.Since, more.States
 		}
 		rows := ask(wide)
-		var want []snapshot.Past
+		var want []snapshot.HistoryRow
 		for _, row := range all {
 			if wide.Selects(row) {
 				want = append(want, row)

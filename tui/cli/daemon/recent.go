@@ -18,19 +18,19 @@ const (
 	recentMax  = 2000
 )
 
-// Lately implements screen.Source.
-func (c recordHistory) Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error) {
-	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
+// RecentRuns implements screen.Source.
+func (c recordHistory) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
+	page, err := c.HistoryPage(ctx, snapshot.HistoryQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
 	if err != nil {
-		return snapshot.Lately{}, err
+		return snapshot.RecentRuns{}, err
 	}
 	now := time.Now()
-	day := snapshot.NewDay(now)
-	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.DayHours * time.Hour), Limit: recentPage}
+	day := snapshot.NewRecentDay(now)
+	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.RecentHours * time.Hour), Limit: recentPage}
 	for read := 0; ; {
 		records, err := c.desk.History(ctx, q)
 		if err != nil {
-			return snapshot.Lately{}, err
+			return snapshot.RecentRuns{}, err
 		}
 		for _, r := range records {
 			var created, updated, deleted int64
@@ -52,5 +52,5 @@ func (c recordHistory) Lately(ctx context.Context, namespace, repository string)
 		}
 		q.Before = last.Cursor()
 	}
-	return snapshot.Lately{Rows: page.Rows, Day: day.Done()}, nil
+	return snapshot.RecentRuns{Rows: page.Rows, Day: day.Done()}, nil
 }

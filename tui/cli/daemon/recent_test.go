@@ -35,7 +35,7 @@ func TestLately(t *testing.T) {
 	put("dead", "dash", "dead", now.Add(-2*time.Hour))
 	put("old", "dash", "error", now.Add(-25*time.Hour))
 	put("other", "lab", "error", now)
-	got, err := recordHistory{store}.Lately(t.Context(), "default", "dash")
+	got, err := recordHistory{store}.RecentRuns(t.Context(), "default", "dash")
 	if err != nil {
 		t.Fatal(err)
 	}

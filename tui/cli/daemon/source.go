@@ -32,7 +32,9 @@ type localSource struct {
 	seq   atomic.Uint64
 }
 
-func (s *localSource) Care(ctx context.Context) (snapshot.Care, error) { return s.agent.Care(ctx) }
+func (s *localSource) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
+	return s.agent.Diagnostics(ctx)
+}
 
 func (s *localSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	return s.agent.Compare(ctx, q)
@@ -83,7 +85,9 @@ func (s *remoteSource) Name() string {
 	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
 }
 
-func (s *remoteSource) Care(ctx context.Context) (snapshot.Care, error) { return s.client.Care(ctx) }
+func (s *remoteSource) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
+	return s.client.Diagnostics(ctx)
+}
 
 func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	return s.client.Compare(ctx, q)

@@ -221,7 +221,7 @@ func TestSources(t *testing.T) {
 // sourceSeen is a source as the API has it.
 type sourceSeen struct{ *unstructured.Unstructured }
 
-func (s sourceSeen) suspended() bool { return source.Picture(s.Unstructured).Suspended }
+func (s sourceSeen) suspended() bool { return source.FromObject(s.Unstructured).Suspended }
 func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
 
 // answers does what the controller of Flux does with a request for a look: it writes

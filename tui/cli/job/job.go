@@ -86,7 +86,7 @@ func unsent(ctx context.Context, s *command.Session) (map[string]snapshot.Job, *
 		return out, nil
 	}
 	for _, j := range snap.Jobs {
-		if !j.Unsent.IsZero() {
+		if !j.Undelivered.IsZero() {
 			out[j.UID] = j
 		}
 	}
@@ -131,7 +131,7 @@ func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, e
 			continue
 		}
 		txt := j.Message
-		if !j.Unsent.IsZero() {
+		if !j.Undelivered.IsZero() {
 			txt = UnsentText(now, j)
 		}
 		t.Add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State),
@@ -248,5 +248,5 @@ func attempts(u *unstructured.Unstructured) []state.Attempt {
 
 // UnsentText describes a finished job whose result is kept until the API takes it.
 func UnsentText(now time.Time, job snapshot.Job) string {
-	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
+	return "done, waiting for the API " + text.Age(now.Sub(job.Undelivered))
 }

@@ -252,9 +252,9 @@ func (f *follower) explainWait(ctx context.Context) {
 		return // the watch will notice
 	}
 	for _, j := range snap.Jobs {
-		if j.UID == string(f.seen.GetUID()) && j.Waits != f.waits {
-			f.waits = j.Waits
-			f.say("%s %s is left alone: %s", command.Timestamp(), j.Name, text.Clean(j.Waits))
+		if j.UID == string(f.seen.GetUID()) && j.WaitReason != f.waits {
+			f.waits = j.WaitReason
+			f.say("%s %s is left alone: %s", command.Timestamp(), j.Name, text.Clean(j.WaitReason))
 		}
 	}
 }

@@ -221,7 +221,7 @@ func TestFollowTellsWhyOnce(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(control.Hello{Version: command.Version, Protocol: control.Protocol})
 	})
 	mux.HandleFunc("GET /limpet/v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Name: "other", Waits: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", Waits: waits}}})
+		_ = json.NewEncoder(w).Encode(snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Name: "other", WaitReason: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", WaitReason: waits}}})
 	})
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(ln) }()

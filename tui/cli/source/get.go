@@ -37,7 +37,7 @@ const maxFetches = 3
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
-		from := source.Picture(u)
+		from := source.FromObject(u)
 		if from.Artifact == nil {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name),
 				"%s has no artifact: it is %s", c.Name, from.State)
@@ -82,7 +82,7 @@ func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from
 		if found != nil {
 			return from, err
 		}
-		now := source.Picture(u)
+		now := source.FromObject(u)
 		if now.UID != from.UID || now.Artifact == nil || *now.Artifact == *from.Artifact {
 			return from, err
 		}

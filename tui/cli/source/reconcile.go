@@ -39,7 +39,7 @@ func (reconcileCmd) Help() string {
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
-		if from := source.Picture(u); from.Suspended {
+		if from := source.FromObject(u); from.Suspended {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name),
 				"%s is suspended: its controller would not look", c.Name)
 		}
@@ -53,7 +53,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 			if asked, err = awaitReconcile(ctx, s, asked); err != nil {
 				return err
 			}
-			from := source.Picture(asked)
+			from := source.FromObject(asked)
 			if from.State != snapshot.SourceReady {
 				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
 					c.Name, from.State, SourceMessage(from))
@@ -80,7 +80,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		case err != nil && !kube.Retryable(err):
 			return nil, err
 		case err == nil && source.Handled(u, request):
-			if from := source.Picture(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {
+			if from := source.FromObject(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {
 				u.SetManagedFields(nil)
 				return u, nil
 			}
@@ -117,7 +117,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) error {
 		txt := map[bool]string{true: "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name),
 			false: "resumed"}[on]
-		if source.Picture(u).Suspended == on {
+		if source.FromObject(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
 		} else {
 			var err error

@@ -53,7 +53,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
-		from := source.Picture(u)
+		from := source.FromObject(u)
 		a := artifactOf(from)
 		size := "-"
 		if a.Size > 0 {
@@ -132,7 +132,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.PrintOne(source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.Picture(u), time.Now()) })
+	return e.PrintOne(source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
 }
 
 func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time) {

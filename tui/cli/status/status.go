@@ -127,8 +127,8 @@ func (s *report) judge(e *command.Env) {
 		}
 	}
 	for _, job := range s.Live.Jobs {
-		if job.Waits != "" {
-			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.Waits))
+		if job.WaitReason != "" {
+			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.WaitReason))
 		}
 	}
 	s.OK = len(s.Why) == 0
@@ -203,7 +203,7 @@ func (s *report) printLive(f *command.Fields) {
 		counts.Elsewhere))
 	f.MarkCount(counts.Working, api.StateWorking)
 	for _, j := range s.Live.Jobs {
-		if !j.Unsent.IsZero() {
+		if !j.Undelivered.IsZero() {
 			f.Add("unsent", fmt.Sprintf("%s: %s, %s", j.Name, j.State, job.UnsentText(time.Now(), j)))
 		}
 	}

@@ -141,7 +141,7 @@ func TestStatusMarks(t *testing.T) {
 		"a job has ended":  {func(s *snapshot.Snapshot) { s.Counts.Done++ }, false},
 		"a job works":      {func(s *snapshot.Snapshot) { s.Counts.Working++ }, true},
 		"a job waits":      {func(s *snapshot.Snapshot) { s.Counts.Pending++ }, true},
-		"a result waits":   {func(s *snapshot.Snapshot) { s.Counts.Unsent++ }, true},
+		"a result waits":   {func(s *snapshot.Snapshot) { s.Counts.Undelivered++ }, true},
 		"a repository":     {func(s *snapshot.Snapshot) { s.Repos = append(s.Repos, snapshot.Repo{Name: "new"}) }, true},
 		"one that is ill":  {func(s *snapshot.Snapshot) { s.Repos[0].Healthy = false }, true},
 		"the API is away":  {func(s *snapshot.Snapshot) { s.API.Up = false }, true},
@@ -163,7 +163,7 @@ func TestStatusMarks(t *testing.T) {
 func TestStatusLine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.FixedZone("east", 3600))
-	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Unsent: 5, Done: 6},
+	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Undelivered: 5, Done: 6},
 		Repos: []snapshot.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
 	rep := &report{OK: true, Live: live}
 	want := "2026-11-20T14:00:00Z  ok              1        2        3          4       5      3    2  -\n"

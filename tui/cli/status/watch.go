@@ -150,7 +150,7 @@ func (s *report) sentence(now time.Time) string {
 			n    int
 			what string
 		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"},
-			{c.Unsent, "whose result waits for the API"}} {
+			{c.Undelivered, "whose result waits for the API"}} {
 			if n.n > 0 {
 				jobs = append(jobs, fmt.Sprintf("%d %s", n.n, n.what))
 			}
@@ -174,7 +174,7 @@ func (s *report) line(now time.Time) string {
 	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.reasons())}
 	if s.Live != nil {
 		c := s.Live.Counts
-		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.failing()} {
+		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Undelivered, len(s.Live.Repos), s.failing()} {
 			cells[2+i] = fmt.Sprint(n)
 		}
 	}

@@ -62,8 +62,8 @@ type Agent interface {
 	Drain(on bool) (since time.Time, busy int)
 	// Hurry has an API that does not answer asked now and not at the next turn.
 	Hurry()
-	// Care returns how the house is kept.
-	Care(ctx context.Context) (snapshot.Care, error)
+	// Diagnostics returns how the house is kept.
+	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare says what has changed in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	Suspender

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// DayHours is how far back Lately goes, an Hour each.
-const DayHours = 24
+// RecentHours is the length of RecentDay in hours.
+const RecentHours = 24
 
-// Lately is what the jobs of a repository have come to.
-type Lately struct {
-	Rows []Past // the newest first
-	Day  Day
+// RecentRuns is what the jobs of a repository have come to.
+type RecentRuns struct {
+	Rows []HistoryRow // the newest first
+	Day  RecentDay
 }
 
-// Day sums up the jobs of the last 24 hours.
-type Day struct {
-	Hours        [DayHours]Hour // oldest first; the last is the one that runs
+// RecentDay sums up the jobs of the last 24 hours.
+type RecentDay struct {
+	Hours        [RecentHours]RecentHour // oldest first; the last is the one that runs
 	Good, Warned int
 	Failed       int
 	Median       time.Duration // of what they took, as P95 and Longest
@@ -27,25 +27,25 @@ type Day struct {
 	Deleted      int64
 	Since        time.Time // of the oldest that was read, when there are more than are read; else zero
 	took         []time.Duration
-	tookOf       [DayHours][]time.Duration
+	tookOf       [RecentHours][]time.Duration
 	now          time.Time
 }
 
-// Hour is one column of the lines of a day.
-type Hour struct {
+// RecentHour is one column of the lines of a day.
+type RecentHour struct {
 	Runs    int
 	Worst   byte          // a letter of Repo.Runs
 	Median  time.Duration // of what they took; 0 = nothing ended
 	Changes int64
 }
 
-// NewDay is a day that ends now, without a job yet.
-func NewDay(now time.Time) *Day { return &Day{now: now} }
+// NewRecentDay is a day that ends now, without a job yet.
+func NewRecentDay(now time.Time) *RecentDay { return &RecentDay{now: now} }
 
 // Add counts a job. One that is older than the day is left out.
-func (d *Day) Add(p Past, letter byte, created, updated, deleted int64) {
-	at := DayHours - 1 - int(d.now.Unix()/3600-p.Finished.Unix()/3600)
-	if at < 0 || at >= DayHours {
+func (d *RecentDay) Add(p HistoryRow, letter byte, created, updated, deleted int64) {
+	at := RecentHours - 1 - int(d.now.Unix()/3600-p.Finished.Unix()/3600)
+	if at < 0 || at >= RecentHours {
 		return
 	}
 	h := &d.Hours[at]
@@ -73,7 +73,7 @@ func (d *Day) Add(p Past, letter byte, created, updated, deleted int64) {
 func rank(letter byte) int { return slices.Index([]byte(".cswe"), letter) }
 
 // Done works the times out and returns the day.
-func (d *Day) Done() Day {
+func (d *RecentDay) Done() RecentDay {
 	slices.Sort(d.took)
 	d.Median, d.P95, d.Longest = quantile(d.took, 50), quantile(d.took, 95), quantile(d.took, 100)
 	for i, took := range d.tookOf {
@@ -81,7 +81,7 @@ func (d *Day) Done() Day {
 		d.Hours[i].Median = quantile(took, 50)
 	}
 	out := *d
-	out.took, out.tookOf = nil, [DayHours][]time.Duration{}
+	out.took, out.tookOf = nil, [RecentHours][]time.Duration{}
 	return out
 }
 

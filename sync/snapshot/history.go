@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Past is one row of the history.
-type Past struct {
+// HistoryRow is one row of the history.
+type HistoryRow struct {
 	UID        string
 	Namespace  string
 	Name       string
@@ -20,19 +20,19 @@ type Past struct {
 	RefTo      string
 	Subject    string // of the commit; "" = not known
 	Attempts   int
-	Came       Came
+	Result     JobResult
 }
 
-// Came is what a job came to, in numbers. Zero = not known.
-type Came struct {
+// JobResult is what a job came to, in numbers. Zero = not known.
+type JobResult struct {
 	Errors, Warnings          int
 	Only                      string // the error or warning, where there is one
 	Created, Updated, Deleted int64
 	Counted                   bool // these three are known
 }
 
-// PastQuery selects rows of the history. Empty members select all.
-type PastQuery struct {
+// HistoryQuery selects rows of the history. Empty members select all.
+type HistoryQuery struct {
 	Namespace  string
 	Repository string
 	Action     string
@@ -45,18 +45,18 @@ type PastQuery struct {
 	After      string    // Next of the page before
 }
 
-// EndsMeant are the states of rows that a person means with those words: a job that is
+// ExpandStates are the states of rows that a person means with those words: a job that is
 // dead has ended as an error, and is one everywhere else.
-func EndsMeant(words []string) []string {
+func ExpandStates(words []string) []string {
 	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
 		return append(slices.Clone(words), "dead")
 	}
 	return words
 }
 
-// PastPage is a piece of the history, the newest first.
-type PastPage struct {
-	Rows []Past
+// HistoryPage is a piece of the history, the newest first.
+type HistoryPage struct {
+	Rows []HistoryRow
 	Next string // where the next page goes on; "" = there is none
 	All  int    // how many jobs the history has altogether
 }

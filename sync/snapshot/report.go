@@ -2,10 +2,10 @@ package snapshot
 
 import "time"
 
-// Care is how the house of an agent is kept: what it holds on this host, and how
+// DiagnosticsReport is how the house of an agent is kept: what it holds on this host, and how
 // the ways out of it do. It costs more than a picture, so it is made when it is
 // asked for.
-type Care struct {
+type DiagnosticsReport struct {
 	At      time.Time `json:"at"`
 	Store   Store     `json:"store"`
 	Mirrors Mirrors   `json:"mirrors"`

@@ -30,8 +30,8 @@ func TestFailingConnectionIsShown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seq = snap.Seq; is(snap.IllConnections) {
-				return append(snap.IllConnections, snapshot.Connection{})[0]
+			if seq = snap.Seq; is(snap.UnhealthyConnections) {
+				return append(snap.UnhealthyConnections, snapshot.Connection{})[0]
 			}
 		}
 	}
