@@ -2,10 +2,7 @@ package daemon
 
 import (
 	"io"
-	"strings"
 	"testing"
-
-	"github.com/alecthomas/kong"
 
 	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
@@ -34,16 +31,4 @@ func newSite(t *testing.T) *site {
 	return &site{clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
 		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
-}
-
-func (s *site) world(in string, out, errs io.Writer) command.World {
-	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
-}
-
-// main runs one command in a world of the test.
-func (s *site) main(args []string, world command.World) int { return command.Run(args, world, newTree) }
-
-// parse parses the arguments of a command and runs nothing.
-func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
-	return command.Parse(s.world("", io.Discard, io.Discard), newTree, args...)
 }

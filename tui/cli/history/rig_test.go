@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
 )
@@ -36,8 +34,3 @@ func (s *site) world(in string, out, errs io.Writer) command.World {
 
 // main runs one command in a world of the test.
 func (s *site) main(args []string, world command.World) int { return command.Run(args, world, newTree) }
-
-// parse parses the arguments of a command and runs nothing.
-func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
-	return command.Parse(s.world("", io.Discard, io.Discard), newTree, args...)
-}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
 )
@@ -32,12 +30,4 @@ func newSite(t *testing.T) *site {
 
 func (s *site) world(in string, out, errs io.Writer) command.World {
 	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
-}
-
-// main runs one command in a world of the test.
-func (s *site) main(args []string, world command.World) int { return command.Run(args, world, newTree) }
-
-// parse parses the arguments of a command and runs nothing.
-func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
-	return command.Parse(s.world("", io.Discard, io.Discard), newTree, args...)
 }
