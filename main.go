@@ -70,7 +70,7 @@
 // # How an event travels
 //
 // jobs/events.go to snapshot/activity.go and metrics; snapshot/hub.go wakes
-// snapshot/builder.go, which reads the caches of two watches; control/feed.go sends
+// snapshot/builder.go, which reads the caches of two watches; control/broadcast.go sends
 // differences (snapshot/delta.go) to dashboards.
 //
 // # Laws

@@ -133,7 +133,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	a.remotes = a.newRemotes()
-	a.signers = worker.NewSigners(a.places().Trust, cfg.Policies, a.sawPath)
+	a.signers = worker.NewSigners(a.places().Trust, cfg.Policies, a.observePath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("component", "git")})
@@ -141,7 +141,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.selected())
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.repositoryInformer())
 	a.health = a.newHealth()
 	credentials := a.credentials()
 	pulls := worker.PullOptions{
@@ -175,7 +175,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		}
 	}
 	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
-	a.metrics.Read(a.measured())
+	a.metrics.Read(a.metricsSource())
 	return a, nil
 }
 
@@ -248,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	a.listen()
+	a.addHandlers()
 	builder := a.newBuilder(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { a.hub.Run(ctx, builder.Build, builder.Reset); return nil })
@@ -295,8 +295,8 @@ func (a *Agent) watchDamage(ctx context.Context) error {
 	}
 }
 
-// listen has the watches wake who works on what they show.
-func (a *Agent) listen() {
+// addHandlers has the watches wake who works on what they show.
+func (a *Agent) addHandlers() {
 	a.jobs.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	a.repos.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	if a.connections != nil {
@@ -374,8 +374,8 @@ func (a *Agent) Draining() (since time.Time, busy int) {
 // Client is the agent's own way to the API.
 func (a *Agent) Client() *kube.Client { return a.client }
 
-// Desk is the agent's own state file.
-func (a *Agent) Desk() control.Store { return a.cfg.Store }
+// Store is the agent's own state file.
+func (a *Agent) Store() control.Store { return a.cfg.Store }
 
 var _ control.Agent = (*Agent)(nil)
 var _ control.Store = (*state.Store)(nil)

@@ -158,9 +158,9 @@ func revision(t *testing.T, u *unstructured.Unstructured) uint64 {
 	return n
 }
 
-// TestFirstPictureDoesNotWait: an agent that finds nothing to do shows that it
+// TestFirstSnapshotIsImmediate: an agent that finds nothing to do shows that it
 // is ready at once, not with the idle tick.
-func TestFirstPictureDoesNotWait(t *testing.T) {
+func TestFirstSnapshotIsImmediate(t *testing.T) {
 	t.Parallel()
 	a, _ := newAgent(t, nil)
 	begin := time.Now()
@@ -171,9 +171,9 @@ func TestFirstPictureDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestServerThatIsAwayAndComes: the agent starts without its server, says so
+// TestServerUnavailableAtStart: the agent starts without its server, says so
 // once, and goes on by itself.
-func TestServerThatIsAwayAndComes(t *testing.T) {
+func TestServerUnavailableAtStart(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other
 	up := make(chan struct{})
@@ -207,9 +207,9 @@ func TestServerThatIsAwayAndComes(t *testing.T) {
 	}
 }
 
-// TestPictureOfBefore: an agent that starts while its API is away shows what was
+// TestSavedSnapshotWhileServerUnavailable: an agent that starts while its API is away shows what was
 // known last, and since when it is so.
-func TestPictureOfBefore(t *testing.T) {
+func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	t.Parallel()
 	a, _ := newAgent(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

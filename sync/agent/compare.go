@@ -29,7 +29,7 @@ func (a *Agent) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s has no URL", q.Repository)
 	}
 	c := comparison{mirrors: a.mirrors, remote: git.Remote{URL: url}, dir: repo.Spec.Block().Path}
-	out, err := c.of(ctx, q)
+	out, err := c.run(ctx, q)
 	if errors.Is(err, git.ErrUnknownCommit) {
 		return snapshot.Comparison{}, fmt.Errorf("the mirror on this host does not have both commits any more (%s, %s): it was made anew since; git diff in a clone still tells", text.OrDash(text.ShortRef(q.From)), text.ShortRef(q.To))
 	}
@@ -43,14 +43,14 @@ type comparison struct {
 	dir     string
 }
 
-func (c comparison) of(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+func (c comparison) run(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	changes, err := c.changes(ctx, q)
 	if err != nil {
 		return snapshot.Comparison{}, err
 	}
 	if q.Path == "" {
 		out := snapshot.Comparison{All: len(changes)}
-		for _, ch := range changes[:min(len(changes), snapshot.MostFiles)] {
+		for _, ch := range changes[:min(len(changes), snapshot.MaxFiles)] {
 			out.Files = append(out.Files, snapshot.FileChange{Type: ch.Type, Path: ch.Path, From: ch.From})
 		}
 		return out, nil
@@ -86,9 +86,9 @@ func (c comparison) text(ctx context.Context, ch git.Change) (snapshot.TextChang
 		if hash == "" {
 			continue
 		}
-		data, err := c.mirrors.Blob(ctx, c.remote, hash, snapshot.MostFileBytes)
+		data, err := c.mirrors.Blob(ctx, c.remote, hash, snapshot.MaxFileBytes)
 		if large, ok := errors.AsType[*git.TooLargeError](err); ok {
-			return snapshot.TextChange{Form: fmt.Sprintf("not compared: it has %s, and more than %s are not read here", text.Size(large.Size), text.Size(snapshot.MostFileBytes))}, nil
+			return snapshot.TextChange{Form: fmt.Sprintf("not compared: it has %s, and more than %s are not read here", text.Size(large.Size), text.Size(snapshot.MaxFileBytes))}, nil
 		}
 		if err != nil {
 			return snapshot.TextChange{}, err

@@ -24,7 +24,7 @@ func TestCompare(t *testing.T) {
 		testenv.Change{Path: "grafana/moved.json", Data: []byte(strings.Repeat("a line\n", 30))}, testenv.Change{Path: "other.json", Data: []byte("{}")})
 	second := origin.Commit(t, "two", testenv.Change{Path: "grafana/a.json", Data: []byte(`{"panels":[1,3],"title":"A"}`)},
 		testenv.Change{Path: "grafana/moved.json"}, testenv.Change{Path: "grafana/here.json", Data: []byte(strings.Repeat("a line\n", 30))},
-		testenv.Change{Path: "grafana/large.txt", Data: []byte(strings.Repeat("x", snapshot.MostFileBytes+1))}, testenv.Change{Path: "grafana/empty.txt", Data: []byte{}}, testenv.Change{Path: "other.json", Data: []byte("[]")})
+		testenv.Change{Path: "grafana/large.txt", Data: []byte(strings.Repeat("x", snapshot.MaxFileBytes+1))}, testenv.Change{Path: "grafana/empty.txt", Data: []byte{}}, testenv.Change{Path: "other.json", Data: []byte("[]")})
 	a, _ := newAgent(t, func(c *Config) { c.LocalGit = []string{filepath.Dir(origin.Dir)} })
 	remote := git.Remote{URL: "file://" + origin.Dir}
 	start(t, a.jobs.Run, a.repos.Run)

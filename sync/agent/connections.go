@@ -60,13 +60,13 @@ func orNone(value []byte, err error) ([]byte, error) {
 func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 	u, err := a.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
-		a.sawConnection(namespace, name, nil)
+		a.observeConnection(namespace, name, nil)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, kube.AsUnavailable(err)
 	}
-	a.sawConnection(namespace, name, u)
+	a.observeConnection(namespace, name, u)
 	return u, nil
 }
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestManifestThatIsNotApplied: a host whose file has a fault says so in its picture
+// TestInvalidManifestIsShown: a host whose file has a fault says so in its picture
 // until the file is mended, and nothing of it is logged as a fault of the API.
-func TestManifestThatIsNotApplied(t *testing.T) {
+func TestInvalidManifestIsShown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "site.yaml")

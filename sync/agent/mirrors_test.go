@@ -16,9 +16,9 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestUnusedMirrors: a mirror goes when no Repository uses it and it has rested
+// TestPruneMirrors: a mirror goes when no Repository uses it and it has rested
 // long enough, and never while the cache of Repositories is incomplete.
-func TestUnusedMirrors(t *testing.T) {
+func TestPruneMirrors(t *testing.T) {
 	t.Parallel()
 	origin := testenv.Repo(t, 1, 1)
 	a, _ := newAgent(t, func(c *Config) { c.LocalGit = []string{filepath.Dir(origin.Dir)} })

@@ -63,7 +63,7 @@ func (s clusterSecrets) Secret(ctx context.Context, namespace, name string) (map
 	}
 	u, err := s.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if s.agent != nil {
-		s.agent.sawSecret(namespace, name, u, err)
+		s.agent.observeSecret(namespace, name, u, err)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
 		return nil, nil

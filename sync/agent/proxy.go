@@ -19,7 +19,7 @@ import (
 func (a *Agent) proxy() http.Handler {
 	handler := func(c *kube.Client) http.Handler {
 		base, transport := c.Endpoint()
-		return control.Proxy(base, transport, unanswered, slog.NewLogLogger(a.log.With("component", "proxy").Handler(), slog.LevelDebug))
+		return control.Proxy(base, transport, writeUnavailable, slog.NewLogLogger(a.log.With("component", "proxy").Handler(), slog.LevelDebug))
 	}
 	rest, dashboards, folders := handler(a.client), handler(a.dashboards), handler(a.folders)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,9 +44,9 @@ func group(path string) string {
 	return name
 }
 
-// unanswered tells a client of the socket why the server has not answered the
+// writeUnavailable tells a client of the socket why the server has not answered the
 // agent, in the form that it expects of a server.
-func unanswered(w http.ResponseWriter, r *http.Request, err error) {
+func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // nobody listens
 	}

@@ -51,7 +51,7 @@ func TestProxyRoutesByGroup(t *testing.T) {
 	}
 }
 
-func TestProxySaysWhyThereIsNoAnswer(t *testing.T) {
+func TestProxyUnavailable(t *testing.T) {
 	t.Parallel()
 	dead := upstream(t, "dead")
 	dead.Close()

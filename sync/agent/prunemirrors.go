@@ -13,9 +13,9 @@ const (
 	// pruneMirrorsEvery is how often the agent looks for mirrors that no
 	// Repository uses.
 	pruneMirrorsEvery = time.Hour
-	// mirrorRest is how long such a mirror stays: who deletes a Repository and
+	// unusedMirrorAge is how long such a mirror stays: who deletes a Repository and
 	// makes it again must not wait for a clone over a weak link.
-	mirrorRest = 24 * time.Hour
+	unusedMirrorAge = 24 * time.Hour
 )
 
 // pruneMirrors deletes mirrors that no Repository uses, while the picture of the
@@ -28,7 +28,7 @@ func (a *Agent) pruneMirrors(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			a.pruneMirrorsOnce(mirrorRest)
+			a.pruneMirrorsOnce(unusedMirrorAge)
 		}
 	}
 }

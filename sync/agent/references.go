@@ -31,14 +31,14 @@ func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructur
 	refs := slices.DeleteFunc(dependency.Of(obj), func(r dependency.Ref) bool {
 		return d.a.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
 	})
-	for _, path := range d.a.ruled(obj) {
+	for _, path := range d.a.ruleFiles(obj) {
 		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
 	}
 	d.a.references.Use(user, refs...)
 }
 
-// ruled are the files of the rules that give a Repository its credentials, and signers.
-func (a *Agent) ruled(u *unstructured.Unstructured) []string {
+// ruleFiles are the files of the rules that give a Repository its credentials, and signers.
+func (a *Agent) ruleFiles(u *unstructured.Unstructured) []string {
 	if len(a.cfg.GitRules)+len(a.cfg.Policies) == 0 {
 		return nil
 	}
@@ -57,10 +57,10 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 	return files
 }
 
-// renewed has an object looked into whose credentials are not what they were, and
+// wakeUser has an object looked into whose credentials are not what they were, and
 // the Repositories that use a Connection. Tokens that were made with those of before
 // are not used again.
-func (a *Agent) renewed(user dependency.Ref) {
+func (a *Agent) wakeUser(user dependency.Ref) {
 	switch user.Kind {
 	case dependency.Repository:
 		a.repoController.Renewed(user.Namespace, user.Name)
@@ -75,9 +75,9 @@ func (a *Agent) renewed(user dependency.Ref) {
 	}
 }
 
-// sawConnection observes a Connection: its version changes with its spec and with its
+// observeConnection observes a Connection: its version changes with its spec and with its
 // health. nil = it does not exist.
-func (a *Agent) sawConnection(namespace, name string, u *unstructured.Unstructured) {
+func (a *Agent) observeConnection(namespace, name string, u *unstructured.Unstructured) {
 	version := ""
 	if u != nil {
 		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
@@ -86,8 +86,8 @@ func (a *Agent) sawConnection(namespace, name string, u *unstructured.Unstructur
 	a.references.Observe(dependency.Ref{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
 }
 
-// sawSecret observes a Secret that was read.
-func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, err error) {
+// observeSecret observes a Secret that was read.
+func (a *Agent) observeSecret(namespace, name string, u *unstructured.Unstructured, err error) {
 	ref := dependency.Ref{Kind: dependency.Secret, Namespace: namespace, Name: name}
 	switch {
 	case err == nil:
@@ -97,5 +97,5 @@ func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, 
 	}
 }
 
-// sawPath observes a file of a rule.
-func (a *Agent) sawPath(path string) { a.references.ObservePath(path) }
+// observePath observes a file of a rule.
+func (a *Agent) observePath(path string) { a.references.ObservePath(path) }

@@ -22,10 +22,10 @@ import (
 // is good for, and more than a busy machine needs.
 const soon = 20 * time.Second
 
-// TestCredentialsThatChange: a Secret, a file and the token of a Connection have
+// TestCredentialChanges: a Secret, a file and the token of a Connection have
 // effect when they come, when they are corrected, spoilt and taken away, long before
 // the next check.
-func TestCredentialsThatChange(t *testing.T) {
+func TestCredentialChanges(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *credentialCase, token string){
 		"rule":               (*credentialCase).setRule,
@@ -79,10 +79,10 @@ func TestCredentialsThatChange(t *testing.T) {
 	}
 }
 
-// TestConnectionThatStaysWell: a Repository is looked into when its Connection gets a
+// TestTokenChangeOfHealthyConnection: a Repository is looked into when its Connection gets a
 // token that the host takes, but not for this Repository; whether the token is in a
 // Secret or in the Connection itself.
-func TestConnectionThatStaysWell(t *testing.T) {
+func TestTokenChangeOfHealthyConnection(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"secret", "connection"} {
 		t.Run(where, func(t *testing.T) {
@@ -221,9 +221,9 @@ func (c *credentialCase) setFile(of, token string) {
 	}
 }
 
-// TestTestOfWhatWasMended: who has mended a host, and tests what is on it, need not wait
+// TestTestTriggersHealthCheck: who has mended a host, and tests what is on it, need not wait
 // for the next check before a pull is taken.
-func TestTestOfWhatWasMended(t *testing.T) {
+func TestTestTriggersHealthCheck(t *testing.T) {
 	t.Parallel()
 	server := testenv.Git(t, testenv.GitOptions{})
 	origin := testenv.Repo(t, 1, 1)
@@ -246,9 +246,9 @@ func TestTestOfWhatWasMended(t *testing.T) {
 	c.health("it is there now", true)
 }
 
-// TestTokensOfAChangedKey: when the key of an App is written again, tokens that were
+// TestKeyChangeInvalidatesTokens: when the key of an App is written again, tokens that were
 // minted before are not used any more.
-func TestTokensOfAChangedKey(t *testing.T) {
+func TestKeyChangeInvalidatesTokens(t *testing.T) {
 	t.Parallel()
 	host := forgetest.New(t, forgetest.Options{})
 	app := host.App(t, "123456", map[string]*forgetest.Installation{

@@ -18,10 +18,10 @@ import (
 
 type object = unstructured.Unstructured
 
-// selected narrows the cache of Repositories to what is for this agent: every pull
+// repositoryInformer narrows the cache of Repositories to what is for this agent: every pull
 // writes the status of its Repository twice, and what is not for this agent should
 // not travel to it. The embedded API is not far.
-func (a *Agent) selected() (o kube.InformerOptions) {
+func (a *Agent) repositoryInformer() (o kube.InformerOptions) {
 	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
 		o.LabelSelector = a.cfg.Jobs.Selector.String()
 	}
@@ -74,7 +74,7 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 // newConnectionController makes the controller of Connections, the picture that it works on, and
 // who watches what Connections and Repositories use.
 func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
-	a.references = dependency.New(dependency.Options{Wake: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
+	a.references = dependency.New(dependency.Options{Wake: a.wakeUser, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
 		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{a}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),

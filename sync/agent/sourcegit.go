@@ -6,13 +6,13 @@ import (
 	"limpet/sync/source"
 )
 
-// lookAtSourceSigners tells for a test what has to be signed in a GitRepository, and how
+// describeSourceSigners tells for a test what has to be signed in a GitRepository, and how
 // the keys for it are.
-func (a *Agent) lookAtSourceSigners(ctx context.Context, from source.Git) (string, error) {
+func (a *Agent) describeSourceSigners(ctx context.Context, from source.Git) (string, error) {
 	found, err := from.NamedSigners(ctx, a.places())
 	if err != nil {
 		return "", err
 	}
 	look, err := a.signers.LookAtKeys(from.Verify, "spec.verify", found, a.serverTime())
-	return lookText(look), err
+	return signersText(look), err
 }

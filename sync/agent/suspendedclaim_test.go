@@ -15,10 +15,10 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestJobAdrift: the API goes away while a job runs, and the lease ends. Nobody
+// TestSuspendedClaim: the API goes away while a job runs, and the lease ends. Nobody
 // else has the job, so the picture must not say so; it says who takes it up again
 // and when. An agent that cannot claim is not ready.
-func TestJobAdrift(t *testing.T) {
+func TestSuspendedClaim(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other
 	var down atomic.Bool

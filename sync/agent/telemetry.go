@@ -34,8 +34,8 @@ func (a *Agent) telemetry(ctx context.Context) error {
 	return apiserver.Serve(ctx, ln, mux)
 }
 
-// measured is what the gauges are read from.
-func (a *Agent) measured() metrics.Source {
+// metricsSource is what the gauges are read from.
+func (a *Agent) metricsSource() metrics.Source {
 	return metrics.Source{
 		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: a.cfg.Store.Info,
 		Clock: func() (offset, bound time.Duration, ok bool) {

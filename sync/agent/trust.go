@@ -14,9 +14,9 @@ func (a *Agent) verification() repos.Verification {
 	return repos.Verification{Signers: a.signers, Git: a.mirrors, Now: a.serverTime}
 }
 
-// lookAtSigning tells for a test what the commits of a Repository are signed with, by
+// describeSigning tells for a test what the commits of a Repository are signed with, by
 // the keys that from finds.
-func (a *Agent) lookAtSigning(from auth.SigningSource) func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+func (a *Agent) describeSigning(from auth.SigningSource) func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 	return func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 		look, err := worker.NewSigningKeys(from).Look(ctx, namespace, name, repo, a.signers, a.serverTime())
 		if look.Soon != "" {
@@ -26,14 +26,14 @@ func (a *Agent) lookAtSigning(from auth.SigningSource) func(ctx context.Context,
 	}
 }
 
-// lookAtSigners tells for a test what has to be signed in a Repository, and how the keys
+// describeSigners tells for a test what has to be signed in a Repository, and how the keys
 // for it are.
-func (a *Agent) lookAtSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+func (a *Agent) describeSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 	look, err := a.signers.Look(ctx, namespace, name, repo, a.serverTime())
-	return lookText(look), err
+	return signersText(look), err
 }
 
-func lookText(look worker.SignersLook) string {
+func signersText(look worker.SignersLook) string {
 	if look.Soon != "" {
 		look.Text += "; to be replaced: " + look.Soon
 	}

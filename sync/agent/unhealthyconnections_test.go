@@ -10,9 +10,9 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestFailingConnectionIsShown: a picture tells of a Connection that its host does not
+// TestUnhealthyConnectionIsShown: a picture tells of a Connection that its host does not
 // take, why, and since which check, for as long as that is so.
-func TestFailingConnectionIsShown(t *testing.T) {
+func TestUnhealthyConnectionIsShown(t *testing.T) {
 	t.Parallel()
 	c := &credentialCase{t: t, host: forgetest.New(t, forgetest.Options{}), dir: t.TempDir()}
 	c.host.Token("right", forgetest.Rights{})

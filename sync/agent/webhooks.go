@@ -68,7 +68,7 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	if a.embedded != nil {
 		policy = webhook.Comparing{}
 	}
-	desk := &webhookStore{agent: a, kept: map[string]keptSecret{}, pending: newPendingPulls()}
+	desk := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
 	receiver, err := webhook.New(ctx, webhook.Options{
 		Store: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
 		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
@@ -140,11 +140,11 @@ type webhookStore struct {
 	reads   singleflight.Group // for Secrets, by their key in kept
 	pending *pendingPulls
 
-	mu   sync.Mutex // guards kept
-	kept map[string]keptSecret
+	mu     sync.Mutex // guards kept
+	cached map[string]cachedSecret
 }
 
-type keptSecret struct {
+type cachedSecret struct {
 	value []byte // nil = there is none
 	at    time.Time
 }
@@ -202,7 +202,7 @@ func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte
 	if !errors.Is(err, state.ErrNotFound) {
 		return nil, false, err
 	}
-	value, err := d.given(ctx, u)
+	value, err := d.givenSecret(ctx, u)
 	if value = bytes.TrimSpace(value); err != nil || len(value) == 0 {
 		return nil, false, err
 	}
@@ -214,7 +214,7 @@ func webhookSecretKey(namespace, name string) string { return "webhook/" + names
 
 const webhookSecretField = "webhookSecret"
 
-func (d *webhookStore) given(ctx context.Context, u *object) ([]byte, error) {
+func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, error) {
 	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
 	secret, _, _ := unstructured.NestedString(u.Object, "secure", webhookSecretField, "name")
 	if secret != "" {
@@ -240,7 +240,7 @@ func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([
 	key := namespace + "/" + secret
 	value, err, _ := d.reads.Do(key, func() (any, error) {
 		d.mu.Lock()
-		kept, known := d.kept[key]
+		kept, known := d.cached[key]
 		d.mu.Unlock()
 		if known && time.Since(kept.at) < secretFor {
 			return kept.value, nil
@@ -255,7 +255,7 @@ func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([
 		case !known:
 			return []byte(nil), err
 		}
-		d.remember(key, keptSecret{kept.value, time.Now()})
+		d.cache(key, cachedSecret{kept.value, time.Now()})
 		return kept.value, nil
 	})
 	return value.([]byte), err
@@ -272,16 +272,16 @@ func secretIn(data map[string][]byte) []byte {
 	return nil
 }
 
-// maxRemembered bounds the Secrets that are kept.
-const maxRemembered = 1000
+// maxCachedSecrets bounds the Secrets that are kept.
+const maxCachedSecrets = 1000
 
-func (d *webhookStore) remember(key string, secret keptSecret) {
+func (d *webhookStore) cache(key string, secret cachedSecret) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.kept) >= maxRemembered {
-		maps.DeleteFunc(d.kept, func(_ string, old keptSecret) bool { return time.Since(old.at) >= secretFor })
+	if len(d.cached) >= maxCachedSecrets {
+		maps.DeleteFunc(d.cached, func(_ string, old cachedSecret) bool { return time.Since(old.at) >= secretFor })
 	}
-	d.kept[key] = secret
+	d.cached[key] = secret
 }
 
 // Queue implements hooks.Desk.

@@ -127,7 +127,7 @@ func TestWebhookSecrets(t *testing.T) {
 	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "ours"), []byte("new\nof-before\n")); err != nil {
 		t.Fatal(err)
 	}
-	d := &webhookStore{agent: a, kept: map[string]keptSecret{}, pending: newPendingPulls()}
+	d := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
 	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given", "infile": "of-the-file given", "none": "", "ours": "new of-before"} {
 		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
 		repo := d.Repository(t.Context(), "default", name)
@@ -148,9 +148,9 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 }
 
-// TestWebhookNotesTheLastEvent: a hook that works is told in the status, and one
+// TestWebhookRecordsLastEvent: a hook that works is told in the status, and one
 // that the status does not know is not served.
-func TestWebhookNotesTheLastEvent(t *testing.T) {
+func TestWebhookRecordsLastEvent(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
@@ -235,9 +235,9 @@ func (s *apiServer) down(t *testing.T) {
 	s.done <- nil
 }
 
-// TestWebhookWhileTheAPIIsAway: a delivery that cannot be queued may come again,
+// TestWebhookWhileAPIUnavailable: a delivery that cannot be queued may come again,
 // and leads to its job then.
-func TestWebhookWhileTheAPIIsAway(t *testing.T) {
+func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	a, log := newAgent(t, func(c *Config) {
@@ -328,8 +328,8 @@ func TestPushDuringAPull(t *testing.T) {
 	}
 }
 
-// TestMissedPushIsTriedAgain: after which answers of the API.
-func TestMissedPushIsTriedAgain(t *testing.T) {
+// TestMissedPushIsRetried: after which answers of the API.
+func TestMissedPushIsRetried(t *testing.T) {
 	t.Parallel()
 	jobs := api.Jobs.GroupResource()
 	for err, want := range map[error]bool{
@@ -380,8 +380,8 @@ func TestWebhooksOverTLS(t *testing.T) {
 	}
 }
 
-// TestWebhookAddressIsTriedAgain: an address that is taken does not end the agent.
-func TestWebhookAddressIsTriedAgain(t *testing.T) {
+// TestWebhookListenIsRetried: an address that is taken does not end the agent.
+func TestWebhookListenIsRetried(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -393,9 +393,9 @@ func TestWebhookAddressIsTriedAgain(t *testing.T) {
 	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
 }
 
-// TestWebhookOfASuspendedRepository: a push changes nothing about the wish of a
+// TestWebhookOfSuspendedRepository: a push changes nothing about the wish of a
 // person.
-func TestWebhookOfASuspendedRepository(t *testing.T) {
+func TestWebhookOfSuspendedRepository(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)

@@ -28,7 +28,7 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	var ln net.Listener
-	err := atPath(path, func(short string) error {
+	err := withShortPath(path, func(short string) error {
 		// Nobody may connect between bind and chmod, so the mode comes from
 		// the umask. It is the process's; limpet makes no files meanwhile
 		// that would need more.
@@ -69,7 +69,7 @@ func removeStale(path string) error {
 // Dial connects to the socket at path within DialTimeout.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	var conn net.Conn
-	err := atPath(path, func(short string) error {
+	err := withShortPath(path, func(short string) error {
 		d := net.Dialer{Timeout: DialTimeout}
 		c, err := d.DialContext(ctx, "unix", short)
 		conn = c
@@ -78,9 +78,9 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// atPath calls fn with a name for path that fits into a socket address. A long
+// withShortPath calls fn with a name for path that fits into a socket address. A long
 // path is reached through a descriptor of its directory.
-func atPath(path string, fn func(short string) error) error {
+func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxSunPath {
 		return fn(path)
 	}

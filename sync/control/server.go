@@ -35,17 +35,17 @@ type Server struct {
 	// API serves the paths that are not of the desk.
 	API http.Handler
 
-	feed *feed
+	broadcaster *broadcaster
 }
 
 // Serve answers on ln until ctx ends, then closes it and every connection.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	if s.feed == nil {
-		s.feed = newFeed(s.Agent)
+	if s.broadcaster == nil {
+		s.broadcaster = newBroadcaster(s.Agent)
 	}
 	var feeding sync.WaitGroup
-	feeding.Go(func() { s.feed.run(ctx) })
+	feeding.Go(func() { s.broadcaster.run(ctx) })
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -216,12 +216,12 @@ var classes = map[string]error{
 	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon,
 }
 
-// errStops returns what is asked of a daemon when it ends.
-var errStops = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
+// errStopping returns what is asked of a daemon when it ends.
+var errStopping = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
 
 func answer(w http.ResponseWriter, v any, err error) {
 	if errors.Is(err, context.Canceled) {
-		err = errStops // or the client has gone, and reads it no more
+		err = errStopping // or the client has gone, and reads it no more
 	}
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err)

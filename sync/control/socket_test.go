@@ -139,7 +139,7 @@ func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *sta
 	return client, agent, store
 }
 
-func TestDeskOverTheSocket(t *testing.T) {
+func TestStoreOverSocket(t *testing.T) {
 	t.Parallel()
 	client, agent, store := serve(t, t.TempDir(), http.NotFoundHandler())
 	ctx := t.Context()
@@ -203,7 +203,7 @@ func TestDeskOverTheSocket(t *testing.T) {
 	}
 }
 
-func TestNextWaitsForANewerPicture(t *testing.T) {
+func TestNextWaitsForNewerSnapshot(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
 	got := make(chan uint64, 1)
@@ -226,7 +226,7 @@ func TestNextWaitsForANewerPicture(t *testing.T) {
 	}
 }
 
-func TestBadQueriesAreRefused(t *testing.T) {
+func TestInvalidQueries(t *testing.T) {
 	t.Parallel()
 	client, _, _ := serve(t, t.TempDir(), http.NotFoundHandler())
 	for _, q := range []string{"history?since=yesterday", "history?limit=many", "snapshot?after=-1"} {
@@ -249,7 +249,7 @@ func TestBadQueriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestSocketIsPrivateAndLongPathsWork(t *testing.T) {
+func TestSocketModeAndLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long-directory-name/", 8))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -270,7 +270,7 @@ func TestSocketIsPrivateAndLongPathsWork(t *testing.T) {
 	}
 }
 
-func TestFileInThePlaceOfTheSocketStays(t *testing.T) {
+func TestListenKeepsForeignFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.sock")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
@@ -285,7 +285,7 @@ func TestFileInThePlaceOfTheSocketStays(t *testing.T) {
 	}
 }
 
-func TestFaultsKeepTheirMeaning(t *testing.T) {
+func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{state.ErrFull, state.ErrReadOnly, state.ErrCorrupt, state.ErrClosed, syscall.ENOSPC} {
 		faulty := &Server{Store: &faultyDesk{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
@@ -326,7 +326,7 @@ func (r rewritten) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-func TestAttachWithoutADaemon(t *testing.T) {
+func TestAttachWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := Attach(t.Context(), filepath.Join(dir, "limpet.sock")); !errors.Is(err, ErrNoDaemon) {
@@ -334,7 +334,7 @@ func TestAttachWithoutADaemon(t *testing.T) {
 	}
 }
 
-func TestProxyUsesTheAgentsCredentials(t *testing.T) {
+func TestProxyCredentials(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.URL.Path+" "+r.Header.Get("Authorization")+r.Header.Get("X-Access-Token"))
@@ -373,7 +373,7 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestAttachAndDetach: dashboards come and go and leave nothing behind, also
 // those that go while they wait for a picture.
-func TestSuspensionsOverTheSocket(t *testing.T) {
+func TestSuspensionsOverSocket(t *testing.T) {
 	t.Parallel()
 	client, _, store := serve(t, t.TempDir(), http.NotFoundHandler())
 	ctx := t.Context()
@@ -400,9 +400,9 @@ func TestSuspensionsOverTheSocket(t *testing.T) {
 	}
 }
 
-// TestTestOverTheSocket: an object goes to the agent as it is, and its answer comes
+// TestTestOverSocket: an object goes to the agent as it is, and its answer comes
 // back; one that is too large is refused.
-func TestTestOverTheSocket(t *testing.T) {
+func TestTestOverSocket(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Connection", "metadata": map[string]any{"name": "lab", "generation": int64(1<<53 + 1)}}}
@@ -421,7 +421,7 @@ func TestTestOverTheSocket(t *testing.T) {
 	}
 }
 
-func TestCareTravels(t *testing.T) {
+func TestDiagnosticsOverSocket(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
 	if _, err := client.Diagnostics(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
@@ -434,7 +434,7 @@ func TestCareTravels(t *testing.T) {
 	}
 }
 
-func TestCompareTravels(t *testing.T) {
+func TestCompareOverSocket(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
 	q := snapshot.CompareQuery{Namespace: "n", Repository: "r", From: "f", To: "t", Path: "a/b c&d=é"}

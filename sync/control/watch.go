@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// mostLine bounds a line that is read: beyond it nothing that limpet sends is
+	// maxLine bounds a line that is read: beyond it nothing that limpet sends is
 	// to be expected.
-	mostLine = 64 << 20
-	// silence is how long a stream may bring nothing. A daemon sends a line every
+	maxLine = 64 << 20
+	// idleTimeout is how long a stream may bring nothing. A daemon sends a line every
 	// 5 s at least, and takes a few times that under the worst load.
-	silence = 20 * time.Second
+	idleTimeout = 20 * time.Second
 	// helloTimeout is how long a daemon that was there before may take to answer.
 	helloTimeout = 4 * DialTimeout
 )
@@ -29,19 +29,19 @@ const (
 // not to be had or not to be understood, because one of the two is of another
 // version, it asks for whole pictures. One goroutine at a time may call Next.
 type Watch struct {
-	client  *Client
-	life    context.Context
-	silence time.Duration
-	hello   atomic.Pointer[Hello]
+	client      *Client
+	ctx         context.Context
+	idleTimeout time.Duration
+	hello       atomic.Pointer[Hello]
 
-	stream *stream            // nil = none is open
-	plain  bool               // this daemon is asked for whole pictures
-	shown  *snapshot.Snapshot // of this daemon; nil before its first
+	stream  *stream            // nil = none is open
+	polling bool               // this daemon is asked for whole pictures
+	last    *snapshot.Snapshot // of this daemon; nil before its first
 }
 
 // Watch prepares to follow the pictures. Its connections end with ctx.
 func (c *Client) Watch(ctx context.Context) *Watch {
-	w := &Watch{client: c, life: ctx, silence: silence}
+	w := &Watch{client: c, ctx: ctx, idleTimeout: idleTimeout}
 	w.hello.Store(&c.hello)
 	return w
 }
@@ -56,35 +56,35 @@ func (w *Watch) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := w.next(ctx)
 	if err != nil {
 		w.close()
-		w.plain, w.shown = false, nil
+		w.polling, w.last = false, nil
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		return nil, err
 	}
-	w.shown = snap
+	w.last = snap
 	return snap, nil
 }
 
 func (w *Watch) next(ctx context.Context) (*snapshot.Snapshot, error) {
-	if w.stream == nil && !w.plain {
+	if w.stream == nil && !w.polling {
 		if err := w.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if !w.plain {
-		snap, err := w.stream.next(ctx, w.shown)
+	if !w.polling {
+		snap, err := w.stream.next(ctx, w.last)
 		if !errors.Is(err, errUnknownMessage) && !errors.Is(err, snapshot.ErrGap) {
 			return snap, err
 		}
 		w.close()
-		w.plain = true
+		w.polling = true
 	}
 	var seq uint64
-	if w.shown != nil {
-		seq = w.shown.Seq
+	if w.last != nil {
+		seq = w.last.Seq
 	}
-	brief, cancel := context.WithTimeout(ctx, w.silence)
+	brief, cancel := context.WithTimeout(ctx, w.idleTimeout)
 	defer cancel()
 	return w.client.Next(brief, seq)
 }
@@ -98,10 +98,10 @@ func (w *Watch) open(ctx context.Context) error {
 		return err
 	}
 	w.hello.Store(hello)
-	if w.plain = hello.Protocol != Protocol; w.plain {
+	if w.polling = hello.Protocol != Protocol; w.polling {
 		return nil
 	}
-	life, end := context.WithCancelCause(w.life)
+	life, end := context.WithCancelCause(w.ctx)
 	stop := context.AfterFunc(brief, func() { end(fmt.Errorf("%w: it does not answer", ErrNoDaemon)) })
 	resp, err := w.client.send(life, http.MethodGet, "watch", nil)
 	if !stop() && err == nil {
@@ -114,10 +114,10 @@ func (w *Watch) open(ctx context.Context) error {
 		return err
 	case err != nil: // it answers that it has no such thing
 		end(nil)
-		w.plain = true
+		w.polling = true
 		return nil
 	}
-	w.stream = &stream{in: bufio.NewReaderSize(resp.Body, 64<<10), life: life, end: end, silence: w.silence}
+	w.stream = &stream{in: bufio.NewReaderSize(resp.Body, 64<<10), ctx: life, end: end, idleTimeout: w.idleTimeout}
 	return nil
 }
 
@@ -131,10 +131,10 @@ func (w *Watch) close() {
 // stream is one answer of the daemon, line after line. The context that the answer
 // was asked for with closes it.
 type stream struct {
-	in      *bufio.Reader
-	life    context.Context
-	end     context.CancelCauseFunc
-	silence time.Duration
+	in          *bufio.Reader
+	ctx         context.Context
+	end         context.CancelCauseFunc
+	idleTimeout time.Duration
 }
 
 // errUnknownMessage reports that a line is none that this program understands.
@@ -144,12 +144,12 @@ var errUnknownMessage = errors.New("the daemon sends what this program does not 
 func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
 	defer stop()
-	late := time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w: it has sent nothing for %s", ErrNoDaemon, s.silence)) })
+	late := time.AfterFunc(s.idleTimeout, func() { s.end(fmt.Errorf("%w: it has sent nothing for %s", ErrNoDaemon, s.idleTimeout)) })
 	defer late.Stop()
-	for fresh := false; !fresh || s.waiting(); {
-		line, err := readLine(s.in, mostLine)
+	for fresh := false; !fresh || s.hasLine(); {
+		line, err := readLine(s.in, maxLine)
 		if err != nil {
-			if cause := context.Cause(s.life); cause != nil {
+			if cause := context.Cause(s.ctx); cause != nil {
 				err = cause
 			}
 			if errors.Is(err, errUnknownMessage) || errors.Is(err, ErrNoDaemon) {
@@ -157,28 +157,28 @@ func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.
 			}
 			return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
 		}
-		next, err := follow(shown, line)
+		next, err := applyLine(shown, line)
 		if err != nil {
 			return nil, err
 		}
 		if next != shown {
 			shown, fresh = next, true
 		}
-		late.Reset(s.silence)
+		late.Reset(s.idleTimeout)
 	}
 	return shown, nil
 }
 
-// waiting reports that a whole line can be read without waiting for it.
-func (s *stream) waiting() bool {
+// hasLine reports that a whole line can be read without waiting for it.
+func (s *stream) hasLine() bool {
 	have, _ := s.in.Peek(s.in.Buffered())
 	return bytes.IndexByte(have, '\n') >= 0
 }
 
-// follow returns the picture that a line makes of the one that is shown, nil when
+// applyLine returns the picture that a line makes of the one that is shown, nil when
 // there is none yet.
-func follow(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
-	var l Line
+func applyLine(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
+	var l Message
 	if err := json.Unmarshal(line, &l); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownMessage, err)
 	}

@@ -96,17 +96,17 @@ func crowd(seq uint64, rows int) *snapshot.Snapshot {
 // show serves pictures on a socket until the returned function is called.
 func show(t testing.TB, path string, g *gallery, hello Hello) (end func()) {
 	t.Helper()
-	return showing(t, path, newFeed(g), hello)
+	return showing(t, path, newBroadcaster(g), hello)
 }
 
-func showing(t testing.TB, path string, f *feed, hello Hello) (end func()) {
+func showing(t testing.TB, path string, f *broadcaster, hello Hello) (end func()) {
 	t.Helper()
 	ln, err := Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Hello: hello, Agent: f.agent, API: http.NotFoundHandler(), feed: f}
+	s := &Server{Hello: hello, Agent: f.agent, API: http.NotFoundHandler(), broadcaster: f}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
 	end = sync.OnceFunc(func() {
@@ -151,7 +151,7 @@ func (g *gallery) sees(t testing.TB, w *Watch, seq uint64) {
 	}
 }
 
-func TestWatchersSeeEveryChange(t *testing.T) {
+func TestWatchersGetEveryChange(t *testing.T) {
 	t.Parallel()
 	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
 	show(t, path, g, hello())
@@ -163,7 +163,7 @@ func TestWatchersSeeEveryChange(t *testing.T) {
 		g.hang(crowd(seq, int(seq)))
 		for _, w := range all {
 			g.sees(t, w, seq)
-			if w.plain {
+			if w.polling {
 				t.Fatal("whole pictures are asked for")
 			}
 		}
@@ -175,13 +175,13 @@ func TestWatchersSeeEveryChange(t *testing.T) {
 	}
 }
 
-// TestNobodyWatches: an agent that nobody looks at is not asked for pictures, and
+// TestNoWatchers: an agent that nobody looks at is not asked for pictures, and
 // the next who looks gets a fresh one.
-func TestNobodyWatches(t *testing.T) {
+func TestNoWatchers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGallery()
-		f := newFeed(g)
+		f := newBroadcaster(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); f.run(ctx) }()
@@ -194,7 +194,7 @@ func TestNobodyWatches(t *testing.T) {
 			one, two := f.join(), f.join()
 			for i, w := range []*watcher{one, two} {
 				<-w.ready
-				var l Line
+				var l Message
 				if lines := f.take(w); len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Snapshot == nil || l.Snapshot.Seq != 10*round+1 {
 					t.Errorf("round %d: watcher %d got %s", round, i, lines)
 				}
@@ -227,7 +227,7 @@ func TestNobodyWatches(t *testing.T) {
 func TestSlowWatcher(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string]int{"many lines": 1, "large lines": 1000} {
-		f := newFeed(nil)
+		f := newBroadcaster(nil)
 		slow, quick, other := f.join(), f.join(), f.join()
 		last := uint64(0)
 		most := 0
@@ -238,7 +238,7 @@ func TestSlowWatcher(t *testing.T) {
 			}
 			f.publish(t.Context(), s)
 			most = max(most, len(slow.lines))
-			if slow.bytes > mostBytes || len(slow.lines) > mostLines {
+			if slow.bytes > maxQueuedBytes || len(slow.lines) > maxQueued {
 				t.Fatalf("%s: %d lines of %d bytes wait", name, len(slow.lines), slow.bytes)
 			}
 			a, b := f.take(quick), f.take(other)
@@ -247,7 +247,7 @@ func TestSlowWatcher(t *testing.T) {
 			}
 			last = seq
 		}
-		var l Line
+		var l Message
 		lines := f.take(slow)
 		if len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Snapshot == nil || l.Snapshot.Seq != last {
 			t.Fatalf("%s: %d lines, %s", name, len(lines), l.Type)
@@ -260,7 +260,7 @@ func TestSlowWatcher(t *testing.T) {
 			t.Errorf("%s: %d lines waited before the first picture was taken", name, most)
 		}
 		held := 0
-		for seq := last + 2; seq < last+mostLines+20; seq++ {
+		for seq := last + 2; seq < last+maxQueued+20; seq++ {
 			s := crowd(seq, rows)
 			for i := range s.Repos {
 				s.Repos[i].Checked = s.At
@@ -268,19 +268,19 @@ func TestSlowWatcher(t *testing.T) {
 			f.publish(t.Context(), s)
 			most, held = max(most, len(slow.lines)), max(held, slow.bytes)
 		}
-		if !slow.behind || most == 0 || most > mostLines || held > mostBytes || slow.lines != nil {
+		if !slow.behind || most == 0 || most > maxQueued || held > maxQueuedBytes || slow.lines != nil {
 			t.Errorf("%s: %d lines of %d bytes waited at most, %d now", name, most, held, len(slow.lines))
 		}
 	}
 }
 
-// TestStoppedWatcherIsDropped: one that reads nothing is cut off, and the rest and
+// TestStalledWatcherIsDropped: one that reads nothing is cut off, and the rest and
 // the agent have not noticed.
-func TestStoppedWatcherIsDropped(t *testing.T) {
+func TestStalledWatcherIsDropped(t *testing.T) {
 	t.Parallel()
 	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
-	f := newFeed(g)
-	f.patience = 2 * time.Second
+	f := newBroadcaster(g)
+	f.writeTimeout = 2 * time.Second
 	showing(t, path, f, hello())
 	conn, err := Dial(t.Context(), path)
 	if err != nil {
@@ -316,7 +316,7 @@ func TestStoppedWatcherIsDropped(t *testing.T) {
 	if errors.As(err, &late) && late.Timeout() {
 		t.Errorf("after %d bytes the connection still stands", n)
 	}
-	if n > 2*mostBytes {
+	if n > 2*maxQueuedBytes {
 		t.Errorf("%d bytes waited for it", n)
 	}
 }
@@ -325,16 +325,16 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestWatchOverARestart: while there is no daemon Next says so, and goes on with
+// TestWatchAcrossRestart: while there is no daemon Next says so, and goes on with
 // the pictures of the next daemon, whatever their numbers.
-func TestWatchOverARestart(t *testing.T) {
+func TestWatchAcrossRestart(t *testing.T) {
 	t.Parallel()
 	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
 	end := show(t, path, g, hello())
 	w := attach(t, path)
 	g.hang(crowd(50, 2))
 	g.sees(t, w, 50)
-	w.plain = true // as if something had not been understood
+	w.polling = true // as if something had not been understood
 	g.hang(crowd(51, 2))
 	g.sees(t, w, 51)
 	end()
@@ -351,7 +351,7 @@ func TestWatchOverARestart(t *testing.T) {
 	if h := w.Hello(); h.Version != "2.0" || h.PID != 7 {
 		t.Errorf("hello of before: %+v", h)
 	}
-	if w.plain {
+	if w.polling {
 		t.Error("what one daemon has sent is held against the next")
 	}
 	younger.hang(crowd(2, 3))
@@ -364,9 +364,9 @@ func TestWatchOverARestart(t *testing.T) {
 	younger.sees(t, w, 2) // another context, another stream
 }
 
-// TestWatchOfAnotherVersion: what a daemon of another version sends that is not
+// TestWatchOtherVersion: what a daemon of another version sends that is not
 // understood costs the changes, not the picture.
-func TestWatchOfAnotherVersion(t *testing.T) {
+func TestWatchOtherVersion(t *testing.T) {
 	t.Parallel()
 	picture := `{"type":"snapshot","snapshot":{"seq":1,"agent":{"host":"a","mood":"good"},"tides":[1],"jobs":[{"uid":"u","salt":true}]}}` + "\n"
 	for name, c := range map[string]struct {
@@ -422,8 +422,8 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 					t.Fatalf("%+v, %v; want picture %d", s, err, want)
 				}
 			}
-			if w.plain != c.plain {
-				t.Errorf("whole pictures: %v, want %v", w.plain, c.plain)
+			if w.polling != c.plain {
+				t.Errorf("whole pictures: %v, want %v", w.polling, c.plain)
 			}
 			if w.Hello().Version != "0.9" {
 				t.Errorf("hello: %+v", w.Hello())
@@ -439,7 +439,7 @@ func TestSilentDaemon(t *testing.T) {
 	show(t, path, g, hello())
 	w := attach(t, path)
 	g.sees(t, w, 1)
-	w.stream.silence = 50 * time.Millisecond
+	w.stream.idleTimeout = 50 * time.Millisecond
 	if _, err := w.Next(t.Context()); !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), "nothing for 50ms") {
 		t.Errorf("%v", err)
 	}
@@ -508,14 +508,14 @@ func settled(t *testing.T, ok func(goroutines, files int) bool) (goroutines, fil
 // FuzzFollow: whatever comes over the stream is a picture or an error.
 func FuzzFollow(f *testing.F) {
 	was, is := crowd(1, 3), crowd(2, 4)
-	f.Add(encodeLine(Line{Type: typeSnapshot, Snapshot: is}))
-	f.Add(encodeLine(Line{Type: typeDelta, Delta: snapshot.Diff(was, is)}))
-	f.Add(encodeLine(Line{Type: typeHello, Hello: &Hello{}}))
+	f.Add(encodeMessage(Message{Type: typeSnapshot, Snapshot: is}))
+	f.Add(encodeMessage(Message{Type: typeDelta, Delta: snapshot.Diff(was, is)}))
+	f.Add(encodeMessage(Message{Type: typeHello, Hello: &Hello{}}))
 	f.Add([]byte(`{"type":"wave"}`))
 	f.Add([]byte("\x00\xff"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		for _, shown := range []*snapshot.Snapshot{nil, was} {
-			got, err := follow(shown, line)
+			got, err := applyLine(shown, line)
 			if err != nil && (got != nil || !errors.Is(err, errUnknownMessage) && !errors.Is(err, snapshot.ErrGap)) {
 				t.Fatalf("%q: %v, %v", line, got, err)
 			}

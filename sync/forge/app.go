@@ -16,16 +16,16 @@ import (
 	"limpet/sync/auth"
 )
 
-// learnedSkew is the difference of clocks from which on a refused proof is made
+// minSkew is the difference of clocks from which on a refused proof is made
 // anew by the clock of the host.
-const learnedSkew = 30 * time.Second
+const minSkew = 30 * time.Second
 
-// longestLife bounds what a host may say of a token's life.
-const longestLife = 24 * time.Hour
+// maxTokenLife bounds what a host may say of a token's life.
+const maxTokenLife = 24 * time.Hour
 
-// needed are the permissions of an installation that Grafana asks for. Source:
+// requiredPermissions are the permissions of an installation that Grafana asks for. Source:
 // grafana-repos-workers §1.7; GitHub calls webhooks repository_hooks.
-func needed(hooks bool) map[string]string {
+func requiredPermissions(hooks bool) map[string]string {
 	p := map[string]string{"contents": "write", "metadata": "read", "pull_requests": "write"}
 	if hooks {
 		p["repository_hooks"] = "write"
@@ -33,10 +33,10 @@ func needed(hooks bool) map[string]string {
 	return p
 }
 
-// wanted are those that a token is limited to: the needed ones, and the one that
+// requestedPermissions are those that a token is limited to: the needed ones, and the one that
 // shows the protection of branches.
-func wanted(hooks bool) map[string]string {
-	p := needed(hooks)
+func requestedPermissions(hooks bool) map[string]string {
+	p := requiredPermissions(hooks)
 	p["administration"] = "read"
 	return p
 }
@@ -46,15 +46,15 @@ var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
 
 // app is the identity of a GitHub App at its API.
 type app struct {
-	h        *Hosts
-	c        Connection
-	base     string
-	id       string
-	install  string
-	key      *rsa.PrivateKey
-	secret   *auth.ConnectionSecret
-	hooks    bool
-	remember string // in Hosts.grants
+	h         *Hosts
+	c         Connection
+	base      string
+	id        string
+	install   string
+	key       *rsa.PrivateKey
+	secret    *auth.ConnectionSecret
+	hooks     bool
+	grantsKey string // in Hosts.grants
 }
 
 // app makes the identity of a Connection.
@@ -73,7 +73,7 @@ func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth
 	}
 	a := &app{h: h, c: c, base: base, id: spec.AppID, install: spec.InstallationID, key: key, secret: secret,
 		hooks: c.Spec.Webhook == nil || !c.Spec.Webhook.Disabled}
-	a.remember = strings.Join([]string{base, a.id, a.install}, " ")
+	a.grantsKey = strings.Join([]string{base, a.id, a.install}, " ")
 	return a, nil
 }
 
@@ -93,7 +93,7 @@ func (a *app) identity() string {
 func (a *app) call(ctx context.Context, r request) (*caller, answer, error) {
 	skew := a.h.skew(a.base)
 	c, got, err := a.once(ctx, r, skew)
-	if now := a.h.skew(a.base); KindOf(err) == Unauthorized && (now-skew).Abs() > learnedSkew {
+	if now := a.h.skew(a.base); KindOf(err) == Unauthorized && (now-skew).Abs() > minSkew {
 		return a.once(ctx, r, now)
 	}
 	return c, got, err
@@ -110,7 +110,7 @@ func (a *app) once(ctx context.Context, r request, skew time.Duration) (*caller,
 		return nil, answer{}, err
 	}
 	c.sign, c.header, c.identity = bearer(creds), githubHeader, a.identity()
-	c.gate = a.remember // each proof is new, the identity is not
+	c.gate = a.grantsKey // each proof is new, the identity is not
 	got, err := c.do(ctx, r)
 	return c, got, err
 }
@@ -142,7 +142,7 @@ func (a *app) installation(ctx context.Context) (installation, error) {
 // those that are wanted.
 func (a *app) grants(ctx context.Context) (map[string]string, error) {
 	a.h.mu.Lock()
-	known, ok := a.h.grants.get(a.remember)
+	known, ok := a.h.grants.get(a.grantsKey)
 	a.h.mu.Unlock()
 	if ok {
 		return known, nil
@@ -152,7 +152,7 @@ func (a *app) grants(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	out := map[string]string{}
-	for name, want := range wanted(a.hooks) {
+	for name, want := range requestedPermissions(a.hooks) {
 		switch have := i.Permissions[name]; {
 		case levels[have] >= levels[want]:
 			out[name] = want
@@ -166,7 +166,7 @@ func (a *app) grants(ctx context.Context) (map[string]string, error) {
 	}
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
-	a.h.grants.put(a.remember, out)
+	a.h.grants.put(a.grantsKey, out)
 	return out, nil
 }
 
@@ -174,7 +174,7 @@ func (a *app) grants(ctx context.Context) (map[string]string, error) {
 func (a *app) forgetGrants() {
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
-	a.h.grants.drop(a.remember)
+	a.h.grants.drop(a.grantsKey)
 }
 
 // mint makes a token that is good for one repository, by its name.
@@ -209,7 +209,7 @@ func (a *app) test(ctx context.Context) error {
 	r := request{op: "test " + a.c.String(), method: http.MethodGet, path: "/app"}
 	c, got, err := a.call(ctx, r)
 	if err != nil {
-		return blame(err, map[ErrorKind][]Field{
+		return withFields(err, map[ErrorKind][]Field{
 			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".appID", Detail: "verify that the App has this id"},
 				{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: "verify that it is a key of this App"}},
 			NotFound: {{Type: "FieldValueNotFound", Field: block + ".appID", Detail: "there is no App with this id"}},
@@ -228,7 +228,7 @@ func (a *app) test(ctx context.Context) error {
 	}
 	i, err := a.installation(ctx)
 	if err != nil {
-		return blame(err, map[ErrorKind][]Field{
+		return withFields(err, map[ErrorKind][]Field{
 			NotFound:     {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "the App has no installation with this id"}},
 			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "GitHub does not let the App see it"}},
 			Forbidden:    {{Type: "FieldValueForbidden", Field: block + ".installationID", Detail: "the installation is suspended"}},
@@ -236,7 +236,7 @@ func (a *app) test(ctx context.Context) error {
 	}
 	a.forgetGrants() // the next token is made with what was seen now
 	e := c.fail(r, Forbidden, 0, nil)
-	need := needed(a.hooks)
+	need := requiredPermissions(a.hooks)
 	for _, name := range sortedKeys(need) {
 		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
 			e.Fields = append(e.Fields, Field{Type: "FieldValueForbidden", Field: block + ".appID", Detail: fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
@@ -252,8 +252,8 @@ func (a *app) test(ctx context.Context) error {
 	return e
 }
 
-// blame names the members of the object that an error is about.
-func blame(err error, fields map[ErrorKind][]Field) error {
+// withFields names the members of the object that an error is about.
+func withFields(err error, fields map[ErrorKind][]Field) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || len(fields[e.Kind]) == 0 {
 		return err

@@ -201,7 +201,7 @@ func TestClockSkew(t *testing.T) {
 			continue
 		}
 		most := 2
-		if skew.Abs() > learnedSkew {
+		if skew.Abs() > minSkew {
 			most = 3
 		}
 		if asked := s.host.Requests(); len(asked) > most {
@@ -422,8 +422,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMintNothingAfterTheEnd: nobody is asked for a token that nobody waits for.
-func TestMintNothingAfterTheEnd(t *testing.T) {
+// TestMintAfterCancel: nobody is asked for a token that nobody waits for.
+func TestMintAfterCancel(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, forgetest.Options{})
 	ctx, end := context.WithCancel(t.Context())

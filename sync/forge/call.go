@@ -97,7 +97,7 @@ func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
 // do makes one call. Redirects are followed at the same origin, with method and
 // body: a repository that was renamed.
 func (c *caller) do(parent context.Context, r request) (answer, error) {
-	if e := c.closed(r); e != nil {
+	if e := c.retryLater(r); e != nil {
 		return answer{}, e
 	}
 	var body []byte
@@ -107,7 +107,7 @@ func (c *caller) do(parent context.Context, r request) (answer, error) {
 			return answer{}, c.fail(r, Invalid, 0, fmt.Errorf("encode the request: %w", err))
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.h.asked.Watch(parent, c.asks()), callTimeout)
+	ctx, cancel := context.WithTimeout(c.h.asked.Watch(parent, c.certificateKey()), callTimeout)
 	defer cancel()
 	target, err := url.Parse(c.api + r.path)
 	if err != nil {
@@ -117,13 +117,13 @@ func (c *caller) do(parent context.Context, r request) (answer, error) {
 	for range mostRedirects + 1 {
 		res, err := c.send(ctx, r.method, target, body)
 		if err != nil {
-			return answer{}, c.unanswered(parent, r, err)
+			return answer{}, c.noAnswer(parent, r, err)
 		}
 		data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 		res.Body.Close()
 		switch {
 		case err != nil:
-			return answer{}, c.unanswered(parent, r, err)
+			return answer{}, c.noAnswer(parent, r, err)
 		case len(data) > maxAnswer:
 			return answer{}, c.fail(r, Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 		case res.StatusCode >= 300 && res.StatusCode < 400:
@@ -132,7 +132,7 @@ func (c *caller) do(parent context.Context, r request) (answer, error) {
 			}
 			continue
 		}
-		return c.judge(r, res, data)
+		return c.classify(r, res, data)
 	}
 	return answer{}, c.fail(r, Protocol, 0, fmt.Errorf("it redirects more than %d times", mostRedirects))
 }
@@ -171,9 +171,9 @@ func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// unanswered returns why no answer was had. net/http puts the URL in front, with its
+// noAnswer returns why no answer was had. net/http puts the URL in front, with its
 // query; it is left out.
-func (c *caller) unanswered(parent context.Context, r request, err error) *Error {
+func (c *caller) noAnswer(parent context.Context, r request, err error) *Error {
 	switch {
 	case errors.Is(parent.Err(), context.DeadlineExceeded): // the caller's, which is shorter than ours
 		return c.fail(r, Unavailable, 0, errors.New("no complete answer in time"))
@@ -189,18 +189,18 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	return c.fail(r, Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, c.origin, c.certificate()))))
+	return c.fail(r, Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, c.origin, c.certificateHint()))))
 }
 
-// asks is who asks a host, for reach.Asked.
-func (c *caller) asks() string { return c.creds.TransportKey() + " " + c.origin.Host }
+// certificateKey is who asks a host, for reach.Asked.
+func (c *caller) certificateKey() string { return c.creds.TransportKey() + " " + c.origin.Host }
 
-// certificate is what to do about the client certificate that the API asks for, "" if
+// certificateHint is what to do about the client certificate that the API asks for, "" if
 // there is nothing to do.
-func (c *caller) certificate() string { return c.h.asked.Hint(c.asks()) }
+func (c *caller) certificateHint() string { return c.h.asked.Hint(c.certificateKey()) }
 
-// hiding is c for a call whose body holds one more secret.
-func (c *caller) hiding(s Secret) *caller {
+// withSecret is c for a call whose body holds one more secret.
+func (c *caller) withSecret(s Secret) *caller {
 	if s == "" {
 		return c
 	}

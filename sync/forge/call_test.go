@@ -135,9 +135,9 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateOfAHost: one that says how long it is down is left alone by everybody,
+// TestRetryAfterOfHost: one that says how long it is down is left alone by everybody,
 // and what it said is told in the same words.
-func TestGateOfAHost(t *testing.T) {
+func TestRetryAfterOfHost(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})
 	h.Fault(func(*http.Request) *forgetest.Answer {
@@ -167,9 +167,9 @@ func TestGateOfAHost(t *testing.T) {
 	}
 }
 
-// TestGateOfAnApp: the tokens of one Connection are one identity to the limits of
+// TestRetryAfterOfApp: the tokens of one Connection are one identity to the limits of
 // its host, however many there are; and a thousand identities are not forgotten.
-func TestGateOfAnApp(t *testing.T) {
+func TestRetryAfterOfApp(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})
 	h.Fault(func(*http.Request) *forgetest.Answer {
@@ -203,9 +203,9 @@ func TestGateOfAnApp(t *testing.T) {
 	}
 }
 
-// TestRenamed: a repository that has a new name is asked there, with the same
+// TestRedirectOfRenamedRepository: a repository that has a new name is asked there, with the same
 // method and body.
-func TestRenamed(t *testing.T) {
+func TestRedirectOfRenamedRepository(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})
 	h.Add("team/new", forgetest.Repository{DefaultBranch: "main"})
@@ -256,9 +256,9 @@ func TestRedirectIsChecked(t *testing.T) {
 	}
 }
 
-// TestRedirectStays: a host cannot send a token on to a neighbour, whose address
+// TestRedirectToOtherHost: a host cannot send a token on to a neighbour, whose address
 // has the same scheme.
-func TestRedirectStays(t *testing.T) {
+func TestRedirectToOtherHost(t *testing.T) {
 	t.Parallel()
 	neighbour := forgetest.New(t, forgetest.Options{})
 	h := forgetest.New(t, forgetest.Options{})
@@ -351,9 +351,9 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestNothingAfterTheEnd: no request leaves after the context has ended, and
+// TestNoRequestAfterCancel: no request leaves after the context has ended, and
 // none that is on its way holds a caller up.
-func TestNothingAfterTheEnd(t *testing.T) {
+func TestNoRequestAfterCancel(t *testing.T) {
 	t.Parallel()
 	var count atomic.Int64
 	arrived, release := make(chan struct{}, 8), make(chan struct{})
@@ -415,8 +415,8 @@ func TestNothingAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestRefusedIsTold: who keeps the credentials hears of a 401.
-func TestRefusedIsTold(t *testing.T) {
+// TestUnauthorizedIsReported: who keeps the credentials hears of a 401.
+func TestUnauthorizedIsReported(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})
 	told := 0
@@ -555,7 +555,7 @@ func TestProbe(t *testing.T) {
 	}
 	hosts.mu.Lock()
 	for _, p := range hosts.probes.values {
-		p.at = p.at.Add(-noFor)
+		p.at = p.at.Add(-negativeFor)
 	}
 	hosts.mu.Unlock()
 	if err := find(); err != nil {
@@ -569,16 +569,16 @@ func TestProbe(t *testing.T) {
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	var r recent[int, string]
-	for n := range mostKept + 10 {
+	for n := range maxRecent + 10 {
 		old, dropped := r.put(n, fmt.Sprint(n))
-		if dropped != (n >= mostKept) || dropped && old != fmt.Sprint(n-mostKept) {
+		if dropped != (n >= maxRecent) || dropped && old != fmt.Sprint(n-maxRecent) {
 			t.Fatalf("putting %d dropped %q", n, old)
 		}
 	}
 	r.put(20, "again")
 	r.drop(15)
 	r.drop(15)
-	if v, _ := r.get(20); v != "again" || len(r.values) != mostKept-1 || len(r.order) != mostKept-1 {
+	if v, _ := r.get(20); v != "again" || len(r.values) != maxRecent-1 || len(r.order) != maxRecent-1 {
 		t.Errorf("%q, %d values, %d in order", v, len(r.values), len(r.order))
 	}
 	if _, ok := r.get(0); ok {

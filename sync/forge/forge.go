@@ -48,10 +48,10 @@ const (
 	callTimeout = 20 * time.Second
 	// maxAnswer is more than a hundred hooks of any host need. Unit: bytes.
 	maxAnswer = 4 << 20
-	// mostKept bounds each of the small memories: TLS clients, probes.
-	mostKept = 64
-	// mostGates is one for each of a thousand repositories with tokens of their own.
-	mostGates = 1024
+	// maxRecent bounds each of the small memories: TLS clients, probes.
+	maxRecent = 64
+	// maxGates is one for each of a thousand repositories with tokens of their own.
+	maxGates = 1024
 )
 
 // Options of Hosts; the zero value is good.
@@ -71,7 +71,7 @@ type Options struct {
 // learned about them. Safe for concurrent use.
 type Hosts struct {
 	o     Options
-	asked netx.Asked
+	asked netx.CertificateRequests
 
 	mu      sync.Mutex                    // guards what follows; never held over a call
 	clients recent[string, *http.Client]  // by auth.Credentials.TransportKey
@@ -86,7 +86,7 @@ func New(o Options) *Hosts {
 	if o.UserAgent == "" {
 		o.UserAgent = "limpet"
 	}
-	return &Hosts{o: o, gates: recent[string, gate]{most: mostGates}}
+	return &Hosts{o: o, gates: recent[string, gate]{most: maxGates}}
 }
 
 // Close releases idle connections. It may be called twice.
@@ -205,7 +205,7 @@ func (r *recent[K, V]) put(key K, value V) (old V, dropped bool) {
 		r.values = map[K]V{}
 	}
 	if _, ok := r.values[key]; !ok {
-		if len(r.order) >= cmp.Or(r.most, mostKept) {
+		if len(r.order) >= cmp.Or(r.most, maxRecent) {
 			old, dropped = r.values[r.order[0]], true
 			delete(r.values, r.order[0])
 			r.order = r.order[1:]

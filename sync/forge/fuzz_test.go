@@ -80,7 +80,7 @@ func FuzzAnswers(f *testing.F) {
 				if !ok || e.Kind == "" || e.Kind == Unknown || e.Kind == Cancelled {
 					t.Fatalf("%s, call %d: %v has no kind", kind, n, err)
 				}
-				if e.RetryAfter < 0 || e.RetryAfter > longestWait {
+				if e.RetryAfter < 0 || e.RetryAfter > maxRetryAfter {
 					t.Fatalf("%s, call %d: wait %v", kind, n, e.RetryAfter)
 				}
 				if text := e.Err.Error(); strings.Contains(text, "CANARY-of") || strings.ContainsAny(text, "\n\x1b") {
@@ -109,7 +109,7 @@ func FuzzPlace(f *testing.F) {
 		if err != nil || known == "" {
 			return
 		}
-		p, err := hosts.place(known, target, a)
+		p, err := hosts.detect(known, target, a)
 		if err != nil {
 			return
 		}
@@ -134,7 +134,7 @@ func FuzzSaid(f *testing.F) {
 	f.Add([]byte(`{"message":"a","errors":["b",{"message":"c"}]}`))
 	f.Add([]byte(strings.Repeat(`{"message":[`, 50)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if n := strings.Count(said(body), ": "); n > len(body) {
+		if n := strings.Count(errorText(body), ": "); n > len(body) {
 			t.Fatalf("%d parts of %d bytes", n, len(body))
 		}
 	})

@@ -91,8 +91,8 @@ func normalURL(raw string) string {
 // or make webhooks.
 var errHidden = errors.New("the repository is not there, or the token may not manage its webhooks")
 
-// unseen makes a right that is missing out of a list that is not found.
-func unseen(err error) error {
+// asForbidden makes a right that is missing out of a list that is not found.
+func asForbidden(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Kind != NotFound {
 		return err
@@ -109,7 +109,7 @@ func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 	for page := 1; page <= mostPages; page++ {
 		found, more, err := r.host.hooks(ctx, page)
 		if err != nil {
-			return nil, unseen(err)
+			return nil, asForbidden(err)
 		}
 		all = append(all, found...)
 		if !more {
@@ -154,9 +154,9 @@ func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 	if err != nil || adopted != nil {
 		return value(adopted), err
 	}
-	made, err := r.host.create(ctx, r.filled(h))
+	made, err := r.host.create(ctx, r.withDefaults(h))
 	if kind := KindOf(err); kind != Refused {
-		return made, unseen(err)
+		return made, asForbidden(err)
 	}
 	// Somebody else made it since, or a list does not show it yet.
 	if adopted, again := r.adopt(ctx, h); again == nil && adopted != nil {
@@ -188,7 +188,7 @@ func value(h *Hook) Hook {
 // Edit writes URL, events and secret of the hook with this ID. NotFound says
 // that it is gone.
 func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
-	return r.host.edit(ctx, r.filled(h))
+	return r.host.edit(ctx, r.withDefaults(h))
 }
 
 // Delete removes a hook. One that is gone is removed.
@@ -200,7 +200,7 @@ func (r *Remote) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-func (r *Remote) filled(h Hook) Hook {
+func (r *Remote) withDefaults(h Hook) Hook {
 	if len(h.Events) == 0 {
 		h.Events = r.Events()
 	}

@@ -125,9 +125,9 @@ func TestHookLife(t *testing.T) {
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
 
-// TestHookAdoptsForeign: somebody made a hook with our address by hand, with
+// TestCreateAdoptsForeignHook: somebody made a hook with our address by hand, with
 // other events, switched off and as a form, behind more pages than one.
-func TestHookAdoptsForeign(t *testing.T) {
+func TestCreateAdoptsForeignHook(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
 		events := map[Kind][]string{GitLab: {"issues_events", "push_events"}, Bitbucket: {"repo:push", "repo:fork"}}[kind]
@@ -158,8 +158,8 @@ func TestHookAdoptsForeign(t *testing.T) {
 	})
 }
 
-// TestHookInPlaceOfOneThatIsGone: who knows only the id of that one creates another.
-func TestHookInPlaceOfOneThatIsGone(t *testing.T) {
+// TestCreateAfterHookDeleted: who knows only the id of that one creates another.
+func TestCreateAfterHookDeleted(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
 		r, before := remoteOf(t, h, kind, path), len(h.Hooks(path))

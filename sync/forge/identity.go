@@ -33,7 +33,7 @@ func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth
 			return auth.Token{}, err
 		}
 	}
-	a.remember = strings.Join([]string{a.base, a.id, a.install}, " ")
+	a.grantsKey = strings.Join([]string{a.base, a.id, a.install}, " ")
 	return a.make(ctx, request{op: "make a token of installation " + a.install, method: http.MethodPost,
 		path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens"})
 }
@@ -45,7 +45,7 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 	var kind ErrorKind
 	for _, kinds := range []string{"orgs", "users"} {
 		r := request{op: "find the installation of " + owner, method: http.MethodGet, path: "/" + kinds + "/" + url.PathEscape(owner) + "/installation"}
-		a.remember = strings.Join([]string{a.base, a.id, owner}, " ")
+		a.grantsKey = strings.Join([]string{a.base, a.id, owner}, " ")
 		c, got, err := a.call(ctx, r)
 		if err == nil {
 			found, err := into[struct {
@@ -87,5 +87,5 @@ func (a *app) make(ctx context.Context, r request) (auth.Token, error) {
 	case life <= 0:
 		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the token that it makes has ended already"))
 	}
-	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, longestLife)}, nil
+	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, maxTokenLife)}, nil
 }

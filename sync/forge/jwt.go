@@ -20,8 +20,8 @@ const (
 // ProofLife is the lifetime of the proof of an App's identity.
 const ProofLife = jwtLife - jwtBefore
 
-// shortestKey is the size of GitHub's keys. Unit: bits.
-const shortestKey = 2048
+// minKeyBits is the size of GitHub's keys. Unit: bits.
+const minKeyBits = 2048
 
 // privateKey parses the key of a GitHub App: PEM with PKCS#1, which GitHub creates, or
 // PKCS#8, which other tools convert it to, as it is or in base64. Errors do not repeat
@@ -42,7 +42,7 @@ func privateKey(text []byte) (*rsa.PrivateKey, error) {
 		return nil, errors.New("it is no RSA key, which GitHub requires")
 	case err != nil:
 		return nil, errors.New("it is no unencrypted PKCS#1 or PKCS#8 key")
-	case key.N.BitLen() < shortestKey:
+	case key.N.BitLen() < minKeyBits:
 		return nil, errors.New("it is an RSA key of less than 2048 bits")
 	}
 	return key, nil

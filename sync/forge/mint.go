@@ -91,7 +91,7 @@ func (m *Minter) mint(ctx context.Context, c Connection, a auth.Address) (minted
 		return minted{}, invalid("use "+c.String(), "the URL of the repository does not end in owner/name")
 	}
 	place := Place{Path: path}
-	key := auth.TokenKey{Owner: c.owner(), Secret: strings.Join([]string{secret.Fingerprint(), app.remember}, " "), Scope: place.Path}
+	key := auth.TokenKey{Owner: c.owner(), Secret: strings.Join([]string{secret.Fingerprint(), app.grantsKey}, " "), Scope: place.Path}
 	if !app.hooks {
 		key.Scope += " without webhooks"
 	}
@@ -160,7 +160,7 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 	if KindOf(err) == Forbidden && strings.Contains(strings.ToLower(err.Error()), "scope") {
 		return nil // the host knows the token, which may do other things
 	}
-	return blame(err, map[ErrorKind][]Field{
+	return withFields(err, map[ErrorKind][]Field{
 		Unauthorized: {{Type: "FieldValueInvalid", Field: "secure.token", Detail: "the host does not take it"}},
 		Forbidden:    {{Type: "FieldValueForbidden", Field: "secure.token", Detail: "the host does not let it in"}},
 	})

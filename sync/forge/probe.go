@@ -16,15 +16,15 @@ type probe struct {
 	at    time.Time
 }
 
-// noFor is how long a host counts as none of Gitea's: a proxy may have answered in
+// negativeFor is how long a host counts as none of Gitea's: a proxy may have answered in
 // its place, such as one that asks for a password first.
-const noFor = time.Hour
+const negativeFor = time.Hour
 
 // stale reports that the host is to be asked anew.
 func (p *probe) stale() bool {
 	select {
 	case <-p.done:
-		return p.err == nil && !p.gitea && time.Since(p.at) >= noFor
+		return p.err == nil && !p.gitea && time.Since(p.at) >= negativeFor
 	default:
 		return false
 	}

@@ -8,9 +8,9 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestProbeTrustsButTellsNothing: a host whose kind is not known is reached with the
+// TestProbeSendsNoCredentials: a host whose kind is not known is reached with the
 // authority that its credentials name, and without them.
-func TestProbeTrustsButTellsNothing(t *testing.T) {
+func TestProbeSendsNoCredentials(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{TLS: true})
 	asked := 0

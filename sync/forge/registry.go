@@ -46,13 +46,13 @@ func (g *registry[T]) hook(ctx context.Context, id string) (Hook, error) {
 
 func (g *registry[T]) create(ctx context.Context, h Hook) (Hook, error) {
 	h.ID = "" // that of one that is gone, if any
-	made, err := ask[T](ctx, g.hiding(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
+	made, err := ask[T](ctx, g.withSecret(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
 		path: g.list, body: g.write(h)})
 	return g.read(made), err
 }
 
 func (g *registry[T]) edit(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[T](ctx, g.hiding(h.Secret), request{op: "edit webhook of " + g.place.Path, method: g.change,
+	made, err := ask[T](ctx, g.withSecret(h.Secret), request{op: "edit webhook of " + g.place.Path, method: g.change,
 		path: g.one(h.ID), body: g.write(h)})
 	return g.read(made), err
 }

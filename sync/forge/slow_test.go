@@ -19,9 +19,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// TestSlowGitHub: an answer that takes just less than 20 s is waited for, one that
+// TestGitHubTimeout: an answer that takes just less than 20 s is waited for, one that
 // takes more is not, and a caller who has less time is not held.
-func TestSlowGitHub(t *testing.T) {
+func TestGitHubTimeout(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

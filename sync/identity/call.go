@@ -101,7 +101,7 @@ func (g *registry) do(parent context.Context, c call) (answer, error) {
 	if err != nil {
 		return answer{}, c.fail(netx.Invalid, 0, err)
 	}
-	var asked netx.Asked // there is a handshake for each call
+	var asked netx.CertificateRequests // there is a handshake for each call
 	ctx, cancel := context.WithTimeout(asked.Watch(parent, ""), callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))

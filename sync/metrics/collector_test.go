@@ -28,9 +28,9 @@ func told(m *Metrics) (out []string) {
 	return out
 }
 
-// TestKept: Repositories, Connections and tokens are told as they are at the scrape,
+// TestObjectMetrics: Repositories, Connections and tokens are told as they are at the scrape,
 // with labels from fixed sets.
-func TestKept(t *testing.T) {
+func TestObjectMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
 	repositories := []Repository{

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestKeeper: what the controller of repositories does is counted under the names
+// TestControllerMetrics: what the controller of repositories does is counted under the names
 // of Grafana.
-func TestKeeper(t *testing.T) {
+func TestControllerMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
 	k := m.Controller()

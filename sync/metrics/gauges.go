@@ -110,9 +110,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 
 func (g *gauges) jobs(out chan<- prometheus.Metric) {
 	if g.source.Jobs != nil {
-		running := map[slot]int{}
+		running := map[driverAction]int{}
 		for _, r := range g.source.Jobs().Running {
-			running[slot{r.Driver, knownAction(r.Action)}]++
+			running[driverAction{r.Driver, knownAction(r.Action)}]++
 		}
 		for s, n := range running {
 			g.inFlight.at(out, float64(n), s.driver, s.action)

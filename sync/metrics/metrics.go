@@ -35,8 +35,8 @@ type Metrics struct {
 	*work
 	*queue
 	controller *controllerMetrics
-	life
-	hooks
+	lifecycle
+	webhooks
 }
 
 // New makes the metrics of an agent of that version with so many drivers. Until
@@ -47,8 +47,8 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	m.work = newWork(m.registry, drivers)
 	m.queue = newQueue(m.registry)
 	m.controller = newControllerMetrics(m.registry, m.queue.works)
-	m.life = newLife(m.registry)
-	m.hooks = newHooks(m.registry)
+	m.lifecycle = newLifecycle(m.registry)
+	m.webhooks = newWebhooks(m.registry)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "limpet_build_info", Help: "Always 1; the version of limpet and of Go are in the labels.",
 	}, []string{"version", "goversion"})
@@ -82,7 +82,7 @@ func (m *Metrics) Observe(e jobs.Event) {
 	case jobs.KeyDone:
 		m.queue.keyDone(d)
 	default:
-		m.life.observe(e)
+		m.lifecycle.observe(e)
 	}
 }
 

@@ -153,9 +153,9 @@ var grafana = map[string]string{
 	"workqueue_retries_total":                                "COUNTER name",
 }
 
-// TestNamesAreGrafanas: each metric of Grafana's table has its name, type, labels
+// TestGrafanaNames: each metric of Grafana's table has its name, type, labels
 // and buckets, and nothing else claims to be Grafana's.
-func TestNamesAreGrafanas(t *testing.T) {
+func TestGrafanaNames(t *testing.T) {
 	t.Parallel()
 	w := &world{}
 	m := newTest(1, w)

@@ -6,13 +6,13 @@ import (
 	limpethooks "limpet/sync/webhook"
 )
 
-// hooks counts webhooks.
-type hooks struct {
+// webhooks counts webhooks.
+type webhooks struct {
 	requests, events *prometheus.CounterVec
 }
 
-func newHooks(r prometheus.Registerer) hooks {
-	h := hooks{
+func newWebhooks(r prometheus.Registerer) webhooks {
+	h := webhooks{
 		requests: counter(r, "limpet_webhook_requests_total", "Requests to the webhook listener by what became of them.", "outcome"),
 		events:   counter(r, "grafana_provisioning_webhook_events_processed_total", "Authentic webhook events, and the action of the job that was queued.", "job"),
 	}
@@ -26,8 +26,8 @@ func newHooks(r prometheus.Registerer) hooks {
 }
 
 // WebhookRequest counts a request by its outcome, one of hooks.Outcomes.
-func (h *hooks) WebhookRequest(outcome string) { h.requests.WithLabelValues(outcome).Inc() }
+func (h *webhooks) WebhookRequest(outcome string) { h.requests.WithLabelValues(outcome).Inc() }
 
 // WebhookEvent counts an authentic event by the action of the job that it has led
 // to, or "none".
-func (h *hooks) WebhookEvent(job string) { h.events.WithLabelValues(job).Inc() }
+func (h *webhooks) WebhookEvent(job string) { h.events.WithLabelValues(job).Inc() }

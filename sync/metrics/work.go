@@ -24,17 +24,17 @@ type work struct {
 	increment *prometheus.HistogramVec
 	kinds     kinds
 
-	mu   sync.Mutex             // guards busy and done
-	busy map[string]stint       // by UID of the job
-	done map[slot]time.Duration // of the stints that have ended
+	mu   sync.Mutex                     // guards busy and done
+	busy map[string]busyPeriod          // by UID of the job
+	done map[driverAction]time.Duration // of the stints that have ended
 }
 
-// slot is a driver with an action.
-type slot struct{ driver, action string }
+// driverAction is a driver with an action.
+type driverAction struct{ driver, action string }
 
-// stint is the time from a claim to its end.
-type stint struct {
-	slot
+// busyPeriod is the time from a claim to its end.
+type busyPeriod struct {
+	driverAction
 	since time.Time
 }
 
@@ -54,7 +54,7 @@ var (
 )
 
 func newWork(r prometheus.Registerer, drivers int) *work {
-	w := &work{busy: map[string]stint{}, done: map[slot]time.Duration{}}
+	w := &work{busy: map[string]busyPeriod{}, done: map[driverAction]time.Duration{}}
 	w.claimed = counter(r, "grafana_provisioning_jobs_claimed_total", "Jobs that a driver has won.", "driver_id")
 	w.conflicts = counter(r, "grafana_provisioning_jobs_claim_conflicts_total", "Writes of claim labels that met a change by somebody else.", "driver_id")
 	w.claimErrors = counter(r, "grafana_provisioning_jobs_claim_errors_total", "Writes of claim labels that failed otherwise.", "driver_id")
@@ -96,7 +96,7 @@ func histogram(r prometheus.Registerer, name, help string, buckets []float64, la
 func (w *work) began(uid, driver, action string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy[uid] = stint{slot{driver, knownAction(action)}, time.Now()}
+	w.busy[uid] = busyPeriod{driverAction{driver, knownAction(action)}, time.Now()}
 }
 
 func (w *work) ended(uid string) {
@@ -104,21 +104,21 @@ func (w *work) ended(uid string) {
 	defer w.mu.Unlock()
 	if s, ok := w.busy[uid]; ok {
 		delete(w.busy, uid)
-		w.done[s.slot] += time.Since(s.since)
+		w.done[s.driverAction] += time.Since(s.since)
 	}
 }
 
 // worked returns how long drivers have been busy up to now, those that still are
 // included: a job of an hour shows while it runs, not as a jump at its end.
-func (w *work) worked() map[slot]time.Duration {
+func (w *work) worked() map[driverAction]time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make(map[slot]time.Duration, len(w.done)+len(w.busy))
+	out := make(map[driverAction]time.Duration, len(w.done)+len(w.busy))
 	for s, d := range w.done {
 		out[s] = d
 	}
 	for _, s := range w.busy {
-		out[s.slot] += time.Since(s.since)
+		out[s.driverAction] += time.Since(s.since)
 	}
 	return out
 }

@@ -45,7 +45,7 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 	}
 	proxy := func(scheme string) string {
 		name, value := get(strings.ToUpper(scheme) + "_PROXY")
-		if value == "" || sound(value) {
+		if value == "" || validAddress(value) {
 			return value
 		}
 		fault := &EnvironmentError{name, fmt.Sprintf("is %q, which is no address of a proxy such as http://proxy.example.com:3128 or socks5://proxy.example.com:1080; what would go through it fails", masked(value))}
@@ -56,7 +56,7 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 	name, exceptions := get("NO_PROXY")
 	config.NoProxy = exceptions
 	for entry := range strings.SplitSeq(exceptions, ",") {
-		if entry = strings.TrimSpace(entry); !exception(entry) {
+		if entry = strings.TrimSpace(entry); !validException(entry) {
 			e.faults = append(e.faults, &EnvironmentError{name, fmt.Sprintf("has %q in it, which excepts nothing: hosts, domains and networks such as 10.0.0.0/8 go there, with commas between them", masked(entry))})
 		}
 	}
@@ -83,8 +83,8 @@ var environment = sync.OnceValue(func() *Environment { return ReadEnvironment(os
 // FromEnvironment is the proxy for a request by the environment of this process.
 func FromEnvironment(req *http.Request) (*url.URL, error) { return environment().Proxy(req.URL) }
 
-// sound says whether net/http makes of an address what its author means.
-func sound(address string) bool {
+// validAddress says whether net/http makes of an address what its author means.
+func validAddress(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {
 		u, err = url.Parse("http://" + address)
@@ -102,8 +102,8 @@ func sound(address string) bool {
 	return u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "socks5" || u.Scheme == "socks5h"
 }
 
-// exception says whether an entry of NO_PROXY can match anything.
-func exception(entry string) bool {
+// validException says whether an entry of NO_PROXY can match anything.
+func validException(entry string) bool {
 	switch {
 	case entry == "" || entry == "*":
 		return true

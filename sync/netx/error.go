@@ -97,18 +97,18 @@ func KindOf(err error) ErrorKind {
 	return Unknown
 }
 
-// longestWait bounds what a host may ask for: the window of the request limits of all
+// maxRetryAfter bounds what a host may ask for: the window of the request limits of all
 // hosts.
-const longestWait = time.Hour
+const maxRetryAfter = time.Hour
 
 // RetryAfter parses the header of that name in both its forms.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
-		return time.Duration(min(max(seconds, 1), int64(longestWait/time.Second))) * time.Second, true
+		return time.Duration(min(max(seconds, 1), int64(maxRetryAfter/time.Second))) * time.Second, true
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), time.Second), longestWait), true
+		return min(max(at.Sub(now), time.Second), maxRetryAfter), true
 	}
 	return 0, false
 }
@@ -119,8 +119,8 @@ func MayWantCertificate(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// mostSaid bounds the text of a host that is repeated. Unit: runes.
-const mostSaid = 300
+// maxSafeText bounds the text of a host that is repeated. Unit: runes.
+const maxSafeText = 300
 
 // SafeText makes the text of a host safe to repeat in an error: without the secrets
 // that are given and what looks like one, on one line, and short. It is cut last,
@@ -133,8 +133,8 @@ func SafeText(s string, secrets ...string) string {
 		}
 	}
 	s = strings.TrimSpace(text.Redact(s))
-	if runes := []rune(s); len(runes) > mostSaid {
-		s = string(runes[:mostSaid]) + "…"
+	if runes := []rune(s); len(runes) > maxSafeText {
+		s = string(runes[:maxSafeText]) + "…"
 	}
 	return s
 }

@@ -31,7 +31,7 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 		return TLSFault{Why: "its certificate is signed by an unknown authority",
 			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + address + " shows it"}, true
 	case errors.As(err, &host):
-		return TLSFault{Why: "its certificate is for another host than " + host.Host + named(host.Certificate), Next: "check the host in the url"}, true
+		return TLSFault{Why: "its certificate is for another host than " + host.Host + certificateNames(host.Certificate), Next: "check the host in the url"}, true
 	case errors.As(err, &invalid):
 		why := "its certificate is not valid"
 		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
@@ -53,8 +53,8 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	return TLSFault{Why: "it breaks the handshake off: " + alert, Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
 }
 
-// named are the hosts that a certificate is for.
-func named(cert *x509.Certificate) string {
+// certificateNames are the hosts that a certificate is for.
+func certificateNames(cert *x509.Certificate) string {
 	if cert == nil || len(cert.DNSNames) == 0 {
 		return ""
 	}

@@ -28,8 +28,8 @@ type Proxy struct {
 	Place    string // for people: the Secret of its own where it was found; "" = beside the credentials
 }
 
-// longestProxy bounds the URL of a proxy. Source: Flux. Unit: bytes.
-const longestProxy = 2048
+// maxProxyURL bounds the URL of a proxy. Source: Flux. Unit: bytes.
+const maxProxyURL = 2048
 
 var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
 
@@ -38,7 +38,7 @@ var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080
 func ParseProxy(address, username, password string) (*Proxy, error) {
 	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	u, err := url.Parse(strings.TrimSpace(address))
-	if err != nil || len(address) > longestProxy || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || len(address) > maxProxyURL || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, wrong
 	}
 	p := &Proxy{Scheme: strings.ToLower(u.Scheme), Host: u.Host, Username: username, Password: password}
@@ -109,12 +109,12 @@ func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: handshakeTimeout,
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
-			return let(res)
+			return checkConnect(res)
 		},
 	}
 	if config != nil && config.GetClientCertificate == nil {
 		t.TLSClientConfig = config.Clone()
-		t.TLSClientConfig.GetClientCertificate = answering(config.Certificates)
+		t.TLSClientConfig.GetClientCertificate = certificateChooser(config.Certificates)
 	}
 	if p != nil {
 		t.Proxy = http.ProxyURL(p.URL())
@@ -122,7 +122,7 @@ func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 	return t
 }
 
-func let(res *http.Response) error {
+func checkConnect(res *http.Response) error {
 	if res.StatusCode == http.StatusOK {
 		return nil
 	}
@@ -187,26 +187,26 @@ func connect(ctx context.Context, conn net.Conn, p *Proxy, roots *tls.Config, ad
 		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 	}
 	// The server may speak first, so what is read too far belongs to it.
-	head := &io.LimitedReader{R: conn, N: mostHead}
+	head := &io.LimitedReader{R: conn, N: maxProxyAnswer}
 	r := bufio.NewReader(head)
 	res, err := http.ReadResponse(r, req)
 	if err != nil {
 		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: errors.New("the answer is not that of a proxy")}
 	}
-	if err := let(res); err != nil {
+	if err := checkConnect(res); err != nil {
 		return nil, err
 	}
 	head.N = math.MaxInt64
-	return early{conn, r}, nil
+	return bufferedConn{conn, r}, nil
 }
 
-// mostHead bounds what a proxy says before it lets a connection through. Unit: bytes.
-const mostHead = 64 << 10
+// maxProxyAnswer bounds what a proxy says before it lets a connection through. Unit: bytes.
+const maxProxyAnswer = 64 << 10
 
-// early is a connection of which something was read already.
-type early struct {
+// bufferedConn is a connection of which something was read already.
+type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-func (e early) Read(p []byte) (int, error) { return e.r.Read(p) }
+func (e bufferedConn) Read(p []byte) (int, error) { return e.r.Read(p) }

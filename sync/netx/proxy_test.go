@@ -98,8 +98,8 @@ func outcome(t *testing.T, server *nettest.Proxy, before int, good bool, err err
 	}
 }
 
-// TestSpeaksFirst: what a server says behind a proxy at once is not lost.
-func TestSpeaksFirst(t *testing.T) {
+// TestServerSpeaksFirst: what a server says behind a proxy at once is not lost.
+func TestServerSpeaksFirst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

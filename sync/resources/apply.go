@@ -223,7 +223,7 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 		r.fail(c.Path)
 		r.fail(c.From)
 		if c.Existing != nil {
-			r.occupy(c.Existing.Folder)
+			r.keepFolder(c.Existing.Folder)
 		}
 	}
 	r.Recorder.Record(ctx, res)
@@ -261,9 +261,9 @@ func (r *run) fail(path string) {
 	}
 }
 
-// occupy keeps a folder and those above it from being deleted: an object that
+// keepFolder keeps a folder and those above it from being deleted: an object that
 // should have left it is still there.
-func (r *run) occupy(folder string) {
+func (r *run) keepFolder(folder string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for folder != "" && !r.occupied[folder] {
@@ -272,8 +272,8 @@ func (r *run) occupy(folder string) {
 	}
 }
 
-// homeless returns the directory above path whose folder could not be made.
-func (r *run) homeless(path string) (string, bool) {
+// missingFolder returns the directory above path whose folder could not be made.
+func (r *run) missingFolder(path string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, dir := range repopath.Ancestors(path) {

@@ -247,9 +247,9 @@ func TestRefusedEntries(t *testing.T) {
 	}
 }
 
-// TestServerAway: when the server goes away nothing is blamed for it, nothing
+// TestServerUnavailable: when the server goes away nothing is blamed for it, nothing
 // more is begun, and a later run does the rest.
-func TestServerAway(t *testing.T) {
+func TestServerUnavailable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))

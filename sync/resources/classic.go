@@ -13,7 +13,7 @@ import (
 // parseClassic reads a dashboard as Grafana's "JSON model" has it.
 func parseClassic(f File, all []field) (*Object, error) {
 	for _, want := range []string{"panels", "schemaVersion", "tags"} {
-		if v := value(all, want); v != nil && !null(v) {
+		if v := value(all, want); v != nil && !isNull(v) {
 			continue
 		}
 		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
@@ -32,4 +32,4 @@ func parseClassic(f File, all []field) (*Object, error) {
 	return o, checkName("uid", o.Name)
 }
 
-func null(v json.RawMessage) bool { return string(v) == "null" }
+func isNull(v json.RawMessage) bool { return string(v) == "null" }

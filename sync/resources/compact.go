@@ -33,13 +33,13 @@ func (c *compactor) skip() {
 		return
 	}
 	c.flush(c.at)
-	for c.at < len(c.in) && blank(c.in[c.at]) {
+	for c.at < len(c.in) && isSpace(c.in[c.at]) {
 		c.at++
 	}
 	c.from = c.at
 }
 
-func blank(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }
+func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }
 
 // next skips white space and takes the byte b.
 func (c *compactor) next(b byte) bool {

@@ -27,7 +27,7 @@ func (r *run) deleteFolder(ctx context.Context, c *Change) {
 	kept := r.failed[c.Path] || r.broken[c.Path] || r.occupied[c.Existing.Name]
 	r.mu.Unlock()
 	if kept {
-		r.occupy(c.Existing.Folder)
+		r.keepFolder(c.Existing.Folder)
 		r.record(ctx, item, c, id, Ignored, &SkippedError{Reason: fmt.Sprintf("%s was not deleted, because a change in %s did not succeed", id, c.Path)})
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"limpet/sync/api"
 )
 
-func TestLeaving(t *testing.T) {
+func TestReleaseOrder(t *testing.T) {
 	t.Parallel()
 	folder := func(name, path string) Item {
 		return Item{Group: api.FolderGroup, Resource: FolderResource, Name: name, Path: path}

@@ -160,7 +160,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func TestManagedLeavesTheRootOut(t *testing.T) {
+func TestManagedExcludesRoot(t *testing.T) {
 	t.Parallel()
 	p := Full(folderTarget, Tree{}, []Item{dir("repo", "", "", "", "Dashboards"), board("x", "x.json", "1", "repo")}, nil)
 	if p.Managed() != 1 || p.Deletions() != 1 {

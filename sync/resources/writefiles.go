@@ -89,7 +89,7 @@ var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c
 func (r *run) writeFile(ctx context.Context, c *Change, turn *turn) (later bool) {
 	item, cancel := r.item(ctx)
 	defer cancel()
-	if dir, is := r.homeless(c.Path); is {
+	if dir, is := r.missingFolder(c.Path); is {
 		r.claims.unreadable(c.Path)
 		r.record(ctx, item, c, known(c), Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
 		return false

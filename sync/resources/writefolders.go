@@ -21,7 +21,7 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 	item, cancel := r.item(ctx)
 	defer cancel()
 	id := Identity{Group: api.FolderGroup, Kind: folderKind, Name: c.Folder.ID}
-	if dir, is := r.homeless(repopath.Parent(c.Path)); is {
+	if dir, is := r.missingFolder(repopath.Parent(c.Path)); is {
 		r.record(ctx, item, c, id, Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
 		return
 	}

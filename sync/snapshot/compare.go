@@ -41,8 +41,8 @@ type TextLine struct {
 
 // Bounds of a comparison.
 const (
-	// MostFiles are listed; who has changed more looks with git.
-	MostFiles = 1000
-	// MostFileBytes is the size of a file whose content is compared.
-	MostFileBytes = 1 << 20
+	// MaxFiles are listed; who has changed more looks with git.
+	MaxFiles = 1000
+	// MaxFileBytes is the size of a file whose content is compared.
+	MaxFileBytes = 1 << 20
 )

@@ -175,7 +175,7 @@ func diffRows[T any](was, is []T, key func(*T) string, same func(a, b *T) bool, 
 			return nil, false
 		case !known:
 			place[k] = isNew
-			rows.Put = append(rows.Put, placed(at, put(nil, &is[at])))
+			rows.Put = append(rows.Put, putAt(at, put(nil, &is[at])))
 			continue
 		}
 		there[i] = true
@@ -183,7 +183,7 @@ func diffRows[T any](was, is []T, key func(*T) string, same func(a, b *T) bool, 
 			last = i
 			continue
 		}
-		rows.Put = append(rows.Put, placed(at, put(&was[i], &is[at])))
+		rows.Put = append(rows.Put, putAt(at, put(&was[i], &is[at])))
 	}
 	for i, stays := range there {
 		if !stays {
@@ -196,7 +196,7 @@ func diffRows[T any](was, is []T, key func(*T) string, same func(a, b *T) bool, 
 	return rows, true
 }
 
-func placed[T any](at int, p Put[T]) Put[T] {
+func putAt[T any](at int, p Put[T]) Put[T] {
 	p.At = at
 	return p
 }

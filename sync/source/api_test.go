@@ -121,7 +121,7 @@ func TestAsk(t *testing.T) {
 				return err
 			}(),
 		} {
-			if !errors.Is(err, source.ErrOther) {
+			if !errors.Is(err, source.ErrReplaced) {
 				t.Errorf("a namesake: %v", err)
 			}
 		}

@@ -3,4 +3,4 @@ package source
 import "time"
 
 // Glances has a Watcher look so often whether its watch is refused.
-func (w *Watcher) Glances(every time.Duration) { w.glance = every }
+func (w *Watcher) Glances(every time.Duration) { w.checkEvery = every }

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// MostArtifact bounds an artifact, in bytes. That of a repository of manifests has
+	// MaxArtifact bounds an artifact, in bytes. That of a repository of manifests has
 	// some hundred kilobytes.
-	MostArtifact = 1 << 30
-	// longestFetch bounds the whole, and silence how long nothing may come.
-	longestFetch = time.Hour
-	silence      = 30 * time.Second
+	MaxArtifact = 1 << 30
+	// fetchTimeout bounds the whole, and silence how long nothing may come.
+	fetchTimeout = time.Hour
+	idleTimeout  = 30 * time.Second
 )
 
 // DigestError reports that what was served is not what the status tells of. The
@@ -34,16 +34,16 @@ func (e *DigestError) Error() string {
 	return fmt.Sprintf("the artifact that is served has the digest %s, its source tells of %s", e.Got, e.Want)
 }
 
-// AwayError reports that the server of an artifact was not reached.
-type AwayError struct {
+// UnreachableError reports that the server of an artifact was not reached.
+type UnreachableError struct {
 	Host string // without port
 	Err  error
 }
 
-func (e *AwayError) Error() string {
+func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("the server of the artifact, %s, is not reached from here: %v", e.Host, e.Err)
 }
-func (e *AwayError) Unwrap() error { return e.Err }
+func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Fetch writes an artifact to w, and returns its size. It is what it should be only if
 // the error is nil: until then the digest is not known. via takes the place of scheme
@@ -55,22 +55,22 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	if err != nil {
 		return 0, err
 	}
-	from, err := place(a.URL, via)
+	from, err := artifactURL(a.URL, via)
 	if err != nil {
 		return 0, err
 	}
-	most := int64(MostArtifact)
+	most := int64(MaxArtifact)
 	if a.Size > 0 {
 		if a.Size > most {
 			return 0, fmt.Errorf("the artifact has %s; the limit is %s", text.Size(a.Size), text.Size(most))
 		}
 		most = a.Size
 	}
-	ctx, cancel := context.WithTimeout(ctx, longestFetch)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	ctx, hang := context.WithCancelCause(ctx)
 	defer hang(nil)
-	quiet := time.AfterFunc(silence, func() { hang(fmt.Errorf("nothing has come for %s", silence)) })
+	quiet := time.AfterFunc(idleTimeout, func() { hang(fmt.Errorf("nothing has come for %s", idleTimeout)) })
 	defer quiet.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 	if err != nil {
@@ -83,16 +83,16 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, &AwayError{Host: from.Hostname(), Err: because(ctx, err)}
+		return 0, &UnreachableError{Host: from.Hostname(), Err: causeOf(ctx, err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("the server of the artifact answers %s for %s", resp.Status, from.Path)
 	}
-	n, err = io.Copy(io.MultiWriter(w, sum), &lively{io.LimitReader(resp.Body, most+1), quiet})
+	n, err = io.Copy(io.MultiWriter(w, sum), &idleReader{io.LimitReader(resp.Body, most+1), quiet})
 	switch {
 	case err != nil:
-		return n, fmt.Errorf("read the artifact: %w", because(ctx, err))
+		return n, fmt.Errorf("read the artifact: %w", causeOf(ctx, err))
 	case n > most && a.Size > 0:
 		return n, fmt.Errorf("the artifact is larger than the %d bytes that its source tells of", a.Size)
 	case n > most:
@@ -129,8 +129,8 @@ func digestOf(digest string) (hash.Hash, string, error) {
 	return sum, want, nil
 }
 
-// place is where an artifact is had.
-func place(raw, via string) (*url.URL, error) {
+// artifactURL is where an artifact is had.
+func artifactURL(raw, via string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the artifact has no address of http or https: %s", text.Clean(raw))
@@ -157,9 +157,9 @@ func sameHost(req *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// because is why a request has failed: what has ended it, if it was us, without
+// causeOf is why a request has failed: what has ended it, if it was us, without
 // method and URL in front.
-func because(ctx context.Context, err error) error {
+func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -170,16 +170,16 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// lively puts the end off while something comes.
-type lively struct {
+// idleReader puts the end off while something comes.
+type idleReader struct {
 	io.Reader
 	quiet *time.Timer
 }
 
-func (l *lively) Read(p []byte) (int, error) {
+func (l *idleReader) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
 	if n > 0 {
-		l.quiet.Reset(silence)
+		l.quiet.Reset(idleTimeout)
 	}
 	return n, err
 }

@@ -70,7 +70,7 @@ func TestFetch(t *testing.T) {
 		"another host":   {source.Artifact{URL: server.URL + "/away", Digest: right}, "", "leads to another host"},
 		"changed":        {source.Artifact{URL: server.URL + "/changed", Digest: right, Size: size}, "", "its source tells of " + right},
 		"larger":         {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size - 1}, "", "larger than the 89999 bytes"},
-		"too large":      {source.Artifact{URL: server.URL + "/good", Digest: right, Size: source.MostArtifact + 1}, "", "the limit is 1.0 GiB"},
+		"too large":      {source.Artifact{URL: server.URL + "/good", Digest: right, Size: source.MaxArtifact + 1}, "", "the limit is 1.0 GiB"},
 		"cut":            {source.Artifact{URL: server.URL + "/short", Digest: right}, "", "unexpected EOF"},
 		"gone":           {source.Artifact{URL: server.URL + "/gone", Digest: right}, "", "404 Not Found"},
 		"not there":      {source.Artifact{URL: closed.URL + "/good", Digest: right}, "", "not reached from here"},

@@ -32,7 +32,7 @@ func ReadGit(u *unstructured.Unstructured) (Git, error) {
 		return Git{}, err
 	}
 	g := Git{GitRepository: from}
-	if g.Selector, err = selected(spec["ref"]); err != nil {
+	if g.Selector, err = readSelector(spec["ref"]); err != nil {
 		return Git{}, &auth.SourceError{Reason: auth.ReasonOperation, Field: "spec.ref", Err: err}
 	}
 	if g.Verify.Tag() && g.Selector.Tag == "" && g.Selector.SemVer == "" && !strings.HasPrefix(g.Selector.Name, "refs/tags/") {
@@ -53,10 +53,10 @@ var (
 	errNoTexts  = errors.New("its members are texts: branch, tag, semver, name or commit")
 )
 
-// selected reads a ref of Flux. Where that takes the first of several by an order that
+// readSelector reads a ref of Flux. Where that takes the first of several by an order that
 // its documentation and its code tell differently, this refuses; a commit may have the
 // branch beside it that it is on.
-func selected(ref any) (gitref.Selector, error) {
+func readSelector(ref any) (gitref.Selector, error) {
 	s := gitref.Selector{}
 	members, ok := ref.(map[string]any)
 	if ref != nil && !ok {

@@ -19,23 +19,23 @@ const (
 	// annoRequested asks the controller for a look: any value that is not the one of
 	// status.lastHandledReconcileAt. Source: fluxcd/pkg, apis/meta.
 	annoRequested = "reconcile.fluxcd.io/requestedAt"
-	// longest bounds what is shown of a message, in bytes: those of Git may be a page.
-	longest = 2000
-	// most bounds the conditions and includes of one source that are shown.
-	most = 32
+	// maxText bounds what is shown of a message, in bytes: those of Git may be a page.
+	maxText = 2000
+	// maxListed bounds the conditions and includes of one source that are shown.
+	maxListed = 32
 )
 
 // FromObject is what a GitRepository reports. What has another form than it should is left
 // out, whatever it is. URLs are without user and password.
 func FromObject(u *unstructured.Unstructured) Source {
-	spec, status := branch(u.Object, "spec"), branch(u.Object, "status")
+	spec, status := object(u.Object, "spec"), object(u.Object, "status")
 	s := Source{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
-		URL: CleanURL(member(spec, "url")), Ref: refText(branch(spec, "ref")), Provider: member(spec, "provider"),
+		URL: CleanURL(member(spec, "url")), Ref: refText(object(spec, "ref")), Provider: member(spec, "provider"),
 		Interval: duration(member(spec, "interval")), Suspended: flag(spec, "suspend"),
-		Artifact: artifact(branch(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
+		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
-	if verify := branch(spec, "verify"); verify != nil {
+	if verify := object(spec, "verify"); verify != nil {
 		s.Verify = cmp.Or(member(verify, "mode"), "HEAD")
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
@@ -46,19 +46,19 @@ func FromObject(u *unstructured.Unstructured) Source {
 	if asked != "" && asked != handled {
 		s.Waiting, s.Asked = true, api.TimeOfText(asked)
 	}
-	judge(&s, u, status)
+	setState(&s, u, status)
 	return s
 }
 
-// judge returns how a source does: its state, and what shows it.
-func judge(s *Source, u *unstructured.Unstructured, status map[string]any) {
+// setState returns how a source does: its state, and what shows it.
+func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	seen := number(status, "observedGeneration")
 	all := map[string]map[string]any{}
 	list, _ := status["conditions"].([]any)
 	for _, entry := range list {
 		c, _ := entry.(map[string]any)
 		kind := member(c, "type")
-		if kind == "" || all[kind] != nil || len(all) == most {
+		if kind == "" || all[kind] != nil || len(all) == maxListed {
 			continue
 		}
 		all[kind] = c
@@ -139,9 +139,9 @@ func artifact(a map[string]any) *Artifact {
 func includes(spec, status map[string]any) (out []Include) {
 	wanted, _ := spec["include"].([]any)
 	got, _ := status["includedArtifacts"].([]any)
-	for i, entry := range wanted[:min(len(wanted), most)] {
+	for i, entry := range wanted[:min(len(wanted), maxListed)] {
 		one, _ := entry.(map[string]any)
-		in := Include{Name: short(member(branch(one, "repository"), "name")), From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
+		in := Include{Name: short(member(object(one, "repository"), "name")), From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
 		if i < len(got) {
 			a, _ := got[i].(map[string]any)
 			in.Revision = short(member(a, "revision"))
@@ -163,10 +163,10 @@ func CleanURL(raw string) string {
 	return short(raw)
 }
 
-// Shown is the object with the URL as CleanURL has it. It may be
+// Redacted is the object with the URL as CleanURL has it. It may be
 // changed by that.
-func Shown(u *unstructured.Unstructured) map[string]any {
-	spec := branch(u.Object, "spec")
+func Redacted(u *unstructured.Unstructured) map[string]any {
+	spec := object(u.Object, "spec")
 	if raw := member(spec, "url"); raw != "" && strings.ContainsAny(raw, "@?") {
 		spec["url"] = CleanURL(raw)
 	}
@@ -175,13 +175,13 @@ func Shown(u *unstructured.Unstructured) map[string]any {
 
 // short is a text without secrets, cut to what is shown.
 func short(s string) string {
-	if len(s) > longest {
-		s = strings.ToValidUTF8(s[:longest], "") + "..."
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
 	}
 	return text.Redact(s)
 }
 
-func branch(m map[string]any, name string) map[string]any {
+func object(m map[string]any, name string) map[string]any {
 	out, _ := m[name].(map[string]any)
 	return out
 }

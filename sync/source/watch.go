@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// askEvery is how often an API without Flux, or one that refuses, is asked whether
+	// discoveryEvery is how often an API without Flux, or one that refuses, is asked whether
 	// that is still so: one request.
-	askEvery = 10 * time.Minute
-	// awayRest is the pause after an API that did not answer at all.
-	awayRest = time.Minute
-	// glanceEvery is how often the watch is asked whether it is refused now. It costs
+	discoveryEvery = 10 * time.Minute
+	// unavailableDelay is the pause after an API that did not answer at all.
+	unavailableDelay = time.Minute
+	// checkEvery is how often the watch is asked whether it is refused now. It costs
 	// no request.
-	glanceEvery = 15 * time.Second
+	checkEvery = 15 * time.Second
 )
 
 // Watcher keeps a picture of all sources where the API has such things and lets them
 // be read. Elsewhere it costs a request in ten minutes.
 type Watcher struct {
-	client    *kube.Client
-	namespace string
-	log       *slog.Logger
-	changed   func()
-	glance    time.Duration
+	client     *kube.Client
+	namespace  string
+	log        *slog.Logger
+	changed    func()
+	checkEvery time.Duration
 
 	mu       sync.Mutex     // guards all below
 	informer *kube.Informer // nil while nothing is watched
@@ -44,25 +44,25 @@ type Watcher struct {
 // NewWatcher makes one for a namespace, "" meaning all. changed is called at every
 // change and must be quick.
 func NewWatcher(client *kube.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
-	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, glance: glanceEvery}
+	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, checkEvery: checkEvery}
 }
 
 // Run watches until ctx ends, and returns nil then. Nothing that an API answers ends
 // it, and nothing else in the agent waits for it.
 func (w *Watcher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		rest := askEvery
-		switch served, err := w.ask(ctx); {
+		rest := discoveryEvery
+		switch served, err := w.served(ctx); {
 		case ctx.Err() != nil:
 			return nil
 		case served:
-			w.settle(w.follow(ctx))
-		case err != nil && !lasting(err):
-			rest = awayRest
+			w.setRefused(w.watch(ctx))
+		case err != nil && !permanent(err):
+			rest = unavailableDelay
 		case err != nil:
-			w.settle(err)
+			w.setRefused(err)
 		default:
-			w.settle(nil)
+			w.setRefused(nil)
 		}
 		timer := time.NewTimer(rest + rand.N(rest/10))
 		select {
@@ -74,8 +74,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask reports whether the API has sources and shows them.
-func (w *Watcher) ask(ctx context.Context) (bool, error) {
+// served reports whether the API has sources and shows them.
+func (w *Watcher) served(ctx context.Context) (bool, error) {
 	served, err := w.client.Has(ctx, api.GitRepositories)
 	if !served || err != nil {
 		return false, err
@@ -84,13 +84,13 @@ func (w *Watcher) ask(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// lasting reports that an answer will be the same in a minute.
-func lasting(err error) bool {
+// permanent reports that an answer will be the same in a minute.
+func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// settle notes that nothing is watched, and why if that is because it is refused.
-func (w *Watcher) settle(err error) {
+// setRefused notes that nothing is watched, and why if that is because it is refused.
+func (w *Watcher) setRefused(err error) {
 	why := ""
 	if err != nil && !apierrors.IsNotFound(err) {
 		why = text.Redact(err.Error()) + " (it takes get, list and watch of gitrepositories." + api.GitRepositories.Group + ")"
@@ -107,9 +107,9 @@ func (w *Watcher) settle(err error) {
 	}
 }
 
-// follow watches until ctx ends, or the API does not have or show them any more: then
+// watch watches until ctx ends, or the API does not have or show them any more: then
 // it returns what the API says.
-func (w *Watcher) follow(ctx context.Context) (refusal error) {
+func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Compact: true})
@@ -128,13 +128,13 @@ func (w *Watcher) follow(ctx context.Context) (refusal error) {
 		w.mu.Unlock()
 		w.changed()
 	})
-	tick := time.NewTicker(w.glance)
+	tick := time.NewTicker(w.checkEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			if err := informer.LastError(); err != nil && lasting(err) {
+			if err := informer.LastError(); err != nil && permanent(err) {
 				refusal = err
 				cancel()
 			}

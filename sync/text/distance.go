@@ -1,14 +1,14 @@
 package text
 
-// longWord is longer than names are: the work grows with the product of two
+// maxWord is longer than names are: the work grows with the product of two
 // lengths.
-const longWord = 100 // bytes
+const maxWord = 100 // bytes
 
 // Distance is how many single bytes have to be changed, added, taken away or
 // swapped with their neighbour to make one word of the other, for "did you mean".
 // A word longer than names are is like no other.
 func Distance(a, b string) int {
-	if len(a) > longWord || len(b) > longWord {
+	if len(a) > maxWord || len(b) > maxWord {
 		return max(len(a), len(b))
 	}
 	// The rows of the table for the byte before the last, the last, and this one.

@@ -22,14 +22,14 @@ import (
 const redacted = "[redacted]"
 
 const (
-	// shortestSecret is the length in bytes below which a value is not
+	// minSecret is the length in bytes below which a value is not
 	// registered: replacing it would eat harmless words and hide nothing.
-	shortestSecret = 6
-	// mostSecrets bounds the registered values; the oldest make room. A
+	minSecret = 6
+	// maxSecrets bounds the registered values; the oldest make room. A
 	// process knows a handful of them at a time, rotation adds some.
-	mostSecrets = 512
-	// mostFleeting bounds the access tokens among them.
-	mostFleeting = 16
+	maxSecrets = 512
+	// maxTokens bounds the access tokens among them.
+	maxTokens = 16
 )
 
 var shapes = []struct {
@@ -45,16 +45,16 @@ var shapes = []struct {
 }
 
 var (
-	// ofURL is the user information of a URL, with its scheme.
-	ofURL = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
-	// ofSSH is such a one that is the name of a user and nothing else. Over ssh that is
+	// urlUser is the user information of a URL, with its scheme.
+	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
+	// sshUser is such a one that is the name of a user and nothing else. Over ssh that is
 	// no secret, and which user is meant matters; over http a token may stand there.
-	ofSSH = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
+	sshUser = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
 )
 
 // withoutUser takes out of what ofURL has found what may be a secret.
 func withoutUser(found string) string {
-	if ofSSH.MatchString(found) {
+	if sshUser.MatchString(found) {
 		return found
 	}
 	scheme, _, _ := strings.Cut(found, "://")
@@ -64,8 +64,8 @@ func withoutUser(found string) string {
 // secretSet is the registered values and the replacer made of them. Both
 // lists are in the order of registration.
 type secretSet struct {
-	lasting  []string
-	fleeting []string
+	values   []string
+	tokens   []string
 	replacer *strings.Replacer
 }
 
@@ -79,7 +79,7 @@ var (
 // bytes are not registered. Safe for concurrent use.
 func RegisterSecret(value []byte) {
 	register(strings.TrimSpace(string(value)), func(s *secretSet, text string) {
-		s.lasting = appendBounded(s.lasting, text, mostSecrets)
+		s.values = appendBounded(s.values, text, maxSecrets)
 	})
 }
 
@@ -87,12 +87,12 @@ func RegisterSecret(value []byte) {
 // many: only the newest are kept, and they never push a lasting one out.
 func RegisterToken(value string) {
 	register(value, func(s *secretSet, text string) {
-		s.fleeting = appendBounded(s.fleeting, text, mostFleeting)
+		s.tokens = appendBounded(s.tokens, text, maxTokens)
 	})
 }
 
 func register(text string, add func(*secretSet, string)) {
-	if len(text) < shortestSecret || secrets.Load().holds(text) {
+	if len(text) < minSecret || secrets.Load().holds(text) {
 		return
 	}
 	secretsMu.Lock()
@@ -106,12 +106,12 @@ func register(text string, add func(*secretSet, string)) {
 		next = *known
 	}
 	add(&next, text)
-	next.replacer = replacerFor(slices.Concat(next.lasting, next.fleeting))
+	next.replacer = replacerFor(slices.Concat(next.values, next.tokens))
 	secrets.Store(&next)
 }
 
 func (s *secretSet) holds(text string) bool {
-	return s != nil && (slices.Contains(s.lasting, text) || slices.Contains(s.fleeting, text))
+	return s != nil && (slices.Contains(s.values, text) || slices.Contains(s.tokens, text))
 }
 
 // appendBounded copies, because readers hold the former slice.
@@ -144,13 +144,13 @@ func replacerFor(values []string) *strings.Replacer {
 // headers, user information in URLs but the name of a user of ssh, tokens in query strings, JSON web tokens,
 // well-known token formats and PEM blocks.
 func Redact(s string) string {
-	if len(s) < shortestSecret {
+	if len(s) < minSecret {
 		return s
 	}
 	if known := secrets.Load(); known != nil {
 		s = known.replacer.Replace(s)
 	}
-	s = ofURL.ReplaceAllStringFunc(s, withoutUser)
+	s = urlUser.ReplaceAllStringFunc(s, withoutUser)
 	for _, shape := range shapes {
 		s = shape.pattern.ReplaceAllString(s, shape.with)
 	}

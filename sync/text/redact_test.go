@@ -107,7 +107,7 @@ func TestRegisterSecretKeepsLasting(t *testing.T) {
 	if got := Redact("lasting-secret-value fleeting-token-0999"); got != "[redacted] [redacted]" {
 		t.Errorf("got %q", got)
 	}
-	if n := len(secrets.Load().fleeting); n != mostFleeting {
+	if n := len(secrets.Load().tokens); n != maxTokens {
 		t.Errorf("%d fleeting secrets are kept", n)
 	}
 }

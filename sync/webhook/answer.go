@@ -36,11 +36,11 @@ var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupport
 
 // answer is what is sent back.
 type answer struct {
-	outcome string
-	code    int
-	body    any
-	after   time.Duration // Retry-After; 0 = none
-	alive   *Repository   // whose hook has shown that it works
+	outcome  string
+	code     int
+	body     any
+	after    time.Duration // Retry-After; 0 = none
+	verified *Repository   // whose hook has shown that it works
 }
 
 // respond makes Grafana's WebhookResponse. Its message has an odd name there.
@@ -56,12 +56,12 @@ func refuse(outcome string, code int, reason metav1.StatusReason, format string,
 
 func unavailable(why string) answer {
 	a := refuse(Unavailable, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "%s", why)
-	a.after = comeAgain
+	a.after = retryAfter
 	return a
 }
 
-// unreadable is the answer to a body that cannot be had.
-func unreadable(err error) answer {
+// bodyError is the answer to a body that cannot be had.
+func bodyError(err error) answer {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return refuse(TooLarge, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "%v", err)

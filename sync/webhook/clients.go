@@ -15,9 +15,9 @@ import (
 const (
 	requestRate  = 10 // per second and client
 	requestBurst = 20
-	// mostClients bounds the table of clients. Whoever was not seen for longest
+	// maxClients bounds the table of clients. Whoever was not seen for longest
 	// makes room, which costs nobody a request.
-	mostClients = 10_000
+	maxClients = 10_000
 )
 
 // clients counts the requests of each client.
@@ -44,7 +44,7 @@ func (c *clients) allow(addr netip.Addr, now time.Time) bool {
 	if ok {
 		c.order.MoveToFront(at)
 	} else {
-		if len(c.known) >= mostClients {
+		if len(c.known) >= maxClients {
 			last := c.order.Back()
 			delete(c.known, c.order.Remove(last).(*client).addr)
 		}

@@ -50,7 +50,7 @@ func FuzzClientOf(f *testing.F) {
 	})
 }
 
-func TestClientsAreLimitedAndBounded(t *testing.T) {
+func TestClientsLimit(t *testing.T) {
 	t.Parallel()
 	c, now := newClients(), time.Now()
 	addr := netip.MustParseAddr("203.0.113.7")
@@ -65,13 +65,13 @@ func TestClientsAreLimitedAndBounded(t *testing.T) {
 	if burst, second := passed(0), passed(time.Second); burst != requestBurst || second != requestRate {
 		t.Errorf("%d at once and %d in a second, want %d and %d", burst, second, requestBurst, requestRate)
 	}
-	for n := range 3 * mostClients {
+	for n := range 3 * maxClients {
 		other := netip.MustParseAddr(fmt.Sprintf("198.%d.%d.%d", n>>16, n>>8&255, n&255))
 		if !c.allow(other, now) {
 			t.Fatalf("%s is held up by others", other)
 		}
 	}
-	if len(c.known) != mostClients || c.order.Len() != mostClients {
+	if len(c.known) != maxClients || c.order.Len() != maxClients {
 		t.Errorf("%d clients are known, %d in order", len(c.known), c.order.Len())
 	}
 }

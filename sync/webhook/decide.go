@@ -62,9 +62,9 @@ func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
 	return r, nil
 }
 
-// is reports whether a full name that a host tells is that of the Repository: the
+// hasFullName reports whether a full name that a host tells is that of the Repository: the
 // end of its URL's path. Hosts do not tell the directory that they are served from.
-func (r *Repository) is(fullName string) bool {
+func (r *Repository) hasFullName(fullName string) bool {
 	a, err := auth.ParseAddress(r.URL)
 	if err != nil {
 		return false
@@ -74,9 +74,9 @@ func (r *Repository) is(fullName string) bool {
 	return told != "" && (have == told || strings.HasSuffix(have, "/"+told))
 }
 
-// unserved returns why no webhook of this Repository is served, however it is signed;
+// refusal returns why no webhook of this Repository is served, however it is signed;
 // 0 means that it is.
-func (r *Repository) unserved() (code int, why string) {
+func (r *Repository) refusal() (code int, why string) {
 	switch {
 	case r.Deleting:
 		return http.StatusConflict, "the repository is being deleted"
@@ -112,7 +112,7 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 	}
 	ours := slices.Contains(e.Branches, r.Branch) && r.Branch != ""
 	switch {
-	case !r.is(e.Repository):
+	case !r.hasFullName(e.Repository):
 		return Verdict{Code: http.StatusBadRequest, Message: "repository mismatch: the event is about " + short(e.Repository)}
 	case r.Suspended:
 		return nothing("ignoring the event: the repository is suspended on this agent")

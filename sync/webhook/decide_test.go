@@ -118,15 +118,15 @@ func TestRepositoryOf(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		r.Given = tt.given
-		if code, why := r.unserved(); code != tt.code || why != tt.why {
+		if code, why := r.refusal(); code != tt.code || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, code, why, tt.code, tt.why)
 		}
 	}
 }
 
-// TestRevisionInPlaceOfTheBranch: a push to the branch of the spec is none to what
+// TestPushWithRevision: a push to the branch of the spec is none to what
 // is pulled.
-func TestRevisionInPlaceOfTheBranch(t *testing.T) {
+func TestPushWithRevision(t *testing.T) {
 	t.Parallel()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 		"metadata": map[string]any{"annotations": map[string]any{"limpet/git-ref": "tag:v1"}},

@@ -106,9 +106,9 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// origin names the host and the event that the headers of a request tell, and
+// requestOrigin names the host and the event that the headers of a request tell, and
 // the id of the delivery, for logs. Gitea and Forgejo send GitHub's headers as well.
-func origin(h http.Header) (host Host, event, delivery string) {
+func requestOrigin(h http.Header) (host Host, event, delivery string) {
 	for _, by := range []struct {
 		host     Host
 		event    string
@@ -135,15 +135,15 @@ func branchOf(ref string) []string {
 	return nil
 }
 
-// touched are the paths of one commit, as GitHub, GitLab and Gitea list them.
-type touched struct {
+// commitPaths are the paths of one commit, as GitHub, GitLab and Gitea list them.
+type commitPaths struct {
 	Added    []string `json:"added"`
 	Removed  []string `json:"removed"`
 	Modified []string `json:"modified"`
 }
 
 // add takes in the commits of a push.
-func (e *Event) add(commits []touched) {
+func (e *Event) add(commits []commitPaths) {
 	for _, c := range commits {
 		e.Deleted = append(e.Deleted, c.Removed...)
 		e.Changes += len(c.Added) + len(c.Removed) + len(c.Modified)

@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatNoHostSends(t *testing.T) {
+func TestParseInvalid(t *testing.T) {
 	t.Parallel()
 	names := map[Host][]string{GitHub: {"push", "pull_request"}, Gitea: {"push", "pull_request"}, GitLab: {"Push Hook", "Merge Request Hook"}, Bitbucket: {"repo:push", "pullrequest:created"}}
 	for host, events := range names {

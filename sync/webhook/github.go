@@ -12,11 +12,11 @@ type gitHubBody struct {
 	} `json:"repository"`
 
 	// push
-	Ref          string    `json:"ref"`
-	Created      bool      `json:"created"`
-	Forced       bool      `json:"forced"`
-	Commits      []touched `json:"commits"`
-	TotalCommits int       `json:"total_commits"` // Gitea's
+	Ref          string        `json:"ref"`
+	Created      bool          `json:"created"`
+	Forced       bool          `json:"forced"`
+	Commits      []commitPaths `json:"commits"`
+	TotalCommits int           `json:"total_commits"` // Gitea's
 
 	// pull_request
 	Action      string `json:"action"`

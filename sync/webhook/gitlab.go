@@ -8,9 +8,9 @@ type gitLabBody struct {
 	} `json:"project"`
 
 	// push
-	Ref     string    `json:"ref"`
-	Commits []touched `json:"commits"`
-	Total   int       `json:"total_commits_count"`
+	Ref     string        `json:"ref"`
+	Commits []commitPaths `json:"commits"`
+	Total   int           `json:"total_commits_count"`
 
 	// merge request
 	Attributes struct {

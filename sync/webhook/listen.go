@@ -23,10 +23,10 @@ const (
 	drainTimeout = queueTimeout + 2*time.Second
 	// maxHeaderBytes is ample for what the hosts and a proxy send.
 	maxHeaderBytes = 16 << 10
-	// mostConnections bounds the open connections, and mostOfOne those of one
+	// maxConnections bounds the open connections, and mostOfOne those of one
 	// address that is no trusted proxy.
-	mostConnections = 512
-	mostOfOne       = 64
+	maxConnections = 512
+	maxPerClient   = 64
 )
 
 // Serve answers webhooks from ln until ctx ends, and closes ln. Running requests
@@ -74,7 +74,7 @@ func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 // connection waits for another to end; beyond 64 of one address, unless it is that
 // of a trusted proxy, it is closed.
 func Gate(ln net.Listener, trusted []netip.Prefix) net.Listener {
-	return &gate{Listener: ln, trusted: trusted, places: make(chan struct{}, mostConnections), closed: make(chan struct{}), open: map[netip.Addr]int{}}
+	return &gate{Listener: ln, trusted: trusted, places: make(chan struct{}, maxConnections), closed: make(chan struct{}), open: map[netip.Addr]int{}}
 }
 
 type gate struct {
@@ -119,7 +119,7 @@ func (g *gate) Close() error {
 func (g *gate) enter(addr netip.Addr, trusted bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !trusted && g.open[addr] >= mostOfOne {
+	if !trusted && g.open[addr] >= maxPerClient {
 		return false
 	}
 	g.open[addr]++

@@ -66,7 +66,7 @@ func drain(c net.Conn, since time.Time) (text string, after time.Duration) {
 	return string(data), time.Since(since)
 }
 
-func TestSlowClientsAreCutOff(t *testing.T) {
+func TestSlowClientsTimeOut(t *testing.T) {
 	t.Parallel()
 	head := "POST " + boards + " HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=" + strings.Repeat("0", 64) + "\r\n"
 	tests := []struct {
@@ -119,8 +119,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// TestForgedRequestsShareALine has strangers knock for three minutes.
-func TestForgedRequestsShareALine(t *testing.T) {
+// TestForgedRequestsAreLoggedTogether has strangers knock for three minutes.
+func TestForgedRequestsAreLoggedTogether(t *testing.T) {
 	t.Parallel()
 	serving(t, func(t *testing.T, g *rig, p *pipes) {
 		for range 180 {
@@ -161,7 +161,7 @@ func TestGate(t *testing.T) {
 	t.Parallel()
 	p := newPipes()
 	ln := Gate(p, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
-	accepted := make(chan net.Conn, 2*mostConnections)
+	accepted := make(chan net.Conn, 2*maxConnections)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -193,10 +193,10 @@ func TestGate(t *testing.T) {
 		}
 		return turned
 	}
-	if n := knock(mostOfOne+5, "203.0.113.7:1"); n != 5 {
+	if n := knock(maxPerClient+5, "203.0.113.7:1"); n != 5 {
 		t.Errorf("%d connections of one address too many were turned away, want 5", n)
 	}
-	if n := knock(mostConnections-mostOfOne, "10.0.0.1:1"); n != 0 {
+	if n := knock(maxConnections-maxPerClient, "10.0.0.1:1"); n != 0 {
 		t.Errorf("%d connections of a proxy were turned away", n)
 	}
 	// All places are taken: the next one waits, and goes in when another ends.
@@ -206,7 +206,7 @@ func TestGate(t *testing.T) {
 		t.Error("one connection too many is accepted")
 	case <-time.After(10 * time.Millisecond):
 	}
-	for range mostConnections {
+	for range maxConnections {
 		c := <-accepted
 		if err := errors.Join(c.Close(), c.Close()); err != nil { // counts once
 			t.Error(err)

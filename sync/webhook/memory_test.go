@@ -42,14 +42,14 @@ func numbered(n int) (d digest) {
 
 func recalled(t *testing.T, s *state.Store) *memory {
 	t.Helper()
-	m, err := recall(t.Context(), s)
+	m, err := loadMemory(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func TestMemorySurvivesARestart(t *testing.T) {
+func TestMemoryAcrossRestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	s := opened(t, path)
@@ -127,8 +127,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryWithoutADisk keeps what it was told for the life of the process.
-func TestMemoryWithoutADisk(t *testing.T) {
+// TestMemoryWithoutDisk keeps what it was told for the life of the process.
+func TestMemoryWithoutDisk(t *testing.T) {
 	t.Parallel()
 	s := opened(t, filepath.Join(t.TempDir(), "limpet.db"))
 	m, now := recalled(t, s), time.Now()

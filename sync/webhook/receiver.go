@@ -33,8 +33,8 @@ const (
 	// seenEvery is how often the status of a Repository is told that its hook
 	// works. Source: Grafana.
 	seenEvery = time.Minute
-	// comeAgain is when a host that repeats by itself may do so.
-	comeAgain = 30 * time.Second
+	// retryAfter is when a host that repeats by itself may do so.
+	retryAfter = 30 * time.Second
 )
 
 // ErrNotRun is returned by Desk.Queue when nobody would run the job.
@@ -97,7 +97,7 @@ type Receiver struct {
 
 // New reads which deliveries were served before.
 func New(ctx context.Context, o Options) (*Receiver, error) {
-	m, err := recall(ctx, o.Facts)
+	m, err := loadMemory(ctx, o.Facts)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +126,10 @@ func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
 	defer cancel()
 	a := r.receive(ctx, req)
 	r.answer(w, a)
-	if a.alive != nil {
+	if a.verified != nil {
 		// The host has its answer; what follows is for people.
 		_ = http.NewResponseController(w).Flush() // a host that is gone needs none
-		r.recordDelivery(ctx, a.alive)
+		r.recordDelivery(ctx, a.verified)
 	}
 }
 
@@ -138,15 +138,15 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	if req.Method != http.MethodPost {
 		return refuse(Refused, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "webhooks are sent by POST")
 	}
-	host, event, delivery := origin(req.Header)
+	host, event, delivery := requestOrigin(req.Header)
 	proof, ok := proofOf(host, req.Header)
 	if !ok {
-		return r.unsigned()
+		return r.invalidSignature()
 	}
 	b, release, err := readBody(req, r.room)
 	defer release()
 	if err != nil {
-		return unreadable(err)
+		return bodyError(err)
 	}
 	namespace, name := req.PathValue("namespace"), req.PathValue("name")
 	repo := r.o.Store.Repository(ctx, namespace, name)
@@ -157,23 +157,23 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	now := r.o.Store.Now()
 	for _, secret := range secrets {
 		if proof.proves(secret, b, now) && repo != nil {
-			return r.serve(ctx, repo, delivered{host, event, delivery, proof.digest(secret, namespace+"/"+name, b), b, req.Header.Get("Content-Type")})
+			return r.serve(ctx, repo, verifiedDelivery{host, event, delivery, proof.digest(secret, namespace+"/"+name, b), b, req.Header.Get("Content-Type")})
 		}
 	}
-	return r.unsigned()
+	return r.invalidSignature()
 }
 
-// unsigned is the one answer to a wrong signature, a missing one, and a
+// invalidSignature is the one answer to a wrong signature, a missing one, and a
 // Repository that is not there.
-func (r *Receiver) unsigned() answer {
+func (r *Receiver) invalidSignature() answer {
 	if r.o.Store.Blind() {
 		return unavailable("the API cannot be asked at the moment; deliver again later")
 	}
 	return refuse(Forged, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "invalid signature")
 }
 
-// delivered is a request whose signature is right.
-type delivered struct {
+// verifiedDelivery is a request whose signature is right.
+type verifiedDelivery struct {
 	host        Host
 	event, id   string
 	digest      digest
@@ -182,7 +182,7 @@ type delivered struct {
 }
 
 // serve serves each delivery once. Copies that come meanwhile wait for its end.
-func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) answer {
+func (r *Receiver) serve(ctx context.Context, repo *Repository, d verifiedDelivery) answer {
 	for {
 		r.mu.Lock()
 		other, ok := r.busy[d.digest]
@@ -220,8 +220,8 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) ans
 }
 
 // act does what an authentic delivery asks for.
-func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answer {
-	if code, why := repo.unserved(); code != 0 {
+func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery) answer {
+	if code, why := repo.refusal(); code != 0 {
 		return refuse(Refused, code, reasonOf(code), "%s", why)
 	}
 	payload, err := d.body.payload(d.contentType)
@@ -250,13 +250,13 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answe
 			a = respond(Ignored, http.StatusOK, err.Error())
 			accepted.Verdict.Message += ": " + err.Error()
 		case err != nil:
-			return r.notQueued(repo, err)
+			return r.queueError(repo, err)
 		default:
 			a = answer{outcome: Queued, code: v.Code, body: job.Object}
 			accepted.Job, action = job.GetName(), fmt.Sprint(v.Job["action"])
 		}
 	}
-	a.alive = repo
+	a.verified = repo
 	if r.o.Processed != nil {
 		r.o.Processed(action)
 	}
@@ -268,9 +268,9 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answe
 	return a
 }
 
-// notQueued is the answer when the API has not taken the job. What the API has
+// queueError is the answer when the API has not taken the job. What the API has
 // to say about this very job is handed on; everything else passes.
-func (r *Receiver) notQueued(repo *Repository, err error) answer {
+func (r *Receiver) queueError(repo *Repository, err error) answer {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		s := status.Status()

@@ -225,8 +225,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestUnknownAndForgedAreOne compares all that a stranger can see.
-func TestUnknownAndForgedAreOne(t *testing.T) {
+// TestUnknownAndForgedHaveOneAnswer compares all that a stranger can see.
+func TestUnknownAndForgedHaveOneAnswer(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	g.desk.repo.Secrets = [][]byte{[]byte("other")}
@@ -237,9 +237,9 @@ func TestUnknownAndForgedAreOne(t *testing.T) {
 	}
 }
 
-// TestFailedDeliveryMayComeAgain holds the order of a power cut: what was not
+// TestFailedDeliveryIsNotRemembered holds the order of a power cut: what was not
 // queued is not remembered, neither here nor after a restart.
-func TestFailedDeliveryMayComeAgain(t *testing.T) {
+func TestFailedDeliveryIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	push := payload(t, "github-push")
@@ -268,8 +268,8 @@ func TestFailedDeliveryMayComeAgain(t *testing.T) {
 	}
 }
 
-// TestCopiesWaitForEachOther has a copy come while the first is served.
-func TestCopiesWaitForEachOther(t *testing.T) {
+// TestConcurrentCopies has a copy come while the first is served.
+func TestConcurrentCopies(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		g := newRig(t)
@@ -302,9 +302,9 @@ func TestCopiesWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestHostThatDoesNotWait closes its connection while its job is queued: the job is
+// TestHostClosesEarly closes its connection while its job is queued: the job is
 // queued all the same, and the delivery is known again.
-func TestHostThatDoesNotWait(t *testing.T) {
+func TestHostClosesEarly(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
@@ -323,7 +323,7 @@ func TestHostThatDoesNotWait(t *testing.T) {
 	}
 }
 
-func TestTooManyRequestsOfOneClient(t *testing.T) {
+func TestClientRateLimit(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	codes := map[int]int{}
@@ -342,8 +342,8 @@ func TestTooManyRequestsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestRoomForLargeBodies fills the common room: small deliveries still pass.
-func TestRoomForLargeBodies(t *testing.T) {
+// TestLargeBodyLimit fills the common room: small deliveries still pass.
+func TestLargeBodyLimit(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	if !g.room.TryAcquire(bodyRoom - bodyStep) {
@@ -365,8 +365,8 @@ func TestRoomForLargeBodies(t *testing.T) {
 	}
 }
 
-// TestSeenOnceAMinute counts the notes in the status.
-func TestSeenOnceAMinute(t *testing.T) {
+// TestLastEventOnceAMinute counts the notes in the status.
+func TestLastEventOnceAMinute(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	for n := range 3 {

@@ -110,7 +110,7 @@ func TestProofs(t *testing.T) {
 		if tt.text == "" {
 			tt.text = text
 		}
-		host, _, _ := origin(tt.header)
+		host, _, _ := requestOrigin(tt.header)
 		p, ok := proofOf(host, tt.header)
 		if got := ok && p.proves([]byte(trimDash(tt.secret)), body{[]byte(tt.text[:3]), []byte(tt.text[3:])}, tt.now); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -126,12 +126,12 @@ func trimDash(s string) string {
 	return s
 }
 
-// TestDigestKnowsACopy takes what somebody could change about a captured delivery.
-func TestDigestKnowsACopy(t *testing.T) {
+// TestDigestOfCopy takes what somebody could change about a captured delivery.
+func TestDigestOfCopy(t *testing.T) {
 	t.Parallel()
 	const secret, text = "s3cr3t", `{"a":1}`
 	digestOf := func(h http.Header, repository, text string) digest {
-		host, _, _ := origin(h)
+		host, _, _ := requestOrigin(h)
 		p, ok := proofOf(host, h)
 		if !ok {
 			t.Fatalf("no proof in %v", h)
@@ -169,7 +169,7 @@ func FuzzProof(f *testing.F) {
 	f.Add("Webhook-Signature", "v1,AAAA v1,", "X-Gitlab-Event", []byte("{}"))
 	f.Fuzz(func(t *testing.T, name, value, event string, text []byte) {
 		h := header(event, "push", name, value, "Webhook-Id", "1", "Webhook-Timestamp", value)
-		host, _, _ := origin(h)
+		host, _, _ := requestOrigin(h)
 		p, ok := proofOf(host, h)
 		if !ok {
 			return

@@ -24,7 +24,7 @@ type Options struct {
 // Client asks Git servers. It is safe for concurrent use.
 type Client struct {
 	options Options
-	asked   netx.Asked
+	asked   netx.CertificateRequests
 
 	mu             sync.Mutex               // guards all below; never held while something waits
 	hosts          map[string]chan struct{} // tokens: requests that run at a host

@@ -58,7 +58,7 @@ func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) e
 	if err != nil {
 		return err
 	}
-	bench, err := agent.OpenBench(ctx, cfg)
+	bench, err := agent.OpenTester(ctx, cfg)
 	if err != nil {
 		return err
 	}

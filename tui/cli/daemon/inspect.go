@@ -31,7 +31,7 @@ func (s *localSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot
 
 // Manifest implements screen.Source.
 func (s *localSource) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
-	return manifest(ctx, (&command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}), of)
+	return manifest(ctx, (&command.Session{Client: s.agent.Client(), Store: s.agent.Store()}), of)
 }
 
 // Test implements screen.Source.

@@ -23,7 +23,7 @@ import (
 
 // newLocalSource is the source of a dashboard in the agent's process.
 func newLocalSource(a *agent.Agent) screen.Source {
-	return &localSource{agent: a, recordHistory: recordHistory{a.Desk()}}
+	return &localSource{agent: a, recordHistory: recordHistory{a.Store()}}
 }
 
 type localSource struct {
@@ -52,7 +52,7 @@ func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 }
 
 func (s *localSource) Act(ctx context.Context, act screen.Action) error {
-	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Desk()}
+	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Store()}
 	return perform(ctx, w, act, localActor{s.agent})
 }
 

@@ -142,7 +142,7 @@ func artifactName(from snapshot.Source) string {
 // fetchFailure adds the exit code and the next command to a failed download.
 func fetchFailure(err error, from snapshot.Source, via string) error {
 	var (
-		away  *source.AwayError
+		away  *source.UnreachableError
 		other *source.DigestError
 		file  *command.TargetError
 	)

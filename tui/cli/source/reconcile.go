@@ -60,7 +60,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
 		}
-		return e.PrintOne(source.Shown(asked), "gitrepository/"+u.GetName(),
+		return e.PrintOne(source.Redacted(asked), "gitrepository/"+u.GetName(),
 			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
 	})
 }
@@ -125,7 +125,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 				return withMissingRight(err)
 			}
 		}
-		return e.PrintOne(source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
+		return e.PrintOne(source.Redacted(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
 	})
 }
 

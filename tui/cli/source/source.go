@@ -63,7 +63,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			u.GetName(), stateText(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
 			from.Due(now), text.OrDash(SourceMessage(from)),
 			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
-		objects = append(objects, source.Shown(u))
+		objects = append(objects, source.Redacted(u))
 	}
 	return e.PrintList(objects, t)
 }
@@ -132,7 +132,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.PrintOne(source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
+	return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
 }
 
 func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time) {

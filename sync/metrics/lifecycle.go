@@ -9,8 +9,8 @@ import (
 	"limpet/sync/jobs"
 )
 
-// life counts the turns in the life of jobs that Grafana has no name for.
-type life struct {
+// lifecycle counts the turns in the life of jobs that Grafana has no name for.
+type lifecycle struct {
 	lost, requeued, postponed, released, resumed, cancelled prometheus.Counter
 
 	dead   *prometheus.CounterVec
@@ -21,13 +21,13 @@ type life struct {
 // deadReasons are the reasons of a dead letter; see jobs.EventDead.
 var deadReasons = []string{"crashed", "transient", "timeout"}
 
-func newLife(r prometheus.Registerer) life {
+func newLifecycle(r prometheus.Registerer) lifecycle {
 	plain := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		r.MustRegister(c)
 		return c
 	}
-	l := life{
+	l := lifecycle{
 		lost:      plain("limpet_leases_lost_total", "Claims whose lease this agent has lost, each once."),
 		requeued:  plain("limpet_jobs_requeued_total", "Expired claims of others that this agent has removed, so that their jobs are eligible again."),
 		postponed: plain("limpet_jobs_postponed_total", "Jobs that were given back for another attempt, because something is in the way that passes."),
@@ -47,7 +47,7 @@ func newLife(r prometheus.Registerer) life {
 	return l
 }
 
-func (l *life) observe(e jobs.Event) {
+func (l *lifecycle) observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventLost:
 		if l.leases.first(e.UID + " " + strconv.Itoa(e.Attempt)) {

@@ -16,9 +16,9 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestBench: a Repository that is on no API is tested with the values that its file
+// TestTester: a Repository that is on no API is tested with the values that its file
 // holds, by a running agent and by a Bench, which leaves nothing behind.
-func TestBench(t *testing.T) {
+func TestTester(t *testing.T) {
 	const password = "canary-of-the-bench"
 	server := testenv.Git(t, testenv.GitOptions{User: "git", Password: password})
 	url := server.Serve("ops/site.git", testenv.Repo(t, 1, 1).Dir)
@@ -36,7 +36,7 @@ func TestBench(t *testing.T) {
 	// Nobody is at that address: the API is not needed for this.
 	cfg := Config{StatePath: filepath.Join(dir, "none", "limpet.db"), Version: "test", AllowInsecureGit: true, Logger: slog.New(slog.DiscardHandler),
 		API: kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
-	bench, err := OpenBench(t.Context(), cfg)
+	bench, err := OpenTester(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,9 +82,9 @@ func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (
 		return Place{}, err
 	}
 	if kind != "" {
-		return h.place(kind, t, a)
+		return h.detect(kind, t, a)
 	}
-	place, err := h.place(Gitea, t, a)
+	place, err := h.detect(Gitea, t, a)
 	if err != nil {
 		return Place{}, fmt.Errorf("%w at %s: %w", ErrNone, a.HostPort(), err)
 	}
@@ -132,15 +132,15 @@ func (t Target) kind(a auth.Address) (Kind, error) {
 	return "", nil
 }
 
-// oddHost are the bytes that ssh may take in the name of a host, and that would
+// invalidHostRune are the bytes that ssh may take in the name of a host, and that would
 // lead elsewhere in a URL.
-func oddHost(r rune) bool {
+func invalidHostRune(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 }
 
-// place takes the URL of a repository apart as its kind of host writes it.
-func (h *Hosts) place(kind Kind, t Target, a auth.Address) (Place, error) {
-	if strings.ContainsFunc(a.Host+a.Port, oddHost) {
+// detect takes the URL of a repository apart as its kind of host writes it.
+func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
+	if strings.ContainsFunc(a.Host+a.Port, invalidHostRune) {
 		return Place{}, invalid("find the forge", "the host of the URL is none")
 	}
 	parts := slices.DeleteFunc(strings.Split(strings.TrimSuffix(a.Path, ".git"), "/"), func(s string) bool { return s == "" || s == "." || s == "~" })

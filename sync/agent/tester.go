@@ -47,12 +47,12 @@ func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 			Remotes: worker.Remotes{Credentials: from, AllowInsecure: a.cfg.AllowInsecureGit},
 			Git:     a.mirrors,
 			Hosts:   repos.Forges{Hosts: a.hosts},
-			Signers: a.lookAtSigners,
-			Signing: a.lookAtSigning(signing),
+			Signers: a.describeSigners,
+			Signing: a.describeSigning(signing),
 		}, u)
 	case "GitRepository":
 		from := a.sourceCredentials()
-		return repos.TestSource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.lookAtSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
+		return repos.TestSource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.describeSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
 			return g.Remote(ctx, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}
@@ -101,20 +101,20 @@ func inline(u *unstructured.Unstructured) givenValues {
 	return given
 }
 
-// Bench tests as an Agent would, where none runs: with its credentials and its way
+// Tester tests as an Agent would, where none runs: with its credentials and its way
 // to the API.
-type Bench struct {
+type Tester struct {
 	agent *Agent
 	dir   string
 }
 
-var _ control.Tester = (*Bench)(nil)
+var _ control.Tester = (*Tester)(nil)
 
-// OpenBench makes a Bench. Of cfg it needs what an Agent does, and Store for the
+// OpenTester makes a Bench. Of cfg it needs what an Agent does, and Store for the
 // embedded API only. It leaves nothing behind after Close.
-func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
+func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 	cfg.Manifests = "" // they would be applied
-	b := &Bench{agent: &Agent{cfg: cfg, log: cfg.Logger}}
+	b := &Tester{agent: &Agent{cfg: cfg, log: cfg.Logger}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close())
@@ -134,15 +134,15 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 }
 
 // Test implements socket.Tester.
-func (b *Bench) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+func (b *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	return b.agent.Test(ctx, u)
 }
 
 // Client is the way to the API. It is good until Close.
-func (b *Bench) Client() *kube.Client { return b.agent.client }
+func (b *Tester) Client() *kube.Client { return b.agent.client }
 
 // Close ends the connections.
-func (b *Bench) Close() error {
+func (b *Tester) Close() error {
 	b.agent.Close()
 	if b.dir == "" {
 		return nil

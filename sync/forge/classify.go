@@ -15,21 +15,21 @@ import (
 
 // Waits that a host may ask for.
 const (
-	// longestWait is the window of the request limits of all hosts.
-	longestWait = time.Hour
-	// unsaidWait is how long to stay away when a host says "too many" and not
+	// maxRetryAfter is the window of the request limits of all hosts.
+	maxRetryAfter = time.Hour
+	// defaultRetryAfter is how long to stay away when a host says "too many" and not
 	// how long. Source: GitHub's rules for its secondary limits.
-	unsaidWait = time.Minute
+	defaultRetryAfter = time.Minute
 )
 
-// judge reads what an answer means.
-func (c *caller) judge(r request, res *http.Response, data []byte) (answer, error) {
+// classify reads what an answer means.
+func (c *caller) classify(r request, res *http.Response, data []byte) (answer, error) {
 	now := time.Now()
 	date, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
 		date = now
 	} else {
-		c.h.learn(c.api, date.Sub(now))
+		c.h.setSkew(c.api, date.Sub(now))
 	}
 	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	media = strings.TrimSpace(media)
@@ -40,16 +40,16 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 		}
 		return answer{header: res.Header, body: data, at: date}, nil
 	}
-	text := said(data)
+	text := errorText(data)
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), c.quoted(text))
-	if asked := c.certificate(); asked != "" && netx.MayWantCertificate(status) {
+	if asked := c.certificateHint(); asked != "" && netx.MayWantCertificate(status) {
 		what = fmt.Errorf("%w (%s)", what, asked)
 	}
 	wait, limited := rateLimit(status, res.Header, text, date)
 	if limited {
 		e := c.fail(r, RateLimited, status, what)
 		e.RetryAfter = wait
-		c.close(c.gate, e)
+		c.setRetryAfter(c.gate, e)
 		return answer{}, e
 	}
 	kind := Refused
@@ -66,7 +66,7 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 	}
 	e := c.fail(r, kind, status, what)
 	if e.RetryAfter = wait; wait > 0 {
-		c.close(c.api, e) // it is down for everybody
+		c.setRetryAfter(c.api, e) // it is down for everybody
 	}
 	return answer{}, e
 }
@@ -90,10 +90,10 @@ func rateLimit(status int, h http.Header, text string, date time.Time) (wait tim
 	}
 	if seconds, err := strconv.ParseInt(spent, 10, 64); err == nil && !stated {
 		// A time, or with some proxies a number of seconds.
-		if wait = time.Duration(min(max(seconds, 0), int64(longestWait/time.Second))) * time.Second; seconds > 1_000_000_000 {
+		if wait = time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second; seconds > 1_000_000_000 {
 			wait = time.Unix(min(seconds, 1<<40), 0).Sub(date)
 		}
-		wait, stated = min(max(wait, time.Second), longestWait), true
+		wait, stated = min(max(wait, time.Second), maxRetryAfter), true
 	}
 	switch {
 	case status == http.StatusTooManyRequests:
@@ -104,7 +104,7 @@ func rateLimit(status int, h http.Header, text string, date time.Time) (wait tim
 		return 0, false
 	}
 	if limited && !stated {
-		wait = unsaidWait
+		wait = defaultRetryAfter
 	}
 	return wait, limited
 }
@@ -115,10 +115,10 @@ type gate struct {
 	said  *Error
 }
 
-// closed is what the host said when it has asked this identity, or everybody, to
+// retryLater is what the host said when it has asked this identity, or everybody, to
 // stay away until later; nil = it has not. It is told in the same words again, and
 // with the wait that is left.
-func (c *caller) closed(r request) *Error {
+func (c *caller) retryLater(r request) *Error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	for _, key := range []string{c.gate, c.api} {
@@ -136,15 +136,15 @@ func (c *caller) closed(r request) *Error {
 	return nil
 }
 
-// close remembers an error that says how long to stay away.
-func (c *caller) close(key string, said *Error) {
+// setRetryAfter remembers an error that says how long to stay away.
+func (c *caller) setRetryAfter(key string, said *Error) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	c.h.gates.put(key, gate{time.Now().Add(said.RetryAfter), said})
 }
 
-// learn remembers how far the clock of an API is from the local one.
-func (h *Hosts) learn(base string, skew time.Duration) {
+// setSkew remembers how far the clock of an API is from the local one.
+func (h *Hosts) setSkew(base string, skew time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.skews.put(base, skew)
@@ -157,16 +157,16 @@ func (h *Hosts) skew(base string) time.Duration {
 	return skew
 }
 
-// saidKeys are the members in which hosts explain an error, in the order in
+// errorKeys are the members in which hosts explain an error, in the order in
 // which they are read: GitHub message and errors; GitLab message, error and
 // error_description; Bitbucket error with message and detail; Gitea message.
-var saidKeys = []string{"message", "error", "error_description", "detail", "errors", "code", "field"}
+var errorKeys = []string{"message", "error", "error_description", "detail", "errors", "code", "field"}
 
-// mostParts bounds how many texts of one answer are joined.
-const mostParts = 8
+// maxParts bounds how many texts of one answer are joined.
+const maxParts = 8
 
-// said is what the body of an error says, "" when it is not JSON.
-func said(body []byte) string {
+// errorText is what the body of an error says, "" when it is not JSON.
+func errorText(body []byte) string {
 	var v any
 	if json.Unmarshal(body, &v) != nil {
 		return ""
@@ -177,7 +177,7 @@ func said(body []byte) string {
 }
 
 func collect(v any, parts *[]string, depth int) {
-	if depth > 4 || len(*parts) >= mostParts {
+	if depth > 4 || len(*parts) >= maxParts {
 		return
 	}
 	switch x := v.(type) {
@@ -191,7 +191,7 @@ func collect(v any, parts *[]string, depth int) {
 		}
 	case map[string]any:
 		known := false
-		for _, key := range saidKeys {
+		for _, key := range errorKeys {
 			if inner, ok := x[key]; ok {
 				known = true
 				collect(inner, parts, depth+1)

@@ -15,8 +15,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// ErrOther reports that the source of that name is another one by now.
-var ErrOther = errors.New("it is another one by now: the one that was meant is gone")
+// ErrReplaced reports that the source of that name is another one by now.
+var ErrReplaced = errors.New("it is another one by now: the one that was meant is gone")
 
 // Reconcile asks the controller for a look, and returns the object with the request.
 // A UID, where it is given, keeps a namesake out of it. To be asked twice is harmless.
@@ -51,8 +51,8 @@ func patch(ctx context.Context, client *kube.Client, namespace, name, uid string
 		return nil, err
 	}
 	u, err := client.Resource(api.GitRepositories).Namespace(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "limpet"})
-	if uid != "" && (apierrors.IsConflict(err) || of(err, "metadata.uid")) {
-		return nil, ErrOther
+	if uid != "" && (apierrors.IsConflict(err) || causedBy(err, "metadata.uid")) {
+		return nil, ErrReplaced
 	}
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func patch(ctx context.Context, client *kube.Client, namespace, name, uid string
 	return u, nil
 }
 
-// of reports that an object was refused for one of its members.
-func of(err error, member string) bool {
+// causedBy reports that an object was refused for one of its members.
+func causedBy(err error, member string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return false
@@ -81,5 +81,5 @@ func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, annoR
 
 // Handled reports whether the controller has done what was asked for.
 func Handled(u *unstructured.Unstructured, request string) bool {
-	return member(branch(u.Object, "status"), "lastHandledReconcileAt") == request
+	return member(object(u.Object, "status"), "lastHandledReconcileAt") == request
 }
