@@ -194,11 +194,6 @@ func TestTwoAgents(t *testing.T) {
 			t.Errorf("job %s has %d HistoricJobs", uid, n)
 		}
 	}
-	for i, d := range daemons {
-		if !strings.Contains(d.log.String(), stepped("completed")) {
-			t.Errorf("agent %d has ended no job", i)
-		}
-	}
 	if code := daemons[0].stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
