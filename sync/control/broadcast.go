@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// maxQueued and mostBytes bound what waits for one watcher. One that is behind
-	// by more gets the newest picture instead, which is less and more to the point.
+	// maxQueued and maxQueuedBytes bound the queue of one watcher. A watcher that is
+	// further behind gets the newest snapshot, which is smaller.
 	maxQueued      = 64
 	maxQueuedBytes = 1 << 20
-	// writeTimeout is how long a watcher may leave what was sent unread, beyond
-	// what the socket holds, before its connection is closed.
+	// writeTimeout is how long a watcher may leave sent data unread, beyond the
+	// buffer of the socket, before its connection is closed.
 	writeTimeout = 10 * time.Second
 )
 
-// Message is one line of the stream of pictures: first hello, then snapshot, then
-// delta after delta, or another snapshot where the watcher was too slow. A
-// watcher that meets another type asks for a picture instead.
+// Message is one line of the stream: first hello, then a snapshot, then deltas, or
+// another snapshot when the watcher was too slow. A watcher that receives an unknown
+// type polls for snapshots instead.
 type Message struct {
-	Type     string             `json:"type"` // hello, snapshot, delta: the one member that it has besides
+	Type     string             `json:"type"` // hello, snapshot or delta: the field that is set
 	Hello    *Hello             `json:"hello,omitempty"`
 	Snapshot *snapshot.Snapshot `json:"snapshot,omitempty"`
 	Delta    *snapshot.Delta    `json:"delta,omitempty"`
@@ -37,8 +37,8 @@ const (
 	typeDelta    = "delta"
 )
 
-// encodeMessage returns nil for what is no JSON, such as a picture with a number that
-// is none.
+// encodeMessage returns nil when the message cannot be encoded, such as a snapshot
+// with a NaN.
 func encodeMessage(l Message) []byte {
 	var b bytes.Buffer
 	if json.NewEncoder(&b).Encode(l) != nil {
@@ -47,22 +47,21 @@ func encodeMessage(l Message) []byte {
 	return b.Bytes()
 }
 
-// broadcaster turns the pictures of an agent into lines for any number of watchers. A
-// change is told and encoded once for all of them. It asks for pictures while
-// somebody watches. Its run is the one owner of the queues: it puts lines into
-// them and never waits for who takes them out.
+// broadcaster sends the snapshots of an agent to any number of watchers. Each delta
+// is computed and encoded once. Without watchers it requests no snapshots. run is the
+// only producer of the queues and never waits for their consumers.
 type broadcaster struct {
 	agent        Agent
-	writeTimeout time.Duration // with a watcher that does not read
-	joined       chan struct{} // capacity 1: "somebody watches"
+	writeTimeout time.Duration // of one watcher
+	joined       chan struct{} // capacity 1: a watcher joined
 
-	mu       sync.Mutex // guards what is below
+	mu       sync.Mutex // guards all below
 	watchers map[*watcher]struct{}
-	cancel   context.CancelFunc // ends the wait for a picture when nobody watches; nil = nobody does
-	current  *frame             // nil until there is a picture of the present watch
+	cancel   context.CancelFunc // stops publishAll when the last watcher leaves; nil before the first
+	current  *frame             // nil until the first snapshot of publishAll
 }
 
-// frame is one picture and, made when the first watcher needs it, its line.
+// frame is one snapshot and its message, encoded when the first watcher needs it.
 type frame struct {
 	snap    *snapshot.Snapshot
 	encoded func() []byte
@@ -70,19 +69,19 @@ type frame struct {
 
 // watcher is the queue of one connection.
 type watcher struct {
-	ready chan struct{} // capacity 1: "there is something to take"
+	ready chan struct{} // capacity 1: the queue is not empty
 
 	// Guarded by feed.mu.
 	lines  [][]byte // deltas, shared by all watchers
 	bytes  int      // of lines
-	behind bool     // takes the newest picture next, and no line before it
+	behind bool     // the next message is the newest snapshot
 }
 
 func newBroadcaster(a Agent) *broadcaster {
 	return &broadcaster{agent: a, writeTimeout: writeTimeout, joined: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
 }
 
-// run follows the pictures while there are watchers, until ctx ends.
+// run publishes snapshots while there are watchers, until ctx ends.
 func (f *broadcaster) run(ctx context.Context) {
 	for {
 		select {
@@ -94,32 +93,32 @@ func (f *broadcaster) run(ctx context.Context) {
 	}
 }
 
-// publishAll follows the pictures until nobody watches any more.
+// publishAll publishes snapshots until the last watcher leaves.
 func (f *broadcaster) publishAll(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.mu.Lock()
 	f.cancel = cancel
-	nobody := len(f.watchers) == 0
+	unwatched := len(f.watchers) == 0
 	f.mu.Unlock()
-	for seq := uint64(0); !nobody; {
+	for seq := uint64(0); !unwatched; {
 		snap, err := f.agent.Next(ctx, seq)
 		if err != nil {
-			return // it is over: an agent has no other error
+			return // ctx ended: an agent has no other error
 		}
 		seq = snap.Seq
 		f.publish(ctx, snap)
 	}
 }
 
-// publish puts a picture, or what has changed, into the queues. What comes after
-// the last watcher has gone is dropped: the next one wants a fresh one.
+// publish queues a snapshot or its delta. A snapshot after the last watcher has left
+// is dropped: the next watcher needs a fresh one.
 func (f *broadcaster) publish(ctx context.Context, snap *snapshot.Snapshot) {
 	now := &frame{snap: snap, encoded: sync.OnceValue(func() []byte { return encodeMessage(Message{Type: typeSnapshot, Snapshot: snap}) })}
 	f.mu.Lock()
 	before := f.current
 	f.mu.Unlock()
-	var line []byte // nil = only a whole picture tells it
+	var line []byte // nil = send a full snapshot
 	if before != nil {
 		if d := snapshot.Diff(before.snap, snap); d != nil {
 			line = encodeMessage(Message{Type: typeDelta, Delta: d})
@@ -136,7 +135,7 @@ func (f *broadcaster) publish(ctx context.Context, snap *snapshot.Snapshot) {
 	}
 }
 
-// offer puts a line into the queue, if there is room.
+// offer queues a message. A full queue is replaced by the newest snapshot.
 func (w *watcher) offer(line []byte) {
 	switch {
 	case w.behind:
@@ -151,7 +150,7 @@ func (w *watcher) offer(line []byte) {
 	}
 }
 
-// join adds a watcher, which gets a whole picture first.
+// join adds a watcher. It gets a full snapshot first.
 func (f *broadcaster) join() *watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +176,7 @@ func (f *broadcaster) leave(w *watcher) {
 	}
 }
 
-// take returns what is to be sent next, nothing when there is nothing yet.
+// take returns the next messages for a watcher, nil when there are none.
 func (f *broadcaster) take(w *watcher) [][]byte {
 	f.mu.Lock()
 	lines, whole := w.lines, (*frame)(nil)
@@ -187,16 +186,16 @@ func (f *broadcaster) take(w *watcher) [][]byte {
 	w.lines, w.bytes = nil, 0
 	f.mu.Unlock()
 	if whole != nil {
-		lines = [][]byte{whole.encoded()} // one that is behind has no lines
+		lines = [][]byte{whole.encoded()} // a watcher that is behind has no queued messages
 	}
 	return lines
 }
 
-// watch answers with a stream of lines until the client goes, the server ends, or
-// what was sent stays unread.
+// watch streams messages until the client disconnects, the server stops, or sent data
+// stays unread.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	mine := s.broadcaster.join()
-	defer s.broadcaster.leave(mine)
+	own := s.broadcaster.join()
+	defer s.broadcaster.leave(own)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	send := func(lines ...[]byte) bool {
@@ -214,8 +213,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-mine.ready:
-			ok = send(s.broadcaster.take(mine)...)
+		case <-own.ready:
+			ok = send(s.broadcaster.take(own)...)
 		}
 	}
 }

@@ -24,19 +24,19 @@ import (
 // BaseURL is the server name of requests over the socket.
 const BaseURL = "http://limpet"
 
-// ErrNoDaemon reports that nobody answers on the socket.
+// ErrNoDaemon reports that no daemon answers on the socket.
 var ErrNoDaemon = errors.New("no daemon answers on the socket")
 
-// Client speaks to the process that holds the state file. It is safe for
-// concurrent use; every call ends with its context.
+// Client talks to the process that holds the state file. It is safe for concurrent
+// use; every call ends with its context.
 type Client struct {
 	path  string
 	http  *http.Client
 	hello Hello
 }
 
-// Attach says hello on the socket at path. It returns ErrNoDaemon when nobody
-// answers there in time, and the cause of ctx when that ends first.
+// Attach connects to the socket at path. It returns ErrNoDaemon when no daemon
+// answers in time, and the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
 	c := To(path)
 	hello, cancel := context.WithTimeout(ctx, 4*DialTimeout)
@@ -54,13 +54,13 @@ func Attach(ctx context.Context, path string) (*Client, error) {
 	return c, nil
 }
 
-// To is a client of the socket at path that has not said hello: for a daemon that
-// does not answer in time, and may yet do.
+// To returns a client of the socket at path without contacting it, for a daemon that
+// is too slow to Attach.
 func To(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 }
 
-// Transport carries HTTP over the socket at path.
+// Transport returns a transport for HTTP over the socket at path.
 func Transport(path string) *http.Transport {
 	return &http.Transport{
 		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) },
@@ -69,7 +69,7 @@ func Transport(path string) *http.Transport {
 	}
 }
 
-// Hello returns what the daemon said of itself.
+// Hello returns the answer of the daemon to Attach.
 func (c *Client) Hello() Hello { return c.hello }
 
 // Path returns the path of the socket.
@@ -78,7 +78,7 @@ func (c *Client) Path() string { return c.path }
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// History implements Desk.
+// History implements Store.
 func (c *Client) History(ctx context.Context, q state.Query) ([]state.Record, error) {
 	var out struct {
 		Items []state.Record `json:"items"`
@@ -87,7 +87,7 @@ func (c *Client) History(ctx context.Context, q state.Query) ([]state.Record, er
 	return out.Items, err
 }
 
-// PruneHistory implements Desk.
+// PruneHistory implements Store.
 func (c *Client) PruneHistory(ctx context.Context, before time.Time) (int, error) {
 	var out struct {
 		Removed int `json:"removed"`
@@ -96,7 +96,7 @@ func (c *Client) PruneHistory(ctx context.Context, before time.Time) (int, error
 	return out.Removed, err
 }
 
-// TrimHistory implements Desk.
+// TrimHistory implements Store.
 func (c *Client) TrimHistory(ctx context.Context, maxRecords int) (int, error) {
 	var out struct {
 		Removed int `json:"removed"`
@@ -105,24 +105,24 @@ func (c *Client) TrimHistory(ctx context.Context, maxRecords int) (int, error) {
 	return out.Removed, err
 }
 
-// Info implements Desk.
+// Info implements Store.
 func (c *Client) Info(ctx context.Context) (out state.Info, err error) {
 	return out, c.call(ctx, http.MethodGet, "store/info", nil, &out)
 }
 
-// Check implements Desk.
+// Check implements Store.
 func (c *Client) Check(ctx context.Context) (out state.CheckReport, err error) {
 	return out, c.call(ctx, http.MethodPost, "store/check", nil, &out)
 }
 
-// Compact implements Desk.
+// Compact implements Store.
 func (c *Client) Compact(ctx context.Context) (before, after int64, err error) {
 	var out Compaction
 	err = c.call(ctx, http.MethodPost, "store/compact", nil, &out)
 	return out.Before, out.After, err
 }
 
-// Backup implements Desk.
+// Backup implements Store.
 func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	resp, err := c.send(ctx, http.MethodGet, "store/backup", nil)
 	if err != nil {
@@ -132,10 +132,10 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	return io.Copy(w, resp.Body)
 }
 
-// Snapshot returns the newest picture of the agent. It waits for the first.
+// Snapshot returns the newest snapshot of the agent. It waits for the first.
 func (c *Client) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) { return c.Next(ctx, 0) }
 
-// Next blocks until the agent has a picture newer than seq, or ctx ends.
+// Next blocks until the agent has a snapshot newer than seq, or ctx ends.
 func (c *Client) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
 	var out snapshot.Snapshot
 	err := c.call(ctx, http.MethodGet, "snapshot", url.Values{"after": {strconv.FormatUint(seq, 10)}}, &out)
@@ -147,12 +147,12 @@ func (c *Client) Cancel(ctx context.Context, namespace, name string) error {
 	return c.call(ctx, http.MethodPost, "jobs/"+url.PathEscape(namespace)+"/"+url.PathEscape(name)+"/cancel", nil, nil)
 }
 
-// Drain has the agent claim nothing new, or with false claim again.
+// Drain stops the agent from claiming new jobs; with false it resumes.
 func (c *Client) Drain(ctx context.Context, on bool) (out Drained, err error) {
 	return out, c.call(ctx, http.MethodPost, "drain", url.Values{"on": {strconv.FormatBool(on)}}, &out)
 }
 
-// Hurry has the agent ask an API that does not answer now and not at the next turn.
+// Hurry makes the agent retry an unavailable API at once.
 func (c *Client) Hurry(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "hurry", nil, nil)
 }
@@ -215,8 +215,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// send returns the answer when its status is 200; otherwise the error that the
-// body carries.
+// send returns the answer when its status is 200, otherwise the error in its body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	return c.sendBody(ctx, method, path, query, nil)
 }
@@ -232,7 +231,7 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		// The address that net/http puts in front means nothing to a person.
+		// The address in the error of net/http is meaningless to people.
 		if u := new(url.Error); errors.As(err, &u) {
 			err = u.Err
 		}
@@ -242,33 +241,33 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	var told errorBody
-	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&told) != nil || told.Error == "" {
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed { // of its router
+	var failure errorBody
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&failure) != nil || failure.Error == "" {
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed { // from its router
 			return nil, &remoteError{text: strings.TrimSpace("the daemon "+c.hello.Version) + " does not know this request, which is of another version of limpet", class: errors.ErrUnsupported}
 		}
 		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
 	}
-	if sentinel, ok := classes[told.Class]; ok {
-		return nil, &remoteError{text: told.Error, class: sentinel}
+	if sentinel, ok := classes[failure.Class]; ok {
+		return nil, &remoteError{text: failure.Error, class: sentinel}
 	}
-	return nil, errors.New(told.Error)
+	return nil, errors.New(failure.Error)
 }
 
-// Diagnostics asks the daemon how its house is kept.
+// Diagnostics returns the diagnostics of the daemon.
 func (c *Client) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
 	var out snapshot.DiagnosticsReport
 	err := c.call(ctx, http.MethodGet, "diagnostics", nil, &out)
 	return out, err
 }
 
-// Compare asks the daemon what has changed in Git between two commits.
+// Compare returns the changes in Git between two commits.
 func (c *Client) Compare(ctx context.Context, q snapshot.CompareQuery) (out snapshot.Comparison, err error) {
 	v := url.Values{"namespace": {q.Namespace}, "repository": {q.Repository}, "from": {q.From}, "to": {q.To}, "path": {q.Path}}
 	return out, c.call(ctx, http.MethodGet, "compare", v, &out)
 }
 
-// remoteError keeps the text of the daemon and the class that it named.
+// remoteError is an error of the daemon with its text and class.
 type remoteError struct {
 	text  string
 	class error

@@ -1,10 +1,10 @@
-// Package control is limpet.sock: what a process that holds the state file
-// answers to the commands and dashboards of the same user.
+// Package control is limpet.sock: the control socket of a process that holds the
+// state file, for commands and dashboards of the same user.
 //
-// Two things travel over it, both HTTP. Paths below /limpet/v1/ are the desk:
-// status, history, care of the file. Everything else is the Kubernetes-style
-// API that the agent itself works with, so that a command needs no credentials
-// of its own while a daemon runs.
+// The socket carries HTTP. Paths below /limpet/v1/ are the control API: status,
+// history, maintenance of the state file. All other paths are the Kubernetes-style
+// API that the agent itself uses, so commands need no credentials of their own while
+// a daemon runs.
 package control
 
 import (
@@ -19,11 +19,11 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// Protocol is the version of the desk. A client that knows another one shows
-// what both understand.
+// Protocol is the version of the control API. A client of another version uses what
+// both understand.
 const Protocol = 1
 
-// Hello is the first answer on every connection of a client.
+// Hello is the first answer to each client.
 type Hello struct {
 	Protocol int       `json:"protocol"`
 	Version  string    `json:"version"`
@@ -33,14 +33,14 @@ type Hello struct {
 	Server   string    `json:"server"`
 }
 
-// Compaction is the result of Compact in bytes.
+// Compaction is the result of Compact, in bytes.
 type Compaction struct {
 	Before int64 `json:"before"`
 	After  int64 `json:"after"`
 }
 
-// Store is what the holder of the state file can be asked. The store of this
-// process and the client of a daemon's socket both answer it.
+// Store is the state file. The store of this process and the client of a daemon
+// implement it.
 type Store interface {
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
@@ -51,34 +51,34 @@ type Store interface {
 	Backup(ctx context.Context, w io.Writer) (int64, error)
 }
 
-// Agent is what a running agent adds to the desk.
+// Agent is a running agent behind the socket.
 type Agent interface {
-	// Next blocks until there is a picture newer than seq, or ctx ends.
+	// Next blocks until there is a snapshot newer than seq, or ctx ends.
 	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
 	// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
 	Cancel(ctx context.Context, namespace, name string) error
-	// Drain has the agent claim nothing new, or with false claim again. It says
-	// since when nothing is claimed, and how much has still to end.
+	// Drain stops claiming new jobs; with false it resumes. It returns since when
+	// nothing is claimed and how much still has to finish.
 	Drain(on bool) (since time.Time, busy int)
-	// Hurry has an API that does not answer asked now and not at the next turn.
+	// Hurry retries an unavailable API at once.
 	Hurry()
-	// Diagnostics returns how the house is kept.
+	// Diagnostics describes local storage and connections.
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
-	// Compare says what has changed in Git between two commits.
+	// Compare returns the changes between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	Suspender
 	Tester
 }
 
-// Tester tests what Repositories and Connections name, from the host of the agent
-// and with the credentials that it finds.
+// Tester tests Repositories and Connections from the host of the agent, with its
+// credentials.
 type Tester interface {
-	// Test looks into one object, which need not be on the API, and writes
-	// nothing. An error says that nothing can be told.
+	// Test checks one object, which need not exist on the API, and writes nothing.
+	// An error means that the test could not run.
 	Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error)
 }
 
-// Suspender keeps which repositories an agent leaves alone.
+// Suspender stores which repositories an agent does not reconcile.
 type Suspender interface {
 	Suspend(ctx context.Context, s repos.Suspension) error
 	// Resume reports whether there was a suspension.
@@ -89,5 +89,5 @@ type Suspender interface {
 // Drained is the answer to Drain.
 type Drained struct {
 	Since time.Time `json:"since,omitzero"` // zero = the agent claims
-	Busy  int       `json:"busy"`           // jobs, claims and results that have not come to their end
+	Busy  int       `json:"busy"`           // running jobs, claims to settle, results to deliver
 }

@@ -13,30 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSunPath is the room for a path in sockaddr_un, less its final zero byte.
+// maxSunPath is the longest path in sockaddr_un, without its final zero byte.
 const maxSunPath = 107
 
-// DialTimeout bounds the wait for a daemon that holds the socket but does not
-// answer: long enough for a busy board, short enough not to be felt.
+// DialTimeout bounds the wait for a daemon that holds the socket but does not answer:
+// long enough for a busy small board, short enough to be unnoticed.
 const DialTimeout = 500 * time.Millisecond
 
-// Listen opens the socket at path with mode 0600. The caller must hold the
-// lock of the state file beside it: only then is a socket that is there a left
-// over of a dead process, and is removed.
+// Listen opens the socket at path with mode 0600. The caller must hold the lock of
+// the state file beside it: then an existing socket is stale, and Listen removes it.
 func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
 	var ln net.Listener
 	err := withShortPath(path, func(short string) error {
-		// Nobody may connect between bind and chmod, so the mode comes from
-		// the umask. It is the process's; limpet makes no files meanwhile
-		// that would need more.
+		// The mode comes from the umask, because other users must not connect
+		// between bind and chmod. The umask is that of the process; limpet creates
+		// no files meanwhile that need more.
 		old := unix.Umask(0o177)
 		defer unix.Umask(old)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		if err == nil {
-			// The name it was bound to may be a detour; removal is by path.
+			// The bound name may be a descriptor; Close removes by path.
 			l.SetUnlinkOnClose(false)
 			ln = &listener{UnixListener: l, path: path}
 		}
@@ -48,8 +47,7 @@ func Listen(path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// removeStale takes away what a dead process has left. Anything but a socket is
-// somebody's file and stays.
+// removeStale removes the socket of a dead process. Any other file stays.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -78,8 +76,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// withShortPath calls fn with a name for path that fits into a socket address. A long
-// path is reached through a descriptor of its directory.
+// withShortPath calls fn with a name for path that fits into a socket address. It
+// opens the directory of a long path and names it by its descriptor.
 func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxSunPath {
 		return fn(path)
@@ -95,7 +93,7 @@ func withShortPath(path string, fn func(short string) error) error {
 	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
-// listener accepts connections of the same user, and of root, only.
+// listener accepts only connections of the same user and of root.
 type listener struct {
 	*net.UnixListener
 	path string
@@ -123,7 +121,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// peer returns the user id of the process at the other end.
+// peer returns the user ID of the process at the other end.
 func peer(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -7,16 +7,15 @@ import (
 	"net/url"
 )
 
-// Proxy answers API requests of the socket's clients by asking the server that
-// the agent is connected to, over the agent's own transport, so with the
-// agent's credentials. The socket is open to the same user only. Failed answers
-// when the server has not; logger takes what breaks in the middle of an answer.
+// Proxy forwards API requests of clients of the socket to the server of the agent,
+// with the credentials of the agent. Only the same user can open the socket. failed
+// answers when the server does not; logger receives errors in the middle of an
+// answer.
 func Proxy(base *url.URL, transport http.RoundTripper, failed func(http.ResponseWriter, *http.Request, error), logger *log.Logger) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)
-			// What a client sends by itself must not stand beside the
-			// agent's credentials.
+			// Credentials of a client must not replace those of the agent.
 			r.Out.Header.Del("Authorization")
 			r.Out.Header.Del("X-Access-Token")
 		},

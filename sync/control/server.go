@@ -23,22 +23,22 @@ import (
 
 const prefix = "/limpet/v1/"
 
-// maxObject bounds an object that is sent to the desk, in bytes. Source: the limit
-// of etcd for one.
+// maxObject bounds an object in a request, in bytes. Source: the limit of etcd for
+// one object.
 const maxObject = 1536 << 10
 
-// Server answers on limpet.sock. Its fields are set before Serve.
+// Server serves limpet.sock. Its fields are set before Serve.
 type Server struct {
 	Hello Hello
 	Store Store
 	Agent Agent
-	// API serves the paths that are not of the desk.
+	// API serves all paths outside the control API.
 	API http.Handler
 
 	broadcaster *broadcaster
 }
 
-// Serve answers on ln until ctx ends, then closes it and every connection.
+// Serve answers on ln until ctx ends, then closes it and all connections.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	if s.broadcaster == nil {
@@ -62,11 +62,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		}
 	}()
 	err := srv.Serve(ln)
-	asked := ctx.Err() != nil
+	ended := ctx.Err() != nil
 	cancel()
 	<-stopped
 	feeding.Wait()
-	if asked {
+	if ended {
 		return nil
 	}
 	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
@@ -118,8 +118,8 @@ func (s *Server) handler() http.Handler {
 		answer(w, Compaction{Before: before, After: after}, err)
 	})
 	mux.HandleFunc("GET "+prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
-		// The status line is out before the copy ends; a copy that breaks off
-		// ends the connection without the last chunk, which a client sees.
+		// The status line is sent before the copy ends; a failed copy ends the
+		// connection without the last chunk, which the client detects.
 		if _, err := s.Store.Backup(r.Context(), w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -179,8 +179,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// snapshot returns the newest picture, or with ?after=SEQ waits for one that is
-// newer: for commands, and for dashboards that do not know this stream of changes.
+// snapshot returns the newest snapshot, or with ?after=SEQ waits for a newer one: for
+// commands, and for dashboards that do not know the stream.
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	var seq uint64
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -194,7 +194,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	answer(w, snap, err)
 }
 
-// suspensions and resumed are answers about suspensions.
+// suspensions and resumed are answers to requests about suspensions.
 type suspensions struct {
 	Items []repos.Suspension `json:"items"`
 }
@@ -203,25 +203,25 @@ type resumed struct {
 	Was bool `json:"was"`
 }
 
-// errorBody carries an error over the socket; Class lets the client restore
-// what the commands decide upon.
+// errorBody carries an error over the socket. Class lets the client restore the
+// sentinel that commands check for.
 type errorBody struct {
 	Error string `json:"error"`
 	Class string `json:"class,omitempty"`
 }
 
-// classes are the sentinels that survive the way over the socket.
+// classes are the sentinels that the socket preserves.
 var classes = map[string]error{
 	"full": state.ErrFull, "disk-full": syscall.ENOSPC, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
 	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon,
 }
 
-// errStopping returns what is asked of a daemon when it ends.
+// errStopping is the answer to requests while the daemon stops.
 var errStopping = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
 
 func answer(w http.ResponseWriter, v any, err error) {
 	if errors.Is(err, context.Canceled) {
-		err = errStopping // or the client has gone, and reads it no more
+		err = errStopping // or the client has disconnected
 	}
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err)

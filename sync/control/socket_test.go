@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pictures is an agent that publishes what the test gives it.
-type pictures struct {
+// fakeAgent publishes the snapshots of a test.
+type fakeAgent struct {
 	hurries   atomic.Int64
 	next      chan *snapshot.Snapshot
 	cancelled []string
@@ -43,7 +43,7 @@ type pictures struct {
 	*repos.Suspensions
 }
 
-func (p *pictures) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
+func (p *fakeAgent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
 	for {
 		select {
 		case s := <-p.next:
@@ -56,7 +56,7 @@ func (p *pictures) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, er
 	}
 }
 
-func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
+func (p *fakeAgent) Cancel(_ context.Context, namespace, name string) error {
 	p.cancelled = append(p.cancelled, namespace+"/"+name)
 	if name == "gone" {
 		return state.ErrNotFound
@@ -64,23 +64,23 @@ func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
 	return nil
 }
 
-func (p *pictures) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
+func (p *fakeAgent) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
 	if p.care.At.IsZero() {
 		return snapshot.DiagnosticsReport{}, errors.New("the disk is gone")
 	}
 	return p.care, nil
 }
 
-// Compare tells what it was asked for.
-func (p *pictures) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+// Compare returns its arguments.
+func (p *fakeAgent) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	if q.To == "" {
 		return snapshot.Comparison{}, errors.New("the mirror is gone")
 	}
 	return snapshot.Comparison{All: 2, Files: []snapshot.FileChange{{Type: q.Namespace, Path: q.Repository, From: q.From}}, Text: &snapshot.TextChange{Form: q.To, More: 1, Lines: []snapshot.TextLine{{Op: "-", Text: q.Path}}}}, nil
 }
 
-// Test looks for the name of the object, and knows no namesake of nothing.
-func (p *pictures) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+// Test returns the name of the object, and an error for an object without one.
+func (p *fakeAgent) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	if u.GetName() == "nothing" {
 		return repos.TestResults{}, errors.New("nothing can be told")
 	}
@@ -89,23 +89,23 @@ func (p *pictures) Test(_ context.Context, u *unstructured.Unstructured) (repos.
 		Steps: []repos.Step{{Name: "rules", Result: repos.StepOK}}}, nil
 }
 
-func (p *pictures) Drain(on bool) (since time.Time, busy int) {
+func (p *fakeAgent) Drain(on bool) (since time.Time, busy int) {
 	if on {
 		return time.Unix(1, 0), 2
 	}
 	return time.Time{}, 1
 }
 
-func (p *pictures) Hurry() { p.hurries.Add(1) }
+func (p *fakeAgent) Hurry() { p.hurries.Add(1) }
 
 // serve starts a server on a socket in dir and stops it at the end of the test.
-func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *state.Store) {
+func serve(t *testing.T, dir string, api http.Handler) (*Client, *fakeAgent, *state.Store) {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(dir, "limpet.db"), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := &pictures{next: make(chan *snapshot.Snapshot, 4)}
+	agent := &fakeAgent{next: make(chan *snapshot.Snapshot, 4)}
 	if agent.Suspensions, err = repos.OpenSuspensions(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestSocketModeAndLongPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "limpet.sock")
-	// A left over of a dead process must not be in the way.
+	// A stale socket is replaced.
 	if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestListenKeepsForeignFile(t *testing.T) {
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{state.ErrFull, state.ErrReadOnly, state.ErrCorrupt, state.ErrClosed, syscall.ENOSPC} {
-		faulty := &Server{Store: &faultyDesk{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
+		faulty := &Server{Store: &faultyStore{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
 		upstream := httptest.NewServer(faulty.handler())
 		client := &Client{http: &http.Client{Transport: rewritten{upstream.URL}}}
 		if _, err := client.PruneHistory(t.Context(), time.Now()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "write it: ") {
@@ -298,22 +298,22 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// faultyDesk cannot prune.
-type faultyDesk struct{ err error }
+// faultyStore cannot prune.
+type faultyStore struct{ err error }
 
-func (d *faultyDesk) PruneHistory(context.Context, time.Time) (int, error) { return 0, d.err }
-func (d *faultyDesk) TrimHistory(context.Context, int) (int, error)        { return 0, d.err }
-func (d *faultyDesk) History(context.Context, state.Query) ([]state.Record, error) {
+func (d *faultyStore) PruneHistory(context.Context, time.Time) (int, error) { return 0, d.err }
+func (d *faultyStore) TrimHistory(context.Context, int) (int, error)        { return 0, d.err }
+func (d *faultyStore) History(context.Context, state.Query) ([]state.Record, error) {
 	return nil, d.err
 }
-func (d *faultyDesk) Info(context.Context) (state.Info, error) { return state.Info{}, d.err }
-func (d *faultyDesk) Check(context.Context) (state.CheckReport, error) {
+func (d *faultyStore) Info(context.Context) (state.Info, error) { return state.Info{}, d.err }
+func (d *faultyStore) Check(context.Context) (state.CheckReport, error) {
 	return state.CheckReport{}, d.err
 }
-func (d *faultyDesk) Compact(context.Context) (int64, int64, error)    { return 0, 0, d.err }
-func (d *faultyDesk) Backup(context.Context, io.Writer) (int64, error) { return 0, d.err }
+func (d *faultyStore) Compact(context.Context) (int64, int64, error)    { return 0, 0, d.err }
+func (d *faultyStore) Backup(context.Context, io.Writer) (int64, error) { return 0, d.err }
 
-// rewritten sends everything to one address.
+// rewritten sends all requests to one address.
 type rewritten struct{ base string }
 
 func (r rewritten) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -371,8 +371,7 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestAttachAndDetach: dashboards come and go and leave nothing behind, also
-// those that go while they wait for a picture.
+// TestSuspensionsOverSocket suspends, lists and resumes over the socket.
 func TestSuspensionsOverSocket(t *testing.T) {
 	t.Parallel()
 	client, _, store := serve(t, t.TempDir(), http.NotFoundHandler())
@@ -400,8 +399,8 @@ func TestSuspensionsOverSocket(t *testing.T) {
 	}
 }
 
-// TestTestOverSocket: an object goes to the agent as it is, and its answer comes
-// back; one that is too large is refused.
+// TestTestOverSocket checks that an object reaches the agent unchanged, and that a
+// too large one is refused.
 func TestTestOverSocket(t *testing.T) {
 	t.Parallel()
 	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())

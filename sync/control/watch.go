@@ -15,19 +15,18 @@ import (
 )
 
 const (
-	// maxLine bounds a line that is read: beyond it nothing that limpet sends is
-	// to be expected.
+	// maxLine bounds a line: limpet sends no longer one.
 	maxLine = 64 << 20
-	// idleTimeout is how long a stream may bring nothing. A daemon sends a line every
-	// 5 s at least, and takes a few times that under the worst load.
+	// idleTimeout is how long a stream may be silent. A daemon sends a line at least
+	// each 5 s, and takes a few times that under the worst load.
 	idleTimeout = 20 * time.Second
-	// helloTimeout is how long a daemon that was there before may take to answer.
+	// helloTimeout is how long a known daemon may take to answer.
 	helloTimeout = 4 * DialTimeout
 )
 
-// Watch follows the pictures of a daemon over the stream of changes. Where that is
-// not to be had or not to be understood, because one of the two is of another
-// version, it asks for whole pictures. One goroutine at a time may call Next.
+// Watch receives the snapshots of a daemon over the stream of deltas. When the daemon
+// is of another version and the stream is missing or not understood, it polls for
+// full snapshots. Only one goroutine at a time may call Next.
 type Watch struct {
 	client      *Client
 	ctx         context.Context
@@ -35,23 +34,23 @@ type Watch struct {
 	hello       atomic.Pointer[Hello]
 
 	stream  *stream            // nil = none is open
-	polling bool               // this daemon is asked for whole pictures
-	last    *snapshot.Snapshot // of this daemon; nil before its first
+	polling bool               // this daemon is polled for full snapshots
+	last    *snapshot.Snapshot // last snapshot of this daemon; nil before the first
 }
 
-// Watch prepares to follow the pictures. Its connections end with ctx.
+// Watch returns a Watch. Its connections end with ctx.
 func (c *Client) Watch(ctx context.Context) *Watch {
 	w := &Watch{client: c, ctx: ctx, idleTimeout: idleTimeout}
 	w.hello.Store(&c.hello)
 	return w
 }
 
-// Hello is what the daemon said of itself that answered last.
+// Hello returns the last hello of the daemon.
 func (w *Watch) Hello() Hello { return *w.hello.Load() }
 
-// Next blocks until there is a picture newer than the one it returned last, or ctx
-// ends. After an error, an ErrNoDaemon, the next call connects anew: what answers
-// then may be another daemon.
+// Next blocks until there is a snapshot newer than the last one, or ctx ends. After
+// an error, which is an ErrNoDaemon, the next call reconnects, perhaps to another
+// daemon.
 func (w *Watch) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := w.next(ctx)
 	if err != nil {
@@ -89,7 +88,7 @@ func (w *Watch) next(ctx context.Context) (*snapshot.Snapshot, error) {
 	return w.client.Next(brief, seq)
 }
 
-// open says hello and opens the stream, if the daemon has it.
+// open sends hello and opens the stream, if the daemon supports it.
 func (w *Watch) open(ctx context.Context) error {
 	brief, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -112,7 +111,7 @@ func (w *Watch) open(ctx context.Context) error {
 	case errors.Is(err, ErrNoDaemon):
 		end(nil)
 		return err
-	case err != nil: // it answers that it has no such thing
+	case err != nil: // the daemon has no stream
 		end(nil)
 		w.polling = true
 		return nil
@@ -128,8 +127,7 @@ func (w *Watch) close() {
 	}
 }
 
-// stream is one answer of the daemon, line after line. The context that the answer
-// was asked for with closes it.
+// stream is an open answer of the daemon, read line by line. Its context closes it.
 type stream struct {
 	in          *bufio.Reader
 	ctx         context.Context
@@ -137,10 +135,10 @@ type stream struct {
 	idleTimeout time.Duration
 }
 
-// errUnknownMessage reports that a line is none that this program understands.
+// errUnknownMessage reports a line that this version does not understand.
 var errUnknownMessage = errors.New("the daemon sends what this program does not know")
 
-// next reads up to the next picture, and on over all that has come already.
+// next reads up to the next snapshot and on over all lines that have arrived.
 func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
 	defer stop()
@@ -169,14 +167,13 @@ func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.
 	return shown, nil
 }
 
-// hasLine reports that a whole line can be read without waiting for it.
+// hasLine reports whether a full line can be read without blocking.
 func (s *stream) hasLine() bool {
 	have, _ := s.in.Peek(s.in.Buffered())
 	return bytes.IndexByte(have, '\n') >= 0
 }
 
-// applyLine returns the picture that a line makes of the one that is shown, nil when
-// there is none yet.
+// applyLine returns the snapshot after a line, nil before the first.
 func applyLine(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
 	var l Message
 	if err := json.Unmarshal(line, &l); err != nil {
@@ -193,8 +190,8 @@ func applyLine(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error
 	return nil, fmt.Errorf("%w: %q", errUnknownMessage, l.Type)
 }
 
-// readLine reads a line of at most so many bytes. One without an end is no line.
-func readLine(in *bufio.Reader, most int) ([]byte, error) {
+// readLine reads a line of at most max bytes. A line without an end is an error.
+func readLine(in *bufio.Reader, max int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')
@@ -204,8 +201,8 @@ func readLine(in *bufio.Reader, most int) ([]byte, error) {
 			return line, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
-		case len(line) > most:
-			return nil, fmt.Errorf("%w: a line of more than %d bytes", errUnknownMessage, most)
+		case len(line) > max:
+			return nil, fmt.Errorf("%w: a line of more than %d bytes", errUnknownMessage, max)
 		}
 	}
 }

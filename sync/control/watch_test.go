@@ -21,8 +21,8 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// gallery is an agent whose pictures the test hangs up.
-type gallery struct {
+// snapshotAgent is an agent that publishes the snapshots of a test.
+type snapshotAgent struct {
 	Agent
 	mu      sync.Mutex // guards all below
 	current *snapshot.Snapshot
@@ -31,11 +31,11 @@ type gallery struct {
 	looks   int // calls of Next
 }
 
-func newGallery() *gallery {
-	return &gallery{current: crowd(1, 0), changed: make(chan struct{})}
+func newSnapshotAgent() *snapshotAgent {
+	return &snapshotAgent{current: manyJobs(1, 0), changed: make(chan struct{})}
 }
 
-func (g *gallery) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
+func (g *snapshotAgent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
 	g.count(1)
 	defer g.count(-1)
 	for {
@@ -53,7 +53,7 @@ func (g *gallery) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, err
 	}
 }
 
-func (g *gallery) count(by int) {
+func (g *snapshotAgent) count(by int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lookers += by; by > 0 {
@@ -61,13 +61,13 @@ func (g *gallery) count(by int) {
 	}
 }
 
-func (g *gallery) looking() int {
+func (g *snapshotAgent) looking() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lookers
 }
 
-func (g *gallery) hang(s *snapshot.Snapshot) {
+func (g *snapshotAgent) hang(s *snapshot.Snapshot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.current = s
@@ -75,8 +75,8 @@ func (g *gallery) hang(s *snapshot.Snapshot) {
 	g.changed = make(chan struct{})
 }
 
-// crowd is a picture of so many jobs and repositories, of which the first works.
-func crowd(seq uint64, rows int) *snapshot.Snapshot {
+// manyJobs returns a snapshot of n jobs and repositories; the first job runs.
+func manyJobs(seq uint64, rows int) *snapshot.Snapshot {
 	at := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
 	s := &snapshot.Snapshot{Seq: seq, At: at.Add(time.Duration(seq) * time.Second), Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0", RSS: 40 << 20}}
 	for i := range rows {
@@ -93,8 +93,8 @@ func crowd(seq uint64, rows int) *snapshot.Snapshot {
 	return s
 }
 
-// show serves pictures on a socket until the returned function is called.
-func show(t testing.TB, path string, g *gallery, hello Hello) (end func()) {
+// show serves snapshots on a socket until the returned function is called.
+func show(t testing.TB, path string, g *snapshotAgent, hello Hello) (end func()) {
 	t.Helper()
 	return showing(t, path, newBroadcaster(g), hello)
 }
@@ -131,8 +131,8 @@ func attach(t testing.TB, path string) *Watch {
 	return c.Watch(t.Context())
 }
 
-// sees fails unless the next picture is that one, to the last member.
-func (g *gallery) sees(t testing.TB, w *Watch, seq uint64) {
+// sees fails unless the next snapshot is the given one, field by field.
+func (g *snapshotAgent) sees(t testing.TB, w *Watch, seq uint64) {
 	t.Helper()
 	for {
 		got, err := w.Next(t.Context())
@@ -140,7 +140,7 @@ func (g *gallery) sees(t testing.TB, w *Watch, seq uint64) {
 			t.Fatal(err)
 		}
 		if got.Seq < seq {
-			continue // one on the way
+			continue // one in flight
 		}
 		a, _ := json.Marshal(got)
 		b, _ := json.Marshal(g.current)
@@ -153,18 +153,18 @@ func (g *gallery) sees(t testing.TB, w *Watch, seq uint64) {
 
 func TestWatchersGetEveryChange(t *testing.T) {
 	t.Parallel()
-	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
+	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newSnapshotAgent()
 	show(t, path, g, hello())
 	var all []*Watch
 	for range 5 {
 		all = append(all, attach(t, path))
 	}
 	for seq := uint64(1); seq < 30; seq++ {
-		g.hang(crowd(seq, int(seq)))
+		g.hang(manyJobs(seq, int(seq)))
 		for _, w := range all {
 			g.sees(t, w, seq)
 			if w.polling {
-				t.Fatal("whole pictures are asked for")
+				t.Fatal("whole fakeAgent are asked for")
 			}
 		}
 	}
@@ -175,12 +175,12 @@ func TestWatchersGetEveryChange(t *testing.T) {
 	}
 }
 
-// TestNoWatchers: an agent that nobody looks at is not asked for pictures, and
-// the next who looks gets a fresh one.
+// TestNoWatchers checks that an agent without watchers is not asked for snapshots,
+// and that the next watcher gets a fresh one.
 func TestNoWatchers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGallery()
+		g := newSnapshotAgent()
 		f := newBroadcaster(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -190,7 +190,7 @@ func TestNoWatchers(t *testing.T) {
 			if n := g.looking(); n != 0 {
 				t.Errorf("round %d: %d look", round, n)
 			}
-			g.hang(crowd(10*round+1, 1))
+			g.hang(manyJobs(10*round+1, 1))
 			one, two := f.join(), f.join()
 			for i, w := range []*watcher{one, two} {
 				<-w.ready
@@ -200,7 +200,7 @@ func TestNoWatchers(t *testing.T) {
 				}
 			}
 			f.leave(one)
-			g.hang(crowd(10*round+2, 1))
+			g.hang(manyJobs(10*round+2, 1))
 			<-two.ready
 			if lines := f.take(two); len(lines) != 1 || !strings.Contains(string(lines[0]), `"type":"delta"`) {
 				t.Errorf("round %d: %s", round, lines)
@@ -208,10 +208,10 @@ func TestNoWatchers(t *testing.T) {
 			f.leave(two)
 			f.leave(two)
 		}
-		// A picture that comes when the last has gone is not kept.
+		// A snapshot after the last watcher has left is dropped.
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		f.publish(gone, crowd(100, 1))
+		f.publish(gone, manyJobs(100, 1))
 		f.mu.Lock()
 		if f.current != nil {
 			t.Error("a picture is kept for nobody")
@@ -222,8 +222,9 @@ func TestNoWatchers(t *testing.T) {
 	})
 }
 
-// TestSlowWatcher: what waits for one that does not take anything is bounded, and
-// it goes on with the newest picture; the others share their lines.
+// TestSlowWatcher checks that the queue of a watcher that reads nothing is bounded,
+// that it continues with the newest snapshot, and that the others share their
+// messages.
 func TestSlowWatcher(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string]int{"many lines": 1, "large lines": 1000} {
@@ -232,7 +233,7 @@ func TestSlowWatcher(t *testing.T) {
 		last := uint64(0)
 		most := 0
 		for seq := uint64(1); seq <= 200; seq++ {
-			s := crowd(seq, rows)
+			s := manyJobs(seq, rows)
 			for i := range s.Repos {
 				s.Repos[i].Checked = s.At
 			}
@@ -252,7 +253,7 @@ func TestSlowWatcher(t *testing.T) {
 		if len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Snapshot == nil || l.Snapshot.Seq != last {
 			t.Fatalf("%s: %d lines, %s", name, len(lines), l.Type)
 		}
-		f.publish(t.Context(), crowd(last+1, rows))
+		f.publish(t.Context(), manyJobs(last+1, rows))
 		if lines := f.take(slow); len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Delta == nil || l.Delta.From != last {
 			t.Errorf("%s: it does not go on with changes: %d lines, %s", name, len(lines), l.Type)
 		}
@@ -261,7 +262,7 @@ func TestSlowWatcher(t *testing.T) {
 		}
 		held := 0
 		for seq := last + 2; seq < last+maxQueued+20; seq++ {
-			s := crowd(seq, rows)
+			s := manyJobs(seq, rows)
 			for i := range s.Repos {
 				s.Repos[i].Checked = s.At
 			}
@@ -274,11 +275,11 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestStalledWatcherIsDropped: one that reads nothing is cut off, and the rest and
-// the agent have not noticed.
+// TestStalledWatcherIsDropped checks that a watcher that reads nothing is
+// disconnected without effect on the others and the agent.
 func TestStalledWatcherIsDropped(t *testing.T) {
 	t.Parallel()
-	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
+	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newSnapshotAgent()
 	f := newBroadcaster(g)
 	f.writeTimeout = 2 * time.Second
 	showing(t, path, f, hello())
@@ -303,13 +304,13 @@ func TestStalledWatcherIsDropped(t *testing.T) {
 	}
 	began := time.Now()
 	for seq := uint64(2); seq < 4 || watch() > 1; seq++ {
-		g.hang(crowd(seq, 1000+int(seq)%2))
+		g.hang(manyJobs(seq, 1000+int(seq)%2))
 		g.sees(t, w, seq)
 		if time.Since(began) > 30*time.Second {
 			t.Fatal("it is still there")
 		}
 	}
-	// What was sent until then is still there; the end of it is not.
+	// Data sent until then is still there; its end is not.
 	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, err := in.WriteTo(discard{})
 	var late net.Error
@@ -325,17 +326,17 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestWatchAcrossRestart: while there is no daemon Next says so, and goes on with
-// the pictures of the next daemon, whatever their numbers.
+// TestWatchAcrossRestart checks that Next fails without a daemon and continues with
+// the snapshots of the next daemon, whatever their numbers.
 func TestWatchAcrossRestart(t *testing.T) {
 	t.Parallel()
-	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
+	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newSnapshotAgent()
 	end := show(t, path, g, hello())
 	w := attach(t, path)
-	g.hang(crowd(50, 2))
+	g.hang(manyJobs(50, 2))
 	g.sees(t, w, 50)
-	w.polling = true // as if something had not been understood
-	g.hang(crowd(51, 2))
+	w.polling = true // as after an unknown message
+	g.hang(manyJobs(51, 2))
 	g.sees(t, w, 51)
 	end()
 	for range 3 {
@@ -343,7 +344,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 			t.Fatalf("%+v, %v", s, err)
 		}
 	}
-	younger := newGallery() // counts from 1
+	younger := newSnapshotAgent() // counts from 1
 	after := hello()
 	after.Version, after.PID = "2.0", 7
 	show(t, path, younger, after)
@@ -354,7 +355,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 	if w.polling {
 		t.Error("what one daemon has sent is held against the next")
 	}
-	younger.hang(crowd(2, 3))
+	younger.hang(manyJobs(2, 3))
 	younger.sees(t, w, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -364,8 +365,8 @@ func TestWatchAcrossRestart(t *testing.T) {
 	younger.sees(t, w, 2) // another context, another stream
 }
 
-// TestWatchOtherVersion: what a daemon of another version sends that is not
-// understood costs the changes, not the picture.
+// TestWatchOtherVersion checks that an unknown message of a daemon of another version
+// costs deltas, not snapshots.
 func TestWatchOtherVersion(t *testing.T) {
 	t.Parallel()
 	picture := `{"type":"snapshot","snapshot":{"seq":1,"agent":{"host":"a","mood":"good"},"tides":[1],"jobs":[{"uid":"u","salt":true}]}}` + "\n"
@@ -423,7 +424,7 @@ func TestWatchOtherVersion(t *testing.T) {
 				}
 			}
 			if w.polling != c.plain {
-				t.Errorf("whole pictures: %v, want %v", w.polling, c.plain)
+				t.Errorf("whole fakeAgent: %v, want %v", w.polling, c.plain)
 			}
 			if w.Hello().Version != "0.9" {
 				t.Errorf("hello: %+v", w.Hello())
@@ -432,10 +433,10 @@ func TestWatchOtherVersion(t *testing.T) {
 	}
 }
 
-// TestSilentDaemon: a daemon that holds its connections and says nothing is away.
+// TestSilentDaemon checks that a daemon that sends nothing counts as unavailable.
 func TestSilentDaemon(t *testing.T) {
 	t.Parallel()
-	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
+	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newSnapshotAgent()
 	show(t, path, g, hello())
 	w := attach(t, path)
 	g.sees(t, w, 1)
@@ -446,9 +447,9 @@ func TestSilentDaemon(t *testing.T) {
 	g.sees(t, w, 1)
 }
 
-// TestAttachAndDetach: a thousand dashboards that come and go leave nothing.
+// TestAttachAndDetach checks that a thousand dashboards leak nothing.
 func TestAttachAndDetach(t *testing.T) {
-	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
+	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newSnapshotAgent()
 	show(t, path, g, hello())
 	once := func() {
 		c, err := Attach(t.Context(), path)
@@ -481,8 +482,8 @@ func TestAttachAndDetach(t *testing.T) {
 	}
 }
 
-// settled counts goroutines and descriptors of this process once they are as they
-// should be, or after 10 s.
+// settled returns the numbers of goroutines and descriptors of this process once they
+// match, or after 10 s.
 func settled(t *testing.T, ok func(goroutines, files int) bool) (goroutines, files int) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -505,9 +506,9 @@ func settled(t *testing.T, ok func(goroutines, files int) bool) (goroutines, fil
 	}
 }
 
-// FuzzFollow: whatever comes over the stream is a picture or an error.
+// FuzzFollow checks that any line gives a snapshot or an error.
 func FuzzFollow(f *testing.F) {
-	was, is := crowd(1, 3), crowd(2, 4)
+	was, is := manyJobs(1, 3), manyJobs(2, 4)
 	f.Add(encodeMessage(Message{Type: typeSnapshot, Snapshot: is}))
 	f.Add(encodeMessage(Message{Type: typeDelta, Delta: snapshot.Diff(was, is)}))
 	f.Add(encodeMessage(Message{Type: typeHello, Hello: &Hello{}}))
@@ -519,14 +520,14 @@ func FuzzFollow(f *testing.F) {
 			if err != nil && (got != nil || !errors.Is(err, errUnknownMessage) && !errors.Is(err, snapshot.ErrGap)) {
 				t.Fatalf("%q: %v, %v", line, got, err)
 			}
-			if !reflect.DeepEqual(was, crowd(1, 3)) {
+			if !reflect.DeepEqual(was, manyJobs(1, 3)) {
 				t.Fatalf("%q has changed the picture that was shown", line)
 			}
 		}
 	})
 }
 
-// TestLongLine: a line without an end is read up to a limit.
+// TestLongLine checks that a line without an end is read up to a limit.
 func TestLongLine(t *testing.T) {
 	t.Parallel()
 	for n, ok := range map[int]bool{10: true, 100: true, 250: false} {

@@ -18,7 +18,7 @@ const (
 	maxSkipped  = 2 * maxJobs
 )
 
-// Activity collects what happened lately: events, finished jobs, the reasons why
+// Activity collects recent activity: events, finished jobs, the reasons why
 // jobs are skipped, lost leases, and the results of the last hours. It is the
 // consumer of the events of the job controller.
 type Activity struct {
@@ -53,8 +53,8 @@ func (a *Activity) AddEvent(e Event) {
 	a.hub.Invalidate()
 }
 
-// Observe takes one event of the job controller. It does no I/O: drivers wait for
-// it.
+// Observe consumes one event of the job controller. It does no I/O, because drivers
+// wait for it.
 func (a *Activity) Observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventMeasure:
@@ -93,7 +93,7 @@ func (a *Activity) addFinished(j Job) {
 	}
 }
 
-// skip records why a job is skipped. Of very many it keeps some.
+// skip records why a job is skipped, for at most maxSkipped jobs.
 func (a *Activity) skip(uid string, s skippedJob) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *Activity) skipReason(uid string) string {
 	return a.skipped[uid].reason
 }
 
-// Sweep forgets the skipped jobs that are gone.
+// Sweep drops skipped jobs that no longer exist.
 func (a *Activity) Sweep(gone func(namespace, name, uid string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,19 +126,19 @@ func (a *Activity) Sweep(gone func(namespace, name, uid string) bool) {
 	}
 }
 
-// recent is a copy of an Activity at a moment.
-type recent struct {
+// recentActivity is a copy of an Activity.
+type recentActivity struct {
 	events   []Event
-	finished []Job // the last ones
-	ended    int   // how many finished in the last minute
+	finished []Job // the latest
+	ended    int   // number of jobs finished in the last minute
 	lost     int
 }
 
-func (a *Activity) recent(now time.Time) recent {
+func (a *Activity) recent(now time.Time) recentActivity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire(now)
-	return recent{slices.Clone(a.events), slices.Clone(a.finished), len(a.ends), a.lost}
+	return recentActivity{slices.Clone(a.events), slices.Clone(a.finished), len(a.ends), a.lost}
 }
 
 // expire drops finished jobs after finishedFor. The caller holds mu.

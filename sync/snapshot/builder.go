@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxJobs bounds the job rows of a snapshot. Nobody scrolls through more, and
-	// each may travel to a dashboard; the counts are of all jobs.
+	// maxJobs bounds the job rows of a snapshot. People do not scroll through more,
+	// and each row is sent to dashboards; the counts include all jobs.
 	maxJobs = 1000
 	// maxConnections bounds the failing Connections of a snapshot: a few explain
 	// what fails.
@@ -50,12 +50,12 @@ type Sources struct {
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
 type Builder struct {
 	from    Sources
-	agent   Agent // what never changes of it
+	agent   Agent // the constant fields
 	options JobOptions
 	role    func() Controllers
 	saved   *savedSnapshot // shown until the watches have synced; nil = none
 
-	jobRows      *memo[*Job] // nil for what is no job
+	jobRows      *memo[*Job] // nil for an invalid job
 	repositories *memo[*api.Repository]
 	sourceRows   *memo[*Source]
 	savedSources []Source // shown until the sources are known
@@ -94,21 +94,21 @@ func NewBuilder(ctx context.Context, store *state.Store, from Sources, o AgentOp
 	return b, err
 }
 
-// Reset forgets the rows that were made, until there is a reader again.
+// Reset drops all cached rows, until there is a reader again.
 func (b *Builder) Reset() {
 	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*api.Repository](), newMemo[*Source]()
 }
 
-// Build returns a snapshot of this moment, from the caches of the watches and from
-// what the drivers know of their own jobs.
+// Build returns the current snapshot, from the caches of the watches and from the
+// state of the drivers.
 func (b *Builder) Build() *Snapshot {
 	now := time.Now()
-	lately, own := b.from.Activity.recent(now), b.from.Jobs()
+	recent, own := b.from.Activity.recent(now), b.from.Jobs()
 	s := &Snapshot{
 		At:      now,
-		Events:  lately.events,
+		Events:  recent.events,
 		API:     b.from.Health.row(),
-		Agent:   b.agentRow(own, lately, now),
+		Agent:   b.agentRow(own, recent, now),
 		Problem: cmp.Or(b.from.Health.Problem(), b.from.Health.ManifestsProblem()),
 	}
 	switch {
@@ -120,15 +120,15 @@ func (b *Builder) Build() *Snapshot {
 	}
 	b.addSources(s)
 	s.UnhealthyConnections = b.unhealthyConnections()
-	s.Jobs, s.Counts = b.jobs(own, lately, !s.API.Up, now)
+	s.Jobs, s.Counts = b.jobs(own, recent, !s.API.Up, now)
 	b.addRepos(s, now)
 	return s
 }
 
-func (b *Builder) agentRow(own jobs.Snapshot, lately recent, now time.Time) Agent {
+func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Time) Agent {
 	row := b.agent
 	row.Draining, row.Busy, row.Claims = own.DrainingSince, own.Busy, len(own.Running)
-	row.LostCount, row.History = lately.lost, b.from.Activity.Runs.count()
+	row.LostCount, row.History = recent.lost, b.from.Activity.Runs.count()
 	row.StoreSize = fileSize(row.StorePath)
 	row.RSS, row.CPU = residentBytes(), b.cpu.share(now, processorTime())
 	row.Controllers = b.role()
@@ -195,7 +195,7 @@ func (b *Builder) unhealthyConnections() (out []Connection) {
 			continue
 		}
 		row := Connection{Namespace: o.Namespace(), Name: o.Name(), Checked: api.TimeOfMillis(o.Number(pathChecked))}
-		if c, err := api.ConnectionView(o.Unstructured()); err == nil { // else it is unhealthy all the same
+		if c, err := api.ConnectionView(o.Unstructured()); err == nil { // it is unhealthy in any case
 			row.Message = text.Redact(strings.Join(c.Status.Health.Message, "; "))
 		}
 		out = append(out, row)

@@ -29,7 +29,8 @@ func ownJobsOf(s jobs.Snapshot) ownJobs {
 	return own
 }
 
-// has reports whether an object is one of these jobs, and not another of its name.
+// has reports whether an object is one of these jobs, and not a different one of the
+// same name.
 func (o ownJobs) has(object kube.Object) bool {
 	if u, ok := o.undelivered[object.Key()]; ok && u.UID == object.UID() {
 		return true
@@ -38,14 +39,14 @@ func (o ownJobs) has(object kube.Object) bool {
 	return ok && r.UID == object.UID()
 }
 
-// jobs returns the first jobs of the queue and those that have just ended, in
-// order, and how many there are in all. Own jobs are always among them. away means
-// that the API does not answer.
-func (b *Builder) jobs(s jobs.Snapshot, lately recent, away bool, now time.Time) ([]Job, Counts) {
+// jobs returns the first jobs of the queue and the recently finished ones, in order,
+// and the counts of all jobs. Own jobs are always included. unavailable means that
+// the API does not answer.
+func (b *Builder) jobs(s jobs.Snapshot, recent recentActivity, unavailable bool, now time.Time) ([]Job, Counts) {
 	own := ownJobsOf(s)
-	counts := Counts{Done: lately.ended}
+	counts := Counts{Done: recent.ended}
 	var held []kube.Object
-	top := &topJobs{limit: max(maxJobs-len(lately.finished)-len(own.running)-len(own.undelivered), 0)}
+	top := &topJobs{limit: max(maxJobs-len(recent.finished)-len(own.running)-len(own.undelivered), 0)}
 	for _, o := range b.from.Health.Jobs.Objects() {
 		if own.has(o) {
 			held = append(held, o)
@@ -84,14 +85,14 @@ func (b *Builder) jobs(s jobs.Snapshot, lately recent, away bool, now time.Time)
 		row.WaitReason = b.from.Activity.skipReason(row.UID)
 		if suspendedClaim(k.object, own.suspended) {
 			row.Owner, row.State, row.LeaseUntil = "", api.StatePending, time.Time{}
-			if away {
+			if unavailable {
 				row.WaitReason = suspendedText
 			}
 		}
 		out, shown[row.UID] = append(out, row), true
 	}
 	b.jobRows.Sweep(len(held) + len(top.keys))
-	for _, row := range lately.finished {
+	for _, row := range recent.finished {
 		if !shown[row.UID] {
 			out = append(out, row)
 		}
@@ -105,7 +106,7 @@ func (b *Builder) jobs(s jobs.Snapshot, lately recent, away bool, now time.Time)
 	return out, counts
 }
 
-// jobRow returns a copy of the row of a job; ok is false for what is none.
+// jobRow returns a copy of the row of a job; ok is false for an invalid job.
 func (b *Builder) jobRow(o kube.Object) (row Job, ok bool) {
 	made := b.jobRows.Get(o, func(u *unstructured.Unstructured) *Job {
 		job, err := api.JobView(u)

@@ -1,48 +1,48 @@
 package snapshot
 
-// CompareQuery asks what has changed in Git from one commit to another, below the
-// path of a repository.
+// CompareQuery selects the changes between two commits below the path of a
+// repository.
 type CompareQuery struct {
 	Namespace  string
 	Repository string
-	From       string // "" = nothing was there before
+	From       string // "" = the empty tree
 	To         string
-	Path       string // of the file whose content is compared; "" = none
+	Path       string // file to compare; "" = only list files
 }
 
-// Comparison is what has changed.
+// Comparison is the difference between two commits.
 type Comparison struct {
-	Files []FileChange `json:"files"`          // by path; the first MostFiles
-	All   int          `json:"all"`            // how many there are
-	Text  *TextChange  `json:"text,omitempty"` // of the file that was asked for
+	Files []FileChange `json:"files"`          // by path; the first MaxFiles
+	All   int          `json:"all"`            // number of changed files
+	Text  *TextChange  `json:"text,omitempty"` // of the requested file
 }
 
 // FileChange is one file that has changed.
 type FileChange struct {
 	Type string `json:"type"`           // added, modified, deleted or renamed
 	Path string `json:"path"`           // below the path of the repository
-	From string `json:"from,omitempty"` // what a renamed file was called
+	From string `json:"from,omitempty"` // old path of a renamed file
 }
 
-// TextChange is how a file has changed, as the pieces around what is different.
+// TextChange is the difference in one file, as hunks.
 type TextChange struct {
-	Form    string     `json:"form,omitempty"` // in which form it was compared, or why it was not
+	Form    string     `json:"form,omitempty"` // compared form, or why it was not compared
 	Added   int        `json:"added"`          // lines
 	Deleted int        `json:"deleted"`
 	Lines   []TextLine `json:"lines,omitempty"`
-	More    int        `json:"more,omitempty"` // lines that are left out at the end
+	More    int        `json:"more,omitempty"` // lines omitted at the end
 }
 
-// TextLine is one line of a piece, or the head of one.
+// TextLine is one line or the header of a hunk.
 type TextLine struct {
-	Op   string `json:"op"` // "-" gone, "+" new, " " as before, "@" the head of a piece
+	Op   string `json:"op"` // "-" deleted, "+" added, " " context, "@" header of a hunk
 	Text string `json:"text"`
 }
 
 // Bounds of a comparison.
 const (
-	// MaxFiles are listed; who has changed more looks with git.
+	// MaxFiles bounds the listed files.
 	MaxFiles = 1000
-	// MaxFileBytes is the size of a file whose content is compared.
+	// MaxFileBytes bounds the size of a compared file.
 	MaxFileBytes = 1 << 20
 )

@@ -2,8 +2,8 @@ package snapshot
 
 import "time"
 
-// Connection is an identity at a Git host that the host does not take, or that does
-// not hold together.
+// Connection is an unhealthy Connection: the Git host rejects its credentials, or its
+// spec is invalid.
 type Connection struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// Delta turns the picture From into the picture Seq: the figures of the moment,
-// and of the lists only the rows that are not as before. A quiet agent's is some
-// hundred bytes where its picture is a megabyte.
+// Delta turns the snapshot From into the snapshot Seq. Of the lists it contains only
+// changed rows: for a quiet agent some hundred bytes instead of a megabyte.
 type Delta struct {
 	From    uint64      `json:"from"`
 	Seq     uint64      `json:"seq"`
 	At      time.Time   `json:"at"`
-	Agent   *Agent      `json:"agent,omitempty"` // nil = as before, as everywhere below
+	Agent   *Agent      `json:"agent,omitempty"` // nil = unchanged, as below
 	API     *API        `json:"api,omitempty"`
 	Counts  Counts      `json:"counts"`
 	AsOf    time.Time   `json:"asOf,omitzero"`
@@ -26,37 +25,37 @@ type Delta struct {
 	Sources      *Rows[Source] `json:"sources,omitempty"`
 	SourcesError string        `json:"sourcesError,omitempty"`
 
-	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"` // all of them
+	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"` // the full list
 }
 
-// Rows is what has changed in a list: those that are gone, and those that are new,
-// other than before or at another place. The rest keeps its order around them.
+// Rows is the change of a list: deleted rows, and rows that are new, changed or
+// moved. The other rows keep their order.
 type Rows[T any] struct {
-	Len  int      `json:"len"`            // of the list, afterwards
+	Len  int      `json:"len"`            // of the new list
 	Gone []string `json:"gone,omitempty"` // keys: the UID of a job or a source, namespace/name of a repository
-	Put  []Put[T] `json:"put,omitempty"`  // by place
+	Put  []Put[T] `json:"put,omitempty"`  // by index
 }
 
-// Put is one row and its place in the list, counted from 0.
+// Put is one row and its index in the list.
 type Put[T any] struct {
 	At  int    `json:"at"`
 	Row T      `json:"row"`
-	Log *Lines `json:"log,omitempty"` // of a job that was there before: its Log, which Row then has not
+	Log *Lines `json:"log,omitempty"` // change of the Log of a known job; Log of Row is empty then
 }
 
-// Lines is what has changed in a list of lines that grows at its end and is cut at
-// its beginning: the last Keep of before, then Add.
+// Lines is the change of a list of lines that grows at its end and is cut at its
+// beginning: the last Keep lines of the old list, then Add.
 type Lines struct {
 	Keep int     `json:"keep"`
 	Add  []Event `json:"add,omitempty"`
 }
 
-// ErrGap says that a delta does not fit the picture that it is to change, so that
-// a whole picture is needed.
+// ErrGap reports that a delta does not apply to a snapshot. The reader needs a full
+// snapshot.
 var ErrGap = errors.New("the change does not fit the picture")
 
-// Diff returns what turns was into is. It is nil when that cannot be told because
-// two rows of a list have the same key.
+// Diff returns the delta from was to is, nil when two rows of a list have the same
+// key.
 func Diff(was, is *Snapshot) *Delta {
 	d := &Delta{
 		From:                 was.Seq,
@@ -88,9 +87,9 @@ func Diff(was, is *Snapshot) *Delta {
 	return d
 }
 
-// Apply returns the picture that d makes of s, which stays as it is; the two share
-// what has not changed. The error is an ErrGap. A delta may come from anybody: it
-// is judged before it is followed.
+// Apply returns s changed by d. s stays as it is; both share the rows that did not
+// change. A delta may come from an untrusted peer, so it is validated. The error
+// wraps ErrGap.
 func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	if d.From != s.Seq {
 		return nil, fmt.Errorf("%w: it is for picture %d, this is %d", ErrGap, d.From, s.Seq)
@@ -124,7 +123,7 @@ func jobKey(j *Job) string       { return j.UID }
 func repoKey(r *Repo) string     { return r.Namespace + "/" + r.Name }
 func sourceKey(s *Source) string { return s.UID }
 
-// putJob leaves out what the log had before.
+// putJob omits the log lines that the old row has.
 func putJob(was, is *Job) Put[Job] {
 	p := Put[Job]{Row: *is}
 	if was == nil {
@@ -140,7 +139,8 @@ func putJob(was, is *Job) Put[Job] {
 func putRepo(_, is *Repo) Put[Repo]       { return Put[Repo]{Row: *is} }
 func putSource(_, is *Source) Put[Source] { return Put[Source]{Row: *is} }
 
-// growLog completes a row by the log of the row before; nil = there was none.
+// growLog adds the log of the old row to the new one; nil means that there was no old
+// row.
 func growLog(was *Job, p *Put[Job]) (row Job, err error) {
 	row = p.Row
 	if p.Log == nil {
@@ -153,8 +153,8 @@ func growLog(was *Job, p *Put[Job]) (row Job, err error) {
 	return row, err
 }
 
-// diffRows compares two lists. The rows that it leaves out are the same in both
-// and in the same order. False says that keys are not unique.
+// diffRows compares two lists. It omits rows that are equal and in the same order in
+// both. ok is false when keys are not unique.
 func diffRows[T any](was, is []T, key func(*T) string, same func(a, b *T) bool, put func(was, is *T) Put[T]) (*Rows[T], bool) {
 	const isNew = -1
 	place := make(map[string]int, len(was)) // in was, or isNew
@@ -201,8 +201,8 @@ func putAt[T any](at int, p Put[T]) Put[T] {
 	return p
 }
 
-// applyRows follows rows. Grow completes a row that was there before; nil = none
-// has to be.
+// applyRows applies rows to a list. grow completes a row from its old version; nil
+// means that rows are complete.
 func applyRows[T any](was []T, rows *Rows[T], key func(*T) string, grow func(was *T, p *Put[T]) (T, error)) ([]T, error) {
 	if rows == nil {
 		return was, nil
@@ -262,7 +262,7 @@ func applyRows[T any](was []T, rows *Rows[T], key func(*T) string, grow func(was
 	return out, nil
 }
 
-// mark notes the place of a key that is in the map.
+// mark sets the index of a key that is in the map.
 func mark(places map[string]int, key string, at int) bool {
 	_, ok := places[key]
 	if ok {
@@ -294,8 +294,8 @@ func applyLines(was []Event, l *Lines) ([]Event, error) {
 	return slices.Concat(was[len(was)-l.Keep:], l.Add), nil
 }
 
-// sameLines knows lists that share their memory without reading them: the logs of
-// finished jobs are many and long, and do not change.
+// sameLines recognises lists that share their memory without reading them: the logs
+// of finished jobs are many and long, and do not change.
 func sameLines(a, b []Event) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }

@@ -14,8 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Diagnostics reads what an agent holds on this host and how its connections do.
-// It costs more than a snapshot, so it is read on request.
+// Diagnostics reads the local storage of an agent and the health of its connections.
+// It is expensive, so it runs on request.
 type Diagnostics struct {
 	Store   *state.Store
 	Mirrors interface {
@@ -27,7 +27,7 @@ type Diagnostics struct {
 	Tokens      func() map[string]auth.TokenCounts // by provider
 }
 
-// Read returns the diagnostics of this moment. It calls no other host.
+// Read returns the current diagnostics. It sends no requests.
 func (d *Diagnostics) Read(ctx context.Context) (DiagnosticsReport, error) {
 	c, err := StoreDiagnostics(ctx, d.Store)
 	if err != nil {

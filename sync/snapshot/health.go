@@ -11,8 +11,8 @@ import (
 	"limpet/sync/text"
 )
 
-// healthEvery is how soon a person sees that the API has gone or come back. A
-// check reads two fields.
+// healthEvery is how soon a change of availability is visible. A check reads two
+// fields.
 const healthEvery = time.Second
 
 // Manifests reports on the files of --manifests.
@@ -62,8 +62,8 @@ func (h *Health) Problem() string {
 	return problem
 }
 
-// ManifestsProblem returns why files of --manifests are not applied, "" when all
-// are: the author of a file looks at the screen and not into the log.
+// ManifestsProblem returns why files of --manifests are not applied, "" when all are.
+// The author of a file sees the screen and not the log.
 func (h *Health) ManifestsProblem() string {
 	if h.Manifests == nil {
 		return ""
@@ -71,8 +71,8 @@ func (h *Health) ManifestsProblem() string {
 	return text.Redact(h.Manifests.Problem())
 }
 
-// Run invalidates the snapshot of hub and logs when the API goes and when it comes
-// back, until ctx ends: an API that is away sends no events.
+// Run invalidates the snapshot of hub and logs when the API becomes unavailable or
+// available, until ctx ends. An unavailable API sends no events.
 func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -99,7 +99,7 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	return g.Wait()
 }
 
-// healthState is what Run found last.
+// healthState is the last result of runOnce.
 type healthState struct{ problem, manifests string }
 
 func (h *Health) runOnce(last healthState, hub *Hub, log *slog.Logger) healthState {

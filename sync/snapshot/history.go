@@ -18,20 +18,20 @@ type HistoryRow struct {
 	Started    time.Time
 	Finished   time.Time
 	RefTo      string
-	Subject    string // of the commit; "" = not known
+	Subject    string // of the commit; "" = unknown
 	Attempts   int
 	Result     JobResult
 }
 
-// JobResult is what a job came to, in numbers. Zero = not known.
+// JobResult is the result of a job in numbers. Zero means unknown.
 type JobResult struct {
 	Errors, Warnings          int
-	Only                      string // the error or warning, where there is one
+	Only                      string // the error or warning, when there is exactly one
 	Created, Updated, Deleted int64
-	Counted                   bool // these three are known
+	Counted                   bool // Created, Updated and Deleted are known
 }
 
-// HistoryQuery selects rows of the history. Empty members select all.
+// HistoryQuery selects rows of the history. Empty fields select everything.
 type HistoryQuery struct {
 	Namespace  string
 	Repository string
@@ -39,14 +39,14 @@ type HistoryQuery struct {
 	States     []string
 	Since      time.Time // finished at or after
 	Until      time.Time // finished before
-	Ref        string    // how the commit begins
+	Ref        string    // prefix of the commit
 	Words      []string  // each occurs somewhere in the row
 	Limit      int       // rows of a page
-	After      string    // Next of the page before
+	After      string    // Next of the previous page
 }
 
-// ExpandStates are the states of rows that a person means with those words: a job that is
-// dead has ended as an error, and is one everywhere else.
+// ExpandStates returns the states that the words of a person select: "error" includes
+// dead jobs, because they ended with an error.
 func ExpandStates(words []string) []string {
 	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
 		return append(slices.Clone(words), "dead")
@@ -54,9 +54,9 @@ func ExpandStates(words []string) []string {
 	return words
 }
 
-// HistoryPage is a piece of the history, the newest first.
+// HistoryPage is one page of the history, newest first.
 type HistoryPage struct {
 	Rows []HistoryRow
-	Next string // where the next page goes on; "" = there is none
-	All  int    // how many jobs the history has altogether
+	Next string // cursor of the next page; "" = last page
+	All  int    // number of records in the history
 }

@@ -19,7 +19,7 @@ type JobOptions struct {
 	MaxAttempts int
 }
 
-// jobRow returns the row of a job as the API has it.
+// jobRow returns the row of a job.
 func jobRow(u *unstructured.Unstructured, job api.Job, o JobOptions) Job {
 	row := Job{
 		UID:        string(u.GetUID()),
@@ -70,7 +70,7 @@ func JobDetail(name string, spec api.JobSpec) string {
 	return ""
 }
 
-// attemptOf returns the number of the attempt that the job is in or waits for.
+// attemptOf returns the number of the current or next attempt.
 func attemptOf(u *unstructured.Unstructured) int {
 	n, err := strconv.Atoi(u.GetAnnotations()[api.AnnoAttempt])
 	if err != nil {
@@ -105,8 +105,8 @@ var linkNames = []Link{
 	{Name: "repository", URL: "repositoryURL"},
 }
 
-// Links returns the web addresses of a job status. Only https and http are shown:
-// a person follows what a terminal links.
+// Links returns the web addresses of a job status. Only https and http are safe to
+// follow from a terminal.
 func Links(urls map[string]string) []Link {
 	var out []Link
 	for _, l := range linkNames {
@@ -117,7 +117,7 @@ func Links(urls map[string]string) []Link {
 	return out
 }
 
-// addRunning adds what only the driver of the job knows.
+// addRunning adds the progress that only the driver of the job has.
 func addRunning(row *Job, r jobs.Running) {
 	row.Owner, row.State, row.Attempt = "this", api.StateWorking, r.Attempt
 	row.LeaseUntil, row.RenewAt = r.LeaseUntil, r.RenewAt
@@ -142,7 +142,7 @@ func addRunning(row *Job, r jobs.Running) {
 	}
 }
 
-// finishedRow returns the row of a job that has just ended.
+// finishedRow returns the row of a job that just ended.
 func finishedRow(e jobs.Event, o JobOptions) Job {
 	row := Job{UID: e.UID, Namespace: e.Namespace, Name: e.Job, Repository: e.Repository, Action: e.Action, Attempt: e.Attempt}
 	if e.Last != nil {
@@ -153,21 +153,21 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 	}
 	row.State, row.Message, row.Finished, row.Owner, row.Progress = e.State, e.Text, e.At, "this", 100
 	if len(row.Errors) == 0 && row.State == api.StateError {
-		row.Errors = []string{e.Text} // the driver's own error, which no resource has reported
+		row.Errors = []string{e.Text} // an error of the driver, not of a resource
 	}
 	row.LeaseUntil, row.RenewAt = time.Time{}, time.Time{}
 	return row
 }
 
-// setUndelivered turns the row of a job into that of one that is done, but whose
-// result the API has not accepted yet.
+// setUndelivered turns the row of a job into that of a finished job whose result is
+// not delivered to the API yet.
 func setUndelivered(row *Job, u jobs.Undelivered) {
 	row.State, row.Undelivered, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
 	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
 }
 
-// undeliveredRow returns the row of such a job that is not in the queue, as far as
-// known.
+// undeliveredRow returns the row of an undelivered result whose job is not in the
+// queue.
 func undeliveredRow(u jobs.Undelivered) *Job {
 	row := Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
 	setUndelivered(&row, u)
@@ -194,7 +194,7 @@ func rankOf(finished bool, state, owner string) int {
 	return 1
 }
 
-// timeOfMillisText reads a time from a text of milliseconds, zero when it is none.
+// timeOfMillisText parses a time in milliseconds, zero when s is none.
 func timeOfMillisText(s string) time.Time {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cpuSpan is the least time that a share of the processor is measured over: the
+// cpuSpan is the least time that a share of the processor is measured: the
 // system counts in hundredths of a second.
 const cpuSpan = 10 * time.Second
 
@@ -16,12 +16,12 @@ const cpuSpan = 10 * time.Second
 type cpuUsage struct {
 	at   time.Time
 	used time.Duration
-	last float64 // the share of the last span; 0 = there was none
+	last float64 // the share of the last span; 0 = none
 }
 
-// share returns the part of one processor taken in the last span, in percent to a
-// tenth. Less than a tenth is a twentieth, because 0 means unknown. used is the
-// processor time of the process so far, below 0 where the system does not say.
+// share returns the part of one processor used in the last span, in percent rounded
+// to a tenth. A smaller value is 0.05, because 0 means unknown. used is the processor
+// time of the process so far, negative when unknown.
 func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	switch span := now.Sub(c.at); {
 	case used < 0:
@@ -35,8 +35,7 @@ func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	return c.last
 }
 
-// processorTime returns the processor time of this process so far, -1 where the
-// system does not say. Source: proc(5), stat, fields 14 and 15 in ticks, of which
+// processorTime returns the processor time of this process so far, -1 when unknown. Source: proc(5), stat, fields 14 and 15 in ticks, of which
 // a second has a hundred for every program on Linux.
 func processorTime() time.Duration {
 	data, err := os.ReadFile("/proc/self/stat")
@@ -58,8 +57,7 @@ func processorTime() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// residentBytes returns the resident memory of this process, 0 where the system
-// does not say. Source: proc(5), statm, second field in pages.
+// residentBytes returns the resident memory of this process, 0 when unknown. Source: proc(5), statm, second field in pages.
 func residentBytes() int64 {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

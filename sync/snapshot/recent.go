@@ -5,44 +5,44 @@ import (
 	"time"
 )
 
-// RecentHours is the length of RecentDay in hours.
+// RecentHours is the length of a RecentDay.
 const RecentHours = 24
 
-// RecentRuns is what the jobs of a repository have come to.
+// RecentRuns is the recent history of a repository.
 type RecentRuns struct {
-	Rows []HistoryRow // the newest first
+	Rows []HistoryRow // newest first
 	Day  RecentDay
 }
 
-// RecentDay sums up the jobs of the last 24 hours.
+// RecentDay summarises the jobs of the last 24 hours.
 type RecentDay struct {
-	Hours        [RecentHours]RecentHour // oldest first; the last is the one that runs
+	Hours        [RecentHours]RecentHour // oldest first; the last is the current hour
 	Good, Warned int
 	Failed       int
-	Median       time.Duration // of what they took, as P95 and Longest
+	Median       time.Duration // duration of a job, as P95 and Longest
 	P95          time.Duration
 	Longest      time.Duration
 	Created      int64 // objects, as Updated and Deleted
 	Updated      int64
 	Deleted      int64
-	Since        time.Time // of the oldest that was read, when there are more than are read; else zero
+	Since        time.Time // finish time of the oldest row read, when older rows were not read; else zero
 	took         []time.Duration
 	tookOf       [RecentHours][]time.Duration
 	now          time.Time
 }
 
-// RecentHour is one column of the lines of a day.
+// RecentHour is one column of the chart of a day.
 type RecentHour struct {
 	Runs    int
 	Worst   byte          // a letter of Repo.Runs
-	Median  time.Duration // of what they took; 0 = nothing ended
+	Median  time.Duration // duration of a job; 0 = none finished
 	Changes int64
 }
 
-// NewRecentDay is a day that ends now, without a job yet.
+// NewRecentDay returns a day that ends now, without jobs.
 func NewRecentDay(now time.Time) *RecentDay { return &RecentDay{now: now} }
 
-// Add counts a job. One that is older than the day is left out.
+// Add counts a job. It ignores jobs before the day.
 func (d *RecentDay) Add(p HistoryRow, letter byte, created, updated, deleted int64) {
 	at := RecentHours - 1 - int(d.now.Unix()/3600-p.Finished.Unix()/3600)
 	if at < 0 || at >= RecentHours {
@@ -69,10 +69,10 @@ func (d *RecentDay) Add(p HistoryRow, letter byte, created, updated, deleted int
 	}
 }
 
-// rank orders the letters of Repo.Runs, the worst last.
+// rank orders the letters of Repo.Runs from best to worst.
 func rank(letter byte) int { return slices.Index([]byte(".cswe"), letter) }
 
-// Done works the times out and returns the day.
+// Done computes the durations and returns the day.
 func (d *RecentDay) Done() RecentDay {
 	slices.Sort(d.took)
 	d.Median, d.P95, d.Longest = quantile(d.took, 50), quantile(d.took, 95), quantile(d.took, 100)
@@ -85,7 +85,8 @@ func (d *RecentDay) Done() RecentDay {
 	return out
 }
 
-// quantile is the least of sorted times that so many percent of them do not exceed.
+// quantile returns the smallest of the sorted durations that the given percentage
+// does not exceed.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

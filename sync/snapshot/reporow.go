@@ -13,7 +13,7 @@ import (
 	"limpet/sync/text"
 )
 
-// readRepository decodes a Repository and redacts its URL, nil for what is none.
+// readRepository decodes a Repository and redacts its URL, nil when it is invalid.
 func readRepository(u *unstructured.Unstructured) *api.Repository {
 	repo, err := api.RepositoryView(u)
 	if err != nil {
@@ -25,7 +25,7 @@ func readRepository(u *unstructured.Unstructured) *api.Repository {
 	return &repo
 }
 
-// repoRow returns the row of a Repository as the API has it.
+// repoRow returns the row of a Repository.
 func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 	spec, status := repo.Spec, repo.Status
 	row := Repo{
@@ -49,7 +49,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 	}
 	if b := spec.Block(); b != nil {
 		row.URL, row.Branch, row.Path = b.URL, cmp.Or(repo.GitRef, b.Branch), b.Path
-		if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil { // a wrong list is a fact of its health
+		if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil { // an invalid list is reported by the health check
 			row.Mirrors = strings.Join(mirrors, " ")
 		}
 	}
@@ -72,7 +72,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 	return row
 }
 
-// conditionRow returns a condition; what is met needs no words.
+// conditionRow returns the row of a condition. One that is met has no message.
 func conditionRow(c api.Condition) Condition {
 	row := Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
 	if c.Status != "True" {

@@ -2,18 +2,17 @@ package snapshot
 
 import "time"
 
-// DiagnosticsReport is how the house of an agent is kept: what it holds on this host, and how
-// the ways out of it do. It costs more than a picture, so it is made when it is
-// asked for.
+// DiagnosticsReport describes local storage and the health of outgoing connections.
+// It is expensive, so it is built on request.
 type DiagnosticsReport struct {
 	At      time.Time `json:"at"`
 	Store   Store     `json:"store"`
 	Mirrors Mirrors   `json:"mirrors"`
 	Watches []Watch   `json:"watches"`
-	Tokens  []Tokens  `json:"tokens,omitempty"` // those that were asked for anything
+	Tokens  []Tokens  `json:"tokens,omitempty"` // only providers in use
 }
 
-// Store is the state file and the disk that it is on.
+// Store describes the state file and its disk.
 type Store struct {
 	Path         string    `json:"path"`
 	Bytes        int64     `json:"bytes"`
@@ -25,25 +24,25 @@ type Store struct {
 	Resting      int       `json:"resting"`
 	Objects      int       `json:"objects"`
 	Secrets      int       `json:"secrets"`
-	DiskFree     int64     `json:"diskFree"` // -1 = the system does not tell
+	DiskFree     int64     `json:"diskFree"` // -1 = unknown
 	DiskSize     int64     `json:"diskSize"`
 }
 
-// Mirrors are the copies of Git repositories on this host.
+// Mirrors describes the Git mirrors on this host.
 type Mirrors struct {
 	Count int   `json:"count"`
-	Bytes int64 `json:"bytes"` // on disk, with what Git LFS keeps
+	Bytes int64 `json:"bytes"` // on disk, Git LFS objects included
 }
 
-// Watch is one kind of object that the agent follows.
+// Watch is the watch of one kind of object.
 type Watch struct {
 	Kind    string `json:"kind"`
 	Synced  bool   `json:"synced"`
 	Objects int    `json:"objects"`
-	Error   string `json:"error,omitempty"` // of the last request, while none has succeeded since
+	Error   string `json:"error,omitempty"` // of the last request; "" when it succeeded
 }
 
-// Tokens are the tokens of one provider of identities.
+// Tokens is the token cache of one identity provider.
 type Tokens struct {
 	Provider string        `json:"provider"`
 	Held     int           `json:"held"`

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// runHours is the length of the line of the last runs of a repository.
+	// runHours is the length of Repo.Runs.
 	runHours = 24
-	// runsPage is how many records are read at once when the agent starts.
+	// runsPage is the number of records in one read at the start.
 	runsPage = 1000
-	// runLetters are the letters of that line, from the best to the worst.
+	// runLetters are the letters of Repo.Runs from best to worst.
 	runLetters = ".cswe"
 )
 
-// Runs knows the results of the last hours: for each repository the worst of each
-// hour, and how many records there are. It is read from the history once and kept
+// Runs holds the worst result of each repository for each of the last hours, and the
+// number of records. It is read from the history once and kept
 // up to date by events, so that a snapshot never reads the file.
 type Runs struct {
 	mu    sync.Mutex // guards all below
@@ -66,8 +66,8 @@ func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) erro
 	}
 }
 
-// Recount reads how many records there are: old ones are pruned, and those of one
-// job replace each other.
+// Recount reads the number of records: old ones are pruned, and a record replaces an
+// older one of the same job.
 func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
 	n, err := store.HistoryCount(ctx)
 	if err != nil {
@@ -88,14 +88,14 @@ func (r *Runs) add(repository, state string, at time.Time) {
 	r.added++
 }
 
-// Ended returns how many jobs have ended since the start.
+// Ended returns the number of jobs that ended since the start.
 func (r *Runs) Ended() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.added
 }
 
-// count returns how many records the history has.
+// count returns the number of records.
 func (r *Runs) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,9 +2,9 @@ package snapshot
 
 import "slices"
 
-// sameJob, sameRepo and sameSource say whether two rows show the same. They are asked for each
-// row of each picture, so they compare member by member, the ones that change
-// first; a test sees that none is forgotten. Times are compared by their bits:
+// sameJob, sameRepo and sameSource report whether two rows are equal. They run for
+// each row of each snapshot, so they compare field by field, the ones that change
+// most first; a test checks that none is missing. Times are compared by their bits:
 // one moment in two forms costs a row that is sent for nothing.
 
 func sameJob(a, b *Job) bool {
@@ -29,7 +29,7 @@ func sameRepo(a, b *Repo) bool {
 		sameValue(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Contents, b.Contents)
 }
 
-// sameValue says whether both point to the same, or to nothing.
+// sameValue reports whether both pointers are nil or point to equal values.
 func sameValue[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }

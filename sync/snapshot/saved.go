@@ -15,8 +15,7 @@ import (
 // savedKind is the name of the saved snapshot in the state file.
 const savedKind = "view"
 
-// savedSnapshot is shown after a restart until the API has answered: the
-// repositories, sources and jobs as they were known last.
+// savedSnapshot is shown after a restart until the watches have synced.
 type savedSnapshot struct {
 	AsOf   time.Time `json:"asOf"`
 	Jobs   []Job     `json:"jobs"`
@@ -53,7 +52,7 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 	}
 	saved.AsOf = s.At
 	if !s.API.Up {
-		saved.AsOf = s.API.Since // nothing was heard since then
+		saved.AsOf = s.API.Since // data is from before that
 	}
 	data, err := json.Marshal(saved)
 	if err == nil {
@@ -100,7 +99,7 @@ func (v *savedSnapshot) addTo(s *Snapshot, undelivered []jobs.Undelivered) {
 }
 
 // Saved returns the snapshot that the last agent has left in a state file, with
-// the figures of the file. Without one it is empty, as of now, and says so.
+// the figures of the file. Without one it is empty, as of now, and has a Problem.
 func Saved(ctx context.Context, store *state.Store, version string) (*Snapshot, error) {
 	saved, err := readSaved(ctx, store)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Selects says that q selects a row as the history does it. The commit is not looked at:
-// a row does not have all that it is compared with.
+// Selects reports whether q selects a row, as the history does. It ignores Ref,
+// because a row lacks some of the commits that Ref is compared with.
 func (q HistoryQuery) Selects(r HistoryRow) bool {
 	at := millis(r.Finished)
 	return (q.Namespace == "" || q.Namespace == r.Namespace) &&
@@ -18,10 +18,10 @@ func (q HistoryQuery) Selects(r HistoryRow) bool {
 		q.hasWords(r)
 }
 
-// millis is a moment as the history orders it.
+// millis returns the time that the history is sorted by.
 func millis(t time.Time) int64 { return max(t.UnixMilli(), 0) }
 
-// hasWords looks for the words.
+// hasWords reports whether the row contains all words.
 func (q HistoryQuery) hasWords(r HistoryRow) bool {
 	if len(q.Words) == 0 {
 		return true
@@ -35,8 +35,7 @@ func (q HistoryQuery) hasWords(r HistoryRow) bool {
 	return true
 }
 
-// Covers says that q selects every row that narrow does: those of narrow are among
-// those of q. False says nothing.
+// Covers reports whether q certainly selects every row that narrow selects.
 func (q HistoryQuery) Covers(narrow HistoryQuery) bool {
 	return (q.Namespace == "" || q.Namespace == narrow.Namespace) &&
 		(q.Repository == "" || q.Repository == narrow.Repository) &&

@@ -1,23 +1,23 @@
 package snapshot
 
-// Kinds of Subject, as 'limpet get' calls them.
+// Kinds of a Subject, as in 'limpet get'.
 const (
 	SubjectRepository = "repository"
 	SubjectSource     = "gitrepository"
-	SubjectJob        = "job" // of the queue, else of the history
+	SubjectJob        = "job" // in the queue, else in the history
 )
 
-// Subject is one object that a person asks about.
+// Subject names one object for inspection.
 type Subject struct {
 	Kind      string
 	Namespace string
 	Name      string
-	UID       string // of what Name means; that may be another's by now. "" = whatever has the name
+	UID       string // guards against a new object of the same name; "" = any
 }
 
-// Finding is one thing that a test has looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Name   string
-	Result string // of repos.StepOK and its kin
+	Result string // such as repos.StepOK
 	Detail string
 }

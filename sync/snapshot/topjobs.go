@@ -9,7 +9,7 @@ import (
 	"limpet/sync/kube"
 )
 
-// Members of a Job that its place in the list depends on.
+// Fields of a Job that determine its position in the list.
 var (
 	pathState      = kube.PathTo("status", "state")
 	pathFinished   = kube.PathTo("status", "finished")
@@ -18,7 +18,7 @@ var (
 	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
-// queueKey is what the place of a job in the list depends on.
+// queueKey determines the position of a job in the list.
 type queueKey struct {
 	object   kube.Object
 	state    string
@@ -27,8 +27,8 @@ type queueKey struct {
 	created  int64 // Unix seconds
 }
 
-// suspendedClaim reports whether the claim of a job is one of those that no driver
-// works on, owner token by UID.
+// suspendedClaim reports whether the claim of a job is in suspended, which holds
+// owner tokens by UID.
 func suspendedClaim(o kube.Object, suspended map[string]string) bool {
 	token := suspended[o.UID()]
 	return token != "" && o.Text(pathClaimOwner) == token
@@ -55,8 +55,7 @@ func (k *queueKey) compare(other *queueKey) int {
 	)
 }
 
-// topJobs keeps the first keys of all that it is offered: a heap with the last one
-// on top, once it is full.
+// topJobs keeps the first limit keys: a max-heap once it is full.
 type topJobs struct {
 	keys  []queueKey
 	limit int

@@ -1,11 +1,10 @@
-// Package snapshot is the live picture of an agent: plain data that the agent
-// makes, the socket carries as JSON, and the dashboard and the commands show;
-// and the forms that texts take for a person.
+// Package snapshot is the read model of an agent: plain data that the agent builds,
+// the control socket carries as JSON, and the dashboard and the commands show.
 package snapshot
 
 import "time"
 
-// Snapshot is the whole picture at one moment. It is immutable once published.
+// Snapshot is the state of an agent at one moment. It is immutable once published.
 type Snapshot struct {
 	Seq    uint64    `json:"seq"`
 	At     time.Time `json:"at"`
@@ -15,37 +14,37 @@ type Snapshot struct {
 	Counts Counts    `json:"counts"`
 	Repos  []Repo    `json:"repos"` // by namespace and name
 	Events []Event   `json:"events"`
-	// Sources are by namespace and name. SourcesError is why they are not shown
-	// although the API has such things; "" = they are, or it has not.
+	// Sources are sorted by namespace and name. SourcesError is the reason why the
+	// sources of an API with Flux cannot be shown; "" means none.
 	Sources      []Source `json:"sources,omitempty"`
 	SourcesError string   `json:"sourcesError,omitempty"`
-	// UnhealthyConnections are those that are not healthy, by namespace and name.
+	// UnhealthyConnections are sorted by namespace and name.
 	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"`
-	// AsOf is when jobs and repositories were like this, if they are those of
-	// the last run and the API has not shown the present ones yet.
+	// AsOf is the time of the data when jobs and repositories come from the last
+	// run, because the watches have not synced yet.
 	AsOf    time.Time `json:"asOf,omitzero"`
-	Problem string    `json:"problem,omitempty"` // what a person has to act on, with the next command
+	Problem string    `json:"problem,omitempty"` // needs action by a person; contains the next command
 }
 
-// Counts tells how many jobs there are altogether in each part of their life.
+// Counts is the number of jobs in each state.
 type Counts struct {
 	Working     int `json:"working"` // by this agent
 	Pending     int `json:"pending"`
-	Resting     int `json:"resting"`     // between two attempts
+	Resting     int `json:"resting"`     // waiting for the next attempt
 	Elsewhere   int `json:"elsewhere"`   // claimed by another agent
 	Done        int `json:"done"`        // in the last 60 s
-	Undelivered int `json:"undelivered"` // done by this agent; the API has not taken the result yet
+	Undelivered int `json:"undelivered"` // done by this agent, result not delivered to the API yet
 }
 
-// All is the number of jobs.
+// All returns the number of jobs.
 func (c Counts) All() int {
 	return c.Working + c.Pending + c.Resting + c.Elsewhere + c.Done + c.Undelivered
 }
 
-// Add counts one more job, as it is at that time.
+// Add counts one more job in its state at now.
 func (c *Counts) Add(j *Job, now time.Time) { *c.of(j, now)++ }
 
-// Drop counts one job less.
+// Drop removes one job from the counts.
 func (c *Counts) Drop(j *Job, now time.Time) { *c.of(j, now)-- }
 
 func (c *Counts) of(j *Job, now time.Time) *int {
@@ -64,7 +63,7 @@ func (c *Counts) of(j *Job, now time.Time) *int {
 	return &c.Pending
 }
 
-// Count counts jobs as they are at that time.
+// Count counts jobs by their state at now.
 func Count(jobs []Job, now time.Time) (c Counts) {
 	for i := range jobs {
 		c.Add(&jobs[i], now)
@@ -84,17 +83,18 @@ type Agent struct {
 	StorePath   string        `json:"storePath"`
 	StoreSize   int64         `json:"storeBytes"`
 	History     int           `json:"historyRecords"`
-	HistoryKept time.Duration `json:"historyKept,omitempty"` // how long records are kept; 0 = not known
+	HistoryKept time.Duration `json:"historyKept,omitempty"` // retention of the history; 0 = unknown
 	RSS         int64         `json:"rssBytes"`
-	// CPU is what the process has taken lately, in percent of one processor and never
-	// below a twentieth; 0 = not known.
+	// CPU is the recent processor use in percent of one processor, at least 0.05; 0
+	// means unknown.
 	CPU       float64 `json:"cpuPercent,omitempty"`
 	Namespace string  `json:"namespace"`
-	// Draining is since when nothing new is claimed; zero = it is. Busy counts
-	// what is not at its end yet: running jobs, claims to settle, results to send.
+	// Draining is the time since which the agent claims nothing new; zero means that
+	// it claims. Busy is the number of running jobs, claims to settle and results to
+	// deliver.
 	Draining time.Time `json:"draining,omitzero"`
 	Busy     int       `json:"busy"`
-	// Controllers is who looks after Repositories and Connections.
+	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
 }
 
@@ -105,16 +105,16 @@ type API struct {
 	Insecure bool          `json:"insecure,omitempty"`
 	Up       bool          `json:"up"`
 	Synced   bool          `json:"synced"`
-	Since    time.Time     `json:"since"`   // of the present Up value
+	Since    time.Time     `json:"since"`   // of the current Up value
 	Latency  time.Duration `json:"latency"` // of the last call
 	Error    string        `json:"error,omitempty"`
-	// Next is when the server is asked again while it is not Up, and Tries how often it
-	// was asked in vain; zero = not known.
+	// Next is the time of the next attempt while the server is not Up, and Tries is
+	// the number of failed attempts; zero means unknown.
 	Next  time.Time `json:"next,omitzero"`
 	Tries int       `json:"tries,omitempty"`
 }
 
-// Job is one row of the job list and the head of its detail.
+// Job is one row of the job list, and the head of its detail.
 type Job struct {
 	UID         string    `json:"uid"`
 	Namespace   string    `json:"namespace"`
@@ -124,10 +124,10 @@ type Job struct {
 	Detail      string    `json:"detail,omitempty"` // "full", "incr", "#481"
 	State       string    `json:"state"`            // pending working success warning error cancelled dead
 	Message     string    `json:"message,omitempty"`
-	WaitReason  string    `json:"waitReason,omitempty"` // why this agent does not take a pending job
-	RetryAt     time.Time `json:"retryAt,omitzero"`     // of a pending job that is tried again then
-	Priority    string    `json:"priority,omitempty"`   // "0" to "9"; empty = that of its repository
-	Undelivered time.Time `json:"undelivered,omitzero"` // the job is done, its result waits for the API since then
+	WaitReason  string    `json:"waitReason,omitempty"` // why this agent does not claim a pending job
+	RetryAt     time.Time `json:"retryAt,omitzero"`     // time of the next attempt of a pending job
+	Priority    string    `json:"priority,omitempty"`   // "0" to "9"; "" = that of its repository
+	Undelivered time.Time `json:"undelivered,omitzero"` // since when the result waits for the API
 	Progress    float64   `json:"progress"`             // 0 to 100; below 0 = unknown
 	Done        int64     `json:"done"`
 	Total       int64     `json:"total"`
@@ -146,12 +146,12 @@ type Job struct {
 	Errors      []string  `json:"errors,omitempty"`
 	Warnings    []string  `json:"warnings,omitempty"`
 	URLs        []Link    `json:"urls,omitempty"`
-	Commit      *Commit   `json:"commit,omitempty"` // RefTo; nil = not known
-	Steps       []Step    `json:"steps,omitempty"`  // of the run of this agent, one behind the other
+	Commit      *Commit   `json:"commit,omitempty"` // of RefTo; nil = unknown
+	Steps       []Step    `json:"steps,omitempty"`  // of the run by this agent, in order
 	Log         []Event   `json:"log,omitempty"`    // the last 200 lines of a job of this agent
 }
 
-// Commit is what a person tells of a commit in Git.
+// Commit describes a Git commit for people.
 type Commit struct {
 	Subject string    `json:"subject,omitempty"`
 	Author  string    `json:"author,omitempty"`
@@ -162,10 +162,10 @@ type Commit struct {
 type Step struct {
 	Text string        `json:"text"`
 	At   time.Time     `json:"at"`
-	Took time.Duration `json:"took,omitempty"` // 0 while it goes on
+	Took time.Duration `json:"took,omitempty"` // 0 while it runs
 }
 
-// Link is a web address that a job has led to, the most telling first.
+// Link is a web address in the status of a job.
 type Link struct {
 	Name string `json:"name"` // "new pull request", "compare", "source", "repository"
 	URL  string `json:"url"`
@@ -203,25 +203,25 @@ type Repo struct {
 	SyncJob   string    `json:"syncJob,omitempty"`
 	LastRef   string    `json:"lastRef,omitempty"`
 	Synced    time.Time `json:"synced,omitzero"`
-	Next      time.Time `json:"next,omitzero"`       // when this agent looks at it next, if that is known
-	Suspended bool      `json:"suspended,omitempty"` // a person wants this agent to leave it alone, until Next or for ever
+	Next      time.Time `json:"next,omitzero"`       // next reconcile by this agent; zero = unknown
+	Suspended bool      `json:"suspended,omitempty"` // on this agent, until Next or without end
 	Resources int64     `json:"resources"`
-	Contents  []Content `json:"contents,omitempty"` // what Resources are, by their kind
+	Contents  []Content `json:"contents,omitempty"` // Resources by kind
 	// Runs holds one letter an hour for the last 24 hours, oldest first:
 	// '.' nothing, 'c' cancelled, 's' success, 'w' warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
 
-	Interval     time.Duration `json:"interval,omitempty"` // of pulls, as its spec says
+	Interval     time.Duration `json:"interval,omitempty"` // of pulls
 	Connection   string        `json:"connection,omitempty"`
-	Webhook      *Webhook      `json:"webhook,omitempty"`      // nil = none was made
-	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // of the one that was minted for it
+	Webhook      *Webhook      `json:"webhook,omitempty"`      // nil = none
+	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // expiry of its minted token
 	MaxResources int64         `json:"maxResources,omitempty"` // 0 = no limit
 	Conditions   []Condition   `json:"conditions,omitempty"`
 	Deleting     time.Time     `json:"deleting,omitzero"`
-	DeleteError  string        `json:"deleteError,omitempty"` // of its deletion
+	DeleteError  string        `json:"deleteError,omitempty"` // why its deletion does not finish
 }
 
-// Content counts the objects of one kind that a repository has made.
+// Content is the number of objects of one kind that a repository manages.
 type Content struct {
 	Resource string `json:"resource"` // "folders", "dashboards"
 	Count    int64  `json:"count"`

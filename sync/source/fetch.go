@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// MaxArtifact bounds an artifact, in bytes. That of a repository of manifests has
+	// MaxArtifact bounds an artifact, in bytes. One of a repository of manifests has
 	// some hundred kilobytes.
 	MaxArtifact = 1 << 30
-	// fetchTimeout bounds the whole, and silence how long nothing may come.
+	// fetchTimeout bounds a download, and idleTimeout a time without data.
 	fetchTimeout = time.Hour
 	idleTimeout  = 30 * time.Second
 )
 
-// DigestError reports that what was served is not what the status tells of. The
-// controller may have packed the same commit anew in between.
+// DigestError reports that the served artifact has another digest than the status
+// says. The controller may have repacked the same commit in between.
 type DigestError struct{ Want, Got string }
 
 func (e *DigestError) Error() string {
 	return fmt.Sprintf("the artifact that is served has the digest %s, its source tells of %s", e.Got, e.Want)
 }
 
-// UnreachableError reports that the server of an artifact was not reached.
+// UnreachableError reports that the server of an artifact cannot be reached.
 type UnreachableError struct {
 	Host string // without port
 	Err  error
@@ -45,11 +45,10 @@ func (e *UnreachableError) Error() string {
 }
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Fetch writes an artifact to w, and returns its size. It is what it should be only if
-// the error is nil: until then the digest is not known. via takes the place of scheme
-// and host of the URL, for servers in a cluster that are reached by a way of their own;
-// "" = none. Nothing is sent that proves who asks, and no redirect leads to another
-// host.
+// Fetch writes an artifact to w and returns its size. The content is verified only if
+// the error is nil. via replaces scheme and host of the URL, for servers in a cluster
+// that are reached another way; "" means none. Fetch sends no credentials and follows
+// no redirect to another host.
 func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, err error) {
 	sum, want, err := digestOf(a.Digest)
 	if err != nil {
@@ -70,8 +69,8 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	defer cancel()
 	ctx, hang := context.WithCancelCause(ctx)
 	defer hang(nil)
-	quiet := time.AfterFunc(idleTimeout, func() { hang(fmt.Errorf("nothing has come for %s", idleTimeout)) })
-	defer quiet.Stop()
+	idle := time.AfterFunc(idleTimeout, func() { hang(fmt.Errorf("nothing has come for %s", idleTimeout)) })
+	defer idle.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 	if err != nil {
 		return 0, fmt.Errorf("ask for the artifact: %w", err)
@@ -89,7 +88,7 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("the server of the artifact answers %s for %s", resp.Status, from.Path)
 	}
-	n, err = io.Copy(io.MultiWriter(w, sum), &idleReader{io.LimitReader(resp.Body, most+1), quiet})
+	n, err = io.Copy(io.MultiWriter(w, sum), &idleReader{io.LimitReader(resp.Body, most+1), idle})
 	switch {
 	case err != nil:
 		return n, fmt.Errorf("read the artifact: %w", causeOf(ctx, err))
@@ -105,8 +104,8 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	return n, nil
 }
 
-// digestOf takes a digest apart. One that cannot be checked here is refused: nobody
-// should find out later.
+// digestOf parses a digest. It refuses an unsupported one, because the artifact could
+// not be verified.
 func digestOf(digest string) (hash.Hash, string, error) {
 	algorithm, want, ok := strings.Cut(strings.ToLower(digest), ":")
 	var sum hash.Hash
@@ -129,7 +128,7 @@ func digestOf(digest string) (hash.Hash, string, error) {
 	return sum, want, nil
 }
 
-// artifactURL is where an artifact is had.
+// artifactURL returns the URL to download from.
 func artifactURL(raw, via string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -157,8 +156,8 @@ func sameHost(req *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// causeOf is why a request has failed: what has ended it, if it was us, without
-// method and URL in front.
+// causeOf returns why a request failed: the cause of ctx, or the error without method
+// and URL.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -170,16 +169,16 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// idleReader puts the end off while something comes.
+// idleReader resets a timer while data arrives.
 type idleReader struct {
 	io.Reader
-	quiet *time.Timer
+	timer *time.Timer
 }
 
 func (l *idleReader) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
 	if n > 0 {
-		l.quiet.Reset(idleTimeout)
+		l.timer.Reset(idleTimeout)
 	}
 	return n, err
 }

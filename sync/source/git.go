@@ -13,15 +13,15 @@ import (
 	"limpet/sync/git/gitref"
 )
 
-// Git is what a GitRepository asks its host for, and with what.
+// Git is the Git side of a GitRepository: URL, credentials, revision.
 type Git struct {
 	auth.GitRepository
 	Selector gitref.Selector
-	Timeout  time.Duration // of one question; 0 = the spec names none
+	Timeout  time.Duration // of one request; 0 = not in the spec
 }
 
-// ReadGit reads the Git side of a GitRepository. An error is an *auth.SourceError: what a
-// person has to change. Nobody is asked.
+// ReadGit reads the Git side of a GitRepository. It sends no requests. An error is an
+// *auth.SourceError: an invalid spec.
 func ReadGit(u *unstructured.Unstructured) (Git, error) {
 	spec, ok := u.Object["spec"].(map[string]any)
 	if !ok {
@@ -53,9 +53,9 @@ var (
 	errNoTexts  = errors.New("its members are texts: branch, tag, semver, name or commit")
 )
 
-// readSelector reads a ref of Flux. Where that takes the first of several by an order that
-// its documentation and its code tell differently, this refuses; a commit may have the
-// branch beside it that it is on.
+// readSelector reads a ref of Flux. Documentation and code of Flux disagree about the
+// precedence of its fields, so several are refused; only a commit may have the branch
+// beside it that contains it.
 func readSelector(ref any) (gitref.Selector, error) {
 	s := gitref.Selector{}
 	members, ok := ref.(map[string]any)
@@ -74,16 +74,16 @@ func readSelector(ref any) (gitref.Selector, error) {
 	return s, s.Check()
 }
 
-// Remote is how the host is asked. from is a chain that ends with auth.NamedSecret. The
-// errors are those of auth.GitRepository.Asked.
+// Remote returns the remote with its credentials. from is a chain that ends with
+// auth.NamedSecret. The errors are those of auth.GitRepository.Asked.
 func (g Git) Remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	creds, err := g.Asked(ctx, from)
 	return git.Remote{URL: g.URL, Creds: creds, AllowInsecure: allowInsecure}, err
 }
 
-// Revision is a ref in the words of Flux, as in main@sha1:HASH: short for a branch and a
-// tag, in full where the spec names it in full, and none for a commit alone. Source:
-// RFC-0005 of Flux.
+// Revision formats a ref as Flux does, as in main@sha1:HASH: short for a branch or a
+// tag, in full where the spec names it in full, and without a name for a commit
+// alone. Source: RFC-0005 of Flux.
 func (g Git) Revision(ref git.Ref) string {
 	name := ref.Short() + "@"
 	switch {

@@ -1,6 +1,6 @@
-// Package source knows the GitRepositories of Flux: what their controller tells of
-// them, how it is asked for something, how their artifacts are had, and how their Git
-// hosts are asked. It does none of the controller's work.
+// Package source reads the GitRepositories of Flux: their status, their artifacts,
+// and access to their Git hosts. It requests reconciliations and does none of the
+// work of their controller.
 package source
 
 import (
@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// annoRequested asks the controller for a look: any value that is not the one of
+	// annoRequested requests a reconciliation: any value other than
 	// status.lastHandledReconcileAt. Source: fluxcd/pkg, apis/meta.
 	annoRequested = "reconcile.fluxcd.io/requestedAt"
-	// maxText bounds what is shown of a message, in bytes: those of Git may be a page.
+	// maxText bounds the shown part of a message, in bytes: messages of Git may be a
+	// page long.
 	maxText = 2000
-	// maxListed bounds the conditions and includes of one source that are shown.
+	// maxListed bounds the shown conditions and includes of one source.
 	maxListed = 32
 )
 
-// FromObject is what a GitRepository reports. What has another form than it should is left
-// out, whatever it is. URLs are without user and password.
+// FromObject returns the row of a GitRepository. It ignores fields of an unexpected
+// type. URLs have no user and password.
 func FromObject(u *unstructured.Unstructured) Source {
 	spec, status := object(u.Object, "spec"), object(u.Object, "status")
 	s := Source{
@@ -50,7 +51,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	return s
 }
 
-// setState returns how a source does: its state, and what shows it.
+// setState sets the state of a source, and the fields that explain it.
 func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	seen := number(status, "observedGeneration")
 	all := map[string]map[string]any{}
@@ -105,8 +106,8 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	}
 }
 
-// refText is what is followed, by the order in which Flux takes what the spec names:
-// commit, name, tag, semver, branch. A branch beside a commit says where that is.
+// refText returns the followed ref. Flux takes the first of commit, name, tag,
+// semver, branch; a branch beside a commit contains it.
 func refText(ref map[string]any) string {
 	on := ""
 	if b := member(ref, "branch"); b != "" {
@@ -135,7 +136,7 @@ func artifact(a map[string]any) *Artifact {
 	return &out
 }
 
-// includes are those of the spec, with the revisions that are in the artifact.
+// includes returns the includes of the spec, with the revisions in the artifact.
 func includes(spec, status map[string]any) (out []Include) {
 	wanted, _ := spec["include"].([]any)
 	got, _ := status["includedArtifacts"].([]any)
@@ -151,7 +152,7 @@ func includes(spec, status map[string]any) (out []Include) {
 	return out
 }
 
-// CleanURL is a URL without user, password and tokens. The name of a user of ssh is
+// CleanURL returns a URL without user, password and tokens. The user name of ssh is
 // no secret and stays.
 func CleanURL(raw string) string {
 	if u, err := url.Parse(raw); err == nil {
@@ -163,8 +164,7 @@ func CleanURL(raw string) string {
 	return short(raw)
 }
 
-// Redacted is the object with the URL as CleanURL has it. It may be
-// changed by that.
+// Redacted returns the object with a clean URL. It may modify u.
 func Redacted(u *unstructured.Unstructured) map[string]any {
 	spec := object(u.Object, "spec")
 	if raw := member(spec, "url"); raw != "" && strings.ContainsAny(raw, "@?") {
@@ -173,7 +173,7 @@ func Redacted(u *unstructured.Unstructured) map[string]any {
 	return u.Object
 }
 
-// short is a text without secrets, cut to what is shown.
+// short returns a text without secrets, cut to maxText.
 func short(s string) string {
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "..."
@@ -206,7 +206,7 @@ func number(m map[string]any, name string) int64 {
 	return 0
 }
 
-// duration is a time span in the form of Go, 0 for what is none.
+// duration parses a time span of Go, 0 when it is invalid.
 func duration(s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {

@@ -15,28 +15,28 @@ import (
 	"limpet/sync/kube"
 )
 
-// ErrReplaced reports that the source of that name is another one by now.
+// ErrReplaced reports that another object has the name of the source.
 var ErrReplaced = errors.New("it is another one by now: the one that was meant is gone")
 
-// Reconcile asks the controller for a look, and returns the object with the request.
-// A UID, where it is given, keeps a namesake out of it. To be asked twice is harmless.
+// Reconcile requests a reconciliation and returns the object with the request. A UID
+// guards against another object of the same name. Repeated requests are harmless.
 func Reconcile(ctx context.Context, client *kube.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
 	return patch(ctx, client, namespace, name, uid, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{annoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
 }
 
-// Suspend has the controller leave a source alone, or take it up again. It is written
-// to the spec, so it holds until somebody undoes it.
+// Suspend suspends or resumes a source. It is written to the spec, so it lasts until
+// it is reverted.
 func Suspend(ctx context.Context, client *kube.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
 	value := any(true)
 	if !on {
-		value = nil // as it was before anybody suspended it
+		value = nil // as before the suspension
 	}
 	return patch(ctx, client, namespace, name, uid, map[string]any{"spec": map[string]any{"suspend": value}})
 }
 
-// patch writes without a version, so that it never loses to the controller, which
-// writes to the same object all the time.
+// patch writes without a resource version, so that it never conflicts with the
+// controller, which writes to the same object all the time.
 func patch(ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any) (*unstructured.Unstructured, error) {
 	if uid != "" {
 		meta, _ := change["metadata"].(map[string]any)
@@ -61,7 +61,7 @@ func patch(ctx context.Context, client *kube.Client, namespace, name, uid string
 	return u, nil
 }
 
-// causedBy reports that an object was refused for one of its members.
+// causedBy reports whether an object was refused because of the given field.
 func causedBy(err error, member string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -75,11 +75,10 @@ func causedBy(err error, member string) bool {
 	return false
 }
 
-// Asked is the request that an object has; Handled says that its controller has
-// looked since then.
+// Asked returns the last request for a reconciliation of an object.
 func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, annoRequested) }
 
-// Handled reports whether the controller has done what was asked for.
+// Handled reports whether the controller has handled the request.
 func Handled(u *unstructured.Unstructured, request string) bool {
 	return member(object(u.Object, "status"), "lastHandledReconcileAt") == request
 }

@@ -7,8 +7,7 @@ import (
 	"limpet/sync/text"
 )
 
-// Source is one row of the source list: a GitRepository of Flux, as its controller
-// tells of it. limpet shows it and asks its controller; it does not do its work.
+// Source is one row of the source list: a GitRepository of Flux with its status.
 type Source struct {
 	UID       string        `json:"uid"`
 	Namespace string        `json:"namespace"`
@@ -16,27 +15,29 @@ type Source struct {
 	URL       string        `json:"url"` // without user and password
 	Ref       string        `json:"ref"` // "branch main", "semver >=1.0.0", "commit 5d41aa9..."
 	Provider  string        `json:"provider,omitempty"`
-	Verify    string        `json:"verify,omitempty"` // what has to be signed; "" = nothing
+	Verify    string        `json:"verify,omitempty"` // what must be signed; "" = nothing
 	Interval  time.Duration `json:"interval,omitempty"`
 	Suspended bool          `json:"suspended,omitempty"`
 
 	State   string    `json:"state"`            // one of the Source states
-	Reason  string    `json:"reason,omitempty"` // of the condition that State is from
+	Reason  string    `json:"reason,omitempty"` // of the condition behind State
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // of that condition
-	// Behind reports that the controller has not seen the last change of the spec.
+	// Behind reports whether the controller has not observed the last change of the
+	// spec.
 	Behind bool `json:"behind,omitempty"`
 
 	Artifact   *Artifact   `json:"artifact,omitempty"` // nil = there is none
 	Includes   []Include   `json:"includes,omitempty"`
-	Verified   string      `json:"verified,omitempty"` // the mode that was verified last
+	Verified   string      `json:"verified,omitempty"` // last verified mode
 	Conditions []Condition `json:"conditions,omitempty"`
 
-	// Looked is the last look of the controller that it tells of. One that finds
-	// nothing new leaves no trace.
+	// Looked is the time of the last known reconciliation. One that finds no change
+	// is not recorded in the status.
 	Looked time.Time `json:"looked,omitzero"`
-	// Waiting reports that somebody has asked for a look that has not ended yet, at
-	// Asked if that is a time. Handled is when the last was asked for that has.
+	// Waiting reports whether a requested reconciliation has not finished, with its
+	// time in Asked if that is known. Handled is the time of the last handled
+	// request.
 	Waiting  bool      `json:"waiting,omitempty"`
 	Asked    time.Time `json:"asked,omitzero"`
 	Handled  time.Time `json:"handled,omitzero"`
@@ -46,35 +47,35 @@ type Source struct {
 // States of a Source.
 const (
 	Ready   = "ready"
-	Working = "working" // its controller is at work on it
-	Failed  = "failed"  // its controller tries again by itself
-	Stalled = "stalled" // its controller does nothing until a person changes it
-	Pending = "pending" // its controller has not come to it yet
+	Working = "working" // reconciliation runs
+	Failed  = "failed"  // the controller retries
+	Stalled = "stalled" // the controller waits for a change of the spec
+	Pending = "pending" // not reconciled yet
 	Unknown = "unknown"
 )
 
-// Artifact is what the controller has packed of a source.
+// Artifact is the archive that the controller made of a source.
 type Artifact struct {
 	Revision string    `json:"revision"` // "main@sha1:5d41aa9..."
 	Digest   string    `json:"digest"`   // "sha256:..."; of the packed bytes
 	URL      string    `json:"url"`
-	Size     int64     `json:"size,omitempty"` // bytes; 0 = not told
+	Size     int64     `json:"size,omitempty"` // bytes; 0 = unknown
 	Updated  time.Time `json:"updated,omitzero"`
 }
 
-// Include is another source whose artifact is put into this one.
+// Include is another source whose artifact is included in this one.
 type Include struct {
 	Name     string `json:"name"`
 	From     string `json:"from,omitempty"`     // directory there
 	To       string `json:"to,omitempty"`       // directory here
-	Revision string `json:"revision,omitempty"` // that is in the artifact
+	Revision string `json:"revision,omitempty"` // in the artifact
 }
 
-// Bad reports that a source needs a person.
+// Bad reports whether a source failed or stalled.
 func (s *Source) Bad() bool { return s.State == Failed || s.State == Stalled }
 
-// Due says in a word or two when the controller looks next, as far as it tells: it
-// leaves no trace of a look that found nothing new.
+// Due returns in a word or two when the next reconciliation is due, as far as known:
+// one without changes is not recorded in the status.
 func (s *Source) Due(now time.Time) string {
 	switch {
 	case s.Suspended:
@@ -96,7 +97,7 @@ func (s *Source) Due(now time.Time) string {
 	return "<" + text.Age(s.Interval)
 }
 
-// DueText says the same in a sentence's part.
+// DueText is Due in words.
 func (s *Source) DueText(now time.Time) string {
 	every := ""
 	if s.Interval > 0 {
@@ -122,7 +123,7 @@ func (s *Source) DueText(now time.Time) string {
 	return "within " + text.Age(s.Interval) + every + "; looks that find nothing new leave no trace"
 }
 
-// Commit is the commit of the artifact, "" when that is not told.
+// Commit returns the commit of the artifact, "" when it is unknown.
 func (s *Source) Commit() string {
 	if s.Artifact == nil {
 		return ""
@@ -135,7 +136,7 @@ func (s *Source) Commit() string {
 	return ""
 }
 
-// ShortRevision is a revision with its commit in seven letters: main@5d41aa9.
+// ShortRevision returns a revision with its commit cut to seven digits: main@5d41aa9.
 func ShortRevision(revision string) string {
 	for _, algorithm := range []string{"sha1:", "sha256:"} {
 		if i := strings.LastIndex(revision, algorithm); i >= 0 {
@@ -145,8 +146,8 @@ func ShortRevision(revision string) string {
 	return revision
 }
 
-// Unmet reports that a condition tells of something wrong. Some types are true when
-// all is well, others when it is not. Source: fluxcd/source-controller, api/v1.
+// Unmet reports whether a condition is abnormal. Some types are True when all is
+// well, others when it is not. Source: fluxcd/source-controller, api/v1.
 func (c Condition) Unmet() bool {
 	switch c.Type {
 	case "Stalled", "FetchFailed", "IncludeUnavailable", "StorageOperationFailed", "ArtifactOutdated", "BuildFailed":
@@ -157,12 +158,11 @@ func (c Condition) Unmet() bool {
 	return c.Status != "True"
 }
 
-// Condition is one condition of a status. What is met needs no words: Message is
-// that of one that is not.
+// Condition is one condition of a status. Message is set only when it is not met.
 type Condition struct {
 	Type    string    `json:"type"`
 	Status  string    `json:"status"`
 	Reason  string    `json:"reason"`
 	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // when Status became what it is, if that is known
+	Since   time.Time `json:"since,omitzero"` // last transition; zero = unknown
 }

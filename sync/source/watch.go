@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// discoveryEvery is how often an API without Flux, or one that refuses, is asked whether
-	// that is still so: one request.
+	// discoveryEvery is the interval of discovery on an API without Flux or without
+	// permission: one request.
 	discoveryEvery = 10 * time.Minute
-	// unavailableDelay is the pause after an API that did not answer at all.
+	// unavailableDelay is the delay after an unavailable API.
 	unavailableDelay = time.Minute
-	// checkEvery is how often the watch is asked whether it is refused now. It costs
-	// no request.
+	// checkEvery is how often the watch is checked for a refusal. It costs no
+	// request.
 	checkEvery = 15 * time.Second
 )
 
-// Watcher keeps a picture of all sources where the API has such things and lets them
-// be read. Elsewhere it costs a request in ten minutes.
+// Watcher caches all sources on an API that has them and allows to read them. On
+// others it costs one request in ten minutes.
 type Watcher struct {
 	client     *kube.Client
 	namespace  string
@@ -36,35 +36,35 @@ type Watcher struct {
 	checkEvery time.Duration
 
 	mu       sync.Mutex     // guards all below
-	informer *kube.Informer // nil while nothing is watched
-	known    bool           // it is known whether there are any
-	refused  string         // why they may not be read
+	informer *kube.Informer // nil without a watch
+	known    bool           // discovery has finished
+	refused  string         // why sources cannot be read; "" = they can
 }
 
-// NewWatcher makes one for a namespace, "" meaning all. changed is called at every
-// change and must be quick.
+// NewWatcher returns a watcher for a namespace, "" meaning all. It calls changed
+// after every change, which must not block.
 func NewWatcher(client *kube.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
 	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, checkEvery: checkEvery}
 }
 
-// Run watches until ctx ends, and returns nil then. Nothing that an API answers ends
-// it, and nothing else in the agent waits for it.
+// Run watches until ctx ends and returns nil then. No answer of the API ends it, and
+// nothing else in the agent waits for it.
 func (w *Watcher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		rest := discoveryEvery
+		delay := discoveryEvery
 		switch served, err := w.served(ctx); {
 		case ctx.Err() != nil:
 			return nil
 		case served:
 			w.setRefused(w.watch(ctx))
 		case err != nil && !permanent(err):
-			rest = unavailableDelay
+			delay = unavailableDelay
 		case err != nil:
 			w.setRefused(err)
 		default:
 			w.setRefused(nil)
 		}
-		timer := time.NewTimer(rest + rand.N(rest/10))
+		timer := time.NewTimer(delay + rand.N(delay/10))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -74,7 +74,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// served reports whether the API has sources and shows them.
+// served reports whether the API has sources and allows to list them.
 func (w *Watcher) served(ctx context.Context) (bool, error) {
 	served, err := w.client.Has(ctx, api.GitRepositories)
 	if !served || err != nil {
@@ -84,12 +84,12 @@ func (w *Watcher) served(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// permanent reports that an answer will be the same in a minute.
+// permanent reports whether an error will be the same in a minute.
 func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// setRefused notes that nothing is watched, and why if that is because it is refused.
+// setRefused records that there is no watch, and why if it is forbidden.
 func (w *Watcher) setRefused(err error) {
 	why := ""
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -107,8 +107,8 @@ func (w *Watcher) setRefused(err error) {
 	}
 }
 
-// watch watches until ctx ends, or the API does not have or show them any more: then
-// it returns what the API says.
+// watch runs the informer until ctx ends, or until the API no longer serves sources:
+// then it returns the error of the API.
 func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,8 +148,8 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	return refusal
 }
 
-// Objects are the sources that are known, in no order. known is false until it is
-// known whether there are any.
+// Objects returns the cached sources in no order. known is false until discovery has
+// finished.
 func (w *Watcher) Objects() (all []kube.Object, known bool) {
 	w.mu.Lock()
 	informer, known := w.informer, w.known
@@ -160,15 +160,17 @@ func (w *Watcher) Objects() (all []kube.Object, known bool) {
 	return informer.Objects(), known
 }
 
-// Refused is why they may not be read; "" = they may, or there are none.
+// Refused returns why sources cannot be read; "" means that they can, or that there
+// are none.
 func (w *Watcher) Refused() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused
 }
 
-// Watch returns how the watch does; nil = there is none, and nothing refuses it.
-func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
+// Watch returns the state of the watch; on is false when there is none and none is
+// refused.
+func (w *Watcher) Watch() (synced bool, objects int, problem string, on bool) {
 	w.mu.Lock()
 	informer, refused := w.informer, w.refused
 	w.mu.Unlock()
@@ -176,7 +178,7 @@ func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
 		return false, 0, refused, refused != ""
 	}
 	if err := informer.LastError(); err != nil {
-		trouble = text.Redact(err.Error())
+		problem = text.Redact(err.Error())
 	}
-	return informer.HasSynced(), len(informer.Objects()), trouble, true
+	return informer.HasSynced(), len(informer.Objects()), problem, true
 }

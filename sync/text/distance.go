@@ -1,12 +1,10 @@
 package text
 
-// maxWord is longer than names are: the work grows with the product of two
-// lengths.
+// maxWord bounds the input: the work grows with the product of both lengths.
 const maxWord = 100 // bytes
 
-// Distance is how many single bytes have to be changed, added, taken away or
-// swapped with their neighbour to make one word of the other, for "did you mean".
-// A word longer than names are is like no other.
+// Distance returns the edit distance of two words in bytes, with transpositions, for
+// "did you mean". A word longer than maxWord is similar to none.
 func Distance(a, b string) int {
 	if len(a) > maxWord || len(b) > maxWord {
 		return max(len(a), len(b))

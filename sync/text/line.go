@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Line keeps what can be shown on one line, at most max bytes of it. Line
-// breaks and tabs become blanks, runs of blanks one blank.
+// Line returns s on one line, without hidden runes, cut to max bytes. Line breaks and
+// tabs become blanks, runs of blanks one blank.
 func Line(s string, max int) string {
 	var b strings.Builder
 	blank := false

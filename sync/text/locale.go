@@ -2,8 +2,8 @@ package text
 
 import "strings"
 
-// UTF8 says that the locale of an environment is one of UTF-8, so that its terminal
-// shows more than ASCII. Of the variables for it the first that is not empty counts.
+// UTF8 reports whether the locale of an environment is UTF-8, so that its terminal
+// shows more than ASCII. The first non-empty variable decides.
 func UTF8(env func(string) string) bool {
 	locale := env("LC_ALL")
 	for _, name := range []string{"LC_CTYPE", "LANG"} {

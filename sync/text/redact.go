@@ -12,23 +12,23 @@ import (
 	"sync/atomic"
 )
 
-// This file is the one place where secrets are taken out of text. Two nets lie
-// over each other: the values that the program knows to be secret
-// (RegisterSecret), and the shapes in which secrets travel (authorization
-// headers, user information in URLs, JSON web tokens, PEM blocks). The second
-// net is there for what came from elsewhere, such as the message of a server.
+// This file is the one place that removes secrets from text, in two ways: the values
+// that the program knows to be secret (RegisterSecret), and the formats in which
+// secrets travel (authorization headers, user information in URLs, JSON web tokens,
+// PEM blocks). The formats catch secrets in foreign text, such as the message of a
+// server.
 
-// redacted stands where a secret was.
+// redacted replaces a secret.
 const redacted = "[redacted]"
 
 const (
-	// minSecret is the length in bytes below which a value is not
-	// registered: replacing it would eat harmless words and hide nothing.
+	// minSecret is the least length in bytes of a registered value: replacing
+	// shorter ones would damage harmless words and hide nothing.
 	minSecret = 6
-	// maxSecrets bounds the registered values; the oldest make room. A
-	// process knows a handful of them at a time, rotation adds some.
+	// maxSecrets bounds the registered values; the oldest are dropped. A process
+	// uses a handful at a time, rotation adds some.
 	maxSecrets = 512
-	// maxTokens bounds the access tokens among them.
+	// maxTokens bounds the registered access tokens.
 	maxTokens = 16
 )
 
@@ -45,14 +45,14 @@ var shapes = []struct {
 }
 
 var (
-	// urlUser is the user information of a URL, with its scheme.
+	// urlUser matches the scheme and the user information of a URL.
 	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
-	// sshUser is such a one that is the name of a user and nothing else. Over ssh that is
-	// no secret, and which user is meant matters; over http a token may stand there.
+	// sshUser matches a urlUser that is only a user name of ssh, which is no secret
+	// and useful to know; over http it may be a token.
 	sshUser = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
 )
 
-// withoutUser takes out of what ofURL has found what may be a secret.
+// withoutUser redacts a match of urlUser.
 func withoutUser(found string) string {
 	if sshUser.MatchString(found) {
 		return found
@@ -61,8 +61,8 @@ func withoutUser(found string) string {
 	return scheme + "://" + redacted + "@"
 }
 
-// secretSet is the registered values and the replacer made of them. Both
-// lists are in the order of registration.
+// secretSet holds the registered values in the order of registration, and the
+// replacer made of them.
 type secretSet struct {
 	values   []string
 	tokens   []string
@@ -83,8 +83,8 @@ func RegisterSecret(value []byte) {
 	})
 }
 
-// registerFleeting is RegisterSecret for access tokens, of which there may be
-// many: only the newest are kept, and they never push a lasting one out.
+// RegisterToken is RegisterSecret for access tokens, of which there may be many: only
+// the newest are kept, and they displace no other secret.
 func RegisterToken(value string) {
 	register(value, func(s *secretSet, text string) {
 		s.tokens = appendBounded(s.tokens, text, maxTokens)
@@ -114,14 +114,14 @@ func (s *secretSet) holds(text string) bool {
 	return s != nil && (slices.Contains(s.values, text) || slices.Contains(s.tokens, text))
 }
 
-// appendBounded copies, because readers hold the former slice.
+// appendBounded appends to a copy, because readers hold the old slice.
 func appendBounded(values []string, text string, most int) []string {
 	values = append(slices.Clone(values), text)
 	return values[max(0, len(values)-most):]
 }
 
-// replacerFor puts longer values first, so that a secret which begins with
-// another one is replaced whole.
+// replacerFor sorts longer values first, so that a secret that begins with another
+// one is replaced whole.
 func replacerFor(values []string) *strings.Replacer {
 	var all []string
 	for _, v := range values {
@@ -140,9 +140,9 @@ func replacerFor(values []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Redact returns the text without secrets: registered values, authorization
-// headers, user information in URLs but the name of a user of ssh, tokens in query strings, JSON web tokens,
-// well-known token formats and PEM blocks.
+// Redact returns the text without secrets: registered values, authorization headers,
+// user information in URLs except user names of ssh, tokens in query strings, JSON
+// web tokens, well-known token formats and PEM blocks.
 func Redact(s string) string {
 	if len(s) < minSecret {
 		return s
@@ -157,9 +157,9 @@ func Redact(s string) string {
 	return s
 }
 
-// redactError returns err with a redacted message, or err itself when there is
-// nothing to take out. The chain below stays reachable for errors.Is and
-// errors.As; print only the outermost error.
+// RedactError returns err with a redacted message, or err itself when it holds no
+// secret. The chain stays reachable for errors.Is and errors.As; print only the
+// outermost error.
 func RedactError(err error) error {
 	if err == nil {
 		return nil
@@ -180,16 +180,15 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// secretKeys are attribute names whose values never reach a log, whatever they
-// look like.
+// secretKeys are attribute names whose values are never logged.
 var secretKeys = map[string]bool{
 	"token": true, "password": true, "secret": true, "authorization": true, "bearer": true,
 	"privatekey": true, "private_key": true, "clientsecret": true, "client_secret": true, "passphrase": true,
 }
 
-// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte
-// slices, errors and everything else that is printed as text, and drops the
-// values of attributes that are named like a secret.
+// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices,
+// errors and all other values printed as text, and drops the values of attributes
+// that are named like a secret.
 func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 	if secretKeys[strings.ToLower(a.Key)] {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
@@ -202,7 +201,7 @@ func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 		a.Value = slog.StringValue(Redact(a.Value.String()))
 	case slog.KindAny:
 		a.Value = redactAny(a.Value)
-	default: // numbers, times and durations carry no secrets; groups come apart
+	default: // numbers, times and durations carry no secrets; groups are passed attribute by attribute
 	}
 	return a
 }
@@ -221,7 +220,7 @@ func redactAny(v slog.Value) slog.Value {
 	default:
 		text = fmt.Sprintf("%+v", x)
 		if clean := Redact(text); clean == text {
-			return v // the handler prints it in its own way
+			return v // the handler formats it
 		}
 	}
 	return slog.StringValue(Redact(text))

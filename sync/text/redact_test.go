@@ -98,7 +98,7 @@ func TestRedactAttr(t *testing.T) {
 	}
 }
 
-// A burst of access tokens pushes no lasting secret out.
+// TestRegisterSecretKeepsLasting registers many tokens, which displace no secret.
 func TestRegisterSecretKeepsLasting(t *testing.T) {
 	RegisterSecret([]byte("lasting-secret-value"))
 	for n := range 1000 {

@@ -10,20 +10,20 @@ import (
 	"unicode/utf8"
 )
 
-// Hidden tells whether a rune steers a terminal or misleads the eye: controls
-// (C0, DEL, C1), marks of direction, separators of lines and paragraphs, blanks
-// without width, tags, the byte order mark, and what was not UTF-8. The two
-// joiners are not among them: scripts need them.
+// Hidden reports whether a rune controls a terminal or misleads readers: controls
+// (C0, DEL, C1), direction marks, line and paragraph separators, zero-width blanks,
+// tags, the byte order mark, and invalid UTF-8. The two joiners are not hidden,
+// because scripts need them.
 func Hidden(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError ||
 		r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f ||
 		r == 0x061c || r == 0xfeff || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f
 }
 
-// Clean makes foreign text safe to show on one line: what is hidden goes, line
-// breaks and tabs become blanks. Names and messages come from Git and from the
-// API, and must not move the cursor of a terminal. Joiners go as well, because
-// terminals do not agree on the width of what they join.
+// Clean makes foreign text safe to show on one line: it removes hidden runes and
+// turns line breaks and tabs into blanks. Names and messages come from Git and from
+// the API, and must not move the cursor of a terminal. It removes joiners too,
+// because terminals do not agree on the width of joined text.
 func Clean(s string) string {
 	safe := true
 	for i := 0; i < len(s); i++ {
@@ -46,7 +46,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Age is a time span in its largest unit: 42s, 5m, 3h, 2d. Below zero is 0s.
+// Age formats a time span in its largest unit: 42s, 5m, 3h, 2d. A negative one is 0s.
 func Age(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -60,7 +60,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Size is a number of bytes in its largest unit: 512 B, 1.0 MiB, 61 MiB.
+// Size formats a number of bytes in its largest unit: 512 B, 1.0 MiB, 61 MiB.
 func Size(n int64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)
@@ -77,8 +77,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
-// ShortRef is a commit in the seven letters that people use; what is no commit
-// stays as it is.
+// ShortRef cuts a commit to seven digits; other text stays as it is.
 func ShortRef(ref string) string {
 	if len(ref) >= 40 && strings.Trim(ref, "0123456789abcdefABCDEF") == "" {
 		return ref[:7]
@@ -86,7 +85,7 @@ func ShortRef(ref string) string {
 	return ref
 }
 
-// OrDash shows an empty text as "-", so that a column is never blank.
+// OrDash returns s, or "-" when it is empty, so that a column is never blank.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -94,7 +93,7 @@ func OrDash(s string) string {
 	return s
 }
 
-// Plural is a count with its noun: "1 record", "3 records".
+// Plural formats a count with its noun: "1 record", "3 records".
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -102,7 +101,7 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Thousands is a number with a comma after each three digits: 41,288.
+// Thousands formats a number with a comma after each three digits: 41,288.
 func Thousands(n int) string {
 	if n < 1000 {
 		return strconv.Itoa(n)
