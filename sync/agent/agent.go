@@ -33,17 +33,17 @@ import (
 	"limpet/sync/worker"
 )
 
-// EmbeddedURL is the server name of requests to the embedded API. Nobody
-// listens there: requests stay in the process.
+// EmbeddedURL is the server name of requests to the embedded API. No server listens
+// there: requests stay in the process.
 const EmbeddedURL = "http://embedded"
 
-// watchWindow is how many events of a kind the embedded API keeps for watches
-// that begin in the past. In an agent nearly all watches are its own and never
-// fall behind; who does lists anew. Each event costs the size of its object.
+// watchWindow is how many events of a kind the embedded API keeps for watches that
+// begin in the past. Nearly all watches of an agent are its own and never fall
+// behind; any other one lists again. Each event costs the size of its object.
 const watchWindow = 128
 
-// Config is what an Agent is made of. Store, StatePath, Version, Jobs and
-// Logger must be set; the rest may be empty.
+// Config configures an Agent. Store, StatePath, Version, Jobs and Logger are
+// required.
 type Config struct {
 	Store     *state.Store // owned by the caller, open longer than the Agent
 	StatePath string       // mirrors/ and the socket live beside it
@@ -58,16 +58,16 @@ type Config struct {
 	Manifests  string // directory applied to the embedded API; "" = none
 
 	Jobs   jobs.Options
-	Resync time.Duration // rest of a Repository after something failed that has to do with it
+	Resync time.Duration // delay after a failed reconcile
 	Limits Limits
-	// Controllers is whether this agent manages Repositories and Connections: "on",
-	// "off", or "auto": on the embedded API only. "" = "auto".
+	// Controllers is "on" when this agent manages Repositories and Connections,
+	// "off" when it does not, or "auto": on the embedded API only. "" means "auto".
 	Controllers string
 
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
-	Policies         []auth.VerificationPolicy // what has to be signed, whatever Repositories ask for
+	Policies         []auth.VerificationPolicy // required signatures, in addition to those of Repositories
 	AllowInsecureGit bool
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            netx.Guard    // which private networks Git hosts may be in
@@ -80,7 +80,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Agent runs jobs and shows what it does. Use New, then Run once.
+// Agent runs jobs and shows their progress. Use New, then Run once.
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
@@ -96,25 +96,25 @@ type Agent struct {
 	mirrors              *git.Mirrors
 	signers              *worker.Signers
 	controller           *jobs.Controller
-	actions              []string // that the workers serve
+	actions              []string // of the workers
 	metrics              *metrics.Metrics
 	hub                  *snapshot.Hub
 	activity             *snapshot.Activity
 	health               *snapshot.Health
-	repoController       *repos.Controller   // nil where this agent does not look after Repositories
-	suspensions          *repos.Suspensions  // with keeper
-	connectionController *repos.Connections  // with keeper
-	connections          *kube.Informer      // of Connections, with keeper
-	references           *dependency.Watcher // with keeper
+	repoController       *repos.Controller   // nil when this agent does not manage Repositories
+	suspensions          *repos.Suspensions  // with repoController
+	connectionController *repos.Connections  // with repoController
+	connections          *kube.Informer      // of Connections, with repoController
+	references           *dependency.Watcher // with repoController
 	lease                *lease.Lease        // of the controllers; nil = none is needed
 	sources              *source.Watcher     // of Flux, to be shown
 
-	remotes // who speaks with Git hosts about credentials
+	remotes // clients of Git hosts and identity providers
 }
 
-// New connects the rooms. It checks the configuration and the files that it
-// names, but needs no server to be up: an agent at a site whose link is down
-// starts all the same. Close releases what it opened.
+// New builds the parts of an agent. It checks the configuration and the files that it
+// names, but needs no server to be up: an agent at a site without a link starts
+// anyway. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), hub: snapshot.NewHub()}
 	defer func() {
@@ -158,11 +158,11 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		}
 	}
 	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.places().Signing)
-	crew := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
-	for _, worker := range crew {
+	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
+	for _, worker := range workers {
 		a.actions = append(a.actions, worker.Action())
 	}
-	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, crew, options); err != nil {
+	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil {
 		return nil, err
 	}
 	if a.reconciles() {
@@ -179,7 +179,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	return a, nil
 }
 
-// connect makes the clients of the API, embedded or not.
+// connect creates the clients of the API, embedded or not.
 func (a *Agent) connect(ctx context.Context) (err error) {
 	cfg := a.cfg.API
 	if cfg.Server == "" && cfg.Kubeconfig == "" {
@@ -205,9 +205,9 @@ func (a *Agent) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// clientFor is the client for one more group: the same server and token unless a
-// URL of its own is given. A token from an exchange must name that group and
-// the provisioning group as its audiences.
+// clientFor returns the client for another group: the same server and token unless it
+// has a URL of its own. A token from an exchange must name that group and the
+// provisioning group as its audiences.
 func (a *Agent) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
 	if server != "" {
 		cfg.Server = server
@@ -237,9 +237,9 @@ func (a *Agent) Close() {
 	}
 }
 
-// Run works until ctx ends, then finishes or releases the claims that are held
-// and returns nil. It returns early when a part cannot go on at all, with
-// state.ErrCorrupt when the state file has to be opened again.
+// Run works until ctx ends, then finishes or releases the claims and returns nil. It
+// returns early when a part fails for good, with state.ErrCorrupt when the state file
+// has to be reopened.
 func (a *Agent) Run(ctx context.Context) error {
 	var ln net.Listener
 	if a.cfg.Socket {
@@ -284,8 +284,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// watchDamage waits until the state file is found damaged. What is lost in it would be
-// missed until somebody starts the agent anew, so it says that now is the time.
+// watchDamage returns an error when the state file is found damaged. The agent ends,
+// because lost records would be missing until its restart.
 func (a *Agent) watchDamage(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -295,7 +295,7 @@ func (a *Agent) watchDamage(ctx context.Context) error {
 	}
 }
 
-// addHandlers has the watches wake who works on what they show.
+// addHandlers connects the watches to the snapshot.
 func (a *Agent) addHandlers() {
 	a.jobs.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 	a.repos.AddHandler(kube.Handler{Any: a.hub.Invalidate})
@@ -304,14 +304,14 @@ func (a *Agent) addHandlers() {
 	}
 }
 
-// SocketPath is the socket beside a state file: limpet.sock beside limpet.db.
+// SocketPath returns the socket beside a state file: limpet.sock beside limpet.db.
 func SocketPath(statePath string) string {
 	return strings.TrimSuffix(statePath, ".db") + ".sock"
 }
 
-// mirrorsPath is the directory of Git mirrors beside a state file: mirrors
-// beside limpet.db, and one of its own for any other name, because two agents
-// must not clean up behind each other.
+// mirrorsPath returns the directory of Git mirrors beside a state file: mirrors
+// beside limpet.db, and a separate one for any other name, because two agents must
+// not prune the mirrors of each other.
 func mirrorsPath(statePath string) string {
 	dir, name := filepath.Split(statePath)
 	if name == "limpet.db" {
@@ -352,29 +352,30 @@ func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
 	return a.controller.Cancel(ctx, namespace, name)
 }
 
-// Drain has the agent claim nothing new, or claim again; see jobs.Controller.
+// Drain stops claiming new jobs, or resumes; see jobs.Controller.
 func (a *Agent) Drain(on bool) (since time.Time, busy int) {
 	a.controller.Drain(on)
 	a.hub.Invalidate()
 	return a.Draining()
 }
 
-// Hurry has an API that does not answer asked now and not at the next turn.
+// Hurry retries an unavailable API at once.
 func (a *Agent) Hurry() {
 	a.client.RetryNow()
 	a.hub.Invalidate()
 }
 
-// Draining says since when nothing new is claimed and what has still to end.
+// Draining returns since when nothing new is claimed, and how much still has to
+// finish.
 func (a *Agent) Draining() (since time.Time, busy int) {
 	s := a.controller.Snapshot()
 	return s.DrainingSince, s.Busy
 }
 
-// Client is the agent's own way to the API.
+// Client returns the client of the API.
 func (a *Agent) Client() *kube.Client { return a.client }
 
-// Store is the agent's own state file.
+// Store returns the state file.
 func (a *Agent) Store() control.Store { return a.cfg.Store }
 
 var _ control.Agent = (*Agent)(nil)

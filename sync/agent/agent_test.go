@@ -165,7 +165,7 @@ func TestFirstSnapshotIsImmediate(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	begin := time.Now()
 	start(t, a.Run)
-	eventually(t, "the picture says that the watches have synced", func() bool { return a.hub.Latest().API.Synced })
+	eventually(t, "the snapshot says that the watches have synced", func() bool { return a.hub.Latest().API.Synced })
 	if took := time.Since(begin); took > 4*time.Second+time.Second-time.Second {
 		t.Errorf("it took %s", took)
 	}
@@ -190,20 +190,20 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
 	text.RegisterSecret([]byte(token))
 	start(t, a.Run)
-	eventually(t, "the picture says that the server is away", func() bool { s := a.hub.Latest(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
+	eventually(t, "the snapshot says that the server is away", func() bool { s := a.hub.Latest(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
 	if a.notReady() == "" {
 		t.Error("ready without a server")
 	}
 	eventually(t, "the log says so", func() bool { return log.count("API unavailable") == 1 })
 	close(up)
-	eventually(t, "the picture is whole", func() bool { s := a.hub.Latest(); return s.API.Up && s.API.Synced && s.Problem == "" })
+	eventually(t, "the snapshot is whole", func() bool { s := a.hub.Latest(); return s.API.Up && s.API.Synced && s.Problem == "" })
 	eventually(t, "the log says so", func() bool { return log.count("API available again") == 1 })
 	if n := log.count("API unavailable"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
 	data, err := json.Marshal(a.hub.Latest())
 	if err != nil || bytes.Contains(data, []byte(token)) || log.count(token) > 0 {
-		t.Errorf("the token is in the picture or in the log (%v)", err)
+		t.Errorf("the token is in the snapshot or in the log (%v)", err)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	go func() { done <- a.Run(ctx) }()
 	eventually(t, "the watches have synced", a.health.Synced)
 	repository(t, a, "r", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
-	eventually(t, "the picture has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
+	eventually(t, "the snapshot has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
 	asOf := a.hub.Latest().At
 	cancel()
 	if err := <-done; err != nil {

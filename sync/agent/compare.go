@@ -13,8 +13,8 @@ import (
 	"limpet/sync/worker"
 )
 
-// Compare implements socket.Agent: it tells from the mirror on this host what has
-// changed between two commits, and asks nobody.
+// Compare implements control.Agent. It reads the mirror on this host and sends no
+// requests.
 func (a *Agent) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	u, ok := a.repos.Get(q.Namespace, q.Repository)
 	if !ok {
@@ -57,14 +57,14 @@ func (c comparison) run(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 	}
 	for _, ch := range changes {
 		if ch.Path == q.Path {
-			txt, err := c.text(ctx, ch)
-			return snapshot.Comparison{All: len(changes), Text: &txt}, err
+			change, err := c.text(ctx, ch)
+			return snapshot.Comparison{All: len(changes), Text: &change}, err
 		}
 	}
 	return snapshot.Comparison{}, fmt.Errorf("%s did not change between these commits", q.Path)
 }
 
-// changes are the files that differ. Where nothing was before, all are new.
+// changes returns the changed files. Without From all files are new.
 func (c comparison) changes(ctx context.Context, q snapshot.CompareQuery) ([]git.Change, error) {
 	if q.From != "" {
 		return c.mirrors.Changes(ctx, c.remote, q.From, q.To, c.dir)

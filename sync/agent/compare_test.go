@@ -15,8 +15,8 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestCompare: what a job has changed is told from the mirror, without a request,
-// also when nothing was there before, and a commit that is not there is named.
+// TestCompare checks that changes are read from the mirror without a request, also
+// from the empty tree, and that an unknown commit is named.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	origin := testenv.EmptyRepo(t)

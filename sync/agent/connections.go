@@ -17,29 +17,28 @@ import (
 	"limpet/sync/kube"
 )
 
-// remotes are those who speak with Git hosts, and with who vouches for an
-// identity there.
+// remotes are the clients of Git hosts and of identity providers.
 type remotes struct {
 	hosts      *forge.Hosts
-	minter     *forge.Minter        // makes tokens of Connections
-	identities *identity.Identities // makes tokens of what a Repository proves itself with
+	minter     *forge.Minter        // mints tokens of Connections
+	identities *identity.Identities // mints tokens of the identities of Repositories
 }
 
-// newRemotes makes them. The secrets of Connections are looked up where those of
-// Repositories are.
+// newRemotes returns them. It reads the secrets of Connections from the same places
+// as those of Repositories.
 func (a *Agent) newRemotes() remotes {
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
 	o := identity.Options{Apps: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.client != nil {
 		o.Now = a.serverTime
 	}
-	if a.cfg.Store != nil { // a Bench has none
+	if a.cfg.Store != nil { // a Tester has none
 		o.Vault = vault{a.cfg.Store}
 	}
 	return remotes{hosts, forge.NewMinter(hosts, a.places().Connection, auth.NewTokens(0)), identity.New(o)}
 }
 
-// serverTime is the time by the clock of the API, the local one while that is unknown.
+// serverTime returns the time of the API, the local time while that is unknown.
 func (a *Agent) serverTime() time.Time {
 	if now, _, ok := a.client.Clock().Now(); ok {
 		return now
@@ -47,7 +46,7 @@ func (a *Agent) serverTime() time.Time {
 	return time.Now()
 }
 
-// orNone has the search go on elsewhere for what is not in the state file.
+// orNone turns ErrNotFound into nil, so that the search continues.
 func orNone(value []byte, err error) ([]byte, error) {
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, nil
@@ -55,8 +54,7 @@ func orNone(value []byte, err error) ([]byte, error) {
 	return value, err
 }
 
-// connection reads a Connection, nil when there is none or the server shows it
-// to nobody.
+// connection reads a Connection, nil when it does not exist or may not be read.
 func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 	u, err := a.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
@@ -78,16 +76,15 @@ func (r connectionReader) Connection(ctx context.Context, namespace, name string
 	return r.a.connection(ctx, namespace, name)
 }
 
-// vault keeps the secrets that identities were given in exchange for others:
-// sealed, in the state file.
+// vault stores sealed secrets of identities in the state file.
 type vault struct{ *state.Store }
 
-// Secret gives nil where there is none.
+// Secret returns nil for an unknown name.
 func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
 	return orNone(v.Store.Secret(ctx, name))
 }
 
-// countTokens sums up all tokens that were minted, by who did it.
+// countTokens returns the counts of minted tokens by provider.
 func (a *Agent) countTokens() map[string]auth.TokenCounts {
 	counts := a.identities.Counts()
 	counts["connection"] = a.minter.Counts()

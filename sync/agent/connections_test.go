@@ -180,14 +180,14 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	}
 
 	// Nobody sees the key or a token: not the log, not the state file, not the
-	// mirrors, not the picture.
+	// mirrors, not the snapshot.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
-	picture, err := json.Marshal(a.hub.Latest())
+	shown, err := json.Marshal(a.hub.Latest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen["the picture"] = picture
+	seen["the snapshot"] = shown
 	err = filepath.WalkDir(filepath.Dir(a.cfg.StatePath), func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			seen[path], err = os.ReadFile(path)

@@ -24,20 +24,21 @@ const (
 	controllersAuto = "auto"
 )
 
-// reconciles reports whether this agent has controllers of Repositories and Connections.
-// Grafana runs its own, so on any API but the embedded one a person has to ask for them.
+// reconciles reports whether this agent manages Repositories and Connections. Grafana
+// runs its own controllers, so on any API but the embedded one it has to be
+// configured.
 func (a *Agent) reconciles() bool {
 	return a.cfg.Controllers == controllersOn || a.embedded != nil && cmp.Or(a.cfg.Controllers, controllersAuto) == controllersAuto
 }
 
-// Names of the Lease that agents share the controllers by. Agents with another selector
-// have other Repositories, and so another Lease.
+// Names of the Lease of the controllers. Agents with another selector have other
+// Repositories, and so another Lease.
 const (
 	leaseNamespace = "default" // of agents that watch all namespaces
 	leaseName      = "limpet-controllers"
 )
 
-// newLease returns the Lease that this agent's controllers run under, nil on the embedded
+// newLease returns the Lease for the controllers of this agent, nil on the embedded
 // API, which has one agent.
 func (a *Agent) newLease(ctx context.Context) (*lease.Lease, error) {
 	if a.embedded != nil || !a.reconciles() {
@@ -68,8 +69,8 @@ func (a *Agent) newLease(ctx context.Context) (*lease.Lease, error) {
 // factIdentity is the key of the identity of this agent in the state file.
 const factIdentity = "agent/id"
 
-// identity returns the name of this agent with what tells it from all others. It is made
-// once for a state file.
+// identity returns the name of this agent with a random ID, which is stored in the
+// state file.
 func (a *Agent) identity(ctx context.Context) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -87,7 +88,7 @@ func (a *Agent) identity(ctx context.Context) (string, error) {
 	return name + made, a.cfg.Store.PutFact(ctx, factIdentity, []byte(made))
 }
 
-// runLeader runs the controllers whenever it is this agent's turn, until ctx ends.
+// runLeader runs the controllers while this agent holds the Lease, until ctx ends.
 func (a *Agent) runLeader(ctx context.Context) error {
 	if a.lease != nil {
 		return a.lease.Run(ctx)
@@ -95,7 +96,7 @@ func (a *Agent) runLeader(ctx context.Context) error {
 	return a.runControllers(ctx)
 }
 
-// runControllers runs the controllers and the watches of what their objects use.
+// runControllers runs the controllers and the watches of their dependencies.
 func (a *Agent) runControllers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.references.Run(ctx) })

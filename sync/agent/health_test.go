@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInvalidManifestIsShown: a host whose file has a fault says so in its picture
-// until the file is mended, and nothing of it is logged as a fault of the API.
+// TestInvalidManifestIsShown checks that the snapshot names an invalid manifest until
+// it is fixed, and that the log does not report it as a fault of the API.
 func TestInvalidManifestIsShown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

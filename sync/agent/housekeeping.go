@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// saveEvery is how old the snapshot may get that a restart without the API
-	// shows. Each save costs one write, so it is rare: flash wears out.
+	// saveEvery is the interval of saves: the greatest age of the snapshot after a
+	// restart without the API. Each save costs one write, so it is rare: flash wears out.
 	saveEvery = 5 * time.Minute
 	// sweepEvery is how often memory is released, skipped jobs are swept and the
 	// history is counted again.

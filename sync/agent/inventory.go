@@ -8,8 +8,8 @@ import (
 	"limpet/sync/repos"
 )
 
-// Members of Repositories and Connections that the gauges tell of: they are read one
-// by one, because a scrape must not decode a thousand objects.
+// Fields of Repositories and Connections for the gauges. They are read one by one,
+// because a scrape must not decode a thousand objects.
 var (
 	pathType       = kube.PathTo("spec", "type")
 	pathTarget     = kube.PathTo("spec", "sync", "target")
@@ -20,11 +20,11 @@ var (
 	pathPull       = kube.PathTo("status", "sync", "state")
 )
 
-// repositoryMetrics is what there is of Repositories.
+// repositoryMetrics returns the Repositories for a scrape.
 func (a *Agent) repositoryMetrics() []metrics.Repository {
-	sights := a.repos.Objects()
-	out := make([]metrics.Repository, len(sights))
-	for i, s := range sights {
+	objects := a.repos.Objects()
+	out := make([]metrics.Repository, len(objects))
+	for i, s := range objects {
 		k := repos.Key{Namespace: s.Namespace(), Name: s.Name()}
 		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name, Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
 			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy), Pull: s.Text(pathPull)}
@@ -38,14 +38,14 @@ func (a *Agent) repositoryMetrics() []metrics.Repository {
 	return out
 }
 
-// connectionMetrics is what there is of Connections.
+// connectionMetrics returns the Connections for a scrape.
 func (a *Agent) connectionMetrics() []metrics.Connection {
 	if a.connections == nil {
 		return nil
 	}
-	sights := a.connections.Objects()
-	out := make([]metrics.Connection, len(sights))
-	for i, s := range sights {
+	objects := a.connections.Objects()
+	out := make([]metrics.Connection, len(objects))
+	for i, s := range objects {
 		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}
 	}
 	return out

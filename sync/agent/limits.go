@@ -2,20 +2,20 @@ package agent
 
 import "limpet/sync/repos"
 
-// Limits bound what Repositories may hold, and what a pull of theirs does.
+// Limits bound Repositories and their pulls.
 type Limits struct {
-	// Repositories of a namespace and Resources of one Repository; 0 = any number,
-	// nil = not said: any number on the embedded API, and elsewhere what the status
-	// of each Repository states, where somebody else may have the say.
+	// Repositories of a namespace and Resources of one Repository; 0 means no limit.
+	// nil means no limit on the embedded API, and elsewhere the limit in the status
+	// of each Repository, which another controller may set.
 	Repositories, Resources *int64
-	// IncrementalChanges is how many changes a pull looks at alone before it compares
-	// everything; 0 = any number.
+	// IncrementalChanges is the limit of changes for an incremental pull; 0 means no
+	// limit.
 	IncrementalChanges int
-	// Parallel is how many writes are under way at once inside one job; 0 = 10.
+	// Parallel is the number of concurrent writes of one job; 0 means 10.
 	Parallel int
 }
 
-// quota is the part that a controller of Repositories watches over.
+// quota returns the limits for the controller of Repositories.
 func (l Limits) quota(embedded bool) repos.Quota {
 	limit := func(said *int64) int64 {
 		switch {

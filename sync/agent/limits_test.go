@@ -6,8 +6,8 @@ import (
 	"limpet/sync/repos"
 )
 
-// TestLimits: a limit that nobody gave is none on the embedded API, and elsewhere
-// that of others.
+// TestLimits checks that an unset limit is none on the embedded API, and elsewhere
+// that of the status.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	none, three := int64(0), int64(3)

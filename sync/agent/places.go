@@ -42,7 +42,8 @@ func (a *Agent) sourceCredentials() auth.Source {
 	return a.identities.Source(p.WithTransport(p.NamedSecret()))
 }
 
-// observer records the files that are read. The watcher is made later than the places.
+// observer records which files are read. The dependency watcher is created after the
+// places.
 type observer struct{ a *Agent }
 
 func (o observer) ObserveFiles(namespace, name string) { o.a.references.ObserveFiles(namespace, name) }
@@ -50,7 +51,7 @@ func (o observer) ObserveFiles(namespace, name string) { o.a.references.ObserveF
 func (o observer) ObservePath(path string) { o.a.references.ObservePath(path) }
 
 // clusterSecrets reads core Secrets. A server without Secrets, or one that forbids to
-// read them, is the same as one without this Secret.
+// read them, counts as one without this Secret.
 type clusterSecrets struct {
 	client *kube.Client
 	agent  *Agent // observes what is read; nil = a program beside the agent
@@ -79,7 +80,7 @@ func (s clusterSecrets) Secret(ctx context.Context, namespace, name string) (map
 			return nil, fmt.Errorf("read secret %s/%s: key %s is not a string", namespace, name, key)
 		}
 		if data[key], err = base64.StdEncoding.DecodeString(text); err != nil {
-			// The error of the decoder would show where in the secret it is.
+			// The error of the decoder would reveal a position in the secret.
 			return nil, fmt.Errorf("read secret %s/%s: key %s is not base64", namespace, name, key)
 		}
 	}
@@ -97,8 +98,9 @@ func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([
 	return orNone(v.server.SecretNamed(ctx, l.Namespace, l.Repository, field, l.Secure[field]))
 }
 
-// placesOf are the places of an agent as another program sees them, with its own rights
-// to Secrets and files. Values that the embedded API stores are seen by its agent only.
+// placesOf returns the places of an agent for another program, with the rights of
+// that program to Secrets and files. Only the agent can read the values that the
+// embedded API stores.
 func placesOf(client *kube.Client, dir string, rules []auth.Rule) auth.Places {
 	p := auth.Places{Dir: dir, Rules: rules}
 	if client != nil {
@@ -107,12 +109,12 @@ func placesOf(client *kube.Client, dir string, rules []auth.Rule) auth.Places {
 	return p
 }
 
-// SignersAt are the signers of an agent as another program sees them.
+// SignersAt returns the signers of an agent for another program.
 func SignersAt(client *kube.Client, dir string, rules []auth.Rule, policies []auth.VerificationPolicy) *worker.Signers {
 	return worker.NewSigners(placesOf(client, dir, rules).Trust, policies, nil)
 }
 
-// SigningAt is the same for the keys that commits are signed with.
+// SigningAt returns the signing keys of an agent for another program.
 func SigningAt(client *kube.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
 	return worker.NewSigningKeys(placesOf(client, dir, rules).Signing)
 }

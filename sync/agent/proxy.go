@@ -15,7 +15,7 @@ import (
 	"limpet/sync/text"
 )
 
-// proxy sends each API group to the server that has it, with a token for it.
+// proxy forwards each API group to its server, with a token for it.
 func (a *Agent) proxy() http.Handler {
 	handler := func(c *kube.Client) http.Handler {
 		base, transport := c.Endpoint()
@@ -34,7 +34,7 @@ func (a *Agent) proxy() http.Handler {
 	})
 }
 
-// group is the API group of a path, "" for the core group and for what is none.
+// group returns the API group of a path, "" for the core group and for other paths.
 func group(path string) string {
 	rest, ok := strings.CutPrefix(path, "/apis/")
 	if !ok {
@@ -44,11 +44,11 @@ func group(path string) string {
 	return name
 }
 
-// writeUnavailable tells a client of the socket why the server has not answered the
-// agent, in the form that it expects of a server.
+// writeUnavailable answers a client of the socket when the server of the agent has
+// not answered, as an API server would.
 func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // nobody listens
+		return // the client has disconnected
 	}
 	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
 		Message: "the agent gets no answer from its server: " + text.Redact(err.Error())}
@@ -59,6 +59,6 @@ func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	status.Kind, status.APIVersion = "Status", "v1"
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
-	// A client that is gone is all that can go wrong.
+	// Only a disconnected client makes this fail.
 	_ = json.NewEncoder(w).Encode(status)
 }

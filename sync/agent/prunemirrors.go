@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// pruneMirrorsEvery is how often the agent looks for mirrors that no
-	// Repository uses.
+	// pruneMirrorsEvery is the interval of the search for unused mirrors.
 	pruneMirrorsEvery = time.Hour
-	// unusedMirrorAge is how long such a mirror stays: who deletes a Repository and
-	// makes it again must not wait for a clone over a weak link.
+	// unusedMirrorAge is how long an unused mirror stays: deleting and recreating a
+	// Repository must not cost a clone over a weak link.
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// pruneMirrors deletes mirrors that no Repository uses, while the picture of the
+// pruneMirrors deletes mirrors that no Repository uses, while the cache of
 // Repositories is complete.
 func (a *Agent) pruneMirrors(ctx context.Context) error {
 	tick := time.NewTicker(pruneMirrorsEvery)
@@ -33,14 +32,14 @@ func (a *Agent) pruneMirrors(ctx context.Context) error {
 	}
 }
 
-func (a *Agent) pruneMirrorsOnce(rest time.Duration) {
+func (a *Agent) pruneMirrorsOnce(minAge time.Duration) {
 	if !a.repos.HasSynced() || a.repos.LastError() != nil {
 		return
 	}
 	var keep []git.Remote
 	for _, u := range a.repos.List() {
 		repo, err := api.RepositoryView(u)
-		if err != nil { // it uses some mirror, nobody knows which
+		if err != nil { // its mirror is unknown
 			return
 		}
 		if url, ok := worker.CloneURL(repo); ok {
@@ -51,9 +50,9 @@ func (a *Agent) pruneMirrorsOnce(rest time.Duration) {
 			}
 		}
 	}
-	removed, err := a.mirrors.Prune(keep, rest)
+	removed, err := a.mirrors.Prune(keep, minAge)
 	if err != nil {
-		a.log.Warn("cannot delete unused mirrors", "err", err)
+		a.log.Warn("delete unused mirrors", "err", err)
 	}
 	if removed > 0 {
 		a.log.Info("unused mirrors deleted", "count", removed)

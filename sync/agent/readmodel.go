@@ -56,14 +56,14 @@ func (a *Agent) newBuilder(ctx context.Context) *snapshot.Builder {
 	return b
 }
 
-// observe passes the events of jobs to their consumers.
+// observe passes events of jobs to the metrics and the snapshot.
 func (a *Agent) observe(e jobs.Event) {
 	a.metrics.Observe(e)
 	a.activity.Observe(e)
 }
 
-// watchSources watches the sources of Flux once the agent is ready: neither waits
-// for the other on a link that has room for one.
+// watchSources watches the sources of Flux once the agent is ready, so that it does
+// not compete for a weak link.
 func (a *Agent) watchSources(ctx context.Context) error {
 	if a.health.WaitSynced(ctx) != nil {
 		return nil

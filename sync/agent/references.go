@@ -17,11 +17,11 @@ import (
 	"limpet/sync/worker"
 )
 
-// dependencies declares what Repositories and Connections use.
+// dependencies declares the dependencies of Repositories and Connections.
 type dependencies struct{ a *Agent }
 
-// Use implements repos.Dependencies. The values that the embedded API keeps of an object
-// change with the object.
+// Use implements repos.Dependencies. Values that the embedded API stores for an
+// object change with the object.
 func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructured) {
 	user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 	if obj == nil {
@@ -37,7 +37,8 @@ func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructur
 	d.a.references.Use(user, refs...)
 }
 
-// ruleFiles are the files of the rules that give a Repository its credentials, and signers.
+// ruleFiles returns the files of the rules that give a Repository its credentials and
+// signers.
 func (a *Agent) ruleFiles(u *unstructured.Unstructured) []string {
 	if len(a.cfg.GitRules)+len(a.cfg.Policies) == 0 {
 		return nil
@@ -57,9 +58,8 @@ func (a *Agent) ruleFiles(u *unstructured.Unstructured) []string {
 	return files
 }
 
-// wakeUser has an object looked into whose credentials are not what they were, and
-// the Repositories that use a Connection. Tokens that were made with those of before
-// are not used again.
+// wakeUser reconciles an object whose credentials changed, and the Repositories of a
+// Connection. Tokens of the old credentials are dropped.
 func (a *Agent) wakeUser(user dependency.Ref) {
 	switch user.Kind {
 	case dependency.Repository:

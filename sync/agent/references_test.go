@@ -221,8 +221,8 @@ func (c *credentialCase) setFile(of, token string) {
 	}
 }
 
-// TestTestTriggersHealthCheck: who has mended a host, and tests what is on it, need not wait
-// for the next check before a pull is taken.
+// TestTestTriggersHealthCheck checks that a successful test starts the health check
+// of an unhealthy Repository.
 func TestTestTriggersHealthCheck(t *testing.T) {
 	t.Parallel()
 	server := testenv.Git(t, testenv.GitOptions{})

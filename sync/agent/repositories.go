@@ -18,9 +18,9 @@ import (
 
 type object = unstructured.Unstructured
 
-// repositoryInformer narrows the cache of Repositories to what is for this agent: every pull
-// writes the status of its Repository twice, and what is not for this agent should
-// not travel to it. The embedded API is not far.
+// repositoryInformer limits the cache of Repositories to those of this agent: every
+// pull writes the status of its Repository twice, which other agents should not
+// receive. The embedded API is local.
 func (a *Agent) repositoryInformer() (o kube.InformerOptions) {
 	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
 		o.LabelSelector = a.cfg.Jobs.Selector.String()
@@ -28,12 +28,12 @@ func (a *Agent) repositoryInformer() (o kube.InformerOptions) {
 	return o
 }
 
-// newRepoController makes the controller of Repositories.
+// newRepoController returns the controller of Repositories.
 func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions) (*repos.Controller, error) {
 	var since time.Time
 	if a.embedded != nil {
-		// Its objects are in the state file: what was pulled before that was made
-		// anew may not be there any more.
+		// Its objects are in the state file: objects of pulls before the file was
+		// created may be missing.
 		info, err := a.cfg.Store.Info(ctx)
 		if err != nil {
 			return nil, err
@@ -71,8 +71,8 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 	}), nil
 }
 
-// newConnectionController makes the controller of Connections, the picture that it works on, and
-// who watches what Connections and Repositories use.
+// newConnectionController returns the controller of Connections with its cache, and
+// creates the watcher of dependencies.
 func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
 	a.references = dependency.New(dependency.Options{Wake: a.wakeUser, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
@@ -84,7 +84,7 @@ func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
 // errNoControllers reports that there is nothing to suspend.
 var errNoControllers = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
 
-// Suspend implements socket.Suspender.
+// Suspend implements control.Suspender.
 func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	if a.repoController == nil {
 		return errNoControllers
@@ -104,7 +104,7 @@ func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	return nil
 }
 
-// Resume implements socket.Suspender.
+// Resume implements control.Suspender.
 func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool, error) {
 	if a.repoController == nil {
 		return false, errNoControllers
@@ -117,7 +117,7 @@ func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool,
 	return was, err
 }
 
-// Suspended implements socket.Suspender.
+// Suspended implements control.Suspender.
 func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
 	if a.repoController == nil {
 		return nil, nil

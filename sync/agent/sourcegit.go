@@ -6,8 +6,8 @@ import (
 	"limpet/sync/source"
 )
 
-// describeSourceSigners tells for a test what has to be signed in a GitRepository, and how
-// the keys for it are.
+// describeSourceSigners returns for a test which signatures a GitRepository requires,
+// and the state of their keys.
 func (a *Agent) describeSourceSigners(ctx context.Context, from source.Git) (string, error) {
 	found, err := from.NamedSigners(ctx, a.places())
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestSuspendedClaim: the API goes away while a job runs, and the lease ends. Nobody
-// else has the job, so the picture must not say so; it says who takes it up again
-// and when. An agent that cannot claim is not ready.
+// TestSuspendedClaim checks the row of a job whose lease ends while the API is
+// unavailable: it belongs to no other agent, and this one resumes it. An agent that
+// cannot claim is not ready.
 func TestSuspendedClaim(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other
@@ -59,7 +59,7 @@ func TestSuspendedClaim(t *testing.T) {
 		return len(a.controller.Snapshot().SuspendedClaims) == 1 && len(a.controller.Snapshot().Running) == 0
 	})
 	var row snapshot.Job
-	eventually(t, "the picture says who goes on", func() bool {
+	eventually(t, "the snapshot says who goes on", func() bool {
 		s := a.hub.Latest()
 		if len(s.Jobs) != 1 || s.API.Up {
 			return false

@@ -12,8 +12,8 @@ import (
 	"limpet/sync/text"
 )
 
-// telemetry answers /metrics, /healthz and /readyz. An address that is taken is told and
-// left: two agents on one host must not keep each other from working.
+// telemetry serves /metrics, /healthz and /readyz. An address in use is logged and
+// skipped: two agents on one host must not stop each other.
 func (a *Agent) telemetry(ctx context.Context) error {
 	ln, err := net.Listen("tcp", a.cfg.Telemetry)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *Agent) telemetry(ctx context.Context) error {
 	return apiserver.Serve(ctx, ln, mux)
 }
 
-// metricsSource is what the gauges are read from.
+// metricsSource returns the source of the gauges.
 func (a *Agent) metricsSource() metrics.Source {
 	return metrics.Source{
 		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: a.cfg.Store.Info,

@@ -18,8 +18,9 @@ import (
 	"limpet/sync/worker"
 )
 
-// Test implements socket.Tester. A test that passes of a Repository or Connection
-// which is known as ill has its health checked at once: who has mended something tests it, and goes on.
+// Test implements control.Tester. A successful test of an unhealthy Repository or
+// Connection starts its health check at once, so that a fix takes effect without
+// delay.
 func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	got, err := a.test(ctx, u)
 	if err == nil && got.Success && u.GetUID() != "" && a.repoController != nil {
@@ -59,7 +60,7 @@ func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
 }
 
-// givenValues are secure values by field, of an object that was not stored yet.
+// givenValues are secure values by field, of an object that is not stored yet.
 type givenValues map[string][]byte
 
 // Value implements auth.Values.
@@ -67,8 +68,8 @@ func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]by
 	return v[field], nil
 }
 
-// signing looks for a key to sign with among the values, and then at the places of next,
-// which do not know the fields that were given.
+// signing searches for a signing key in the values, and then in next, which does not
+// know the given fields.
 func (v givenValues) signing(next auth.SigningSource) auth.SigningSource {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
 		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
@@ -82,8 +83,8 @@ func (v givenValues) signing(next auth.SigningSource) auth.SigningSource {
 	}
 }
 
-// inline takes the secret values out of an object that was not stored yet, and puts
-// a name in the place of each, as an API does.
+// inline moves the secret values out of an object that is not stored yet, and
+// replaces each by a name, as an API does.
 func inline(u *unstructured.Unstructured) givenValues {
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	given := givenValues{}
@@ -101,8 +102,7 @@ func inline(u *unstructured.Unstructured) givenValues {
 	return given
 }
 
-// Tester tests as an Agent would, where none runs: with its credentials and its way
-// to the API.
+// Tester tests objects without a running Agent, with the same credentials and API.
 type Tester struct {
 	agent *Agent
 	dir   string
@@ -110,8 +110,8 @@ type Tester struct {
 
 var _ control.Tester = (*Tester)(nil)
 
-// OpenTester makes a Bench. Of cfg it needs what an Agent does, and Store for the
-// embedded API only. It leaves nothing behind after Close.
+// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store,
+// which only the embedded API needs. Close removes all its files.
 func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 	cfg.Manifests = "" // they would be applied
 	b := &Tester{agent: &Agent{cfg: cfg, log: cfg.Logger}}
@@ -133,15 +133,15 @@ func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 	return b, err
 }
 
-// Test implements socket.Tester.
+// Test implements control.Tester.
 func (b *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	return b.agent.Test(ctx, u)
 }
 
-// Client is the way to the API. It is good until Close.
+// Client returns the client of the API. It is valid until Close.
 func (b *Tester) Client() *kube.Client { return b.agent.client }
 
-// Close ends the connections.
+// Close closes the connections.
 func (b *Tester) Close() error {
 	b.agent.Close()
 	if b.dir == "" {

@@ -9,13 +9,12 @@ import (
 	"limpet/sync/worker"
 )
 
-// verification is what the controller of Repositories verifies signatures with.
+// verification returns the verifier of signatures for the controller of Repositories.
 func (a *Agent) verification() repos.Verification {
 	return repos.Verification{Signers: a.signers, Git: a.mirrors, Now: a.serverTime}
 }
 
-// describeSigning tells for a test what the commits of a Repository are signed with, by
-// the keys that from finds.
+// describeSigning returns for a test the key that signs the commits of a Repository.
 func (a *Agent) describeSigning(from auth.SigningSource) func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 	return func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 		look, err := worker.NewSigningKeys(from).Look(ctx, namespace, name, repo, a.signers, a.serverTime())
@@ -26,8 +25,8 @@ func (a *Agent) describeSigning(from auth.SigningSource) func(ctx context.Contex
 	}
 }
 
-// describeSigners tells for a test what has to be signed in a Repository, and how the keys
-// for it are.
+// describeSigners returns for a test which signatures a Repository requires, and the
+// state of their keys.
 func (a *Agent) describeSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 	look, err := a.signers.Look(ctx, namespace, name, repo, a.serverTime())
 	return signersText(look), err

@@ -10,8 +10,8 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestUnhealthyConnectionIsShown: a picture tells of a Connection that its host does not
-// take, why, and since which check, for as long as that is so.
+// TestUnhealthyConnectionIsShown checks that the snapshot shows a Connection that its
+// host rejects, with reason and time of the check, until it recovers.
 func TestUnhealthyConnectionIsShown(t *testing.T) {
 	t.Parallel()
 	c := &credentialCase{t: t, host: forgetest.New(t, forgetest.Options{}), dir: t.TempDir()}
@@ -24,7 +24,7 @@ func TestUnhealthyConnectionIsShown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var seq uint64
-	pictures := func(is func([]snapshot.Connection) bool) snapshot.Connection {
+	await := func(is func([]snapshot.Connection) bool) snapshot.Connection {
 		for {
 			snap, err := c.a.Next(ctx, seq)
 			if err != nil {
@@ -35,10 +35,10 @@ func TestUnhealthyConnectionIsShown(t *testing.T) {
 			}
 		}
 	}
-	ill := pictures(func(ill []snapshot.Connection) bool { return len(ill) == 1 })
+	ill := await(func(ill []snapshot.Connection) bool { return len(ill) == 1 })
 	if ill.Namespace != "default" || ill.Name != "link" || ill.Message == "" || strings.Contains(ill.Message, "wrong") || ill.Checked.Before(began) || ill.Checked.After(time.Now().Add(time.Second)) {
-		t.Errorf("what is told of it: %+v", ill)
+		t.Errorf("row: %+v", ill)
 	}
 	c.setSecret("right")
-	pictures(func(ill []snapshot.Connection) bool { return len(ill) == 0 })
+	await(func(ill []snapshot.Connection) bool { return len(ill) == 0 })
 }

@@ -17,18 +17,18 @@ import (
 
 var pathRepository = kube.PathTo("spec", "repository")
 
-// A push that comes while a pull of its Repository runs is refused: there is such
-// a job already, and it may have read the branch before the push. GitHub does not
-// deliver again by itself, so the push would wait for the interval. Here it is
-// missed until that job is gone, and pulled then. It is a matter of seconds, so
-// it is kept in memory alone: after a crash the interval finds the push.
+// A push during a pull of its Repository is refused: such a job exists already, and
+// it may have read the branch before the push. GitHub does not redeliver by itself,
+// so the push would wait for the interval. It stays pending here until that job has
+// ended, and is pulled then. This takes seconds, so it is kept in memory only: after
+// a crash the interval finds the push.
 
-// retryPullsAfter is how long a missed push waits after the API could not be asked.
+// retryPullsAfter is the delay after a failed request.
 const retryPullsAfter = 15 * time.Second
 
-// pendingPulls are the Repositories with a push that no pull may have seen.
+// pendingPulls are the Repositories with a push that a running pull may have missed.
 type pendingPulls struct {
-	wake chan struct{} // capacity 1: "something may be to do"
+	wake chan struct{} // capacity 1: pending pulls may be ready
 
 	mu  sync.Mutex // guards all
 	all map[repoKey]bool
@@ -67,14 +67,14 @@ func (m *pendingPulls) drop(key repoKey) {
 	delete(m.all, key)
 }
 
-// retryPulls asks for the pulls of missed pushes until ctx ends.
+// retryPulls queues pulls for missed pushes until ctx ends.
 func (d *webhookStore) retryPulls(ctx context.Context) {
 	d.agent.jobs.AddHandler(kube.Handler{Any: d.pending.notify})
 	for {
 		var later <-chan time.Time
 		for _, key := range d.pending.keys() {
 			if seen, ok := d.agent.jobs.Lookup(key.namespace, api.JobName(key.name, "pull")); ok && seen.Text(pathRepository) == key.name {
-				continue // its end wakes us
+				continue // its end notifies
 			}
 			if !d.retryPull(ctx, key) {
 				later = time.After(retryPullsAfter)
@@ -89,8 +89,8 @@ func (d *webhookStore) retryPulls(ctx context.Context) {
 	}
 }
 
-// retryPull asks for the pull of a missed push. It is false when that has to be
-// tried again.
+// retryPull queues the pull of a missed push. It returns false when it has to be
+// retried.
 func (d *webhookStore) retryPull(ctx context.Context, key repoKey) bool {
 	if u, ok := d.agent.repos.Get(key.namespace, key.name); !ok || d.suspended(u) {
 		d.pending.drop(key)
@@ -98,7 +98,7 @@ func (d *webhookStore) retryPull(ctx context.Context, key repoKey) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	d.pending.drop(key) // a push from here on counts anew
+	d.pending.drop(key) // a later push is a new one
 	_, err := d.agent.client.Submit(ctx, key.namespace, key.name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
 	switch {
 	case err == nil:
@@ -108,14 +108,14 @@ func (d *webhookStore) retryPull(ctx context.Context, key repoKey) bool {
 		d.pending.all[key] = true
 		d.pending.mu.Unlock()
 		return false
-	default: // the Repository takes no pulls now; it gets one when it does again
-		d.agent.log.Debug("a missed push is not pulled", "repo", key.name, "namespace", key.namespace, "err", err)
+	default: // the Repository accepts no pulls now; the interval finds the push
+		d.agent.log.Debug("skip pull of missed push", "repo", key.name, "namespace", key.namespace, "err", err)
 	}
 	return true
 }
 
-// retryable reports that a pull which was not taken may be taken later.
+// retryable reports whether a refused pull may be accepted later.
 func retryable(err error) bool {
-	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
-	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
+	_, unavailable := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
+	return unavailable || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
 }

@@ -31,8 +31,8 @@ import (
 	"limpet/sync/webhook"
 )
 
-// Webhooks say where the webhooks of Git hosts are received. Without a
-// certificate a proxy has to stand in front that speaks TLS.
+// Webhooks configures the receiver of webhooks. Without a certificate it needs a TLS
+// proxy in front.
 type Webhooks struct {
 	Listen            string // address; "" = nowhere
 	URL               string // https address at which hosts reach it, for those that are asked for webhooks; "" = not known
@@ -56,31 +56,31 @@ func (w Webhooks) check() error {
 	return nil
 }
 
-// listenRetry is when an address is tried again that could not be had: an agent
-// may start before the network of its host does.
+// listenRetry is the delay after a failed listen: an agent may start before the
+// network of its host.
 const listenRetry = 15 * time.Second
 
-// webhooks receives webhooks until ctx ends. Repositories are pulled in their
-// interval all the same, so an address that is taken is told and tried again.
+// webhooks receives webhooks until ctx ends. Repositories are pulled at their
+// interval anyway, so an address in use is logged and retried.
 func (a *Agent) webhooks(ctx context.Context) error {
 	w := a.cfg.Webhooks
 	var policy webhook.Policy = webhook.Listed{Most: a.cfg.Limits.IncrementalChanges}
 	if a.embedded != nil {
 		policy = webhook.Comparing{}
 	}
-	desk := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
+	store := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
 	receiver, err := webhook.New(ctx, webhook.Options{
-		Store: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
+		Store: store, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
 		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
 	})
 	if err != nil {
 		return err
 	}
 	ln, err := a.webhookListener()
-	for told := false; err != nil; ln, err = a.webhookListener() {
-		if !told {
+	for logged := false; err != nil; ln, err = a.webhookListener() {
+		if !logged {
 			a.log.Warn("no webhooks", "address", w.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
-			told = true
+			logged = true
 		}
 		timer := time.NewTimer(listenRetry)
 		select {
@@ -93,7 +93,7 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	a.log.Info("webhooks", "address", ln.Addr().String(), "tls", w.CertFile != "", "path", webhook.Pattern)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return receiver.Serve(ctx, ln) })
-	g.Go(func() error { desk.retryPulls(ctx); return nil })
+	g.Go(func() error { store.retryPulls(ctx); return nil })
 	return g.Wait()
 }
 
@@ -116,14 +116,14 @@ func (a *Agent) webhookListener() (net.Listener, error) {
 
 // addWebhookEvent shows an event on the dashboard.
 func (a *Agent) addWebhookEvent(e webhook.Accepted) {
-	txt := fmt.Sprintf("webhook: %s", e.Verdict.Message)
+	line := fmt.Sprintf("webhook: %s", e.Verdict.Message)
 	switch {
 	case e.Event.Kind == webhook.Push && e.Job != "":
-		txt = fmt.Sprintf("webhook: push to %s → pull queued", cmp.Or(e.Repository.Branch, "the repository"))
+		line = fmt.Sprintf("webhook: push to %s → pull queued", cmp.Or(e.Repository.Branch, "the repository"))
 	case e.Job != "":
-		txt = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Event.Number, e.Event.Action)
+		line = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Event.Number, e.Event.Action)
 	}
-	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(txt)})
+	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(line)})
 }
 
 // requestTimeout bounds one request for a webhook with all its repeats.
@@ -149,13 +149,13 @@ type cachedSecret struct {
 	at    time.Time
 }
 
-// Blind implements hooks.Desk.
+// Blind implements webhook.Store.
 func (d *webhookStore) Blind() bool {
 	_, err := d.agent.client.Down()
 	return err != nil || !d.agent.repos.HasSynced()
 }
 
-// Now implements hooks.Desk.
+// Now implements webhook.Store.
 func (d *webhookStore) Now() time.Time {
 	now, _, ok := d.agent.client.Clock().Now()
 	if !ok {
@@ -164,7 +164,7 @@ func (d *webhookStore) Now() time.Time {
 	return now
 }
 
-// Repository implements hooks.Desk.
+// Repository implements webhook.Store.
 func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *webhook.Repository {
 	u, ok := d.agent.repos.Get(namespace, name)
 	if !ok {
@@ -176,13 +176,13 @@ func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *
 		repo.Secrets, repo.Given, err = d.secrets(ctx, u)
 	}
 	if err != nil {
-		d.agent.log.Debug("the secret of a webhook cannot be read", "repo", name, "namespace", namespace, "err", err)
+		d.agent.log.Debug("read webhook secret", "repo", name, "namespace", namespace, "err", err)
 		return nil
 	}
 	return repo
 }
 
-// suspended reports whether a person has told this agent to leave a Repository alone.
+// suspended reports whether a Repository is suspended on this agent.
 func (d *webhookStore) suspended(u *object) bool {
 	if d.agent.suspensions == nil {
 		return false
@@ -191,8 +191,8 @@ func (d *webhookStore) suspended(u *object) bool {
 	return on
 }
 
-// secrets looks for the secret of a hook: the one that limpet has made, one per
-// line and the present one first, or else one that a person has given.
+// secrets returns the secrets of a webhook: those that limpet created, one per line
+// and the current one first, or else a configured one.
 func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
 	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
 	own, err := a.cfg.Store.Secret(ctx, webhookSecretKey(namespace, name))
@@ -209,7 +209,7 @@ func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte
 	return [][]byte{value}, true, nil
 }
 
-// webhookSecretKey is where the secret of a hook is sealed that limpet has made.
+// webhookSecretKey is the key of the sealed secrets that limpet creates.
 func webhookSecretKey(namespace, name string) string { return "webhook/" + namespace + "/" + name }
 
 const webhookSecretField = "webhookSecret"
@@ -234,8 +234,8 @@ func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, erro
 	return auth.Value(a.cfg.CredentialsDir, namespace, name, webhookSecretField)
 }
 
-// fromAPI reads a core Secret, at most once in secretFor. While the API is away
-// the value of before serves on.
+// fromAPI reads a core Secret, at most once in secretFor. While the API is
+// unavailable the last value stays valid.
 func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
 	key := namespace + "/" + secret
 	value, err, _ := d.reads.Do(key, func() (any, error) {
@@ -245,7 +245,7 @@ func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([
 		if known && time.Since(kept.at) < secretFor {
 			return kept.value, nil
 		}
-		// Others wait for this look, so it must not end with one of them.
+		// Other requests share this read, so it must not end with the first one.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
 		data, err := clusterSecrets{d.agent.client, d.agent}.Secret(ctx, namespace, secret)
@@ -261,8 +261,8 @@ func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([
 	return value.([]byte), err
 }
 
-// secretIn is the secret of a hook among the keys of a core Secret; token is what
-// a Receiver of Flux calls it.
+// secretIn returns the secret of a webhook among the keys of a core Secret; token is
+// the name in a Receiver of Flux.
 func secretIn(data map[string][]byte) []byte {
 	for _, field := range []string{webhookSecretField, "token", "secret"} {
 		if len(data[field]) > 0 {
@@ -272,7 +272,7 @@ func secretIn(data map[string][]byte) []byte {
 	return nil
 }
 
-// maxCachedSecrets bounds the Secrets that are kept.
+// maxCachedSecrets bounds the cached Secrets.
 const maxCachedSecrets = 1000
 
 func (d *webhookStore) cache(key string, secret cachedSecret) {
@@ -284,7 +284,7 @@ func (d *webhookStore) cache(key string, secret cachedSecret) {
 	d.cached[key] = secret
 }
 
-// Queue implements hooks.Desk.
+// Queue implements webhook.Store.
 func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
 	if action == "pr" {
@@ -303,8 +303,8 @@ func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec ma
 	return job, err
 }
 
-// runsPullRequests reports whether somebody works on jobs for pull requests: this
-// agent, or a server that has a webhook endpoint of its own and so makes them.
+// runsPullRequests reports whether jobs for pull requests are run: by this agent, or
+// by a server that has a webhook endpoint of its own and so creates them.
 func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
 	a := d.agent
 	if slices.Contains(a.actions, "pr") {
@@ -316,7 +316,7 @@ func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
 	return a.client.Serves(ctx, "repositories/webhook")
 }
 
-// Seen implements hooks.Desk.
+// Seen implements webhook.Store.
 func (d *webhookStore) Seen(ctx context.Context, r *webhook.Repository) error {
 	if !d.agent.reconciles() {
 		return nil // another controller owns the status

@@ -148,8 +148,8 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 }
 
-// TestWebhookRecordsLastEvent: a hook that works is told in the status, and one
-// that the status does not know is not served.
+// TestWebhookRecordsLastEvent checks that the status records a working webhook, and
+// that an unknown one is not served.
 func TestWebhookRecordsLastEvent(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
@@ -393,8 +393,7 @@ func TestWebhookListenIsRetried(t *testing.T) {
 	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
 }
 
-// TestWebhookOfSuspendedRepository: a push changes nothing about the wish of a
-// person.
+// TestWebhookOfSuspendedRepository checks that a push does not end a suspension.
 func TestWebhookOfSuspendedRepository(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })

@@ -31,10 +31,10 @@ const (
 	NotFound    = "not_found"
 )
 
-// Outcomes are all of them.
+// Outcomes lists all outcomes.
 var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Unavailable, NotFound}
 
-// answer is what is sent back.
+// answer is the response to a request.
 type answer struct {
 	outcome  string
 	code     int
@@ -60,7 +60,7 @@ func unavailable(why string) answer {
 	return a
 }
 
-// bodyError is the answer to a body that cannot be had.
+// bodyError is the answer to an unreadable body.
 func bodyError(err error) answer {
 	switch {
 	case errors.Is(err, errTooLarge):

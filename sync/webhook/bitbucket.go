@@ -3,7 +3,7 @@ package webhook
 import "strings"
 
 // bitbucketBody is what is read of the payloads of Bitbucket Cloud. Source: its
-// page "Event payloads". A push tells branches and commits, but no paths.
+// page "Event payloads". A push lists branches and commits, but no paths.
 type bitbucketBody struct {
 	Repository struct {
 		FullName string `json:"full_name"`
@@ -72,7 +72,7 @@ func parseBitbucket(name string, body []byte) (Event, error) {
 	case "created":
 		e.Action = Opened
 	case "updated":
-		e.Action = Updated // of the head or of the text: the payload does not tell
+		e.Action = Updated // of the head or of the text: the payload does not say which
 	}
 	return e, nil
 }

@@ -15,8 +15,8 @@ import (
 const (
 	requestRate  = 10 // per second and client
 	requestBurst = 20
-	// maxClients bounds the table of clients. Whoever was not seen for longest
-	// makes room, which costs nobody a request.
+	// maxClients bounds the table of clients. The least recently seen is dropped,
+	// which delays no request.
 	maxClients = 10_000
 )
 
@@ -36,7 +36,7 @@ func newClients() *clients {
 	return &clients{known: map[netip.Addr]*list.Element{}, order: list.New()}
 }
 
-// allow counts one request and says whether it is one too many.
+// allow counts one request and reports whether it is within the limit.
 func (c *clients) allow(addr netip.Addr, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,9 +54,9 @@ func (c *clients) allow(addr netip.Addr, now time.Time) bool {
 	return at.Value.(*client).limiter.AllowN(now, 1)
 }
 
-// clientOf is the address that a request is counted under. What a header says
-// counts only as far as trusted proxies have written it: the client is the last
-// address in X-Forwarded-For that is not one of theirs.
+// clientOf returns the address that a request is counted under. A header counts only
+// as far as trusted proxies have written it: the client is the last untrusted address
+// in X-Forwarded-For.
 func clientOf(req *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, _ := netip.ParseAddrPort(req.RemoteAddr)
 	at := peer.Addr().Unmap()
@@ -80,8 +80,8 @@ func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
 	return false
 }
 
-// clientNetwork is the address, or of IPv6 the /64 that one line is given: who has
-// one of its addresses has them all.
+// clientNetwork returns the address, or for IPv6 its /64: a client controls all of
+// its addresses.
 func clientNetwork(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr

@@ -18,7 +18,7 @@ var suspicious = []string{Forged, Limited, TooLarge, Broken, NotFound}
 type counter struct {
 	mu       sync.Mutex // guards what follows
 	counts   map[string]int
-	troubled time.Time // when trouble was told last
+	troubled time.Time // time of the last line of warn
 }
 
 func (t *counter) add(outcome string) {
@@ -33,7 +33,7 @@ func (t *counter) add(outcome string) {
 	t.counts[outcome]++
 }
 
-// run tells what was counted, until ctx ends.
+// run logs the counts, until ctx ends.
 func (t *counter) run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(logEvery)
 	defer tick.Stop()
@@ -65,7 +65,7 @@ func (t *counter) log(log *slog.Logger) {
 	log.Warn("webhook requests were refused", attrs...)
 }
 
-// warn tells of something that a person may have to look at, once a minute.
+// warn logs a problem at most once a minute.
 func (t *counter) warn(log *slog.Logger, what string, err error) {
 	t.mu.Lock()
 	quiet := time.Since(t.troubled) < logEvery

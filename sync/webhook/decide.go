@@ -13,14 +13,14 @@ import (
 	"limpet/sync/auth"
 )
 
-// Repository is what the answer to a webhook depends on.
+// Repository is the state of a Repository that the answer to a webhook depends on.
 type Repository struct {
 	Namespace, Name string
-	// Secrets are those that its hook may be signed with: the present one and,
-	// while it is being replaced, the one before. None means that it has no hook.
+	// Secrets may sign the webhook: the current one and, during a rotation, the
+	// previous one. Without secrets there is no webhook.
 	Secrets [][]byte
-	// Given reports that a person has given the secret and not limpet: then there is
-	// a hook, whatever the status says.
+	// Given reports whether the secret is configured and not created by limpet: then
+	// there is a webhook, whatever the status says.
 	Given bool
 
 	URL       string // of the remote
@@ -62,20 +62,20 @@ func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
 	return r, nil
 }
 
-// hasFullName reports whether a full name that a host tells is that of the Repository: the
-// end of its URL's path. Hosts do not tell the directory that they are served from.
+// hasFullName reports whether a full name in a payload is that of the Repository: the
+// end of the path of its URL. Payloads lack the directory that a host serves from.
 func (r *Repository) hasFullName(fullName string) bool {
 	a, err := auth.ParseAddress(r.URL)
 	if err != nil {
 		return false
 	}
 	have := strings.ToLower(strings.TrimSuffix(strings.Trim(a.Path, "/"), ".git"))
-	told := strings.ToLower(strings.TrimSuffix(strings.Trim(fullName, "/"), ".git"))
-	return told != "" && (have == told || strings.HasSuffix(have, "/"+told))
+	name := strings.ToLower(strings.TrimSuffix(strings.Trim(fullName, "/"), ".git"))
+	return name != "" && (have == name || strings.HasSuffix(have, "/"+name))
 }
 
 // refusal returns why no webhook of this Repository is served, however it is signed;
-// 0 means that it is.
+// 0 means that it is served.
 func (r *Repository) refusal() (code int, why string) {
 	switch {
 	case r.Deleting:
@@ -90,15 +90,14 @@ func (r *Repository) refusal() (code int, why string) {
 	return 0, ""
 }
 
-// Verdict is what is done about an event.
+// Verdict is the decision about an event.
 type Verdict struct {
 	Code    int
 	Message string
 	Job     map[string]any // spec of the job to queue, without the repository; nil = none
 }
 
-// Decide is the table of Grafana's endpoint, from an event to its answer. It is
-// pure.
+// Decide returns the answer to an event, as the endpoint of Grafana does. It is pure.
 func Decide(r *Repository, e Event, policy Policy) Verdict {
 	nothing := func(format string, args ...any) Verdict {
 		return Verdict{http.StatusOK, fmt.Sprintf(format, args...), nil}

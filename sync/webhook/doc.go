@@ -5,18 +5,18 @@
 //
 // What it promises:
 //
-//   - A webhook may only cause "look now": it queues a job of the Repository in
+//   - A webhook may only cause a pull: it queues a job of the Repository in
 //     its path and nothing else. Neither a branch, a commit nor a URL of the
 //     payload decides what is pulled: the pull asks Git itself. A job for a pull
-//     request hands on what its host has told of it.
+//     request contains the data of its host.
 //   - Nothing of a payload is parsed before its signature is right. A wrong
 //     signature, a missing one and a Repository that is not there have one answer.
 //   - A delivery is remembered after its job is queued, not before. A power cut in
-//     between costs a second look, never a lost one. A delivery whose job could
+//     between costs a second pull, never a lost one. A delivery whose job could
 //     not be queued is answered with 503 and may come again.
 //   - What strangers can make it hold is bounded: connections, headers, bodies,
 //     clients, time. None of them reaches the state file or the log.
 //
-// Host, table and Repository are looked at by pure functions (Parse, Decide);
-// the Receiver is the HTTP side; what is done stands behind the Desk.
+// Host, table and Repository are evaluated by pure functions (Parse, Decide);
+// the Receiver is the HTTP side; Store is the agent behind it.
 package webhook

@@ -38,7 +38,7 @@ const (
 	Updated  = "synchronize" // its head has moved
 )
 
-// Event is what one delivery tells, in the same words for all hosts.
+// Event is the content of one delivery, in the same form for all hosts.
 type Event struct {
 	Host       Host
 	Kind       Kind
@@ -46,8 +46,8 @@ type Event struct {
 	Repository string   // full name, such as ops/dashboards
 	Branches   []string // that a push has moved; of a pull request the one it goes to
 	// Deleted and Changes are the paths that the commits of a push delete and the
-	// number of paths that they touch. Partial says that the host has not told
-	// all of them.
+	// number of paths that they touch. Partial reports that the list is
+	// incomplete.
 	Deleted []string
 	Changes int
 	Partial bool
@@ -63,8 +63,8 @@ type Event struct {
 // errPayload reports that a body is not what the host's documentation promises.
 var errPayload = errors.New("invalid payload")
 
-// Parse reads the JSON of a delivery. name is the event that its headers tell.
-// Events that nothing is done about are of kind Other, whatever the body holds.
+// Parse reads the JSON of a delivery. name is the event in its headers.
+// Unsupported events are of kind Other, whatever the body holds.
 func Parse(host Host, name string, body []byte) (Event, error) {
 	var e Event
 	var err error
@@ -93,7 +93,7 @@ func Parse(host Host, name string, body []byte) (Event, error) {
 	return e, nil
 }
 
-// decode reads a body without its texts: an error may be logged.
+// decode parses a body. Its errors quote nothing of the body, so they may be logged.
 func decode(body []byte, into any) error {
 	err := json.Unmarshal(body, into)
 	var wrong *json.UnmarshalTypeError
@@ -106,8 +106,8 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// requestOrigin names the host and the event that the headers of a request tell, and
-// the id of the delivery, for logs. Gitea and Forgejo send GitHub's headers as well.
+// requestOrigin returns the host, the event and the delivery ID in the headers of a
+// request. Gitea and Forgejo send the headers of GitHub as well.
 func requestOrigin(h http.Header) (host Host, event, delivery string) {
 	for _, by := range []struct {
 		host     Host

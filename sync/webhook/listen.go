@@ -16,7 +16,7 @@ const (
 	// headerTimeout is how long a client may take to send its headers, and the
 	// handshake before them.
 	headerTimeout = 10 * time.Second
-	// idleTimeout closes connections that nobody uses.
+	// idleTimeout closes idle connections.
 	idleTimeout = 30 * time.Second
 	// drainTimeout is how long running requests get once the server stops: longer
 	// than the API is asked for one of them.
@@ -46,9 +46,9 @@ func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 	srv.Protocols.SetHTTP1(true) // one request at a time on a connection
 	var running sync.WaitGroup
 	defer running.Wait()
-	told, stop := context.WithCancel(ctx)
+	counting, stop := context.WithCancel(ctx)
 	defer stop()
-	running.Go(func() { r.tally.run(told, r.o.Logger) })
+	running.Go(func() { r.tally.run(counting, r.o.Logger) })
 
 	stopped := make(chan error, 1) // the goroutine below sends once
 	go func() { stopped <- srv.Serve(ln) }()
@@ -135,7 +135,7 @@ func (g *gate) leave(addr netip.Addr) {
 	<-g.places
 }
 
-// limitedConn is a connection that tells the gate when it closes.
+// limitedConn is a connection that notifies the gate when it closes.
 type limitedConn struct {
 	net.Conn
 	gate *gate

@@ -13,7 +13,7 @@ import (
 
 const (
 	// rememberFor is how long a delivery is known again. Hosts repeat theirs for
-	// hours; a copy that comes later causes one more look.
+	// hours; a later copy causes one more pull.
 	rememberFor = 24 * time.Hour
 	// maxRemembered bounds the memory; the oldest make room. Each is some 70
 	// bytes in the state file.

@@ -8,20 +8,20 @@ type Policy interface {
 }
 
 // Comparing is the policy where limpet alone runs the pulls: they compare the
-// commits themselves, whatever the host has told, and go over to everything where
+// commits themselves, whatever the payload says, and fall back to a full pull where
 // they must.
 type Comparing struct{}
 
 // Incremental implements Policy.
 func (Comparing) Incremental(Event) bool { return true }
 
-// Listed is the policy where Grafana's workers may run the pull: it goes by what
-// the host has told. Source: Grafana's incremental sync policy.
+// Listed is the policy where Grafana's workers may run the pull: it follows the
+// payload. Source: Grafana's incremental sync policy.
 type Listed struct {
 	Most int // changes of an incremental pull; 0 = no limit
 }
 
-// Incremental implements Policy. It is false where not all is told, and where a
+// Incremental implements Policy. It is false when the payload is incomplete, and where a
 // directory lost the file that stands for it and nothing else: to Grafana's
 // incremental pull its folder would stay.
 func (l Listed) Incremental(push Event) bool {

@@ -25,50 +25,48 @@ const Pattern = "/apis/" + api.ProvisioningGroup + "/v0alpha1/namespaces/{namesp
 const (
 	// requestTimeout bounds a request, its body included. Source: Grafana.
 	requestTimeout = 30 * time.Second
-	// queueTimeout bounds what is done with the API. It leaves time to tell the
-	// host to come again: GitHub waits 10 s for an answer.
+	// queueTimeout bounds the requests to the API. It leaves time to ask the host to
+	// retry: GitHub waits 10 s for an answer.
 	queueTimeout = 8 * time.Second
-	// seenTimeout bounds the note in the status, which is made after the answer.
+	// seenTimeout bounds the update of the status, which follows the answer.
 	seenTimeout = 5 * time.Second
-	// seenEvery is how often the status of a Repository is told that its hook
-	// works. Source: Grafana.
+	// seenEvery is the interval of the updates of status.webhook.lastEvent. Source:
+	// Grafana.
 	seenEvery = time.Minute
-	// retryAfter is when a host that repeats by itself may do so.
+	// retryAfter is the Retry-After of a failed delivery.
 	retryAfter = 30 * time.Second
 )
 
-// ErrNotRun is returned by Desk.Queue when nobody would run the job.
+// ErrNotRun is returned by Store.Queue when no agent would run the job.
 var ErrNotRun = errors.New("nobody here runs jobs of this kind")
 
-// Store is what the receiver needs of the agent. Its methods may be called at once.
+// Store is the agent behind the receiver. Its methods may be called concurrently.
 type Store interface {
-	// Repository returns the Repository as it was seen last, with its secrets,
-	// or nil.
+	// Repository returns the cached Repository with its secrets, or nil.
 	Repository(ctx context.Context, namespace, name string) *Repository
-	// Blind reports that Repositories or their secrets may be out of reach at the
-	// moment, so that nobody can be told that his signature is wrong.
+	// Blind reports whether Repositories or their secrets may be unavailable now, so
+	// that an invalid signature cannot be told from a missing secret.
 	Blind() bool
-	// Queue makes the job and returns it. The errors are those of the API, and
+	// Queue creates the job and returns it. The errors are those of the API, and
 	// ErrNotRun.
 	Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error)
-	// Seen notes in the status that the hook works.
+	// Seen records a working webhook in the status.
 	Seen(ctx context.Context, r *Repository) error
 	// Now is the time; zero when the host's clock cannot be trusted.
 	Now() time.Time
 }
 
-// Options are what a Receiver is made of. Desk, Facts, Policy and Logger must be
-// set.
+// Options configures a Receiver. Store, Facts, Policy and Logger are required.
 type Options struct {
 	Store   Store
 	Facts   Facts
 	Policy  Policy
 	Trusted []netip.Prefix // proxies whose X-Forwarded-For counts
-	// Count is told the outcome of each request, one of Outcomes, and Processed the
-	// action of the job that an authentic event has led to, or "none".
+	// Count receives the outcome of each request, one of Outcomes, and Processed the
+	// action of the job of an authentic event, or "none".
 	Count     func(outcome string)
 	Processed func(job string)
-	// Accepted is told of each event that was served.
+	// Accepted receives each served event.
 	Accepted func(Accepted)
 	Logger   *slog.Logger
 }
@@ -92,10 +90,10 @@ type Receiver struct {
 
 	mu   sync.Mutex               // guards what follows
 	busy map[digest]chan struct{} // deliveries being served; closed at their end
-	seen map[string]time.Time     // by Repository: when its status was told last
+	seen map[string]time.Time     // by Repository: time of the last Seen
 }
 
-// New reads which deliveries were served before.
+// New returns a Receiver that remembers the deliveries in Facts.
 func New(ctx context.Context, o Options) (*Receiver, error) {
 	m, err := loadMemory(ctx, o.Facts)
 	if err != nil {
@@ -133,7 +131,7 @@ func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// receive takes a request as far as its content is known to be authentic.
+// receive authenticates a request.
 func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	if req.Method != http.MethodPost {
 		return refuse(Refused, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "webhooks are sent by POST")
@@ -208,7 +206,7 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d verifiedDelive
 	if r.memory.has(d.digest, time.Now()) {
 		return respond(Replayed, http.StatusOK, "ok")
 	}
-	// From here on it is done whether the host waits for the answer or not.
+	// The job is queued even when the host closes the connection.
 	ctx = context.WithoutCancel(ctx)
 	a := r.act(ctx, repo, d)
 	if a.code < 300 {
@@ -268,8 +266,8 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 	return a
 }
 
-// queueError is the answer when the API has not taken the job. What the API has
-// to say about this very job is handed on; everything else passes.
+// queueError is the answer when the API refuses the job. Errors about this very job
+// are passed on; all others are temporary.
 func (r *Receiver) queueError(repo *Repository, err error) answer {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -285,7 +283,7 @@ func (r *Receiver) queueError(repo *Repository, err error) answer {
 	return unavailable("the job cannot be queued at the moment; deliver again later")
 }
 
-// recordDelivery notes once a minute that the hook of a Repository works.
+// recordDelivery records once a minute that the webhook of a Repository works.
 func (r *Receiver) recordDelivery(ctx context.Context, repo *Repository) {
 	if !repo.Hooked || !r.dueSeen(repo, time.Now()) {
 		return

@@ -77,7 +77,7 @@ func (d *fakeStore) Seen(context.Context, *Repository) error {
 // rig is a Receiver with what it was asked to do.
 type rig struct {
 	*Receiver
-	desk     *fakeStore
+	store    *fakeStore
 	log      bytes.Buffer
 	counts   map[string]int
 	accepted []Accepted
@@ -85,10 +85,10 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	g := &rig{counts: map[string]int{}, desk: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
+	g := &rig{counts: map[string]int{}, store: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
 		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
-	r, err := New(t.Context(), Options{Store: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
+	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
 		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
 		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
 		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	form := []byte("payload=" + url.QueryEscape(string(push)))
 	tests := []struct {
 		name    string
-		desk    func(*fakeStore)
+		store   func(*fakeStore)
 		req     func() *http.Request
 		code    int
 		body    string // is in the body
@@ -141,35 +141,35 @@ func TestAnswers(t *testing.T) {
 			return req
 		}, code: 400, body: "invalid payload", outcome: Invalid},
 		{name: "pull request", req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 202, body: `"pr":12`, outcome: Queued, queued: true},
-		{name: "pull request that nobody would run", desk: func(d *fakeStore) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
+		{name: "pull request that nobody would run", store: func(d *fakeStore) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
 		{name: "other event", req: func() *http.Request { return signed(boards, "star", []byte("{}")) }, code: 501, body: `"code":501`, outcome: Unsupported},
-		{name: "other repository", desk: func(d *fakeStore) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
+		{name: "other repository", store: func(d *fakeStore) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
 		{name: "not JSON", req: func() *http.Request { return signed(boards, "push", []byte("{")) }, code: 400, body: "invalid payload", outcome: Invalid},
-		{name: "the secret of before", desk: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
+		{name: "the secret of before", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
 
-		{name: "wrong signature", desk: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "wrong signature", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
 		{name: "no signature", req: func() *http.Request {
 			req := signed(boards, "push", push)
 			req.Header.Del("X-Hub-Signature-256")
 			return req
 		}, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "no secret", desk: func(d *fakeStore) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no secret", store: func(d *fakeStore) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
 		{name: "no such repository", req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "wrong signature while the API is away", desk: func(d *fakeStore) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "no such repository while the API is away", desk: func(d *fakeStore) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "wrong signature while the API is away", store: func(d *fakeStore) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "no such repository while the API is away", store: func(d *fakeStore) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Unavailable, after: "30"},
 
-		{name: "no hook", desk: func(d *fakeStore) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
-		{name: "unhealthy", desk: func(d *fakeStore) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
+		{name: "no hook", store: func(d *fakeStore) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
+		{name: "unhealthy", store: func(d *fakeStore) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
 
-		{name: "job exists", desk: func(d *fakeStore) {
+		{name: "job exists", store: func(d *fakeStore) {
 			d.err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "jobs"}, "boards-sync")
 		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 409, body: `"reason":"AlreadyExists"`, outcome: Exists},
-		{name: "repository is gone", desk: func(d *fakeStore) {
+		{name: "repository is gone", store: func(d *fakeStore) {
 			d.err = apierrors.NewNotFound(schema.GroupResource{Resource: "repositories"}, "boards")
 		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 404, outcome: Refused},
-		{name: "API busy", desk: func(d *fakeStore) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "API away", desk: func(d *fakeStore) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "may not make jobs", desk: func(d *fakeStore) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "API busy", store: func(d *fakeStore) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "API away", store: func(d *fakeStore) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "may not make jobs", store: func(d *fakeStore) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
 
 		{name: "GET", req: func() *http.Request { return httptest.NewRequest(http.MethodGet, boards, nil) }, code: 405, outcome: Refused},
 		{name: "another path", req: func() *http.Request { return httptest.NewRequest(http.MethodPost, "/metrics", nil) }, code: 404, outcome: NotFound},
@@ -191,12 +191,12 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		g := newRig(t)
-		if tt.desk != nil {
-			tt.desk(g.desk)
+		if tt.store != nil {
+			tt.store(g.store)
 		}
 		w := g.send(tt.req())
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || g.counts[tt.outcome] != 1 || len(g.counts) != 1 || (len(g.desk.queued) > 0) != tt.queued || w.Header().Get("Retry-After") != tt.after {
-			t.Errorf("%s: %d %s %v, %d queued, Retry-After %q; want %d %q %s", tt.name, w.Code, w.Body, g.counts, len(g.desk.queued), w.Header().Get("Retry-After"), tt.code, tt.body, tt.outcome)
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || g.counts[tt.outcome] != 1 || len(g.counts) != 1 || (len(g.store.queued) > 0) != tt.queued || w.Header().Get("Retry-After") != tt.after {
+			t.Errorf("%s: %d %s %v, %d queued, Retry-After %q; want %d %q %s", tt.name, w.Code, w.Body, g.counts, len(g.store.queued), w.Header().Get("Retry-After"), tt.code, tt.body, tt.outcome)
 		}
 		var any map[string]any
 		if err := json.Unmarshal(w.Body.Bytes(), &any); err != nil {
@@ -208,7 +208,7 @@ func TestAnswers(t *testing.T) {
 		if w.Code == 401 && g.log.Len() > 0 {
 			t.Errorf("%s: a forged request has a line of its own: %s", tt.name, &g.log)
 		}
-		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) || len(g.desk.queued) > 1) {
+		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) || len(g.store.queued) > 1) {
 			t.Errorf("%s again: %d %s", tt.name, again.Code, again.Body)
 		} else if w.Code >= 300 && again.Code != w.Code {
 			t.Errorf("%s again: %d, was %d", tt.name, again.Code, w.Code)
@@ -229,7 +229,7 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestUnknownAndForgedHaveOneAnswer(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	g.desk.repo.Secrets = [][]byte{[]byte("other")}
+	g.store.repo.Secrets = [][]byte{[]byte("other")}
 	known := g.send(signed(boards, "push", payload(t, "github-push")))
 	unknown := g.send(signed(strings.Replace(boards, "/boards/", "/nowhere/", 1), "push", payload(t, "github-push")))
 	if known.Code != unknown.Code || known.Body.String() != unknown.Body.String() || fmt.Sprint(known.Header()) != fmt.Sprint(unknown.Header()) {
@@ -243,16 +243,16 @@ func TestFailedDeliveryIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	push := payload(t, "github-push")
-	g.desk.err = errors.New("no route to host")
+	g.store.err = errors.New("no route to host")
 	if w := g.send(signed(boards, "push", push)); w.Code != 503 {
 		t.Fatalf("%d", w.Code)
 	}
 	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 0 {
 		t.Errorf("%d facts, %v", len(facts), err)
 	}
-	g.desk.err = nil
-	if w := g.send(signed(boards, "push", push)); w.Code != 202 || len(g.desk.queued) != 1 {
-		t.Errorf("again: %d, %d queued", w.Code, len(g.desk.queued))
+	g.store.err = nil
+	if w := g.send(signed(boards, "push", push)); w.Code != 202 || len(g.store.queued) != 1 {
+		t.Errorf("again: %d, %d queued", w.Code, len(g.store.queued))
 	}
 	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 {
 		t.Errorf("%d facts, %v", len(facts), err)
@@ -263,8 +263,8 @@ func TestFailedDeliveryIsNotRemembered(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	again.ServeHTTP(w, signed(boards, "push", push))
-	if w.Code != 200 || len(g.desk.queued) != 1 {
-		t.Errorf("after a restart: %d, %d queued", w.Code, len(g.desk.queued))
+	if w.Code != 200 || len(g.store.queued) != 1 {
+		t.Errorf("after a restart: %d, %d queued", w.Code, len(g.store.queued))
 	}
 }
 
@@ -273,20 +273,20 @@ func TestConcurrentCopies(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		g := newRig(t)
-		g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
+		g.store.enter, g.store.leave = make(chan struct{}), make(chan struct{})
 		if fails {
-			g.desk.err = errors.New("no route to host")
+			g.store.err = errors.New("no route to host")
 		}
 		codes := make(chan int, 2)
 		for range 2 {
 			go func() { codes <- g.send(signed(boards, "push", payload(t, "github-push"))).Code }()
 		}
-		<-g.desk.enter // one is at work; the other cannot be
-		g.desk.leave <- struct{}{}
+		<-g.store.enter // one is at work; the other cannot be
+		g.store.leave <- struct{}{}
 		want := map[int]int{202: 1, 200: 1}
 		if fails {
-			<-g.desk.enter // the other tries for itself
-			g.desk.leave <- struct{}{}
+			<-g.store.enter // the other tries for itself
+			g.store.leave <- struct{}{}
 			want = map[int]int{503: 2}
 		}
 		got := map[int]int{}
@@ -307,19 +307,19 @@ func TestConcurrentCopies(t *testing.T) {
 func TestHostClosesEarly(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
+	g.store.enter, g.store.leave = make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		g.send(signed(boards, "push", payload(t, "github-push")).WithContext(ctx))
 	}()
-	<-g.desk.enter
+	<-g.store.enter
 	cancel()
-	g.desk.leave <- struct{}{}
+	g.store.leave <- struct{}{}
 	<-done
-	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 || len(g.desk.queued) != 1 {
-		t.Errorf("%d deliveries are remembered, %d jobs queued, %v", len(facts), len(g.desk.queued), err)
+	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 || len(g.store.queued) != 1 {
+		t.Errorf("%d deliveries are remembered, %d jobs queued, %v", len(facts), len(g.store.queued), err)
 	}
 }
 
@@ -372,19 +372,19 @@ func TestLastEventOnceAMinute(t *testing.T) {
 	for n := range 3 {
 		g.send(signed(boards, "ping", fmt.Appendf(nil, `{"n":%d}`, n)))
 	}
-	if g.desk.seen != 1 {
-		t.Errorf("the status was told %d times", g.desk.seen)
+	if g.store.seen != 1 {
+		t.Errorf("the status was told %d times", g.store.seen)
 	}
-	if now := time.Now(); g.dueSeen(g.desk.repo, now.Add(seenEvery-time.Second)) || !g.dueSeen(g.desk.repo, now.Add(seenEvery+time.Second)) {
+	if now := time.Now(); g.dueSeen(g.store.repo, now.Add(seenEvery-time.Second)) || !g.dueSeen(g.store.repo, now.Add(seenEvery+time.Second)) {
 		t.Error("not once a minute")
 	}
 	g.seen = map[string]time.Time{}
-	g.desk.repo.Hooked, g.desk.repo.Given = false, true // its status has no place for the note
-	if w := g.send(signed(boards, "ping", []byte(`{"n":3}`))); w.Code != 200 || g.desk.seen != 1 {
-		t.Errorf("%d, the status was told %d times", w.Code, g.desk.seen)
+	g.store.repo.Hooked, g.store.repo.Given = false, true // its status has no place for the note
+	if w := g.send(signed(boards, "ping", []byte(`{"n":3}`))); w.Code != 200 || g.store.seen != 1 {
+		t.Errorf("%d, the status was told %d times", w.Code, g.store.seen)
 	}
-	g.desk.repo.LastEvent = time.Now().Add(-time.Second) // by another agent
-	if g.dueSeen(g.desk.repo, time.Now()) {
+	g.store.repo.LastEvent = time.Now().Add(-time.Second) // by another agent
+	if g.dueSeen(g.store.repo, time.Now()) {
 		t.Error("what another agent has told is told again")
 	}
 }

@@ -111,8 +111,8 @@ func gitLabProof(h http.Header) (proof, bool) {
 }
 
 // proves reports whether the sender knows the secret. It takes the same time for
-// every wrong proof of one length. now is zero when nobody knows the time; then
-// the age of a signature is not looked at.
+// every wrong proof of one length. now is zero when the time is unknown; then
+// it ignores the age of a signature.
 func (p proof) proves(secret []byte, b body, now time.Time) bool {
 	if len(secret) == 0 {
 		return false
