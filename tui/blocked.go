@@ -13,49 +13,48 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Holder is what is known of the process that has the state file open. All but
-// Path may be zero; it is a hint that the process left, the lock is what counts.
+// Holder describes the process that has the state file open. All fields but Path may be zero. It
+// is a hint that the process left; only the lock is authoritative.
 type Holder struct {
 	Path    string
 	PID     int
 	Version string
 	Since   time.Time
-	Socket  string // where it was to answer; "" = nowhere
+	Socket  string // the address of its control socket; "" = none
 }
 
-// Look is what somebody found who tried the door again.
+// Look is the result of one attempt to open the state file.
 type Look struct {
-	Answers bool    // the holder, or another daemon, answers on the socket
-	Free    bool    // nobody has the file open
-	Holder  *Holder // who has it now, if that is known
+	Answers bool    // the holder or another daemon answers on the socket
+	Free    bool    // no process has the file open
+	Holder  *Holder // the present holder; nil = unknown
 }
 
-// Answer is how the blocked screen ended.
+// Answer is the result of the blocked screen.
 type Answer uint8
 
 // Answers of the blocked screen.
 const (
-	Leave  Answer = iota // the person goes
-	Enter                // the way is free, or the holder answers
-	Copied               // there is a copy to be shown
+	Leave  Answer = iota // quit
+	Enter                // the file is free, or the holder answers
+	Copied               // a copy is ready to be shown
 )
 
-// Door is what the blocked screen asks for. Both functions run beside the screen.
+// Door holds the functions of the blocked screen. Both run concurrently with it.
 type Door struct {
 	Holder Holder
-	Works  bool // who gets in works on the file; else only looks at it
-	// Look tries the door.
+	Works  bool // the caller opens the file for writing; else read-only
+	// Look tries to open the file.
 	Look func(ctx context.Context) Look
-	// Copy has the holder write a copy of the file. nil = there is no such way.
+	// Copy makes the holder write a copy of the file; nil = not supported.
 	Copy func(ctx context.Context) error
 }
 
-// lookEvery is the time between two looks at a door that is shut.
+// lookEvery is the interval between two attempts.
 const lookEvery = time.Second
 
-// RunBlocked says who holds the state file and waits for what the person decides:
-// to wait, to look at a copy, or to go. A holder that answers after all ends it at
-// once. Ctx ends it as the person does.
+// RunBlocked shows which process holds the state file and waits for a decision: wait, open a
+// copy, or quit. It returns at once when the holder answers. The end of ctx counts as quit.
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,26 +68,27 @@ func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	return m.answer, nil
 }
 
-// clean is the border for the texts of the note, which any process may have left.
+// clean removes control characters from the texts of the note, which any process may have
+// written.
 func (h Holder) clean() Holder {
 	h.Version, h.Path, h.Socket = text.Clean(h.Version), text.Clean(h.Path), text.Clean(h.Socket)
 	return h
 }
 
-// blocked is all that the screen is made of.
+// blocked is the state of the screen.
 type blocked struct {
 	holder  Holder
 	works   bool
 	canCopy bool
 	now     time.Time
-	waiting time.Time // since when the person waits; zero = it does not
-	looks   int       // since then
-	free    bool      // nobody holds the file, but the person has not said to wait
+	waiting time.Time // when the wait began; zero = not waiting
+	looks   int       // attempts since then
+	free    bool      // the file is free, but the user has not chosen to wait
 	copying bool
-	failed  string // why there is no copy
+	failed  string // why the copy failed
 }
 
-// press is what a key does: the next state, whether it asks for a copy, and
+// press returns the state after a key press. It reports whether the key requests a copy and
 // whether it ends the screen.
 func (b blocked) press(key string) (next blocked, copies bool, answer Answer, ends bool) {
 	switch key {
@@ -110,7 +110,7 @@ func (b blocked) press(key string) (next blocked, copies bool, answer Answer, en
 	return b, false, Leave, false
 }
 
-// looked takes what a look at the door has brought.
+// looked applies the result of an attempt.
 func (b blocked) looked(l Look, now time.Time) (next blocked, enter bool) {
 	b.now, b.free = now, l.Free
 	b.looks++
@@ -120,7 +120,7 @@ func (b blocked) looked(l Look, now time.Time) (next blocked, enter bool) {
 	return b, l.Answers || l.Free && !b.waiting.IsZero()
 }
 
-// lines are the words of the screen.
+// lines returns the text of the screen.
 func (b blocked) lines() []widget.TextLine {
 	who := "another process"
 	if b.holder.PID > 0 {
@@ -170,7 +170,7 @@ func withComma(a, b string) string {
 	return a + ", " + b
 }
 
-// hints are the keys; a copy that nobody can give is not among them.
+// hints returns the keys, without the copy when the holder cannot write one.
 func (b blocked) hints() [][2]string {
 	out := [][2]string{{"w", "wait until it is free"}}
 	if b.free {
@@ -182,7 +182,7 @@ func (b blocked) hints() [][2]string {
 	return append(out, [2]string{"q", "quit"})
 }
 
-// renderBlocked is Render for the screen without a snapshot.
+// renderBlocked draws the screen; it is pure.
 func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""
@@ -212,7 +212,7 @@ func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
 	return p.Canvas.Frame(caps.Look())
 }
 
-// blockedModel is the adapter to Bubble Tea.
+// blockedModel adapts blocked to Bubble Tea.
 type blockedModel struct {
 	ctx     context.Context // of RunBlocked
 	door    Door

@@ -48,8 +48,7 @@ func TestBlockedScreen(t *testing.T) {
 	}
 }
 
-// TestBlockedKeys: nothing is opened that the person has not asked for, but who
-// answers is shown at once.
+// TestBlockedKeys: nothing opens without a key press, except a holder that answers.
 func TestBlockedKeys(t *testing.T) {
 	t.Parallel()
 	free, answers, held := Look{Free: true}, Look{Answers: true}, Look{Holder: &Holder{PID: 5}}

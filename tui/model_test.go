@@ -12,8 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// TestRefresh: R does not wait for the next try, and never has two of them on the
-// way.
+// TestRefresh: R does not wait for the next retry, and at most one request is in flight.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	if _, out := shown(new(snapshot.Snapshot)).Key("R", "R"); !out.Refresh {
@@ -40,8 +39,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestModelLeavesAndTells: the end that a person waits for comes with the picture
-// that shows it, and what an action or the source fails with is an error to read.
+// TestModelQuitsAndReportsErrors: the model quits with the snapshot that shows no running job,
+// and reports failures of actions and of the source as issues.
 func TestModelLeavesAndTells(t *testing.T) {
 	t.Parallel()
 	s := shown(working())
@@ -67,8 +66,8 @@ func TestModelLeavesAndTells(t *testing.T) {
 	}
 }
 
-// TestWhereLinksAreSent: nowhere that they might be printed, nor where they are not
-// wanted.
+// TestLinksOf: links are not sent to terminals that may print them, nor when the user disables
+// them.
 func TestWhereLinksAreSent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -92,7 +91,7 @@ func TestWhereLinksAreSent(t *testing.T) {
 	}
 }
 
-// TestModelTellsOfItsNextTry: the clock of the retries is that of the banner.
+// TestModelSchedulesRetry: the banner counts down to the time of the retry.
 func TestModelTellsOfItsNextTry(t *testing.T) {
 	t.Parallel()
 	m := &model{src: new(noSource), state: shown(working()), retry: 2 * time.Second}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// localFPS and remoteFPS are the frame rates of the renderer, which wakes up for each
-	// frame whether something has changed or not: at 10 it takes 0.3 % of a core at rest,
-	// at 30 0.8 %. A key is answered within one frame, which has to be less than 100 ms.
+	// localFPS and remoteFPS are the frame rates of the renderer, which wakes up for each frame
+	// even without a change: 10 frames a second cost 0.3 % of an idle core, 30 cost 0.8 %. A key
+	// press is answered within one frame, which must take less than 100 ms.
 	localFPS  = 15
 	remoteFPS = 12
-	// exitTimeout bounds the wait for a terminal that takes no bytes after the end of the
-	// context: 4 KiB, which a kernel holds for a serial line, need 4 s at 9,600 baud.
+	// exitTimeout bounds the wait for a blocked terminal after the end of the context: the 4 KiB
+	// that a kernel buffers for a serial line need 4 s at 9,600 baud.
 	exitTimeout = 6 * time.Second
 )
 
@@ -31,10 +31,9 @@ func remote(env func(string) string) bool {
 	return env("SSH_TTY") != "" || env("SSH_CONNECTION") != ""
 }
 
-// runProgram shows m until it quits or ctx ends, which is no error. A write to a terminal
-// that takes nothing, such as one at the end of a dead link, blocks for as long as that
-// lasts; after the end of ctx runProgram waits for it for exitTimeout only, so that the
-// agent in the same process can stop.
+// runProgram shows m until it quits or ctx ends, which is no error. A write to a blocked
+// terminal, such as one behind a dead connection, can block without limit; after the end of ctx
+// runProgram waits at most exitTimeout, so that the agent in the same process can stop.
 func runProgram(ctx context.Context, m tea.Model, o Options) error {
 	fps := localFPS
 	if remote(o.Env) {
@@ -76,7 +75,7 @@ func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	return msg
 }
 
-// viewOf is a frame on the alternate screen.
+// viewOf returns a view of the frame on the alternate screen.
 func viewOf(frame string, mouse bool) tea.View {
 	v := tea.NewView(frame)
 	v.AltScreen, v.WindowTitle = true, "limpet"
@@ -86,9 +85,9 @@ func viewOf(frame string, mouse bool) tea.View {
 	return v
 }
 
-// Ink returns what gives a text the colour of a state beside the dashboard, in the
-// tables of commands. A state without a colour leaves it as it is; nil = there are no
-// colours. The text ends with a reset, so that no line depends on another.
+// Ink returns a function that colours text by state in the tables of commands, or nil without
+// colours. It leaves text alone when the state has no colour. The result ends with a reset, so
+// that no line depends on another.
 func Ink(o Options) func(state, text string) string {
 	c := capsOf(o)
 	if c.Mono || widget.Themes[c.Theme] == "mono" {

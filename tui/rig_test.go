@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 
-// noSource has nothing; only its name is read.
+// noSource has only a name.
 type noSource struct{ screen.Source }
 
 func (noSource) Name() string { return screen.Standalone }
@@ -29,7 +29,7 @@ func (noSource) Note() string { return "" }
 
 func (noSource) Act(context.Context, screen.Action) error { return nil }
 
-// working is a snapshot of an agent that runs a job.
+// working returns a snapshot of an agent that runs a job.
 func working() *snapshot.Snapshot {
 	return &snapshot.Snapshot{At: noon, API: snapshot.API{Up: true, Synced: true}, Agent: snapshot.Agent{Claims: 1, Busy: 1}}
 }
@@ -50,7 +50,7 @@ func strip(frame string) string {
 	return regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(frame, "")
 }
 
-// check fails for a frame that is not h lines of w cells.
+// check fails unless a frame has h lines of w cells.
 func check(t *testing.T, frame string, w, h int, _ widget.Caps) {
 	t.Helper()
 	lines := strings.Split(strip(frame), "\n")
@@ -64,7 +64,7 @@ func check(t *testing.T, frame string, w, h int, _ widget.Caps) {
 	}
 }
 
-// golden compares a frame with the one that is kept under a name.
+// golden compares a frame with the golden file of that name.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("..", "testdata", "golden", "screen-"+name+".txt")

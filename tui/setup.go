@@ -15,27 +15,27 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// ErrSetUp says that the person wants to be asked for the settings.
+// ErrSetUp is returned by Run when the user chooses the setup.
 var ErrSetUp = errors.New("the settings are to be asked for")
 
-// Settings are what the set-up asks for. One of Token and TokenFile may be set.
+// Settings are the answers of the setup. At most one of Token and TokenFile is set.
 type Settings struct {
 	Server    string
 	Token     string
 	TokenFile string
 }
 
-// SetUp is what the set-up asks for. Both functions run beside the screen.
+// SetUp holds the functions of the setup. Both run concurrently with the screen.
 type SetUp struct {
-	File string // that is written
-	// Try asks the server with these settings and says what it found.
+	File string // the file that Save writes
+	// Try tests the settings against the server and describes the result.
 	Try func(ctx context.Context, s Settings) (string, error)
 	// Save writes the settings.
 	Save func(s Settings) error
 }
 
-// RunSetUp asks three questions, tries what was answered, and writes it when the
-// person says so. It returns whether it was written. Ctx ends it as the person does.
+// RunSetUp asks three questions, tests the answers, and writes them after confirmation. It
+// reports whether the settings were written. The end of ctx cancels it.
 func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ const (
 	askTrial
 )
 
-// wish is what a key of the set-up leads to.
+// setUpAction is the action that a key press requests.
 type wish uint8
 
 const (
@@ -68,20 +68,20 @@ const (
 	wishLeave
 )
 
-// setUp is all that its screen is made of.
+// setUp is the state of the setup screen.
 type setUp struct {
 	file   string
 	step   setUpStep
 	server string
-	token  string // a path, or the token itself
-	wrong  string // what is wrong with the answer
-	busy   bool   // it is tried, or written
+	token  string // the path of a token file, or the token itself
+	wrong  string // why the answer is rejected
+	busy   bool   // a test or a write runs
 	tried  bool
-	found  string // what the trial found
-	failed bool   // that is an error
+	found  string // the result of the test
+	failed bool   // the test has failed
 }
 
-// settings are the answers.
+// settings returns the answers.
 func (u setUp) settings() Settings {
 	s := Settings{Server: u.server}
 	if u.isPath() {
@@ -92,16 +92,16 @@ func (u setUp) settings() Settings {
 	return s
 }
 
-// isPath says that the token is the path of a file with it.
+// isPath reports whether the token is the path of a token file.
 func (u setUp) isPath() bool { return isPath(u.token) }
 
-// isPath tells a path from a token and an address: those begin with letters.
+// isPath reports whether an answer is a path. Tokens and addresses begin with letters.
 func isPath(answer string) bool {
 	return strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/")
 }
 
-// answerWith is an answer with more text behind it, without the breaks and blanks that are
-// pasted along. Those within a path belong to it.
+// answerWith appends text to an answer. It drops the line breaks and surrounding blanks of
+// pasted text, but keeps blanks within a path.
 func answerWith(answer, more string) string {
 	more = strings.Join(strings.FieldsFunc(more, func(r rune) bool { return r == '\n' || r == '\r' }), "")
 	answer = strings.TrimLeft(answer+text.Clean(more), " ")
@@ -111,7 +111,7 @@ func answerWith(answer, more string) string {
 	return strings.Join(strings.Fields(answer), "")
 }
 
-// press is what a key does.
+// press returns the state after a key press and the requested action.
 func (u setUp) press(name, txt string) (setUp, wish) {
 	switch {
 	case name == "ctrl+c":
@@ -152,10 +152,10 @@ func (u setUp) press(name, txt string) (setUp, wish) {
 	return u, wishNothing
 }
 
-// answerMost bounds an answer, in bytes: tokens that are signed have a few thousand.
+// maxAnswerBytes bounds an answer; signed tokens have a few thousand bytes.
 const answerMost = 8 << 10
 
-// answered goes to the next question, unless the answer cannot be one.
+// answered validates the answer and goes to the next question.
 func (u setUp) answered() (setUp, wish) {
 	u.wrong = ""
 	switch u.step {
@@ -187,8 +187,7 @@ func (u setUp) answered() (setUp, wish) {
 	return u, wishNothing
 }
 
-// lines are the words of the screen. The last one of the question is where the
-// answer is typed.
+// lines returns the text of the screen. The last line of a question holds the answer.
 func (u setUp) lines() []widget.TextLine {
 	mark := func(step setUpStep, txt, answer string) widget.TextLine {
 		r := widget.RolePlain
@@ -234,7 +233,7 @@ func (u setUp) hints() [][2]string {
 	return [][2]string{{"enter", "next"}, {"esc", "back"}, {"^c", "leave"}}
 }
 
-// renderSetUp is Render for this screen.
+// renderSetUp draws the screen; it is pure.
 func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""
@@ -249,7 +248,7 @@ func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 	y := top
 	for i, l := range u.lines() {
 		txt := []string{l.Text}
-		if i >= 4 { // answers stay on their line: their end is what is typed
+		if i >= 4 { // an answer stays on one line, cut at its start
 			txt = widget.Wrap(l.Text, w-2*margin)
 		} else if room := w - 2*margin - 1; len([]rune(l.Text)) > room {
 			txt[0] = tailOf(l.Text, room, p.G.More)
@@ -272,10 +271,10 @@ func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 	return p.Canvas.Frame(caps.Look())
 }
 
-// answerAt is where answers begin, in runes.
+// answerAt is the column of the answers.
 const answerAt = 24
 
-// tailOf shortens the answer of a line to its end.
+// tailOf cuts the answer of a line at its start.
 func tailOf(line string, room int, more string) string {
 	r := []rune(line)
 	head := min(answerAt, room)
@@ -283,7 +282,7 @@ func tailOf(line string, room int, more string) string {
 	return string(r[:head]) + more + string(r[len(r)-tail:])
 }
 
-// setUpModel is the adapter to Bubble Tea.
+// setUpModel adapts setUp to Bubble Tea.
 type setUpModel struct {
 	ctx   context.Context // of RunSetUp
 	do    SetUp
@@ -304,7 +303,7 @@ type (
 
 func (m *setUpModel) Init() tea.Cmd { return nil }
 
-// trialTimeout bounds the question to the server.
+// trialTimeout bounds the test against the server.
 const trialTimeout = 15 * time.Second
 
 func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -345,7 +344,7 @@ func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// took takes the answer of a trial, unless the person has gone back meanwhile.
+// took applies the result of a test, unless the user has changed the answers since.
 func (u setUp) took(msg triedMsg) setUp {
 	if u.step != askTrial || u.settings() != msg.of.settings() {
 		return u

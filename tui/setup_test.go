@@ -10,7 +10,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// answers presses the keys of a text, then those of the names.
+// answers presses the keys of a text, then the named keys.
 func answers(t *testing.T, u setUp, text string, names ...string) (setUp, wish) {
 	t.Helper()
 	w := wishNothing
@@ -89,8 +89,8 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// TestSetUpTakesAPathWhole: blanks within a path are part of it, typed or pasted. Around
-// it, and within a token, they came along.
+// TestSetUpKeepsBlanksOfAPath: blanks within a path are part of it, typed or pasted. Blanks
+// around it, and within a token, are dropped.
 func TestSetUpTakesAPathWhole(t *testing.T) {
 	t.Parallel()
 	ask, _ := answers(t, setUp{}, "https://grafana.example", "enter")

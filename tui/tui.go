@@ -1,5 +1,5 @@
-// Package tui is the dashboard: it runs the program of Bubble Tea on the screens of
-// tui/screen, which are pure, and the screens before them: a locked state file, the setup.
+// Package tui is the dashboard. It runs the pure screens of tui/screen in a Bubble Tea program,
+// and the screens before them: a locked state file and the setup.
 package tui
 
 import (
@@ -19,25 +19,25 @@ import (
 	"limpet/tui/widget"
 )
 
-// ErrNotAccessible is what a program that shows the dashboard returns instead where the
-// output is for a screen reader: the dashboard moves the cursor and redraws.
+// ErrNotAccessible is returned instead of the dashboard when the output is for a screen reader:
+// the dashboard moves the cursor and redraws.
 var ErrNotAccessible = errors.New("the dashboard cannot be read out: it draws on the whole screen")
 
-// Options are the terminal and its ways.
+// Options configure the dashboard and its terminal.
 type Options struct {
 	In, Out *os.File
 	Color   string // auto, always, never
 	Theme   string // one of Themes; "" = the first
-	Mouse   bool   // clicks and the wheel work, and the terminal selects no text without Shift
+	Mouse   bool   // enable clicks and the wheel; selecting text then needs Shift
 	Frames  int    // most frames a second; 0 = 10, over SSH 4
 	Env     func(string) string
-	// SetUp has the first screen of a fresh limpet lead to the set-up.
+	// SetUp makes Enter on the first screen of a fresh limpet open the setup.
 	SetUp bool
-	// ReadOnly has the dashboard ask for nothing but snapshots.
+	// ReadOnly disables every request but snapshots.
 	ReadOnly bool
 }
 
-// capsOf reads from the environment what the terminal can show.
+// capsOf derives the capabilities of the terminal from the environment.
 func capsOf(o Options) widget.Caps {
 	term := o.Env("TERM")
 	return widget.Caps{
@@ -49,9 +49,9 @@ func capsOf(o Options) widget.Caps {
 }
 
 const (
-	// actTimeout bounds one request of the person.
+	// actTimeout bounds one action of the user.
 	actTimeout = 10 * time.Second
-	// retryMin and retryMax are the pauses while the source does not answer.
+	// retryMin and retryMax bound the pauses while the source is unavailable.
 	retryMin = 250 * time.Millisecond
 	retryMax = 5 * time.Second
 	// remoteGap is the pause between snapshots over SSH, localGap elsewhere.
@@ -59,10 +59,9 @@ const (
 	localGap  = 100 * time.Millisecond
 )
 
-// Run shows the dashboard until the person quits or ctx ends. It leaves the
-// terminal as it was, with one line about what was going on, unless the terminal
-// takes nothing for some seconds after the end of ctx. ErrSetUp says that the
-// person wants to be asked for the settings.
+// Run shows the dashboard until the user quits or ctx ends. It restores the terminal and prints
+// one line of summary, unless the terminal is blocked for some seconds after the end of ctx. It
+// returns ErrSetUp when the user chooses the setup.
 func Run(ctx context.Context, src screen.Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,21 +91,21 @@ func farewell(w io.Writer, s screen.State) {
 	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, s.Snap.Counts.Resting, len(s.Snap.Repos))
 }
 
-// model is the adapter to Bubble Tea.
+// model adapts State to Bubble Tea.
 type model struct {
-	ctx   context.Context // of Run; the framework has no other way to hand it on
+	ctx   context.Context // the context of Run; the framework offers no parameter for it
 	src   screen.Source
 	gap   time.Duration
 	retry time.Duration
 	state screen.State
 	mouse bool
-	setUp bool // it is why the dashboard ends
-	// stop ends the lookup that runs, so that of a filter that is being typed only
-	// the last one is worked on.
+	setUp bool // the user has chosen the setup
+	// stop cancels the running lookup, so that only the last state of a filter that is being
+	// typed is looked up.
 	stop   context.CancelFunc
 	began  time.Time
-	turn   int  // of the pause between two snapshots
-	paused bool // it runs
+	turn   int  // number of the present pause between two snapshots
+	paused bool // the pause runs
 }
 
 type (
@@ -125,13 +124,13 @@ func (m *model) Init() tea.Cmd {
 	return tea.Batch(m.next, m.tick())
 }
 
-// tick waits for the end of a second since the start. The framework has a ticker of
-// its own from then on: who wakes up with it does not wake the processor twice.
+// tick waits for the end of the present second since the start. The framework has its own ticker
+// from that time; aligning with it avoids a second wake-up of the processor.
 func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// next waits for one snapshot. The framework runs it beside the screen.
+// next waits for one snapshot. The framework runs it in a goroutine.
 func (m *model) next() tea.Msg {
 	snap, err := m.src.Next(m.ctx)
 	if err != nil {
@@ -140,7 +139,7 @@ func (m *model) next() tea.Msg {
 	return pictureMsg{snap}
 }
 
-// pause waits before the next snapshot is asked for.
+// pause waits before the next snapshot is requested.
 func (m *model) pause(d time.Duration) tea.Cmd {
 	m.turn++
 	m.paused = true
@@ -148,8 +147,8 @@ func (m *model) pause(d time.Duration) tea.Cmd {
 	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{turn} })
 }
 
-// resume asks for the next snapshot at the end of a pause. One that was cut short
-// has no say any more: there is never more than one question on the way.
+// resume requests the next snapshot at the end of a pause. It ignores a pause that was cut
+// short, so that at most one request is in flight.
 func (m *model) resume(turn int) tea.Cmd {
 	if !m.paused || turn != m.turn {
 		return nil
@@ -163,7 +162,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, tea.Batch(cmd, m.lookup())
 }
 
-// lookup asks the source for what the screen lacks.
+// lookup fetches the data that the screen needs.
 func (m *model) lookup() tea.Cmd {
 	state, look := m.state.Fetch()
 	m.state = state
@@ -236,7 +235,7 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	return m.follow(out)
 }
 
-// follow does what a key led to.
+// follow carries out the outcome of a key press.
 func (m *model) follow(out screen.Outcome) tea.Cmd {
 	var todo []tea.Cmd
 	if out.SetUp {
@@ -259,7 +258,7 @@ func (m *model) follow(out screen.Outcome) tea.Cmd {
 	return tea.Batch(todo...)
 }
 
-// sendAll sends requests, each once. That one fails does not keep the others.
+// sendAll sends each action once. A failure does not stop the others.
 func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error {
 	var failed []error
 	for _, act := range acts {

@@ -9,54 +9,52 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// Verb names what a person asks the agent for.
+// Verb names an action on the agent.
 type Verb string
 
 // Verbs of the dashboard.
 const (
 	Pull     Verb = "pull"      // incremental; cheap and harmless when repeated
-	PullFull Verb = "pull-full" // looks at everything
-	Cancel   Verb = "cancel"    // stops a job, or deletes one that waits
-	Retry    Verb = "retry"     // ends the rest of a job, or runs a finished one again
-	Suspend  Verb = "suspend"   // has this agent leave a repository alone for SuspendFor
-	Resume   Verb = "resume"    // ends that
-	Drain    Verb = "drain"     // has the agent finish what runs and claim nothing new
-	Undrain  Verb = "undrain"   // ends that
-	Hurry    Verb = "hurry"     // has an API that does not answer asked now
+	PullFull Verb = "pull-full" // compares every file
+	Cancel   Verb = "cancel"    // stops a job, or deletes a pending one
+	Retry    Verb = "retry"     // ends the backoff of a job, or runs a finished one again
+	Suspend  Verb = "suspend"   // suspends a repository for this agent for SuspendFor
+	Resume   Verb = "resume"    // ends the suspension
+	Drain    Verb = "drain"     // finish running jobs, claim no new ones
+	Undrain  Verb = "undrain"   // claim jobs again
+	Hurry    Verb = "hurry"     // retries an unavailable API now
 
-	Reconcile     Verb = "reconcile"      // asks the controller of a source for a look
-	SuspendSource Verb = "suspend-source" // has it leave the source alone, in its spec
-	ResumeSource  Verb = "resume-source"  // ends that
+	Reconcile     Verb = "reconcile"      // requests a reconciliation of a source
+	SuspendSource Verb = "suspend-source" // sets suspend in the spec of the source
+	ResumeSource  Verb = "resume-source"  // clears it
 )
 
-// SuspendFor is how long a repository is left alone: a day, so that one that was
-// forgotten comes back by itself.
+// SuspendFor is the duration of a suspension: one day, so that a forgotten one ends by itself.
 const SuspendFor = 24 * time.Hour
 
 // Action is one request to the agent, sent once.
 type Action struct {
 	Verb      Verb
 	Namespace string
-	Name      string // of the repository or the job; "" where the agent itself is meant
-	UID       string // of what Name means; that may be another's by now. "" for pulls
+	Name      string // of the repository or the job; "" for the agent itself
+	UID       string // of the object when the key was pressed, in case the name is reused; "" for pulls
 }
 
-// target is one thing that a key acts on.
+// target is one object that a key acts on.
 type target struct {
 	action Action
-	job    snapshot.Job  // of what is done to jobs
-	repo   snapshot.Repo // of what is done to repositories; without a UID when it is not in the snapshot
+	job    snapshot.Job  // for actions on jobs
+	repo   snapshot.Repo // for actions on repositories; without a UID when it is not in the snapshot
 	source snapshot.Source
 }
 
-// disabledReason says why a key that asks for v does nothing now; "" means that it does.
-// Help, hints and the refusal have it from here.
+// disabledReason returns why a key for v is disabled; "" means enabled. Help, hints and refusals
+// all use it.
 func disabledReason(v Verb) func(State) string {
 	return func(s State) string { _, why := s.targets(v); return why }
 }
 
-// targets are what a key that asks for v acts on now. Where that is nothing, why
-// says so.
+// targets returns the present targets of a key for v. When there are none, why is the reason.
 func (s State) targets(v Verb) (out []target, why string) {
 	if v == Reconcile || v == SuspendSource {
 		return s.sourceTargets(v, s.targetSources())
@@ -64,7 +62,8 @@ func (s State) targets(v Verb) (out []target, why string) {
 	return s.targetsAt(v, s.targetJobs(v), s.targetRepos())
 }
 
-// targetsAt are those at some jobs or, for what is done to them, repositories.
+// targetsAt returns the targets among the given jobs or, for actions on repositories, the given
+// repositories.
 func (s State) targetsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []target, why string) {
 	if why := s.notSentReason(); why != "" {
 		return nil, why
@@ -109,12 +108,13 @@ func (s State) targetsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (ou
 	if len(out) == 0 {
 		return nil, why
 	}
-	// Of repositories of which some are suspended the first says which of the two.
+	// If only some of the repositories are suspended, the first one decides between suspend and
+	// resume.
 	return sameVerb(out), ""
 }
 
-// targetsNow are what was aimed at before, by what it is now and wherever the cursor is.
-// Where that would do the contrary, or it is gone, why says so.
+// targetsNow returns the present state of an earlier target, wherever the cursor is.
+// When the target is gone or the action would now do the opposite, why is the reason.
 func (s State) targetsNow(before target) (out []target, why string) {
 	v, found := keyVerb(before.action.Verb), 1
 	switch {
@@ -124,7 +124,7 @@ func (s State) targetsNow(before target) (out []target, why string) {
 		out, why = s.sourceTargets(v, from)
 	case before.job.UID != "":
 		jobs := s.jobsAt(before.job.UID)
-		if len(jobs) == 0 && !before.job.Finished.IsZero() { // the history has it
+		if len(jobs) == 0 && !before.job.Finished.IsZero() { // it is in the history
 			jobs = []snapshot.Job{before.job}
 		}
 		found = len(jobs)
@@ -148,7 +148,7 @@ func (s State) targetsNow(before target) (out []target, why string) {
 	return out, why
 }
 
-// keyVerb is the verb of the key that asks for v: one key suspends and resumes.
+// keyVerb returns the verb of the key for v: one key suspends and resumes.
 func keyVerb(v Verb) Verb {
 	switch v {
 	case Resume:
@@ -159,7 +159,7 @@ func keyVerb(v Verb) Verb {
 	return v
 }
 
-// notSentReason says why nothing can be asked for now; "" = it can.
+// notSentReason returns why no action can be sent now; "" = it can.
 func (s State) notSentReason() string {
 	if why := s.readOnlyReason(); why != "" {
 		return why
@@ -170,7 +170,7 @@ func (s State) notSentReason() string {
 	return ""
 }
 
-// readOnlyReason says why nothing is asked of an agent from here; "" = it is.
+// readOnlyReason returns why the dashboard is read-only; "" = it is not.
 func (s State) readOnlyReason() string {
 	switch {
 	case s.Source == FromDisk:
@@ -181,7 +181,7 @@ func (s State) readOnlyReason() string {
 	return ""
 }
 
-// cancelRefusal and notRetried say why a job is not; "" = it can be.
+// cancelRefusal and retryRefusal return why a job cannot be cancelled or retried; "" = it can.
 func (s State) cancelRefusal(j snapshot.Job) string {
 	if !j.Finished.IsZero() || !j.Undelivered.IsZero() {
 		return "this job has ended"
@@ -203,12 +203,12 @@ func (s State) retryRefusal(j snapshot.Job) string {
 	return ""
 }
 
-// waitsForRetry says that a job waits for its next attempt.
+// waitsForRetry reports whether a job waits for its next attempt.
 func (s State) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
-// selection is what is under the cursor of a screen, or what the screen shows.
+// selection is the object under the cursor, or the object of a detail screen.
 type selection struct {
 	job    *snapshot.Job
 	gone   bool // the job is neither in the snapshot nor in the history list
@@ -216,7 +216,7 @@ type selection struct {
 	source *snapshot.Source
 }
 
-// selection is that of the present screen.
+// selection returns the selection of the present screen.
 func (s State) selection() selection {
 	if f := screens[s.nav.screen].selection; f != nil {
 		return f(s)
@@ -237,7 +237,7 @@ func (s State) rowAtCursor() (out selection) {
 	return out
 }
 
-// findRow is the row with a key, nil when there is none.
+// findRow returns the row with a key, nil when there is none.
 func findRow[T any](rows []T, key string, keyOf func(T) string) *T {
 	for i := range rows {
 		if keyOf(rows[i]) == key {
@@ -247,8 +247,8 @@ func findRow[T any](rows []T, key string, keyOf func(T) string) *T {
 	return nil
 }
 
-// targetJobs are the jobs that a key means: the marked ones, else the selected one. A job
-// that has left all lists can be retried only.
+// targetJobs returns the marked jobs, else the selected one. A job that has left all lists can
+// only be retried.
 func (s State) targetJobs(v Verb) []snapshot.Job {
 	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
 		return many
@@ -260,8 +260,8 @@ func (s State) targetJobs(v Verb) []snapshot.Job {
 	return []snapshot.Job{*at.job}
 }
 
-// targetRepos are the repositories that a key means: the marked ones, else the one
-// under the cursor, or those of jobs.
+// targetRepos returns the marked repositories, else the one under the cursor, or those of the
+// selected jobs.
 func (s State) targetRepos() []snapshot.Repo {
 	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
 		return many
@@ -285,8 +285,8 @@ func (s State) targetRepos() []snapshot.Repo {
 	return nil
 }
 
-// repoOf is the repository of a job, with its name alone where the snapshot does
-// not have it.
+// repoOf returns the repository of a job; only its name is set when the snapshot does not
+// contain it.
 func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 	for _, r := range s.Snap.Repos {
 		if r.Namespace == j.Namespace && r.Name == j.Repository {
@@ -296,8 +296,7 @@ func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 	return snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}
 }
 
-// request asks for what was aimed at, at once or after a question; it takes what
-// targets returns.
+// request sends the actions at once or after a confirmation. It takes the results of targets.
 func (s State) request(targets []target, why string) (State, Outcome) {
 	if why != "" {
 		return s.say(why, true), Outcome{}
@@ -334,7 +333,7 @@ func (s State) say(text string, bad bool) State {
 	return s
 }
 
-// sameVerb are the targets that do what the first one does.
+// sameVerb returns the targets with the verb of the first one.
 func sameVerb(targets []target) (out []target) {
 	for _, a := range targets {
 		if a.action.Verb == targets[0].action.Verb {
@@ -344,37 +343,36 @@ func sameVerb(targets []target) (out []target) {
 	return out
 }
 
-// Source is where the dashboard reads from, and where it sends the requests of its user.
+// Source provides the data of the dashboard and carries out its actions.
 type Source interface {
-	// Next blocks until there is a snapshot that was not returned before, or ctx
-	// ends. Another error means that the source does not answer now; the next
-	// call tries again.
+	// Next blocks until there is a snapshot that it has not returned before, or ctx ends. Any
+	// other error means that the source is unavailable; the next call tries again.
 	Next(ctx context.Context) (*snapshot.Snapshot, error)
 	// Act sends a request to the agent, once.
 	Act(ctx context.Context, a Action) error
-	// HistoryPage returns a page of the history, and PastJob one finished job whole.
-	HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error)
+	// Past returns a page of the history, PastJob one complete finished job.
+	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
 	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
-	// RecentRuns returns the recent jobs of a repository.
-	RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error)
-	// Diagnostics returns diagnostics of the agent.
-	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
-	// Compare returns what has changed in Git between two commits.
+	// Lately returns the recent jobs of a repository.
+	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
+	// Care returns diagnostics of the agent.
+	Care(ctx context.Context) (snapshot.Care, error)
+	// Compare returns the changes in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
-	// Test checks a Repository or a source as 'limpet repo test' does. Nothing is
-	// written. An error means that there is no result.
+	// Test checks a Repository or a source like 'limpet repo test', without writing anything. An
+	// error means that there is no result.
 	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)
 	// Manifest returns an object as YAML, with secrets masked.
 	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
-	// Name is Standalone, FromDisk, or such as "attached to daemon 4121".
+	// Name is Standalone, FromDisk, or a text like "attached to daemon 4121".
 	Name() string
-	// Note is a warning about the source, such as that the daemon is of another
-	// version; "" = none.
+	// Note is a warning about the source, for example that the daemon has another version; "" =
+	// none.
 	Note() string
 }
 
-// Names of sources: the agent is in the same process, or there is none and the saved
-// snapshot of the last one is shown.
+// Names of sources: the agent runs in this process, or no agent runs and its saved snapshot is
+// shown.
 const (
 	Standalone = "standalone"
 	FromDisk   = "own db, read from disk"

@@ -23,20 +23,20 @@ var agentScreen = screen{
 	fetch: State.fetchDiagnostics,
 }
 
-// diagnosticsMaxAge is how old what the screen of the agent shows gets: it walks over the
-// mirrors.
+// diagnosticsMaxAge is the maximum age of the diagnostics that the agent screen shows. They are
+// expensive: they include the sizes of all mirrors.
 const diagnosticsMaxAge = 10 * time.Second
 
-// diagnostics is what the screen of the agent knows.
+// diagnostics is the data of the agent screen.
 type diagnostics struct {
-	*snapshot.DiagnosticsReport        // never nil
-	err                         string // why there is no answer
-	at                          time.Time
-	asking                      bool
-	scroll                      int
+	*snapshot.Care        // never nil
+	err            string // why the lookup failed
+	at             time.Time
+	asking         bool
+	scroll         int
 }
 
-// moveAgent scrolls, no further than there are lines on the terminal as it is.
+// moveAgent scrolls within the lines of the screen.
 func (s State) moveAgent(by int) State {
 	w, h := s.size()
 	p := view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}
@@ -44,7 +44,7 @@ func (s State) moveAgent(by int) State {
 	return s
 }
 
-// fetchDiagnostics asks how the house is kept, from time to time.
+// fetchDiagnostics refreshes the diagnostics when they are too old.
 func (s State) fetchDiagnostics() (State, Lookup) {
 	if s.diagnostics.asking || s.Gone != "" || !s.diagnostics.at.IsZero() && s.Now.Sub(s.diagnostics.at) < diagnosticsMaxAge {
 		return s, nil
@@ -55,7 +55,7 @@ func (s State) fetchDiagnostics() (State, Lookup) {
 		return func(s State) State {
 			s.diagnostics.asking, s.diagnostics.err = false, ""
 			switch {
-			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+			case errors.Is(err, context.Canceled): // fetched again when the screen is shown
 				s.diagnostics.at = time.Time{}
 			case err != nil:
 				s.diagnostics.err = text.Clean(err.Error())
@@ -68,8 +68,7 @@ func (s State) fetchDiagnostics() (State, Lookup) {
 	}
 }
 
-// agent is the whole of the agent: the process, what it holds, what it keeps on
-// this host and how its ways out do.
+// agent draws the agent screen: the process, its local storage, and its connections.
 func (p *view) agent(x, y, w, h int) {
 	lines := p.agentLines(w - 4)
 	top := min(p.s.diagnostics.scroll, max(len(lines)-(h-2), 0))
@@ -81,18 +80,17 @@ func (p *view) agent(x, y, w, h int) {
 	p.PutLines(x, y, w, h, lines[top:])
 }
 
-// sheetWidth is the room for the name of a fact, in cells.
+// sheetWidth is the width of the name of a fact, in cells.
 const sheetWidth = 13
 
-// sheet is a page of facts under heads; a head is a fact without a text.
+// sheet is a list of facts below heads; a head is a fact without a text.
 type sheet []widget.Fact
 
 func (s *sheet) head(txt string) { *s = append(*s, widget.NewFact(widget.RoleTitle, txt, "")) }
 
 func (s *sheet) fact(r widget.Role, name, txt string) { *s = append(*s, widget.NewFact(r, name, txt)) }
 
-// agentLines are the sheet of the agent on lines of w cells; a long fact goes on
-// below.
+// agentLines lays the sheet out on lines of w cells; a long fact continues below.
 func (p *view) agentLines(w int) (out []widget.TextLine) {
 	for _, f := range p.agentSheet() {
 		if f.Text == "" {
@@ -109,7 +107,7 @@ func (p *view) agentLines(w int) (out []widget.TextLine) {
 	return out
 }
 
-// agentSheet is what there is to say of the agent.
+// agentSheet returns the facts about the agent.
 func (p *view) agentSheet() (out sheet) {
 	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.diagnostics
 	out.head("Process")
@@ -119,7 +117,7 @@ func (p *view) agentSheet() (out sheet) {
 	}
 	out.fact(widget.RolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS), cpuText(a, ", processor ", "")))
 	out.fact(widget.RolePlain, "watches", namespaces(a.Namespace))
-	if a.Controllers.Mode != "" { // else the daemon is of an older version
+	if a.Controllers.Mode != "" { // older daemons do not send it
 		out.fact(widget.RolePlain, "controllers", a.Controllers.Text())
 	}
 	if !a.Draining.IsZero() {
@@ -164,7 +162,7 @@ func (p *view) agentSheet() (out sheet) {
 	return out
 }
 
-// namespaces says which are watched.
+// namespaces describes the watched namespaces.
 func namespaces(of string) string {
 	if of == "" || of == "*" {
 		return "all namespaces"
@@ -172,7 +170,7 @@ func namespaces(of string) string {
 	return "namespace " + of
 }
 
-// watchLine tells how a watch does.
+// watchLine adds the state of a watch.
 func (p *view) watchLine(out *sheet, seen snapshot.Watch) {
 	txt := fmt.Sprintf("%s known", text.Thousands(seen.Objects))
 	switch {
@@ -187,7 +185,7 @@ func (p *view) watchLine(out *sheet, seen snapshot.Watch) {
 	}
 }
 
-// storageLines tell what the agent keeps on this host.
+// storageLines adds the local storage of the agent.
 func (p *view) storageLines(out *sheet) {
 	c, now := p.s.diagnostics, p.s.Now
 	out.head("Store")
@@ -236,8 +234,8 @@ func (p *view) storageLines(out *sheet) {
 	*out = append(*out, widget.NewFact(widget.RoleDim, "as of "+widget.Ago(now, c.At), ""))
 }
 
-// cpuText is what the process takes of a processor, between two texts; "" when it
-// is not known.
+// cpuText returns the CPU usage of the process between two texts; "" when it is
+// unknown.
 func cpuText(a snapshot.Agent, before, after string) string {
 	switch {
 	case !(a.CPU > 0):
@@ -248,7 +246,7 @@ func cpuText(a snapshot.Agent, before, after string) string {
 	return fmt.Sprintf("%s%.1f%%%s", before, min(a.CPU, 1e5), after)
 }
 
-// storeText is how large the state file is and what of the past it has.
+// storeText returns the size of the state file and the contents of its history.
 func storeText(a snapshot.Agent) string {
 	txt := fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History))
 	if a.HistoryKept > 0 {
@@ -257,8 +255,8 @@ func storeText(a snapshot.Agent) string {
 	return txt
 }
 
-// scarce is when the room on the disk is told as a problem, in bytes: less is
-// filled by one large fetch.
+// lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill
+// it.
 const scarce = 256 << 20
 
 func (p *view) agentBox(x, y, w, h int) {
@@ -279,7 +277,7 @@ func (p *view) agentBox(x, y, w, h int) {
 		widget.Cut(a.StorePath, w-4, p.G.More),
 		"api " + text.OrDash(p.s.Snap.API.Server),
 	}
-	if a.Controllers.Mode != "" { // else the daemon is of an older version
+	if a.Controllers.Mode != "" { // older daemons do not send it
 		rows = append(rows, "repositories: "+a.Controllers.Text())
 	}
 	for i, t := range rows {

@@ -11,25 +11,24 @@ import (
 	"limpet/tui/widget"
 )
 
-// What a job has changed in Git: the list of files, and one of them old against
-// new. Both are looked up when they are shown; commits do not change, so an answer
-// stays good.
+// The changes of a job in Git: the list of files, and the diff of one of them. Both are fetched
+// when they are shown. Commits do not change, so a result stays valid.
 
-// changes is what the two screens know.
+// changes is the data of the two screens.
 type changes struct {
 	list, file *compared              // never nil
 	cursor     string                 // path of a file of the list
-	path       string                 // of the file that is shown
-	scroll     int                    // lines of it above the screen
-	request    *snapshot.CompareQuery // what is looked up; nil = nothing
+	path       string                 // of the shown file
+	scroll     int                    // lines of the file above the screen
+	request    *snapshot.CompareQuery // the running lookup; nil = none
 }
 
-// compared is an answer.
+// compared is the result of a comparison.
 type compared struct {
 	of snapshot.CompareQuery
 	snapshot.Comparison
 	known bool
-	err   string // why there is none
+	err   string // why it failed
 }
 
 var changesScreen = screen{
@@ -50,7 +49,7 @@ var changesScreen = screen{
 
 func pathOf(f snapshot.FileChange) string { return f.Path }
 
-// detailCommand is the command that shows the job in the detail.
+// detailCommand returns the command that shows the job of the detail screen.
 func (s State) detailCommand() string {
 	if j, _ := s.job(); j.UID != "" {
 		return s.jobCommand("show", j)
@@ -58,7 +57,7 @@ func (s State) detailCommand() string {
 	return ""
 }
 
-// changed are the rows of the list.
+// changed returns the rows of the list.
 func (s State) changed() []snapshot.FileChange {
 	filter := s.input.filters[screenChanges]
 	if filter == "" {
@@ -73,8 +72,8 @@ func (s State) changed() []snapshot.FileChange {
 	return out
 }
 
-// changeQuery asks for what the job in the detail has changed. Where that cannot be
-// asked, why says so.
+// changeQuery returns the query for the changes of the job in the detail screen. When there is
+// none, why is the reason.
 func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	j, _ := s.job()
 	switch {
@@ -92,7 +91,7 @@ func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
-// changesRefusal says why there are none to be shown.
+// changesRefusal returns why the changes cannot be shown; "" = they can.
 func changesRefusal(s State) string {
 	if s.jobView.partial && s.jobView.record.err == "" {
 		return ""
@@ -106,8 +105,8 @@ func (s State) openChanges() State {
 	return s.goTo(screenChanges)
 }
 
-// openDiff shows the file under the cursor; where the list could not be had it is
-// asked for again.
+// openDiff shows the file under the cursor. When the list could not be fetched, it fetches it
+// again.
 func (s State) openDiff() State {
 	if s.changes.list.err != "" {
 		s.changes.list = new(compared)
@@ -120,8 +119,8 @@ func (s State) openDiff() State {
 	return s.openFile(rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))].Path)
 }
 
-// fetchChanges looks the list up, and first the record of the job where only a row
-// of it is known.
+// fetchChanges fetches the list, and before it the record of the job when only its history row
+// is known.
 func (s State) fetchChanges() (State, Lookup) {
 	if s.jobView.partial && s.jobView.record.err == "" {
 		return s.fetchJob()
@@ -144,7 +143,7 @@ func (s State) fetchDiff() (State, Lookup) {
 	return s.compare(q)
 }
 
-// compare looks up what q asks for. What was there is of no use any more.
+// compare fetches the result of q and drops the previous one.
 func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
 	if s.changes.request != nil && *s.changes.request == q || s.Gone != "" {
 		return s, nil
@@ -155,13 +154,13 @@ func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
 		got, err := src.Compare(ctx, q)
 		return func(s State) State {
 			if s.changes.request != ask {
-				return s // another one is asked for since
+				return s // replaced by a later request
 			}
 			s.changes.request = nil
 			answer := compared{of: q, Comparison: cleanComparison(got), known: err == nil}
 			switch {
 			case errors.Is(err, context.Canceled):
-				return s // something else was looked up; it is asked again when it is shown
+				return s // cancelled by another lookup; fetched again when the screen is shown
 			case err != nil:
 				answer.err = text.Clean(err.Error())
 			}
@@ -176,7 +175,7 @@ func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
 	}
 }
 
-// changes is the list of the files that a job has changed.
+// changes draws the list of the files that a job has changed.
 func (p *view) changes(x, y, w, h int) {
 	j, _ := p.s.job()
 	c, rows := p.s.changes, p.s.changed()
@@ -203,7 +202,7 @@ func (p *view) changes(x, y, w, h int) {
 	})
 }
 
-// noChanges says why the list is empty; nil = it is not.
+// noChanges returns why the list is empty; nil = it is not.
 func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
 	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}
@@ -222,7 +221,7 @@ func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
 	return nil
 }
 
-// changeSign and changeRole say in a letter and a colour what the word says.
+// changeSign and changeRole return a letter and a colour with the meaning of the word.
 func changeSign(kind string) string {
 	switch kind {
 	case "added":
@@ -267,14 +266,14 @@ var diffScreen = screen{
 	command: State.detailCommand,
 }
 
-// diffShown is what of the file is on the screen: its own, not that of one before.
+// diffShown returns the comparison of the shown file, not that of a previous one.
 func (s State) diffShown() (compared, bool) {
 	q, _ := s.changeQuery()
 	q.Path = s.changes.path
 	return *s.changes.file, s.changes.file.of == q
 }
 
-// diffLines are the lines of the file that the filter lets through.
+// diffLines returns the lines of the file that match the filter.
 func (s State) diffLines() []snapshot.TextLine {
 	c, ok := s.diffShown()
 	if !ok || c.Text == nil {
@@ -293,7 +292,7 @@ func (s State) diffLines() []snapshot.TextLine {
 	return out
 }
 
-// diffBody are the lines as they are laid out in w cells.
+// diffBody lays the lines out in w cells.
 func (p *view) diffBody(w int) (out []widget.TextLine) {
 	for _, l := range p.s.diffLines() {
 		txt, r := l.Op+l.Text, widget.RolePlain
@@ -313,14 +312,13 @@ func (p *view) diffBody(w int) (out []widget.TextLine) {
 	return out
 }
 
-// diffTop is the first line of the screen, for as many as there are, and how many
-// fit.
+// diffTop returns the first visible line and the number of lines that fit.
 func (s State) diffTop(lines, h int) (top, room int) {
-	room = max(h-3, 1) // the edges, and the line of what was compared
+	room = max(h-3, 1) // the edges, and the line with the commits
 	return min(max(s.changes.scroll, 0), max(lines-room, 0)), room
 }
 
-// layout is a painter for what keys have to know of the lines of the screen.
+// layout returns a view that computes the lines of the screen for the keys.
 func (s State) layout() (p *view, w, h int) {
 	w, h = s.size()
 	return &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}, w, h - frameRows
@@ -335,7 +333,7 @@ func (s State) moveDiff(by int) State {
 	return s
 }
 
-// nextPiece scrolls to the next piece of the file, or with back to the one before.
+// nextPiece scrolls to the next hunk of the file, or with back to the previous one.
 func (s State) nextPiece(back bool) State {
 	p, w, h := s.layout()
 	body := p.diffBody(w - 4)
@@ -359,7 +357,7 @@ func (s State) nextPiece(back bool) State {
 	return s.moveDiff(found - top)
 }
 
-// diff is one file old against new.
+// diff draws the diff of one file.
 func (p *view) diff(x, y, w, h int) {
 	c, ok := p.s.diffShown()
 	body := p.diffBody(w - 4)
@@ -384,7 +382,7 @@ func (p *view) diff(x, y, w, h int) {
 	}
 }
 
-// fileTitle is a path in w cells; its end tells more than its beginning.
+// fileTitle cuts a path to w cells at its start, because its end is more specific.
 func fileTitle(path string, w int, more string) string {
 	for widget.Cut(path, w, "") != path {
 		_, rest, ok := strings.Cut(strings.TrimPrefix(path, more), "/")
@@ -396,7 +394,7 @@ func fileTitle(path string, w int, more string) string {
 	return path
 }
 
-// noDiff says why there is nothing to be seen; nil = there is.
+// noDiff returns why there is no diff; nil = there is one.
 func (p *view) noDiff(c compared, ok bool, body []widget.TextLine) []string {
 	if why := changesRefusal(p.s); why != "" {
 		return []string{why + "."}

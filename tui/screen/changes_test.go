@@ -12,7 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// changed is what the first job of the picture has changed in Git.
+// changed returns the Git changes of the first job of the test snapshot.
 func changed() snapshot.Comparison {
 	lines := []snapshot.TextLine{{Op: "@", Text: "@@ -1,9 +1,9 @@"}, {Op: " ", Text: "{"}}
 	for i := range 5 {
@@ -167,8 +167,7 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 }
 
-// TestChangesThatCannotBeShown: why is said where the key is pressed, and nothing is
-// asked.
+// TestChangesThatCannotBeShown: the key shows the reason and starts no lookup.
 func TestChangesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed()}
@@ -225,8 +224,7 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 	})
 }
 
-// TestComparisonIsCleaned: paths and lines of Git are foreign, and clean where they
-// enter the screens; a tab keeps its width.
+// TestComparisonIsCleaned: foreign paths and lines from Git are cleaned; a tab keeps its width.
 func TestComparisonIsCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"

@@ -9,8 +9,8 @@ import (
 	"limpet/sync/text"
 )
 
-// cleanSnapshot returns a copy of s with every foreign text clean. It is the
-// one border where such text enters the screens.
+// cleanSnapshot returns a copy of s with all foreign text cleaned. Snapshots enter the screens
+// only through it.
 func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *s
 	out.Problem = text.Clean(s.Problem)
@@ -54,7 +54,7 @@ func cleanJob(j snapshot.Job) snapshot.Job {
 	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.WaitReason, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 		*p = text.Clean(*p)
 	}
-	if !(j.Progress <= 100) { // also where it is no number
+	if !(j.Progress <= 100) { // true for NaN too
 		j.Progress = 100
 	}
 	j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
@@ -77,8 +77,8 @@ func cleanJob(j snapshot.Job) snapshot.Job {
 	return j
 }
 
-// cleanHistory does the same to a page of the history. UIDs are only compared.
-func cleanHistory(page snapshot.HistoryPage) snapshot.HistoryPage {
+// cleanHistory cleans a page of the history. UIDs are only compared.
+func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
 	page.Rows = slices.Clone(page.Rows)
 	for i := range page.Rows {
 		r := &page.Rows[i]
@@ -89,8 +89,8 @@ func cleanHistory(page snapshot.HistoryPage) snapshot.HistoryPage {
 	return page
 }
 
-// cleanDiagnostics does the same to how the house is kept.
-func cleanDiagnostics(c snapshot.DiagnosticsReport) snapshot.DiagnosticsReport {
+// cleanDiagnostics cleans the diagnostics.
+func cleanDiagnostics(c snapshot.Care) snapshot.Care {
 	c.Store.Path = text.Clean(c.Store.Path)
 	c.Watches, c.Tokens = slices.Clone(c.Watches), slices.Clone(c.Tokens)
 	for i := range c.Watches {
@@ -102,8 +102,8 @@ func cleanDiagnostics(c snapshot.DiagnosticsReport) snapshot.DiagnosticsReport {
 	return c
 }
 
-// cleanComparison does the same to what has changed in Git. A tab keeps some width:
-// it sets off what is deeper.
+// cleanComparison cleans a comparison of Git commits. Tabs become blanks, which keep the
+// indentation.
 func cleanComparison(c snapshot.Comparison) snapshot.Comparison {
 	c.Files = slices.Clone(c.Files)
 	for i := range c.Files {
@@ -122,7 +122,7 @@ func cleanComparison(c snapshot.Comparison) snapshot.Comparison {
 	return c
 }
 
-// cleanFindings does the same to the results of a test.
+// cleanFindings cleans the results of a test.
 func cleanFindings(in []snapshot.Finding) []snapshot.Finding {
 	out := make([]snapshot.Finding, len(in))
 	for i, f := range in {
@@ -148,8 +148,9 @@ func cleanEvents(in []snapshot.Event) []snapshot.Event {
 	return out
 }
 
-// withoutLocalPorts is an error without the near ends of its connections, which are others each
-// time: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would be a new one with each try.
+// withoutLocalPorts removes the local ends of connections from an error. They change with each
+// attempt: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error
+// each time.
 func withoutLocalPorts(txt string) string {
 	if !strings.Contains(txt, "->") {
 		return txt

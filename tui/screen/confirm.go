@@ -12,15 +12,15 @@ import (
 	"limpet/tui/widget"
 )
 
-// confirm is something that waits for a decision. Enter does nothing: a person
-// who hits it by habit has decided nothing. What is none of its keys means no.
+// confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision.
+// Every other unknown key means no.
 type confirm struct {
 	title   string
-	lines   []string // what follows from a yes, with figures
+	lines   []string // the consequences of a yes, with figures
 	choices []choice
-	quit    bool // it is asked before the dashboard ends
-	// name, if given, has to be typed before Enter takes the first choice: for
-	// what would be long work to undo.
+	quit    bool // confirms the end of the dashboard
+	// name, if set, must be typed before Enter takes the first choice. It protects actions that
+	// take long to undo.
 	name, typed string
 }
 
@@ -30,13 +30,13 @@ type choice struct {
 	do        func(State) (State, Outcome)
 }
 
-// ask opens a question.
+// ask opens a confirmation.
 func (s State) ask(q confirm) State { s.overlay = q; return s }
 
-// confirmOpen is the question that is open.
+// confirmOpen returns the open confirmation.
 func (s State) confirmOpen() (confirm, bool) { q, ok := s.overlay.(confirm); return q, ok }
 
-// yes is the answer that sends what was aimed at.
+// yes returns the answer that sends the actions.
 func yes(txt, done string, targets []target) []choice {
 	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(targets) }}}
 }
@@ -57,7 +57,7 @@ func (q confirm) key(s State, name, txt string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// typing takes the keys while a name is asked for.
+// typing handles the keys of a confirmation by name.
 func (q confirm) typing(s State, name, txt string) (State, Outcome) {
 	switch name {
 	case "esc":
@@ -119,7 +119,7 @@ func (q confirm) draw(p *view) {
 	}
 }
 
-// answers are the rows with the choices, as many in a row as fit.
+// answers returns the choices in rows, as many in a row as fit.
 func (q confirm) answers(p *view, w int) [][][2]string {
 	if q.name != "" {
 		return [][][2]string{{{"type", q.name}}, {{">", q.typed + "_"}}, {{"enter", q.choices[0].text}, {"esc", "No, go back"}}}
@@ -141,11 +141,11 @@ func (q confirm) answers(p *view, w int) [][][2]string {
 	return out
 }
 
-// typeNameFrom is how many objects a repository has at least for its name to be asked for
-// before everything is pulled.
+// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of
+// the repository.
 const typeNameFrom = 1000
 
-// confirmPull names what a full pull of repositories does.
+// confirmPull describes the effects of a full pull.
 func (s State) confirmPull(targets []target) confirm {
 	if len(targets) > 1 {
 		objects := int64(0)
@@ -176,7 +176,7 @@ func (s State) confirmPull(targets []target) confirm {
 	return q
 }
 
-// contentsOf says what a repository has in Grafana: "288 objects (12 folders, 276
+// contentsOf describes the objects of a repository in Grafana: "288 objects (12 folders, 276
 // dashboards)".
 func contentsOf(r snapshot.Repo) string {
 	if r.Resources == 0 {
@@ -249,12 +249,12 @@ func (s State) confirmRetry(targets []target) confirm {
 	return q
 }
 
-// writesToGitAgain says that a job that has ended would write to Git again.
+// writesToGitAgain reports whether retrying a finished job would write to Git again.
 func writesToGitAgain(j snapshot.Job) bool {
 	return !j.Finished.IsZero() && slices.Contains(gitWriteActions, j.Action)
 }
 
-// confirmMany asks once for several things, by their number and their first names.
+// confirmMany asks once for several targets. It shows their number and the first names.
 func confirmMany(targets []target, doing, follows string) confirm {
 	noun := "repositories"
 	if targets[0].job.UID != "" {
@@ -277,8 +277,7 @@ func confirmMany(targets []target, doing, follows string) confirm {
 	}
 }
 
-// quit leaves at once, unless jobs run in this process: then the person says
-// what becomes of them.
+// quit leaves at once. While jobs run in this process, it asks first what to do with them.
 func (s State) quit() (State, Outcome) {
 	claims := s.Snap.Agent.Claims
 	if s.Source != Standalone || claims == 0 {
@@ -303,7 +302,7 @@ func (s State) quit() (State, Outcome) {
 	return s.ask(q), Outcome{}
 }
 
-// finish claims nothing new and ends when what runs has ended.
+// finish claims no new jobs and quits when the running ones have finished.
 func (s State) finish() (State, Outcome) {
 	s.leaving.whenIdle = true
 	s = s.say("claims nothing new; this ends when nothing runs any more. q asks again", false)
@@ -314,7 +313,7 @@ func (s State) finish() (State, Outcome) {
 	return s, Outcome{Actions: []Action{{Verb: Drain}}}
 }
 
-// stay undoes finish.
+// stay cancels finish.
 func (s State) stay() (State, Outcome) {
 	s.leaving.whenIdle = false
 	if !s.leaving.drained {
@@ -324,8 +323,7 @@ func (s State) stay() (State, Outcome) {
 	return s.say("claims jobs again", false), Outcome{Actions: []Action{{Verb: Undrain}}}
 }
 
-// Ended says that the person wanted to leave when nothing runs any more, and
-// that nothing does.
+// Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.
 func (s State) Ended() bool {
 	return s.leaving.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }

@@ -9,13 +9,13 @@ import (
 	"limpet/tui/widget"
 )
 
-// copied puts text into the clipboard of the terminal, and shows it, so that it
-// can be taken from the screen where the terminal refuses.
+// copied copies text to the clipboard of the terminal. It also shows the text, for terminals
+// that refuse the copy.
 func (s State) copied(text string) (State, Outcome) {
 	return s.say(text, false), Outcome{Copy: text}
 }
 
-// jobCommand and repoCommand are the commands that show the same as the row.
+// jobCommand and repoCommand return the commands that show the object of a row.
 func (s State) jobCommand(verb string, j snapshot.Job) string {
 	if verb == "show" && !j.Finished.IsZero() {
 		return "limpet history show " + widget.Quote(j.UID)
@@ -26,7 +26,7 @@ func (s State) jobCommand(verb string, j snapshot.Job) string {
 			twins++
 		}
 	}
-	if twins > 0 { // of several with a name the command takes the UID
+	if twins > 0 { // the UID selects one of several jobs with the same name
 		return "limpet job " + verb + " " + widget.Quote(j.UID)
 	}
 	return "limpet job " + verb + " " + widget.Quote(j.Name)
@@ -42,8 +42,8 @@ func (s State) repoCommand(verb string, r snapshot.Repo) string {
 	return text
 }
 
-// command is the command line that shows what is under the cursor, "" where
-// there is nothing.
+// command returns the command line that shows the object under the cursor, "" when there is
+// none.
 func (s State) command() string {
 	if f := screens[s.nav.screen].command; f != nil {
 		return f(s)
@@ -67,8 +67,8 @@ func commandRefusal(s State) string {
 	return ""
 }
 
-// exporting hands the person the command line that writes the rows of the history as
-// JSON, all of them, and not only those that are on the screen.
+// exporting copies the command line that exports all rows of the history as JSON, beyond those
+// on the screen.
 func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
 
 func exportLine(s State) string {
@@ -89,7 +89,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// exportRefusal says why there is no such line; "" = there is.
+// exportRefusal returns why there is no such command line; "" = there is one.
 func exportRefusal(s State) string {
 	switch q, problem := historyQuery(s.input.filters[screenHistory], s.Now); {
 	case problem != "":
@@ -100,7 +100,7 @@ func exportRefusal(s State) string {
 	return ""
 }
 
-// links are the web addresses of what is under the cursor.
+// links returns the web addresses of the object under the cursor.
 func (s State) links() []snapshot.Link {
 	if s.listed() == paneSources {
 		return s.sourceLinks()
@@ -133,7 +133,7 @@ func (s State) copyLink() (State, Outcome) {
 	return s.say(text, false), Outcome{Copy: l.URL}
 }
 
-// commit is that of what is under the cursor, "" = it has none.
+// commit returns the commit of the object under the cursor, "" = none.
 func (s State) commit() string {
 	if s.listed() == paneSources {
 		if rows := s.targetSources(); len(rows) == 1 {

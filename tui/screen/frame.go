@@ -13,13 +13,13 @@ import (
 	"limpet/tui/widget"
 )
 
-// The smallest terminal that shows lists; below it one line is all.
+// The smallest terminal that shows lists. Below it the screen is one line.
 const (
 	MinWidth  = 40
 	MinHeight = 10
 )
 
-// frameRows are the lines of the frame around the body: two above and two below.
+// frameRows is the number of lines around the body: two above and two below.
 const frameRows = 4
 
 // Render returns the frame of s on a terminal of w by h cells: exactly h lines
@@ -46,7 +46,7 @@ type view struct {
 	clicks []clickArea
 }
 
-// drawTiny is the whole screen where nothing else fits.
+// drawTiny draws the whole screen when only one line fits.
 func (p *view) drawTiny() {
 	counts := p.s.Snap.Counts
 	failing := 0
@@ -74,15 +74,15 @@ func (p *view) drawFrame() {
 	p.hints(p.H - 1)
 	if p.s.overlay != nil {
 		p.s.overlay.draw(p)
-		if p.s.toast != "" { // a box may be as high as the screen, and what it did is said there too
+		if p.s.toast != "" { // an overlay may cover the status line, so its result is repeated there
 			p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
 			p.status(p.H - 2)
 		}
 	}
 }
 
-// header is the first line: who, where, how the API does, the clock. On a narrow
-// screen whole parts go, the least telling first; none is cut in the middle.
+// header draws the first line: name, source, state of the API, clock. A narrow screen drops
+// whole parts, the least important first; no part is cut.
 func (p *view) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
 	x := p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+widget.Cut(text.OrDash(a.Version), min(p.W-32, 24), p.G.More))
@@ -95,7 +95,7 @@ func (p *view) header() {
 	parts := []struct {
 		role widget.Role
 		text string
-		rank int // the highest goes first; 0 stays
+		rank int // the highest is dropped first; 0 stays
 	}{
 		{widget.RolePlain, widget.Cut(text.OrDash(a.Host), 20, p.G.More), 3}, {r, txt, 0}, {widget.RoleBad, insecure, 1}, {widget.RoleDim, p.s.Source, 4}, {widget.RoleDim, clock, 2},
 	}
@@ -129,7 +129,7 @@ func (p *view) header() {
 	p.Right(x+2, p.W-1, 0, widget.RoleDim, right)
 }
 
-// apiState says in two words whether what is on the screen is live.
+// apiState returns in two words whether the screen is live.
 func (p *view) apiState() (widget.Role, string) {
 	api := p.s.Snap.API
 	switch {
@@ -179,8 +179,8 @@ func (p *view) tabs() {
 	}
 }
 
-// tabsWidth is what the tabs take with all their words, in cells. Each has a cell on
-// both sides, the gap is what is between two.
+// tabsWidth returns the width of the tabs with all their words, in cells. Each tab has a cell on
+// both sides; gap is the distance between two tabs.
 func (p *view) tabsWidth(gap int) int {
 	w := 2 - gap
 	for _, of := range shownTabs(p.s) {
@@ -189,7 +189,7 @@ func (p *view) tabsWidth(gap int) int {
 	return w
 }
 
-// drainText says of an agent that claims nothing new how far it has come.
+// drainText describes the progress of a draining agent.
 func drainText(a snapshot.Agent) string {
 	if a.Busy == 0 {
 		return "drained, claims nothing"
@@ -197,12 +197,11 @@ func drainText(a snapshot.Agent) string {
 	return fmt.Sprintf("draining, %d to go", a.Busy)
 }
 
-// status is the line above the hints: what was just done, else what needs a
-// person, else what is going on. Errors that nobody has read are counted at its
-// end until they are.
+// status draws the line above the hints: the last result, else a problem that needs attention,
+// else the current activity. Unread errors are counted at its end.
 func (p *view) status(y int) {
 	s := p.s
-	if s.input.typing && s.nav.screen != screenHistory { // which has a line for it
+	if s.input.typing && s.nav.screen != screenHistory { // the history has its own line for it
 		x := p.Put(1, y, p.W-2, widget.RoleKey, "/ ")
 		x = p.Put(x, y, p.W-x-14, widget.RolePlain, s.filter())
 		p.Put(x, y, 1, widget.RoleCursor, " ")
@@ -238,8 +237,8 @@ func (p *view) status(y int) {
 	}
 }
 
-// filterText says what the filter lets through. It sees the rows of the snapshot
-// alone, which may be the beginning of a longer queue.
+// filterText describes the matches of the filter. The filter covers the rows of the snapshot
+// only, which may be the beginning of a longer queue.
 func (p *view) filterText() string {
 	s := p.s
 	if search := screens[s.nav.screen].found; search != nil {
@@ -266,8 +265,8 @@ func eventLine(e snapshot.Event, now time.Time) string {
 	return strings.TrimRight(line+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
 }
 
-// levelWord is the level of a line in three letters, since no colour alone may tell
-// that it is an error.
+// levelWord returns the level of a log line in three letters, because colour alone must not mark
+// an error.
 func levelWord(level string) string {
 	switch level {
 	case "error":
@@ -278,8 +277,8 @@ func levelWord(level string) string {
 	return "INF"
 }
 
-// hints are the keys that are of use here. Help and quit, the last two, are always
-// there; what is before them goes first where there is no room.
+// hints draws the useful keys of the screen. Help and quit are last and always present; keys
+// before them are dropped when there is no room.
 func (p *view) hints(y int) {
 	var hints [][2]string
 	switch {
@@ -303,7 +302,7 @@ func (p *view) hints(y int) {
 		hints = slices.Insert(hints, help, retry)
 		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && widget.HintWidth(hints) > p.W-2 {
 			hints = slices.Delete(hints, help, help+1)
-			hints[full] = retry // of more use here
+			hints[full] = retry // more useful here
 		}
 	}
 	for len(hints) > 2 && widget.HintWidth(hints) > p.W-2 {
@@ -316,8 +315,8 @@ func (p *view) hints(y int) {
 	}
 }
 
-// banner takes the place of the tabs while nothing is live. It says since when, and
-// when it is tried again; where there is little room the first goes short.
+// banner replaces the tabs while the screen is not live. It shows since when, and when the next
+// retry is; a narrow screen shortens the first part.
 func (p *view) banner() {
 	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
 	next := p.nextTry()
@@ -333,8 +332,7 @@ func (p *view) banner() {
 	}
 }
 
-// bannerForms say why nothing is live and how old what is shown is, the longest
-// first.
+// bannerForms returns the reason and the age of the data, the longest form first.
 func (p *view) bannerForms() []string {
 	at, age := widget.ClockTime(p.s.staleSince(), p.s.Now), widget.Ago(p.s.Now, p.s.staleSince())
 	asOf := at + ", " + age
@@ -349,7 +347,7 @@ func (p *view) bannerForms() []string {
 	return []string{" ! OFFLINE since " + asOf + ", shown as of then", " ! OFFLINE since " + asOf, " ! OFFLINE " + age, " ! OFFLINE"}
 }
 
-// nextTry says when it is asked again, and how to ask now; "" when that is not known.
+// nextTry returns when the next retry is and which key retries now; "" when it is unknown.
 func (p *view) nextTry() string {
 	at := p.s.Snap.API.Next
 	switch {
@@ -367,7 +365,7 @@ func (p *view) nextTry() string {
 	return "Next try in " + text.Age(left+time.Second-1) + ", R now"
 }
 
-// awayText is why the API is away, and what that means for who wants to act.
+// awayText returns why the API is unavailable and which actions that affects.
 func (p *view) awayText() string {
 	api := p.s.Snap.API
 	txt := p.G.State["error"] + " " + api.Error
@@ -384,20 +382,20 @@ func tries(n int) string {
 	return text.Thousands(n) + " tries"
 }
 
-// clickArea is a part of the screen that a click means something on.
+// clickArea is an area that reacts to clicks.
 type clickArea struct {
 	x, y, w, h int
 	do         func(State) State
 }
 
-// clickable says that a click in an area leads to do.
+// clickable registers do for clicks in an area.
 func (p *view) clickable(x, y, w, h int, do func(State) State) {
 	p.clicks = append(p.clicks, clickArea{x, y, w, h, do})
 }
 
-// Click returns the state after a click at column x of line y, on a terminal of
-// w by h cells: a row is selected, the one that is selected already opened, a tab
-// shown. It is pure. Boxes before the screen are for keys.
+// Click returns the state after a click at column x of line y, on a terminal of w by h cells. A
+// click selects a row, opens the selected row, or shows a tab. It is pure. Overlays take no
+// clicks.
 func (s State) Click(x, y, w, h int) State {
 	if s.overlay != nil || w < MinWidth || h < MinHeight {
 		return s
@@ -413,8 +411,8 @@ func (s State) Click(x, y, w, h int) State {
 	return s
 }
 
-// clickRows makes the rows of the next list answer to clicks: to selects the row of a
-// number, in the pane of the overview that it is in.
+// clickRows makes the rows of the next list clickable: to selects a row by its number, in its
+// pane of the overview.
 func (p *view) clickRows(in pane, to func(s State, i int) State) {
 	p.OnRow = func(i, x, y, w int) {
 		p.clickable(x, y, w, 1, func(s State) State {
@@ -431,7 +429,7 @@ func (p *view) clickRows(in pane, to func(s State, i int) State) {
 	}
 }
 
-// cursors are the rows of all lists that they are on.
+// cursors returns the rows under the cursors of all lists.
 func (s State) cursors() [6]string {
 	recent := s.repoView.recent.cursor
 	if keys := widget.KeysOf(s.repoJobs(), jobKey); recent == "" && len(keys) > 0 {
@@ -440,13 +438,13 @@ func (s State) cursors() [6]string {
 	return [6]string{s.lists.job, s.lists.repo, s.lists.source, s.history.cursor, s.changes.cursor, recent}
 }
 
-// overlay is a box before the screen. While it is there all keys are its own;
-// only Ctrl-C comes first. Its methods are pure, as State's are.
+// overlay is a box over the screen. While it is open it handles all keys but Ctrl-C. Its methods
+// are pure, like those of State.
 type overlay interface {
-	// key returns the state after a key press; s.over is this overlay, and stays
-	// unless it is changed.
+	// key returns the state after a key press; s.overlay is this overlay and stays open unless
+	// key changes it.
 	key(s State, name, text string) (State, Outcome)
 	draw(p *view)
-	// hints are its keys, each with a word, for the last line of the screen.
+	// hints returns its keys, each with a word, for the last line of the screen.
 	hints(p *view) [][2]string
 }

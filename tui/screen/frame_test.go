@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 
-// picture is what the screens of the documentation show.
+// picture returns the snapshot that the screens of the documentation show.
 func picture() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	return &snapshot.Snapshot{
@@ -60,8 +60,8 @@ func picture() *snapshot.Snapshot {
 	}
 }
 
-// lives is an agent that drains, with jobs at the turns of their lives: a result
-// that waits for the API, a rest between two attempts, a dead letter.
+// lives returns a draining agent with jobs in all phases: an undelivered result, a backoff, a
+// dead letter.
 func lives() snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := *picture()
@@ -75,7 +75,7 @@ func lives() snapshot.Snapshot {
 	return s
 }
 
-// ailing is a picture with errors, one of them long and one that came twice.
+// ailing returns a snapshot with errors, one of them long and one repeated.
 func ailing() *snapshot.Snapshot {
 	s := picture()
 	s.Problem = "the clock of this host is 4m12s behind that of the server: nothing is claimed; set it (timedatectl set-ntp true)"
@@ -103,7 +103,7 @@ func press(s State, keys ...string) State {
 	return s
 }
 
-// check fails unless the frame keeps what every frame has to keep.
+// check fails unless the frame is valid; see flaw.
 func check(t *testing.T, frame string, w, h int, caps widget.Caps) {
 	t.Helper()
 	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
@@ -127,10 +127,10 @@ func check(t *testing.T, frame string, w, h int, caps widget.Caps) {
 	}
 }
 
-// hostileRow says that a row shows foreign text beyond ASCII, which stays.
+// hostileRow reports whether a row shows foreign text beyond ASCII, which is kept.
 func hostileRow(l string) bool { return strings.ContainsAny(l, "👩👧漢字é🙂אب") }
 
-// strip takes the SGR sequences and the links out of a frame.
+// strip removes SGR sequences and links from a frame.
 func strip(frame string) string {
 	var b strings.Builder
 	for i := 0; i < len(frame); i++ {
@@ -316,7 +316,7 @@ func TestGoldenScreens(t *testing.T) {
 	}
 }
 
-// golden compares a frame with the one that is kept under a name.
+// golden compares a frame with the golden file of that name.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("..", "..", "testdata", "golden", "screen-"+name+".txt")
@@ -397,8 +397,8 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// TestRepositoryTextsAreCleaned: every text of a repository is foreign, and is clean
-// where it enters the screens. Its UID is compared and never shown.
+// TestRepositoryTextsAreCleaned: every foreign text of a repository is cleaned. The UID is
+// compared and never shown.
 func TestRepositoryTextsAreCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"
@@ -456,8 +456,8 @@ func BenchmarkRender10kJobs(b *testing.B) {
 	}
 }
 
-// TestWelcomeKeepsTheTwoWays: whatever the size, the first screen names both
-// commands, and it goes with the first repository.
+// TestWelcomeKeepsTheTwoWays: at every size the first screen shows both commands. It disappears
+// with the first repository.
 func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 	t.Parallel()
 	fresh := &snapshot.Snapshot{At: noon, API: snapshot.API{Embedded: true, Up: true, Synced: true}}
@@ -486,7 +486,7 @@ func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 	}
 }
 
-// TestHeaderCutsNothing: a part of the header is there whole or not at all.
+// TestHeaderCutsNothing: a part of the header is shown in full or not at all.
 func TestHeaderCutsNothing(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{Mono: true, ASCII: true})
@@ -503,7 +503,7 @@ func TestHeaderCutsNothing(t *testing.T) {
 	}
 }
 
-// TestLongErrorsAreShownWhole: what is wrong is often said at the end.
+// TestLongErrorsAreShownWhole: the cause is often at the end.
 func TestLongErrorsAreShownWhole(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -550,7 +550,7 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// selected is the selected job, and whether it is still there.
+// selected returns the selected job, and whether it still exists.
 func (s State) selected() (snapshot.Job, bool) {
 	at := s.selection()
 	if at.job == nil {

@@ -35,8 +35,8 @@ var historyScreen = screen{
 	fetch: State.fetchHistory,
 }
 
-// drawHistory is the list of the jobs that have ended, with the filter above it and
-// the record under the cursor below, and where there is room when they ended.
+// drawHistory draws the list of finished jobs, with the filter above it and the record under the
+// cursor below. If there is room, it adds a chart of the end times.
 func (p *view) drawHistory(x, y, w, h int) {
 	p.historyFilter(x, y, w)
 	y, h = y+1, h-1
@@ -58,8 +58,7 @@ func (p *view) drawHistory(x, y, w, h int) {
 	}
 }
 
-// historyFilter is the line of the filter, which is always there, with what it lets
-// through.
+// historyFilter draws the filter line, which is always present, and the number of matches.
 func (p *view) historyFilter(x, y, w int) {
 	note := p.historyNote()
 	room := w - displaywidth.String(note) - 6
@@ -75,7 +74,7 @@ func (p *view) historyFilter(x, y, w int) {
 	p.Right(at+2, x+w-1, y, widget.RoleDim, note)
 }
 
-// historyNote counts: what is shown, of how many.
+// historyNote returns the number of shown and of all rows.
 func (p *view) historyNote() string {
 	s := p.s.history
 	switch {
@@ -112,7 +111,7 @@ func (p *view) historyTable(x, y, w, h int) {
 	switch {
 	case w >= wideWidth:
 		columns[2].Width, columns[9].Width = 20, 24
-	case w < 50: // of which repository it is stays, at the least width as well
+	case w < 50: // the name of the repository stays at the least width too
 		columns[2].Width, columns[9].Width = 10, 9
 	}
 	p.clickRows(paneNone, func(s State, i int) State { s.history.cursor = items[i].key(); return s })
@@ -139,7 +138,7 @@ func (p *view) historyRow(i historyItem) widget.Line {
 	}
 }
 
-// emptyHistory says why there is nothing to see.
+// emptyHistory returns why the list is empty.
 func (p *view) emptyHistory() []string {
 	s := p.s.history
 	problem := p.s.historyProblem()
@@ -156,7 +155,7 @@ func (p *view) emptyHistory() []string {
 	return []string{"No job has ended here yet." + p.startHint(" p on a repository starts a pull.")}
 }
 
-// recordBox is the record under the cursor.
+// recordBox draws the record under the cursor.
 func (p *view) recordBox(x, y, w, h int) {
 	at, ok := p.s.history.atCursor()
 	if !ok {
@@ -186,8 +185,8 @@ func (p *view) recordBox(x, y, w, h int) {
 	p.PutLines(x, y, w, h, lines)
 }
 
-// sameAs counts the jobs of the rows that have failed in the same way.
-func (s State) sameAs(r snapshot.HistoryRow) (n int, since time.Time) {
+// sameAs counts the listed jobs with the same failure.
+func (s State) sameAs(r snapshot.Past) (n int, since time.Time) {
 	for _, other := range s.history.rows {
 		if sameFailure(r, other) {
 			n, since = n+1, other.Finished
@@ -196,10 +195,10 @@ func (s State) sameAs(r snapshot.HistoryRow) (n int, since time.Time) {
 	return n, since
 }
 
-// spanHeight is what the lines over time take with their edges.
+// spanHeight is the height of the chart with its edges.
 const spanHeight = 4
 
-// spans are the times that a column may stand for, with their names.
+// spans are the periods that one column may cover, with their names.
 var spans = []struct {
 	each time.Duration
 	name string
@@ -208,11 +207,11 @@ var spans = []struct {
 	{time.Hour, "hour"}, {6 * time.Hour, "6 hours"}, {24 * time.Hour, "day"},
 }
 
-// overTime counts the rows that ended in each of n equal times, the last of which
-// holds now: those that have failed, and the others. The times are as short as they
-// can be for all rows to be within, and at most a day each: then old is how many
-// rows are older. A row that is ahead of now counts in the last.
-func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, failed, others []int64, old int) {
+// overTime counts the rows that ended in each of n equal periods, the last of which contains
+// now: the failed ones and the others. It chooses the shortest period, of at most a day, that
+// covers all rows; old counts the rows before the first period. Rows after now count in the last
+// one.
+func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, others []int64, old int) {
 	oldest := now
 	for _, r := range rows {
 		if r.Finished.Before(oldest) {
@@ -241,7 +240,7 @@ func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, fa
 	return span.name, failed, others, old
 }
 
-// endedBox draws when the rows that are shown have ended.
+// endedBox draws when the listed jobs ended.
 func (p *view) endedBox(x, y, w int) {
 	const named = 15 // cells of name and number
 	rows := p.s.history.rows

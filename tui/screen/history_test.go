@@ -14,15 +14,15 @@ import (
 	"limpet/tui/widget"
 )
 
-// archive is a source whose history is in memory. What it is asked for it notes.
+// archive is a source with its history in memory. It records its calls.
 type archive struct {
 	rows  []snapshot.HistoryRow // newest first
 	asked []snapshot.HistoryQuery
 	err   error
 	care  snapshot.DiagnosticsReport
 
-	lately     snapshot.RecentRuns
-	watched    []string // the arguments of RecentRuns
+	lately     snapshot.Lately
+	watched    []string // the arguments of Lately
 	comparison snapshot.Comparison
 	compared   []snapshot.CompareQuery
 	findings   []snapshot.Finding
@@ -99,7 +99,7 @@ func (*archive) Act(context.Context, Action) error { return nil }
 func (*archive) Name() string                      { return Standalone }
 func (*archive) Note() string                      { return "" }
 
-// settle answers what the screen lacks until it lacks nothing.
+// settle runs lookups until the screen needs none.
 func settle(t *testing.T, s State, src Source) State {
 	t.Helper()
 	for range 100 {
@@ -113,7 +113,7 @@ func settle(t *testing.T, s State, src Source) State {
 	return s
 }
 
-// fresh is the state when jobs have ended since.
+// fresh returns the state after jobs have finished.
 func fresh(s State) State {
 	snap := picture()
 	snap.Agent.History++
@@ -121,9 +121,9 @@ func fresh(s State) State {
 	return s.Show(snap)
 }
 
-// ill are the jobs of a repository whose token has ended, a good one before them.
-func ill(n int) []snapshot.HistoryRow {
-	var out []snapshot.HistoryRow
+// ill returns the failed jobs of a repository with an expired token, after a good one.
+func ill(n int) []snapshot.Past {
+	var out []snapshot.Past
 	for i := range n {
 		at := noon.Add(-time.Duration(i+1) * time.Minute)
 		out = append(out, snapshot.HistoryRow{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
@@ -158,7 +158,7 @@ func TestHistoryScreen(t *testing.T) {
 			t.Error("nothing is folded at the end, and nothing says so")
 		}
 	})
-	// Something has ended since its rows were looked up.
+	// A job has finished since the rows were fetched.
 	old := s
 	old.history.invalidate()
 	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
@@ -300,8 +300,7 @@ func TestHistoryScreen(t *testing.T) {
 	})
 }
 
-// TestHistoryIsReadInPages: rows come as the cursor nears their end, up to a
-// bound.
+// TestHistoryIsReadInPages: rows are fetched as the cursor nears their end, up to a bound.
 func TestHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
@@ -391,16 +390,15 @@ func TestOverTime(t *testing.T) {
 	}
 }
 
-// TestFilterTypedIsFilterAsked: whatever was typed, pasted and taken back before, and
-// whatever has ended or left meanwhile, a filter shows what the history says to it
-// when it is asked afresh.
+// TestFilterTypedIsFilterAsked: whatever was typed, pasted or deleted before, and whatever has
+// finished or been pruned since, a filter shows the rows that a new lookup returns.
 func TestFilterTypedIsFilterAsked(t *testing.T) {
 	t.Parallel()
 	asked, steps := 0, 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		src, now, n := &archive{}, noon, 0
-		end := func() { // a job ends, at times one that has ended before
+		end := func() { // a job finishes, sometimes one that has finished before
 			n++
 			p := snapshot.HistoryRow{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
 				State: []string{"success", "error", "warning"}[r.IntN(3)], Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
@@ -419,16 +417,16 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 			end()
 		}
 		count := 0
-		seen := func(s State) State { // the picture that follows
+		seen := func(s State) State { // the next snapshot
 			count++
 			snap := picture()
-			snap.Agent.History = count // of all that it ever was it is none
+			snap.Agent.History = count // the number of all jobs ever; not the length of the list
 			s = s.Show(snap)
 			s.Now = now
 			return s
 		}
 		s := seen(press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"))
-		var late Lookup // its answer has not come yet
+		var late Lookup // its result has not arrived yet
 		answers := func(s State) State {
 			if late != nil {
 				s, late = late(t.Context(), src)(s), nil
@@ -474,7 +472,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 				t.Fatalf("seed %d, step %d: it is on screen %d", seed, step, s.nav.screen)
 			}
 			was := len(src.asked)
-			if r.IntN(3) == 0 { // else more is typed before an answer
+			if r.IntN(3) == 0 { // else typing goes on before a result
 				s = answers(s)
 			} else if next, look := s.Fetch(); look != nil {
 				s, late = next, look
@@ -484,7 +482,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 			if asked += len(src.asked) - was; r.IntN(4) > 0 {
 				continue
 			}
-			for range 3 { // what has ended is looked for after a while, and what the cursor needs before
+			for range 3 { // newly finished jobs are fetched after a while, rows for the cursor before that
 				s.Now = s.Now.Add(historyMinAge)
 				s = answers(s)
 			}
@@ -496,13 +494,13 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 	t.Logf("%d filters compared, %d lookups", steps, asked)
 }
 
-// afresh fails unless the rows are the first of what the history has for the filter,
-// and all where it says so.
+// afresh fails unless the rows are the first of the matching history, and all of them where the
+// state claims so.
 func afresh(t *testing.T, when string, s State, src *archive) {
 	t.Helper()
 	q, problem := historyQuery(s.input.filters[screenHistory], s.Now)
-	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // as it was when it was asked
-	page, _ := src.HistoryPage(t.Context(), q)
+	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // the bounds of the lookup
+	page, _ := src.Past(t.Context(), q)
 	want := cleanHistory(page).Rows
 	if problem != "" {
 		want = nil
@@ -536,7 +534,7 @@ func uidsOf(lists ...[]snapshot.HistoryRow) (out []string) {
 	return out
 }
 
-// TestAnswersAreBounded: who types for hours has no more than so many rows kept.
+// TestAnswersAreBounded: the cached rows are bounded, however long a user types.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	src := &archive{}

@@ -13,48 +13,47 @@ import (
 )
 
 const (
-	// historyPage is how many rows of the history one lookup brings.
+	// historyPage is the number of rows of one lookup.
 	historyPage = 200
-	// maxHistoryRows bounds the rows that are kept, some 2 MiB; who wants to see more
-	// narrows the filter.
+	// maxHistoryRows bounds the cached rows, some 2 MiB. A narrower filter shows older rows.
 	maxHistoryRows = 5000
-	// prefetchRows is how near to the end of the rows the cursor comes before more
-	// are looked up.
+	// prefetchRows is the distance of the cursor from the last row at which more rows are
+	// fetched.
 	prefetchRows = 50
-	// historyMinAge is the least time between two looks at what has just ended.
+	// historyMinAge is the minimum time between two lookups of newly finished jobs.
 	historyMinAge = 2 * time.Second
-	// foldMin is how many equal failures in a row are folded; foldShown of them
-	// stay.
+	// foldMin is the number of equal failures in a row that are folded; foldShown of them stay
+	// visible.
 	foldMin, foldShown = 5, 3
 )
 
-// historyFields are what a filter of the history may name.
+// historyFields are the fields of a history filter.
 var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil, "since": nil, "until": nil, "ref": nil}
 
-// history is what the screen of the history knows.
+// history is the data of the history screen.
 type history struct {
-	historyAnswer                 // the present one
-	items         []historyItem   // the lines of the list, made from rows and opened
-	earlier       []historyAnswer // to filters before, the newest last, nothing having passed since
-	known         bool            // there is an answer
-	stale         bool            // jobs have ended since it was asked for
-	filter        string          // that was asked for last
-	err           string          // why there is no answer
+	historyAnswer                 // the present result
+	items         []historyItem   // the lines of the list, derived from rows and opened
+	earlier       []historyAnswer // results of previous filters, the newest last; dropped when the history changes
+	known         bool            // a result has arrived
+	stale         bool            // jobs have finished since the lookup
+	filter        string          // of the last lookup
+	err           string          // why the lookup failed
 	cursor        string          // key of an item
 	unfolded      []string
-	requested     time.Time       // when the last lookup began
-	request       *historyRequest // the lookup that runs; nil = none
+	requested     time.Time       // start of the last lookup
+	request       *historyRequest // the running lookup; nil = none
 }
 
 // historyRequest is one lookup of rows.
 type historyRequest struct {
 	filter string
-	more   bool // behind the rows that are there
-	fresh  bool // before them
+	more   bool // rows after the present ones
+	fresh  bool // rows before them
 }
 
-// fetchHistory looks rows up when those that are there are of another filter and do not
-// tell of this one, when the cursor nears their end, and when jobs have ended since.
+// fetchHistory fetches rows when the cached ones do not answer the filter, when the cursor nears
+// their end, and when jobs have finished since.
 func (s State) fetchHistory() (State, Lookup) {
 	ask := historyRequest{filter: s.input.filters[screenHistory]}
 	q, problem := historyQuery(ask.filter, s.Now)
@@ -87,7 +86,7 @@ func (s State) fetchHistory() (State, Lookup) {
 		q.After = s.history.next
 	} else {
 		if s.history.stale {
-			s.history.exact = false // and it is not current any more
+			s.history.exact = false // and it is out of date
 		}
 		s.history.stale = false
 	}
@@ -96,11 +95,11 @@ func (s State) fetchHistory() (State, Lookup) {
 		page, err := src.HistoryPage(ctx, q)
 		return func(s State) State {
 			if s.history.request != &ask {
-				return s // another filter has been typed since
+				return s // the filter has changed since
 			}
 			s.history.request = nil
 			switch {
-			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+			case errors.Is(err, context.Canceled): // fetched again when the screen is shown
 				s.history.invalidate()
 			case err != nil:
 				s.history.err, s.history.filter = text.Clean(err.Error()), ask.filter
@@ -113,8 +112,8 @@ func (s State) fetchHistory() (State, Lookup) {
 	}
 }
 
-// takeHistoryPage takes a page. The cursor stays on its row.
-func (s State) takeHistoryPage(ask historyRequest, q snapshot.HistoryQuery, said snapshot.HistoryPage) State {
+// takeHistoryPage applies a page. The cursor stays on its row.
+func (s State) takeHistoryPage(ask historyRequest, q snapshot.PastQuery, said snapshot.PastPage) State {
 	page := cleanHistory(said)
 	to := historyAnswer{filter: ask.filter, query: q, rows: page.Rows, next: page.Next, all: page.All, exact: slices.Equal(page.Rows, said.Rows)}
 	to.query.After = ""
@@ -133,17 +132,17 @@ func (s State) takeHistoryPage(ask historyRequest, q snapshot.HistoryQuery, said
 	return s
 }
 
-// overlaps says that the newest rows reach those that are there.
-func overlaps(fresh, rows []snapshot.HistoryRow) bool {
+// overlaps reports whether the newest rows reach the cached ones.
+func overlaps(fresh, rows []snapshot.Past) bool {
 	if len(rows) == 0 || len(fresh) == 0 {
 		return false
 	}
 	return slices.ContainsFunc(fresh, func(r snapshot.HistoryRow) bool { return r.UID == rows[0].UID })
 }
 
-// mergeRows puts the newest rows before those that are there. A job that ran again
-// has moved to the front.
-func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
+// mergeRows puts the newest rows before the cached ones. A job that ran again moves to the
+// front.
+func mergeRows(fresh, rows []snapshot.Past) []snapshot.Past {
 	seen := make(map[string]bool, len(fresh))
 	for _, r := range fresh {
 		seen[r.UID] = true
@@ -157,15 +156,15 @@ func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
 	return out
 }
 
-// historyQuery is what a filter line asks for, and what of it means nothing.
-func historyQuery(filter string, now time.Time) (snapshot.HistoryQuery, string) {
+// historyQuery parses a filter line. It returns a description of the first invalid part.
+func historyQuery(filter string, now time.Time) (snapshot.PastQuery, string) {
 	t := widget.ParseTerms(filter, historyFields)
 	since, until := t.Moment("since", now), t.Moment("until", now)
 	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]), Ref: t.One("ref"),
 		Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
-// historyProblem says what is wrong with the filter of the history.
+// historyProblem returns what is wrong with the filter of the history.
 func (s State) historyProblem() string {
 	_, problem := historyQuery(s.input.filters[screenHistory], s.Now)
 	return problem
@@ -173,10 +172,10 @@ func (s State) historyProblem() string {
 
 // historyItem is one line of the list: a row, or several equal ones folded.
 type historyItem struct {
-	row    *snapshot.HistoryRow
-	folded int       // how many rows it stands for; 0 = it is a row
+	row    *snapshot.Past
+	folded int       // number of folded rows; 0 = a single row
 	oldest time.Time // finish of the oldest of them
-	group  string    // UID of the first of the equal rows; "" = it has none
+	group  string    // UID of the first of the equal rows; "" = none
 }
 
 func (i historyItem) key() string {
@@ -186,8 +185,8 @@ func (i historyItem) key() string {
 	return i.row.UID
 }
 
-// fold makes the lines of the list: equal failures in a row are folded unless they
-// were opened.
+// fold derives the lines of the list: equal failures in a row are folded unless they were
+// opened.
 func (p *history) fold() {
 	rows := p.rows
 	p.items = make([]historyItem, 0, len(rows))
@@ -216,7 +215,7 @@ func (p *history) fold() {
 
 func (p history) keys() []string { return widget.KeysOf(p.items, historyItem.key) }
 
-// index is the line of the cursor.
+// index returns the line of the cursor.
 func (p history) index() int {
 	for i, item := range p.items {
 		if item.key() == p.cursor {
@@ -226,7 +225,7 @@ func (p history) index() int {
 	return 0
 }
 
-// atCursor is the line under the cursor.
+// atCursor returns the item under the cursor.
 func (p history) atCursor() (historyItem, bool) {
 	if len(p.items) == 0 {
 		return historyItem{}, false
@@ -234,15 +233,15 @@ func (p history) atCursor() (historyItem, bool) {
 	return p.items[p.index()], true
 }
 
-// move moves the cursor by so many lines.
+// move moves the cursor by a number of lines.
 func (p *history) move(by int) {
 	if n := len(p.items); n > 0 {
 		p.cursor = p.items[min(max(p.index()+by, 0), n-1)].key()
 	}
 }
 
-// sameFailure says that two jobs have failed in the same way.
-func sameFailure(a, b snapshot.HistoryRow) bool {
+// sameFailure reports whether two jobs failed in the same way.
+func sameFailure(a, b snapshot.Past) bool {
 	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && recordResult(a) == recordResult(b)
 }
 
@@ -263,20 +262,20 @@ func (s State) unfold() State {
 	return s
 }
 
-// jobOfRecord is a row of the history as a job: without what only the whole record has.
-func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
+// jobOfRecord converts a row of the history to a job, without the fields of the full record.
+func jobOfRecord(r snapshot.Past) snapshot.Job {
 	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: recordResult(r),
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
 
-// record is the lookup of the whole of a job of which only a row is known.
+// record is the lookup of the full record of a job.
 type record struct {
-	asking string // UID; "" = nothing is looked up
-	err    string // why there is no answer
+	asking string // UID; "" = no lookup runs
+	err    string // why it failed
 }
 
-// fetchJob looks up the whole record of the job in the detail, when that is a row
-// of the history.
+// fetchJob fetches the full record of the job in the detail screen, when only its history row is
+// known.
 func (s State) fetchJob() (State, Lookup) {
 	if !s.jobView.partial || s.jobView.record.asking == s.jobView.uid || s.jobView.record.err != "" {
 		return s, nil
@@ -290,7 +289,7 @@ func (s State) fetchJob() (State, Lookup) {
 				s.jobView.record.asking = ""
 			}
 			switch {
-			case s.jobView.uid != uid || !s.jobView.partial || errors.Is(err, context.Canceled): // it is asked again when it is shown
+			case s.jobView.uid != uid || !s.jobView.partial || errors.Is(err, context.Canceled): // fetched again when the screen is shown
 			case err != nil:
 				s.jobView.record.err = text.Clean(err.Error())
 				return s.say(s.jobView.record.err, true)
@@ -304,8 +303,7 @@ func (s State) fetchJob() (State, Lookup) {
 	}
 }
 
-// openRecord shows the record under the cursor whole; of folded rows it opens the
-// fold.
+// openRecord shows the full record under the cursor; on folded rows it unfolds them.
 func (s State) openRecord() State {
 	at, ok := s.history.atCursor()
 	switch {
@@ -334,29 +332,28 @@ func historyCommand(s State) string {
 }
 
 const (
-	// maxAnswers and answersRows bound the answers of filters before: the rows are
-	// some 1 MiB.
+	// maxAnswers and answersRows bound the results of previous filters: the rows are some 1 MiB.
 	maxAnswers    = 16
 	maxAnswerRows = maxHistoryRows
 )
 
-// historyAnswer is what the history has said to one filter: all rows that it lets through,
-// from the newest down to where next goes on.
+// historyAnswer is the result of one filter: all matching rows from the newest to the page token
+// next.
 type historyAnswer struct {
 	filter string // the filter
-	query  snapshot.HistoryQuery
-	rows   []snapshot.HistoryRow
-	next   string // where more rows are; "" = there are none
+	query  snapshot.PastQuery
+	rows   []snapshot.Past
+	next   string // token of the next page; "" = none
 	all    int    // jobs in the history
-	// exact says that rows and next are as the history has them: nothing was cleaned
-	// out of them, left out or put together.
+	// exact reports that rows and next equal those of the history: cleaning, merging and bounds
+	// have not changed them.
 	exact bool
 }
 
-// refined is what the history would say to a narrower query, as far as a does.
-func (a historyAnswer) refined(line string, to snapshot.HistoryQuery) historyAnswer {
+// refined returns the part of a that a narrower query selects.
+func (a historyAnswer) refined(line string, to snapshot.PastQuery) historyAnswer {
 	rows := a.rows
-	if n := slices.IndexFunc(rows, func(r snapshot.HistoryRow) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
+	if n := slices.IndexFunc(rows, func(r snapshot.Past) bool { return !to.Selects(r) }); n >= 0 { // else all match
 		rows = slices.Clone(rows[:n])
 		for _, r := range a.rows[n+1:] {
 			if to.Selects(r) {
@@ -367,7 +364,7 @@ func (a historyAnswer) refined(line string, to snapshot.HistoryQuery) historyAns
 	return historyAnswer{filter: line, query: to, rows: rows, next: a.next, all: a.all, exact: true}
 }
 
-// reachesBeyond says that a goes further back than b.
+// reachesBeyond reports whether a contains older rows than b.
 func (a historyAnswer) reachesBeyond(b historyAnswer) bool {
 	if a.next == "" || b.next == "" {
 		return a.next == "" && b.next != ""
@@ -375,10 +372,9 @@ func (a historyAnswer) reachesBeyond(b historyAnswer) bool {
 	return len(b.rows) == 0 || len(a.rows) > 0 && a.rows[len(a.rows)-1].Finished.Before(b.rows[len(b.rows)-1].Finished)
 }
 
-// refine answers a filter from what the history has said already, so that who types
-// one, or takes letters back, asks for nothing that is here. False says that the
-// history has to be asked.
-func (p *history) refine(line string, to snapshot.HistoryQuery) bool {
+// refine answers a filter from cached results, so that typing or deleting letters needs no
+// lookup. It reports whether that was possible.
+func (p *history) refine(line string, to snapshot.PastQuery) bool {
 	if p.stale {
 		return false
 	}
@@ -395,8 +391,8 @@ func (p *history) refine(line string, to snapshot.HistoryQuery) bool {
 	return true
 }
 
-// replace puts an answer in the place of the one before, which is kept for who comes
-// back to its filter. The cursor stays on its row, or at the top.
+// replace sets a new result and caches the previous one for a return to its filter. The cursor
+// stays on its row, or at the top.
 func (p *history) replace(to historyAnswer) {
 	was := p.historyAnswer
 	if was.exact && !p.stale && was.filter != to.filter {
@@ -428,6 +424,5 @@ func (p *history) trailRows() (n int) {
 	return n
 }
 
-// invalidate says that jobs have ended or left the history, or may have: what it said
-// before may not be what it would say now.
+// invalidate drops the cached results: jobs have finished or left the history, or may have.
 func (p *history) invalidate() { p.stale, p.earlier = true, nil }

@@ -16,7 +16,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// flaw is what of a frame is not as it is in every frame; "" = nothing.
+// flaw returns the invariant that a frame violates; "" = none.
 func flaw(frame string, w, h int, caps widget.Caps) string {
 	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
 		return "it has an escape sequence without colours and glyphs"
@@ -65,7 +65,7 @@ func flaw(frame string, w, h int, caps widget.Caps) string {
 	return ""
 }
 
-// sizes are those at which the screens change their form, and some between.
+// size returns a size at which the screens change their layout, or another one.
 func (h *worlds) size() (w, hh int) {
 	if h.IntN(3) == 0 {
 		return 1 + h.IntN(250), 1 + h.IntN(80)
@@ -79,13 +79,13 @@ func (h *worlds) caps() widget.Caps {
 	return widget.Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(widget.Themes)), Links: h.IntN(2) == 0}
 }
 
-// ways are keys that lead somewhere, as a person presses them.
+// ways are key sequences that open screens.
 var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"}, {"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"}, {"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
 	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
 	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"},
 	{"t"}, {"t", "down"}, {"3", "t", "end"}, {"3", "y"}, {"y", "pgdown", "y"}, {"6", "t"}, {"6", "y", "end"}, {"h", "y"}, {"E"}}
 
-// state is one that a person may see.
+// state returns a random state.
 func (h *worlds) state() State {
 	s := NewState([]string{Standalone, FromDisk, "attached to daemon 4121"}[h.IntN(3)], h.caps(), noon)
 	s.ReadOnly, s.SetUp = h.IntN(6) == 0, h.IntN(2) == 0
@@ -133,8 +133,8 @@ func (h *worlds) state() State {
 	return s
 }
 
-// onList says that keys move a cursor in a list that is shown, and which row it
-// is on: how its name begins.
+// onList reports whether keys move a cursor in a visible list, and returns the start of the name
+// of its row.
 func (s State) onList() (label string, ok bool) {
 	if s.overlay != nil || s.input.typing {
 		return "", false
@@ -143,7 +143,7 @@ func (s State) onList() (label string, ok bool) {
 	case s.nav.screen == screenHistory:
 		at, ok := s.history.atCursor()
 		if ok && at.folded == 0 && s.historyProblem() == "" {
-			return at.row.Name[:7], true // as its repository begins
+			return at.row.Name[:7], true // the name begins like its repository
 		}
 	case s.nav.screen == screenSources:
 		if rows := s.sources(); len(rows) > 0 {
@@ -172,7 +172,7 @@ func (s State) onList() (label string, ok bool) {
 	return "", false
 }
 
-// missing is what of a plain world is not on its screen and has to be; "" = nothing.
+// missing returns required text that the screen of a plain world lacks; "" = none.
 func missing(s State, frame string, w, h int) string {
 	if w < MinWidth || h < MinHeight {
 		if txt := strings.ReplaceAll(strings.ReplaceAll(frame, "\n", ""), " ", ""); w*h > 200 && !strings.Contains(txt, "pending") {
@@ -193,23 +193,23 @@ func missing(s State, frame string, w, h int) string {
 		return "that nothing is live"
 	}
 	if label, ok := s.onList(); ok {
-		row, near := "", 14 // bytes from the cursor on: a glyph, and how the name begins
+		row, near := "", 14 // cells from the cursor on: a glyph, and the start of the name
 		if s.nav.screen == screenHistory {
-			near = 26 // when it ended comes first
+			near = 26 // the end time comes first
 		}
 		switch {
 		case s.nav.screen == screenChanges:
-			near = 40 // after what has become of it
+			near = 40 // after the result
 			if q, _ := s.changeQuery(); s.changes.list.of != q || !s.changes.list.known {
 				return ""
 			}
 		case s.nav.screen == screenRepo:
-			near = 40 // after when it ended
+			near = 40 // after the end time
 			if !strings.Contains(frame, "Recent jobs") {
 				if w >= 60 && h >= 14 {
 					return "the jobs of the repository"
 				}
-				return "" // there is no room for them
+				return "" // there is no room for rows
 			}
 		}
 		if s.nav.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
@@ -262,16 +262,16 @@ func missing(s State, frame string, w, h int) string {
 		if !live && j.Finished.IsZero() {
 			state = "unknown"
 		}
-		if !strings.Contains(frame, state[:min(len(state), 9)]) { // others than ours may be long
+		if !strings.Contains(frame, state[:min(len(state), 9)]) { // states of other programs may be long
 			return "the word " + state
 		}
 	}
 	return ""
 }
 
-// TestEveryState makes states at random and looks at each on several terminals:
-// the frame has the size of the terminal, nothing in it steers one, the row under
-// the cursor is seen, what is stale says so, and nothing panics.
+// TestEveryState renders random states on several terminals: the frame has the size of the
+// terminal and no control sequences of foreign texts, the cursor is visible, old data is marked,
+// and nothing panics.
 func TestEveryState(t *testing.T) {
 	t.Parallel()
 	n, first := 1_000, seeded(t)
@@ -313,9 +313,8 @@ func TestEveryState(t *testing.T) {
 	t.Logf("fault: %d states, %d frames, %d of them with the cursor on a row that tells its name", n, frames.Load(), lists.Load())
 }
 
-// spread does one for 0 to n-1 on all processors; what it returns is a failure, as
-// is a panic. Each number is a world of its own, so one that fails is had again by
-// the seed.
+// spread runs one for 0 to n-1 on all processors and fails for a returned text or a panic. Each
+// number is a separate world, so the seed reproduces a failure.
 func spread(t *testing.T, n int, one func(i int) string) {
 	t.Helper()
 	var next atomic.Int64

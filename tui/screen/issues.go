@@ -13,13 +13,13 @@ import (
 	"limpet/tui/widget"
 )
 
-// issue is an error that a person has to see. The same error of the same thing
-// is one trouble, with its times.
+// issue is an error that needs attention. Repeated errors about the same object are one issue
+// with a count.
 type issue struct {
 	id        uint64
-	at        time.Time // the last time
+	at        time.Time // the last occurrence
 	times     int
-	job, repo string // where it was, if that is known
+	job, repo string // the object, if known
 	source    string
 	link      string // a Connection
 	text      string
@@ -27,21 +27,21 @@ type issue struct {
 }
 
 const (
-	// maxIssues bounds the errors that wait for a person. With more the oldest
-	// goes, one that was read before one that was not.
+	// maxIssues bounds the list. Above it the oldest is dropped, read ones first.
 	maxIssues = 200
-	// readAfter is how old an error of the first snapshot is that counts as read: who
-	// attaches in the morning is told of the night, not of the month.
+	// readAfter is the age from which errors of the first snapshot count as read: a user who
+	// attaches in the morning sees the errors of the night, not of the month.
 	readAfter = 24 * time.Hour
 )
 
-// issues are the errors that were seen, oldest first.
+// issues are the collected errors, oldest first.
 type issues struct {
 	list []issue
-	last uint64 // id of the newest
+	last uint64 // id of the newest issue
 }
 
-// add takes an error up. The slice of t stays as it is: older states have it.
+// add adds an error or counts its repetition. It copies the slice, because older states share
+// it.
 func (t issues) add(e issue) issues {
 	list := slices.Clone(t.list)
 	e.times = 1
@@ -64,7 +64,7 @@ func (t issues) add(e issue) issues {
 	return t
 }
 
-// unread are those that nobody has looked at.
+// unread returns the number of unread issues.
 func (t issues) unread() (n int) {
 	for _, e := range t.list {
 		if !e.read {
@@ -74,7 +74,7 @@ func (t issues) unread() (n int) {
 	return n
 }
 
-// newest is the last one that nobody has looked at.
+// newest returns the newest unread issue.
 func (t issues) newest() (issue, bool) {
 	for _, e := range slices.Backward(t.list) {
 		if !e.read {
@@ -93,7 +93,7 @@ func (t issues) markRead(n int) issues {
 	return t
 }
 
-// without leaves one out; the id 0 means all that were read.
+// without removes one issue; the id 0 removes all read ones.
 func (t issues) without(id uint64) issues {
 	var rest []issue
 	for _, e := range t.list {
@@ -105,14 +105,14 @@ func (t issues) without(id uint64) issues {
 	return t
 }
 
-// Fail is the state after something that a person asked for has failed.
+// Fail returns the state after an action of the user has failed.
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
 	s.issues = s.issues.add(issue{at: s.Now, text: txt})
 	return s.say(txt, true)
 }
 
-// Lose is the state while the source does not answer.
+// Lose returns the state while the source is unavailable.
 func (s State) Lose(why string) State {
 	why = text.Clean(why)
 	if s.Gone == "" {
@@ -123,12 +123,12 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-// subject is the job, the repository or the identity that an error is about.
+// subject returns the job, the repository or the Connection of the error.
 func (e issue) subject() string {
 	return cmp.Or(e.job, e.repo, e.source, e.link)
 }
 
-// line is an error in one line.
+// line formats an error in one line.
 func (e issue) line(now time.Time) string {
 	return strings.TrimRight(widget.DayTime(e.at, now)+" "+e.body(), " ")
 }
@@ -144,7 +144,7 @@ func (e issue) body() string {
 	return txt
 }
 
-// next is the command that says more.
+// next returns the command that shows more.
 func (e issue) next() string {
 	switch {
 	case e.job != "":
@@ -161,12 +161,12 @@ func (e issue) next() string {
 
 // errorsPane lists the errors, the newest first.
 type errorsPane struct {
-	id     uint64 // of the one under the cursor
-	scroll int    // lines of it that are above the pane
+	id     uint64 // id of the issue under the cursor
+	scroll int    // lines above the pane
 }
 
-// openErrors shows the errors; to be shown is to be read. The cursor is on the newest,
-// and stays there when another one comes.
+// openErrors shows the errors and marks them as read. The cursor is on the newest one and stays
+// on it when others arrive.
 func (s State) openErrors() State {
 	n := len(s.issues.list)
 	s.overlay = errorsPane{id: s.issues.list[n-1].id}
@@ -181,7 +181,7 @@ func issuesRefusal(s State) string {
 	return ""
 }
 
-// rows are the errors as the pane lists them, and the row of the cursor.
+// rows returns the errors in the order of the pane, and the row of the cursor.
 func (e errorsPane) rows(s State) (rows []issue, at int) {
 	rows = slices.Clone(s.issues.list)
 	slices.Reverse(rows)
@@ -194,7 +194,7 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	if len(rows) > 0 {
 		here = rows[at]
 	}
-	s.issues = s.issues.markRead(len(rows) - at) // what has come since is above the cursor
+	s.issues = s.issues.markRead(len(rows) - at) // newer ones are above the cursor
 	to := at
 	switch name {
 	case "up", "k":
@@ -238,8 +238,8 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// openIssue shows what an error is about: the file that a job has changed, the job,
-// the repository, the source; of what is none of these, the agent.
+// openIssue shows the subject of an error: the changed file, the job, the repository or the
+// source, else the agent.
 func (s State) openIssue(e issue) (State, Outcome) {
 	s.overlay = nil
 	if e.id == 0 {
@@ -254,7 +254,7 @@ func (s State) openIssue(e issue) (State, Outcome) {
 			return to, Outcome{}
 		}
 	}
-	if e.job != "" { // it has ended
+	if e.job != "" { // it has finished
 		return s.goTo(screenHistory).filterBy(e.job), Outcome{}
 	}
 	for _, r := range s.Snap.Repos {
@@ -288,8 +288,8 @@ func (e errorsPane) draw(p *view) {
 		hang = len("15:04:05Z") + 3
 	}
 	p.Box(p.G, x, y, w, h, fmt.Sprintf("Errors %d", len(rows)), note, foot, true)
-	// Each error is laid out whole, with its command; the one under the cursor
-	// begins at the latest where the pane can still show it.
+	// Each error is laid out in full, with its command. The one under the cursor starts at the
+	// latest where it still fits into the pane.
 	type row struct {
 		widget.TextLine
 		of int
@@ -332,10 +332,10 @@ func (e errorsPane) draw(p *view) {
 	}
 }
 
-// What of a snapshot is an error that a person has to see.
+// Errors in a snapshot that need attention.
 
-// collectIssues takes up what is wrong in a snapshot and was not in the one before, in the
-// order in which it came.
+// collectIssues adds the errors that are new since the previous snapshot, in the order of their
+// times.
 func (s State) collectIssues(before *snapshot.Snapshot) State {
 	known := map[snapshot.Event]bool{}
 	for _, e := range before.Events {
@@ -365,8 +365,7 @@ func (s State) collectIssues(before *snapshot.Snapshot) State {
 	return s
 }
 
-// repoIssues are the repositories that are found to be not healthy, or for another
-// reason than before.
+// repoIssues returns the repositories that have become unhealthy, or whose reason has changed.
 func (s State) repoIssues(before *snapshot.Snapshot) (out []issue) {
 	was := map[string]string{}
 	for _, r := range before.Repos {
@@ -387,8 +386,8 @@ func (s State) repoIssues(before *snapshot.Snapshot) (out []issue) {
 	return out
 }
 
-// connectionIssues are the Connections that are found to be not healthy, or for another
-// reason than before.
+// connectionIssues returns the Connections that have become unhealthy, or whose reason has
+// changed.
 func (s State) connectionIssues(before *snapshot.Snapshot) (out []issue) {
 	was := map[string]bool{}
 	for _, c := range before.UnhealthyConnections {
@@ -407,12 +406,12 @@ func (s State) connectionIssues(before *snapshot.Snapshot) (out []issue) {
 	return out
 }
 
-// connectionProblem is what is wrong with a Connection.
+// connectionProblem returns what is wrong with a Connection.
 func connectionProblem(c snapshot.Connection) string {
 	return "Connection: " + cmp.Or(withoutLocalPorts(c.Message), "it is not healthy, and the server does not say why")
 }
 
-// repoProblem is what is wrong with a repository that is not healthy.
+// repoProblem returns what is wrong with an unhealthy repository.
 func repoProblem(r snapshot.Repo) string {
 	return cmp.Or(withoutLocalPorts(r.Health), "it is not healthy, and the server does not say why")
 }

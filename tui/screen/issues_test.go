@@ -21,8 +21,8 @@ func with(events ...snapshot.Event) *snapshot.Snapshot {
 	return s
 }
 
-// TestErrorsStayUntilRead: an error that has left the picture is still there, in
-// the status line and in the pane, until the pane was opened.
+// TestErrorsStayUntilRead: an error that has left the snapshot stays in the status line and in
+// the pane until the pane was opened.
 func TestErrorsStayUntilRead(t *testing.T) {
 	t.Parallel()
 	status := func(s State) string {
@@ -34,7 +34,7 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	if n := s.issues.unread(); n != 1 || !strings.Contains(status(s), "a: first") || !strings.Contains(status(s), "e errors 1") {
 		t.Fatalf("%d unread, %q", n, status(s))
 	}
-	// The same picture again, or the list cleared of its filter, is nothing new.
+	// The same snapshot again, or a cleared filter, adds nothing.
 	s = press(s.Show(with(bad(0, "a", "first"))).Show(with(bad(0, "a", "first"))), "2", "/", "x", "enter", "esc")
 	if n := s.issues.unread(); n != 1 {
 		t.Fatalf("%d unread after the same picture", n)
@@ -47,7 +47,7 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	if strings.Contains(status(s), "errors") || strings.Contains(status(s), widget.UnicodeGlyphs.State["error"]) {
 		t.Errorf("what was read is still told: %q", status(s))
 	}
-	// It comes again, later: that is news.
+	// A later repetition is a new issue.
 	s = s.Show(with(bad(time.Second, "a", "first")))
 	if len(s.issues.list) != 1 || s.issues.list[0].times < 2 || s.issues.unread() != 1 {
 		t.Errorf("again: %+v", s.issues.list)
@@ -78,7 +78,7 @@ func TestErrorsCollected(t *testing.T) {
 	}
 }
 
-// TestErrorsAreBounded: the oldest goes, one that was read first.
+// TestErrorsAreBounded: the oldest is dropped, read ones first.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	var list issues
@@ -95,7 +95,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	if list = list.add(issue{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
 		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
 	}
-	// An older state has what it had.
+	// An older state is unchanged.
 	kept := issues{list: before, last: maxIssues}
 	kept.add(issue{text: "5"})
 	kept.markRead(len(kept.list))
@@ -123,7 +123,7 @@ func TestErrorsPane(t *testing.T) {
 	if pane := pane.Show(more); !strings.HasPrefix(at(pane), "401") {
 		t.Errorf("a new error moved the cursor to %q", at(pane))
 	}
-	// What comes while a hand is on its way to a key is not what the key is about.
+	// Issues that arrive before a key press do not move the cursor.
 	top := press(s, "e")
 	was := at(top)
 	later := top.Show(more)
@@ -169,8 +169,8 @@ func TestErrorsPane(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShownWhole: every word of an error can be brought to the screen,
-// whatever its length and the size of the screen.
+// TestErrorsAreShownWhole: every word of an error can be scrolled into view, whatever its length
+// and the size of the screen.
 func TestErrorsAreShownWhole(t *testing.T) {
 	t.Parallel()
 	var words []string
@@ -201,7 +201,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// TestCommands: Y copies the command line that shows the row under the cursor.
+// TestCommands: Y copies the command that shows the row under the cursor.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{})
@@ -227,8 +227,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestSickRepositoriesAreErrors: one that is not healthy needs a person, also where no
-// job has failed, and it is told once for each reason.
+// TestUnhealthyRepositoriesAreErrors: an unhealthy repository is an issue even without a failed
+// job, once for each reason.
 func TestSickRepositoriesAreErrors(t *testing.T) {
 	t.Parallel()
 	told := func(s State) (out []string) {
@@ -269,8 +269,8 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 	}
 }
 
-// TestErrorsOfOnePicture are in the order in which they came, and what the API is
-// away for is said once.
+// TestErrorsOfOneSnapshot: errors are in the order of their times, and an unavailable API is
+// reported once.
 func TestErrorsOfOnePicture(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -285,7 +285,7 @@ func TestErrorsOfOnePicture(t *testing.T) {
 	}
 }
 
-// TestErrorsOfAnotherDay have their date: a person must not take them for news.
+// TestErrorsOfAnotherDay: old errors have their date, so that they are not taken for new ones.
 func TestErrorsOfAnotherDay(t *testing.T) {
 	t.Parallel()
 	snap := with(bad(-23*time.Hour, "a", "of the night"))
@@ -297,8 +297,8 @@ func TestErrorsOfAnotherDay(t *testing.T) {
 	}
 }
 
-// TestTheSameErrorAgain: where a connection began is other each time, and its error is
-// not a new one for that. Another reason is.
+// TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another
+// reason is.
 func TestTheSameErrorAgain(t *testing.T) {
 	t.Parallel()
 	text := func(port int) string {

@@ -36,8 +36,7 @@ var detailScreen = screen{
 	move: State.moveSection, found: foundInLog,
 }
 
-// setJob makes a job that of the detail; brief says that it is a row of the
-// history alone.
+// setJob sets the job of the detail screen; brief means that only its history row is known.
 func (s State) setJob(j snapshot.Job, brief bool) State {
 	s.jobView.uid, s.jobView.seen, s.jobView.partial, s.jobView.scroll = j.UID, &j, brief, 0
 	s.jobView.record.err = ""
@@ -46,7 +45,7 @@ func (s State) setJob(j snapshot.Job, brief bool) State {
 	return s.focusIssues(j)
 }
 
-// focusIssues gives the focus to the errors of a job of which there is no log to be seen.
+// focusIssues focuses the errors of a job without a log.
 func (s State) focusIssues(j snapshot.Job) State {
 	if s.jobView.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(jobIssues(j)) > 0 {
 		s.jobView.section = sectionErrors
@@ -54,7 +53,7 @@ func (s State) focusIssues(j snapshot.Job) State {
 	return s
 }
 
-// jobDetail is one job over the whole body: head, summary, errors, log.
+// jobDetail draws one job: head, summary, errors, log.
 func (p *view) jobDetail(x, y, w, h int) {
 	j, live := p.s.job()
 	if head := p.detailHead(h, j); head > 0 {
@@ -144,7 +143,7 @@ func (p *view) stateLine(j snapshot.Job, state string, w int) string {
 	return head + "   " + p.Bar(min(room, 60), j.Progress) + percent + tail
 }
 
-// remaining extends the pace so far to the rest of the work.
+// remaining extrapolates the pace to the rest of the work.
 func remaining(j snapshot.Job, now time.Time) time.Duration {
 	if j.Done <= 0 || j.Total <= j.Done || j.Started.IsZero() || !j.Finished.IsZero() {
 		return 0
@@ -152,7 +151,7 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 	return time.Duration(float64(now.Sub(j.Started)) / float64(j.Done) * float64(j.Total-j.Done))
 }
 
-// leaseText says who holds a job, and for how long.
+// leaseText describes the holder and the expiry of a lease.
 func (p *view) leaseText(j snapshot.Job, live bool) string {
 	txt := "lease  "
 	switch {
@@ -189,8 +188,7 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 	return txt
 }
 
-// attemptText is which attempt of a job it is, and its priority if it has one of its
-// own; "" = neither is known.
+// attemptText returns the attempt of a job, and its priority if it has its own; "" = unknown.
 func (p *view) attemptText(j snapshot.Job) (txt string) {
 	switch {
 	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.waitsForRetry(j):
@@ -215,8 +213,8 @@ func refLine(j snapshot.Job, arrow string) string {
 	return txt + "   uid " + text.OrDash(j.UID)
 }
 
-// commitLine is what a commit says of itself; who and when are behind the words, where a
-// narrow screen ends.
+// commitLine describes a commit. Author and time follow the message, where a narrow screen cuts
+// them.
 func (p *view) commitLine(c snapshot.Commit) string {
 	txt := commitText(c)
 	if !c.At.IsZero() {
@@ -233,11 +231,11 @@ func commitText(c snapshot.Commit) string {
 	return txt
 }
 
-// refText is the branch of a job and the commits that it leads from and to.
+// refText returns the branch of a job and the commits before and after it.
 func refText(j snapshot.Job, arrow string) string {
 	txt := text.OrDash(j.Branch)
 	if j.RefTo != "" {
-		if txt += " @ "; j.Branch == "" { // a record has the commits alone
+		if txt += " @ "; j.Branch == "" { // a record has only the commits
 			txt = ""
 		}
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
@@ -289,9 +287,8 @@ func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
 	})
 }
 
-// total is how many resources of a kind a job was about, 0 when that is not known.
-// Servers and agents may leave it out; each resource is counted under one of the others,
-// a renamed one under two.
+// total returns the number of resources of a kind in a job, 0 when it is unknown. Servers and
+// agents may omit it. The other counters contain each resource once, a renamed one twice.
 func total(s snapshot.Summary) int64 {
 	if s.Total > 0 {
 		return s.Total

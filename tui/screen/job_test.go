@@ -12,7 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// wordy is the picture with a job that has much to tell.
+// wordy returns the test snapshot with a job with many texts.
 func wordy() *snapshot.Snapshot {
 	s := picture()
 	j := &s.Jobs[0]
@@ -32,7 +32,7 @@ func wordy() *snapshot.Snapshot {
 	return s
 }
 
-// longer is the same with so many more lines in its log, of which it keeps 60.
+// longer returns the same with more lines in its log, of which it keeps 60.
 func longer(by int) *snapshot.Snapshot {
 	s := wordy()
 	j := &s.Jobs[0]
@@ -186,7 +186,7 @@ func TestSectionsOfAJob(t *testing.T) {
 	})
 }
 
-// TestTotals: a server that tells no total has not said that there is nothing.
+// TestTotals: a missing total is not zero.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -200,8 +200,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestTimeLine: a job shows how long each part of its run took, and where in the whole
-// of it that was; where there is little room the longest parts stay.
+// TestTimeLine: a job shows the duration and the position of each part of its run; without room
+// the longest parts stay.
 func TestTimeLine(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
@@ -261,7 +261,7 @@ func TestReadComplaint(t *testing.T) {
 	}
 }
 
-// complaining is a job that has ended with errors of files.
+// complaining returns a snapshot with a finished job with errors about files.
 func complaining() *snapshot.Snapshot {
 	s := picture()
 	j := &s.Jobs[0]
@@ -272,8 +272,8 @@ func complaining() *snapshot.Snapshot {
 	return s
 }
 
-// TestEnterOnAnError leads to what it is about: the file that the job has changed, else
-// the job, and where that is gone its record.
+// TestEnterOnAnError: Enter opens the file that the job has changed, else the job, else its
+// record.
 func TestEnterOnAnError(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed(), rows: ill(3)}
@@ -345,7 +345,7 @@ func TestEnterOnAnError(t *testing.T) {
 	})
 }
 
-// TestComplaintsAreCounted: a job keeps the texts of a few.
+// TestJobIssuesAreCounted: a job keeps only the first messages.
 func TestComplaintsAreCounted(t *testing.T) {
 	t.Parallel()
 	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
@@ -354,9 +354,9 @@ func TestComplaintsAreCounted(t *testing.T) {
 	}
 }
 
-// day is a day of a repository whose token has ended an hour ago.
-func day() snapshot.RecentRuns {
-	d := snapshot.NewRecentDay(noon)
+// day returns a day of a repository whose token expired an hour ago.
+func day() snapshot.Lately {
+	d := snapshot.NewDay(noon)
 	for i := range 24 * 6 {
 		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
 		if i < 5 {
@@ -385,7 +385,7 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
 	}
-	rows := s.repoJobs() // two of the picture, then those of before
+	rows := s.repoJobs() // two of the snapshot, then earlier ones
 	if len(rows) != 2+7 {
 		t.Fatalf("%d jobs", len(rows))
 	}
@@ -468,8 +468,8 @@ func TestHeights(t *testing.T) {
 	}
 }
 
-// TestRecentJobsNeedNoHeads: where there is room for little, it is for the rows, and in
-// a row for which job it is.
+// TestRecentJobsNeedNoHeads: a small box shows rows instead of heads, and a short row the name
+// of its job.
 func TestRecentJobsNeedNoHeads(t *testing.T) {
 	t.Parallel()
 	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"), &archive{rows: ill(5), lately: day()})
@@ -488,13 +488,13 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 	}
 }
 
-// TestCursorOfTheJobsFollowsAnAnswer: the row that was under the cursor stays under it,
-// and when it is gone, the one in its place.
+// TestCursorOfTheJobsFollowsAnAnswer: the cursor stays on its row, or moves to the row that
+// replaces it.
 func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: ill(5), lately: day()}
 	s := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "enter"), src)
-	s = press(s, "down", "down", "down", "down") // on the third of those of before
+	s = press(s, "down", "down", "down", "down") // on the third of the earlier ones
 	if s.repoView.recent.cursor != "ill-2" {
 		t.Fatalf("the cursor is on %q", s.repoView.recent.cursor)
 	}

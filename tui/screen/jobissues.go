@@ -10,14 +10,14 @@ import (
 	"limpet/tui/widget"
 )
 
-// jobIssue is an error or a warning of a job, as the screen says it.
+// jobIssue is an error or a warning of a job, parsed for the screen.
 type jobIssue struct {
 	state string // error or warning
 	text  string
-	file  string // that it is about, below the path of the repository; "" = it names none
+	file  string // its file, relative to the path of the repository; "" = none
 }
 
-// jobIssues are the errors of a job, then its warnings.
+// jobIssues returns the errors of a job, then its warnings.
 func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Errors {
 		out = append(out, parseIssue("error", txt))
@@ -25,14 +25,14 @@ func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Warnings {
 		out = append(out, parseIssue("warning", txt))
 	}
-	if len(out) == 0 && !j.RetryAt.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
-		out = append(out, parseIssue("warning", j.Message)) // why it is tried again
+	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
+		out = append(out, parseIssue("warning", j.Message)) // the reason of the retry
 	}
 	return out
 }
 
-// parseIssue reads what a person needs out of a text. Grafana and limpet end it with
-// "(file: a/b.json, name: b, action: created)": what of that was said before goes.
+// parseIssue parses a message. Grafana and limpet append "(file: a/b.json, name: b, action:
+// created)"; parts that repeat the message are dropped.
 func parseIssue(state, txt string) jobIssue {
 	f := jobIssue{state: state, text: txt}
 	if at := strings.LastIndex(txt, " (file: "); at >= 0 {
@@ -59,14 +59,14 @@ func parseIssue(state, txt string) jobIssue {
 	return f
 }
 
-// issueLines are the errors and warnings of a job, broken to w cells: what went
-// wrong is often said at the end.
+// issueLines wraps the errors and warnings of a job to w cells, because the cause is often at
+// the end.
 func (p *view) issueLines(j snapshot.Job, w int) []widget.TextLine {
 	out, _ := p.numberedIssueLines(j, w)
 	return out
 }
 
-// numberedIssueLines are the same, and for each line which of complaintsOf it is of.
+// numberedIssueLines also returns for each line the index of its issue in jobIssues.
 func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine, of []int) {
 	for i, f := range jobIssues(j) {
 		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
@@ -76,8 +76,8 @@ func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine,
 	return out, of
 }
 
-// issuesBox is the section of the errors. With the focus it has a cursor, which Enter
-// follows to the file.
+// issuesBox draws the section of the errors. With the focus it has a cursor; Enter opens the
+// file under it.
 func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
 	lines, of := p.numberedIssueLines(j, w-4)
 	focused, note := p.s.jobView.section == sectionErrors, ""
@@ -104,7 +104,7 @@ func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
 	}
 }
 
-// issuesTitle counts them. A job keeps the texts of a few alone and counts all.
+// issuesTitle counts the issues. A job keeps only the first messages, but counts all.
 func issuesTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
 		return "Why it rests"
@@ -122,8 +122,8 @@ func issuesTitle(j snapshot.Job) string {
 	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
 }
 
-// openJobIssue shows what the error under the cursor is about: its file old against new,
-// where the job has changed it.
+// openJobIssue shows the diff of the file of the error under the cursor, if the job has changed
+// it.
 func (s State) openJobIssue() State {
 	switch f, ok := s.issueAtCursor(); {
 	case !ok:
@@ -137,7 +137,7 @@ func (s State) openJobIssue() State {
 	}
 }
 
-// issueAtCursor is the error under the cursor.
+// issueAtCursor returns the error under the cursor.
 func (s State) issueAtCursor() (jobIssue, bool) {
 	p, w, _ := s.layout()
 	j, _ := s.job()
@@ -148,8 +148,8 @@ func (s State) issueAtCursor() (jobIssue, bool) {
 	return jobIssues(j)[of[max(min(s.jobView.tops[sectionErrors], len(of)-1), 0)]], true
 }
 
-// openFile shows a file of the job in the detail old against new. Where that cannot be
-// told it says why.
+// openFile shows the diff of a file of the job in the detail screen, or the reason why it
+// cannot.
 func (s State) openFile(path string) State {
 	if why := changesRefusal(s); why != "" {
 		return s.say(path+": "+why, false)
@@ -160,9 +160,9 @@ func (s State) openFile(path string) State {
 	return to
 }
 
-// What a job that has ended came to, in the words of a row.
+// The results of finished jobs, in the words of a row.
 
-// jobResult is that of a job. That it is completed its state says.
+// jobResult returns the result of a job. It omits "completed", which the state shows.
 func jobResult(j snapshot.Job) string {
 	if !genericMessage(j.Message) {
 		return j.Message
@@ -177,8 +177,8 @@ func jobResult(j snapshot.Job) string {
 	return resultText(c)
 }
 
-// recordResult is that of a row of the history.
-func recordResult(r snapshot.HistoryRow) string {
+// recordResult returns the result of a history row.
+func recordResult(r snapshot.Past) string {
 	if !genericMessage(r.Message) {
 		return r.Message
 	}
@@ -188,8 +188,8 @@ func recordResult(r snapshot.HistoryRow) string {
 	return resultText(r.Result)
 }
 
-// resultText are the words: the one complaint, or how many there are and what was written.
-func resultText(c snapshot.JobResult) string {
+// resultText returns the only message, or the number of messages and the written objects.
+func resultText(c snapshot.Came) string {
 	if c.Only != "" {
 		return c.Only
 	}
@@ -208,13 +208,13 @@ func resultText(c snapshot.JobResult) string {
 	return strings.Join(parts, ", ")
 }
 
-// genericMessage says that the message of a job tells no more than its state. Source:
-// Grafana, as sync/jobs has it.
+// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see
+// sync/jobs.
 func genericMessage(message string) bool {
 	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
 }
 
-// changesText is how many objects were made, changed and deleted: "+24 ~3 -1"; "" = none.
+// changesText counts created, changed and deleted objects: "+24 ~3 -1"; "" = none.
 func changesText(created, updated, deleted int64) string {
 	var parts []string
 	for i, n := range []int64{created, updated, deleted} {

@@ -18,13 +18,13 @@ var jobsScreen = screen{
 	hints: (*view).listHints, move: State.moveJobs, open: State.openJob,
 }
 
-// listHints are the keys of a list.
+// listHints returns the keys of a list.
 func (p *view) listHints() [][2]string {
 	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
 }
 
-// jobsNote says how many jobs there are of each kind. The room is narrow, so what
-// there is none of is left out where something else is to be said.
+// jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another
+// count is shown.
 func jobsNote(counts snapshot.Counts) string {
 	var parts []string
 	if counts.Working+counts.Pending > 0 || counts.All() == 0 {
@@ -62,7 +62,7 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 	if w >= 96 {
 		columns[4].Width = 24
 		done := widget.NumCol("DONE", 7, 5)
-		for i := range rows { // a figure is never cut
+		for i := range rows { // figures are never cut
 			done.Width = max(done.Width, len(doneText(rows[i])))
 		}
 		columns = append(append(columns[:5:5], done), columns[5:]...)
@@ -102,8 +102,8 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 	})
 }
 
-// hidden says how many live jobs the snapshot leaves out, and between which rows
-// they would stand: after the live ones, before those that have just ended.
+// hidden returns how many live jobs the snapshot omits, and the row where they belong: after the
+// live jobs, before the finished ones.
 func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
 	if p.s.filter() != "" {
 		return len(rows), 0
@@ -118,8 +118,8 @@ func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int
 	return at, max(counts.All()-counts.Done-at, 0)
 }
 
-// shownState is the state of a job as the screen says it: what is not live is
-// unknown, what another agent runs is "other".
+// shownState returns the displayed state of a job: "unknown" when it is not live, "other" when
+// another agent runs it.
 func (p *view) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending":
@@ -152,7 +152,7 @@ func (p *view) jobRow(j snapshot.Job, wide, columns int) widget.Line {
 	return l
 }
 
-// doneText is how far a job is in figures: "205/288", and when it is at its end "288".
+// doneText returns the progress of a job in figures: "205/288", or "288" when it is complete.
 func doneText(j snapshot.Job) string {
 	switch {
 	case j.Total <= 0:
@@ -163,7 +163,7 @@ func doneText(j snapshot.Job) string {
 	return fmt.Sprintf("%d/%d", j.Done, j.Total)
 }
 
-// doneWords is the same where no head says what the figure is.
+// doneWords returns the progress with a noun, for places without a head.
 func doneWords(j snapshot.Job) string {
 	if j.Done == j.Total {
 		return widget.Thousands(j.Total, "file")
@@ -171,7 +171,7 @@ func doneWords(j snapshot.Job) string {
 	return doneText(j)
 }
 
-// progress is a bar while a job works and says in words what else there is.
+// progress draws a bar for a working job, and words for other states.
 func (p *view) progress(j snapshot.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
@@ -216,7 +216,7 @@ func (p *view) lease(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.Owner == "":
 		return "-"
-	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // who holds it may be at work
+	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // its holder may still work on it
 		return text.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"
 	case p.s.offline():
 		return "ended"

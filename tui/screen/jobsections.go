@@ -11,8 +11,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// section is a part of the detail of a job that can have the focus: Tab goes from
-// one to the next, since the digits are the keys of the screens.
+// section is a part of the job screen that can have the focus. Tab moves the focus, because the
+// digits are the keys of the screens.
 type section uint8
 
 const (
@@ -22,8 +22,7 @@ const (
 	sectionCount
 )
 
-// turnSection gives the focus to the next section that there is room and a reason for, or
-// with -1 to the one before.
+// turnSection moves the focus to the next section with contents, or with -1 to the previous one.
 func (s State) turnSection(by int) State {
 	p, w, h := s.layout()
 	p.s.lists.zoomed[screenDetail] = false
@@ -38,8 +37,8 @@ func (s State) turnSection(by int) State {
 	return s
 }
 
-// shares are the heights of the sections of a detail with h lines below its head.
-// One that is zoomed has them all.
+// shares returns the heights of the sections in h lines below the head. A zoomed section gets
+// all lines.
 func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	if p.s.lists.zoomed[screenDetail] {
 		out[p.s.jobView.section] = h
@@ -65,12 +64,12 @@ func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 		}
 		errors = min(len(troubles)+2, max(room, 3))
 	}
-	if len(j.Log) > 0 { // the time line does not take the last lines of the log
+	if len(j.Log) > 0 { // the time line does not displace the last lines of the log
 		summary = min(summary, max(h-errors-3, h*2/5, 3))
 	}
 	log := h - summary - errors
 	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
-		log = 0 // nobody here knows more than the errors
+		log = 0 // the log is unavailable, and the errors say the rest
 		errors = h - summary
 	}
 	if log < 3 {
@@ -80,7 +79,7 @@ func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	return out
 }
 
-// sectionLines is how many lines a section has, and how many of them fit.
+// sectionLines returns the number of lines of a section, and how many of them fit.
 func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 	room = p.shares(w, h, j)[p.s.jobView.section] - 2
 	switch p.s.jobView.section {
@@ -92,8 +91,7 @@ func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 	return len(p.logBody(j.Log, w-4)), room
 }
 
-// detailHead is how many lines of the body the head takes: none beside a zoomed
-// section.
+// detailHead returns the height of the head, 0 when a section is zoomed.
 func (p *view) detailHead(h int, j snapshot.Job) int {
 	head := leastHead(j)
 	switch {
@@ -107,7 +105,7 @@ func (p *view) detailHead(h int, j snapshot.Job) int {
 	return head
 }
 
-// leastHead is how many lines the head of a job takes without its commit.
+// leastHead returns the height of the head without the commit.
 func leastHead(j snapshot.Job) int {
 	if len(j.URLs) > 0 {
 		return 7
@@ -115,7 +113,7 @@ func leastHead(j snapshot.Job) int {
 	return 6
 }
 
-// moveSection scrolls the section that has the focus, no further than it has lines.
+// moveSection scrolls the focused section within its lines.
 func (s State) moveSection(by int) State {
 	p, w, h := s.layout()
 	j, _ := s.job()
@@ -130,8 +128,8 @@ func (s State) moveSection(by int) State {
 	return s
 }
 
-// widthRefusal says why w does nothing, and widen what it does: names of lists get the
-// room that they need, and long lines of texts go on below.
+// widthRefusal returns why w is disabled. widen gives names in lists their full width and wraps
+// long lines of text.
 func widthRefusal(s State) string {
 	if s.nav.screen == screenDetail || s.nav.screen == screenDiff {
 		return ""
@@ -148,7 +146,7 @@ func (s State) widen() State {
 	return s
 }
 
-// pauseLog has the log stay where it is, or follow its end again.
+// pauseLog stops the log at its present position, or lets it follow its end again.
 func (s State) pauseLog() State {
 	s.jobView.paused = !s.jobView.paused
 	if !s.jobView.paused {
@@ -158,7 +156,7 @@ func (s State) pauseLog() State {
 	return s.say("the log stays where it is; f follows it again", false)
 }
 
-// keepLogPosition keeps a held log where it is when lines are added behind it.
+// keepLogPosition keeps the position of a paused log when lines are added behind it.
 func (s State) keepLogPosition(before snapshot.Job) State {
 	j, _ := s.job()
 	if !s.jobView.paused || j.UID != before.UID || len(before.Log) == 0 {
@@ -176,7 +174,7 @@ func (s State) keepLogPosition(before snapshot.Job) State {
 	return s
 }
 
-// logBody are the lines of a log that the filter lets through, laid out in w cells.
+// logBody lays out the log lines that match the filter in w cells.
 func (p *view) logBody(log []snapshot.Event, w int) (out []widget.TextLine) {
 	filter := p.s.input.filters[screenDetail]
 	for _, e := range log {
@@ -195,7 +193,7 @@ func (p *view) logBody(log []snapshot.Event, w int) (out []widget.TextLine) {
 	return out
 }
 
-// foundInLog says what the words of the filter have found.
+// foundInLog describes the matches of the filter.
 func foundInLog(s State) string {
 	p, _, _ := s.layout()
 	p.s.wraps = false
@@ -203,7 +201,8 @@ func foundInLog(s State) string {
 	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), text.Plural(len(j.Log), "line"))
 }
 
-// noLog says why a job has no log here: its agent keeps it, for a while.
+// noLog returns why the log is unavailable: only the agent of the job keeps it, for a limited
+// time.
 func noLog(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero():
@@ -240,8 +239,8 @@ func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
 	}
 }
 
-// timesWidth is the room for the times of a job beside its summary on a screen of w
-// cells; 0 = there is none.
+// timesWidth returns the width of the times beside the summary on a screen of w cells; 0 = no
+// room.
 func (p *view) timesWidth(w int) int {
 	if w < wideWidth || p.s.lists.zoomed[screenDetail] {
 		return 0
@@ -249,8 +248,7 @@ func (p *view) timesWidth(w int) int {
 	return 46
 }
 
-// timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
-// is none.
+// timesHeight returns the height of the times below a zoomed summary in h lines; 0 = no room.
 func (p *view) timesHeight(h int, j snapshot.Job) int {
 	if !p.s.lists.zoomed[screenDetail] || h < 8 {
 		return 0
@@ -258,7 +256,7 @@ func (p *view) timesHeight(h int, j snapshot.Job) int {
 	return min(len(p.times(j))+len(j.Steps)+2, max(h/2, h-max(len(j.Summary), 1)-3))
 }
 
-// times are the turns in the life of a job as far as they are known.
+// times returns the known times of a job.
 func (p *view) times(j snapshot.Job) (out []widget.Fact) {
 	now := p.s.Now
 	at := func(name, txt string) { out = append(out, widget.NewFact(widget.RolePlain, name, txt)) }
@@ -302,8 +300,8 @@ func (p *view) timesBox(x, y, w, h int, j snapshot.Job) {
 	p.timeLine(x+2, y+1+len(lines), w-4, h-2-len(lines), j)
 }
 
-// timeLine shows the steps of a run under each other, each with its part of the whole
-// time. Where there is no room for all, the longest stay and the others are counted.
+// timeLine draws the steps of a run below each other, each as a part of the whole time. Without
+// room for all, the longest are shown and the others counted.
 func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
 	const took = 6
 	name := max(22, w/2-2)
@@ -342,7 +340,7 @@ func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
 	}
 }
 
-// tookOf is how long a step of a job took, or takes by now.
+// tookOf returns the duration of a step of a job, up to now for a running one.
 func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 	s := j.Steps[step]
 	switch {
@@ -356,7 +354,7 @@ func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 	return max(now.Sub(s.At), 0)
 }
 
-// longest are the places of the n longest, in their order.
+// longest returns the indexes of the n longest durations, in their order.
 func longest(all []time.Duration, n int) []int {
 	at := make([]int, len(all))
 	for i := range at {

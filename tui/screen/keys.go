@@ -8,39 +8,37 @@ import (
 	"limpet/tui/widget"
 )
 
-// Outcome is what a key leads to besides the next state.
+// Outcome is the effect of a key press besides the next state.
 type Outcome struct {
 	Quit    bool
-	SetUp   bool     // leave, and ask for the settings
+	SetUp   bool     // leave, and start the setup
 	Actions []Action // sent one after the other
-	Refresh bool     // draw all anew, and ask the source now
+	Refresh bool     // redraw the screen, and request a snapshot now
 	Copy    string   // for the clipboard of the terminal
 }
 
-// Lookup asks the source for something that is not in the snapshot. It runs
-// beside the screen; ctx ends with the dashboard, after lookupTimeout, and when
-// something else is looked up;
-// the function that it returns takes the answer into the state, which may have
-// changed since.
+// Lookup fetches data that the snapshot does not contain. It runs concurrently with the screen.
+// ctx ends with the dashboard, after LookupTimeout, and when another lookup starts. The returned
+// function applies the result to the present state, which may have changed since.
 type Lookup func(ctx context.Context, src Source) func(State) State
 
-// binding is one line of the key table. Help, hints and the palette are made from
-// it, so they cannot promise what no key does.
+// binding is one row of the key table. Help, hints and the palette are derived from it, so they
+// list only keys that work.
 type binding struct {
 	keys      []string
 	label     string // shown in help
 	text      string
 	group     string
-	asks      bool // a question comes first
-	verb      Verb // what it asks the agent for; then why and do follow from it
+	asks      bool // a confirmation comes first
+	verb      Verb // the action that it sends; refusalOf and do are then derived from it
 	do        func(State) (State, Outcome)
-	on        []screenID         // where it works; empty = everywhere
-	there     func(State) bool   // whether there is such a thing here; nil = always
-	refusalOf func(State) string // why it does nothing now; "" = it does. nil = it always does
-	line      func(State) string // the command line that does the same; nil or "" = there is none
+	on        []screenID         // the screens where it works; empty = everywhere
+	there     func(State) bool   // whether it applies; nil = always
+	refusalOf func(State) string // why it is disabled; "" = enabled. nil = always enabled
+	line      func(State) string // the equivalent command line; nil or "" = none
 }
 
-// here says that the key works on the present screen.
+// here reports whether the key works on the present screen.
 func (b binding) here(s State) bool {
 	if b.there != nil && !b.there(s) {
 		return false
@@ -53,7 +51,7 @@ func (b binding) here(s State) bool {
 	return len(b.on) == 0
 }
 
-// refusal says why the key does nothing now, "" when it does something.
+// refusal returns why the key is disabled, "" when it is enabled.
 func (b binding) refusal(s State) string {
 	if b.refusalOf == nil {
 		return ""
@@ -61,7 +59,7 @@ func (b binding) refusal(s State) string {
 	return b.refusalOf(s)
 }
 
-// run does what the key does, or says why it does nothing.
+// run executes the binding, or shows why it is disabled.
 func (s State) run(b binding) (State, Outcome) {
 	if why := b.refusal(s); why != "" {
 		return s.say(why, true), Outcome{}
@@ -69,7 +67,7 @@ func (s State) run(b binding) (State, Outcome) {
 	return b.do(s)
 }
 
-// bound is the binding of a key on the present screen.
+// bound returns the binding of a key on the present screen.
 func (s State) bound(key string) (binding, bool) {
 	for _, b := range bindings {
 		if b.here(s) && slices.Contains(b.keys, key) {
@@ -81,7 +79,7 @@ func (s State) bound(key string) (binding, bool) {
 
 var bindings []binding
 
-// same makes a binding's function of one that asks for nothing.
+// same adapts a function without an outcome to a binding.
 func same(f func(State) State) func(State) (State, Outcome) {
 	return func(s State) (State, Outcome) { return f(s), Outcome{} }
 }
@@ -90,7 +88,7 @@ func moves(by int) func(State) (State, Outcome) {
 	return same(func(s State) State { return s.move(by) })
 }
 
-// These say why a key of the frame does nothing now.
+// The refusals of the keys of the frame.
 func moveRefusal(s State) string {
 	if screens[s.nav.screen].move == nil {
 		return "nothing moves on this screen"
@@ -119,8 +117,8 @@ func forwardRefusal(s State) string {
 	return ""
 }
 
-// refresh draws the screen anew, for a terminal on which something else was
-// written, and does not wait for the next try where the source is away.
+// refresh redraws the screen, for a terminal that another program has written to. It also
+// retries an unavailable source now.
 func refresh(s State) (State, Outcome) {
 	out := Outcome{Refresh: true}
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
@@ -129,18 +127,18 @@ func refresh(s State) (State, Outcome) {
 	return s.say("asked again", false), out
 }
 
-// doctor hands the person its command line: it looks at this host from outside,
-// which the agent that it may find fault with cannot do for it.
+// doctor shows the command line of limpet doctor. The doctor examines this host from outside,
+// which the agent cannot do for its own defects.
 func doctor(s State) (State, Outcome) {
 	s, out := s.copied("limpet doctor")
 	return s.say("in another terminal: limpet doctor", false), out
 }
 
-// keyTable makes the bindings: the keys of the frame and one for each tab.
+// keyTable returns the bindings: the keys of the frame and one for each tab.
 func keyTable() []binding {
 	atSources := []screenID{screenSources, screenSource}
-	var elsewhere []screenID // where keys mean jobs and repositories
-	var present []screenID   // and where they do not mean what has ended
+	var elsewhere []screenID // screens whose keys act on jobs and repositories
+	var present []screenID   // the same without the history
 	for of := range screenCount {
 		if of != screenHistory {
 			present = append(present, of)
@@ -211,8 +209,8 @@ func keyTable() []binding {
 	return table
 }
 
-// Key returns the state after a key press. It is pure. The name of a key is
-// that of Bubble Tea: "enter", "ctrl+d", "G"; text is what it types, if it does.
+// Key returns the state after a key press. It is pure. The name of a key is that of Bubble Tea:
+// "enter", "ctrl+d", "G"; text is the text that it types, if any.
 func (s State) Key(name, text string) (State, Outcome) {
 	s, out := s.press(name, text)
 	return s.cacheRows(), out
@@ -222,7 +220,7 @@ func (s State) press(name, text string) (State, Outcome) {
 	s.toast = ""
 	if name == "ctrl+c" {
 		if q, ok := s.confirmOpen(); ok && q.quit {
-			return s, Outcome{Quit: true} // twice: no more questions
+			return s, Outcome{Quit: true} // pressed twice: quit without a confirmation
 		}
 		s.overlay, s.input.typing = nil, false
 		return s.quit()
@@ -257,7 +255,7 @@ func (s State) moveRepos(by int) State {
 	return s
 }
 
-// listed is the list that keys move in.
+// listed returns the list that keys move in.
 func (s State) listed() pane {
 	if f := screens[s.nav.screen].list; f != nil {
 		return f(s)
@@ -265,10 +263,10 @@ func (s State) listed() pane {
 	return paneNone
 }
 
-// always is the list of a screen with one list.
+// always returns the list of a screen with one list.
 func always(of pane) func(State) pane { return func(State) pane { return of } }
 
-// paneRefusal says why there is no pane to change to, or to zoom.
+// paneRefusal returns why there is no other pane to focus or to zoom.
 func paneRefusal(s State) string {
 	if screens[s.nav.screen].panes < 2 {
 		return "this screen has one pane"
@@ -276,7 +274,7 @@ func paneRefusal(s State) string {
 	return ""
 }
 
-// switchPane gives the focus to the next pane, or with -1 to the one before.
+// switchPane focuses the next pane, or with -1 the previous one.
 func (s State) switchPane(by int) State {
 	if s.nav.screen == screenDetail {
 		return s.turnSection(by)
@@ -285,7 +283,7 @@ func (s State) switchPane(by int) State {
 	return s
 }
 
-// open shows what is under the cursor.
+// open shows the object under the cursor.
 func (s State) open() State {
 	if f := screens[s.nav.screen].open; f != nil {
 		return f(s)
@@ -293,7 +291,7 @@ func (s State) open() State {
 	return s
 }
 
-// openJob and openRepo show the one under the cursor of a list.
+// openJob and openRepo show the object under the cursor of a list.
 func (s State) openJob() State { return s.goJob(s.lists.job) }
 
 func (s State) goJob(uid string) State {
@@ -319,9 +317,9 @@ func (s State) goRepo(key string) State {
 	return s
 }
 
-// help lists the keys of the present screen by group. What is typed narrows it,
-// Enter does what the key under the cursor does. What does nothing now has a dash
-// before it, and says why when the cursor is on it or it is pressed.
+// help lists the keys of the present screen by group. Typed text filters it; Enter runs the key
+// under the cursor. Disabled keys are marked with a dash; the reason is shown under the cursor
+// and on Enter.
 type help struct {
 	text string
 	at   int
@@ -330,7 +328,7 @@ type help struct {
 // groups are the heads of the help, in their order.
 var groups = []string{"MOVE", "VIEW", "ACT", "APP"}
 
-// found are the keys that the text lets through, group by group.
+// found returns the keys that match the text, group by group.
 func (h help) found(s State) (out []binding) {
 	for _, g := range groups {
 		for _, b := range bindings {
@@ -367,10 +365,10 @@ func (h help) key(s State, name, text string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// helpLine is a line of the help: the head of a group, a key, or nothing.
+// helpLine is a line of the help: the head of a group, a key, or a blank line.
 type helpLine struct {
 	head string
-	at   int // of the key; -1 = this line has none
+	at   int // index of the key; -1 = none
 }
 
 func (h help) lines(found []binding) (out []helpLine) {
@@ -388,7 +386,7 @@ func (h help) lines(found []binding) (out []helpLine) {
 	return out
 }
 
-// helpColumn is the room for a key in cells: mark, label, text and (y).
+// helpColumn is the width of a key in cells: mark, label, text and (y).
 const helpColumn = 25
 
 func (h help) hints(p *view) [][2]string {
@@ -401,7 +399,7 @@ func (h help) draw(p *view) {
 	columns := min(max((p.W-4)/helpColumn, 1), 4)
 	w := min(columns*helpColumn+3, p.W)
 	rows := min(max((len(lines)+columns-1)/columns, 1), p.H-5)
-	// Where not all of it fits, the page with the cursor is shown.
+	// When the help does not fit, the page with the cursor is shown.
 	page, from := columns*rows, 0
 	for i, l := range lines {
 		if l.at == h.at {
@@ -451,7 +449,7 @@ func (h help) draw(p *view) {
 	p.Put(at, y+rows+2, x+w-1-at, widget.RoleDim, widget.Cut(note, x+w-1-at, p.G.More))
 }
 
-// helpTitle names the screen where there is room for it.
+// helpTitle returns a title with the name of the screen, if it fits.
 func (p *view) helpTitle() string {
 	title := "Help"
 	if name := screens[p.s.nav.screen].name; name != "" {

@@ -8,7 +8,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// open says that a question waits for its answer, and text what it asks.
+// open reports whether a confirmation is open; askedText returns its text.
 func open(s State) bool { _, ok := s.confirmOpen(); return ok }
 
 func askedText(s State) string {
@@ -16,7 +16,7 @@ func askedText(s State) string {
 	return q.title + " " + strings.Join(q.lines, " ")
 }
 
-// action is the one request that a key has led to.
+// action returns the only action of an outcome.
 func action(out Outcome) *Action {
 	if len(out.Actions) != 1 {
 		return nil
@@ -311,7 +311,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// boxes are the keys that lead to what stands before a screen.
+// boxes are the keys that open overlays.
 var boxes = map[string][]string{
 	"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"},
 	"retry": {"end", "r"}, "quit": {"q"},
@@ -319,7 +319,7 @@ var boxes = map[string][]string{
 	"errors": {"e"}, "palette": {":"}, "palette found": {":", "p", "u", "down"}, "palette none": {":", "z", "z", "z", "z"},
 }
 
-// places are states of each screen, with and without something under the cursor.
+// places returns states of each screen, with and without an object under the cursor.
 func places() map[string]State {
 	down := picture()
 	down.API.Up = false
@@ -333,8 +333,7 @@ func places() map[string]State {
 	return out
 }
 
-// TestOneSourceOfRefusals: what help marks, what the hints leave out and what a
-// key says when it does nothing are the same everywhere.
+// TestOneSourceOfRefusals: help, hints and keys agree on which keys are disabled.
 func TestOneSourceOfRefusals(t *testing.T) {
 	t.Parallel()
 	refused := 0
@@ -489,8 +488,7 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestLeaving: finish claims nothing new and ends when nothing runs any more;
-// who stays after all has jobs claimed again.
+// TestLeaving: finish claims no new jobs and quits when none runs; stay resumes claiming.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{})
@@ -529,7 +527,7 @@ func TestLeaving(t *testing.T) {
 	if a := action(out); a == nil || a.Verb != Undrain || stays.Show(drained(0, 0)).Ended() {
 		t.Errorf("s leads to %+v", out)
 	}
-	// Somebody else has drained the agent: that is theirs to end.
+	// An agent that another client has drained stays drained.
 	before := s.Show(drained(1, 1))
 	at, out = press(before, "q").Key("f", "f")
 	if len(out.Actions) > 0 || !at.Show(drained(0, 0)).Ended() {

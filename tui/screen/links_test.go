@@ -14,9 +14,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// TestFailingConnection: one that its host does not take is an error that waits for a
-// person, with the command that says more, and stands on the agent's screen. It is told
-// once, and once more when the reason is another.
+// TestFailingConnection: a failing connection is an issue with a command, and is shown on the
+// agent screen. It is reported once for each reason.
 func TestFailingConnection(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -54,8 +53,7 @@ func TestFailingConnection(t *testing.T) {
 	}
 }
 
-// led are the texts of a frame that lead somewhere, each with where; those of one
-// address are joined, line by line.
+// led returns the linked texts of a frame by address; lines of one address are joined.
 func led(frame string) map[string]string {
 	out := map[string]string{}
 	for _, m := range regexp.MustCompile("\x1b]8;id=[0-9]+;([^\a]+)\a(.*?)\x1b]8;;\a").FindAllStringSubmatch(frame, -1) {
@@ -64,9 +62,8 @@ func led(frame string) map[string]string {
 	return out
 }
 
-// TestAddressesAreLinks: what is shown of an address of the web leads there, cut or
-// not, on each screen that tells of one thing; and where a look has no links the frame
-// is as it was.
+// TestAddressesAreLinks: displayed web addresses are links, cut or not, on each detail screen.
+// Frames without links are unchanged.
 func TestAddressesAreLinks(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -134,8 +131,7 @@ func TestAddressesAreLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOnlyToTheWeb: what is no address of the web, or could end the sequence that
-// it would stand in, leads nowhere.
+// TestLinksOnlyToTheWeb: only web addresses that cannot end their sequence are links.
 func TestLinksOnlyToTheWeb(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{
@@ -157,7 +153,7 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 		for _, keys := range [][]string{{"enter"}, {"3", "enter"}, {"1", "tab"}} {
 			s := press(shown(snap, widget.Caps{Links: true}), keys...)
 			frame := Render(s, 140, 40, s.Caps)
-			// What cleaning has left may be an address, which is then the one that is shown.
+			// Cleaning may turn the text into an address, which is then the displayed one.
 			if why := flaw(frame, 140, 40, s.Caps); why != "" || widget.WebAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
 				t.Errorf("%q after %q: %s", evil, keys, why)
 			}
@@ -170,8 +166,8 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 	}
 }
 
-// TestLinkStandsAlone: the text of an address is a link as a word of its own, not the
-// beginning of another, and a box that is beside it is not.
+// TestLinkStandsAlone: an address is a link only as a separate word, not as the beginning of
+// another, and a box beside it is not linked.
 func TestLinkStandsAlone(t *testing.T) {
 	t.Parallel()
 	const to = "https://git.lab/obs/east.git"
@@ -196,7 +192,7 @@ func TestLinkStandsAlone(t *testing.T) {
 	}
 }
 
-// where is the place of a text on the frame of s.
+// where returns the position of a text on the frame of s.
 func where(t *testing.T, s State, w, h int, text string) (x, y int) {
 	t.Helper()
 	for y, l := range strings.Split(strip(Render(s, w, h, s.Caps)), "\n") {

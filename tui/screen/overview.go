@@ -13,8 +13,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// wideWidth and wideHeight are where the overview gains its third pane and
-// the lower row; sideWidth is that of the pane.
+// wideWidth and wideHeight are the minimum size for the third pane and the lower row of the
+// overview; sideWidth is the width of that pane.
 const (
 	wideWidth    = 120
 	wideHeight   = 30
@@ -52,15 +52,15 @@ var overviewScreen = screen{
 	},
 }
 
-// overview is the first screen: jobs, repositories and, where there is room,
-// the job under the cursor, the events and the agent.
+// overview draws the first screen: jobs, repositories and, if there is room, the job under the
+// cursor, the events and the agent.
 func (p *view) overview(_, top, _, h int) {
 	if p.s.firstRun() {
 		p.drawWelcome(top, top+h)
 		return
 	}
 	if p.W < 80 || h < 16 || p.s.lists.zoomed[screenOverview] {
-		// One pane; Tab changes it.
+		// Only one pane fits; Tab changes it.
 		if p.s.lists.focus == paneRepos {
 			p.repoList(0, top, p.W, h, true)
 		} else {
@@ -84,23 +84,22 @@ func (p *view) overview(_, top, _, h int) {
 	p.agentBox(p.W-previewWidth, top+jobs+repos, previewWidth, low)
 }
 
-// fewJobs is the height that the list of jobs keeps for itself with its heads and edges.
+// minJobsHeight is the height that the list of jobs always keeps, with its heads and edges.
 const fewJobs = 7
 
-// jobsShare is the height of the list of jobs of h lines for both: at most so many, and
-// what it has no rows for is for repositories that have no room.
+// jobsShare returns the height of the list of jobs, at most most of the h lines for both lists.
+// Lines without jobs go to repositories that need them.
 func (p *view) jobsShare(most, h int) int {
 	spare := most - max(len(p.s.jobs())+3, fewJobs)
 	lack := len(p.s.repos()) + 3 - (h - most)
 	return most - max(min(spare, lack), 0)
 }
 
-// The first screen of a fresh limpet says what it is and what the two ways on
-// are: to work on its own API, or to connect to a server. It goes by itself as
-// soon as there is a repository.
+// The first screen of a fresh limpet introduces it and offers two choices: work with its own
+// API, or connect to a server. It disappears with the first repository.
 
-// welcomeLine is one line of it; an empty one is a blank line. What has a rank
-// goes where there is no room, the highest first.
+// welcomeLine is one line of it; an empty one is a blank line. Without room, lines with the
+// highest rank are dropped first.
 type welcomeLine struct {
 	text    string
 	command bool
@@ -141,7 +140,7 @@ func (p *view) drawWelcome(top, bottom int) {
 	h := bottom - top
 	p.Box(p.G, 0, top, p.W, h, "First steps", "", p.s.Snap.Agent.StorePath, true)
 	lines := p.welcomeLines()
-	if h-2 < 7 { // no room for more than the two commands
+	if h-2 < 7 { // only the two commands fit
 		lines = []welcomeLine{
 			{text: "here: limpet repo create NAME --url URL", command: true},
 			{text: "a server: limpet --provisioning-server-url URL", command: true},
@@ -168,7 +167,7 @@ func (p *view) drawWelcome(top, bottom int) {
 	}
 }
 
-// layWelcome breaks the lines for a width of w cells.
+// layWelcome wraps the lines to w cells.
 func layWelcome(lines []welcomeLine, w int) []widget.TextLine {
 	var out []widget.TextLine
 	for _, l := range lines {
@@ -191,7 +190,7 @@ func layWelcome(lines []welcomeLine, w int) []widget.TextLine {
 	return out
 }
 
-// preview shows what is under the cursor of the overview beside the lists.
+// preview draws the object under the cursor of the overview beside the lists.
 func (p *view) preview(x, y, w, h int) {
 	at := p.s.selection()
 	switch {
@@ -209,8 +208,8 @@ func (p *view) preview(x, y, w, h int) {
 	}
 }
 
-// jobLines tell of a job on h lines of w cells: how it goes, what it has done, what
-// went wrong, and with the room that is left what it said last.
+// jobLines describes a job on h lines of w cells: state, progress, errors, and in the remaining
+// lines the end of its log.
 func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 	state := p.shownState(j)
 	add := func(r widget.Role, texts ...string) {
@@ -264,7 +263,7 @@ func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 	return out
 }
 
-// barLine is the state of a job with a bar, as far as it is known how far it is.
+// barLine returns the state of a job with a progress bar, if the progress is known.
 func (p *view) barLine(j snapshot.Job, state string, w int) string {
 	glyph, ok := p.G.State[state]
 	if !ok {
@@ -282,9 +281,9 @@ func (p *view) barLine(j snapshot.Job, state string, w int) string {
 	return head + "  " + p.Bar(room, j.Progress) + percent
 }
 
-// What stands where a list has nothing to show: why that is, and what comes next.
+// The texts of empty lists: the reason and the next step.
 
-// noJobs says why the list is empty and what comes next.
+// noJobs returns why the list is empty and what comes next.
 func (p *view) noJobs() []string {
 	if problem := p.s.filterProblem(); problem != "" {
 		return []string{problem, "Esc clears the filter."}
@@ -300,7 +299,7 @@ func (p *view) noJobs() []string {
 		return why
 	}
 	txt := "No jobs."
-	var next, look time.Time // a repository that fails is looked at, and not pulled
+	var next, look time.Time // failing repositories get a health check instead of a pull
 	var last snapshot.Repo
 	name, sick := "", ""
 	for _, r := range p.s.Snap.Repos {
@@ -317,13 +316,13 @@ func (p *view) noJobs() []string {
 	}
 	if !last.Synced.IsZero() {
 		how := last.Name
-		if last.SyncState != "working" && last.SyncState != "pending" { // which are of the next one
+		if last.SyncState != "working" && last.SyncState != "pending" { // those belong to the next one
 			how += ": " + text.OrDash(last.SyncState)
 		}
 		txt += fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(p.s.Now, last.Synced), how)
 	}
 	switch {
-	case p.s.offline(): // nobody knows, and nothing is pulled
+	case p.s.offline(): // unknown, and no pull runs
 	case name != "":
 		txt += fmt.Sprintf(" Next pull in %s: %s.", text.Age(next.Sub(p.s.Now)), name)
 	case sick != "":
@@ -332,11 +331,11 @@ func (p *view) noJobs() []string {
 	return []string{txt + p.startHint(" p on a repository starts one.")}
 }
 
-// startHint is starts, where there is a repository for the key.
+// startHint returns the hint of the key that starts a pull, if it applies to a repository.
 func (p *view) startHint(txt string) string {
 	switch snap := p.s.Snap; {
 	case len(snap.Repos) > 0:
-	case !snap.API.Synced: // then nobody knows
+	case !snap.API.Synced: // unknown
 		return ""
 	default:
 		return " A job is about a repository, and there is none yet."
@@ -344,7 +343,7 @@ func (p *view) startHint(txt string) string {
 	return p.ifSendable(txt)
 }
 
-// ifSendable is a text that says which key begins something, where it does.
+// ifSendable returns a hint about a key that starts something, if actions can be sent.
 func (p *view) ifSendable(txt string) string {
 	if p.s.notSentReason() != "" {
 		return ""
@@ -352,8 +351,8 @@ func (p *view) ifSendable(txt string) string {
 	return txt
 }
 
-// notReadYet says why a list is empty that the server has not told, such as that it is
-// not allowed; nil = it has. An empty list would say that there is nothing.
+// notReadYet returns why the server has not listed the objects, for example missing permission;
+// nil = it has listed them. An empty list would be misleading.
 func (p *view) notReadYet(what string) []string {
 	snap := p.s.Snap
 	if snap.API.Synced || p.s.Source == FromDisk {
@@ -382,8 +381,7 @@ func (p *view) noRepos() []string {
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
 }
 
-// openOrSetUp is what Enter does: on the first screen of a fresh limpet it leads to
-// the set-up.
+// openOrSetUp handles Enter: on the first screen of a fresh limpet it starts the setup.
 func (s State) openOrSetUp() (State, Outcome) {
 	if s.nav.screen == screenOverview && s.firstRun() && s.SetUp {
 		return s, Outcome{SetUp: true}

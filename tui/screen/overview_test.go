@@ -13,8 +13,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// TestSideFollowsTheCursor: what is under the cursor of either list is told beside
-// them.
+// TestSideFollowsTheCursor: the object under the cursor of either list is shown beside them.
 func TestSideFollowsTheCursor(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -48,8 +47,7 @@ func TestSideFollowsTheCursor(t *testing.T) {
 	}
 }
 
-// TestFailingFor: how long a health check fails is told where it is known, and never
-// made up.
+// TestFailingFor: the duration of a failing health check is shown only when it is known.
 func TestFailingFor(t *testing.T) {
 	t.Parallel()
 	since := noon.Add(-185 * time.Minute)
@@ -70,7 +68,7 @@ func TestFailingFor(t *testing.T) {
 	}
 }
 
-// TestUnknownFiguresAreLeftOut: an older daemon does not tell all of them.
+// TestUnknownFiguresAreLeftOut: an older daemon does not send all figures.
 func TestUnknownFiguresAreLeftOut(t *testing.T) {
 	t.Parallel()
 	frame := func(a snapshot.Agent) string {
@@ -95,8 +93,7 @@ func TestUnknownFiguresAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestTimesOfAJob: each moment of its life is told once it is known, and the end only
-// while there is a pace.
+// TestTimesOfAJob: each known time is shown; the estimated end only while there is a pace.
 func TestTimesOfAJob(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
@@ -124,8 +121,8 @@ func TestTimesOfAJob(t *testing.T) {
 	}
 }
 
-// TestCursorStaysFromNarrowToWide: between the narrow and the wide form of the
-// overview the row of the cursor is seen at each size, and it is the same.
+// TestCursorStaysFromNarrowToWide: the row of the cursor is visible and the same at each size of
+// the overview.
 func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	t.Parallel()
 	many := picture()
@@ -162,8 +159,7 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	}
 }
 
-// TestCrowdedLines: where the words of a line do not fit, the shorter form of them
-// comes before nothing.
+// TestCrowdedLines: lines without room use a shorter text before they omit it.
 func TestCrowdedLines(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -196,8 +192,8 @@ func TestCrowdedLines(t *testing.T) {
 	}
 }
 
-// TestConditionsThatAreMetGiveWay: a box that has room for nothing but "more lines"
-// is left to the jobs; what is not met is said all the same.
+// TestConditionsThatAreMetGiveWay: a box with room for "more lines" only is left to the jobs;
+// failing conditions are still shown.
 func TestConditionsThatAreMetGiveWay(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -219,8 +215,7 @@ func TestConditionsThatAreMetGiveWay(t *testing.T) {
 	}
 }
 
-// TestNothingYet: a list with nothing in it says what is missing, and no key that
-// there is nothing for.
+// TestNothingYet: an empty list shows the reason, and no key that does not apply.
 func TestNothingYet(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -240,7 +235,7 @@ func TestNothingYet(t *testing.T) {
 	}
 }
 
-// TestNoJobsOffline: while the API is away nobody knows when the next pull is.
+// TestNoJobsOffline: while the API is unavailable, the time of the next pull is unknown.
 func TestNoJobsOffline(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -256,8 +251,7 @@ func TestNoJobsOffline(t *testing.T) {
 	}
 }
 
-// TestNoJobsFailing: what fails is looked at again, and what is suspended waits; of neither
-// a pull is promised.
+// TestNoJobsFailing: failing and suspended repositories announce no pull.
 func TestNoJobsFailing(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
@@ -280,7 +274,7 @@ func TestNoJobsFailing(t *testing.T) {
 	says("Next pull in 4m: " + snap.Repos[3].Name)
 }
 
-// away is a picture of an agent whose API has not answered for six minutes.
+// away returns a state whose API has been unavailable for six minutes.
 func away() State {
 	snap := picture()
 	snap.API.Up, snap.API.Error, snap.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
@@ -288,7 +282,7 @@ func away() State {
 	return shown(snap, widget.Caps{Mono: true, ASCII: true})
 }
 
-// TestBannerCountsDown: who waits sees for how long still, at each width, whole.
+// TestBannerCountsDown: the remaining time is shown in full at each width.
 func TestBannerCountsDown(t *testing.T) {
 	t.Parallel()
 	s := away()
@@ -340,8 +334,8 @@ func TestBannerCountsDown(t *testing.T) {
 	}
 }
 
-// TestRetryNow: R asks the source at once, and through it an API that is away; one
-// that answers is left alone, and who only looks asks for nothing.
+// TestRetryNow: R retries an unavailable source, and through it an unavailable API. It sends no
+// action to an available API or when read-only.
 func TestRetryNow(t *testing.T) {
 	t.Parallel()
 	hurry := []Action{{Verb: Hurry}}
@@ -357,8 +351,8 @@ func TestRetryNow(t *testing.T) {
 	}
 }
 
-// TestOnlyLooking: a dashboard that only looks asks for nothing and says why, and
-// what is shown of a file says that no agent works on it.
+// TestOnlyLooking: a read-only dashboard sends no actions and shows why; a file is shown as the
+// data of no running agent.
 func TestOnlyLooking(t *testing.T) {
 	t.Parallel()
 	looks := shown(picture(), widget.Caps{ASCII: true, Mono: true})
@@ -387,8 +381,7 @@ func TestOnlyLooking(t *testing.T) {
 	}
 }
 
-// TestNoteOfTheSource: what there is to know of the source stands where nothing
-// else has to be said.
+// TestNoteOfTheSource: the note of the source is shown when the status line is free.
 func TestNoteOfTheSource(t *testing.T) {
 	t.Parallel()
 	quiet := picture()

@@ -12,22 +12,22 @@ import (
 	"limpet/tui/widget"
 )
 
-// palette is a line that takes the words of what is to be done, with what they
-// may mean below it and the command line that does the same. It has the commands
-// of the moment at which it was opened; each looks again at what it acts on.
+// palette is a command line with completion. It shows the matching commands and the equivalent
+// command line. It keeps the commands of the time when it was opened; each of them looks up its
+// target again.
 type palette struct {
 	all   []command
 	found []command
-	count int // of all that match
+	count int // number of all matches
 	text  string
 	at    int
-	back  int // how many commands back in those of before
+	back  int // position in the command history
 }
 
 const (
-	// paletteFound bounds what the palette lists; who wants another types more.
+	// paletteFound bounds the listed commands; more letters narrow the search.
 	paletteFound = 50
-	// paletteKept bounds the commands that are remembered.
+	// paletteKept bounds the command history.
 	paletteKept = 20
 )
 
@@ -37,8 +37,8 @@ func (s State) openPalette() State {
 	return s
 }
 
-// search looks for what the words may mean. Of equal ones those of before come
-// first, then the order of the commands.
+// search finds the commands that match the words. Equal matches are ordered by the command
+// history, then by their order.
 func (c palette) search(s State, text string) palette {
 	c.text, c.at = text, 0
 	type hit struct {
@@ -65,8 +65,8 @@ func (c palette) search(s State, text string) palette {
 	return c
 }
 
-// match says how well words fit what was typed, 0 best: they begin with it, each
-// typed word begins one of theirs, each occurs in them, its letters do in order.
+// match ranks how well words fit the typed text, 0 best: as a prefix, as prefixes of words, as
+// substrings, as letters in order.
 func match(words, typed string, fields []string) (rank int, ok bool) {
 	if strings.HasPrefix(words, typed) {
 		return 0, true
@@ -145,7 +145,7 @@ func (c palette) key(s State, name, text string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// perform does a command and remembers it.
+// perform runs a command and adds it to the history.
 func (s State) perform(c command) (State, Outcome) {
 	if why := c.refusal(s); why != "" {
 		return s.say(why, true), Outcome{}
@@ -175,7 +175,7 @@ func (c palette) draw(p *view) {
 	}
 	p.Box(p.G, x, y, w, h, "Command", note, foot, true)
 	text := c.text
-	for displaywidth.String(text) > inner-3 { // its end is where the person is
+	for displaywidth.String(text) > inner-3 { // the end is where the user types
 		text = text[len(string([]rune(text)[:1])):]
 	}
 	at := p.Put(x+2, y+1, inner, widget.RoleKey, ": ")
@@ -211,8 +211,7 @@ func (c palette) draw(p *view) {
 	p.Put(x+2, y+3+rows, inner, widget.RoleDim, widget.Cut(c.same(p.s), inner, p.G.More))
 }
 
-// same is the last line: the command line that does the same, or why nothing is
-// done.
+// same returns the last line: the equivalent command line, or why the command is disabled.
 func (c palette) same(s State) string {
 	if c.at >= len(c.found) {
 		return ""
@@ -231,20 +230,20 @@ func (c palette) same(s State) string {
 
 // command is one entry of the palette.
 type command struct {
-	group string // of the key, for those that have one
-	words string // what is typed: "pull team-dash --full"
-	note  string // what it does, where the words do not say it
-	label string // the key that does the same on the row
-	// line is the command line that does the same; nil or "" = there is none.
+	group string // group of the key, if it has one
+	words string // the typed words: "pull team-dash --full"
+	note  string // a description, when the words do not explain it
+	label string // the equivalent key on the row
+	// line is the equivalent command line; nil or "" = none.
 	line      func(State) string
 	refusalOf func(State) string
 	do        func(State) (State, Outcome)
 }
 
-// plain is a command line that is always the same.
+// plain returns a constant command line.
 func plain(line string) func(State) string { return func(State) string { return line } }
 
-// targeting is a command that acts on what it names, as that is then.
+// targeting returns a command that acts on the present state of its target.
 func (c command) targeting(at func() target) command {
 	c.line = func(s State) string { return s.lineOf(at()) }
 	c.refusalOf = func(s State) string { _, why := s.targetsNow(at()); return why }
@@ -259,8 +258,8 @@ func (c command) refusal(s State) string {
 	return c.refusalOf(s)
 }
 
-// commands are all that can be done now: what the keys do, the screens, then
-// what can be done to each repository and each job of the snapshot.
+// commands returns all available commands: the keys, the screens, then the actions on each
+// repository and job of the snapshot.
 func (s State) commands() []command {
 	out := s.keyCommands()
 	for i, name := range widget.Themes {
@@ -285,7 +284,7 @@ func (s State) commands() []command {
 	return out
 }
 
-// lines are the command lines that show what a screen shows.
+// lines are the command lines that show the contents of a screen.
 var lines = map[screenID]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
 
 func (s State) keyCommands() (out []command) {
@@ -302,7 +301,7 @@ func (s State) keyCommands() (out []command) {
 			switch targets, _ := s.targets(b.verb); {
 			case len(targets) > 1:
 				c.note = fmt.Sprintf("of the %d that are marked", len(targets))
-			case len(targets) == 1: // and of no other, though the cursor moves with the snapshot
+			case len(targets) == 1: // only this one, though the cursor moves with the snapshot
 				c.note = targets[0].action.Name
 				c = c.targeting(func() target { return targets[0] })
 			}
@@ -314,7 +313,7 @@ func (s State) keyCommands() (out []command) {
 	return out
 }
 
-// tabOf is the screen whose tab has this key.
+// tabOf returns the screen whose tab has this key.
 func tabOf(key string) (screenID, bool) {
 	for i, f := range screens {
 		if f.tab != "" && f.tab == key {
@@ -324,7 +323,7 @@ func tabOf(key string) (screenID, bool) {
 	return 0, false
 }
 
-// lineOf is the command line that does what an action does.
+// lineOf returns the equivalent command line of an action.
 func (s State) lineOf(a target) string {
 	switch a.action.Verb {
 	case Pull:
@@ -345,8 +344,8 @@ func (s State) lineOf(a target) string {
 	return ""
 }
 
-// gitWriteActions are the actions that change the repository itself. No key starts them:
-// the palette has their command line, which asks for what it needs.
+// gitWriteActions change the repository itself. They have no key: the palette shows their
+// command line, which asks for the parameters.
 var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 
 func (s State) repoCommands(r snapshot.Repo) []command {
@@ -395,7 +394,7 @@ func (s State) jobCommands(j snapshot.Job) []command {
 	}
 }
 
-// goneRefusal says what has become of a thing that a command would show, once it is not there.
+// goneRefusal returns a refusal once the object of a command is gone.
 func goneRefusal(there func(State) bool, text string) func(State) string {
 	return func(s State) string {
 		if there(s) {
@@ -405,7 +404,7 @@ func goneRefusal(there func(State) bool, text string) func(State) string {
 	}
 }
 
-// reposAt and jobsAt are what a key of the snapshot means now: one, or none.
+// reposAt and jobsAt return the present object with a key: one, or none.
 func (s State) reposAt(key string) []snapshot.Repo {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
@@ -430,7 +429,7 @@ func (s State) filterBy(text string) State {
 	return s.Show(s.Snap)
 }
 
-// drainRefusal says why the agent cannot be drained, or undrained, now.
+// drainRefusal returns why the agent cannot be drained, or undrained, now.
 func drainRefusal(on bool) func(State) string {
 	return func(s State) string {
 		switch drained, looks := !s.Snap.Agent.Draining.IsZero(), s.readOnlyReason(); {

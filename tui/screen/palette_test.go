@@ -11,7 +11,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// typed presses : and then types words.
+// typed opens the palette and types words.
 func typed(s State, words string) State {
 	return press(s, append([]string{":"}, strings.Split(words, "")...)...)
 }
@@ -212,8 +212,7 @@ func TestPalette(t *testing.T) {
 	})
 }
 
-// TestReadOnly: every key that asks the agent for something says that this is a
-// dashboard to look at.
+// TestReadOnly: every key with an action reports that the dashboard is read-only.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{})
@@ -253,13 +252,13 @@ func BenchmarkPaletteKey(b *testing.B) {
 	}
 }
 
-// What a person at a site looks for and has to find, at the sizes that they have.
+// Texts that must be visible at common sizes.
 
-// bottom is the last line of a frame.
+// bottom returns the last line of a frame.
 func bottom(frame string) string { return frame[strings.LastIndexByte(frame, '\n')+1:] }
 
-// TestFootersAreTheKeysOfTheBox: while a box takes the keys, the last line names its
-// keys and not those of the screen behind it.
+// TestFootersAreTheKeysOfTheBox: the last line shows the keys of the open box instead of those
+// of the screen.
 func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 	t.Parallel()
 	sick := shown(ailing(), widget.Caps{Mono: true, ASCII: true})
@@ -297,7 +296,7 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 	}
 }
 
-// TestHelpTextsFit: no text of a key is cut in its column.
+// TestHelpTextsFit: no description of a key is cut in its column.
 func TestHelpTextsFit(t *testing.T) {
 	t.Parallel()
 	for _, b := range bindings {
@@ -365,7 +364,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestFiguresAreNotCut: half of a number is another number.
+// TestFiguresAreNotCut: a cut number is a wrong number.
 func TestFiguresAreNotCut(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -379,7 +378,8 @@ func TestFiguresAreNotCut(t *testing.T) {
 	}
 }
 
-// TestRepositoriesAreCountedByHowTheyAre, and each that fails says since when.
+// TestRepositoriesAreCountedByState: the title counts repositories by state, and each failing
+// one shows since when.
 func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -398,8 +398,8 @@ func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
 	}
 }
 
-// TestFewJobsLeaveRoom: on the overview what the jobs do not need is for the
-// repositories, and both keep their cursors in sight.
+// TestFewJobsLeaveRoom: on the overview, repositories get the lines that jobs do not need, and
+// both cursors stay visible.
 func TestFewJobsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	for jobs := range 12 {
@@ -424,7 +424,7 @@ func TestFewJobsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestNothingIsOfferedThatIsRefused: while nothing is sent no text says which key would.
+// TestNothingIsOfferedThatIsRefused: while no action can be sent, no text mentions its key.
 func TestNothingIsOfferedThatIsRefused(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -447,7 +447,7 @@ func TestNothingIsOfferedThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestNoEmptyBoxes: a box that has nothing to say is not there, or says why.
+// TestNoEmptyBoxes: an empty box is hidden, or shows the reason.
 func TestNoEmptyBoxes(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{Mono: true, ASCII: true})
@@ -477,7 +477,7 @@ func TestNoEmptyBoxes(t *testing.T) {
 	}
 }
 
-// TestSaidOnce: what several lines of the agent's sheet have in common stands once.
+// TestSaidOnce: an error that several lines of the agent screen share is shown once.
 func TestSaidOnce(t *testing.T) {
 	t.Parallel()
 	snap := picture()

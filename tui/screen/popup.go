@@ -12,13 +12,13 @@ import (
 	"limpet/tui/widget"
 )
 
-// popup is a box with what was asked about one object: how a test of it went, or
-// the object as the API has it. The answer is looked up once, when the box is opened.
+// popup is a box with details about one object: the results of a test, or its YAML. They are
+// fetched once, when the box is opened.
 type popup struct {
 	subject snapshot.Subject
-	test    bool // else its YAML
+	test    bool // results of a test; else YAML
 	command string
-	request *snapshot.Subject // it is on the way, or has come; which of several boxes it is for
+	request *snapshot.Subject // the running or finished lookup; it identifies the box
 	known   bool
 	err     string
 	found   []snapshot.Finding
@@ -26,12 +26,11 @@ type popup struct {
 	scroll  int
 }
 
-// maxYAML bounds the YAML that is shown and copied, in bytes: terminals take no
-// more than some 75,000 in one request, a third of which is the form that it has on
-// its way.
+// maxYAML bounds the YAML that is shown and copied, in bytes. Terminals accept some 75,000 bytes
+// in one request, and base64 takes a third of them.
 const maxYAML = 48 << 10
 
-// subjects are what t and y mean: what is under the cursor, or marked.
+// subjects returns the objects of the keys t and y: those under the cursor, or the marked ones.
 func (s State) subjects(test bool) (out []snapshot.Subject) {
 	if s.listed() == paneSources {
 		for _, from := range s.targetSources() {
@@ -63,7 +62,7 @@ func sourceSubject(from snapshot.Source) snapshot.Subject {
 	return snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
-// testRefusal says why nothing is tested now; "" = it is.
+// testRefusal returns why a test is disabled; "" = enabled.
 func (s State) testRefusal() string {
 	switch {
 	case s.Source == FromDisk:
@@ -74,14 +73,14 @@ func (s State) testRefusal() string {
 	return ""
 }
 
-// testRefusalOf says why a command that tests something of a name does nothing now.
+// testRefusalOf returns why a test of a named object is disabled.
 func testRefusalOf(there func(State) bool, name string) func(State) string {
 	return func(s State) string {
 		return cmp.Or(s.testRefusal(), goneRefusal(there, name+" is not there any more")(s))
 	}
 }
 
-// notTestable and unseen say why t and y do nothing now; "" = they do.
+// notTestable and notShowable return why t and y are disabled; "" = enabled.
 func notTestable(s State) string {
 	switch of := s.subjects(true); {
 	case s.testRefusal() != "":
@@ -109,12 +108,12 @@ func notShowable(s State) string {
 
 const unasked = "no agent works on this file: the API is not asked"
 
-// yamlRefusal says why an object cannot be shown now; "" = it can.
+// yamlRefusal returns why an object cannot be shown now; "" = it can.
 func (s State) yamlRefusal(of snapshot.Subject) string {
 	switch {
 	case of.Kind == snapshot.SubjectJob && s.Gone != "":
 		return "the daemon does not answer: nothing can be read"
-	case of.Kind == snapshot.SubjectJob: // which the history may have
+	case of.Kind == snapshot.SubjectJob: // the history may have it
 		return ""
 	case s.Source == FromDisk:
 		return unasked
@@ -135,7 +134,7 @@ func (s State) openPopup(of snapshot.Subject, test bool) State {
 	return s
 }
 
-// popupCommand is the command line that says the same.
+// popupCommand returns the equivalent command line.
 func (s State) popupCommand(of snapshot.Subject, test bool) string {
 	switch {
 	case of.Kind == snapshot.SubjectSource && test:
@@ -148,7 +147,7 @@ func (s State) popupCommand(of snapshot.Subject, test bool) string {
 	return s.getCommand(of)
 }
 
-// testLine and yamlLine are the command lines of the keys, "" where these do nothing.
+// testLine and yamlLine return the command lines of the keys, "" when these are disabled.
 func testLine(s State) string { return s.lineAbout(true) }
 func yamlLine(s State) string { return s.lineAbout(false) }
 
@@ -159,7 +158,7 @@ func (s State) lineAbout(test bool) string {
 	return ""
 }
 
-// getCommand prints an object as YAML.
+// getCommand returns the command that prints an object as YAML.
 func (s State) getCommand(of snapshot.Subject) string {
 	txt := "limpet get " + of.Kind + " " + widget.Quote(of.Name)
 	for _, other := range s.namespacesOf(of) {
@@ -171,7 +170,7 @@ func (s State) getCommand(of snapshot.Subject) string {
 	return txt + " -o yaml"
 }
 
-// namespacesOf are the namespaces of the snapshot that have such an object.
+// namespacesOf returns the namespaces of the snapshot with such an object.
 func (s State) namespacesOf(of snapshot.Subject) (in []string) {
 	add := func(kind, namespace, name string) {
 		if of.Kind == kind && of.Name == name {
@@ -192,13 +191,13 @@ func (s State) namespacesOf(of snapshot.Subject) (in []string) {
 	return in
 }
 
-// queued says that the API still has the job.
+// queued reports whether the API still has the job.
 func (s State) queued(uid string) bool {
 	rows := s.jobsAt(uid)
 	return len(rows) > 0 && rows[0].Finished.IsZero()
 }
 
-// lack asks for the answer.
+// fetch fetches the contents.
 func (q popup) lack(s State) (State, Lookup) {
 	if q.request != nil || s.Gone != "" {
 		return s, nil
@@ -234,7 +233,7 @@ func (q popup) lack(s State) (State, Lookup) {
 	}
 }
 
-// yamlLines are the lines of a YAML text, no more than sheetMost bytes of them.
+// yamlLines returns the lines of a YAML text, at most maxYAML bytes.
 func yamlLines(txt string) (out []string) {
 	had := 0
 	for line := range strings.Lines(txt) {
@@ -289,7 +288,7 @@ func (q popup) hints(p *view) [][2]string {
 	return [][2]string{scroll, {"y", "copy it"}, {"w", "wrap"}, end}
 }
 
-// lines are what the box holds, for w cells.
+// lines returns the contents of the box, for w cells.
 func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	add := func(r widget.Role, txt string) {
 		for _, l := range widget.Wrap(txt, w) {
@@ -314,7 +313,7 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	return out
 }
 
-// findingGlyph is the state whose glyph the result of a step has.
+// findingGlyph returns the state whose glyph marks the result of a step.
 func findingGlyph(result string) string {
 	switch result {
 	case "ok":
@@ -327,7 +326,7 @@ func findingGlyph(result string) string {
 	return "warning"
 }
 
-// box is the size of the box on a terminal, its lines, and the first of them in it.
+// box returns the size of the box on a terminal, its lines, and the first visible one.
 func (q popup) box(p *view, w, h int) (bw, bh int, lines []widget.TextLine, top int) {
 	bw = max(min(w-2, 120), 8)
 	lines = q.lines(p, bw-4)
@@ -351,8 +350,8 @@ func (q popup) draw(p *view) {
 	}
 }
 
-// editing hands the person the command line that changes the object: its spec is the
-// business of who runs the API, and no key writes it.
+// editing copies the command line that edits the object. The spec belongs to the user of the
+// API, so no key writes it.
 func (s State) editing() (State, Outcome) { return s.copied(editLine(s)) }
 
 func editLine(s State) string {

@@ -13,7 +13,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// tried is what a test of lab-east finds.
+// tried returns the findings of a test of lab-east.
 func tried() []snapshot.Finding {
 	return []snapshot.Finding{
 		{Name: "rules", Result: "ok"},
@@ -68,7 +68,7 @@ func TestTestOfARepository(t *testing.T) {
 	if closed := press(s, "esc"); closed.overlay != nil || closed.nav.screen != screenRepos {
 		t.Error("esc does not close it")
 	}
-	// An answer that comes after the box was closed, or for another one, is of no use.
+	// A result that arrives after the box was closed, or for another one, is dropped.
 	if late := take(press(asked, "esc")); late.overlay != nil {
 		t.Errorf("a late answer opens %T", late.overlay)
 	}
@@ -90,7 +90,7 @@ func TestTestOfARepository(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if errors.Is(tt.err, context.DeadlineExceeded) {
-			cancel() // the time of the lookup is over
+			cancel() // the lookup has timed out
 		}
 		s := look(ctx, &archive{err: tt.err})(asked)
 		cancel()
@@ -129,7 +129,7 @@ func TestYAMLOfARow(t *testing.T) {
 		if out.Copy != eastYAML || !strings.Contains(after.toast, "12 lines of YAML copied; "+tt.line+" prints it") {
 			t.Errorf("%s: y copies %q and says %q", name, out.Copy, after.toast)
 		}
-		for h := MinHeight; h <= 40; h++ { // also where the box is as high as the screen
+		for h := MinHeight; h <= 40; h++ { // also when the box is as high as the screen
 			if f := strip(Render(after, 100, h, after.Caps)); !strings.Contains(f, "12 lines of YAML copied") {
 				t.Errorf("%s: a screen of %d lines does not say what was done:\n%s", name, h, f)
 				break
@@ -198,7 +198,7 @@ func TestYAMLOfARow(t *testing.T) {
 	})
 }
 
-// TestInquiriesRefuse: what cannot be asked now says why.
+// TestPopupRefusals: disabled keys show the reason.
 func TestInquiriesRefuse(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
@@ -228,7 +228,7 @@ func TestInquiriesRefuse(t *testing.T) {
 			t.Errorf("%s: %q, %T", name, s.toast, s.overlay)
 		}
 	}
-	// A record is on this host, whoever is away.
+	// A record is on this host, so it can be shown while the API is unavailable.
 	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).known {
 		t.Error("the record of a job is not shown from the disk")
 	}
@@ -243,8 +243,7 @@ func twoSources() *snapshot.Snapshot {
 	return s
 }
 
-// TestLinesOfOtherPrograms: what no key does is a command line that can be run as it
-// stands.
+// TestLinesOfOtherPrograms: actions without a key are command lines that can be run as they are.
 func TestLinesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: ill(5), lately: day()}
@@ -267,7 +266,7 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// TestNoRepository: a job that names no repository has none that could be meant.
+// TestNoRepository: a job without a repository selects none.
 func TestNoRepository(t *testing.T) {
 	t.Parallel()
 	snap := picture()
@@ -284,7 +283,7 @@ func TestNoRepository(t *testing.T) {
 	}
 }
 
-// TestPaletteTests: the words of the palette do what the key does.
+// TestPaletteTests: the commands of the palette equal the keys.
 func TestPaletteTests(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{})
@@ -308,9 +307,9 @@ func TestPaletteTests(t *testing.T) {
 	}
 }
 
-// kept is how the house of the picture is kept.
-func kept() snapshot.DiagnosticsReport {
-	return snapshot.DiagnosticsReport{At: noon.Add(-2 * time.Second),
+// kept returns the diagnostics of the test snapshot.
+func kept() snapshot.Care {
+	return snapshot.Care{At: noon.Add(-2 * time.Second),
 		Store:   snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
 		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
 		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},

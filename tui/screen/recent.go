@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// recentMaxAge and latelySoon are how old what the detail of a repository tells of
-	// its jobs gets: it reads the records of a day. Soon is when jobs have ended since.
+	// recentMaxAge and recentMinAge bound the age of the recent jobs on the repository screen. A
+	// lookup reads the records of a day. The shorter one applies when jobs have finished since.
 	recentMaxAge = time.Minute
 	recentMinAge = 5 * time.Second
 )
 
-// recentRuns is what the detail of a repository knows of its jobs.
+// recentRuns are the recent jobs of the repository screen.
 type recentRuns struct {
-	of                   string // namespace/name
-	*snapshot.RecentRuns        // never nil
-	known                bool
-	err                  string // why there is no answer
-	at                   time.Time
-	count                int     // Snap.Agent.History then
-	request              *string // what is looked up; nil = nothing
-	cursor               string  // UID of a job
+	of               string // namespace/name
+	*snapshot.Lately        // never nil
+	known            bool
+	err              string // why the lookup failed
+	at               time.Time
+	count            int     // Snap.Agent.History at the lookup
+	request          *string // the running lookup; nil = none
+	cursor           string  // UID of a job
 }
 
-// fetchRecent asks for the jobs of the repository in the detail.
+// fetchRecent fetches the recent jobs of the repository screen.
 func (s State) fetchRecent() (State, Lookup) {
 	key, l := repoKey(*s.repoView.seen), s.repoView.recent
 	age := s.Now.Sub(l.at)
@@ -57,7 +57,7 @@ func (s State) fetchRecent() (State, Lookup) {
 			}
 			s.repoView.recent.request, s.repoView.recent.err = nil, ""
 			switch {
-			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+			case errors.Is(err, context.Canceled): // fetched again when the screen is shown
 				s.repoView.recent.at = time.Time{}
 			case err != nil:
 				s.repoView.recent.err = text.Clean(err.Error())
@@ -73,8 +73,8 @@ func (s State) fetchRecent() (State, Lookup) {
 	}
 }
 
-// repoJobs are the jobs of the repository in the detail: those of the snapshot, then
-// those that ended before.
+// repoJobs returns the jobs of the repository screen: those of the snapshot, then the earlier
+// ones.
 func (s State) repoJobs() []snapshot.Job {
 	var out []snapshot.Job
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func (s State) moveRecent(by int) State {
 	return s
 }
 
-// openRepoJob shows the job under the cursor of the repository in the detail.
+// openRepoJob shows the job under the cursor of the repository screen.
 func (s State) openRepoJob() State {
 	rows := s.repoJobs()
 	if len(rows) == 0 {
@@ -112,8 +112,8 @@ func (s State) openRepoJob() State {
 	return s.goTo(screenDetail).setJob(j, true)
 }
 
-// failedInARow is how many of the last jobs of the repository have failed in a row, and
-// since when.
+// failedInARow returns how many of the last jobs of the repository failed in a row, and since
+// when.
 func (s State) failedInARow() (n int, since time.Time) {
 	if s.repoView.recent.of != repoKey(*s.repoView.seen) {
 		return 0, since
@@ -127,11 +127,10 @@ func (s State) failedInARow() (n int, since time.Time) {
 	return n, since
 }
 
-// dayHeight is what the lines of the last day take with their edges.
+// dayHeight is the height of the chart of the last day with its edges.
 const dayHeight = 5
 
-// dayBox draws the lines of the last 24 hours: runs, what they took, what they
-// changed. Each is told in figures, too.
+// dayBox draws the last 24 hours: runs, durations and changes, each with figures.
 func (p *view) dayBox(x, y, w int) {
 	l := p.s.repoView.recent
 	note := ""
@@ -187,7 +186,7 @@ func (p *view) dayBox(x, y, w int) {
 	}
 }
 
-// jobsOfRepo lists the jobs of the repository in the detail.
+// jobsOfRepo lists the jobs of the repository screen.
 func (p *view) jobsOfRepo(x, y, w, h int) {
 	rows := p.s.repoJobs()
 	index := widget.IndexOf(p.s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))
@@ -204,7 +203,7 @@ func (p *view) jobsOfRepo(x, y, w, h int) {
 	switch {
 	case w >= wideWidth:
 		columns[2].Width = 36
-	case w < 60: // which job it is stays, at the least width as well
+	case w < 60: // the name of the job stays at the least width too
 		columns[2].Width = 16
 	}
 	p.clickRows(paneNone, func(s State, i int) State { s.repoView.recent.cursor = rows[i].UID; return s })

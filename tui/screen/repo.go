@@ -29,8 +29,7 @@ var repoScreen = screen{
 	},
 }
 
-// repoDetail is one repository over the whole body: how it does, its conditions,
-// its jobs and what was said of it.
+// repoDetail draws one repository: its state, conditions, jobs and events.
 func (p *view) repoDetail(x, y, w, h int) {
 	if w >= wideWidth && h >= roomyHeight {
 		p.repoWide(x, y, w, h)
@@ -55,7 +54,8 @@ func (p *view) repoDetail(x, y, w, h int) {
 	p.PutLines(x, y, w, head, facts)
 	p.Link(x+2, y+1, w-4, head-2, r.URL)
 	y, h = y+head, h-head
-	// The jobs are what one comes for; the lines of the day go before the conditions.
+	// The jobs are the most important part; the chart of the day is dropped before the
+	// conditions.
 	jobs := 6
 	if h < roomyHeight {
 		jobs = 4
@@ -75,23 +75,22 @@ func (p *view) repoDetail(x, y, w, h int) {
 	}
 }
 
-// repoHead is how many of h lines the facts of a repository take. Where fewer than three
-// are left, they are all that there is room for.
+// repoHead returns how many of h lines the facts of a repository take. When fewer than three
+// lines would remain, the facts take all.
 func repoHead(facts, h int) int { return min(facts+2, max(h-6, min(h, 6))) }
 
-// scrolled is the first of so many lines that is shown in a box of h lines.
+// scrolled returns the first visible line in a box of h lines.
 func scrolled(top, lines, h int) int { return max(min(top, lines-(h-2)), 0) }
 
-// repoHeight is how many lines the facts of the repository have, and how many the screen
-// has for all of it.
+// repoHeight returns the number of lines of the facts, and the height of the screen.
 func (s State) repoHeight() (facts, h int) {
 	p, w, h := s.layout()
 	r, live := s.repo()
 	return len(p.repoFacts(r, live, w-4, h < roomyHeight)), h
 }
 
-// moveRepoDetail moves the cursor among the jobs of the repository, or where they have no
-// room scrolls its facts.
+// moveRepoDetail moves the cursor among the jobs of the repository, or scrolls its facts when
+// the jobs do not fit.
 func (s State) moveRepoDetail(by int) State {
 	if lines, h := s.repoHeight(); h-repoHead(lines, h) < 3 {
 		s.repoView.top = scrolled(max(scrolled(s.repoView.top, lines, h)+by, 0), lines, h)
@@ -100,16 +99,16 @@ func (s State) moveRepoDetail(by int) State {
 	return s.moveRecent(by)
 }
 
-// roomyHeight is from which height on each fact of a repository has a line, in lines.
+// roomyHeight is the height in lines from which each fact has its own line.
 const roomyHeight = 26
 
-// repoFacts tells how a repository does, a fact on a line; long ones go on below.
-// Where it is tight those that belong together share one.
+// repoFacts lays out the state of a repository, one fact a line; long ones continue below. When
+// tight, related facts share a line.
 func (p *view) repoFacts(r snapshot.Repo, live bool, w int, tight bool) []widget.TextLine {
 	return p.FactLines(p.factsOf(r, live, tight), w)
 }
 
-// factsOf are what there is to say of a repository.
+// factsOf returns the facts about a repository.
 func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 	fact := func(ro widget.Role, name, txt string) { out = append(out, widget.NewFact(ro, name, txt)) }
 	if !live {
@@ -184,7 +183,7 @@ func (p *view) syncText(r snapshot.Repo) string {
 		state = "unknown"
 	}
 	txt := text.OrDash(state)
-	if r.SyncJob != "" && (r.SyncState == "working" || r.SyncState == "pending") { // else it is among those below
+	if r.SyncJob != "" && (r.SyncState == "working" || r.SyncState == "pending") { // else it is among the jobs below
 		txt += ", job " + r.SyncJob
 	}
 	if r.LastRef != "" {
@@ -221,7 +220,7 @@ func quotaText(r snapshot.Repo) string {
 	return widget.Thousands(r.Resources, "object") + ", no limit"
 }
 
-// contentsText says what the objects are.
+// contentsText describes the kinds of the objects.
 func contentsText(r snapshot.Repo) string {
 	var parts []string
 	for _, c := range r.Contents {
@@ -255,7 +254,7 @@ func (p *view) tokenText(r snapshot.Repo) (widget.Role, string) {
 	}
 }
 
-// allConditionsTrue says that no condition needs a person.
+// allConditionsTrue reports whether all conditions are true.
 func allConditionsTrue(r snapshot.Repo) bool {
 	for _, c := range r.Conditions {
 		if c.Status != "True" {
@@ -265,8 +264,8 @@ func allConditionsTrue(r snapshot.Repo) bool {
 	return true
 }
 
-// conditionLines are the conditions: those that are not met with their message,
-// then the others in one piece.
+// conditionLines returns the conditions: the failing ones with their messages, then the others
+// in one text.
 func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	item := func(ro widget.Role, state, txt string) { out = append(out, p.MarkedLines(ro, state, txt, w)...) }
 	var met []string
@@ -283,7 +282,7 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	return out
 }
 
-// suspendHint is what s does here.
+// suspendHint returns the word for the key s.
 func (p *view) suspendHint() string {
 	if r, _ := p.s.repo(); r.Suspended {
 		return "resume"
@@ -291,12 +290,12 @@ func (p *view) suspendHint() string {
 	return "suspend"
 }
 
-// leastJobs is how many lines the jobs of a repository keep on a wide screen, with
-// their heads and edges.
+// leastJobs is the minimum height of the jobs of a repository on a wide screen, with their heads
+// and edges.
 const leastJobs = 9
 
-// repoWide is one repository on a wide screen: how it does at the left; its day, what
-// it has made and its conditions at the right; its jobs below.
+// repoWide draws one repository on a wide screen: its state at the left; the last day, its
+// objects and conditions at the right; its jobs below.
 func (p *view) repoWide(x, y, w, h int) {
 	r, live := p.s.repo()
 	left := w * 9 / 20
@@ -326,8 +325,7 @@ func (p *view) repoWide(x, y, w, h int) {
 	p.jobsOfRepo(x, y+head, w, h-head)
 }
 
-// contentLines are the kinds of objects that a repository has made, with their
-// numbers.
+// contentLines counts the objects of a repository by kind.
 func (p *view) contentLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	for _, c := range r.Contents {
 		n := text.Thousands(int(c.Count))

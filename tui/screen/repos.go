@@ -19,7 +19,7 @@ var reposScreen = screen{
 	hints: (*view).repoHints, move: State.moveRepos, open: State.openRepo,
 }
 
-// repoHints are the keys of the list.
+// repoHints returns the keys of the list.
 func (p *view) repoHints() [][2]string {
 	suspend := "suspend"
 	if rows := p.s.targetRepos(); len(rows) > 0 && rows[0].Suspended {
@@ -61,7 +61,7 @@ func (p *view) repoList(x, y, w, h int, focused bool) {
 	p.List(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) widget.Line { return p.repoRow(rows[i], spark, len(columns)) })
 }
 
-// reposNote counts them by how they are.
+// reposNote counts the repositories by state.
 func reposNote(rows []snapshot.Repo) string {
 	if len(rows) == 0 {
 		return ""
@@ -86,7 +86,7 @@ func reposNote(rows []snapshot.Repo) string {
 	return strings.Join(parts, ", ")
 }
 
-// repoState is the one word for how a repository does.
+// repoState returns the state of a repository as one word.
 func repoState(r snapshot.Repo) string {
 	switch {
 	case !r.Checked.IsZero() && !r.Healthy:
@@ -142,8 +142,7 @@ func (p *view) repoRow(r snapshot.Repo, spark, columns int) widget.Line {
 	return l
 }
 
-// failingText is the health of a repository, and for how long it fails if that is
-// known.
+// failingText returns the health of a repository, and the duration of a failure if it is known.
 func failingText(r snapshot.Repo, now time.Time) string {
 	h := health(r)
 	if since := failingSince(r); h == "failing" && !since.IsZero() {
@@ -152,8 +151,8 @@ func failingText(r snapshot.Repo, now time.Time) string {
 	return h
 }
 
-// failingSince is when the repository was found to be not healthy, zero when that is
-// not known: its condition Ready tells how the health is.
+// failingSince returns when the repository became unhealthy, zero when unknown: the transition
+// time of its condition Ready.
 func failingSince(r snapshot.Repo) time.Time {
 	for _, c := range r.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {
@@ -163,8 +162,7 @@ func failingSince(r snapshot.Repo) time.Time {
 	return time.Time{}
 }
 
-// hookText says in a word whether there is a webhook, and when it last told of
-// something.
+// hookText returns whether there is a webhook, and the time of its last delivery.
 func (p *view) hookText(r snapshot.Repo) string {
 	switch {
 	case r.Webhook == nil:

@@ -11,18 +11,17 @@ import (
 	"limpet/tui/widget"
 )
 
-// The rows of the two lists of the snapshot: what the filter lets through, in the
-// order that a person has chosen.
+// The rows of the two lists of the snapshot: filtered and sorted.
 
-// jobFields and repoFields are what a filter line may name. A list does not look
-// at the fields of the other.
+// jobFields and repoFields are the fields of a filter line. A list ignores the fields of the
+// other one.
 var (
 	jobFields  = widget.FieldSet{"repo": nil, "action": nil, "state": {"pending", "working", "resting", "other", "unsent", "success", "warning", "error", "cancelled", "dead"}}
 	repoFields = widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}}
 )
 
-// fields are those of the filter of the present screen, with the values that they
-// can have or, for what may be anything, that they have in the snapshot.
+// fields returns the fields of the filter of the present screen with their values: the possible
+// ones or, for free texts, those of the snapshot.
 func (s State) fields() widget.FieldSet {
 	var repos, actions, types []string
 	for _, r := range s.Snap.Repos {
@@ -65,7 +64,7 @@ func (s State) fields() widget.FieldSet {
 	return out
 }
 
-// filtersLists says that the filter of the present screen is one of the two lists.
+// filtersLists reports whether the present screen filters one of the two lists.
 func (s State) filtersLists() bool {
 	return s.nav.screen != screenHistory && s.nav.screen != screenSources && screens[s.nav.screen].found == nil
 }
@@ -77,8 +76,8 @@ func filterRefusal(s State) string {
 	return ""
 }
 
-// filterTerms are the filter of the present screen taken apart, as the list with these
-// fields reads it. On the overview one filter is for both.
+// filterTerms parses the filter of the present screen for the list with these fields. The
+// overview has one filter for both lists.
 func (s State) filterTerms(own widget.FieldSet) widget.FilterTerms {
 	known := own
 	if s.nav.screen == screenOverview {
@@ -103,7 +102,7 @@ func (s State) filterTerms(own widget.FieldSet) widget.FilterTerms {
 	return t
 }
 
-// filterProblem says what of the filter means nothing.
+// filterProblem describes the first invalid part of the filter.
 func (s State) filterProblem() string {
 	switch s.listed() {
 	case paneRepos:
@@ -114,7 +113,7 @@ func (s State) filterProblem() string {
 	return s.filterTerms(jobFields).Problem
 }
 
-// rowCache are the lists as they are shown, and what they were made of.
+// rowCache holds the displayed rows and the inputs that they were computed from.
 type rowCache struct {
 	snap   *snapshot.Snapshot
 	screen screenID
@@ -125,13 +124,13 @@ type rowCache struct {
 	from   []snapshot.Source
 }
 
-// current says that r is what s shows.
+// current reports whether r was computed from s.
 func (r rowCache) current(s State) bool {
 	return r.snap == s.Snap && r.screen == s.nav.screen && r.filter == s.filter() && r.orders == s.lists.orders[s.nav.screen]
 }
 
-// cacheRows keeps the rows with the state, so that they are looked for once for a
-// change and not once for each use.
+// cacheRows stores the rows in the state, so that they are computed once a change and not once a
+// use.
 func (s State) cacheRows() State {
 	if !s.lists.cache.current(s) {
 		s.lists.cache = rowCache{snap: s.Snap, screen: s.nav.screen, filter: s.filter(), orders: s.lists.orders[s.nav.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
@@ -139,7 +138,7 @@ func (s State) cacheRows() State {
 	return s
 }
 
-// jobs are the rows of the job list.
+// jobs returns the rows of the job list.
 func (s State) jobs() []snapshot.Job {
 	if s.lists.cache.current(s) {
 		return s.lists.cache.jobs
@@ -147,7 +146,7 @@ func (s State) jobs() []snapshot.Job {
 	return s.findJobs()
 }
 
-// repos are the rows of the repository list.
+// repos returns the rows of the repository list.
 func (s State) repos() []snapshot.Repo {
 	if s.lists.cache.current(s) {
 		return s.lists.cache.repos
@@ -189,7 +188,7 @@ func (s State) findRepos() []snapshot.Repo {
 	return widget.Sorted(out, s.lists.orders[s.nav.screen][paneRepos], repoOrders)
 }
 
-// jobStates are the words for how a job is, as state: knows them.
+// jobStates returns the values of the field state that match a job.
 func jobStates(j snapshot.Job) []string {
 	out := []string{j.State}
 	if j.State == "dead" {
@@ -227,7 +226,7 @@ var repoOrders = []widget.Sorting[snapshot.Repo]{
 	{Name: "objects", Compare: func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
 }
 
-// severity orders states: what needs a person first.
+// severity orders states: problems first.
 func severity(state string) int {
 	if i := slices.Index([]string{"error", "dead", "warning", "cancelled", "working", "pending"}, state); i >= 0 {
 		return i
@@ -235,7 +234,7 @@ func severity(state string) int {
 	return 99
 }
 
-// orderNames are those that the list of a pane can have.
+// orderNames returns the names of the orders of a pane.
 func orderNames(of pane) (out []string) {
 	switch of {
 	case paneRepos:
@@ -254,8 +253,7 @@ func orderNames(of pane) (out []string) {
 	return out
 }
 
-// orderText says in the title of a list how it is ordered, where that is not by
-// itself.
+// orderText returns the order of a list for its title, "" for the default order.
 func (p *view) orderText(of pane) string {
 	o := p.s.lists.orders[p.s.nav.screen][of]
 	if o == (widget.Order{}) {
@@ -271,7 +269,7 @@ func (p *view) arrow(o widget.Order) string {
 	return p.G.Up
 }
 
-// sortMenu chooses the order of the list with the focus.
+// sortMenu selects the order of the focused list.
 type sortMenu struct {
 	of pane
 	at int
@@ -333,11 +331,11 @@ func (m sortMenu) draw(p *view) {
 	}
 }
 
-// maxFilters bounds the filters that are remembered.
+// maxFilters bounds the filter history.
 const maxFilters = 20
 
-// typeFilter is the state after a key while the filter is being typed. All that
-// prints is text; up and down bring back filters of before, Tab completes.
+// typeFilter returns the state after a key press in the filter line. Printable keys are text; up
+// and down recall earlier filters, Tab completes.
 func (s State) typeFilter(name, text string) State {
 	before := s
 	filter := &s.input.filters[s.nav.screen]
@@ -375,8 +373,8 @@ func (s State) typeFilter(name, text string) State {
 	return s
 }
 
-// Paste returns the state after text was pasted, which goes where typed text goes.
-// Elsewhere it means nothing: it is no answer to a question.
+// Paste returns the state after text was pasted. It goes to the focused input line. Without one
+// it is ignored; it never answers a confirmation.
 func (s State) Paste(text string) State {
 	switch over := s.overlay.(type) {
 	case confirm:
@@ -393,12 +391,10 @@ func (s State) Paste(text string) State {
 	return s
 }
 
-// maxMarks bounds the rows that a person can mark in a list: each is a request
-// of its own to the agent.
+// maxMarks bounds the marked rows of a list: each one is a separate request to the agent.
 const maxMarks = 100
 
-// listHere is the list of the snapshot that the keys of lists mean; there is one
-// where the screen has rows of the snapshot.
+// listHere returns the list of the snapshot that the list keys act on, if the screen has one.
 func (s State) listHere() (pane, bool) {
 	switch s.nav.screen {
 	case screenOverview, screenJobs, screenRepos, screenSources:
@@ -424,7 +420,7 @@ func rowRefusal(s State) string {
 	return ""
 }
 
-// shownKeys are the rows of the list here.
+// shownKeys returns the keys of the rows of the present list.
 func (s State) shownKeys() []string {
 	switch of, ok := s.listHere(); {
 	case !ok:
@@ -437,8 +433,7 @@ func (s State) shownKeys() []string {
 	return widget.KeysOf(s.jobs(), jobKey)
 }
 
-// mark marks the row under the cursor, or takes its mark away, and goes on to the
-// next one.
+// mark toggles the mark of the row under the cursor and moves to the next row.
 func (s State) mark() State {
 	of, _ := s.listHere()
 	cursor := s.lists.job
@@ -460,7 +455,7 @@ func (s State) mark() State {
 	return s.move(1)
 }
 
-// markAll marks all rows that are shown; where they are it takes the marks away.
+// markAll marks all displayed rows; when all are marked it removes the marks.
 func (s State) markAll() State {
 	of, _ := s.listHere()
 	keys := s.shownKeys()
@@ -476,7 +471,7 @@ func (s State) markAll() State {
 	return s
 }
 
-// keepMarks leaves the marks of rows out that are gone.
+// keepMarks removes the marks of rows that are gone.
 func (s State) keepMarks() State {
 	gone := func(keys []string) func(string) bool {
 		return func(k string) bool { return !slices.Contains(keys, k) }
@@ -493,8 +488,7 @@ func (s State) keepMarks() State {
 	return s
 }
 
-// marked are the rows of a list that are marked and shown: nothing is done to
-// what a person does not see.
+// marked returns the marked rows that are displayed: actions never affect hidden rows.
 func marked[T any](s State, of pane, list []T, key func(T) string) (out []T) {
 	if in, ok := s.listHere(); !ok || in != of || len(s.lists.marks[of]) == 0 {
 		return nil

@@ -308,7 +308,7 @@ func TestZoomAndWide(t *testing.T) {
 	}
 }
 
-// TestRowsAreFresh: what is kept of the lists is never shown after a change.
+// TestRowsAreFresh: cached rows are never shown after a change.
 func TestRowsAreFresh(t *testing.T) {
 	t.Parallel()
 	s := press(shown(picture(), widget.Caps{}), "2")
@@ -338,8 +338,7 @@ func TestRowsAreFresh(t *testing.T) {
 	}
 }
 
-// TestPaste: what is pasted goes where typed text goes, on one line, and is no
-// answer to anything else.
+// TestPaste: pasted text goes into the input line, on one line, and answers nothing else.
 func TestPaste(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), widget.Caps{})
@@ -357,8 +356,8 @@ func TestPaste(t *testing.T) {
 	}
 }
 
-// BenchmarkFilterKey is a letter typed into the filter of the history, with as many rows
-// as a dashboard keeps, and taken back: two keys, their rows and their frames.
+// BenchmarkFilterKey types and deletes a letter in the filter of a full history: two keys, their
+// rows and their frames.
 func BenchmarkFilterKey(b *testing.B) {
 	src := &archive{}
 	for i := range maxHistoryRows {

@@ -13,8 +13,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// play is a dashboard that is used: keys, clicks, pictures, sizes and answers come
-// in any order.
+// play uses a dashboard: keys, clicks, snapshots, sizes and results come in any order.
 type play struct {
 	*worlds
 	s     State
@@ -35,7 +34,7 @@ func newPlay(h *worlds) *play {
 	return p
 }
 
-// keys are all that do something somewhere, and some that do nothing.
+// keys are all bound keys, and some unbound ones.
 var keys = func() (out []string) {
 	for _, b := range keyTable() {
 		out = append(out, b.keys...)
@@ -46,11 +45,12 @@ var keys = func() (out []string) {
 // pasted are texts that a terminal may send at once.
 var pasted = []string{"repo:lab-east state:error,warning since:24h ", "team-dash", "a\nb\r\nc\x1b[2J", strings.Repeat("漢字 ", 400), "\x00\xff", "pull r0001 --full", ":::,,,", "since:-1h until:9999d", " "}
 
-// step does one thing and says what of the state it has broken; "" = nothing.
+// step performs one random event and returns the invariant of the state that it breaks; "" =
+// none.
 func (p *play) step() string {
 	p.steps++
 	before := p.s
-	moved := false // a person did it, who may move cursors
+	moved := false // the user did it, who may move cursors
 	what := ""
 	switch n := p.IntN(100); {
 	case n < 55:
@@ -98,7 +98,7 @@ func (p *play) step() string {
 		p.s.Now = p.s.Now.Add(time.Duration(p.IntN(20)) * time.Second)
 	default:
 		what = "answer"
-		if len(p.late) > 0 { // of the past screens and filters as well
+		if len(p.late) > 0 { // for past screens and filters too
 			at := p.IntN(len(p.late))
 			take := p.late[at]
 			p.late = slices.Delete(p.late, at, at+1)
@@ -119,7 +119,7 @@ func (p *play) step() string {
 	return ""
 }
 
-// broken says what does not hold any more.
+// broken returns the violated invariant.
 func (p *play) broken(before State, moved, picture bool) string {
 	s := p.s
 	jobs, repos := widget.KeysOf(s.jobs(), jobKey), widget.KeysOf(s.repos(), repoKey)
@@ -136,13 +136,13 @@ func (p *play) broken(before State, moved, picture bool) string {
 		{"repository's jobs", before.repoView.recent.cursor, s.repoView.recent.cursor, ofRepo(s), ofRepo(before)},
 	} {
 		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
-			continue // on the first until it is moved
+			continue // on the first row until it is moved
 		}
 
 		if len(c.rows) > 0 && !slices.Contains(c.rows, c.is) {
 			return fmt.Sprintf("the cursor of the %s, %q, is on no row of %q", c.of, c.is, c.rows)
 		}
-		top := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was // where it stays at the top
+		top := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was // it stays at the top
 		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
 			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
 		}
@@ -180,8 +180,8 @@ func (p *play) broken(before State, moved, picture bool) string {
 	return ""
 }
 
-// filesOf are the files of the list that is shown, and ofRepo the jobs of the
-// repository that is; none while another screen is.
+// filesOf returns the listed files, ofRepo the jobs of the shown repository; none on other
+// screens.
 func filesOf(s State) []string {
 	if s.nav.screen != screenChanges {
 		return nil
@@ -196,8 +196,8 @@ func ofRepo(s State) []string {
 	return widget.KeysOf(s.repoJobs(), jobKey)
 }
 
-// lineOf is how long the filter is, where typing has made it longer: one that was made
-// of the name of a job or of a repository is as long as that.
+// lineOf returns the length of a typed filter. A filter that contains the name of a job or a
+// repository may be as long as that.
 func lineOf(before, s State) int {
 	n := len([]rune(s.filter()))
 	if !before.input.typing || before.nav.screen != s.nav.screen || n <= len([]rune(before.filter())) {
@@ -206,7 +206,7 @@ func lineOf(before, s State) int {
 	return n
 }
 
-// look draws the state and says what is wrong with the frame.
+// look renders the state and returns the invariant that the frame violates.
 func (p *play) look() string {
 	w, h := p.s.size()
 	frame := Render(p.s, w, h, p.s.Caps)
@@ -221,8 +221,8 @@ func (p *play) look() string {
 	return ""
 }
 
-// TestAnySequence uses dashboards in any way: none panics, cursors stay on their
-// rows, nothing grows for ever, and what is drawn is whole.
+// TestAnySequence performs random events: none panics, cursors stay on their rows, nothing grows
+// without bound, and frames are valid.
 func TestAnySequence(t *testing.T) {
 	t.Parallel()
 	n, first := 5_000, seeded(t)
@@ -249,7 +249,7 @@ func TestAnySequence(t *testing.T) {
 	t.Logf("fault: %d sequences, %d steps, %d frames", n, steps.Load(), frames.Load())
 }
 
-// TestLongSequence uses one dashboard for long: what grows slowly shows there.
+// TestLongSequence uses one dashboard for long, which reveals slow growth.
 func TestLongSequence(t *testing.T) {
 	t.Parallel()
 	n, first := 5_000, seeded(t)
@@ -269,8 +269,8 @@ func TestLongSequence(t *testing.T) {
 	t.Logf("fault: %d steps of one dashboard", p.steps)
 }
 
-// tape makes random numbers of the bytes of a fuzzer: each says what a number begins
-// with, which chooses among few things.
+// tape makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a number,
+// which selects among few options.
 type tape struct {
 	bytes []byte
 	rest  *rand.PCG
@@ -284,8 +284,7 @@ func (t *tape) Uint64() uint64 {
 	return n
 }
 
-// FuzzSequence is TestAnySequence for a fuzzer, which finds ways that chance does
-// not.
+// FuzzSequence is TestAnySequence for a fuzzer, which finds sequences that chance does not.
 func FuzzSequence(f *testing.F) {
 	for i := range uint64(20) {
 		seed := make([]byte, 400)

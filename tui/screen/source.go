@@ -26,11 +26,11 @@ var sourceScreen = screen{
 	},
 }
 
-// silent is after how long without an answer a controller is doubted.
+// controllerTimeout is the time without an answer after which a controller is reported as
+// inactive.
 const silent = 2 * time.Minute
 
-// sourceDetail is one source over the whole body: how it does, what is packed of it,
-// and its conditions.
+// sourceDetail draws one source: its state, its artifact and its conditions.
 func (p *view) sourceDetail(x, y, w, h int) {
 	from, live := p.s.source()
 	lines, conditions := p.sourceLines(from, live, w, h)
@@ -56,7 +56,7 @@ func (p *view) sourceDetail(x, y, w, h int) {
 	}
 }
 
-// scrollSource moves what is shown of a source that has more lines than the screen.
+// scrollSource scrolls a source that has more lines than the screen.
 func (s State) scrollSource(by int) State {
 	w, h := s.size()
 	p := &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}
@@ -67,8 +67,8 @@ func (s State) scrollSource(by int) State {
 	return s
 }
 
-// sourceLines lays a source out for a box of w by h cells: its facts, and its
-// conditions for a box of their own where there is room for both.
+// sourceLines lays out a source in a box of w by h cells: its facts, and its conditions for a
+// separate box when there is room for both.
 func (p *view) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []widget.TextLine) {
 	lines = p.FactLines(p.sourceFacts(from, live), w-4)
 	conditions = p.sourceConditions(from, w-4)
@@ -78,7 +78,7 @@ func (p *view) sourceLines(from snapshot.Source, live bool, w, h int) (lines, co
 	return append(append(lines, widget.TextLine{}, widget.Styled(widget.RoleHead, "CONDITIONS")), conditions...), nil
 }
 
-// sourceFacts are what there is to say of a source.
+// sourceFacts returns the facts about a source.
 func (p *view) sourceFacts(from snapshot.Source, live bool) (out []widget.Fact) {
 	fact := func(ro widget.Role, name, txt string) { out = append(out, widget.NewFact(ro, name, txt)) }
 	if !live {
@@ -150,7 +150,7 @@ func (p *view) dueText(from snapshot.Source) string {
 	return from.DueText(p.s.Now)
 }
 
-// askedText tells of a request for a look.
+// askedText describes a pending reconcile request.
 func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 	switch {
 	case from.Waiting && from.Asked.IsZero():
@@ -165,7 +165,7 @@ func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 	return "", widget.RolePlain
 }
 
-// verifiedText says what has to be signed and whether it is.
+// verifiedText describes the signature policy and its result.
 func verifiedText(from snapshot.Source) (widget.Role, string) {
 	want := from.Verify + " has to be: "
 	for _, c := range from.Conditions {
@@ -178,7 +178,7 @@ func verifiedText(from snapshot.Source) (widget.Role, string) {
 	return widget.RoleWarn, want + "not verified yet"
 }
 
-// sourceConditions are the conditions, what is wrong first and whole.
+// sourceConditions returns the conditions, the failing ones first and in full.
 func (p *view) sourceConditions(from snapshot.Source, w int) (out []widget.TextLine) {
 	item := func(ro widget.Role, state, txt string) { out = append(out, p.MarkedLines(ro, state, txt, w)...) }
 	var met []string
@@ -192,7 +192,7 @@ func (p *view) sourceConditions(from snapshot.Source, w int) (out []widget.TextL
 			ro, state = widget.RoleWarn, "unknown"
 		}
 		txt := c.Type + " " + c.Status + " " + c.Reason
-		if c.Message != "" && c.Message != from.Message { // which stands with the state
+		if c.Message != "" && c.Message != from.Message { // shown with the state
 			txt += ": " + c.Message
 		}
 		item(ro, state, txt)
@@ -224,10 +224,10 @@ func updated(from snapshot.Source) time.Time {
 	return from.Artifact.Updated
 }
 
-// What is done to sources: their controller is asked, nothing is done here.
+// Actions on sources: limpet only sends requests to their controller.
 
-// targetSources are the sources that a key means: the marked ones, else the one under
-// the cursor or in the detail.
+// targetSources returns the marked sources, else the one under the cursor or on the detail
+// screen.
 func (s State) targetSources() []snapshot.Source {
 	if many := marked(s, paneSources, s.sources(), sourceKey); len(many) > 0 {
 		return many
@@ -238,7 +238,7 @@ func (s State) targetSources() []snapshot.Source {
 	return nil
 }
 
-// sourceTargets are what a key that asks for v acts on. Where that is nothing, why says so.
+// sourceTargets returns the targets of a key for v. When there are none, why is the reason.
 func (s State) sourceTargets(v Verb, rows []snapshot.Source) (out []target, why string) {
 	if why := s.notSentReason(); why != "" {
 		return nil, why
@@ -258,11 +258,12 @@ func (s State) sourceTargets(v Verb, rows []snapshot.Source) (out []target, why 
 	if len(out) == 0 {
 		return nil, why
 	}
-	// Of sources of which some are suspended the first says which of the two.
+	// If only some of the sources are suspended, the first one decides between suspend and
+	// resume.
 	return sameVerb(out), ""
 }
 
-// requestSources asks for what was aimed at, at once or after a question.
+// requestSources sends the actions at once or after a confirmation.
 func (s State) requestSources(targets []target) (State, Outcome) {
 	name := targets[0].action.Name
 	switch v := targets[0].action.Verb; {
@@ -293,7 +294,7 @@ func confirmSuspendSources(targets []target) confirm {
 	}
 }
 
-// sourceLinks are the addresses of the source under the cursor.
+// sourceLinks returns the addresses of the source under the cursor.
 func (s State) sourceLinks() (out []snapshot.Link) {
 	rows := s.targetSources()
 	if len(rows) != 1 {
@@ -308,7 +309,7 @@ func (s State) sourceLinks() (out []snapshot.Link) {
 	return out
 }
 
-// sourceCommand is the command that does something with a source.
+// sourceCommand returns the command for an action on a source.
 func (s State) sourceCommand(verb string, from snapshot.Source) string {
 	txt := "limpet source " + verb + " " + widget.Quote(from.Name)
 	for _, other := range s.Snap.Sources {
@@ -319,7 +320,7 @@ func (s State) sourceCommand(verb string, from snapshot.Source) string {
 	return txt
 }
 
-// sourceShown is the command that shows what is under the cursor.
+// sourceShown returns the command that shows the source under the cursor.
 func (s State) sourceShown() string {
 	if rows := s.targetSources(); len(rows) > 0 {
 		return s.sourceCommand("show", rows[0])
@@ -327,7 +328,7 @@ func (s State) sourceShown() string {
 	return ""
 }
 
-// sourceAt is the source of a UID as it is now: one, or none.
+// sourceAt returns the present source with a UID: one, or none.
 func (s State) sourceAt(uid string) []snapshot.Source {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
@@ -337,7 +338,7 @@ func (s State) sourceAt(uid string) []snapshot.Source {
 	return nil
 }
 
-// sourceCommands are what the palette has for a source.
+// sourceCommands returns the commands of the palette for a source.
 func (s State) sourceCommands(from snapshot.Source) []command {
 	act := func(words, note, label string, v Verb) command {
 		return command{words: words, note: note, label: label}.targeting(func() target { return target{source: from, action: Action{Verb: v, Name: from.Name}} })
@@ -357,8 +358,8 @@ func (s State) sourceCommands(from snapshot.Source) []command {
 	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }
 
-// sourceIssues are those that have gone wrong since the snapshot before, or for another
-// reason.
+// sourceIssues returns the sources that have begun to fail since the previous snapshot, or whose
+// reason has changed.
 func (s State) sourceIssues(before *snapshot.Snapshot) (out []issue) {
 	was := make(map[string]string, len(before.Sources))
 	for i := range before.Sources {
@@ -380,7 +381,7 @@ func (s State) sourceIssues(before *snapshot.Snapshot) (out []issue) {
 	return out
 }
 
-// cleanSources has every text of sources clean. UIDs are shown in commands.
+// cleanSources cleans every text of sources, UIDs too: commands show them.
 func cleanSources(in []snapshot.Source) []snapshot.Source {
 	if len(in) == 0 {
 		return nil

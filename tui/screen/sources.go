@@ -12,7 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// The list of the sources of Flux: there where the API has such things.
+// The list of the Flux sources. It is available when the API serves them.
 
 var sourcesScreen = screen{
 	name: "sources", tab: "6", under: screenSources,
@@ -27,11 +27,11 @@ var sourcesScreen = screen{
 
 func sourceKey(from snapshot.Source) string { return from.UID }
 
-// sourceFields are what a filter line may name.
+// sourceFields are the fields of a filter line.
 var sourceFields = widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
 	"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending, snapshot.SourceUnknown, "suspended"}}
 
-// sourceFieldsSeen are these with the values of the snapshot.
+// sourceFieldsSeen returns the fields with the values of the snapshot.
 func (s State) sourceFieldsSeen() widget.FieldSet {
 	out := widget.FieldSet{"state": slices.Clone(sourceFields["state"])}
 	for _, from := range s.Snap.Sources {
@@ -56,7 +56,7 @@ var sourceOrders = []widget.Sorting[snapshot.Source]{
 	{Name: "url", Compare: func(a, b snapshot.Source) int { return cmp.Compare(a.URL, b.URL) }},
 }
 
-// sourceRank orders states: what needs a person first.
+// sourceRank orders states: problems first.
 func sourceRank(from snapshot.Source) int {
 	if i := slices.Index([]string{snapshot.SourceStalled, snapshot.SourceFailed, snapshot.SourceUnknown, "suspended", snapshot.SourcePending, snapshot.SourceWorking}, sourceState(from)); i >= 0 {
 		return i
@@ -64,7 +64,7 @@ func sourceRank(from snapshot.Source) int {
 	return 99
 }
 
-// sources are the rows of the list.
+// sources returns the rows of the list.
 func (s State) sources() []snapshot.Source {
 	if s.lists.cache.current(s) {
 		return s.lists.cache.from
@@ -105,7 +105,7 @@ func (s State) goSource(uid string) State {
 	return s
 }
 
-// showSource makes a source that of the detail.
+// showSource sets the source of the detail screen.
 func (s State) showSource(uid string) State {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
@@ -115,7 +115,7 @@ func (s State) showSource(uid string) State {
 	return s
 }
 
-// source is the source in the detail: as it is now, else as it was seen last.
+// source returns the source of the detail screen: its present state, else the last known one.
 func (s State) source() (snapshot.Source, bool) {
 	for _, from := range s.Snap.Sources {
 		if from.UID == s.sourceView.seen.UID {
@@ -125,7 +125,7 @@ func (s State) source() (snapshot.Source, bool) {
 	return *s.sourceView.seen, false
 }
 
-// sourceState is the one word for how a source is.
+// sourceState returns the state of a source as one word.
 func sourceState(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
@@ -133,7 +133,7 @@ func sourceState(from snapshot.Source) string {
 	return from.State
 }
 
-// sourceGlyph is the state whose glyph and colour stand for that of a source.
+// sourceGlyph returns the state whose glyph and colour stand for that of a source.
 func sourceGlyph(state string) string {
 	switch state {
 	case snapshot.SourceReady:
@@ -181,7 +181,7 @@ func (p *view) sourceList(x, y, w, h int) {
 // sourceSide is the height of the box below the list, in lines.
 const sourceSide = 7
 
-// sourceBrief says of the source under the cursor what its row has no room for.
+// sourceBrief draws the details of the source under the cursor that do not fit into its row.
 func (p *view) sourceBrief(x, y, w, h int, from snapshot.Source) {
 	var facts []widget.Fact
 	for _, f := range p.sourceFacts(from, true) {
@@ -194,7 +194,7 @@ func (p *view) sourceBrief(x, y, w, h int, from snapshot.Source) {
 	p.Link(x+2, y+1, w-4, h-2, from.URL)
 }
 
-// sourcesNote counts them by how they are.
+// sourcesNote counts the sources by state.
 func sourcesNote(rows []snapshot.Source) string {
 	counts := map[string]int{}
 	for i := range rows {
@@ -214,7 +214,7 @@ func sourcesNote(rows []snapshot.Source) string {
 	return strings.Join(parts, ", ")
 }
 
-// noSources says why the list is empty.
+// noSources returns why the list is empty.
 func (p *view) noSources() []string {
 	if p.s.filter() != "" {
 		return []string{"No source matches.", "Esc clears the filter."}
@@ -247,8 +247,8 @@ func (p *view) sourceRow(from snapshot.Source) widget.Line {
 	}
 }
 
-// sourceShownState is the state as it is shown: what is at work is not known while
-// nothing is live.
+// sourceShownState returns the displayed state: a working source is "unknown" while the screen
+// is not live.
 func (p *view) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
 	if p.s.offline() && state == snapshot.SourceWorking || p.G.State[sourceGlyph(state)] == "" || sourceGlyph(state) == "unknown" {
@@ -257,7 +257,7 @@ func (p *view) sourceShownState(from snapshot.Source) string {
 	return state
 }
 
-// why is what is wrong with a source.
+// sourceProblem returns what is wrong with a source.
 func why(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }

@@ -12,7 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// sourced is a site with Flux: a source in each state.
+// sourced returns a site with Flux: a source in each state.
 func sourced() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := picture()
@@ -86,8 +86,7 @@ func TestGoldenSources(t *testing.T) {
 	}
 }
 
-// TestSourcesAreThere: the tab, its key and its commands are there where sources are,
-// and nowhere else.
+// TestSourcesAreThere: the tab, its key and its commands exist only with sources.
 func TestSourcesAreThere(t *testing.T) {
 	t.Parallel()
 	words := func(s State) (out []string) {
@@ -120,7 +119,7 @@ func TestSourcesAreThere(t *testing.T) {
 	}
 }
 
-// TestSourceKeys: what is asked for, of whom, and what is refused with which words.
+// TestSourceKeys: actions, their targets, and refusals.
 func TestSourceKeys(t *testing.T) {
 	t.Parallel()
 	at := func(name string) State {
@@ -237,7 +236,7 @@ func TestSourceRows(t *testing.T) {
 	}
 }
 
-// TestSourceTroubles: one that fails is an error that stays until it is read, once.
+// TestSourceIssues: a failing source is one issue that stays until it is read.
 func TestSourceTroubles(t *testing.T) {
 	t.Parallel()
 	count := func(s State) (n int) {
@@ -269,7 +268,7 @@ func TestSourceTroubles(t *testing.T) {
 	}
 }
 
-// TestSourcesAreCountedByHowTheyAre: one that is suspended fails nobody.
+// TestSourcesAreCountedByState: a suspended source does not count as failing.
 func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
 	t.Parallel()
 	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled}, {State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}

@@ -1,8 +1,8 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
-// A frame is a pure function of State, size and Caps (frame.go), a key press a pure
-// function from State to State (keys.go). Every foreign text is cleaned once, where a
-// snapshot enters (clean.go). A state is shown by a glyph and a word, never by colour alone.
+// A frame is a pure function of State, size and Caps (frame.go), a key press a pure function
+// from State to State (keys.go). Foreign text is cleaned once, where a snapshot enters
+// (clean.go). States have a glyph and a word, never only a colour.
 package screen
 
 import (
@@ -22,25 +22,25 @@ const (
 	paneJobs pane = iota
 	paneRepos
 	paneSources
-	paneNone // of a screen without one
+	paneNone // of a screen without panes
 )
 
-// State is all that a frame is made of. It is a value: Key and Show return the
-// next one, Render reads it.
+// State is the whole input of a frame. It is a value: Key and Show return the next one, Render
+// reads it.
 type State struct {
 	Snap   *snapshot.Snapshot // never nil, always clean
 	Now    time.Time
 	Source string    // "standalone", "attached to daemon 4121"
 	Note   string    // a warning about the source; "" = none
 	W, H   int       // cells of the terminal; 0 = not known yet
-	SetUp  bool      // Enter on the first screen asks for the settings
-	Gone   string    // why the source does not answer; "" = it does
-	Again  time.Time // when a source that does not answer is asked next; zero = now
+	SetUp  bool      // Enter on the first screen starts the setup
+	Gone   string    // why the source is unavailable; "" = it is available
+	Again  time.Time // time of the next retry of an unavailable source; zero = now
 
 	ReadOnly bool // nothing is sent to the agent
 	Caps     widget.Caps
 
-	// What each screen keeps.
+	// The state of each screen.
 	nav         navigation
 	lists       lists
 	jobView     jobView
@@ -50,24 +50,24 @@ type State struct {
 	history     history
 	diagnostics diagnostics
 
-	// What lies over the screens, and what all of them share.
+	// The overlay, and the state that all screens share.
 	input        filterInput
-	overlay      overlay // takes the keys; nil = none
+	overlay      overlay // handles the keys; nil = none
 	leaving      leaving
 	issues       issues
-	usedCommands []string // of the palette, the newest last
+	usedCommands []string // the command history of the palette, the newest last
 	linkAt       int      // index of the web address that is copied next
-	wide         bool     // names get the width that they need
-	wraps        bool     // long lines go on below
+	wide         bool     // names get their full width
+	wraps        bool     // long lines are wrapped
 	toast        string
 	toastBad     bool
 }
 
-// navigation is the present screen and the way to it.
+// navigation is the present screen and the path to it.
 type navigation struct {
 	screen   screenID
-	back     []location // where [ and Esc lead; the last is the newest
-	forwards []location // where ] leads
+	back     []location // targets of [ and Esc; the last is the newest
+	forwards []location // targets of ]
 }
 
 // lists are the lists of jobs, repositories and sources that several screens show.
@@ -78,17 +78,17 @@ type lists struct {
 	source string                              // UID under the cursor
 	orders [screenCount][paneNone]widget.Order // of the lists of each screen
 	marks  [paneNone][]string                  // keys of marked rows
-	zoomed [screenCount]bool                   // the pane with the focus has the whole screen
+	zoomed [screenCount]bool                   // the focused pane has the whole screen
 	cache  rowCache
 }
 
 // jobView is the screen of one job.
 type jobView struct {
 	uid     string
-	seen    *snapshot.Job // as it was seen last; never nil
-	partial bool          // seen is a row of the history; its record is to be looked up
+	seen    *snapshot.Job // last known state; never nil
+	partial bool          // seen is a row of the history; its record must be fetched
 	record  record
-	section section           // with the focus
+	section section           // the focused section
 	tops    [sectionCount]int // first lines of the sections but the log
 	paused  bool              // the log does not follow its end
 	scroll  int               // lines that the log is scrolled up
@@ -96,32 +96,32 @@ type jobView struct {
 
 // repoView is the screen of one repository.
 type repoView struct {
-	seen   *snapshot.Repo // as it was seen last; never nil
-	top    int            // its first fact that is shown, where only facts fit
+	seen   *snapshot.Repo // last known state; never nil
+	top    int            // first visible fact, when only facts fit
 	recent recentRuns
 }
 
 // sourceView is the screen of one source.
 type sourceView struct {
-	seen *snapshot.Source // as it was seen last; never nil
-	top  int              // its first line that is shown
+	seen *snapshot.Source // last known state; never nil
+	top  int              // first visible line
 }
 
 // filterInput is the filter line.
 type filterInput struct {
-	filters [screenCount]string // each screen has its own
-	typing  bool                // keys go into the filter
+	filters [screenCount]string // one for each screen
+	typing  bool                // keys edit the filter
 	past    []string            // earlier filters, the newest last
-	pastAt  int                 // how far back in them the present one is
+	pastAt  int                 // position in past, counted from the newest
 }
 
 // leaving is a quit that waits until no job runs.
 type leaving struct {
 	whenIdle bool // quit when no job of the agent runs
-	drained  bool // the agent was drained for that
+	drained  bool // the agent was drained for it
 }
 
-// size is that of the terminal, in cells.
+// size returns the size of the terminal, in cells.
 func (s State) size() (w, h int) {
 	if s.W == 0 || s.H == 0 {
 		return 80, 24
@@ -129,10 +129,10 @@ func (s State) size() (w, h int) {
 	return s.W, s.H
 }
 
-// filter is that of the present screen.
+// filter returns the filter of the present screen.
 func (s State) filter() string { return s.input.filters[s.nav.screen] }
 
-// NewState is the state before the first snapshot.
+// NewState returns the state before the first snapshot.
 func NewState(source string, caps widget.Caps, now time.Time) State {
 	return State{
 		Snap:        new(snapshot.Snapshot),
@@ -147,9 +147,9 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	}
 }
 
-// Show takes a new snapshot. Cursors stay on their rows as long as these exist.
-// That of the jobs stays at the top when it is there: who has not moved it wants
-// to see what goes on, and a job that ends goes to the end of the list.
+// Show applies a new snapshot. Cursors stay on their rows as long as these exist. A job cursor
+// at the top stays at the top: without a selection the user wants to see the present activity,
+// and a finished job moves to the end of the list.
 func (s State) Show(snap *snapshot.Snapshot) State {
 	oldJobs, oldRepos, oldSources, oldOfRepo := s.jobs(), s.repos(), s.sources(), s.repoJobs()
 	before := s.Snap
@@ -187,7 +187,7 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 func jobKey(j snapshot.Job) string   { return j.UID }
 func repoKey(r snapshot.Repo) string { return r.Namespace + "/" + r.Name }
 
-// job is the job in the detail: as it is now, else as it was seen last.
+// job returns the job of the detail screen: its present state, else the last known one.
 func (s State) job() (snapshot.Job, bool) {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.jobView.uid {
@@ -197,7 +197,7 @@ func (s State) job() (snapshot.Job, bool) {
 	return *s.jobView.seen, false
 }
 
-// repo is the repository in the detail: as it is now, else as it was seen last.
+// repo returns the repository of the detail screen: its present state, else the last known one.
 func (s State) repo() (snapshot.Repo, bool) {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == repoKey(*s.repoView.seen) {
@@ -207,18 +207,17 @@ func (s State) repo() (snapshot.Repo, bool) {
 	return *s.repoView.seen, false
 }
 
-// firstRun says that this is a fresh limpet: it works on its own API, and
-// nobody has given it anything to do.
+// firstRun reports whether limpet is fresh: it works with its own API and has no repository.
 func (s State) firstRun() bool {
 	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 && len(s.Snap.Sources) == 0
 }
 
-// offline says that what is shown is not live.
+// offline reports whether the displayed data is not live.
 func (s State) offline() bool {
 	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
 }
 
-// unavailableReason is who does not answer while what is known is old.
+// unavailableReason returns which part is unavailable while the data is old.
 func (s State) unavailableReason() string {
 	if s.Gone != "" {
 		return "the daemon does not answer"
@@ -226,7 +225,7 @@ func (s State) unavailableReason() string {
 	return "the API is away"
 }
 
-// staleSince says since when.
+// staleSince returns the time since which the displayed data is not live.
 func (s State) staleSince() time.Time {
 	switch {
 	case !s.Snap.AsOf.IsZero():
@@ -237,7 +236,7 @@ func (s State) staleSince() time.Time {
 	return s.Snap.API.Since
 }
 
-// screenID is what fills the body.
+// screenID identifies a screen.
 type screenID uint8
 
 const (
@@ -249,44 +248,43 @@ const (
 	screenHistory
 	screenAgent
 	screenChanges // the files that a job has changed
-	screenDiff    // one of them
+	screenDiff    // the diff of one of them
 	screenSources
 	screenSource // one source
 	screenCount
 )
 
-// screen is what the frame and the keys know of a screen. Each screen has one, in
-// the file that draws it.
+// screen describes a screen for the frame and the keys. Each screen defines one in the file that
+// draws it.
 type screen struct {
 	name      string             // in the help: "repositories"
-	tab       string             // the key of its tab; "" = it is reached from another
-	available func(State) bool   // whether the tab is; nil = always
-	under     screenID           // whose tab is marked while it is shown; itself for tabs
+	tab       string             // the key of its tab; "" = it has no tab
+	available func(State) bool   // whether the tab is available; nil = always
+	under     screenID           // the screen whose tab is marked; itself for tabs
 	title     func(State) string // the words of its tab
 
 	draw  func(p *view, x, y, w, h int)
 	hints func(p *view) [][2]string // key and word, the most useful first; help and quit are added
 
-	// list is the list that keys move in; nil = there is none.
+	// list returns the list that keys move in; nil = none.
 	list      func(State) pane
 	selection func(State) selection // nil = nothing can be selected
 
-	panes int // that Tab changes between and z zooms; 0 = one
+	panes int // number of panes for Tab and z; 0 = one
 
 	move func(s State, by int) State // nil = nothing moves
 	open func(s State) State         // Enter; nil = nothing to open
-	// fetch says what has to be looked up for the screen, and notes that it is asked
-	// for; nil = all is in the snapshot.
+	// fetch returns the lookup that the screen needs and marks it as running; nil = the snapshot
+	// is sufficient.
 	fetch func(s State) (State, Lookup)
-	// found says what the words of the filter have found; nil = nothing is searched,
-	// or the filter is one of the lists.
+	// found describes the matches of the filter; nil = the filter is for a list, or unused.
 	found func(State) string
-	// command is the command line that shows what is under the cursor; nil = it is
-	// that of a job or a repository.
+	// command returns the command that shows the object under the cursor; nil = that of a job or
+	// a repository.
 	command func(State) string
 }
 
-// screens are all screens, by their number.
+// screens are all screens, indexed by screenID.
 var screens [screenCount]screen
 
 func init() {
@@ -306,23 +304,23 @@ func init() {
 	bindings = keyTable()
 }
 
-// location is where a person is: a screen and what it shows.
+// location is a screen and the object that it shows.
 type location struct {
 	screen screenID
-	job    string // UID, on screenDetail and what it leads to
+	job    string // UID, on screenDetail and its subscreens
 	path   string // on screenDiff
 	repo   string // namespace/name, on screenRepo
 	source string // UID, on screenSource
 }
 
-// trailLength bounds the places that are kept, as many as a person remembers.
+// trailLength bounds the navigation history.
 const trailLength = 32
 
 func (s State) location() location {
 	return location{screen: s.nav.screen, job: s.jobView.uid, path: s.changes.path, repo: repoKey(*s.repoView.seen), source: s.sourceView.seen.UID}
 }
 
-// goTo goes to a screen; Esc and [ lead back from there.
+// goTo shows a screen; Esc and [ return.
 func (s State) goTo(to screenID) State {
 	if to == s.nav.screen {
 		return s
@@ -332,7 +330,7 @@ func (s State) goTo(to screenID) State {
 	return s.show(to)
 }
 
-// show shows a screen, with cursors on rows that it has.
+// show shows a screen, with cursors on existing rows.
 func (s State) show(to screenID) State {
 	s.nav.screen = to
 	switch to {
@@ -347,7 +345,7 @@ func (s State) show(to screenID) State {
 	return s
 }
 
-// previous goes to the place before this one; forward undoes that.
+// previous returns to the previous location; forward undoes that.
 func (s State) previous() State {
 	if len(s.nav.back) == 0 {
 		return s
@@ -368,8 +366,8 @@ func (s State) next() State {
 	return s.restore(to)
 }
 
-// restore shows a place again. What is gone in the meantime is shown as it was seen
-// last, if it is still known.
+// restore shows a location again. An object that is gone since is shown in its last known state,
+// if any.
 func (s State) restore(at location) State {
 	switch at.screen {
 	case screenDetail, screenChanges, screenDiff:
@@ -383,9 +381,9 @@ func (s State) restore(at location) State {
 	return s.show(at.screen)
 }
 
-// Fetch says what the present screen has to look up; nil = nothing.
+// Fetch returns the lookup that the present screen needs; nil = none.
 func (s State) Fetch() (State, Lookup) {
-	if q, ok := s.overlay.(popup); ok { // nothing else then ends its lookup
+	if q, ok := s.overlay.(popup); ok { // no other lookup replaces it
 		return q.lack(s)
 	}
 	if f := screens[s.nav.screen].fetch; f != nil {
@@ -394,7 +392,7 @@ func (s State) Fetch() (State, Lookup) {
 	return s, nil
 }
 
-// showJob makes a job that of the detail.
+// showJob sets the job of the detail screen.
 func (s State) showJob(uid string) State {
 	if uid == s.jobView.uid {
 		return s
@@ -412,7 +410,7 @@ func (s State) showJob(uid string) State {
 	return s
 }
 
-// showRepo makes a repository that of the detail.
+// showRepo sets the repository of the detail screen.
 func (s State) showRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
@@ -422,7 +420,7 @@ func (s State) showRepo(key string) State {
 	return s
 }
 
-// goBack undoes one thing: the filter first, then the screen.
+// goBack undoes one step: the filter first, then the screen.
 func (s State) goBack() State {
 	switch {
 	case s.filter() != "":
@@ -437,7 +435,7 @@ func (s State) goBack() State {
 	return s.goTo(screenOverview)
 }
 
-// tabsOf are the screens that have a tab, in their order.
+// tabsOf returns the screens with a tab, in their order.
 func tabsOf() []screenID {
 	var out []screenID
 	for i, f := range screens {
@@ -449,7 +447,7 @@ func tabsOf() []screenID {
 	return out
 }
 
-// shownTabs are those that there are something behind, and the present one.
+// shownTabs returns the available tabs and that of the present screen.
 func shownTabs(s State) (out []screenID) {
 	for _, of := range tabsOf() {
 		if there := screens[of].available; there == nil || there(s) || of == screens[s.nav.screen].under {
@@ -459,7 +457,7 @@ func shownTabs(s State) (out []screenID) {
 	return out
 }
 
-// tabText is a tab as it is written: its key and its words.
+// tabText returns the text of a tab: its key and its words.
 func tabText(s State, of screenID) string {
 	return fmt.Sprintf("%s %s", screens[of].tab, screens[of].title(s))
 }

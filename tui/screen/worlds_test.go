@@ -17,29 +17,29 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// The worlds of the randomised tests: pictures, histories and answers of which
-// every member may be anything, so that one that is added later is tried at once.
+// The worlds of the randomised tests: snapshots, histories and results with random values in
+// every field, so that new fields are covered.
 
 var (
 	fault = flag.Bool("fault", suite.IsFull(), "the long form: 100,000 states, 1,000,000 sequences")
 )
 
-// seeded is the seed of a test, which tells it.
+// seeded returns the seed of a test and logs it.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
 	return suite.Seed(t)
 }
 
-// worlds makes them.
+// worlds generates them.
 type worlds struct {
 	*rand.Rand
-	// plain worlds have texts of ASCII alone, and rows that tell which they are by
-	// the beginning of their name: of these more can be asked.
+	// plain worlds have ASCII texts only, and rows that the beginning of their name identifies.
+	// They allow stronger checks.
 	plain bool
 	made  int // rows so far
 }
 
-// hostile are texts that a name, a message or a line of a log may have.
+// hostile are texts that a name, a message or a log line may have.
 var hostile = []string{
 	"", " ", "a", "team-dash", "dashboards/network/core.json", strings.Repeat("word ", 40), strings.Repeat("x", 300),
 	"\x1b]0;pwn\x07\x1b[31mred\x1b[2J", "\x00nul\x00", "a\r\nb\tc", "\u009b31mC1", "\x7fdel\x08\x08",
@@ -49,7 +49,7 @@ var hostile = []string{
 	"\xff\xfe\xc3", "\xed\xa0\x80", "│╭─▸", "\u2028line", "ﷺ", "\u3000wide blank", "½Ⅷ", "--flag 'quote\" `x` $(y) \\",
 }
 
-// text is any of them, now and then a very long one.
+// text returns one of them, sometimes a very long one.
 func (h *worlds) text() string {
 	if h.plain {
 		return []string{"", "a", "team-dash", "git.lab", "401 bad credentials", "dashboards/network/core.json: it is not what it was", strings.Repeat("word ", 20)}[h.IntN(7)]
@@ -79,7 +79,7 @@ func (h *worlds) number() int64 {
 	return h.Int64N(2000)
 }
 
-// word is one of some, seldom anything.
+// word returns one of some words, seldom a hostile text.
 func (h *worlds) word(of ...string) string {
 	if h.IntN(12) == 0 {
 		return h.text()
@@ -87,8 +87,7 @@ func (h *worlds) word(of ...string) string {
 	return of[h.IntN(len(of))]
 }
 
-// fill puts anything into v. Members that mean something by their name get, most
-// of the time, what they may have.
+// fill fills v with random values. Fields with known names mostly get valid values.
 func (h *worlds) fill(v reflect.Value, name string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -136,7 +135,7 @@ func (h *worlds) fill(v reflect.Value, name string) {
 	}
 }
 
-// named is the text of a member.
+// named returns the text of a field.
 func (h *worlds) named(name string) string {
 	switch name {
 	case "State", "SyncState":
@@ -170,7 +169,7 @@ func (h *worlds) named(name string) string {
 	return h.text()
 }
 
-// label is how the name of a row begins, so that it is known on the screen.
+// label returns the start of the name of a row, which identifies it on the screen.
 func (h *worlds) label(kind string) string {
 	h.made++
 	return fmt.Sprintf("%s%06d", kind, h.made)
@@ -184,8 +183,8 @@ func (h *worlds) job() snapshot.Job {
 	if j.UID = id; h.IntN(20) == 0 && !h.plain {
 		j.UID += h.text()
 	}
-	if h.IntN(2) == 0 { // as most are
-		j.Finished, j.Undelivered, j.RetryAt = time.Time{}, time.Time{}, time.Time{}
+	if h.IntN(2) == 0 { // most have it
+		j.Finished, j.Unsent, j.RestsUntil = time.Time{}, time.Time{}, time.Time{}
 	}
 	return j
 }
@@ -214,7 +213,7 @@ func (h *worlds) past() snapshot.HistoryRow {
 	return p
 }
 
-// few is how many rows a list has: none, one, some, seldom many.
+// few returns a number of rows: none, one, some, seldom many.
 func (h *worlds) few() int {
 	if h.IntN(16) == 0 {
 		return 20 + h.IntN(60)
@@ -222,7 +221,7 @@ func (h *worlds) few() int {
 	return []int{0, 1, 2, 3, 5, 9}[h.IntN(6)]
 }
 
-// picture is a whole one.
+// picture returns a random snapshot.
 func (h *worlds) picture() *snapshot.Snapshot {
 	s := &snapshot.Snapshot{Seq: h.Uint64N(1000)}
 	v := reflect.ValueOf(s).Elem()
@@ -251,13 +250,13 @@ func (h *worlds) picture() *snapshot.Snapshot {
 	if s.Counts = snapshot.Count(s.Jobs, s.At); h.IntN(4) == 0 {
 		s.Counts.Pending += 1000
 	}
-	if h.IntN(3) > 0 { // as it should be
+	if h.IntN(3) > 0 { // the normal case
 		s.API.Up, s.API.Synced, s.AsOf, s.Problem, s.API.Error = true, true, time.Time{}, "", ""
 	}
 	return s
 }
 
-// next is a picture after s, which stays as it is: rows come, go, move and change.
+// next returns a changed copy of s: rows come, go, move and change.
 func (h *worlds) next(s *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *s
 	out.Seq++
@@ -334,7 +333,7 @@ func moved[T any](h *worlds, rows []T, row func() T, most int) []T {
 	return rows
 }
 
-// oracle is a source that answers anything, or fails.
+// oracle is a source that returns anything, or fails.
 type oracle struct {
 	archive
 	*worlds
@@ -352,7 +351,7 @@ func (o *oracle) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snapsh
 	for range o.few() {
 		p := o.past()
 		page.Rows = append(page.Rows, p)
-		for range o.IntN(3) * o.IntN(4) { // those that are folded
+		for range o.IntN(3) * o.IntN(4) { // the folded ones
 			p.UID = o.label("p")
 			page.Rows = append(page.Rows, p)
 		}
@@ -383,7 +382,7 @@ func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Com
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	for i := range c.Files {
 		c.Files[i].Path = o.label("f") + c.Files[i].Path
-		if o.IntN(4) > 0 { // as most are
+		if o.IntN(4) > 0 { // most have it
 			c.Files[i].From = ""
 		}
 	}

@@ -1,5 +1,5 @@
-// Package widget draws the parts of frames: a canvas of cells, boxes, lists and lines of
-// facts. It knows nothing of the state of the dashboard.
+// Package widget draws the parts of frames: a canvas of cells, boxes, lists and lines of facts.
+// It does not depend on the state of the dashboard.
 package widget
 
 import (
@@ -9,22 +9,21 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Canvas is a grid of w by h cells. Everything that a screen shows is put on
-// it, so that a frame has exactly h lines of exactly w cells whatever the texts
-// in it are.
+// Canvas is a grid of w by h cells. Screens draw on it only, so a frame has exactly h lines of
+// exactly w cells whatever its texts contain.
 type Canvas struct {
 	W, H  int
 	cells []cell
-	// addresses are where parts of it lead.
+	// addresses are the targets of the links on the canvas.
 	addresses []string
 }
 
-// cell is one column of one line. A wide grapheme stands in the first of its
-// two cells; the other one has no text.
+// cell is one column of one line. A wide grapheme is stored in the first of its two cells; the
+// other one has no text.
 type cell struct {
 	text string
 	role Role
-	link uint8 // of the addresses, from 1; 0 = it leads nowhere
+	link uint8 // number of the address, from 1; 0 = no link
 }
 
 func newCanvas(w, h int) *Canvas {
@@ -35,8 +34,8 @@ func newCanvas(w, h int) *Canvas {
 	return c
 }
 
-// Put writes clean text at column x of line y, at most limit cells of it, and
-// returns the column behind it. What does not fit is cut.
+// Put writes clean text at column x of line y, at most limit cells of it, and returns the column
+// behind it. Text that does not fit is cut.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 	end := min(x+limit, c.W)
 	if y < 0 || y >= c.H || x < 0 {
@@ -60,8 +59,8 @@ func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 	return x
 }
 
-// set replaces one cell. Half of a wide grapheme that it tears apart becomes a
-// blank, so that the columns of a line stay true.
+// set replaces one cell. When it splits a wide grapheme, the other half becomes a blank, so that
+// the columns of the line stay aligned.
 func (c *Canvas) set(x, y int, text string, r Role) {
 	i := y*c.W + x
 	if text != "" && c.cells[i].text == "" && x > 0 {
@@ -73,7 +72,7 @@ func (c *Canvas) set(x, y int, text string, r Role) {
 	c.cells[i] = cell{text: text, role: r}
 }
 
-// Fill writes text over and over from x to the column end.
+// Fill repeats text from x to the column end.
 func (c *Canvas) Fill(x, y, end int, r Role, text string) {
 	for x < end {
 		next := c.Put(x, y, end-x, r, text)
@@ -84,7 +83,7 @@ func (c *Canvas) Fill(x, y, end int, r Role, text string) {
 	}
 }
 
-// text is what a cell shows, "" = there is no such cell, or it is half of another.
+// text returns the text of a cell, "" outside the canvas and for the second half of a grapheme.
 func (c *Canvas) text(x, y int) string {
 	if x < 0 || x >= c.W || y < 0 || y >= c.H {
 		return ""
@@ -92,24 +91,22 @@ func (c *Canvas) text(x, y int) string {
 	return c.cells[y*c.W+x].text
 }
 
-// lead has n cells of a line lead to the address of that number, until they are
-// written anew.
+// lead links n cells of a line to the address of that number, until they are overwritten.
 func (c *Canvas) lead(x, y, n, to int) {
 	for k := range n {
 		c.cells[y*c.W+x+k].link = uint8(to)
 	}
 }
 
-// PaintRow changes the role of all cells of a part of a line, for the cursor.
+// PaintRow changes the role of the cells of a part of a line; lists mark the cursor with it.
 func (c *Canvas) PaintRow(x, y, end int, r Role) {
 	for ; x < end && x < c.W; x++ {
 		c.cells[y*c.W+x].role = r
 	}
 }
 
-// Frame turns the canvas into text: h lines, joined by newlines, with an escape
-// sequence only where the style changes, or where the text leads. Styles that are
-// empty cost nothing.
+// Frame renders the canvas as text: h lines, joined by newlines, with an escape sequence only
+// where the style or the link changes. Empty styles add nothing.
 func (c *Canvas) Frame(t Theme) string {
 	var b strings.Builder
 	b.Grow(len(c.cells) + c.H*16)
@@ -145,8 +142,8 @@ func (c *Canvas) Frame(t Theme) string {
 	return b.String()
 }
 
-// Box draws a frame with a title at the left and a note at the right of its
-// upper edge, and a foot at the right of the lower one.
+// Box draws a frame with a title at the left and a note at the right of its upper edge, and a
+// foot at the right of the lower one.
 func (c *Canvas) Box(g glyphs, x, y, w, h int, title, note, foot string, focused bool) {
 	if w < 4 || h < 2 {
 		return
@@ -189,13 +186,13 @@ func (c *Canvas) label(g glyphs, from, right, y int, r Role, text string) {
 	c.Put(at, y, right-1-at, r, text)
 }
 
-// Right writes text so that it ends at column end (not included).
+// Right writes text that ends at column end (not included).
 func (c *Canvas) Right(from, end, y int, r Role, text string) {
 	text = Cut(text, end-from, "")
 	c.Put(end-displaywidth.String(text), y, end-from, r, text)
 }
 
-// Cut shortens text to w cells; tail marks the place of what is gone.
+// Cut shortens text to w cells; tail marks the cut.
 func Cut(text string, w int, tail string) string {
 	if w <= 0 {
 		return ""
@@ -206,8 +203,8 @@ func Cut(text string, w int, tail string) string {
 	return displaywidth.TruncateString(text, w, tail)
 }
 
-// Wrap breaks text at blanks into lines of at most w cells. A word that is
-// longer is broken too: what an error says at its end matters as much.
+// Wrap breaks text at blanks into lines of at most w cells. Longer words are broken too, because
+// the end of an error message matters as much as its start.
 func Wrap(text string, w int) []string {
 	var out []string
 	cur := ""

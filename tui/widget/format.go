@@ -8,7 +8,7 @@ import (
 	"limpet/sync/text"
 )
 
-// Clock is an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
+// Clock formats an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
 func Clock(d time.Duration) string {
 	d = max(d, 0).Truncate(time.Second)
 	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
@@ -21,7 +21,7 @@ func Clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", m, s)
 }
 
-// DayTime is a moment in a list that goes back for days.
+// DayTime formats a time in a list that spans days.
 func DayTime(t, now time.Time) string {
 	t = t.UTC()
 	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
@@ -30,7 +30,7 @@ func DayTime(t, now time.Time) string {
 	return t.Format("01-02 15:04")
 }
 
-// Ago is the age of t, "-" when t is not known.
+// Ago formats the age of t, "-" when t is zero.
 func Ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -38,7 +38,7 @@ func Ago(now, t time.Time) string {
 	return text.Age(now.Sub(t)) + " ago"
 }
 
-// ClockTime is a moment in the short form, with its date when that is another.
+// ClockTime formats a time in the short form, with the date when it is not today.
 func ClockTime(t, now time.Time) string {
 	if t.IsZero() {
 		return "an unknown time"
@@ -50,7 +50,7 @@ func ClockTime(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04Z")
 }
 
-// SecondsText is a time that a job took.
+// SecondsText formats the duration of a job.
 func SecondsText(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -63,7 +63,7 @@ func SecondsText(d time.Duration) string {
 	return Clock(d)
 }
 
-// Thousands is a count with its noun: "1 file", "1,204 files".
+// Thousands formats a count with its noun: "1 file", "1,204 files".
 func Thousands(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -78,7 +78,7 @@ func TimesText(n int) string {
 	return text.Thousands(n) + " times"
 }
 
-// LongOrShort is the long form of a text where there is room for it and an age.
+// LongOrShort returns the long text when it fits beside an age, else the short one.
 func LongOrShort(w int, long, short string) string {
 	if w >= len(long)+3 {
 		return long
@@ -86,8 +86,7 @@ func LongOrShort(w int, long, short string) string {
 	return short
 }
 
-// Quote makes a name one word of a shell. Names of the API need no quotes; what
-// came from elsewhere may.
+// Quote makes a name one word of a shell. Names of the API need no quotes; other names may.
 func Quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=,", r)
@@ -98,5 +97,5 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Quoted is a text that is clean already, as somebody's words.
+// Quoted puts clean text into double quotes.
 func Quoted(txt string) string { return `"` + txt + `"` }

@@ -8,13 +8,13 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// AddressMost is the longest address that is sent as a link, in bytes: what VTE and
-// iTerm2 take.
+// AddressMost is the length of the longest address that is sent as a link, in bytes: the limit
+// of VTE and iTerm2.
 const AddressMost = 2083
 
-// WebAddress is an address that a terminal may open for a person, "" = it is none:
-// of the web alone, with a host and without a name or password before it, and of
-// letters that end no sequence and separate nothing in one.
+// WebAddress returns text when a terminal may open it, else "". The address must be http or
+// https, with a host, without credentials, and without characters that end or separate fields of
+// an escape sequence.
 func WebAddress(text string) string {
 	if len(text) > AddressMost || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ';' }) {
 		return ""
@@ -26,9 +26,9 @@ func WebAddress(text string) string {
 	return text
 }
 
-// LinksOf says whether a terminal is sent links. Most that know none ignore them;
-// those of serial lines may print them. FORCE_HYPERLINK=0 is how other programs, too,
-// are told to send none.
+// LinksOf reports whether links are sent to the terminal. Most terminals without support ignore
+// them; those of serial lines may print them. FORCE_HYPERLINK=0 disables links, as in other
+// programs.
 func LinksOf(env func(string) string) bool {
 	switch term, _, _ := strings.Cut(env("TERM"), "-"); {
 	case term == "", term == "dumb", term == "linux", term == "ansi", term == "cons25", strings.HasPrefix(term, "vt"):
@@ -37,14 +37,13 @@ func LinksOf(env func(string) string) bool {
 	return env("FORCE_HYPERLINK") != "0"
 }
 
-// Linked says whether a look has links: where nothing but text is sent, or hardly
-// more, they are left out.
+// Linked reports whether frames have links: they are left out of plain output.
 func (c Caps) Linked() bool {
 	return c.Links && !c.ASCII && !c.Mono && Themes[c.Theme%len(Themes)] != "mono"
 }
 
-// Link has the text of an address lead there, wherever it stands as a word of its own
-// in an area: also where it is cut, and where it goes on in the lines below.
+// Link links the text of an address wherever it is a separate word in an area, even when it is
+// cut or continues on the lines below.
 func (p *Painter) Link(x, y, w, h int, address string) {
 	if !p.caps.Linked() || WebAddress(address) == "" {
 		return
@@ -56,7 +55,7 @@ func (p *Painter) Link(x, y, w, h int, address string) {
 				continue // within a word
 			}
 			n, rest := p.spelled(col, row, x+w, address)
-			if n < len("https://")+2 { // not a letter of the host, but where it is cut
+			if n < len("https://")+2 { // cut within the scheme or the host
 				continue
 			}
 			for at := row; n > 0; {
@@ -70,8 +69,8 @@ func (p *Painter) Link(x, y, w, h int, address string) {
 	}
 }
 
-// spelled is how many cells from a column on spell the beginning of a text and then
-// end as a word, or where it is cut, or at the column end; rest is what goes on below.
+// spelled returns how many cells from column x on match the beginning of text and end there as a
+// word, at a cut, or at the column end. rest is the part that continues below.
 func (c *Canvas) spelled(x, y, end int, text string) (n int, rest string) {
 	for n < len(text) && x+n < end && c.text(x+n, y) == text[n:n+1] {
 		n++
@@ -87,9 +86,9 @@ func (c *Canvas) spelled(x, y, end int, text string) (n int, rest string) {
 	return 0, ""
 }
 
-// hyperlink is the sequence from which on text of a line leads to an address, or with
-// 0 nowhere. Each line has links of its own: the renderer closes one before it goes to
-// another line, and does not open it there again.
+// hyperlink returns the sequence that begins a link to an address in a line, or ends it with 0.
+// Each line has its own links: the renderer closes a link at the end of a line and does not
+// reopen it.
 func (c *Canvas) hyperlink(to uint8, line int) string {
 	if to == 0 {
 		return ansi.ResetHyperlink()

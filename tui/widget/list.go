@@ -6,19 +6,17 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Column is one column of a list. Lists are cut to what is seen: only the rows
-// of the window are ever made into text.
+// Column is one column of a list. Only the rows of the visible window are rendered.
 type Column struct {
 	Head  string
 	Width int
-	Right bool // numbers and times end where the column ends
-	// Rank says when the column goes if the screen is narrow: the highest
-	// first; 0 stays.
+	Right bool // right-aligned, for numbers and times
+	// Rank orders the columns that a narrow screen drops: the highest first; 0 stays.
 	Rank int
 }
 
-// Fit drops columns until the rest fits into w cells and gives what is left to
-// the column grow.
+// Fit drops columns until the rest fits into w cells and gives the remaining cells to the column
+// grow.
 func Fit(columns []Column, w, grow int) []int {
 	keep := make([]bool, len(columns))
 	for i := range keep {
@@ -49,16 +47,16 @@ func Fit(columns []Column, w, grow int) []int {
 	}
 }
 
-// Widen gives a column the room that its longest text needs, up to half of the
-// list; other columns go for that.
+// Widen gives a column the width of its longest text, up to half of the list, at the cost of
+// other columns.
 func (p *Painter) Widen(columns []Column, w int, texts []string, at int) {
 	for _, text := range texts {
 		columns[at].Width = max(columns[at].Width, min(displaywidth.String(text), w/2))
 	}
 }
 
-// Window returns the first row to show so that the cursor's row is on the
-// screen, near the middle when the list is longer than the window.
+// Window returns the first row to show. The row of the cursor is visible, near the middle when
+// the list is longer than the window.
 func Window(cursor, rows, height int) int {
 	if rows <= height {
 		return 0
@@ -66,16 +64,16 @@ func Window(cursor, rows, height int) int {
 	return min(max(cursor-height/2, 0), rows-height)
 }
 
-// Line is one row of a list: a cell for each column, and their roles.
+// Line is one row of a list: a cell and a role for each column.
 type Line struct {
 	Cells  []string
 	Roles  []Role
-	Whole  string // instead of cells: a note that has the row for itself
+	Whole  string // instead of cells: a note that fills the row
 	Marked bool
 }
 
-// TableRoom is how many of so many rows have room in h lines: the heads of the columns
-// take one of them, unless that is one too many.
+// TableRoom returns how many of the rows fit into h lines. The heads of the columns take one
+// line, unless they would displace the last row.
 func TableRoom(rows, h int) int {
 	if h > 2 || rows < h {
 		h--
@@ -83,9 +81,9 @@ func TableRoom(rows, h int) int {
 	return max(h, 0)
 }
 
-// List draws the heads and the rows of a window; where that has no room for a head
-// and two rows, and there are more rows than fit, the rows alone. index gives the row of the cursor;
-// row turns one into text.
+// List draws the heads and the rows of a window. Without room for a head and two rows it draws
+// rows only, when there are more rows than fit. index is the row of the cursor; row renders one
+// row.
 func (p *Painter) List(x, y, w, h int, columns []Column, grow, rows, index int, focused bool, row func(i int) Line) {
 	widths := Fit(columns, w-2, grow)
 	if room := TableRoom(rows, h); room < h {
@@ -131,7 +129,7 @@ func (p *Painter) List(x, y, w, h int, columns []Column, grow, rows, index int, 
 	}
 }
 
-// IndexOf is the row of the cursor, 0 when it is on none.
+// IndexOf returns the row of the cursor, 0 when no row has its key.
 func IndexOf(cursor string, keys []string) int {
 	for i, k := range keys {
 		if k == cursor {
@@ -141,8 +139,8 @@ func IndexOf(cursor string, keys []string) int {
 	return 0
 }
 
-// Place says where in a list the cursor is, and when the list is only the
-// beginning of a longer one.
+// Place describes the position of the cursor, and whether the list is only the beginning of a
+// longer one.
 func Place(index, rows, all int) string {
 	switch {
 	case rows == 0:
@@ -153,8 +151,8 @@ func Place(index, rows, all int) string {
 	return fmt.Sprintf("%d/%d", index+1, rows)
 }
 
-// KeepCursor keeps a cursor on its row; when the row is gone it moves to the row
-// that has taken its place.
+// KeepCursor returns the key of the cursor in the new list. When its row is gone, it returns the
+// row that has taken its place.
 func KeepCursor(cursor string, before, after []string) string {
 	if len(after) == 0 {
 		return ""
@@ -187,10 +185,10 @@ func Step(cursor string, keys []string, by int) string {
 	return keys[min(max(IndexOf(cursor, keys)+by, 0), len(keys)-1)]
 }
 
-// Col is a column of text; see Column.Rank.
+// Col returns a column of text; see Column.Rank.
 func Col(head string, width, rank int) Column { return Column{Head: head, Width: width, Rank: rank} }
 
-// NumCol is a column of numbers or times.
+// NumCol returns a column of numbers or times.
 func NumCol(head string, width, rank int) Column {
 	return Column{Head: head, Width: width, Rank: rank, Right: true}
 }

@@ -5,20 +5,19 @@ import (
 	"sort"
 )
 
-// Order is the order of a list: by the sorting of a number, 0 being that of the
-// snapshot.
+// Order is the order of a list: the index of a sorting, 0 for the order of the snapshot.
 type Order struct {
 	By      uint8
 	Reverse bool
 }
 
-// Sorting is one order that a list can have.
+// Sorting is one possible order of a list.
 type Sorting[T any] struct {
 	Name    string
 	Compare func(a, b T) int
 }
 
-// Sorted is a list in an order; equal rows stay as they came.
+// Sorted returns the list in an order; equal rows keep their order.
 func Sorted[T any](list []T, o Order, by []Sorting[T]) []T {
 	if o == (Order{}) {
 		return list

@@ -8,17 +8,16 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Painter draws parts of a frame on a canvas: it has the glyphs and the abilities of the
-// terminal.
+// Painter draws parts of a frame on a canvas with the glyphs and capabilities of the terminal.
 type Painter struct {
 	*Canvas
 	G    glyphs
 	caps Caps
-	// onRow, when set, is called with the area of each row of the next list.
+	// OnRow, when set, is called with the area of each row of the next list.
 	OnRow func(row, x, y, w int)
 }
 
-// NewPainter is a painter of w by h cells.
+// NewPainter returns a painter of w by h cells.
 func NewPainter(w, h int, caps Caps) *Painter {
 	return &Painter{Canvas: newCanvas(w, h), G: caps.Glyphs(), caps: caps}
 }
@@ -38,8 +37,8 @@ func (p *Painter) Dialog(w, h int) (x, y int) {
 	return x, y
 }
 
-// PutLines puts lines into a box; where there is no room for all it says how many more
-// there are, unless that were all it says.
+// PutLines puts lines into a box. When they do not fit, the last line counts the missing ones,
+// unless it would be the only one.
 func (p *Painter) PutLines(x, y, w, h int, lines []TextLine) {
 	for i, l := range lines[:min(len(lines), max(h-2, 0))] {
 		if rest := len(lines) - i; i == h-3 && i > 0 && rest > 1 {
@@ -49,10 +48,10 @@ func (p *Painter) PutLines(x, y, w, h int, lines []TextLine) {
 	}
 }
 
-// factWidth is the room for the name of a fact, in cells.
+// factWidth is the width of the name of a fact, in cells.
 const factWidth = 11
 
-// Fact is one thing that is said under a name.
+// Fact is a text with a name.
 type Fact struct {
 	Role       Role
 	Name, Text string
@@ -70,7 +69,7 @@ func (p *Painter) Empty(x, y, w, h int, txt []string) {
 	}
 }
 
-// FoldLine is a line of a text in w cells: cut, or with w its rest below.
+// FoldLine cuts a text to w cells, or wraps it when wraps is set.
 func (p *Painter) FoldLine(r Role, txt string, w int, wraps bool) []TextLine {
 	if !wraps {
 		return []TextLine{{r, Cut(txt, w, p.G.More)}}
@@ -94,7 +93,7 @@ func (p *Painter) cell(x, y, w int, right bool, r Role, text string) {
 	p.Put(x, y, w, r, text)
 }
 
-// Bar is a progress bar of w cells; a share below 0 is unknown.
+// Bar returns a progress bar of w cells; a percentage below 0 is unknown.
 func (p *Painter) Bar(w int, percent float64) string {
 	out := make([]byte, 0, w*3)
 	full := 0
@@ -111,8 +110,8 @@ func (p *Painter) Bar(w int, percent float64) string {
 	return string(out)
 }
 
-// Heights draws values as columns of so many cells; the largest is as high as a
-// line, nothing is a blank, and anything is more than nothing.
+// Heights draws values as columns of each cells. The largest value has the full height, zero is
+// a blank, and every other value is visible.
 func (p *Painter) Heights(values []int64, each int) string {
 	var most int64
 	for _, v := range values {
@@ -130,8 +129,7 @@ func (p *Painter) Heights(values []int64, each int) string {
 	return b.String()
 }
 
-// Spark is the line of the last 24 hours, the worst of several where there is
-// less room than hours.
+// Spark draws the last 24 hours. A cell that stands for several hours shows the worst.
 func (p *Painter) Spark(runs string, w int) string {
 	if runs == "" {
 		return strings.Repeat(p.G.spark['.'], min(w, 24))
@@ -151,8 +149,7 @@ func (p *Painter) Spark(runs string, w int) string {
 	return b.String()
 }
 
-// Stretch is a line of w cells for a time, with a part of it drawn where it was; however
-// short, that has a cell.
+// Stretch draws a period as a part of a line of w cells. The part has at least one cell.
 func (p *Painter) Stretch(w int, from, took, whole time.Duration) string {
 	cell := func(d time.Duration) int {
 		if whole <= 0 {
@@ -164,8 +161,8 @@ func (p *Painter) Stretch(w int, from, took, whole time.Duration) string {
 	return strings.Repeat(" ", begin) + strings.Repeat(p.G.full, max(cell(from+took)-begin, 1))
 }
 
-// TableLine is a name and figures behind it, five cells each, in w cells; figures
-// that are longer take of the room of the name.
+// TableLine returns a name followed by figures of five cells each, in w cells. Longer figures
+// shorten the name.
 func TableLine(name string, w int, more string, figures ...int64) string {
 	txt := ""
 	for _, n := range figures {
@@ -175,7 +172,7 @@ func TableLine(name string, w int, more string, figures ...int64) string {
 	return Cut(name, room, more) + fmt.Sprintf("%*s", max(w-displaywidth.String(Cut(name, room, more)), 0), txt)
 }
 
-// HintWidth is the width of a line of hints in cells.
+// HintWidth returns the width of a line of hints in cells.
 func HintWidth(hints [][2]string) int {
 	w := -2
 	for _, h := range hints {
@@ -207,8 +204,8 @@ func (p *Painter) MarkedLines(r Role, state, text string, w int) (out []TextLine
 	return out
 }
 
-// Styled is a line of text in a role.
+// Styled returns a line of text in a role.
 func Styled(r Role, text string) TextLine { return TextLine{Role: r, Text: text} }
 
-// NewFact is a fact in a role.
+// NewFact returns a fact in a role.
 func NewFact(r Role, name, text string) Fact { return Fact{Role: r, Name: name, Text: text} }

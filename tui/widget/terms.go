@@ -9,19 +9,18 @@ import (
 	"limpet/sync/text"
 )
 
-// FilterTerms is a filter line taken apart: field:value[,value] and plain words.
+// FilterTerms is a parsed filter line: field:value[,value] and plain words.
 type FilterTerms struct {
 	Fields map[string][]string
 	Words  []string
-	// Problem says what of the line means nothing, and what was probably meant.
+	// Problem describes the first invalid part of the line, with a suggestion.
 	Problem string
 }
 
-// FieldSet are the fields that a filter line may name. The values are those that
-// a field can have; none = any.
+// FieldSet maps the fields of a filter line to their possible values; none = any.
 type FieldSet map[string][]string
 
-// ParseTerms takes a filter line apart.
+// ParseTerms parses a filter line.
 func ParseTerms(line string, known FieldSet) FilterTerms {
 	t := FilterTerms{Fields: map[string][]string{}}
 	for _, word := range strings.Fields(line) {
@@ -37,7 +36,7 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 		}
 		for _, v := range strings.Split(value, ",") {
 			switch begun := withPrefix(values, v); {
-			case v == "": // being typed
+			case v == "": // still being typed
 			case len(values) == 0:
 				t.Fields[field] = append(t.Fields[field], v)
 			case len(begun) == 0:
@@ -50,8 +49,8 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 	return t
 }
 
-// withPrefix are the values that begin so: while one is being typed, all that it may
-// become are meant.
+// withPrefix returns the values with a prefix, so that a value that is still being typed selects
+// all its completions.
 func withPrefix(values []string, with string) []string {
 	var out []string
 	for _, v := range values {
@@ -62,7 +61,7 @@ func withPrefix(values []string, with string) []string {
 	return out
 }
 
-// fail keeps the first problem, with what was probably meant.
+// fail keeps the first problem, with a suggestion.
 func (t *FilterTerms) fail(what, word string, candidates []string) {
 	if t.Problem != "" {
 		return
@@ -74,7 +73,7 @@ func (t *FilterTerms) fail(what, word string, candidates []string) {
 	}
 }
 
-// One is the value of a field that has one; "" = not named.
+// One returns the value of a field with a single value; "" = not set.
 func (t FilterTerms) One(field string) string {
 	if v := t.Fields[field]; len(v) > 0 {
 		return v[len(v)-1]
@@ -82,7 +81,7 @@ func (t FilterTerms) One(field string) string {
 	return ""
 }
 
-// Moment is the time of a field: an age such as 24h or 7d, a day, or a moment.
+// Moment returns the time of a field: an age such as 24h or 7d, a day, or a time.
 func (t *FilterTerms) Moment(field string, now time.Time) time.Time {
 	txt := t.One(field)
 	if txt == "" {
@@ -114,8 +113,7 @@ func (f FieldSet) names() []string {
 	return out
 }
 
-// nearestWord is the candidate that a word was probably meant to be, "" when none is
-// like it.
+// nearestWord returns the candidate that is most similar to word, "" when none is similar.
 func nearestWord(word string, candidates []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, c := range candidates {
@@ -126,8 +124,8 @@ func nearestWord(word string, candidates []string) string {
 	return best
 }
 
-// Complete completes the last word of a filter: the name of a field, then one of
-// its values. Where the value is whole already it takes the next one.
+// Complete completes the last word of a filter: the name of a field, then a value. When the
+// value is already complete, it returns the next one.
 func Complete(line string, fields FieldSet) string {
 	at := strings.LastIndexByte(line, ' ') + 1
 	head, word := line[:at], line[at:]
@@ -152,7 +150,7 @@ func Complete(line string, fields FieldSet) string {
 	return head + name + ":" + value[:last] + next
 }
 
-// ContainsWords says that every word of the filter occurs in one of the fields.
+// ContainsWords reports whether every word of the filter occurs in one of the fields.
 func ContainsWords(filter string, fields ...string) bool {
 	for _, word := range strings.Fields(strings.ToLower(filter)) {
 		found := false
@@ -166,11 +164,11 @@ func ContainsWords(filter string, fields ...string) bool {
 	return true
 }
 
-// MaxLine bounds what is typed into one line, in runes.
+// MaxLine is the maximum length of a typed line, in runes.
 const MaxLine = 200
 
-// Edit is a line after a key press: what it types is added, backspace takes the
-// last rune, Ctrl-W the last word, Ctrl-U all.
+// Edit returns a line after a key press: typed text is appended, backspace deletes the last
+// rune, Ctrl-W the last word, Ctrl-U the line.
 func Edit(line, name, txt string) string {
 	r := []rune(line)
 	switch name {
@@ -186,8 +184,8 @@ func Edit(line, name, txt string) string {
 	return string(r[:min(len(r), MaxLine)])
 }
 
-// Matches says that a value is one of those named, none named meaning all. Of a name
-// the beginning will do.
+// Matches reports whether value begins with one of the values of the field, or the field is not
+// set.
 func (t FilterTerms) Matches(field, value string) bool {
 	named, ok := t.Fields[field]
 	return !ok || slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(strings.ToLower(value), strings.ToLower(n)) })

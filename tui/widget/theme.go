@@ -1,6 +1,6 @@
 package widget
 
-// Role says what a piece of text is; the theme says how that looks.
+// Role is the meaning of a piece of text; the theme defines its style.
 type Role uint8
 
 const (
@@ -20,11 +20,11 @@ const (
 	roleCount
 )
 
-// Theme gives the SGR parameters of each role. Only the sixteen colours of the
-// terminal's own palette are used, and the background is left alone.
+// Theme holds the SGR parameters of each role. It uses only the sixteen colours of the
+// terminal's palette and leaves the background alone.
 type Theme [roleCount]string
 
-// Caps is what the terminal can show.
+// Caps are the capabilities of the terminal.
 type Caps struct {
 	ASCII bool // no glyph beyond ASCII
 	Mono  bool // no colour; bold and reverse stay
@@ -37,7 +37,7 @@ var Coloured = []Theme{
 	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "36", RoleHead: "2", RoleGood: "32", RoleBad: "1;31", RoleWarn: "33", RoleWork: "36", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
 	// High contrast: nothing dim, bold where it counts.
 	{RoleTitle: "1", roleFocus: "1;97", RoleHead: "1;4", RoleGood: "1;92", RoleBad: "1;97;41", RoleWarn: "1;93", RoleWork: "1;96", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;97;41"},
-	// Blue and orange: told apart with any colour vision.
+	// Blue and orange, distinguishable with any colour vision.
 	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "94", RoleHead: "2", RoleGood: "94", RoleBad: "1;33", RoleWarn: "33", RoleWork: "96", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
 	mono,
 }
@@ -47,8 +47,8 @@ var mono = Theme{RoleTitle: "1", roleFocus: "1", RoleBad: "1", RoleCursor: "7", 
 // Themes are the names of the themes, the default first.
 var Themes = []string{"terminal", "high-contrast", "blue-orange", "mono"}
 
-// Look returns the theme of the terminal. Without colours and beyond ASCII
-// nothing but text is sent: that is the form for logs and screen readers.
+// Look returns the theme of the terminal. Without colours and in ASCII it is empty, for logs and
+// screen readers.
 func (c Caps) Look() Theme {
 	switch {
 	case c.Mono && c.ASCII:
@@ -59,13 +59,13 @@ func (c Caps) Look() Theme {
 	return Coloured[c.Theme%len(Coloured)]
 }
 
-// glyphs are the shapes of a screen.
+// glyphs are the symbols of a screen.
 type glyphs struct {
 	topLeft, topRight, bottomLeft, bottomRight, Horizontal, vertical string
 	Cursor, full, rest, More, Arrow, Up, Down, Dot, Ring             string
 	State                                                            map[string]string
 	spark                                                            map[byte]string
-	heights                                                          []string // from little to most
+	heights                                                          []string // from low to high
 }
 
 var UnicodeGlyphs = glyphs{
@@ -91,9 +91,8 @@ func (c Caps) Glyphs() glyphs {
 	return UnicodeGlyphs
 }
 
-// StateRole is the colour of a state; its glyph and its word say the same. Those of
-// the second line of a case are words of commands: of their checks, of the agent, of
-// conditions and of sources.
+// StateRole returns the colour of a state; its glyph and its word carry the same meaning. The
+// second line of a case holds words of commands: of checks, the agent, conditions and sources.
 func StateRole(state string) Role {
 	switch state {
 	case "working":
