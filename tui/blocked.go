@@ -58,7 +58,8 @@ const lookEvery = time.Second
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil, now: time.Now()}, caps: capsOf(o)}
+	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil,
+		now: time.Now()}, caps: capsOf(o)}
 	switch err := runProgram(ctx, m, o); {
 	case errors.Is(err, errUnresponsive):
 		return Leave, nil
@@ -110,8 +111,8 @@ func (b blocked) press(key string) (next blocked, copies bool, answer Answer, en
 	return b, false, Leave, false
 }
 
-// looked applies the result of an attempt.
-func (b blocked) looked(l Look, now time.Time) (next blocked, enter bool) {
+// applyLook applies the result of an attempt.
+func (b blocked) applyLook(l Look, now time.Time) (next blocked, enter bool) {
 	b.now, b.free = now, l.Free
 	b.looks++
 	if l.Holder != nil {
@@ -145,7 +146,8 @@ func (b blocked) lines() []widget.TextLine {
 		if b.works {
 			then = "w opens it: this limpet then claims jobs."
 		}
-		return []widget.TextLine{widget.Styled(widget.RoleTitle, "The state file is free now."), widget.Styled(widget.RolePlain, b.holder.Path), {}, widget.Styled(widget.RolePlain, then)}
+		return []widget.TextLine{widget.Styled(widget.RoleTitle, "The state file is free now."),
+			widget.Styled(widget.RolePlain, b.holder.Path), {}, widget.Styled(widget.RolePlain, then)}
 	}
 	out := []widget.TextLine{
 		widget.Styled(widget.RoleTitle, "The state file is in use by "+who+about+"."), widget.Styled(widget.RolePlain, b.holder.Path), {},
@@ -158,7 +160,8 @@ func (b blocked) lines() []widget.TextLine {
 		out = append(out, widget.Styled(widget.RoleBad, "No copy: "+b.failed))
 	}
 	if !b.waiting.IsZero() {
-		out = append(out, widget.Styled(widget.RoleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks))))
+		out = append(out, widget.Styled(widget.RoleWork,
+			fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks))))
 	}
 	return out
 }
@@ -240,7 +243,7 @@ func (m *blockedModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, func() tea.Msg { return lookedMsg{m.door.Look(m.ctx)} }
 	case lookedMsg:
 		var enter bool
-		if m.blocked, enter = m.blocked.looked(msg.look, time.Now()); enter {
+		if m.blocked, enter = m.blocked.applyLook(msg.look, time.Now()); enter {
 			return m.end(Enter)
 		}
 		return m, nextLook()

@@ -41,43 +41,46 @@ func TestRefresh(t *testing.T) {
 
 // TestModelQuitsAndReportsErrors: the model quits with the snapshot that shows no running job,
 // and reports failures of actions and of the source as issues.
-func TestModelLeavesAndTells(t *testing.T) {
+func TestModelQuitsAndReportsErrors(t *testing.T) {
 	t.Parallel()
 	s := shown(working())
 	s.Source = screen.Standalone
 	m := &model{src: new(noSource), state: press(s, "q", "f")}
 	idle := working()
 	idle.Agent.Draining, idle.Agent.Claims, idle.Agent.Busy = noon, 0, 1
-	if m.update(pictureMsg{idle}); !m.paused {
+	if m.update(snapshotMsg{idle}); !m.paused {
 		t.Fatal("it does not go on while a job runs")
 	}
 	idle.Agent.Busy = 0
-	if cmd := m.update(pictureMsg{idle}); cmd == nil || cmd() != tea.Quit() {
+	if cmd := m.update(snapshotMsg{idle}); cmd == nil || cmd() != tea.Quit() {
 		t.Error("nothing runs: it must end")
 	}
 	m = &model{src: new(noSource), state: s}
 	m.update(actedMsg{errors.New("not \x1b[31mallowed")})
-	m.update(goneMsg{errors.New("no daemon")})
+	m.update(sourceErrorMsg{errors.New("no daemon")})
 	if m.state.Gone != "no daemon" {
 		t.Errorf("gone %q", m.state.Gone)
 	}
-	if frame := screen.Render(m.state, 120, 24, m.state.Caps); !strings.Contains(frame, "e errors 2") || !strings.Contains(frame, "not [31mallowed") {
+	if frame := screen.Render(m.state, 120, 24, m.state.Caps); !strings.Contains(frame, "e errors 2") ||
+		!strings.Contains(frame, "not [31mallowed") {
 		t.Errorf("the failures are not on the screen:\n%s", frame)
 	}
 }
 
 // TestLinksOf: links are not sent to terminals that may print them, nor when the user disables
 // them.
-func TestWhereLinksAreSent(t *testing.T) {
+func TestLinksOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		env  map[string]string
 		want bool
 	}{
-		{map[string]string{"TERM": "xterm-256color"}, true}, {map[string]string{"TERM": "tmux-256color"}, true}, {map[string]string{"TERM": "foot"}, true},
+		{map[string]string{"TERM": "xterm-256color"}, true}, {map[string]string{"TERM": "tmux-256color"}, true},
+		{map[string]string{"TERM": "foot"}, true},
 		{map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "0"}, false}, {map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "1"}, true},
 		{map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "xterm", "LANG": "C"}, false},
-		{map[string]string{"TERM": "linux"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{}, false}, {map[string]string{"TERM": "vt220"}, false}, {map[string]string{"TERM": "vt102-am"}, false},
+		{map[string]string{"TERM": "linux"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{}, false},
+		{map[string]string{"TERM": "vt220"}, false}, {map[string]string{"TERM": "vt102-am"}, false},
 	} {
 		env := func(name string) string {
 			if v, ok := c.env[name]; ok || name != "LANG" {
@@ -92,11 +95,11 @@ func TestWhereLinksAreSent(t *testing.T) {
 }
 
 // TestModelSchedulesRetry: the banner counts down to the time of the retry.
-func TestModelTellsOfItsNextTry(t *testing.T) {
+func TestModelSchedulesRetry(t *testing.T) {
 	t.Parallel()
 	m := &model{src: new(noSource), state: shown(working()), retry: 2 * time.Second}
 	before := time.Now()
-	m.update(goneMsg{errors.New("no daemon")})
+	m.update(sourceErrorMsg{errors.New("no daemon")})
 	if left := m.state.Again.Sub(before); left < 2*time.Second || left > 3*time.Second {
 		t.Errorf("next try after %s, want 2s", left)
 	}

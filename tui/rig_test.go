@@ -17,7 +17,7 @@ import (
 	"limpet/tui/widget"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 

@@ -55,17 +55,17 @@ type setUpStep uint8
 const (
 	askServer setUpStep = iota
 	askToken
-	askTrial
+	askTest
 )
 
 // setUpAction is the action that a key press requests.
-type wish uint8
+type setUpAction uint8
 
 const (
-	wishNothing wish = iota
-	wishTry
-	wishSave
-	wishLeave
+	actionNone setUpAction = iota
+	actionTest
+	actionSave
+	actionQuit
 )
 
 // setUp is the state of the setup screen.
@@ -112,23 +112,23 @@ func answerWith(answer, more string) string {
 }
 
 // press returns the state after a key press and the requested action.
-func (u setUp) press(name, txt string) (setUp, wish) {
+func (u setUp) press(name, txt string) (setUp, setUpAction) {
 	switch {
 	case name == "ctrl+c":
-		return u, wishLeave
+		return u, actionQuit
 	case name == "esc" && u.step == askServer:
-		return u, wishLeave
+		return u, actionQuit
 	case name == "esc":
 		u.step, u.wrong, u.tried, u.busy = u.step-1, "", false, false
-		return u, wishNothing
+		return u, actionNone
 	case u.busy:
-		return u, wishNothing
-	case u.step == askTrial:
+		return u, actionNone
+	case u.step == askTest:
 		if name == "y" && u.tried {
 			u.busy = true
-			return u, wishSave
+			return u, actionSave
 		}
-		return u, wishNothing
+		return u, actionNone
 	case name == "enter":
 		return u.answered()
 	}
@@ -144,19 +144,19 @@ func (u setUp) press(name, txt string) (setUp, wish) {
 	case "ctrl+u":
 		*field = ""
 	default:
-		if len(*field) < answerMost {
+		if len(*field) < maxAnswerBytes {
 			*field = answerWith(*field, txt)
 		}
 	}
 	u.wrong = ""
-	return u, wishNothing
+	return u, actionNone
 }
 
 // maxAnswerBytes bounds an answer; signed tokens have a few thousand bytes.
-const answerMost = 8 << 10
+const maxAnswerBytes = 8 << 10
 
 // answered validates the answer and goes to the next question.
-func (u setUp) answered() (setUp, wish) {
+func (u setUp) answered() (setUp, setUpAction) {
 	u.wrong = ""
 	switch u.step {
 	case askServer:
@@ -178,13 +178,13 @@ func (u setUp) answered() (setUp, wish) {
 		}
 	}
 	if u.wrong != "" {
-		return u, wishNothing
+		return u, actionNone
 	}
-	if u.step++; u.step == askTrial {
+	if u.step++; u.step == askTest {
 		u.busy, u.tried, u.found = true, false, ""
-		return u, wishTry
+		return u, actionTest
 	}
-	return u, wishNothing
+	return u, actionNone
 }
 
 // lines returns the text of the screen. The last line of a question holds the answer.
@@ -203,29 +203,34 @@ func (u setUp) lines() []widget.TextLine {
 	if !u.isPath() {
 		token = strings.Repeat("*", min(len([]rune(token)), 40))
 	}
-	out := []widget.TextLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
+	out := []widget.TextLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token),
+		mark(askTest, "Can we talk?", ""), {}}
 	switch {
 	case u.wrong != "":
 		return append(out, widget.Styled(widget.RoleBad, u.wrong))
 	case u.step == askServer:
 		return append(out, widget.Styled(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources."))
 	case u.step == askToken:
-		return append(out, widget.Styled(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."))
+		return append(out, widget.Styled(widget.RoleDim,
+			"The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which "+
+				"only you can read."))
 	case u.busy && u.tried:
 		return append(out, widget.Styled(widget.RoleWork, "Writing "+u.file))
 	case u.busy:
 		return append(out, widget.Styled(widget.RoleWork, "Trying"))
 	case u.failed:
-		return append(out, widget.Styled(widget.RoleBad, u.found), widget.TextLine{}, widget.Styled(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+"."))
+		return append(out, widget.Styled(widget.RoleBad, u.found), widget.TextLine{},
+			widget.Styled(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+"."))
 	}
-	return append(out, widget.Styled(widget.RoleGood, u.found), widget.TextLine{}, widget.Styled(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before."))
+	return append(out, widget.Styled(widget.RoleGood, u.found), widget.TextLine{},
+		widget.Styled(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before."))
 }
 
 func (u setUp) hints() [][2]string {
 	switch {
-	case u.step == askTrial && u.tried:
+	case u.step == askTest && u.tried:
 		return [][2]string{{"y", "write it"}, {"esc", "back"}, {"^c", "leave"}}
-	case u.step == askTrial:
+	case u.step == askTest:
 		return [][2]string{{"esc", "back"}, {"^c", "leave"}}
 	case u.step == askServer:
 		return [][2]string{{"enter", "next"}, {"esc", "leave"}}
@@ -256,7 +261,7 @@ func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 		for _, part := range txt {
 			if y < bottom {
 				at := p.Put(margin, y, w-2*margin, l.Role, part)
-				if i == int(u.step)+1 && u.step != askTrial {
+				if i == int(u.step)+1 && u.step != askTest {
 					p.Put(at, y, 1, widget.RoleCursor, " ")
 				}
 			}
@@ -293,7 +298,7 @@ type setUpModel struct {
 }
 
 type (
-	triedMsg struct {
+	testedMsg struct {
 		of    setUp
 		found string
 		err   error
@@ -303,15 +308,15 @@ type (
 
 func (m *setUpModel) Init() tea.Cmd { return nil }
 
-// trialTimeout bounds the test against the server.
-const trialTimeout = 15 * time.Second
+// testTimeout bounds the test against the server.
+const testTimeout = 15 * time.Second
 
 func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.w, m.h = msg.Width, msg.Height
-	case triedMsg:
-		m.setUp = m.setUp.took(msg)
+	case testedMsg:
+		m.setUp = m.setUp.applyTest(msg)
 	case savedMsg:
 		if msg.err == nil {
 			m.saved = true
@@ -324,29 +329,29 @@ func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.String() == "ctrl+z" {
 			return m, tea.Suspend
 		}
-		var want wish
+		var want setUpAction
 		m.setUp, want = m.setUp.press(msg.String(), msg.Text)
 		asked := m.setUp
 		switch want {
-		case wishLeave:
+		case actionQuit:
 			return m, tea.Quit
-		case wishTry:
+		case actionTest:
 			return m, func() tea.Msg {
-				ctx, cancel := context.WithTimeout(m.ctx, trialTimeout)
+				ctx, cancel := context.WithTimeout(m.ctx, testTimeout)
 				defer cancel()
 				found, err := m.do.Try(ctx, asked.settings())
-				return triedMsg{asked, found, err}
+				return testedMsg{asked, found, err}
 			}
-		case wishSave:
+		case actionSave:
 			return m, func() tea.Msg { return savedMsg{m.do.Save(asked.settings())} }
 		}
 	}
 	return m, nil
 }
 
-// took applies the result of a test, unless the user has changed the answers since.
-func (u setUp) took(msg triedMsg) setUp {
-	if u.step != askTrial || u.settings() != msg.of.settings() {
+// applyTest applies the result of a test, unless the user has changed the answers since.
+func (u setUp) applyTest(msg testedMsg) setUp {
+	if u.step != askTest || u.settings() != msg.of.settings() {
 		return u
 	}
 	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, text.Clean(msg.found)

@@ -11,11 +11,11 @@ import (
 )
 
 // answers presses the keys of a text, then the named keys.
-func answers(t *testing.T, u setUp, text string, names ...string) (setUp, wish) {
+func answers(t *testing.T, u setUp, text string, names ...string) (setUp, setUpAction) {
 	t.Helper()
-	w := wishNothing
+	w := actionNone
 	for _, r := range text {
-		if u, w = u.press(string(r), string(r)); w != wishNothing {
+		if u, w = u.press(string(r), string(r)); w != actionNone {
 			t.Fatalf("typing %q leads to %d", text, w)
 		}
 	}
@@ -33,43 +33,45 @@ func TestSetUp(t *testing.T) {
 		t.Fatalf("step %d, server %q", u.step, u.server)
 	}
 	tokens, w := answers(t, u, "glsa_secret", "enter")
-	if w != wishTry || tokens.settings() != (Settings{Server: "https://grafana.example:3000", Token: "glsa_secret"}) {
+	if w != actionTest || tokens.settings() != (Settings{Server: "https://grafana.example:3000", Token: "glsa_secret"}) {
 		t.Fatalf("wish %d, %+v", w, tokens.settings())
 	}
 	for _, size := range [][2]int{{80, 24}, {40, 10}} {
-		if frame := renderSetUp(tokens, size[0], size[1], widget.Caps{Mono: true}); strings.Contains(frame, "glsa_secret") || strings.Contains(frame, "secret") {
+		if frame := renderSetUp(tokens, size[0], size[1], widget.Caps{Mono: true}); strings.Contains(frame, "glsa_secret") ||
+			strings.Contains(frame, "secret") {
 			t.Errorf("the token is on the screen:\n%s", frame)
 		}
 	}
-	if _, w := tokens.press("y", "y"); w != wishNothing {
+	if _, w := tokens.press("y", "y"); w != actionNone {
 		t.Error("it is written before it was tried")
 	}
-	good := tokens.took(triedMsg{of: tokens, found: "Grafana answers\x1b[2J"})
-	if _, w := good.press("enter", ""); w != wishNothing {
+	good := tokens.applyTest(testedMsg{of: tokens, found: "Grafana answers\x1b[2J"})
+	if _, w := good.press("enter", ""); w != actionNone {
 		t.Error("Enter writes it")
 	}
-	if _, w := good.press("y", "y"); w != wishSave {
+	if _, w := good.press("y", "y"); w != actionSave {
 		t.Error("y does not write it")
 	}
 	if strings.ContainsRune(renderSetUp(good, 80, 24, widget.Caps{Mono: true, ASCII: true}), 0x1b) {
 		t.Error("foreign text reaches the terminal")
 	}
-	bad := tokens.took(triedMsg{of: tokens, err: errors.New("401 Unauthorized")})
+	bad := tokens.applyTest(testedMsg{of: tokens, err: errors.New("401 Unauthorized")})
 	if !bad.failed || !strings.Contains(renderSetUp(bad, 80, 24, widget.Caps{}), "401 Unauthorized") {
 		t.Error("it is not said that the trial failed")
 	}
 	if back, _ := bad.press("esc", ""); back.step != askToken || back.tried || back.token != "glsa_secret" {
 		t.Errorf("esc leads to step %d with %q", back.step, back.token)
 	}
-	if late, _ := tokens.press("esc", ""); late.took(triedMsg{of: tokens, found: "x"}).tried {
+	if late, _ := tokens.press("esc", ""); late.applyTest(testedMsg{of: tokens, found: "x"}).tried {
 		t.Error("an answer to what was taken back counts")
 	}
 	file, w := answers(t, u, "/etc/limpet/token", "enter")
-	if w != wishTry || file.settings() != (Settings{Server: "https://grafana.example:3000", TokenFile: "/etc/limpet/token"}) {
+	if w != actionTest || file.settings() != (Settings{Server: "https://grafana.example:3000", TokenFile: "/etc/limpet/token"}) {
 		t.Errorf("a path: wish %d, %+v", w, file.settings())
 	}
-	for answer, wrong := range map[string]string{"": "is needed", "ftp://x": "no address", "https://": "no address", "https://a:b@c": "does not belong"} {
-		if at, w := answers(t, setUp{}, answer, "enter"); w != wishNothing || at.step != askServer || !strings.Contains(at.wrong, wrong) {
+	for answer, wrong := range map[string]string{"": "is needed", "ftp://x": "no address", "https://": "no address",
+		"https://a:b@c": "does not belong"} {
+		if at, w := answers(t, setUp{}, answer, "enter"); w != actionNone || at.step != askServer || !strings.Contains(at.wrong, wrong) {
 			t.Errorf("server %q: step %d, %q", answer, at.step, at.wrong)
 		}
 	}
@@ -77,7 +79,7 @@ func TestSetUp(t *testing.T) {
 		t.Error("no token is taken for an answer")
 	}
 	for _, key := range []string{"esc", "ctrl+c"} {
-		if _, w := (setUp{}).press(key, ""); w != wishLeave {
+		if _, w := (setUp{}).press(key, ""); w != actionQuit {
 			t.Errorf("%s does not leave", key)
 		}
 	}
@@ -91,7 +93,7 @@ func TestSetUp(t *testing.T) {
 
 // TestSetUpKeepsBlanksOfAPath: blanks within a path are part of it, typed or pasted. Blanks
 // around it, and within a token, are dropped.
-func TestSetUpTakesAPathWhole(t *testing.T) {
+func TestSetUpKeepsBlanksOfAPath(t *testing.T) {
 	t.Parallel()
 	ask, _ := answers(t, setUp{}, "https://grafana.example", "enter")
 	for text, want := range map[string]Settings{
@@ -104,18 +106,18 @@ func TestSetUpTakesAPathWhole(t *testing.T) {
 	} {
 		want.Server = "https://grafana.example"
 		byKeys, w := answers(t, ask, text, "enter")
-		if w != wishTry || byKeys.settings() != want {
+		if w != actionTest || byKeys.settings() != want {
 			t.Errorf("typed %q: wish %d, %+v", text, w, byKeys.settings())
 		}
 		pasted, _ := ask.press("", text)
-		if pasted, w = pasted.press("enter", ""); w != wishTry || pasted.settings() != want {
+		if pasted, w = pasted.press("enter", ""); w != actionTest || pasted.settings() != want {
 			t.Errorf("pasted %q: wish %d, %+v", text, w, pasted.settings())
 		}
 	}
 	if u, _ := answers(t, ask, "/my disk", "backspace", "backspace", "backspace", "backspace"); u.token != "/my " {
 		t.Errorf("backspace leaves %q", u.token)
 	}
-	if u, w := answers(t, ask, "   ", "enter"); w != wishNothing || u.wrong == "" {
+	if u, w := answers(t, ask, "   ", "enter"); w != actionNone || u.wrong == "" {
 		t.Error("blanks are taken for an answer")
 	}
 }
@@ -124,7 +126,7 @@ func TestSetUpScreens(t *testing.T) {
 	t.Parallel()
 	u, _ := answers(t, setUp{file: "/home/op/.config/limpet/config.yaml"}, "https://grafana.example", "enter")
 	u, _ = answers(t, u, "glsa_secret", "enter")
-	u = u.took(triedMsg{of: u, found: "grafana.example answers in 38ms; repositories and jobs may be read"})
+	u = u.applyTest(testedMsg{of: u, found: "grafana.example answers in 38ms; repositories and jobs may be read"})
 	for _, size := range [][2]int{{80, 24}, {140, 40}} {
 		got := renderSetUp(u, size[0], size[1], widget.Caps{Mono: true})
 		check(t, got, size[0], size[1], widget.Caps{Mono: true})
@@ -135,9 +137,9 @@ func TestSetUpScreens(t *testing.T) {
 	keys := []string{"enter", "esc", "backspace", "ctrl+u", "y", "/", "https://漢字.example", "\x1b[2J", "q"}
 	for range 5000 {
 		k := keys[rnd.IntN(len(keys))]
-		var w wish
-		if u, w = u.press(k, k); w == wishTry && rnd.IntN(2) == 0 {
-			u = u.took(triedMsg{of: u, found: "\x1b]0;x\x07"})
+		var w setUpAction
+		if u, w = u.press(k, k); w == actionTest && rnd.IntN(2) == 0 {
+			u = u.applyTest(testedMsg{of: u, found: "\x1b]0;x\x07"})
 		}
 		size := [2]int{rnd.IntN(100) + 1, rnd.IntN(40) + 1}
 		caps := widget.Caps{Mono: true, ASCII: rnd.IntN(2) == 0}

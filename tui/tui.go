@@ -72,7 +72,8 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 	if o.Frames > 0 {
 		gap = time.Second / time.Duration(o.Frames)
 	}
-	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {}, state: screen.NewState(src.Name(), capsOf(o), time.Now())}
+	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {},
+		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
 	switch err := runProgram(ctx, m, o); {
 	case errors.Is(err, errUnresponsive):
@@ -83,12 +84,13 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 	if m.setUp {
 		return ErrSetUp
 	}
-	farewell(o.Out, m.state)
+	printSummary(o.Out, m.state)
 	return nil
 }
 
-func farewell(w io.Writer, s screen.State) {
-	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, s.Snap.Counts.Resting, len(s.Snap.Repos))
+func printSummary(w io.Writer, s screen.State) {
+	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending,
+		s.Snap.Counts.Resting, len(s.Snap.Repos))
 }
 
 // model adapts State to Bubble Tea.
@@ -109,12 +111,12 @@ type model struct {
 }
 
 type (
-	pictureMsg struct{ snap *snapshot.Snapshot }
-	goneMsg    struct{ err error }
-	tickMsg    time.Time
-	nextMsg    struct{ turn int }
-	actedMsg   struct{ err error }
-	foundMsg   struct {
+	snapshotMsg    struct{ snap *snapshot.Snapshot }
+	sourceErrorMsg struct{ err error }
+	tickMsg        time.Time
+	resumeMsg      struct{ turn int }
+	actedMsg       struct{ err error }
+	lookupMsg      struct {
 		take func(screen.State) screen.State
 	}
 )
@@ -134,9 +136,9 @@ func (m *model) tick() tea.Cmd {
 func (m *model) next() tea.Msg {
 	snap, err := m.src.Next(m.ctx)
 	if err != nil {
-		return goneMsg{err}
+		return sourceErrorMsg{err}
 	}
-	return pictureMsg{snap}
+	return snapshotMsg{snap}
 }
 
 // pause waits before the next snapshot is requested.
@@ -144,7 +146,7 @@ func (m *model) pause(d time.Duration) tea.Cmd {
 	m.turn++
 	m.paused = true
 	turn := m.turn
-	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{turn} })
+	return tea.Tick(d, func(time.Time) tea.Msg { return resumeMsg{turn} })
 }
 
 // resume requests the next snapshot at the end of a pause. It ignores a pause that was cut
@@ -174,7 +176,7 @@ func (m *model) lookup() tea.Cmd {
 	m.stop = cancel
 	return func() tea.Msg {
 		defer cancel()
-		return foundMsg{look(ctx, m.src)}
+		return lookupMsg{look(ctx, m.src)}
 	}
 }
 
@@ -182,7 +184,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.state.W, m.state.H = msg.Width, msg.Height
-	case pictureMsg:
+	case snapshotMsg:
 		m.state = m.state.Show(msg.snap)
 		m.state.Now, m.state.Source, m.state.Note = time.Now(), m.src.Name(), text.Clean(m.src.Note())
 		m.retry = retryMin
@@ -190,13 +192,13 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 			return tea.Quit
 		}
 		return m.pause(m.gap)
-	case goneMsg:
+	case sourceErrorMsg:
 		m.state = m.state.Lose(msg.err.Error())
 		wait := m.retry
 		m.state.Again = time.Now().Add(wait)
 		m.retry = min(m.retry*2, retryMax)
 		return m.pause(wait)
-	case nextMsg:
+	case resumeMsg:
 		return m.resume(msg.turn)
 	case tickMsg:
 		m.state.Now = time.Time(msg)
@@ -205,7 +207,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if msg.err != nil {
 			m.state = m.state.Fail(msg.err.Error())
 		}
-	case foundMsg:
+	case lookupMsg:
 		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
 		return m.key(msg)

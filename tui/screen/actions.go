@@ -299,7 +299,7 @@ func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 // request sends the actions at once or after a confirmation. It takes the results of targets.
 func (s State) request(targets []target, why string) (State, Outcome) {
 	if why != "" {
-		return s.say(why, true), Outcome{}
+		return s.showToast(why, true), Outcome{}
 	}
 	switch v := targets[0].action.Verb; {
 	case targets[0].source.UID != "":
@@ -317,7 +317,7 @@ func (s State) request(targets []target, why string) (State, Outcome) {
 	case len(targets) > 1:
 		return s.ask(confirmMany(targets, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
 	default:
-		return s.say(fmt.Sprintf("%s of %s asked for", v, targets[0].action.Name), false), send(targets)
+		return s.showToast(fmt.Sprintf("%s of %s asked for", v, targets[0].action.Name), false), send(targets)
 	}
 }
 
@@ -328,7 +328,7 @@ func send(targets []target) (out Outcome) {
 	return out
 }
 
-func (s State) say(text string, bad bool) State {
+func (s State) showToast(text string, bad bool) State {
 	s.toast, s.toastBad = text, bad
 	return s
 }
@@ -350,13 +350,13 @@ type Source interface {
 	Next(ctx context.Context) (*snapshot.Snapshot, error)
 	// Act sends a request to the agent, once.
 	Act(ctx context.Context, a Action) error
-	// Past returns a page of the history, PastJob one complete finished job.
-	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
+	// HistoryPage returns a page of the history, PastJob one complete finished job.
+	HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error)
 	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
-	// Lately returns the recent jobs of a repository.
-	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
-	// Care returns diagnostics of the agent.
-	Care(ctx context.Context) (snapshot.Care, error)
+	// RecentRuns returns the recent jobs of a repository.
+	RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error)
+	// Diagnostics returns diagnostics of the agent.
+	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	// Test checks a Repository or a source like 'limpet repo test', without writing anything. An

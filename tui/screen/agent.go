@@ -29,11 +29,11 @@ const diagnosticsMaxAge = 10 * time.Second
 
 // diagnostics is the data of the agent screen.
 type diagnostics struct {
-	*snapshot.Care        // never nil
-	err            string // why the lookup failed
-	at             time.Time
-	asking         bool
-	scroll         int
+	*snapshot.DiagnosticsReport        // never nil
+	err                         string // why the lookup failed
+	at                          time.Time
+	asking                      bool
+	scroll                      int
 }
 
 // moveAgent scrolls within the lines of the screen.
@@ -115,7 +115,8 @@ func (p *view) agentSheet() (out sheet) {
 	if !a.Started.IsZero() {
 		up = ", up " + text.Age(p.s.Now.Sub(a.Started))
 	}
-	out.fact(widget.RolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS), cpuText(a, ", processor ", "")))
+	out.fact(widget.RolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS),
+		cpuText(a, ", processor ", "")))
 	out.fact(widget.RolePlain, "watches", namespaces(a.Namespace))
 	if a.Controllers.Mode != "" { // older daemons do not send it
 		out.fact(widget.RolePlain, "controllers", a.Controllers.Text())
@@ -139,7 +140,8 @@ func (p *view) agentSheet() (out sheet) {
 		p.watchLine(&out, seen)
 		if seen.Kind == "connections" {
 			for _, ill := range p.s.Snap.UnhealthyConnections {
-				out.fact(widget.RoleBad, "", strings.TrimSpace(p.G.State["error"]+" "+ill.Name+": "+strings.TrimPrefix(connectionProblem(ill), "Connection: ")))
+				out.fact(widget.RoleBad, "", strings.TrimSpace(p.G.State["error"]+" "+ill.Name+": "+
+					strings.TrimPrefix(connectionProblem(ill), "Connection: ")))
 			}
 		}
 	}
@@ -190,7 +192,8 @@ func (p *view) storageLines(out *sheet) {
 	c, now := p.s.diagnostics, p.s.Now
 	out.head("Store")
 	out.fact(widget.RolePlain, "file", c.Store.Path)
-	out.fact(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(c.Store.Bytes), text.Size(c.Store.FreeBytes), text.Size(c.Store.HistoryBytes)))
+	out.fact(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(c.Store.Bytes),
+		text.Size(c.Store.FreeBytes), text.Size(c.Store.HistoryBytes)))
 	oldest, ended := "", text.Thousands(c.Store.History)+" jobs that have ended"
 	if c.Store.History == 1 {
 		ended = "1 job that has ended"
@@ -198,15 +201,17 @@ func (p *view) storageLines(out *sheet) {
 	if !c.Store.Oldest.IsZero() {
 		oldest = ", the oldest of " + widget.Ago(now, c.Store.Oldest)
 	}
-	out.fact(widget.RolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended, oldest, c.Store.Claims, c.Store.Resting, text.Thousands(c.Store.Objects), c.Store.Secrets))
+	out.fact(widget.RolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended, oldest,
+		c.Store.Claims, c.Store.Resting, text.Thousands(c.Store.Objects), c.Store.Secrets))
 	if c.Store.DiskFree >= 0 {
 		r := widget.RolePlain
-		if c.Store.DiskFree < scarce {
+		if c.Store.DiskFree < lowDiskBytes {
 			r = widget.RoleBad
 		}
 		out.fact(r, "disk", fmt.Sprintf("%s free of %s", text.Size(c.Store.DiskFree), text.Size(c.Store.DiskSize)))
 	}
-	out.fact(widget.RolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone", text.Plural(c.Mirrors.Count, "mirror"), text.Size(c.Mirrors.Bytes)))
+	out.fact(widget.RolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone",
+		text.Plural(c.Mirrors.Count, "mirror"), text.Size(c.Mirrors.Bytes)))
 	out.head("Tokens")
 	if len(c.Tokens) == 0 {
 		out.fact(widget.RoleDim, "none", "no repository proves itself with a token that is made for it")
@@ -257,7 +262,7 @@ func storeText(a snapshot.Agent) string {
 
 // lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill
 // it.
-const scarce = 256 << 20
+const lowDiskBytes = 256 << 20
 
 func (p *view) agentBox(x, y, w, h int) {
 	a := p.s.Snap.Agent

@@ -216,7 +216,8 @@ func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
 	case len(c.Files) == 0:
 		return []string{"No file of the repository's path differs between the two commits."}
 	case len(rows) == 0:
-		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"), p.s.input.filters[screenChanges])}
+		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"),
+			p.s.input.filters[screenChanges])}
 	}
 	return nil
 }
@@ -352,7 +353,7 @@ func (s State) nextPiece(back bool) State {
 		}
 	}
 	if found < 0 {
-		return s.say("there is no further change", false)
+		return s.showToast("there is no further change", false)
 	}
 	return s.moveDiff(found - top)
 }

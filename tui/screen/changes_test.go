@@ -18,11 +18,15 @@ func changed() snapshot.Comparison {
 	for i := range 5 {
 		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"line%d\": %d,", i, i)})
 	}
-	lines = append(lines, snapshot.TextLine{Op: "-", Text: "  \"schemaVersion\": 38,"}, snapshot.TextLine{Op: "+", Text: "  \"schemaVersion\": \"39\","})
+	lines = append(lines, snapshot.TextLine{Op: "-", Text: "  \"schemaVersion\": 38,"},
+		snapshot.TextLine{Op: "+", Text: "  \"schemaVersion\": \"39\","})
 	for i := range 10 {
 		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"more%d\": %d,", i, i)})
 	}
-	lines = append(lines, snapshot.TextLine{Op: "@", Text: "@@ -90,8 +90,8 @@"}, snapshot.TextLine{Op: "-", Text: "  \"title\": \"BGP\""}, snapshot.TextLine{Op: "+", Text: "  \"title\": \"BGP of all the sites, " + strings.Repeat("with a description that goes on, ", 4) + "to its end\""})
+	lines = append(lines, snapshot.TextLine{Op: "@", Text: "@@ -90,8 +90,8 @@"},
+		snapshot.TextLine{Op: "-", Text: "  \"title\": \"BGP\""},
+		snapshot.TextLine{Op: "+", Text: "  \"title\": \"BGP of all the sites, " +
+			strings.Repeat("with a description that goes on, ", 4) + "to its end\""})
 	for i := range 20 {
 		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"last%d\": %d,", i, i)})
 	}
@@ -34,16 +38,18 @@ func changed() snapshot.Comparison {
 
 func TestChangesOfAJob(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(3), comparison: changed()}
-	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), src)
+	src := &archive{rows: failedRows(3), comparison: changed()}
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), src)
 	frame := func(s State) string { return Render(s, 100, 30, s.Caps) }
-	want := snapshot.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5), To: strings.Repeat("4e55f01a", 5)}
+	want := snapshot.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5),
+		To: strings.Repeat("4e55f01a", 5)}
 	if len(src.compared) != 1 || src.compared[0] != want {
 		t.Fatalf("asked %+v", src.compared)
 	}
 	file := settle(t, press(s, "down", "enter"), src)
 	t.Run("the list says what happened to each", func(t *testing.T) {
-		for _, want := range []string{"- deleted  dashboards/net/a-board", "~ modified dashboards/net/bgp.json", "+ added    dashboards/net/edge.json", "> renamed  dashboards/core.json -> dashboards/net/core.json", "a1b2c3d -> 4e55f01", "1/4"} {
+		for _, want := range []string{"- deleted  dashboards/net/a-board", "~ modified dashboards/net/bgp.json",
+			"+ added    dashboards/net/edge.json", "> renamed  dashboards/core.json -> dashboards/net/core.json", "a1b2c3d -> 4e55f01", "1/4"} {
 			if !strings.Contains(frame(s), want) {
 				t.Errorf("no word of %q in\n%s", want, frame(s))
 			}
@@ -54,7 +60,8 @@ func TestChangesOfAJob(t *testing.T) {
 		if got := src.compared[len(src.compared)-1]; file.nav.screen != screenDiff || got != want {
 			t.Fatalf("screen %d asked %+v", file.nav.screen, got)
 		}
-		for _, want := range []string{"as JSON, keys sorted, a1b2c3d -> 4e55f01", "-  \"schemaVersion\": 38,", "+  \"schemaVersion\": \"39\",", "+2 -2 lines", "@@ -1,9 +1,9 @@"} {
+		for _, want := range []string{"as JSON, keys sorted, a1b2c3d -> 4e55f01", "-  \"schemaVersion\": 38,",
+			"+  \"schemaVersion\": \"39\",", "+2 -2 lines", "@@ -1,9 +1,9 @@"} {
 			if !strings.Contains(frame(file), want) {
 				t.Errorf("no word of %q in\n%s", want, frame(file))
 			}
@@ -103,7 +110,7 @@ func TestChangesOfAJob(t *testing.T) {
 		if f := frame(found); len(found.diffLines()) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
 			t.Errorf("%d lines:\n%s", len(found.diffLines()), f)
 		}
-		if n := len(found.jobs()); n != len(picture().Jobs) {
+		if n := len(found.jobs()); n != len(testSnapshot().Jobs) {
 			t.Errorf("the words of a file narrow the jobs to %d", n)
 		}
 		if again := press(found, "esc"); again.nav.screen != screenDiff || again.filter() != "" {
@@ -127,7 +134,7 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("a fault is said, and asked again on demand", func(t *testing.T) {
 		bad := &archive{err: errors.New("the mirror\x1b[2J does not have both commits")}
-		at := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), bad)
+		at := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), bad)
 		if f := frame(at); !strings.Contains(f, "the mirror[2J does not have") || len(bad.compared) != 1 {
 			t.Errorf("asked %d times:\n%s", len(bad.compared), f)
 		}
@@ -158,7 +165,7 @@ func TestChangesOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
-		at := press(shown(picture(), widget.Caps{}), "enter", "d")
+		at := press(shown(testSnapshot(), widget.Caps{}), "enter", "d")
 		at, look := at.Fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
 		if at = settle(t, at, src); len(at.changed()) != 4 {
@@ -176,7 +183,7 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		"names no commit":              func(j *snapshot.Job) { j.RefTo, j.Finished = "", noon },
 		"nothing has changed in Git":   func(j *snapshot.Job) { j.RefFrom = j.RefTo },
 	} {
-		snap := picture()
+		snap := testSnapshot()
 		change(&snap.Jobs[0])
 		for _, key := range []string{"d", "enter"} {
 			s := settle(t, press(shown(snap, widget.Caps{}), "enter", key), src)
@@ -189,10 +196,10 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		t.Errorf("asked %+v", src.compared)
 	}
 	t.Run("of a row of the history the record comes first", func(t *testing.T) {
-		past := ill(1)
+		past := failedRows(1)
 		past[0].RefTo = strings.Repeat("b", 40)
 		src := &archive{rows: past, comparison: changed()}
-		s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
 		s = press(s, "enter", "d")
 		if s.nav.screen != screenChanges {
 			t.Fatalf("screen %d says %q", s.nav.screen, s.toast)
@@ -203,10 +210,10 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		}
 	})
 	t.Run("and without it nothing is asked", func(t *testing.T) {
-		past := ill(1)
+		past := failedRows(1)
 		past[0].RefTo = strings.Repeat("b", 40)
 		src := &archive{rows: past}
-		s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
 		src.err = nil
 		src.rows = nil // pruned meanwhile
 		s = settle(t, press(s, "enter", "d"), src)
@@ -215,7 +222,7 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		}
 	})
 	t.Run("a job that nothing was there before", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs[0].RefFrom = ""
 		src := &archive{comparison: changed()}
 		if settle(t, press(shown(snap, widget.Caps{}), "enter", "d"), src); len(src.compared) != 1 || src.compared[0].From != "" {
@@ -229,9 +236,11 @@ func TestComparisonIsCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"
 	want := text.Clean(evil)
-	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}}, Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
+	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}},
+		Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
 	got := cleanComparison(in)
-	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want || got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {
+	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want ||
+		got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {
 		t.Errorf("%q and %q", fmt.Sprint(got.Files), fmt.Sprint(*got.Text))
 	}
 	if in.Files[0].Path != evil || in.Text.Lines[0].Text != "\t"+evil {

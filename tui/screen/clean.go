@@ -14,7 +14,8 @@ import (
 func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *s
 	out.Problem = text.Clean(s.Problem)
-	out.Agent.Host, out.Agent.Version, out.Agent.Namespace, out.Agent.StorePath = text.Clean(s.Agent.Host), text.Clean(s.Agent.Version), text.Clean(s.Agent.Namespace), text.Clean(s.Agent.StorePath)
+	out.Agent.Host, out.Agent.Version, out.Agent.Namespace, out.Agent.StorePath = text.Clean(s.Agent.Host),
+		text.Clean(s.Agent.Version), text.Clean(s.Agent.Namespace), text.Clean(s.Agent.StorePath)
 	out.API.Server, out.API.Error = text.Clean(s.API.Server), text.Clean(s.API.Error)
 	out.Jobs = make([]snapshot.Job, len(s.Jobs))
 	for i, j := range s.Jobs {
@@ -22,7 +23,8 @@ func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 	}
 	out.Repos = make([]snapshot.Repo, len(s.Repos))
 	for i, r := range s.Repos {
-		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Mirrors, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.DeleteError} {
+		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Mirrors, &r.Branch, &r.Path, &r.Target,
+			&r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.DeleteError} {
 			*p = text.Clean(*p)
 		}
 		if r.Webhook != nil {
@@ -51,7 +53,8 @@ func cleanSnapshot(s *snapshot.Snapshot) *snapshot.Snapshot {
 }
 
 func cleanJob(j snapshot.Job) snapshot.Job {
-	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.WaitReason, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
+	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message,
+		&j.WaitReason, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 		*p = text.Clean(*p)
 	}
 	if !(j.Progress <= 100) { // true for NaN too
@@ -78,11 +81,12 @@ func cleanJob(j snapshot.Job) snapshot.Job {
 }
 
 // cleanHistory cleans a page of the history. UIDs are only compared.
-func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
+func cleanHistory(page snapshot.HistoryPage) snapshot.HistoryPage {
 	page.Rows = slices.Clone(page.Rows)
 	for i := range page.Rows {
 		r := &page.Rows[i]
-		for _, p := range []*string{&r.UID, &r.Namespace, &r.Name, &r.Repository, &r.Action, &r.State, &r.Message, &r.Agent, &r.RefTo, &r.Subject} {
+		for _, p := range []*string{&r.UID, &r.Namespace, &r.Name, &r.Repository, &r.Action, &r.State, &r.Message, &r.Agent, &r.RefTo,
+			&r.Subject} {
 			*p = text.Clean(*p)
 		}
 	}
@@ -90,7 +94,7 @@ func cleanHistory(page snapshot.PastPage) snapshot.PastPage {
 }
 
 // cleanDiagnostics cleans the diagnostics.
-func cleanDiagnostics(c snapshot.Care) snapshot.Care {
+func cleanDiagnostics(c snapshot.DiagnosticsReport) snapshot.DiagnosticsReport {
 	c.Store.Path = text.Clean(c.Store.Path)
 	c.Watches, c.Tokens = slices.Clone(c.Watches), slices.Clone(c.Tokens)
 	for i := range c.Watches {

@@ -38,7 +38,7 @@ func (s State) confirmOpen() (confirm, bool) { q, ok := s.overlay.(confirm); ret
 
 // yes returns the answer that sends the actions.
 func yes(txt, done string, targets []target) []choice {
-	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(targets) }}}
+	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.showToast(done, false), send(targets) }}}
 }
 
 func (q confirm) key(s State, name, txt string) (State, Outcome) {
@@ -152,7 +152,9 @@ func (s State) confirmPull(targets []target) confirm {
 		for _, a := range targets {
 			objects += a.repo.Resources
 		}
-		q := confirmMany(targets, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", widget.Thousands(objects, "object")))
+		q := confirmMany(targets, "Full pull of",
+			fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in "+
+				"Grafana is lost.", widget.Thousands(objects, "object")))
 		if objects >= typeNameFrom {
 			q.name = fmt.Sprintf("all %d", len(targets))
 		}
@@ -160,8 +162,9 @@ func (s State) confirmPull(targets []target) confirm {
 	}
 	r := targets[0].repo
 	q := confirm{
-		title:   "Full pull of " + r.Name + "?",
-		lines:   []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was changed by hand in Grafana is lost.", contentsOf(r))},
+		title: "Full pull of " + r.Name + "?",
+		lines: []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was "+
+			"changed by hand in Grafana is lost.", contentsOf(r))},
 		choices: yes("Yes, full pull", "full pull of "+r.Name+" asked for", targets),
 	}
 	for _, j := range s.Snap.Jobs {
@@ -199,8 +202,9 @@ func confirmSuspend(targets []target) confirm {
 		what = fmt.Sprintf("%d repositories", len(targets))
 	}
 	return confirm{
-		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)),
-		lines:   []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
+		title: fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)),
+		lines: []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by " +
+			"a webhook. Jobs that somebody makes are run."},
 		choices: yes("Yes, suspend", "suspension of "+what+" asked for", targets),
 	}
 }
@@ -220,9 +224,11 @@ func confirmCancel(targets []target) confirm {
 			txt = "It waits for its next attempt and is ended now; what it has written stays."
 		}
 	case j.Total > 0:
-		txt = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)), widget.Thousands(j.Total, "file"))
+		txt = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)),
+			widget.Thousands(j.Total, "file"))
 	}
-	return confirm{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", targets)}
+	return confirm{title: "Cancel " + j.Name + "?", lines: []string{txt},
+		choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", targets)}
 }
 
 func (s State) confirmRetry(targets []target) confirm {
@@ -238,7 +244,8 @@ func (s State) confirmRetry(targets []target) confirm {
 	q := confirm{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", targets)}
 	if j.Finished.IsZero() {
 		q.title = "Try " + j.Name + " now?"
-		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
+		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RetryAt.Sub(s.Now)),
+			j.Attempt, max(j.MaxAttempt, j.Attempt))}
 		return q
 	}
 	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}
@@ -271,9 +278,10 @@ func confirmMany(targets []target, doing, follows string) confirm {
 		list += fmt.Sprintf(" and %d more", rest)
 	}
 	return confirm{
-		title:   fmt.Sprintf("%s %d %s?", doing, len(targets), noun),
-		lines:   []string{list + ".", follows},
-		choices: yes(fmt.Sprintf("Yes, all %d", len(targets)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(targets), noun), targets),
+		title: fmt.Sprintf("%s %d %s?", doing, len(targets), noun),
+		lines: []string{list + ".", follows},
+		choices: yes(fmt.Sprintf("Yes, all %d", len(targets)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(targets),
+			noun), targets),
 	}
 }
 
@@ -294,7 +302,8 @@ func (s State) quit() (State, Outcome) {
 	if claims > 1 {
 		running = fmt.Sprintf("%d jobs run", claims)
 	}
-	q := confirm{quit: true, title: "Quit?", choices: []choice{now}, lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere."}}
+	q := confirm{quit: true, title: "Quit?", choices: []choice{now},
+		lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere."}}
 	if s.readOnlyReason() == "" {
 		q.lines[0] += " Who finishes first claims nothing new and ends when nothing runs any more."
 		q.choices = append(q.choices, choice{"f", "Finish first", State.finish})
@@ -305,7 +314,7 @@ func (s State) quit() (State, Outcome) {
 // finish claims no new jobs and quits when the running ones have finished.
 func (s State) finish() (State, Outcome) {
 	s.leaving.whenIdle = true
-	s = s.say("claims nothing new; this ends when nothing runs any more. q asks again", false)
+	s = s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if !s.Snap.Agent.Draining.IsZero() {
 		return s, Outcome{}
 	}
@@ -320,7 +329,7 @@ func (s State) stay() (State, Outcome) {
 		return s, Outcome{}
 	}
 	s.leaving.drained = false
-	return s.say("claims jobs again", false), Outcome{Actions: []Action{{Verb: Undrain}}}
+	return s.showToast("claims jobs again", false), Outcome{Actions: []Action{{Verb: Undrain}}}
 }
 
 // Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.

@@ -12,7 +12,7 @@ import (
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals
 // that refuse the copy.
 func (s State) copied(text string) (State, Outcome) {
-	return s.say(text, false), Outcome{Copy: text}
+	return s.showToast(text, false), Outcome{Copy: text}
 }
 
 // jobCommand and repoCommand return the commands that show the object of a row.
@@ -74,7 +74,8 @@ func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
 func exportLine(s State) string {
 	q, _ := historyQuery(s.input.filters[screenHistory], s.Now)
 	text := "limpet history export"
-	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action}, {"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
+	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action},
+		{"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
 		if flag[1] != "" {
 			text += " --" + flag[0] + " " + widget.Quote(flag[1])
 		}
@@ -130,7 +131,7 @@ func (s State) copyLink() (State, Outcome) {
 	if len(all) > 1 {
 		text += fmt.Sprintf(" (u: %s)", all[s.linkAt].Name)
 	}
-	return s.say(text, false), Outcome{Copy: l.URL}
+	return s.showToast(text, false), Outcome{Copy: l.URL}
 }
 
 // commit returns the commit of the object under the cursor, "" = none.

@@ -97,7 +97,8 @@ func (p *view) header() {
 		text string
 		rank int // the highest is dropped first; 0 stays
 	}{
-		{widget.RolePlain, widget.Cut(text.OrDash(a.Host), 20, p.G.More), 3}, {r, txt, 0}, {widget.RoleBad, insecure, 1}, {widget.RoleDim, p.s.Source, 4}, {widget.RoleDim, clock, 2},
+		{widget.RolePlain, widget.Cut(text.OrDash(a.Host), 20, p.G.More), 3}, {r, txt, 0}, {widget.RoleBad, insecure, 1},
+		{widget.RoleDim, p.s.Source, 4}, {widget.RoleDim, clock, 2},
 	}
 	for {
 		width, worst := x+1, 0
@@ -253,7 +254,8 @@ func (p *view) filterText() string {
 	if s.listed() == paneSources {
 		return fmt.Sprintf("filter %q: %d of %s; Esc clears", s.filter(), len(s.sources()), text.Plural(len(s.Snap.Sources), "source"))
 	}
-	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
+	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs),
+		len(s.repos()), len(s.Snap.Repos))
 }
 
 func eventLine(e snapshot.Event, now time.Time) string {
@@ -338,7 +340,8 @@ func (p *view) bannerForms() []string {
 	asOf := at + ", " + age
 	switch {
 	case p.s.Gone != "":
-		return []string{" ! The daemon is gone, reconnecting; shown as of " + asOf, " ! The daemon is gone; shown as of " + asOf, " ! Daemon gone, shown: " + age, " ! Daemon gone"}
+		return []string{" ! The daemon is gone, reconnecting; shown as of " + asOf, " ! The daemon is gone; shown as of " + asOf,
+			" ! Daemon gone, shown: " + age, " ! Daemon gone"}
 	case p.s.Source == FromDisk:
 		return []string{" ! No agent works on this file; shown as of " + asOf}
 	case !p.s.Snap.AsOf.IsZero():

@@ -18,92 +18,11 @@ import (
 	"limpet/tui/widget"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 
-// picture returns the snapshot that the screens of the documentation show.
-func picture() *snapshot.Snapshot {
-	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	return &snapshot.Snapshot{
-		Seq: 7, At: noon,
-		Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, CPU: 0.4, HistoryKept: 168 * time.Hour, Namespace: "stacks-1234"},
-		API:   snapshot.API{Server: "https://grafana.example:6446", Up: true, Synced: true, Latency: 38 * time.Millisecond, Since: at(time.Hour)},
-		Jobs: []snapshot.Job{
-			{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "working", Message: "replicating dashboards/network", Progress: 71, Done: 205, Total: 288, Created: at(50 * time.Second), Started: at(42 * time.Second), Owner: "this", LeaseUntil: noon.Add(18 * time.Second), RenewAt: noon.Add(8 * time.Second), Attempt: 1, MaxAttempt: 3, Branch: "main", RefFrom: strings.Repeat("a1b2c3d4", 5), RefTo: strings.Repeat("4e55f01a", 5),
-				Summary:  []snapshot.Summary{{Kind: "Folder", Total: 12, Update: 1, Noop: 11}, {Kind: "Dashboard", Total: 276, Create: 14, Update: 3, Noop: 174, Warn: 1, Error: 1}},
-				Errors:   []string{"dashboards/net/bgp.json: invalid schemaVersion: want int, got \"39\""},
-				Warnings: []string{"dashboards/net/old.json: folder has no _folder.json, title from path"},
-				Commit:   &snapshot.Commit{Subject: "bgp: add peers panel", Author: "M. Ito", At: at(3 * time.Minute)},
-				Steps: []snapshot.Step{{Text: "look up branch:main", At: at(42 * time.Second), Took: 300 * time.Millisecond}, {Text: "fetch 4e55f01", At: at(41700 * time.Millisecond), Took: 11300 * time.Millisecond},
-					{Text: "compare with the server", At: at(30400 * time.Millisecond), Took: 400 * time.Millisecond}, {Text: "replicating changes", At: at(30 * time.Second)}},
-				Log: []snapshot.Event{{At: at(3 * time.Second), Level: "info", Text: "created dashboards/net/core.json"}, {At: at(2 * time.Second), Level: "error", Text: "rejected dashboards/net/bgp.json: 422"}, {At: at(time.Second), Level: "info", Text: "created dashboards/net/edge.json"}}},
-			{UID: "9x1ab", Namespace: "default", Name: "infra-alerts-sync", Repository: "infra-alerts", Action: "pull", Detail: "incr", State: "working", Progress: 22, Done: 4, Total: 18, Created: at(10 * time.Second), Started: at(9 * time.Second), Owner: "this", LeaseUntil: noon.Add(25 * time.Second), Attempt: 1},
-			{UID: "q0p4", Namespace: "default", Name: "lab-west-move", Repository: "lab-west", Action: "move", State: "working", Message: "34 files", Progress: -1, Created: at(3 * time.Second), Started: at(2 * time.Second), Owner: "this", LeaseUntil: noon.Add(29 * time.Second), Attempt: 1},
-			{UID: "44dd1", Namespace: "default", Name: "team-dash-pr-481", Repository: "team-dash", Action: "pr", Detail: "#481", State: "working", Progress: 98, Created: at(80 * time.Second), Started: at(70 * time.Second), Owner: "other", Attempt: 1},
-			{UID: "k2m9", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "pending", Created: at(31 * time.Second), Attempt: 1},
-			{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Created: at(30 * time.Second), Attempt: 2},
-			{UID: "y7c1", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "error", Message: "401 bad credentials", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, Errors: []string{"401 bad credentials"}},
-		},
-		Repos: []snapshot.Repo{
-			{UID: "r1", Namespace: "default", Name: "infra-alerts", Title: "Infra", Type: "gitlab", URL: "https://gitlab.example/infra.git", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("9c0ffeee", 5), Synced: at(5 * time.Minute), Resources: 18, Runs: "....s...s...s...s...w..s"},
-			{UID: "r2", Namespace: "default", Name: "lab-east", Title: "Lab East", Type: "git", URL: "https://git.lab/obs/east.git", Enabled: true, Checked: at(39 * time.Second), Health: "401 bad credentials", SyncState: "error", LastRef: strings.Repeat("5d41aa90", 5), Synced: at(3 * time.Hour), Next: noon.Add(time.Minute), Resources: 288, Runs: "ssssssssssssssssssseeeee",
-				Branch: "main", Path: "grafana/", Target: "folder", Interval: time.Minute, Connection: "lab", Webhook: &snapshot.Webhook{ID: "4471", LastEvent: at(185 * time.Minute)}, TokenEnds: noon.Add(52 * time.Minute), MaxResources: 1000, Contents: []snapshot.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}},
-				Conditions: []snapshot.Condition{{Type: "NamespaceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "Ready", Status: "False", Since: at(182 * time.Minute), Reason: "AuthenticationFailed", Message: "secure.token: the host does not take it; renew the token in the settings of the repository"}, {Type: "ResourceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful"}}},
-			{UID: "r3", Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
-			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Branch: "main", Resources: 288, Contents: []snapshot.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}}, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
-		},
-		Events: []snapshot.Event{
-			{At: at(9 * time.Second), Level: "info", Job: "infra-alerts-sync", Text: "claimed, attempt 1"},
-			{At: at(39 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"},
-		},
-	}
-}
-
-// lives returns a draining agent with jobs in all phases: an undelivered result, a backoff, a
-// dead letter.
-func lives() snapshot.Snapshot {
-	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	s := *picture()
-	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
-	s.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
-	s.Jobs = []snapshot.Job{
-		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Undelivered: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
-		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RetryAt: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
-		{UID: "y7c1", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", Detail: "incr", State: "dead", Message: "the git host does not answer (3 attempts)", Created: at(90 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, MaxAttempt: 3},
-	}
-	return s
-}
-
-// ailing returns a snapshot with errors, one of them long and one repeated.
-func ailing() *snapshot.Snapshot {
-	s := picture()
-	s.Problem = "the clock of this host is 4m12s behind that of the server: nothing is claimed; set it (timedatectl set-ntp true)"
-	long := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server); the last commit that could be had is 5d41aa9, of three hours ago"
-	s.Events = append(s.Events, snapshot.Event{At: noon.Add(-20 * time.Second), Level: "error", Repo: "lab-east", Text: long},
-		snapshot.Event{At: noon.Add(-10 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"})
-	return s
-}
-
-func shown(snap *snapshot.Snapshot, caps widget.Caps) State {
-	snap.Counts = snapshot.Count(snap.Jobs, snap.At)
-	s := NewState("attached to daemon 4121", caps, noon)
-	s.Now = noon
-	return s.Show(snap)
-}
-
-func press(s State, keys ...string) State {
-	for _, k := range keys {
-		txt := ""
-		if len(k) == 1 {
-			txt = k
-		}
-		s, _ = s.Key(k, txt)
-	}
-	return s
-}
-
-// check fails unless the frame is valid; see flaw.
+// check fails unless the frame is valid; see violation.
 func check(t *testing.T, frame string, w, h int, caps widget.Caps) {
 	t.Helper()
 	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
@@ -152,52 +71,57 @@ func strip(frame string) string {
 func TestGoldenScreens(t *testing.T) {
 	t.Parallel()
 	plain := widget.Caps{Mono: true}
-	offline := picture()
+	offline := testSnapshot()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
 	offline.API.Next, offline.API.Tries = noon.Add(11*time.Second), 7
-	before := picture()
+	before := testSnapshot()
 	before.API.Up, before.API.Synced, before.API.Error, before.API.Since = false, false, "connection refused", noon.Add(-5*time.Second)
 	before.AsOf = noon.Add(-50 * time.Hour)
-	lives := lives()
+	lives := jobPhases()
 	unsent := lives
 	unsent.API = offline.API
-	crowd := picture()
+	crowd := testSnapshot()
 	for i := range 990 {
-		crowd.Jobs = append(crowd.Jobs[:6:6], append([]snapshot.Job{{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprintf("bulk-%03d", 990-i), Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Priority: fmt.Sprint(i % 10), Created: noon.Add(-20 * time.Second), Attempt: 1, MaxAttempt: 3}}, crowd.Jobs[6:]...)...)
+		crowd.Jobs = append(crowd.Jobs[:6:6], append(
+			[]snapshot.Job{{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprintf("bulk-%03d", 990-i), Repository: "lab-east",
+				Action: "pull", Detail: "incr", State: "pending", Priority: fmt.Sprint(i % 10), Created: noon.Add(-20 * time.Second),
+				Attempt: 1, MaxAttempt: 3}}, crowd.Jobs[6:]...)...)
 	}
 	crowded := shown(crowd, plain)
 	crowded.Snap.Counts.Pending += 1999
-	paused := picture()
+	paused := testSnapshot()
 	paused.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
 	east := &paused.Repos[1]
 	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
 	east.Deleting, east.DeleteError = noon.Add(-time.Minute), "a job is running"
-	empty := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
-	fresh := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: snapshot.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
+	empty := &snapshot.Snapshot{At: noon, Agent: testSnapshot().Agent, API: testSnapshot().API}
+	fresh := &snapshot.Snapshot{At: noon, Agent: testSnapshot().Agent, API: snapshot.API{Server: "embedded", Embedded: true, Up: true,
+		Synced: true}}
 	alone := shown(fresh, plain)
 	alone.Source = Standalone
-	left := picture()
+	left := testSnapshot()
 	left.AsOf = noon.Add(-50 * time.Minute)
 	disk := shown(left, plain)
 	disk.Source = FromDisk
 	asking := alone
 	asking.SetUp = true
-	working := shown(picture(), plain)
+	working := shown(testSnapshot(), plain)
 	working.Source = Standalone
-	sick := ailing()
-	large := picture()
+	sick := failingSnapshot()
+	large := testSnapshot()
 	large.Repos[0].Resources = 12_401
-	forbidden := picture()
+	forbidden := testSnapshot()
 	forbidden.Jobs, forbidden.Repos, forbidden.Events, forbidden.API.Synced = nil, nil, nil, false
 	forbidden.Problem = `list repositories: 403 Forbidden: repositories.provisioning.grafana.app is forbidden: User "edge-07" cannot list resource "repositories" (the token has no permission for this; it needs get, list and watch of repositories and jobs)`
-	idle := picture()
+	idle := testSnapshot()
 	idle.Jobs, idle.Events = nil, nil
 	idle.Repos[3].SyncState = "success"
-	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day(), findings: tried(), manifest: eastYAML}
-	narrow := shown(picture(), plain)
+	chronicle := &archive{rows: failedRows(34), care: testDiagnostics(), comparison: changed(), lately: recentDay(),
+		findings: testFindings(), manifest: eastYAML}
+	narrow := shown(testSnapshot(), plain)
 	narrow.W, narrow.H = 40, 10
 	differs := func(keys ...string) State {
-		s := shown(picture(), plain)
+		s := shown(testSnapshot(), plain)
 		for _, k := range append([]string{"enter", "d"}, keys...) {
 			s = settle(t, press(s, k), chronicle)
 		}
@@ -208,32 +132,33 @@ func TestGoldenScreens(t *testing.T) {
 		s    State
 		w, h int
 	}{
-		{"agent-80x24", settle(t, press(shown(picture(), plain), "5"), chronicle), 80, 24},
-		{"agent-end-80x24", press(settle(t, press(shown(picture(), plain), "5"), chronicle), "end"), 80, 24},
-		{"agent-140x40", settle(t, press(shown(picture(), plain), "5"), chronicle), 140, 40},
-		{"history-80x24", settle(t, press(shown(picture(), plain), "4"), chronicle), 80, 24},
-		{"history-140x40", press(settle(t, press(shown(picture(), plain), "4"), chronicle), "down", "down", "down", "+"), 140, 40},
-		{"history-filter-80x24", settle(t, press(shown(picture(), plain), "4", "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r"), chronicle), 80, 24},
-		{"history-40x10", settle(t, press(shown(picture(), plain), "4"), chronicle), 40, 10},
-		{"test-80x24", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 80, 24},
-		{"test-40x10", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 40, 10},
-		{"test-140x40", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 140, 40},
-		{"yaml-80x24", settle(t, press(shown(picture(), plain), "3", "down", "y"), chronicle), 80, 24},
-		{"overview-80x24", shown(picture(), plain), 80, 24},
-		{"overview-140x40", shown(picture(), plain), 140, 40},
-		{"overview-ascii-80x24", shown(picture(), widget.Caps{Mono: true, ASCII: true}), 80, 24},
-		{"overview-colour-80x24", shown(picture(), widget.Caps{}), 80, 24},
-		{"detail-80x24", press(shown(picture(), plain), "enter"), 80, 24},
-		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
+		{"agent-80x24", settle(t, press(shown(testSnapshot(), plain), "5"), chronicle), 80, 24},
+		{"agent-end-80x24", press(settle(t, press(shown(testSnapshot(), plain), "5"), chronicle), "end"), 80, 24},
+		{"agent-140x40", settle(t, press(shown(testSnapshot(), plain), "5"), chronicle), 140, 40},
+		{"history-80x24", settle(t, press(shown(testSnapshot(), plain), "4"), chronicle), 80, 24},
+		{"history-140x40", press(settle(t, press(shown(testSnapshot(), plain), "4"), chronicle), "down", "down", "down", "+"), 140, 40},
+		{"history-filter-80x24", settle(t, press(shown(testSnapshot(), plain), "4", "/", "s", "t", "a", "t", "e", ":", "e", "r", "o",
+			"r"), chronicle), 80, 24},
+		{"history-40x10", settle(t, press(shown(testSnapshot(), plain), "4"), chronicle), 40, 10},
+		{"test-80x24", settle(t, press(shown(testSnapshot(), plain), "3", "down", "t"), chronicle), 80, 24},
+		{"test-40x10", settle(t, press(shown(testSnapshot(), plain), "3", "down", "t"), chronicle), 40, 10},
+		{"test-140x40", settle(t, press(shown(testSnapshot(), plain), "3", "down", "t"), chronicle), 140, 40},
+		{"yaml-80x24", settle(t, press(shown(testSnapshot(), plain), "3", "down", "y"), chronicle), 80, 24},
+		{"overview-80x24", shown(testSnapshot(), plain), 80, 24},
+		{"overview-140x40", shown(testSnapshot(), plain), 140, 40},
+		{"overview-ascii-80x24", shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), 80, 24},
+		{"overview-colour-80x24", shown(testSnapshot(), widget.Caps{}), 80, 24},
+		{"detail-80x24", press(shown(testSnapshot(), plain), "enter"), 80, 24},
+		{"detail-140x40", press(shown(testSnapshot(), plain), "enter"), 140, 40},
 		{"changes-80x24", differs(), 80, 24},
 		{"changes-40x10", differs(), 40, 10},
 		{"diff-80x24", differs("down", "enter"), 80, 24},
 		{"diff-wrap-80x24", differs("down", "enter", "w", "n"), 80, 24},
 		{"diff-140x40", differs("down", "enter"), 140, 40},
-		{"detail-errors-80x24", press(shown(wordy(), plain), "enter", "tab", "tab", "down", "down"), 80, 24},
-		{"detail-zoom-80x24", press(shown(wordy(), plain), "enter", "z", "w", "pgup"), 80, 24},
-		{"detail-summary-80x24", press(shown(picture(), plain), "enter", "tab", "z"), 80, 24},
-		{"detail-find-140x40", press(shown(wordy(), plain), "enter", "/", "m", "a", "d", "e", "enter"), 140, 40},
+		{"detail-errors-80x24", press(shown(longTexts(), plain), "enter", "tab", "tab", "down", "down"), 80, 24},
+		{"detail-zoom-80x24", press(shown(longTexts(), plain), "enter", "z", "w", "pgup"), 80, 24},
+		{"detail-summary-80x24", press(shown(testSnapshot(), plain), "enter", "tab", "z"), 80, 24},
+		{"detail-find-140x40", press(shown(longTexts(), plain), "enter", "/", "m", "a", "d", "e", "enter"), 140, 40},
 		{"lives-80x24", shown(&lives, plain), 80, 24},
 		{"lives-140x40", shown(&lives, plain), 140, 40},
 		{"lives-detail-80x24", press(shown(&lives, plain), "enter"), 80, 24},
@@ -247,64 +172,64 @@ func TestGoldenScreens(t *testing.T) {
 		{"unsent-80x24", shown(&unsent, plain), 80, 24},
 		{"offline-80x24", shown(offline, plain), 80, 24},
 		{"offline-140x40", shown(offline, plain), 140, 40},
-		{"gone-80x24", shown(picture(), plain).Lose("ask the daemon: connection refused"), 80, 24},
+		{"gone-80x24", shown(testSnapshot(), plain).Lose("ask the daemon: connection refused"), 80, 24},
 		{"disk-80x24", disk, 80, 24},
-		{"gone-140x40", shown(picture(), plain).Lose("ask the daemon: connection refused"), 140, 40},
+		{"gone-140x40", shown(testSnapshot(), plain).Lose("ask the daemon: connection refused"), 140, 40},
 		{"disk-140x40", disk, 140, 40},
-		{"full-140x40", press(shown(picture(), plain), "P"), 140, 40},
-		{"repo-side-140x40", press(shown(picture(), plain), "tab", "down"), 140, 40},
-		{"overview-100x30", shown(picture(), plain), 100, 30},
-		{"jobs-80x24", press(shown(picture(), plain), "2"), 80, 24},
-		{"jobs-140x40", press(shown(picture(), plain), "2"), 140, 40},
-		{"repos-140x40", press(shown(picture(), plain), "3", "down"), 140, 40},
-		{"sure-140x40", press(shown(picture(), plain), "x"), 140, 40},
+		{"full-140x40", press(shown(testSnapshot(), plain), "P"), 140, 40},
+		{"repo-side-140x40", press(shown(testSnapshot(), plain), "tab", "down"), 140, 40},
+		{"overview-100x30", shown(testSnapshot(), plain), 100, 30},
+		{"jobs-80x24", press(shown(testSnapshot(), plain), "2"), 80, 24},
+		{"jobs-140x40", press(shown(testSnapshot(), plain), "2"), 140, 40},
+		{"repos-140x40", press(shown(testSnapshot(), plain), "3", "down"), 140, 40},
+		{"sure-140x40", press(shown(testSnapshot(), plain), "x"), 140, 40},
 		{"changes-140x40", differs(), 140, 40},
 		{"empty-140x40", shown(empty, plain), 140, 40},
 		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
 		{"idle-80x24", shown(idle, plain), 80, 24},
 		{"forbidden-80x24", shown(forbidden, plain), 80, 24},
-		{"overview-79x24", shown(picture(), plain), 79, 24},
+		{"overview-79x24", shown(testSnapshot(), plain), 79, 24},
 		{"welcome-80x24", alone, 80, 24},
 		{"welcome-setup-80x24", asking, 80, 24},
 		{"welcome-attached-80x24", shown(fresh, plain), 80, 24},
 		{"welcome-140x40", alone, 140, 40},
 		{"welcome-60x20", alone, 60, 20},
 		{"welcome-40x10", alone, 40, 10},
-		{"overview-60x20", shown(picture(), plain), 60, 20},
-		{"help-80x24", press(shown(picture(), plain), "?"), 80, 24},
-		{"help-140x40", press(shown(picture(), plain), "?", "down"), 140, 40},
-		{"help-40x10", press(shown(picture(), plain), "?"), 40, 10},
+		{"overview-60x20", shown(testSnapshot(), plain), 60, 20},
+		{"help-80x24", press(shown(testSnapshot(), plain), "?"), 80, 24},
+		{"help-140x40", press(shown(testSnapshot(), plain), "?", "down"), 140, 40},
+		{"help-40x10", press(shown(testSnapshot(), plain), "?"), 40, 10},
 		{"help-search-80x24", press(shown(offline, plain), "?", "p", "u", "l", "l"), 80, 24},
-		{"full-80x24", press(shown(picture(), plain), "P"), 80, 24},
-		{"full-40x10", press(shown(picture(), plain), "P"), 40, 10},
+		{"full-80x24", press(shown(testSnapshot(), plain), "P"), 80, 24},
+		{"full-40x10", press(shown(testSnapshot(), plain), "P"), 40, 10},
 		{"full-large-80x24", press(shown(large, plain), "3", "P", "t", "e", "a", "m"), 80, 24},
-		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
-		{"palette-80x24", press(shown(picture(), plain), ":", "p", "u", "l", "l", " ", "t", "e", "a"), 80, 24},
-		{"palette-140x40", press(shown(picture(), plain), ":"), 140, 40},
-		{"palette-40x10", press(shown(picture(), plain), ":", "g", "o", "down"), 40, 10},
+		{"sure-80x24", press(shown(testSnapshot(), plain), "x"), 80, 24},
+		{"palette-80x24", press(shown(testSnapshot(), plain), ":", "p", "u", "l", "l", " ", "t", "e", "a"), 80, 24},
+		{"palette-140x40", press(shown(testSnapshot(), plain), ":"), 140, 40},
+		{"palette-40x10", press(shown(testSnapshot(), plain), ":", "g", "o", "down"), 40, 10},
 		{"palette-ascii-60x20", press(shown(offline, widget.Caps{Mono: true, ASCII: true}), ":", "p", "u", "l", "l"), 60, 20},
-		{"sort-80x24", press(shown(picture(), plain), "tab", "o", "down", "enter", "o"), 80, 24},
-		{"sort-40x10", press(shown(picture(), plain), "o"), 40, 10},
-		{"marks-80x24", press(shown(picture(), plain), "2", "space", "down", "space", "P"), 80, 24},
-		{"wide-zoom-80x24", press(shown(picture(), plain), "w", "z"), 80, 24},
-		{"field-80x24", press(shown(picture(), plain), "2", "/", "s", "t", "tab", "e", "r", "r", "o", "r", "enter"), 80, 24},
-		{"mean-80x24", press(shown(picture(), plain), "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r", "enter"), 80, 24},
+		{"sort-80x24", press(shown(testSnapshot(), plain), "tab", "o", "down", "enter", "o"), 80, 24},
+		{"sort-40x10", press(shown(testSnapshot(), plain), "o"), 40, 10},
+		{"marks-80x24", press(shown(testSnapshot(), plain), "2", "space", "down", "space", "P"), 80, 24},
+		{"wide-zoom-80x24", press(shown(testSnapshot(), plain), "w", "z"), 80, 24},
+		{"field-80x24", press(shown(testSnapshot(), plain), "2", "/", "s", "t", "tab", "e", "r", "r", "o", "r", "enter"), 80, 24},
+		{"mean-80x24", press(shown(testSnapshot(), plain), "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r", "enter"), 80, 24},
 		{"errors-80x24", press(shown(sick, plain), "e", "down"), 80, 24},
 		{"errors-140x40", press(shown(sick, plain), "e"), 140, 40},
 		{"errors-40x10", press(shown(sick, plain), "e", "down"), 40, 10},
 		{"errors-unread-80x24", shown(sick, plain), 80, 24},
 		{"quit-80x24", press(working, "q"), 80, 24},
-		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
-		{"repo-80x24", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 80, 24},
-		{"repo-140x40", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 140, 40},
+		{"repos-80x24", press(shown(testSnapshot(), plain), "3", "down"), 80, 24},
+		{"repo-80x24", settle(t, press(shown(testSnapshot(), plain), "3", "down", "enter"), chronicle), 80, 24},
+		{"repo-140x40", settle(t, press(shown(testSnapshot(), plain), "3", "down", "enter"), chronicle), 140, 40},
 		{"repo-end-40x10", press(settle(t, press(narrow, "3", "down", "enter"), chronicle), "pgdown", "down"), 40, 10},
-		{"repo-40x10", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 40, 10},
-		{"repo-suspend-80x24", press(shown(picture(), plain), "3", "down", "s"), 80, 24},
+		{"repo-40x10", settle(t, press(shown(testSnapshot(), plain), "3", "down", "enter"), chronicle), 40, 10},
+		{"repo-suspend-80x24", press(shown(testSnapshot(), plain), "3", "down", "s"), 80, 24},
 		{"repo-suspended-80x24", press(shown(paused, plain), "3", "down", "enter"), 80, 24},
-		{"filter-80x24", press(shown(picture(), plain), "/", "e", "a", "s", "t"), 80, 24},
-		{"floor-40x10", shown(picture(), plain), 40, 10},
-		{"tiny-39x9", shown(picture(), plain), 39, 9},
+		{"filter-80x24", press(shown(testSnapshot(), plain), "/", "e", "a", "s", "t"), 80, 24},
+		{"floor-40x10", shown(testSnapshot(), plain), 40, 10},
+		{"tiny-39x9", shown(testSnapshot(), plain), 39, 9},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -337,7 +262,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestInvariants(t *testing.T) {
 	t.Parallel()
-	hostile := picture()
+	hostile := testSnapshot()
 	evil := "\x1b]0;pwn\x07\x1b[31mred\r\n\u202eedoc 漢字漢字 é🙂👩‍👩‍👧 אב\u200b\xff" + strings.Repeat("漢", 90)
 	for i := range hostile.Jobs {
 		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
@@ -349,31 +274,45 @@ func TestInvariants(t *testing.T) {
 	}
 	for i := range hostile.Repos {
 		hostile.Repos[i].Connection, hostile.Repos[i].DeleteError, hostile.Repos[i].Deleting = evil, evil, noon
-		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &snapshot.Webhook{ID: evil}, []snapshot.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
+		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &snapshot.Webhook{ID: evil},
+			[]snapshot.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
 		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
 	}
 	hostile.Agent.Host, hostile.Problem = evil, evil
-	hostile.Events = []snapshot.Event{{At: noon, Level: "error", Job: evil, Text: evil}, {At: noon, Level: "error", Repo: evil, Text: strings.Repeat(evil, 4)}}
-	many := picture()
+	hostile.Events = []snapshot.Event{{At: noon, Level: "error", Job: evil, Text: evil},
+		{At: noon, Level: "error", Repo: evil, Text: strings.Repeat(evil, 4)}}
+	many := testSnapshot()
 	for i := range 10_000 {
 		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
 	}
-	down := picture()
+	down := testSnapshot()
 	down.API.Up = false
-	gone := shown(picture(), widget.Caps{})
+	gone := shown(testSnapshot(), widget.Caps{})
 	gone.Gone = "ask the daemon: connection refused"
 	odd := &archive{}
 	for i := range 20 {
-		odd.rows = append(odd.rows, snapshot.HistoryRow{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
+		odd.rows = append(odd.rows, snapshot.HistoryRow{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil,
+			State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
-	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}}, Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
-	odd.lately = snapshot.RecentRuns{Rows: odd.rows, Day: snapshot.RecentDay{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [snapshot.RecentHours]snapshot.RecentHour{{Runs: 1 << 60}}}}
-	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &snapshot.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []snapshot.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
+	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}},
+		Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.lately = snapshot.RecentRuns{Rows: odd.rows, Day: snapshot.RecentDay{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62,
+		Hours: [snapshot.RecentHours]snapshot.RecentHour{{Runs: 1 << 60}}}}
+	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil},
+		{Type: "added", Path: "b"}}, Text: &snapshot.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60,
+		Lines: []snapshot.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
-		"live": shown(picture(), widget.Caps{}), "hostile": shown(hostile, widget.Caps{}), "empty": NewState("standalone", widget.Caps{}, noon),
-		"many": press(shown(many, widget.Caps{}), "end"), "fresh": shown(&snapshot.Snapshot{At: noon, Agent: hostile.Agent, API: snapshot.API{Embedded: true, Up: true, Synced: true}}, widget.Caps{}), "down": shown(down, widget.Caps{}), "gone": gone,
+		"live": shown(testSnapshot(), widget.Caps{}), "hostile": shown(hostile, widget.Caps{}),
+		"empty": NewState("standalone", widget.Caps{}, noon),
+		"many":  press(shown(many, widget.Caps{}), "end"),
+		"fresh": shown(&snapshot.Snapshot{At: noon, Agent: hostile.Agent, API: snapshot.API{Embedded: true, Up: true, Synced: true}},
+			widget.Caps{}), "down": shown(down, widget.Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "summary": {"enter", "tab", "end", "u"}, "errors zoomed": {"enter", "shift+tab", "z", "end"}, "log": {"enter", "z", "w", "f", "pgup", "/", "r", "e"}, "diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"},
+		"history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "summary": {"enter", "tab", "end", "u"},
+		"errors zoomed": {"enter", "shift+tab", "z", "end"}, "log": {"enter", "z", "w", "f", "pgup", "/", "r", "e"},
+		"diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"},
+		"agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	maps.Copy(screens, boxes)
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
@@ -404,7 +343,8 @@ func TestRepositoryTextsAreCleaned(t *testing.T) {
 	const evil = "a\x1b[31m\u202eb\x07"
 	repo := snapshot.Repo{Webhook: &snapshot.Webhook{}, Conditions: make([]snapshot.Condition, 1), Contents: make([]snapshot.Content, 1)}
 	texts := func(r *snapshot.Repo, f func(name string, txt reflect.Value)) {
-		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(), reflect.ValueOf(&r.Conditions[0]).Elem(), reflect.ValueOf(&r.Contents[0]).Elem()} {
+		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(),
+			reflect.ValueOf(&r.Conditions[0]).Elem(), reflect.ValueOf(&r.Contents[0]).Elem()} {
 			for i := range v.NumField() {
 				if name := v.Type().Field(i).Name; v.Field(i).Kind() == reflect.String && name != "UID" {
 					f(v.Type().Name()+"."+name, v.Field(i))
@@ -421,14 +361,14 @@ func TestRepositoryTextsAreCleaned(t *testing.T) {
 	})
 	texts(&repo, func(name string, txt reflect.Value) {
 		if txt.String() != evil {
-			t.Errorf("%s of the picture was changed, which others have too", name)
+			t.Errorf("%s of the snapshot was changed, which others have too", name)
 		}
 	})
 }
 
 func TestCursorRowIsVisible(t *testing.T) {
 	t.Parallel()
-	many := picture()
+	many := testSnapshot()
 	for i := range 500 {
 		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("row-", i, "-end"), State: "pending", Created: noon})
 	}
@@ -446,7 +386,7 @@ func TestCursorRowIsVisible(t *testing.T) {
 }
 
 func BenchmarkRender10kJobs(b *testing.B) {
-	many := picture()
+	many := testSnapshot()
 	for i := range 10_000 {
 		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
 	}
@@ -456,9 +396,9 @@ func BenchmarkRender10kJobs(b *testing.B) {
 	}
 }
 
-// TestWelcomeKeepsTheTwoWays: at every size the first screen shows both commands. It disappears
+// TestWelcomeKeepsBothCommands: at every size the first screen shows both commands. It disappears
 // with the first repository.
-func TestWelcomeKeepsTheTwoWays(t *testing.T) {
+func TestWelcomeKeepsBothCommands(t *testing.T) {
 	t.Parallel()
 	fresh := &snapshot.Snapshot{At: noon, API: snapshot.API{Embedded: true, Up: true, Synced: true}}
 	s := shown(fresh, widget.Caps{Mono: true, ASCII: true})
@@ -474,7 +414,7 @@ func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*snapshot.Snapshot){
-		"a repository": func(s *snapshot.Snapshot) { s.Repos = picture().Repos[:1] },
+		"a repository": func(s *snapshot.Snapshot) { s.Repos = testSnapshot().Repos[:1] },
 		"a server":     func(s *snapshot.Snapshot) { s.API.Embedded = false },
 		"not read yet": func(s *snapshot.Snapshot) { s.API.Synced = false },
 	} {
@@ -489,7 +429,7 @@ func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 // TestHeaderCutsNothing: a part of the header is shown in full or not at all.
 func TestHeaderCutsNothing(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{Mono: true, ASCII: true})
+	s := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true})
 	for w := MinWidth; w <= 120; w++ {
 		head, _, _ := strings.Cut(Render(s, w, 24, s.Caps), "\n")
 		for _, word := range strings.Fields(head) {
@@ -506,8 +446,9 @@ func TestHeaderCutsNothing(t *testing.T) {
 // TestLongErrorsAreShownWhole: the cause is often at the end.
 func TestLongErrorsAreShownWhole(t *testing.T) {
 	t.Parallel()
-	snap := picture()
-	txt := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server)"
+	snap := testSnapshot()
+	txt := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such " +
+		"host (check the host in the url and the name server)"
 	snap.Jobs[6].Errors = []string{txt, strings.Repeat("漢字", 60) + "-the-end"}
 	s := press(shown(snap, widget.Caps{Mono: true}), "end", "enter")
 	frame := strip(Render(s, 80, 30, s.Caps))
@@ -537,9 +478,9 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-func TestJobThatIsLeftAlone(t *testing.T) {
+func TestSuspendedJob(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs[4].WaitReason = "no credentials " + strings.Repeat("word ", 30) + "at-the-end"
 	s := press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "2", "down", "down", "down", "down")
 	if frame := Render(s, 140, 40, s.Caps); !strings.Contains(frame, "pending no credentials") {

@@ -14,7 +14,7 @@ import (
 
 var historyScreen = screen{
 	name: "history", tab: "4", under: screenHistory,
-	list: always(paneJobs),
+	list: paneOf(paneJobs),
 	selection: func(s State) (out selection) {
 		if at, ok := s.history.atCursor(); ok {
 			j := jobOfRecord(*at.row)
@@ -107,7 +107,9 @@ func (p *view) historyTable(x, y, w, h int) {
 		p.Empty(x, y, w, h, p.emptyHistory())
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("FINISHED", 12, 0), widget.Col("REPOSITORY", 14, 1), widget.Col("ACTION", 7, 4), widget.Col("STATE", 9, 2), widget.NumCol("TOOK", 6, 3), widget.Col("REF", 7, 5), widget.Col("JOB", 20, 6), widget.Col("OWNER", 12, 7), widget.Col("RESULT", 12, 0)}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("FINISHED", 12, 0), widget.Col("REPOSITORY", 14, 1),
+		widget.Col("ACTION", 7, 4), widget.Col("STATE", 9, 2), widget.NumCol("TOOK", 6, 3), widget.Col("REF", 7, 5),
+		widget.Col("JOB", 20, 6), widget.Col("OWNER", 12, 7), widget.Col("RESULT", 12, 0)}
 	switch {
 	case w >= wideWidth:
 		columns[2].Width, columns[9].Width = 20, 24
@@ -121,7 +123,8 @@ func (p *view) historyTable(x, y, w, h int) {
 func (p *view) historyRow(i historyItem) widget.Line {
 	r := i.row
 	if i.folded > 0 {
-		return widget.Line{Whole: fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded, widget.ClockTime(i.oldest, p.s.Now))}
+		return widget.Line{Whole: fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded,
+			widget.ClockTime(i.oldest, p.s.Now))}
 	}
 	glyph, ok := p.G.State[r.State]
 	if !ok {
@@ -133,8 +136,10 @@ func (p *view) historyRow(i historyItem) widget.Line {
 	}
 	ro := widget.StateRole(r.State)
 	return widget.Line{
-		Cells: []string{glyph, widget.DayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, text.OrDash(text.ShortRef(r.RefTo)), r.Name, text.OrDash(r.Agent), text.OrDash(recordResult(*r))},
-		Roles: []widget.Role{ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain},
+		Cells: []string{glyph, widget.DayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took,
+			text.OrDash(text.ShortRef(r.RefTo)), r.Name, text.OrDash(r.Agent), text.OrDash(recordResult(*r))},
+		Roles: []widget.Role{ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, ro, widget.RolePlain, widget.RolePlain,
+			widget.RolePlain, widget.RolePlain, widget.RolePlain},
 	}
 }
 
@@ -175,7 +180,8 @@ func (p *view) recordBox(x, y, w, h int) {
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
 	}
 	add(widget.RolePlain, span)
-	add(widget.RolePlain, strings.Join([]string{"uid " + r.UID, text.Plural(max(r.Attempts, 1), "attempt"), "by " + text.OrDash(r.Agent)}, ", "))
+	add(widget.RolePlain, strings.Join([]string{"uid " + r.UID, text.Plural(max(r.Attempts, 1), "attempt"),
+		"by " + text.OrDash(r.Agent)}, ", "))
 	if r.Subject != "" {
 		add(widget.RolePlain, "commit "+text.ShortRef(r.RefTo)+" "+widget.Quoted(r.Subject))
 	}
@@ -186,7 +192,7 @@ func (p *view) recordBox(x, y, w, h int) {
 }
 
 // sameAs counts the listed jobs with the same failure.
-func (s State) sameAs(r snapshot.Past) (n int, since time.Time) {
+func (s State) sameAs(r snapshot.HistoryRow) (n int, since time.Time) {
 	for _, other := range s.history.rows {
 		if sameFailure(r, other) {
 			n, since = n+1, other.Finished
@@ -211,7 +217,7 @@ var spans = []struct {
 // now: the failed ones and the others. It chooses the shortest period, of at most a day, that
 // covers all rows; old counts the rows before the first period. Rows after now count in the last
 // one.
-func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, others []int64, old int) {
+func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, failed, others []int64, old int) {
 	oldest := now
 	for _, r := range rows {
 		if r.Finished.Before(oldest) {

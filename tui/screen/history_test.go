@@ -21,8 +21,8 @@ type archive struct {
 	err   error
 	care  snapshot.DiagnosticsReport
 
-	lately     snapshot.Lately
-	watched    []string // the arguments of Lately
+	lately     snapshot.RecentRuns
+	watched    []string // the arguments of RecentRuns
 	comparison snapshot.Comparison
 	compared   []snapshot.CompareQuery
 	findings   []snapshot.Finding
@@ -113,32 +113,35 @@ func settle(t *testing.T, s State, src Source) State {
 	return s
 }
 
-// fresh returns the state after jobs have finished.
-func fresh(s State) State {
-	snap := picture()
+// jobsFinished returns the state after jobs have finished.
+func jobsFinished(s State) State {
+	snap := testSnapshot()
 	snap.Agent.History++
 	s.Now = s.Now.Add(historyMinAge)
 	return s.Show(snap)
 }
 
-// ill returns the failed jobs of a repository with an expired token, after a good one.
-func ill(n int) []snapshot.Past {
-	var out []snapshot.Past
+// failedRows returns the failed jobs of a repository with an expired token, after a good one.
+func failedRows(n int) []snapshot.HistoryRow {
+	var out []snapshot.HistoryRow
 	for i := range n {
 		at := noon.Add(-time.Duration(i+1) * time.Minute)
-		out = append(out, snapshot.HistoryRow{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
+		out = append(out, snapshot.HistoryRow{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i),
+			Repository: "lab-east", Action: "pull", State: "error",
 			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
 	}
 	at := noon.Add(-26 * time.Hour)
 	return append(out,
-		snapshot.HistoryRow{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
-		snapshot.HistoryRow{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+		snapshot.HistoryRow{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning",
+			Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+		snapshot.HistoryRow{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success",
+			Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
 }
 
 func TestHistoryScreen(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(34)}
-	s := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "4"), src)
+	src := &archive{rows: failedRows(34)}
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "4"), src)
 	t.Run("equal failures are folded and opened", func(t *testing.T) {
 		items := s.history.items
 		if len(items) != foldShown+1+2 || items[foldShown].folded != 34-foldShown {
@@ -188,7 +191,7 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
 		src := &archive{rows: []snapshot.HistoryRow{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
-		at := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+		at := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
 		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.history.rows) != 0 || len(src.asked) != 2 {
 			t.Errorf("%d rows, asked %d times", len(at.history.rows), len(src.asked))
 		}
@@ -199,7 +202,8 @@ func TestHistoryScreen(t *testing.T) {
 		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.HistoryQuery) bool { return len(q.States) > 0 }) {
 			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
 		}
-		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") ||
+			!strings.Contains(frame, "0 of 36 jobs") {
 			t.Errorf("it is not said:\n%s", frame)
 		}
 		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 {
@@ -228,7 +232,7 @@ func TestHistoryScreen(t *testing.T) {
 		at := press(s, "down")
 		was := at.history.cursor
 		more := &archive{rows: append([]snapshot.HistoryRow{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
-		snap := picture()
+		snap := testSnapshot()
 		snap.Agent.History++
 		at = at.Show(snap)
 		if _, look := at.Fetch(); look != nil {
@@ -264,13 +268,14 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("h shows the history of a repository", func(t *testing.T) {
-		at := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "h"), src)
+		at := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "h"), src)
 		if at.nav.screen != screenHistory || len(at.history.rows) != 34 {
 			t.Errorf("screen %d, %d rows", at.nav.screen, len(at.history.rows))
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
-		for name, at := range map[string]State{"first": press(shown(picture(), widget.Caps{}), "4"), "another filter": press(old, "/", "x"), "fresh": fresh(s)} {
+		for name, at := range map[string]State{"first": press(shown(testSnapshot(), widget.Caps{}), "4"),
+			"another filter": press(old, "/", "x"), "fresh": jobsFinished(s)} {
 			at, look := at.Fetch()
 			if look == nil {
 				t.Fatalf("%s: nothing is looked up", name)
@@ -289,7 +294,7 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("a fault is said and tried again", func(t *testing.T) {
 		bad := &archive{err: errors.New("the daemon\x1b[2J is gone")}
-		at := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "4"), bad)
+		at := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "4"), bad)
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
 			t.Errorf("the screen does not say so:\n%s", frame)
 		}
@@ -305,9 +310,10 @@ func TestHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range 2 * maxHistoryRows {
-		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Repository: "r", State: "success",
+			Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
-	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), src)
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"), src)
 	if len(s.history.rows) != historyPage {
 		t.Fatalf("%d rows at first", len(s.history.rows))
 	}
@@ -332,7 +338,8 @@ func TestTerms(t *testing.T) {
 		want          snapshot.HistoryQuery
 	}{
 		{"", "", snapshot.HistoryQuery{}},
-		{"repo:lab-east state:error,dead bad", "", snapshot.HistoryQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"repo:lab-east state:error,dead bad", "", snapshot.HistoryQuery{Repository: "lab-east", States: []string{"error", "dead"},
+			Words: []string{"bad"}}},
 		{"state:error,success", "", snapshot.HistoryQuery{States: []string{"error", "success", "dead"}}},
 		{"since:24h until:1h", "", snapshot.HistoryQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
 		{"since:7d", "", snapshot.HistoryQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
@@ -369,11 +376,13 @@ func TestOverTime(t *testing.T) {
 	}{
 		"nothing": {nil, "minute", []int64{0, 0, 0, 0}, []int64{0, 0, 0, 0}, 0},
 		"the minute of now, and the three before": {
-			[]snapshot.HistoryRow{row("success", 0), row("error", 37*time.Second), row("dead", 38*time.Second), row("warning", 3*time.Minute+37*time.Second)},
+			[]snapshot.HistoryRow{row("success", 0), row("error", 37*time.Second), row("dead", 38*time.Second),
+				row("warning", 3*time.Minute+37*time.Second)},
 			"minute", []int64{0, 0, 1, 1}, []int64{1, 0, 0, 1}, 0},
 		"a second more takes longer times": {
 			[]snapshot.HistoryRow{row("cancelled", 3*time.Minute+38*time.Second)}, "5 minutes", []int64{0, 0, 0, 0}, []int64{0, 0, 1, 0}, 0},
-		"hours":              {[]snapshot.HistoryRow{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
+		"hours": {[]snapshot.HistoryRow{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1},
+			[]int64{0, 0, 0, 0}, 0},
 		"ahead of the clock": {[]snapshot.HistoryRow{row("error", -time.Hour)}, "minute", []int64{0, 0, 0, 1}, []int64{0, 0, 0, 0}, 0},
 		"older than four days": {
 			[]snapshot.HistoryRow{row("error", 0), row("success", 24*time.Hour), row("success", 100*time.Hour), row("success", 9000*time.Hour)},
@@ -390,9 +399,9 @@ func TestOverTime(t *testing.T) {
 	}
 }
 
-// TestFilterTypedIsFilterAsked: whatever was typed, pasted or deleted before, and whatever has
+// TestCachedFilterEqualsLookup: whatever was typed, pasted or deleted before, and whatever has
 // finished or been pruned since, a filter shows the rows that a new lookup returns.
-func TestFilterTypedIsFilterAsked(t *testing.T) {
+func TestCachedFilterEqualsLookup(t *testing.T) {
 	t.Parallel()
 	asked, steps := 0, 0
 	for seed := range uint64(40) {
@@ -400,8 +409,10 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 		src, now, n := &archive{}, noon, 0
 		end := func() { // a job finishes, sometimes one that has finished before
 			n++
-			p := snapshot.HistoryRow{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
-				State: []string{"success", "error", "warning"}[r.IntN(3)], Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
+			p := snapshot.HistoryRow{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n),
+				Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
+				State:   []string{"success", "error", "warning"}[r.IntN(3)],
+				Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
 			if p.Message == "so\x1bso" && seed%4 != 0 { // in some histories only
 				p.Message = "done"
 			}
@@ -419,13 +430,13 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 		count := 0
 		seen := func(s State) State { // the next snapshot
 			count++
-			snap := picture()
+			snap := testSnapshot()
 			snap.Agent.History = count // the number of all jobs ever; not the length of the list
 			s = s.Show(snap)
 			s.Now = now
 			return s
 		}
-		s := seen(press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"))
+		s := seen(press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"))
 		var late Lookup // its result has not arrived yet
 		answers := func(s State) State {
 			if late != nil {
@@ -445,7 +456,8 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 			case 2, 3, 4:
 				s = press(s, "backspace")
 			case 5:
-				s = s.Paste([]string{"state:error ", "repo:lab-7 ", "since:20h ", "until:3h ", "state:success,warning ", "bad", "action:push ", "état", "soso "}[r.IntN(9)])
+				s = s.Paste([]string{"state:error ", "repo:lab-7 ", "since:20h ", "until:3h ", "state:success,warning ", "bad", "action:push ",
+					"état", "soso "}[r.IntN(9)])
 			case 6:
 				if s.input.typing {
 					s = press(s, "enter")
@@ -487,20 +499,20 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 				s = answers(s)
 			}
 			now = s.Now
-			afresh(t, fmt.Sprintf("seed %d, step %d", seed, step), s, src)
+			checkFresh(t, fmt.Sprintf("seed %d, step %d", seed, step), s, src)
 			steps++
 		}
 	}
 	t.Logf("%d filters compared, %d lookups", steps, asked)
 }
 
-// afresh fails unless the rows are the first of the matching history, and all of them where the
+// checkFresh fails unless the rows are the first of the matching history, and all of them where the
 // state claims so.
-func afresh(t *testing.T, when string, s State, src *archive) {
+func checkFresh(t *testing.T, when string, s State, src *archive) {
 	t.Helper()
 	q, problem := historyQuery(s.input.filters[screenHistory], s.Now)
 	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // the bounds of the lookup
-	page, _ := src.Past(t.Context(), q)
+	page, _ := src.HistoryPage(t.Context(), q)
 	want := cleanHistory(page).Rows
 	if problem != "" {
 		want = nil
@@ -514,7 +526,8 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 	}
 	for i := range max(len(have), len(want)) {
 		if i >= len(have) || i >= len(want) || have[i] != want[i] {
-			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.input.filters[screenHistory], i, len(have), len(want), strings.Join(uidsOf(have, want), " "))
+			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.input.filters[screenHistory], i, len(have), len(want),
+				strings.Join(uidsOf(have, want), " "))
 		}
 	}
 	if !slices.Equal(s.history.keys(), refolded(s.history).keys()) {
@@ -539,9 +552,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success",
+			Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
-	s := settle(t, press(shown(picture(), widget.Caps{}), "4"), src)
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
 	for range maxHistoryRows / historyPage {
 		s = settle(t, press(s, "end"), src)
 	}

@@ -28,7 +28,8 @@ const (
 )
 
 // historyFields are the fields of a history filter.
-var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil, "since": nil, "until": nil, "ref": nil}
+var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil,
+	"since": nil, "until": nil, "ref": nil}
 
 // history is the data of the history screen.
 type history struct {
@@ -57,7 +58,8 @@ type historyRequest struct {
 func (s State) fetchHistory() (State, Lookup) {
 	ask := historyRequest{filter: s.input.filters[screenHistory]}
 	q, problem := historyQuery(ask.filter, s.Now)
-	if p := &s.history; problem == "" && p.filter != ask.filter && (p.request == nil || p.request.filter != ask.filter) && p.refine(ask.filter, q) {
+	if p := &s.history; problem == "" && p.filter != ask.filter && (p.request == nil || p.request.filter != ask.filter) &&
+		p.refine(ask.filter, q) {
 		p.filter = ask.filter
 	}
 	switch p := s.history; {
@@ -113,9 +115,10 @@ func (s State) fetchHistory() (State, Lookup) {
 }
 
 // takeHistoryPage applies a page. The cursor stays on its row.
-func (s State) takeHistoryPage(ask historyRequest, q snapshot.PastQuery, said snapshot.PastPage) State {
+func (s State) takeHistoryPage(ask historyRequest, q snapshot.HistoryQuery, said snapshot.HistoryPage) State {
 	page := cleanHistory(said)
-	to := historyAnswer{filter: ask.filter, query: q, rows: page.Rows, next: page.Next, all: page.All, exact: slices.Equal(page.Rows, said.Rows)}
+	to := historyAnswer{filter: ask.filter, query: q, rows: page.Rows, next: page.Next, all: page.All,
+		exact: slices.Equal(page.Rows, said.Rows)}
 	to.query.After = ""
 	p := &s.history
 	switch {
@@ -133,7 +136,7 @@ func (s State) takeHistoryPage(ask historyRequest, q snapshot.PastQuery, said sn
 }
 
 // overlaps reports whether the newest rows reach the cached ones.
-func overlaps(fresh, rows []snapshot.Past) bool {
+func overlaps(fresh, rows []snapshot.HistoryRow) bool {
 	if len(rows) == 0 || len(fresh) == 0 {
 		return false
 	}
@@ -142,7 +145,7 @@ func overlaps(fresh, rows []snapshot.Past) bool {
 
 // mergeRows puts the newest rows before the cached ones. A job that ran again moves to the
 // front.
-func mergeRows(fresh, rows []snapshot.Past) []snapshot.Past {
+func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
 	seen := make(map[string]bool, len(fresh))
 	for _, r := range fresh {
 		seen[r.UID] = true
@@ -157,10 +160,11 @@ func mergeRows(fresh, rows []snapshot.Past) []snapshot.Past {
 }
 
 // historyQuery parses a filter line. It returns a description of the first invalid part.
-func historyQuery(filter string, now time.Time) (snapshot.PastQuery, string) {
+func historyQuery(filter string, now time.Time) (snapshot.HistoryQuery, string) {
 	t := widget.ParseTerms(filter, historyFields)
 	since, until := t.Moment("since", now), t.Moment("until", now)
-	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]), Ref: t.One("ref"),
+	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]),
+		Ref:   t.One("ref"),
 		Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
@@ -172,7 +176,7 @@ func (s State) historyProblem() string {
 
 // historyItem is one line of the list: a row, or several equal ones folded.
 type historyItem struct {
-	row    *snapshot.Past
+	row    *snapshot.HistoryRow
 	folded int       // number of folded rows; 0 = a single row
 	oldest time.Time // finish of the oldest of them
 	group  string    // UID of the first of the equal rows; "" = none
@@ -241,15 +245,16 @@ func (p *history) move(by int) {
 }
 
 // sameFailure reports whether two jobs failed in the same way.
-func sameFailure(a, b snapshot.Past) bool {
-	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && recordResult(a) == recordResult(b)
+func sameFailure(a, b snapshot.HistoryRow) bool {
+	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository &&
+		a.Action == b.Action && recordResult(a) == recordResult(b)
 }
 
 // unfold opens the equal rows under the cursor, or folds them again.
 func (s State) unfold() State {
 	at, ok := s.history.atCursor()
 	if !ok || at.group == "" {
-		return s.say("nothing is folded here", false)
+		return s.showToast("nothing is folded here", false)
 	}
 	before := s.history.keys()
 	if i := slices.Index(s.history.unfolded, at.group); i >= 0 {
@@ -263,8 +268,9 @@ func (s State) unfold() State {
 }
 
 // jobOfRecord converts a row of the history to a job, without the fields of the full record.
-func jobOfRecord(r snapshot.Past) snapshot.Job {
-	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: recordResult(r),
+func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
+	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
+		Message: recordResult(r),
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
 
@@ -292,7 +298,7 @@ func (s State) fetchJob() (State, Lookup) {
 			case s.jobView.uid != uid || !s.jobView.partial || errors.Is(err, context.Canceled): // fetched again when the screen is shown
 			case err != nil:
 				s.jobView.record.err = text.Clean(err.Error())
-				return s.say(s.jobView.record.err, true)
+				return s.showToast(s.jobView.record.err, true)
 			default:
 				whole := cleanJob(j)
 				s.jobView.seen, s.jobView.partial = &whole, false
@@ -341,8 +347,8 @@ const (
 // next.
 type historyAnswer struct {
 	filter string // the filter
-	query  snapshot.PastQuery
-	rows   []snapshot.Past
+	query  snapshot.HistoryQuery
+	rows   []snapshot.HistoryRow
 	next   string // token of the next page; "" = none
 	all    int    // jobs in the history
 	// exact reports that rows and next equal those of the history: cleaning, merging and bounds
@@ -351,9 +357,9 @@ type historyAnswer struct {
 }
 
 // refined returns the part of a that a narrower query selects.
-func (a historyAnswer) refined(line string, to snapshot.PastQuery) historyAnswer {
+func (a historyAnswer) refined(line string, to snapshot.HistoryQuery) historyAnswer {
 	rows := a.rows
-	if n := slices.IndexFunc(rows, func(r snapshot.Past) bool { return !to.Selects(r) }); n >= 0 { // else all match
+	if n := slices.IndexFunc(rows, func(r snapshot.HistoryRow) bool { return !to.Selects(r) }); n >= 0 { // else all match
 		rows = slices.Clone(rows[:n])
 		for _, r := range a.rows[n+1:] {
 			if to.Selects(r) {
@@ -374,7 +380,7 @@ func (a historyAnswer) reachesBeyond(b historyAnswer) bool {
 
 // refine answers a filter from cached results, so that typing or deleting letters needs no
 // lookup. It reports whether that was possible.
-func (p *history) refine(line string, to snapshot.PastQuery) bool {
+func (p *history) refine(line string, to snapshot.HistoryQuery) bool {
 	if p.stale {
 		return false
 	}

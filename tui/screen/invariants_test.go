@@ -16,8 +16,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// flaw returns the invariant that a frame violates; "" = none.
-func flaw(frame string, w, h int, caps widget.Caps) string {
+// violation returns the invariant that a frame violates; "" = none.
+func violation(frame string, w, h int, caps widget.Caps) string {
 	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
 		return "it has an escape sequence without colours and glyphs"
 	}
@@ -34,7 +34,8 @@ func flaw(frame string, w, h int, caps widget.Caps) string {
 			}
 			what, rest, ended := strings.Cut(rest, "\a")
 			_, address, _ := strings.Cut(what, ";")
-			if open := address != ""; !ended || !caps.Linked() || open == leads || open && widget.WebAddress(address) != address || strings.ContainsFunc(what, text.Hidden) {
+			if open := address != ""; !ended || !caps.Linked() || open == leads || open && widget.WebAddress(address) != address ||
+				strings.ContainsFunc(what, text.Hidden) {
 				return fmt.Sprintf("line %d has a link that it may not have there: %q", i, l)
 			}
 			l, leads = begin+rest, address != ""
@@ -66,34 +67,42 @@ func flaw(frame string, w, h int, caps widget.Caps) string {
 }
 
 // size returns a size at which the screens change their layout, or another one.
-func (h *worlds) size() (w, hh int) {
+func (h *generator) size() (w, hh int) {
 	if h.IntN(3) == 0 {
 		return 1 + h.IntN(250), 1 + h.IntN(80)
 	}
-	of := [][2]int{{1, 1}, {39, 24}, {40, 9}, {40, 10}, {59, 16}, {60, 16}, {60, 20}, {79, 24}, {80, 24}, {119, 30}, {120, 29}, {120, 30}, {140, 40}, {250, 80}}
+	of := [][2]int{{1, 1}, {39, 24}, {40, 9}, {40, 10}, {59, 16}, {60, 16}, {60, 20}, {79, 24}, {80, 24}, {119, 30}, {120, 29},
+		{120, 30}, {140, 40}, {250, 80}}
 	at := of[h.IntN(len(of))]
 	return at[0], at[1]
 }
 
-func (h *worlds) caps() widget.Caps {
+func (h *generator) caps() widget.Caps {
 	return widget.Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(widget.Themes)), Links: h.IntN(2) == 0}
 }
 
-// ways are key sequences that open screens.
-var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"}, {"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"}, {"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
-	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
-	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"},
+// keySequences are key sequences that open screens.
+var keySequences = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"},
+	{"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"},
+	{"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"},
+	{"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"},
+	{"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
+	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"},
+	{"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
+	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"},
+	{"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"},
+	{"Y"}, {"D"},
 	{"t"}, {"t", "down"}, {"3", "t", "end"}, {"3", "y"}, {"y", "pgdown", "y"}, {"6", "t"}, {"6", "y", "end"}, {"h", "y"}, {"E"}}
 
 // state returns a random state.
-func (h *worlds) state() State {
+func (h *generator) state() State {
 	s := NewState([]string{Standalone, FromDisk, "attached to daemon 4121"}[h.IntN(3)], h.caps(), noon)
 	s.ReadOnly, s.SetUp = h.IntN(6) == 0, h.IntN(2) == 0
 	if h.IntN(8) == 0 {
 		s.Note = text.Clean(h.text())
 	}
 	if h.IntN(20) > 0 {
-		first := h.picture()
+		first := h.snapshot()
 		s = s.Show(first)
 		for range h.IntN(3) {
 			first = h.next(first)
@@ -103,12 +112,12 @@ func (h *worlds) state() State {
 	if h.IntN(10) == 0 {
 		s = s.Lose(h.text())
 	}
-	src := &oracle{worlds: h}
+	src := &oracle{generator: h}
 	for range 1 + h.IntN(4) {
 		if h.IntN(2) == 0 {
 			s.W, s.H = h.size()
 		}
-		for _, key := range ways[h.IntN(len(ways))] {
+		for _, key := range keySequences[h.IntN(len(keySequences))] {
 			s = press(s, key)
 			for range 4 {
 				next, look := s.Fetch()
@@ -128,7 +137,7 @@ func (h *worlds) state() State {
 	case 1:
 		s.Now = h.time()
 	case 2:
-		s = s.Show(h.picture())
+		s = s.Show(h.snapshot())
 	}
 	return s
 }
@@ -233,7 +242,8 @@ func missing(s State, frame string, w, h int) string {
 			if !strings.Contains(row, glyph) {
 				return "the glyph of " + state
 			}
-			if said := state != "working" && state != "other" && state != "pending" && known && j.Undelivered.IsZero() && (j.RetryAt.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
+			if said := state != "working" && state != "other" && state != "pending" && known && j.Undelivered.IsZero() &&
+				(j.RetryAt.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
 				return "the word " + state + " in " + row
 			}
 		}
@@ -279,14 +289,14 @@ func TestEveryState(t *testing.T) {
 		n = 100_000
 	}
 	var frames, lists atomic.Int64
-	spread(t, n, func(i int) string {
-		h := &worlds{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0}
+	parallel(t, n, func(i int) string {
+		h := &generator{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0}
 		s := h.state()
 		for range 4 {
 			w, hh := h.size()
 			s.Caps = h.caps()
 			frame := Render(s, w, hh, s.Caps)
-			if why := flaw(frame, w, hh, s.Caps); why != "" {
+			if why := violation(frame, w, hh, s.Caps); why != "" {
 				return fmt.Sprintf("%dx%d %+v: %s\n%s", w, hh, s.Caps, why, strip(frame))
 			}
 			frames.Add(1)
@@ -313,9 +323,9 @@ func TestEveryState(t *testing.T) {
 	t.Logf("fault: %d states, %d frames, %d of them with the cursor on a row that tells its name", n, frames.Load(), lists.Load())
 }
 
-// spread runs one for 0 to n-1 on all processors and fails for a returned text or a panic. Each
+// parallel runs one for 0 to n-1 on all processors and fails for a returned text or a panic. Each
 // number is a separate world, so the seed reproduces a failure.
-func spread(t *testing.T, n int, one func(i int) string) {
+func parallel(t *testing.T, n int, one func(i int) string) {
 	t.Helper()
 	var next atomic.Int64
 	var failed atomic.Bool

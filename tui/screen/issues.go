@@ -109,7 +109,7 @@ func (t issues) without(id uint64) issues {
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
 	s.issues = s.issues.add(issue{at: s.Now, text: txt})
-	return s.say(txt, true)
+	return s.showToast(txt, true)
 }
 
 // Lose returns the state while the source is unavailable.
@@ -268,13 +268,14 @@ func (s State) openIssue(e issue) (State, Outcome) {
 		}
 	}
 	if who := e.subject(); who != "" && e.link == "" {
-		return s.say(who+" is not there any more", true), Outcome{}
+		return s.showToast(who+" is not there any more", true), Outcome{}
 	}
-	return s.goTo(screenAgent).say(e.next()+" says more", false), Outcome{}
+	return s.goTo(screenAgent).showToast(e.next()+" says more", false), Outcome{}
 }
 
 func (e errorsPane) hints(p *view) [][2]string {
-	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "what it is about"}, {"c", "copy"}, {"d", "dismiss"}, {"D", "all"}, {"esc", "close"}}
+	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "what it is about"}, {"c", "copy"}, {"d", "dismiss"}, {"D", "all"},
+		{"esc", "close"}}
 }
 
 func (e errorsPane) draw(p *view) {

@@ -16,7 +16,7 @@ func bad(at time.Duration, job, text string) snapshot.Event {
 }
 
 func with(events ...snapshot.Event) *snapshot.Snapshot {
-	s := picture()
+	s := testSnapshot()
 	s.Events, s.Repos[1].Healthy = events, true
 	return s
 }
@@ -37,7 +37,7 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	// The same snapshot again, or a cleared filter, adds nothing.
 	s = press(s.Show(with(bad(0, "a", "first"))).Show(with(bad(0, "a", "first"))), "2", "/", "x", "enter", "esc")
 	if n := s.issues.unread(); n != 1 {
-		t.Fatalf("%d unread after the same picture", n)
+		t.Fatalf("%d unread after the same snapshot", n)
 	}
 	s = press(s, "e")
 	if s.issues.unread() != 0 || len(s.issues.list) != 1 {
@@ -73,8 +73,9 @@ func TestErrorsCollected(t *testing.T) {
 	if s = s.Show(with()).Show(down); s.issues.list[len(s.issues.list)-1].times != 2 {
 		t.Errorf("down again: %+v", s.issues.list)
 	}
-	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), widget.Caps{}); s.issues.unread() != 1 || len(s.issues.list) != 2 {
-		t.Errorf("the first picture: %+v", s.issues.list)
+	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), widget.Caps{}); s.issues.unread() != 1 ||
+		len(s.issues.list) != 2 {
+		t.Errorf("the first snapshot: %+v", s.issues.list)
 	}
 }
 
@@ -109,7 +110,7 @@ func TestErrorsAreBounded(t *testing.T) {
 
 func TestErrorsPane(t *testing.T) {
 	t.Parallel()
-	s := shown(ailing(), widget.Caps{})
+	s := shown(failingSnapshot(), widget.Caps{})
 	at := func(s State) string {
 		rows, i := s.overlay.(errorsPane).rows(s)
 		return rows[i].text
@@ -118,7 +119,7 @@ func TestErrorsPane(t *testing.T) {
 	if !strings.HasPrefix(at(pane), "401") {
 		t.Fatalf("the cursor is on %q", at(pane))
 	}
-	more := ailing()
+	more := failingSnapshot()
 	more.Events = append(more.Events, bad(time.Second, "new", "newest"))
 	if pane := pane.Show(more); !strings.HasPrefix(at(pane), "401") {
 		t.Errorf("a new error moved the cursor to %q", at(pane))
@@ -155,8 +156,8 @@ func TestErrorsPane(t *testing.T) {
 	if len(gone.issues.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
 		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.issues.list), at(gone))
 	}
-	if gone = gone.Show(ailing()); len(gone.issues.list) != 3 {
-		t.Error("what was dismissed came back with the next picture")
+	if gone = gone.Show(failingSnapshot()); len(gone.issues.list) != 3 {
+		t.Error("what was dismissed came back with the next snapshot")
 	}
 	if gone = press(gone, "d", "d", "d"); gone.overlay != nil || len(gone.issues.list) != 0 {
 		t.Errorf("the last: %+v", gone.overlay)
@@ -194,7 +195,8 @@ func TestErrorsAreShownWhole(t *testing.T) {
 
 func TestQuote(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
+	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
 		if got := widget.Quote(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
@@ -204,8 +206,8 @@ func TestQuote(t *testing.T) {
 // TestCommands: Y copies the command that shows the row under the cursor.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
-	twins := picture()
+	s := shown(testSnapshot(), widget.Caps{})
+	twins := testSnapshot()
 	twins.Repos[1].Name, twins.Repos[1].Namespace = "infra-alerts", "other"
 	for _, tt := range []struct {
 		s    State
@@ -229,7 +231,7 @@ func TestCommands(t *testing.T) {
 
 // TestUnhealthyRepositoriesAreErrors: an unhealthy repository is an issue even without a failed
 // job, once for each reason.
-func TestSickRepositoriesAreErrors(t *testing.T) {
+func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	t.Parallel()
 	told := func(s State) (out []string) {
 		for _, e := range s.issues.list {
@@ -248,20 +250,20 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 	well := with()
 	s := shown(well, widget.Caps{})
 	is(s)
-	sick := picture()
+	sick := testSnapshot()
 	sick.Events = nil
 	s = s.Show(sick).Show(sick)
 	is(s, "11:00 lab-east: 401 bad credentials x1")
 	if s.issues.unread() != 1 {
 		t.Errorf("%d unread", s.issues.unread())
 	}
-	other := picture()
+	other := testSnapshot()
 	other.Events, other.Repos[1].Health, other.Repos[1].Conditions = nil, "no such branch", nil
 	s = s.Show(other)
 	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x1")
 	s = s.Show(well).Show(other)
 	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x2")
-	unsaid := picture()
+	unsaid := testSnapshot()
 	unsaid.Events, unsaid.Repos[1].Health = nil, ""
 	is(shown(unsaid, widget.Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
 	if to := press(s, "e", "enter"); to.nav.screen != screenRepo || to.repoView.seen.Name != "lab-east" {
@@ -271,9 +273,9 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 
 // TestErrorsOfOneSnapshot: errors are in the order of their times, and an unavailable API is
 // reported once.
-func TestErrorsOfOnePicture(t *testing.T) {
+func TestErrorsOfOneSnapshot(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Events = []snapshot.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
 	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
 	var got []string
@@ -291,7 +293,8 @@ func TestErrorsOfAnotherDay(t *testing.T) {
 	snap := with(bad(-23*time.Hour, "a", "of the night"))
 	s := shown(snap, widget.Caps{})
 	for _, size := range [][2]int{{80, 24}, {140, 40}} {
-		if frame := strip(Render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 || strings.Contains(frame, "15:02:37 a") {
+		if frame := strip(Render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 ||
+			strings.Contains(frame, "15:02:37 a") {
 			t.Errorf("no date in\n%s", frame)
 		}
 	}

@@ -18,7 +18,8 @@ var detailScreen = screen{
 	},
 	under: screenJobs, panes: int(sectionCount), draw: (*view).jobDetail, fetch: State.fetchJob,
 	hints: func(p *view) [][2]string {
-		hints := [][2]string{{"esc", "back"}, {p.G.Up + p.G.Down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
+		hints := [][2]string{{"esc", "back"}, {p.G.Up + p.G.Down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"},
+			{"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
 		if f, _ := p.s.issueAtCursor(); p.s.jobView.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
 			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
 		}
@@ -29,7 +30,7 @@ var detailScreen = screen{
 			return s.openJobIssue()
 		}
 		if why := changesRefusal(s); why != "" {
-			return s.say(why, false)
+			return s.showToast(why, false)
 		}
 		return s.openChanges()
 	},
@@ -40,7 +41,8 @@ var detailScreen = screen{
 func (s State) setJob(j snapshot.Job, brief bool) State {
 	s.jobView.uid, s.jobView.seen, s.jobView.partial, s.jobView.scroll = j.UID, &j, brief, 0
 	s.jobView.record.err = ""
-	s.jobView.section, s.jobView.tops, s.jobView.paused, s.linkAt, s.lists.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
+	s.jobView.section, s.jobView.tops, s.jobView.paused, s.linkAt, s.lists.zoomed[screenDetail] = sectionLog, [sectionCount]int{},
+		false, 0, false
 	s.input.filters[screenDetail] = ""
 	return s.focusIssues(j)
 }
@@ -265,7 +267,9 @@ func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
 		p.Empty(x, y, w, h, []string{txt})
 		return
 	}
-	columns := []widget.Column{widget.Col("KIND", 12, 0), widget.NumCol("TOTAL", 6, 3), widget.NumCol("CREATE", 7, 0), widget.NumCol("UPDATE", 7, 0), widget.NumCol("DELETE", 7, 0), widget.NumCol("NOOP", 6, 2), widget.NumCol("WARN", 6, 1), widget.NumCol("ERROR", 6, 0)}
+	columns := []widget.Column{widget.Col("KIND", 12, 0), widget.NumCol("TOTAL", 6, 3), widget.NumCol("CREATE", 7, 0),
+		widget.NumCol("UPDATE", 7, 0), widget.NumCol("DELETE", 7, 0), widget.NumCol("NOOP", 6, 2), widget.NumCol("WARN", 6, 1),
+		widget.NumCol("ERROR", 6, 0)}
 	p.List(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary)-top, -1, false, func(i int) widget.Line {
 		s := j.Summary[top+i]
 		l := widget.Line{Cells: []string{s.Kind}, Roles: []widget.Role{widget.RolePlain}}

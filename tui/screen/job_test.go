@@ -12,11 +12,12 @@ import (
 	"limpet/tui/widget"
 )
 
-// wordy returns the test snapshot with a job with many texts.
-func wordy() *snapshot.Snapshot {
-	s := picture()
+// longTexts returns the test snapshot with a job with many texts.
+func longTexts() *snapshot.Snapshot {
+	s := testSnapshot()
 	j := &s.Jobs[0]
-	j.URLs = []snapshot.Link{{Name: "compare", URL: "https://github.com/acme/dash/compare/a1b2c3d...4e55f01"}, {Name: "repository", URL: "https://github.com/acme/dash"}}
+	j.URLs = []snapshot.Link{{Name: "compare", URL: "https://github.com/acme/dash/compare/a1b2c3d...4e55f01"},
+		{Name: "repository", URL: "https://github.com/acme/dash"}}
 	j.Errors = nil
 	for i := range 12 {
 		j.Errors = append(j.Errors, fmt.Sprintf("dashboards/net/board-%02d.json: panels[%d].targets: the query language is unknown here", i, i))
@@ -25,16 +26,17 @@ func wordy() *snapshot.Snapshot {
 	for i := range 60 {
 		text := fmt.Sprintf("made dashboards/net/board-%02d.json", i)
 		if i%10 == 9 {
-			text = fmt.Sprintf("rejected dashboards/net/board-%02d.json: 422 the query language %q of the panel is unknown on this server, and so it stays as it was", i, "promql")
+			text = fmt.Sprintf("rejected dashboards/net/board-%02d.json: 422 the query language %q of the panel is unknown on this "+
+				"server, and so it stays as it was", i, "promql")
 		}
 		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i-60) * time.Second), Level: "info", Text: text})
 	}
 	return s
 }
 
-// longer returns the same with more lines in its log, of which it keeps 60.
-func longer(by int) *snapshot.Snapshot {
-	s := wordy()
+// longerLog returns the same with more lines in its log, of which it keeps 60.
+func longerLog(by int) *snapshot.Snapshot {
+	s := longTexts()
 	j := &s.Jobs[0]
 	for i := range by {
 		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i) * time.Second), Level: "info", Text: fmt.Sprint("later ", i)})
@@ -45,7 +47,7 @@ func longer(by int) *snapshot.Snapshot {
 
 func TestSectionsOfAJob(t *testing.T) {
 	t.Parallel()
-	s := press(shown(wordy(), widget.Caps{Mono: true, ASCII: true}), "enter")
+	s := press(shown(longTexts(), widget.Caps{Mono: true, ASCII: true}), "enter")
 	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
 	t.Run("tab and back", func(t *testing.T) {
 		want := []section{sectionSummary, sectionErrors, sectionLog}
@@ -60,7 +62,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("what is not on the screen has no focus", func(t *testing.T) {
-		snap := wordy()
+		snap := longTexts()
 		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
 		good := press(shown(snap, s.Caps), "enter")
 		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
@@ -73,26 +75,27 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
-		snap := wordy()
+		snap := longTexts()
 		j := &snap.Jobs[0]
 		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
 		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
 		if at.jobView.uid != j.UID || at.jobView.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
 			t.Errorf("section %d of %q:\n%s", at.jobView.section, at.jobView.uid, frame(press(at, "end")))
 		}
-		past := &archive{rows: ill(1)}
-		record := settle(t, press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter"), past)
+		past := &archive{rows: failedRows(1)}
+		record := settle(t, press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter"), past)
 		if record.jobView.section != sectionErrors {
 			t.Errorf("of a record: section %d", record.jobView.section)
 		}
-		turned := press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter", "tab")
+		turned := press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter", "tab")
 		if turned = settle(t, turned, past); turned.jobView.section != sectionSummary {
 			t.Errorf("who has turned it: section %d", turned.jobView.section)
 		}
 	})
 	t.Run("errors scroll to their end, whole", func(t *testing.T) {
 		at := press(s, "tab", "tab", "end")
-		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") || strings.Contains(f, "board-00.json: panels") {
+		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") ||
+			strings.Contains(f, "board-00.json: panels") {
 			t.Errorf("the end:\n%s", f)
 		}
 		if up := press(at, "down", "up"); up.jobView.tops[sectionErrors] != at.jobView.tops[sectionErrors]-1 {
@@ -100,7 +103,8 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("z gives one section the screen", func(t *testing.T) {
-		if f := frame(press(s, "tab", "tab", "z")); strings.Contains(f, "Log") || strings.Contains(f, "Summary") || !strings.Contains(f, "board-08.json: panels") {
+		if f := frame(press(s, "tab", "tab", "z")); strings.Contains(f, "Log") || strings.Contains(f, "Summary") ||
+			!strings.Contains(f, "board-08.json: panels") {
 			t.Errorf("errors:\n%s", f)
 		}
 		f := frame(press(s, "z"))
@@ -115,12 +119,12 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("the log follows its end until it is held", func(t *testing.T) {
-		if f := frame(s.Show(longer(3))); !strings.Contains(f, "later 2") {
+		if f := frame(s.Show(longerLog(3))); !strings.Contains(f, "later 2") {
 			t.Errorf("it does not follow:\n%s", f)
 		}
 		last := func(s State) string { return strings.TrimSpace(strings.Split(frame(s), "\n")[20]) }
 		for name, held := range map[string]State{"f": press(s, "f"), "up": press(s, "up", "up")} {
-			at := held.Show(longer(3))
+			at := held.Show(longerLog(3))
 			if last(at) != last(held) || !strings.Contains(frame(at), "f follows") {
 				t.Errorf("%s: it has moved from %q to %q", name, last(held), last(at))
 			}
@@ -138,7 +142,8 @@ func TestSectionsOfAJob(t *testing.T) {
 	})
 	t.Run("w wraps, and all can be reached", func(t *testing.T) {
 		at := press(s, "z", "w", "home")
-		if f := frame(at); !strings.Contains(f, "so it stays as it wa") || !strings.Contains(f, "| s  ") || !strings.Contains(f, "board-00.json") {
+		if f := frame(at); !strings.Contains(f, "so it stays as it wa") || !strings.Contains(f, "| s  ") ||
+			!strings.Contains(f, "board-00.json") {
 			t.Errorf("wrapped:\n%s", f)
 		}
 	})
@@ -147,7 +152,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		if f := frame(at); strings.Contains(f, " made ") || !strings.Contains(f, `"422": 6 of 60 lines of the log`) {
 			t.Errorf("found:\n%s", f)
 		}
-		if n := len(at.jobs()); n != len(picture().Jobs) {
+		if n := len(at.jobs()); n != len(testSnapshot().Jobs) {
 			t.Errorf("the list of jobs has %d rows", n)
 		}
 		if f := frame(press(s, "/", "z", "q")); !strings.Contains(f, `No line has "zq"`) {
@@ -189,8 +194,10 @@ func TestSectionsOfAJob(t *testing.T) {
 // TestTotals: a missing total is not zero.
 func TestTotals(t *testing.T) {
 	t.Parallel()
-	snap := picture()
-	snap.Jobs[0].Summary = []snapshot.Summary{{Kind: "Told", Total: 276, Create: 14}, {Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"}, {Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
+	snap := testSnapshot()
+	snap.Jobs[0].Summary = []snapshot.Summary{{Kind: "Told", Total: 276, Create: 14},
+		{Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"},
+		{Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
 	frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "enter"), 80, 40, widget.Caps{Mono: true, ASCII: true})
 	for kind, want := range map[string]string{"Told": "276", "Counted": "21", "Unknown": "-", "Overflow": "-"} {
 		_, row, _ := strings.Cut(frame, " "+kind+" ")
@@ -205,28 +212,38 @@ func TestTotals(t *testing.T) {
 func TestTimeLine(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	three := []snapshot.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second}, {Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
+	three := []snapshot.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second},
+		{Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
 	var many []snapshot.Step
 	for i := range 12 {
-		many = append(many, snapshot.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second), Took: time.Duration(1+i%4) * 400 * time.Millisecond})
+		many = append(many, snapshot.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second),
+			Took: time.Duration(1+i%4) * 400 * time.Millisecond})
 	}
 	for name, tt := range map[string]struct {
 		job  snapshot.Job
 		h    int
 		want string
 	}{
-		"none":    {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
-		"works":   {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
-		"ended":   {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
-		"kept":    {snapshot.Job{State: "success", Undelivered: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
-		"clocks":  {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
-		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
-		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
-		"brief":   {snapshot.Job{State: "success", Finished: noon, Steps: []snapshot.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond}, {Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
+		"none": {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
+		"works": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5,
+			"look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
+		"ended": {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5,
+			"look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
+		"kept": {snapshot.Job{State: "success", Undelivered: at(4 * time.Second), Steps: three[:2]}, 5,
+			"look up                 1.0s  ==|fetch                   5.0s    ========"},
+		"clocks": {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5,
+			"look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
+		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5,
+			"look up                 1.0s  =========="},
+		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3,
+			"part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
+		"brief": {snapshot.Job{State: "success", Finished: noon,
+			Steps: []snapshot.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond},
+				{Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
 		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
 		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
-		p := view{s: shown(picture(), widget.Caps{}), Painter: widget.NewPainter(40, max(tt.h, 1), widget.Caps{ASCII: true})}
+		p := view{s: shown(testSnapshot(), widget.Caps{}), Painter: widget.NewPainter(40, max(tt.h, 1), widget.Caps{ASCII: true})}
 		p.timeLine(0, 0, 40, tt.h, tt.job)
 		var got []string
 		for _, l := range strings.Split(p.Canvas.Frame(widget.Theme{}), "\n") {
@@ -240,17 +257,21 @@ func TestTimeLine(t *testing.T) {
 	}
 }
 
-func TestReadComplaint(t *testing.T) {
+func TestParseIssue(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]jobIssue{
 		"":                    {},
 		"401 bad credentials": {text: "401 bad credentials"},
-		"read a/b.json: no end (file: a/b.json, name: , action: created)":            {text: "read a/b.json: no end", file: "a/b.json"},
-		"no end (file: a b/c (1).json, name: c1, action: updated)":                   {text: "a b/c (1).json: no end (c1)", file: "a b/c (1).json"},
-		"Dashboard b is there twice (file: a/b.txt, name: b, action: created)":       {text: "a/b.txt: Dashboard b is there twice", file: "a/b.txt"},
-		"no (file: x, name: , action: y) more (file: a/b.json, name: zz, action: z)": {text: "a/b.json: no (file: x, name: , action: y) more (zz)", file: "a/b.json"},
-		"as it is (file: gone":                                {text: "as it is (file: gone"},
-		"dashboards/net/bgp.json: invalid schemaVersion":      {text: "dashboards/net/bgp.json: invalid schemaVersion", file: "dashboards/net/bgp.json"},
+		"read a/b.json: no end (file: a/b.json, name: , action: created)": {text: "read a/b.json: no end", file: "a/b.json"},
+		"no end (file: a b/c (1).json, name: c1, action: updated)": {text: "a b/c (1).json: no end (c1)",
+			file: "a b/c (1).json"},
+		"Dashboard b is there twice (file: a/b.txt, name: b, action: created)": {text: "a/b.txt: Dashboard b is there twice",
+			file: "a/b.txt"},
+		"no (file: x, name: , action: y) more (file: a/b.json, name: zz, " +
+			"action: z)": {text: "a/b.json: no (file: x, name: , action: y) more (zz)", file: "a/b.json"},
+		"as it is (file: gone": {text: "as it is (file: gone"},
+		"dashboards/net/bgp.json: invalid schemaVersion": {text: "dashboards/net/bgp.json: invalid schemaVersion",
+			file: "dashboards/net/bgp.json"},
 		"read \"team/x.yaml\": no kind":                       {text: "read \"team/x.yaml\": no kind", file: "team/x.yaml"},
 		"resolve https://git.example.com/team.git: not known": {text: "resolve https://git.example.com/team.git: not known"},
 	} {
@@ -261,14 +282,16 @@ func TestReadComplaint(t *testing.T) {
 	}
 }
 
-// complaining returns a snapshot with a finished job with errors about files.
-func complaining() *snapshot.Snapshot {
-	s := picture()
+// jobWithIssues returns a snapshot with a finished job with errors about files.
+func jobWithIssues() *snapshot.Snapshot {
+	s := testSnapshot()
 	j := &s.Jobs[0]
 	j.State, j.Finished, j.LeaseUntil, j.RenewAt, j.Log = "error", noon.Add(-time.Second), time.Time{}, time.Time{}, nil
-	j.Errors = []string{"no panel (file: dashboards/net/bgp.json, name: bgp, action: updated)", "the quota of the server is used up", strings.Repeat("long ", 60) + "(file: dashboards/net/edge.json, name: edge, action: created)"}
+	j.Errors = []string{"no panel (file: dashboards/net/bgp.json, name: bgp, action: updated)", "the quota of the server is used up",
+		strings.Repeat("long ", 60) + "(file: dashboards/net/edge.json, name: edge, action: created)"}
 	j.Warnings = []string{"dashboards/net/old.json: folder has no _folder.json"}
-	s.Events = []snapshot.Event{{At: noon, Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[0]}, {At: noon.Add(time.Second), Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[1]}}
+	s.Events = []snapshot.Event{{At: noon, Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[0]},
+		{At: noon.Add(time.Second), Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[1]}}
 	return s
 }
 
@@ -276,14 +299,15 @@ func complaining() *snapshot.Snapshot {
 // record.
 func TestEnterOnAnError(t *testing.T) {
 	t.Parallel()
-	src := &archive{comparison: changed(), rows: ill(3)}
-	s := press(shown(complaining(), widget.Caps{Mono: true, ASCII: true}), "2", "enter")
+	src := &archive{comparison: changed(), rows: failedRows(3)}
+	s := press(shown(jobWithIssues(), widget.Caps{Mono: true, ASCII: true}), "2", "enter")
 	for s.jobView.section != sectionErrors {
 		s = press(s, "tab")
 	}
 	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
 	t.Run("of a job: the file under the cursor, and back to it", func(t *testing.T) {
-		if f := frame(s); !strings.Contains(f, "|>x dashboards/net/bgp.json: no panel  ") || !strings.Contains(f, " 1/4 ") || !strings.Contains(f, "enter its file") {
+		if f := frame(s); !strings.Contains(f, "|>x dashboards/net/bgp.json: no panel  ") || !strings.Contains(f, " 1/4 ") ||
+			!strings.Contains(f, "enter its file") {
 			t.Errorf("the cursor, or its key, is not seen:\n%s", f)
 		}
 		at := settle(t, press(s, "enter"), src)
@@ -299,7 +323,7 @@ func TestEnterOnAnError(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "|>x the quota") || !strings.Contains(f, " 2/4 ") || strings.Contains(f, "its file") {
 			t.Errorf("the second:\n%s", f)
 		}
-		never := complaining()
+		never := jobWithIssues()
 		never.Jobs[0].RefTo = ""
 		if at := press(at.Show(never), "enter"); at.toast != "this error names no file" || strings.Contains(frame(at), "its file") {
 			t.Errorf("where d shows nothing it says %q", at.toast)
@@ -318,7 +342,7 @@ func TestEnterOnAnError(t *testing.T) {
 		}
 	})
 	t.Run("of a job that has changed nothing", func(t *testing.T) {
-		same := complaining()
+		same := jobWithIssues()
 		same.Jobs[0].RefFrom = same.Jobs[0].RefTo
 		if at := press(s.Show(same), "enter"); at.nav.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
 			t.Errorf("Enter leads to %d, says %q", at.nav.screen, at.toast)
@@ -337,7 +361,7 @@ func TestEnterOnAnError(t *testing.T) {
 		}
 	})
 	t.Run("of all: the record of a job that is gone", func(t *testing.T) {
-		none := picture()
+		none := testSnapshot()
 		none.Jobs, none.Events = nil, nil
 		if at := press(s.Show(none), "e", "enter"); at.nav.screen != screenHistory || at.filter() != "team-dash-sync" {
 			t.Errorf("Enter leads to %d with the filter %q", at.nav.screen, at.filter())
@@ -346,7 +370,7 @@ func TestEnterOnAnError(t *testing.T) {
 }
 
 // TestJobIssuesAreCounted: a job keeps only the first messages.
-func TestComplaintsAreCounted(t *testing.T) {
+func TestJobIssuesAreCounted(t *testing.T) {
 	t.Parallel()
 	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
 	if got := issuesTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
@@ -354,9 +378,9 @@ func TestComplaintsAreCounted(t *testing.T) {
 	}
 }
 
-// day returns a day of a repository whose token expired an hour ago.
-func day() snapshot.Lately {
-	d := snapshot.NewDay(noon)
+// recentDay returns a day of a repository whose token expired an hour ago.
+func recentDay() snapshot.RecentRuns {
+	d := snapshot.NewRecentDay(noon)
 	for i := range 24 * 6 {
 		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
 		if i < 5 {
@@ -365,13 +389,13 @@ func day() snapshot.Lately {
 		}
 		d.Add(snapshot.HistoryRow{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
 	}
-	return snapshot.RecentRuns{Rows: ill(5), Day: d.Done()}
+	return snapshot.RecentRuns{Rows: failedRows(5), Day: d.Done()}
 }
 
-func TestRepositoryTellsOfItsJobs(t *testing.T) {
+func TestRepositoryShowsItsJobs(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(5), lately: day()}
-	first := press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter")
+	src := &archive{rows: failedRows(5), lately: recentDay()}
+	first := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter")
 	frame := func(s State) string { return Render(s, 100, 40, s.Caps) }
 	if f := frame(first); !strings.Contains(f, "Looking") {
 		t.Errorf("before the answer:\n%s", f)
@@ -380,7 +404,8 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 	if len(src.watched) != 1 || src.watched[0] != "default/lab-east" {
 		t.Fatalf("asked %q", src.watched)
 	}
-	for _, want := range []string{"the last 5 jobs, since 13:57:37Z; limpet repo test lab-east looks why", "101 ok   33 warnings   5 failed", "p50 4.0s", "p95 7.0s   max 7.0s", "objects", "Recent jobs"} {
+	for _, want := range []string{"the last 5 jobs, since 13:57:37Z; limpet repo test lab-east looks why",
+		"101 ok   33 warnings   5 failed", "p50 4.0s", "p95 7.0s   max 7.0s", "objects", "Recent jobs"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
@@ -407,7 +432,7 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
 		look := func(after time.Duration, ended int) bool {
 			at := s
-			snap := picture()
+			snap := testSnapshot()
 			snap.Agent.History += ended
 			at = at.Show(snap)
 			at.Now = at.Now.Add(after)
@@ -429,7 +454,7 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 		}
 	})
 	t.Run("a job that has just ended is listed once", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs[6].UID = "ill-0"
 		if n := len(s.Show(snap).repoJobs()); n != 2+6 {
 			t.Errorf("%d jobs", n)
@@ -472,7 +497,8 @@ func TestHeights(t *testing.T) {
 // of its job.
 func TestRecentJobsNeedNoHeads(t *testing.T) {
 	t.Parallel()
-	s := settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"), &archive{rows: ill(5), lately: day()})
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"),
+		&archive{rows: failedRows(5), lately: recentDay()})
 	for h := MinHeight; h <= 44; h++ {
 		for _, w := range []int{40, 41, 50, 59, 60, 80, 100, 119, 120, 140} {
 			frame := Render(s, w, h, s.Caps)
@@ -492,8 +518,8 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 // replaces it.
 func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(5), lately: day()}
-	s := settle(t, press(shown(picture(), widget.Caps{}), "3", "down", "enter"), src)
+	src := &archive{rows: failedRows(5), lately: recentDay()}
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "enter"), src)
 	s = press(s, "down", "down", "down", "down") // on the third of the earlier ones
 	if s.repoView.recent.cursor != "ill-2" {
 		t.Fatalf("the cursor is on %q", s.repoView.recent.cursor)
@@ -501,7 +527,7 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	again := func(drop int) State {
 		at := s
 		at.Now = at.Now.Add(recentMaxAge)
-		rows := ill(5)
+		rows := failedRows(5)
 		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
 		return settle(t, at, src)
 	}

@@ -25,7 +25,7 @@ func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Warnings {
 		out = append(out, parseIssue("warning", txt))
 	}
-	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
+	if len(out) == 0 && !j.RetryAt.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
 		out = append(out, parseIssue("warning", j.Message)) // the reason of the retry
 	}
 	return out
@@ -127,13 +127,13 @@ func issuesTitle(j snapshot.Job) string {
 func (s State) openJobIssue() State {
 	switch f, ok := s.issueAtCursor(); {
 	case !ok:
-		return s.say("this job has no errors", false)
+		return s.showToast("this job has no errors", false)
 	case f.file != "":
 		return s.openFile(f.file)
 	case changesRefusal(s) != "":
-		return s.say("this "+f.state+" names no file", false)
+		return s.showToast("this "+f.state+" names no file", false)
 	default:
-		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
+		return s.showToast("this "+f.state+" names no file; d shows what the job has changed", false)
 	}
 }
 
@@ -152,7 +152,7 @@ func (s State) issueAtCursor() (jobIssue, bool) {
 // cannot.
 func (s State) openFile(path string) State {
 	if why := changesRefusal(s); why != "" {
-		return s.say(path+": "+why, false)
+		return s.showToast(path+": "+why, false)
 	}
 	to := s.goTo(screenDiff)
 	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
@@ -178,7 +178,7 @@ func jobResult(j snapshot.Job) string {
 }
 
 // recordResult returns the result of a history row.
-func recordResult(r snapshot.Past) string {
+func recordResult(r snapshot.HistoryRow) string {
 	if !genericMessage(r.Message) {
 		return r.Message
 	}
@@ -189,7 +189,7 @@ func recordResult(r snapshot.Past) string {
 }
 
 // resultText returns the only message, or the number of messages and the written objects.
-func resultText(c snapshot.Came) string {
+func resultText(c snapshot.JobResult) string {
 	if c.Only != "" {
 		return c.Only
 	}

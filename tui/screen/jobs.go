@@ -12,7 +12,7 @@ import (
 
 var jobsScreen = screen{
 	name: "jobs", tab: "2", under: screenJobs,
-	list: always(paneJobs), selection: State.rowAtCursor,
+	list: paneOf(paneJobs), selection: State.rowAtCursor,
 	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
 	draw:  func(p *view, x, y, w, h int) { p.jobList(x, y, w, h, true) },
 	hints: (*view).listHints, move: State.moveJobs, open: State.openJob,
@@ -20,7 +20,8 @@ var jobsScreen = screen{
 
 // listHints returns the keys of a list.
 func (p *view) listHints() [][2]string {
-	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
+	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"},
+		{"/", "filter"}}
 }
 
 // jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another
@@ -58,7 +59,8 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 		p.Empty(x, y, w, h, p.noJobs())
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("JOB", 16, 0), widget.Col("REPOSITORY", 12, 1), widget.Col("ACTION", 9, 3), widget.Col("PROGRESS", 14, 0), widget.NumCol("TIME", 6, 2), widget.NumCol("LEASE", 6, 4)}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("JOB", 16, 0), widget.Col("REPOSITORY", 12, 1),
+		widget.Col("ACTION", 9, 3), widget.Col("PROGRESS", 14, 0), widget.NumCol("TIME", 6, 2), widget.NumCol("LEASE", 6, 4)}
 	if w >= 96 {
 		columns[4].Width = 24
 		done := widget.NumCol("DONE", 7, 5)
@@ -85,7 +87,8 @@ func (p *view) jobList(x, y, w, h int, focused bool) {
 		return s
 	})
 	if more == 0 {
-		p.List(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) widget.Line { return p.jobRow(rows[i], wide, len(columns)) })
+		p.List(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused,
+			func(i int) widget.Line { return p.jobRow(rows[i], wide, len(columns)) })
 		return
 	}
 	if index >= at {
@@ -147,7 +150,8 @@ func (p *view) jobRow(j snapshot.Job, wide, columns int) widget.Line {
 		Roles:  []widget.Role{r, widget.RolePlain, widget.RolePlain, widget.RolePlain, r, widget.RolePlain, widget.RoleDim},
 	}
 	if columns > len(l.Cells) {
-		l.Cells, l.Roles = append(slices.Insert(l.Cells, 5, doneText(j)), text.OrDash(j.Owner)), append(l.Roles[:5], widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim)
+		l.Cells, l.Roles = append(slices.Insert(l.Cells, 5, doneText(j)), text.OrDash(j.Owner)),
+			append(l.Roles[:5], widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim)
 	}
 	return l
 }

@@ -69,7 +69,7 @@ func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	}
 	log := h - summary - errors
 	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
-		log = 0 // the log is unavailable, and the errors say the rest
+		log = 0 // unavailable; the errors remain
 		errors = h - summary
 	}
 	if log < 3 {
@@ -151,9 +151,9 @@ func (s State) pauseLog() State {
 	s.jobView.paused = !s.jobView.paused
 	if !s.jobView.paused {
 		s.jobView.scroll = 0
-		return s.say("the log follows its end", false)
+		return s.showToast("the log follows its end", false)
 	}
-	return s.say("the log stays where it is; f follows it again", false)
+	return s.showToast("the log stays where it is; f follows it again", false)
 }
 
 // keepLogPosition keeps the position of a paused log when lines are added behind it.

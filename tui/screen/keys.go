@@ -62,7 +62,7 @@ func (b binding) refusal(s State) string {
 // run executes the binding, or shows why it is disabled.
 func (s State) run(b binding) (State, Outcome) {
 	if why := b.refusal(s); why != "" {
-		return s.say(why, true), Outcome{}
+		return s.showToast(why, true), Outcome{}
 	}
 	return b.do(s)
 }
@@ -124,14 +124,14 @@ func refresh(s State) (State, Outcome) {
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
 		out.Actions = []Action{{Verb: Hurry}}
 	}
-	return s.say("asked again", false), out
+	return s.showToast("asked again", false), out
 }
 
 // doctor shows the command line of limpet doctor. The doctor examines this host from outside,
 // which the agent cannot do for its own defects.
 func doctor(s State) (State, Outcome) {
 	s, out := s.copied("limpet doctor")
-	return s.say("in another terminal: limpet doctor", false), out
+	return s.showToast("in another terminal: limpet doctor", false), out
 }
 
 // keyTable returns the bindings: the keys of the frame and one for each tab.
@@ -160,22 +160,30 @@ func keyTable() []binding {
 		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", refusalOf: forwardRefusal, do: same(State.next)},
 	}
 	for _, of := range tabsOf() {
-		table = append(table, binding{keys: []string{screens[of].tab}, label: screens[of].tab, text: screens[of].name, group: "VIEW", there: screens[of].available,
-			do: same(func(s State) State { return s.goTo(of) })})
+		table = append(table, binding{keys: []string{screens[of].tab}, label: screens[of].tab, text: screens[of].name, group: "VIEW",
+			there: screens[of].available,
+			do:    same(func(s State) State { return s.goTo(of) })})
 	}
 	table = append(table, []binding{
-		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(1) })},
-		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { return s.switchPane(-1) })},
-		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", refusalOf: paneRefusal, do: same(func(s State) State { s.lists.zoomed[s.nav.screen] = !s.lists.zoomed[s.nav.screen]; return s })},
+		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", refusalOf: paneRefusal,
+			do: same(func(s State) State { return s.switchPane(1) })},
+		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", refusalOf: paneRefusal,
+			do: same(func(s State) State { return s.switchPane(-1) })},
+		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", refusalOf: paneRefusal,
+			do: same(func(s State) State { s.lists.zoomed[s.nav.screen] = !s.lists.zoomed[s.nav.screen]; return s })},
 		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", refusalOf: rowRefusal, do: same(State.mark)},
 		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", refusalOf: rowRefusal, do: same(State.markAll)},
 		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", refusalOf: listRefusal, do: same(State.openSort)},
-		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screenID{screenDetail}, refusalOf: changesRefusal, do: same(State.openChanges)},
+		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screenID{screenDetail}, refusalOf: changesRefusal,
+			do: same(State.openChanges)},
 		{keys: []string{"f"}, label: "f", text: "hold the log", group: "VIEW", on: []screenID{screenDetail}, do: same(State.pauseLog)},
-		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
-		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screenID{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
+		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screenID{screenDiff},
+			do: same(func(s State) State { return s.nextPiece(false) })},
+		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screenID{screenDiff},
+			do: same(func(s State) State { return s.nextPiece(true) })},
 		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", refusalOf: widthRefusal, do: same(State.widen)},
-		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", refusalOf: filterRefusal, do: same(func(s State) State { s.input.typing = true; return s })},
+		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", refusalOf: filterRefusal,
+			do: same(func(s State) State { s.input.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, line: historyCommand, do: same(State.openHistoryOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screenID{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", on: elsewhere, verb: Pull},
@@ -187,11 +195,15 @@ func keyTable() []binding {
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: atSources, asks: true, verb: SuspendSource},
 		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", refusalOf: notTestable, line: testLine, do: State.openTest},
 		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", refusalOf: notShowable, line: yamlLine, do: State.openYAML},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, refusalOf: editRefusal, line: editLine, do: State.editing},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screenID{screenHistory}, refusalOf: exportRefusal, line: exportLine, do: State.exporting},
-		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", refusalOf: commandRefusal, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, refusalOf: editRefusal, line: editLine,
+			do: State.editing},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screenID{screenHistory},
+			refusalOf: exportRefusal, line: exportLine, do: State.exporting},
+		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", refusalOf: commandRefusal,
+			do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
 		{keys: []string{"u"}, label: "u", text: "copy address", group: "ACT", refusalOf: linkRefusal, do: State.copyLink},
-		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", refusalOf: commitRefusal, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
+		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", refusalOf: commitRefusal,
+			do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
 		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", refusalOf: issuesRefusal, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", refusalOf: colourRefusal, do: same(State.nextTheme)},
@@ -263,8 +275,8 @@ func (s State) listed() pane {
 	return paneNone
 }
 
-// always returns the list of a screen with one list.
-func always(of pane) func(State) pane { return func(State) pane { return of } }
+// paneOf returns the list of a screen with one list.
+func paneOf(of pane) func(State) pane { return func(State) pane { return of } }
 
 // paneRefusal returns why there is no other pane to focus or to zoom.
 func paneRefusal(s State) string {

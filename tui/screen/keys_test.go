@@ -26,7 +26,7 @@ func action(out Outcome) *Action {
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("p asks for an incremental pull at once", func(t *testing.T) {
 		_, out := s.Key("p", "p")
 		want := Action{Verb: Pull, Namespace: "default", Name: "team-dash"}
@@ -74,7 +74,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%v must quit", keys)
 			}
 		}
-		idle := picture()
+		idle := testSnapshot()
 		idle.Agent.Claims = 0
 		if _, out := alone.Show(idle).Key("q", "q"); !out.Quit {
 			t.Error("nothing runs: q must quit at once")
@@ -90,7 +90,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("a job that is done is not cancelled", func(t *testing.T) {
-		unsent := lives()
+		unsent := jobPhases()
 		for _, keys := range [][]string{{"x"}, {"down", "down", "x"}} {
 			if at := press(shown(&unsent, widget.Caps{}), keys...); open(at) || at.toast == "" {
 				t.Errorf("%v: want a refusal that says why", keys)
@@ -98,7 +98,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("a job that rests or has ended is tried again", func(t *testing.T) {
-		lives := lives()
+		lives := jobPhases()
 		for _, tt := range []struct {
 			keys      []string
 			uid, says string
@@ -121,13 +121,14 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("what runs, waits or is not sent yet is not tried again", func(t *testing.T) {
-		lives := lives()
+		lives := jobPhases()
 		for why, at := range map[string]State{
 			"its result is sent":         press(shown(&lives, widget.Caps{}), "r"),
 			"runs now":                   press(s, "r"),
 			"queued already":             press(s, "end", "up", "r"),
 			"no job is under the cursor": press(s, "3", "r"),
-			"nothing is sent, and":       press(func() State { down := lives; down.API.Up = false; return shown(&down, widget.Caps{}) }(), "down", "r"),
+			"nothing is sent, and": press(func() State { down := lives; down.API.Up = false; return shown(&down, widget.Caps{}) }(),
+				"down", "r"),
 		} {
 			if open(at) || !strings.Contains(at.toast, why) {
 				t.Errorf("want a refusal that says %q, got %q", why, at.toast)
@@ -135,7 +136,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("a dead job that has left the lists is tried again from its detail", func(t *testing.T) {
-		lives := lives()
+		lives := jobPhases()
 		at := press(shown(&lives, widget.Caps{}), "end", "enter")
 		later := lives
 		later.Jobs = later.Jobs[:2]
@@ -144,7 +145,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("a cursor at the top stays there when its job ends", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		ended := snap.Jobs[0]
 		ended.State, ended.Finished = "success", noon
 		snap.Jobs = append(snap.Jobs[1:], ended)
@@ -153,7 +154,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("nothing is sent while the API is away", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		snap.API.Up = false
 		got, out := shown(snap, widget.Caps{}).Key("p", "p")
 		if action(out) != nil || got.toast == "" {
@@ -162,7 +163,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("the cursor stays on its job when others come before it", func(t *testing.T) {
 		at := press(s, "down")
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs = append([]snapshot.Job{{UID: "new", Name: "new", State: "working"}}, snap.Jobs...)
 		if j, _ := at.Show(snap).selected(); j.UID != "9x1ab" {
 			t.Errorf("cursor is on %q", j.UID)
@@ -170,7 +171,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("the cursor takes the next row when its job goes", func(t *testing.T) {
 		at := press(s, "down")
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs = append(snap.Jobs[:1:1], snap.Jobs[2:]...)
 		if j, _ := at.Show(snap).selected(); j.UID != "q0p4" {
 			t.Errorf("cursor is on %q", j.UID)
@@ -178,7 +179,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("the detail keeps a job that has gone", func(t *testing.T) {
 		at := press(s, "enter")
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs = snap.Jobs[1:]
 		at = at.Show(snap)
 		if j, live := at.job(); live || j.UID != "5c1e9c54" {
@@ -201,7 +202,8 @@ func TestKeys(t *testing.T) {
 	t.Run("s asks before it suspends and resumes at once", func(t *testing.T) {
 		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
 			at := press(s, keys...)
-			if !open(at) || !strings.Contains(askedText(at), "Suspend lab-east on this agent for 24h?") || !strings.Contains(askedText(at), "not pulled") {
+			if !open(at) || !strings.Contains(askedText(at), "Suspend lab-east on this agent for 24h?") ||
+				!strings.Contains(askedText(at), "not pulled") {
 				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.overlay, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
@@ -214,11 +216,12 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%v: got %+v, want %+v", keys, action(out), want)
 			}
 		}
-		snap := picture()
+		snap := testSnapshot()
 		snap.Repos[1].Suspended = true
 		at := press(shown(snap, widget.Caps{}), "3", "down")
 		after, out := at.Key("s", "s")
-		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); action(out) == nil || *action(out) != want || open(after) {
+		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); action(out) == nil ||
+			*action(out) != want || open(after) {
 			t.Errorf("a suspended one: got %+v, want %+v", action(out), want)
 		}
 		snap.API.Up = false
@@ -245,10 +248,10 @@ func TestKeys(t *testing.T) {
 		if back := press(job, "esc", "esc"); back.nav.screen != screenRepos {
 			t.Errorf("the second esc leads to %d", back.nav.screen)
 		}
-		snap := picture()
+		snap := testSnapshot()
 		snap.Repos[1].LastRef = "last"
 		at = at.Show(snap)
-		snap = picture()
+		snap = testSnapshot()
 		snap.Repos = snap.Repos[:1]
 		at = at.Show(snap)
 		if r, live := at.repo(); live || r.Name != "lab-east" || r.LastRef != "last" {
@@ -302,7 +305,7 @@ func TestKeys(t *testing.T) {
 			t.Error("with jobs there Enter opens them")
 		}
 	})
-	t.Run("every key of the table does what help says without a picture", func(t *testing.T) {
+	t.Run("every key of the table does what help says without a snapshot", func(t *testing.T) {
 		for _, b := range bindings {
 			for _, k := range b.keys {
 				NewState("standalone", widget.Caps{}, noon).Key(k, "")
@@ -315,18 +318,22 @@ func TestKeys(t *testing.T) {
 var boxes = map[string][]string{
 	"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"},
 	"retry": {"end", "r"}, "quit": {"q"},
-	"sort": {"o", "down"}, "sorted": {"o", "down", "enter", "2"}, "marks": {"*"}, "marks asked": {"*", "P"}, "zoom": {"z"}, "wide": {"w"}, "field": {"/", "s", "t", "tab", "z", "enter"},
+	"sort": {"o", "down"}, "sorted": {"o", "down", "enter", "2"}, "marks": {"*"}, "marks asked": {"*", "P"}, "zoom": {"z"},
+	"wide": {"w"}, "field": {"/", "s", "t", "tab", "z", "enter"},
 	"errors": {"e"}, "palette": {":"}, "palette found": {":", "p", "u", "down"}, "palette none": {":", "z", "z", "z", "z"},
 }
 
-// places returns states of each screen, with and without an object under the cursor.
-func places() map[string]State {
-	down := picture()
+// exampleStates returns states of each screen, with and without an object under the cursor.
+func exampleStates() map[string]State {
+	down := testSnapshot()
 	down.API.Up = false
-	lives := lives()
+	lives := jobPhases()
 	out := map[string]State{}
-	for name, s := range map[string]State{"live": shown(picture(), widget.Caps{}), "mono": shown(picture(), widget.Caps{Mono: true}), "lives": shown(&lives, widget.Caps{}), "down": shown(down, widget.Caps{}), "empty": NewState(Standalone, widget.Caps{}, noon)} {
-		for screen, keys := range map[string][]string{"overview": nil, "pane": {"tab"}, "jobs": {"2"}, "last job": {"2", "end"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "down", "enter"}} {
+	for name, s := range map[string]State{"live": shown(testSnapshot(), widget.Caps{}),
+		"mono": shown(testSnapshot(), widget.Caps{Mono: true}), "lives": shown(&lives, widget.Caps{}), "down": shown(down, widget.Caps{}),
+		"empty": NewState(Standalone, widget.Caps{}, noon)} {
+		for screen, keys := range map[string][]string{"overview": nil, "pane": {"tab"}, "jobs": {"2"}, "last job": {"2", "end"},
+			"repos": {"3"}, "detail": {"enter"}, "repo": {"3", "down", "enter"}} {
 			out[name+" "+screen] = press(s, keys...)
 		}
 	}
@@ -337,7 +344,7 @@ func places() map[string]State {
 func TestOneSourceOfRefusals(t *testing.T) {
 	t.Parallel()
 	refused := 0
-	for name, s := range places() {
+	for name, s := range exampleStates() {
 		frame := strings.Split(strip(Render(s, 200, 40, widget.Caps{})), "\n")
 		hints := "  " + frame[len(frame)-1]
 		whole := strip(Render(press(s, "?"), 200, 60, widget.Caps{}))
@@ -363,7 +370,8 @@ func TestOneSourceOfRefusals(t *testing.T) {
 			}
 			listed := press(s, append([]string{"?"}, strings.Split(b.text, "")...)...)
 			box := strip(Render(listed, 140, 40, widget.Caps{}))
-			if marked := strings.Contains(box, "-"+b.label+" "); why != "" && !marked && !strings.Contains(box, why[:min(len(why), 30)]) || why == "" && marked {
+			if marked := strings.Contains(box, "-"+b.label+" "); why != "" && !marked && !strings.Contains(box, why[:min(len(why), 30)]) ||
+				why == "" && marked {
 				t.Errorf("%s: help marks %s: %v, want %q\n%s", name, b.label, marked, why, box)
 			}
 		}
@@ -375,7 +383,7 @@ func TestOneSourceOfRefusals(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("Enter does what the key under the cursor does", func(t *testing.T) {
 		at, out := press(s, "?", "p", "u", "l", "l").Key("enter", "")
 		if a := action(out); a == nil || a.Verb != Pull || at.overlay != nil {
@@ -420,9 +428,9 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-func TestQuestions(t *testing.T) {
+func TestConfirmations(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("a full pull names what it touches", func(t *testing.T) {
 		said := askedText(press(s, "P"))
 		for _, word := range []string{"288 objects", "12 folders", "276 dashboards", "team-dash-sync", "working now", "lost"} {
@@ -436,7 +444,7 @@ func TestQuestions(t *testing.T) {
 	})
 	t.Run("from 1,000 objects on the name has to be typed", func(t *testing.T) {
 		for resources, typed := range map[int64]bool{999: false, 1000: true} {
-			snap := picture()
+			snap := testSnapshot()
 			snap.Repos[0].Resources = resources
 			at := press(shown(snap, widget.Caps{}), "3", "P")
 			if q, _ := at.confirmOpen(); (q.name != "") != typed {
@@ -468,7 +476,7 @@ func TestQuestions(t *testing.T) {
 	})
 	t.Run("what writes to Git is run again only by its name", func(t *testing.T) {
 		for kind, typed := range map[string]bool{"pull": false, "pr": false, "push": true, "delete": true, "move": true, "migrate": true} {
-			snap := picture()
+			snap := testSnapshot()
 			snap.Jobs[6].Action = kind
 			if q, _ := press(shown(snap, widget.Caps{}), "end", "r").confirmOpen(); (q.name != "") != typed {
 				t.Errorf("%s: name %q", kind, q.name)
@@ -477,7 +485,9 @@ func TestQuestions(t *testing.T) {
 	})
 	t.Run("a line that is typed", func(t *testing.T) {
 		line := ""
-		for _, k := range []struct{ key, text, want string }{{"a", "a", "a"}, {"space", " ", "a "}, {"é", "é\x1b", "a é"}, {"backspace", "", "a "}, {"b", "bc", "a bc"}, {"ctrl+w", "", "a "}, {"ctrl+w", "", ""}, {"x", "x", "x"}, {"ctrl+u", "", ""}, {"f1", "", ""}} {
+		for _, k := range []struct{ key, text, want string }{{"a", "a", "a"}, {"space", " ", "a "}, {"é", "é\x1b", "a é"},
+			{"backspace", "", "a "}, {"b", "bc", "a bc"}, {"ctrl+w", "", "a "}, {"ctrl+w", "", ""}, {"x", "x", "x"}, {"ctrl+u", "", ""},
+			{"f1", "", ""}} {
 			if line = widget.Edit(line, k.key, k.text); line != k.want {
 				t.Errorf("%s: %q, want %q", k.key, line, k.want)
 			}
@@ -491,18 +501,18 @@ func TestQuestions(t *testing.T) {
 // TestLeaving: finish claims no new jobs and quits when none runs; stay resumes claiming.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	s.Source = Standalone
 	at, out := press(s, "q").Key("f", "f")
 	if a := action(out); a == nil || a.Verb != Drain || out.Quit || at.Ended() {
 		t.Fatalf("f leads to %+v", out)
 	}
 	drained := func(busy, claims int) *snapshot.Snapshot {
-		snap := picture()
+		snap := testSnapshot()
 		snap.Agent.Draining, snap.Agent.Busy, snap.Agent.Claims = noon, busy, claims
 		return snap
 	}
-	idle := picture()
+	idle := testSnapshot()
 	idle.Agent.Busy = 0
 	if at.Show(idle).Ended() {
 		t.Error("it claims jobs still: it must not end")
@@ -540,7 +550,7 @@ func TestLeaving(t *testing.T) {
 
 func TestDoctorKey(t *testing.T) {
 	t.Parallel()
-	s, out := shown(picture(), widget.Caps{}).Key("D", "D")
+	s, out := shown(testSnapshot(), widget.Caps{}).Key("D", "D")
 	if out.Copy != "limpet doctor" || s.toast != "in another terminal: limpet doctor" {
 		t.Errorf("copied %q, said %q", out.Copy, s.toast)
 	}

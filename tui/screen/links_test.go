@@ -20,18 +20,20 @@ func TestFailingConnection(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
 	ill := func(why string) *snapshot.Snapshot {
-		snap := picture()
-		snap.UnhealthyConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
+		snap := testSnapshot()
+		snap.UnhealthyConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute),
+			Message: why}}
 		return snap
 	}
-	s := shown(picture(), caps)
+	s := shown(testSnapshot(), caps)
 	before := len(s.issues.list)
 	s = s.Show(ill("401 Bad credentials"))
 	s = s.Show(ill("401 Bad credentials"))
 	if n := len(s.issues.list) - before; n != 1 {
 		t.Fatalf("%d errors of one Connection", n)
 	}
-	if pane := Render(press(s, "e"), 100, 40, caps); !strings.Contains(pane, "gh[2J: Connection: 401 Bad credentials") || !strings.Contains(pane, "limpet connection test 'gh[2J'") {
+	if pane := Render(press(s, "e"), 100, 40, caps); !strings.Contains(pane, "gh[2J: Connection: 401 Bad credentials") ||
+		!strings.Contains(pane, "limpet connection test 'gh[2J'") {
 		t.Errorf("the errors:\n%s", pane)
 	}
 	{
@@ -41,20 +43,20 @@ func TestFailingConnection(t *testing.T) {
 			t.Errorf("it opens %v", at.nav.screen)
 		}
 	}
-	agent := settle(t, press(s, "5"), &archive{care: kept()})
+	agent := settle(t, press(s, "5"), &archive{care: testDiagnostics()})
 	if frame := Render(agent, 140, 60, caps); !strings.Contains(frame, "x gh[2J: 401 Bad credentials") {
 		t.Errorf("the agent:\n%s", frame)
 	}
 	if s = s.Show(ill("403 suspended")); len(s.issues.list)-before != 2 {
 		t.Error("another reason is not told")
 	}
-	if s = s.Show(picture()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
+	if s = s.Show(testSnapshot()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
 		t.Error("one that fails again is not told again")
 	}
 }
 
-// led returns the linked texts of a frame by address; lines of one address are joined.
-func led(frame string) map[string]string {
+// linkTexts returns the linked texts of a frame by address; lines of one address are joined.
+func linkTexts(frame string) map[string]string {
 	out := map[string]string{}
 	for _, m := range regexp.MustCompile("\x1b]8;id=[0-9]+;([^\a]+)\a(.*?)\x1b]8;;\a").FindAllStringSubmatch(frame, -1) {
 		out[m[1]] += "|" + strip(m[2])
@@ -66,11 +68,11 @@ func led(frame string) map[string]string {
 // Frames without links are unchanged.
 func TestAddressesAreLinks(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	long := "https://git.example.com/" + strings.Repeat("a-team/", 20) + "repo.git"
 	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: long}, {Name: "repository", URL: "https://git.lab/obs/east.git"}}
 	snap.Repos[0].URL = long
-	snap.Sources = sourced().Sources
+	snap.Sources = sourcesSnapshot().Sources
 	short, served := snap.Repos[1].URL, snap.Sources[0].Artifact.URL
 	s := shown(snap, widget.Caps{Links: true})
 	job := press(s, "enter")
@@ -89,10 +91,10 @@ func TestAddressesAreLinks(t *testing.T) {
 	} {
 		frame := Render(c.s, c.w, c.h, c.s.Caps)
 		check(t, frame, c.w, c.h, c.s.Caps)
-		if why := flaw(frame, c.w, c.h, c.s.Caps); why != "" {
+		if why := violation(frame, c.w, c.h, c.s.Caps); why != "" {
 			t.Errorf("%s: %s", name, why)
 		}
-		got := led(frame)
+		got := linkTexts(frame)
 		if c.want != nil && fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %q leads, want %q", name, got, c.want)
 		}
@@ -107,7 +109,8 @@ func TestAddressesAreLinks(t *testing.T) {
 				t.Errorf("%s: %q leads to %q", name, txt, address)
 			}
 		}
-		for _, none := range []widget.Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true}, {Links: true, ASCII: true, Mono: true}, {Links: true, Theme: 3}} {
+		for _, none := range []widget.Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true},
+			{Links: true, ASCII: true, Mono: true}, {Links: true, Theme: 3}} {
 			c.s.Caps = none
 			if frame := Render(c.s, c.w, c.h, none); strings.Contains(frame, "\x1b]") {
 				t.Errorf("%s: links in %+v", name, none)
@@ -122,10 +125,10 @@ func TestAddressesAreLinks(t *testing.T) {
 	if help := Render(press(job, "?"), 80, 24, widget.Caps{Links: true}); strings.Contains(help, "\x1b]") {
 		t.Error("a link shines through what lies over it")
 	}
-	if got := led(Render(s.goRepo(repoKey(snap.Repos[1])), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
+	if got := linkTexts(Render(s.goRepo(repoKey(snap.Repos[1])), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
 		t.Errorf("a short address: %q", got)
 	}
-	got := led(Render(s.goRepo(repoKey(snap.Repos[0])), 80, 24, s.Caps))[long]
+	got := linkTexts(Render(s.goRepo(repoKey(snap.Repos[0])), 80, 24, s.Caps))[long]
 	if parts := strings.Split(got, "|"); len(parts) != 4 || strings.Join(parts, "") != long {
 		t.Errorf("an address on three lines: %q", got)
 	}
@@ -135,15 +138,18 @@ func TestAddressesAreLinks(t *testing.T) {
 func TestLinksOnlyToTheWeb(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{
-		"", "-", "git.lab/obs", "ssh://git.lab/obs.git", "git@git.lab:obs.git", "file:///etc/passwd", "javascript:alert(1)", "https://", "https:///x", "//git.lab/x",
-		"https://git.lab/\x1b]8;;https://evil.example\x1b\\x", "https://git.lab/\a", "https://git.lab/\x9c", "https://git.lab/\u009c", "https://git.lab/a b", "https://git.lab/a\nb",
-		"https://git.lab/a;b", "https://git.lab/漢", "https://git.lab/\u202egit", "https://user@git.lab/x", "https://github.com:pass@evil.example/x", "https://git.lab/%zz",
+		"", "-", "git.lab/obs", "ssh://git.lab/obs.git", "git@git.lab:obs.git", "file:///etc/passwd", "javascript:alert(1)", "https://",
+		"https:///x", "//git.lab/x",
+		"https://git.lab/\x1b]8;;https://evil.example\x1b\\x", "https://git.lab/\a", "https://git.lab/\x9c", "https://git.lab/\u009c",
+		"https://git.lab/a b", "https://git.lab/a\nb",
+		"https://git.lab/a;b", "https://git.lab/漢", "https://git.lab/\u202egit", "https://user@git.lab/x",
+		"https://github.com:pass@evil.example/x", "https://git.lab/%zz",
 		"https://git.lab/" + strings.Repeat("x", widget.AddressMost),
 	} {
 		if got := widget.WebAddress(evil); got != "" {
 			t.Errorf("%q leads to %q", evil, got)
 		}
-		snap := picture()
+		snap := testSnapshot()
 		for i := range snap.Jobs {
 			snap.Jobs[i].URLs = []snapshot.Link{{Name: "compare", URL: evil}}
 		}
@@ -154,12 +160,13 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 			s := press(shown(snap, widget.Caps{Links: true}), keys...)
 			frame := Render(s, 140, 40, s.Caps)
 			// Cleaning may turn the text into an address, which is then the displayed one.
-			if why := flaw(frame, 140, 40, s.Caps); why != "" || widget.WebAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
+			if why := violation(frame, 140, 40, s.Caps); why != "" || widget.WebAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
 				t.Errorf("%q after %q: %s", evil, keys, why)
 			}
 		}
 	}
-	for _, good := range []string{"https://git.lab/obs/east.git", "http://[::1]:3000/x?a=b&c=d#L10", "https://git.lab/" + strings.Repeat("x", 2000)} {
+	for _, good := range []string{"https://git.lab/obs/east.git", "http://[::1]:3000/x?a=b&c=d#L10", "https://git.lab/" +
+		strings.Repeat("x", 2000)} {
 		if widget.WebAddress(good) != good {
 			t.Errorf("%q leads nowhere", good)
 		}
@@ -186,14 +193,14 @@ func TestLinkStandsAlone(t *testing.T) {
 		p.Box(p.G, 0, 0, 44, 3, "", "", "", false)
 		p.Put(2, 1, 40, widget.RolePlain, txt)
 		p.Link(2, 1, 40, 1, to)
-		if got := strings.TrimPrefix(led(p.Canvas.Frame(widget.Theme{}))[to], "|"); got != want {
+		if got := strings.TrimPrefix(linkTexts(p.Canvas.Frame(widget.Theme{}))[to], "|"); got != want {
 			t.Errorf("%q: %q leads there, want %q", txt, got, want)
 		}
 	}
 }
 
-// where returns the position of a text on the frame of s.
-func where(t *testing.T, s State, w, h int, text string) (x, y int) {
+// positionOf returns the position of a text on the frame of s.
+func positionOf(t *testing.T, s State, w, h int, text string) (x, y int) {
 	t.Helper()
 	for y, l := range strings.Split(strip(Render(s, w, h, s.Caps)), "\n") {
 		if at := strings.Index(l, text); at >= 0 {
@@ -209,10 +216,10 @@ func TestClicks(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {140, 40}} {
 		w, h := size[0], size[1]
 		click := func(s State, text string) State {
-			x, y := where(t, s, w, h, text)
+			x, y := positionOf(t, s, w, h, text)
 			return s.Click(x+1, y, w, h)
 		}
-		s := shown(picture(), widget.Caps{Mono: true})
+		s := shown(testSnapshot(), widget.Caps{Mono: true})
 		at := click(s, "· lab-west-push")
 		if j, _ := at.selected(); j.UID != "k2m9" || at.nav.screen != screenOverview {
 			t.Fatalf("a click selects %q on screen %d", j.UID, at.nav.screen)
@@ -230,8 +237,9 @@ func TestClicks(t *testing.T) {
 		if at = click(s, "3 Repos"); at.nav.screen != screenRepos {
 			t.Errorf("a click on a tab shows screen %d", at.nav.screen)
 		}
-		past := settle(t, press(s, "4"), &archive{rows: ill(34)})
-		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) || at.history.cursor != past.history.items[foldShown].key() {
+		past := settle(t, press(s, "4"), &archive{rows: failedRows(34)})
+		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) ||
+			at.history.cursor != past.history.items[foldShown].key() {
 			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items), at.history.cursor)
 		}
 		if at = click(at, "more like these"); len(at.history.items) != 36 {
@@ -239,9 +247,9 @@ func TestClicks(t *testing.T) {
 		}
 	}
 	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
-		src := &archive{lately: day(), comparison: changed()}
-		repo := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "3", "down", "enter"), src)
-		files := settle(t, press(shown(picture(), widget.Caps{Mono: true}), "enter", "d"), src)
+		src := &archive{lately: recentDay(), comparison: changed()}
+		repo := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "enter"), src)
+		files := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "enter", "d"), src)
 		for name, tt := range map[string]struct {
 			s    State
 			text string
@@ -250,7 +258,7 @@ func TestClicks(t *testing.T) {
 			"recent jobs": {repo, repo.repoJobs()[3].Name, screenDetail},
 			"changes":     {files, files.changed()[1].Path, screenDiff},
 		} {
-			x, y := where(t, tt.s, 100, 40, tt.text)
+			x, y := positionOf(t, tt.s, 100, 40, tt.text)
 			at := tt.s.Click(x, y, 100, 40)
 			if at.nav.screen != tt.s.nav.screen || at.cursors() == tt.s.cursors() {
 				t.Errorf("%s: screen %d, %q", name, at.nav.screen, at.cursors())
@@ -259,14 +267,14 @@ func TestClicks(t *testing.T) {
 				t.Errorf("%s: the second click leaves screen %d", name, at.nav.screen)
 			}
 		}
-		x, y := where(t, repo, 100, 40, repo.repoJobs()[0].Name)
+		x, y := positionOf(t, repo, 100, 40, repo.repoJobs()[0].Name)
 		if at := repo.Click(x, y, 100, 40); at.nav.screen != screenDetail {
 			t.Errorf("the row that the cursor is on is not opened: screen %d", at.nav.screen)
 		}
 	})
 	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
-		s := shown(picture(), widget.Caps{Mono: true})
-		x, y := where(t, s, 80, 24, "lab-west-push")
+		s := shown(testSnapshot(), widget.Caps{Mono: true})
+		x, y := positionOf(t, s, 80, 24, "lab-west-push")
 		if at := press(s, "?").Click(x, y, 80, 24); at.lists.job != s.lists.job {
 			t.Error("a click went through the help")
 		}

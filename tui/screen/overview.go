@@ -85,12 +85,12 @@ func (p *view) overview(_, top, _, h int) {
 }
 
 // minJobsHeight is the height that the list of jobs always keeps, with its heads and edges.
-const fewJobs = 7
+const minJobsHeight = 7
 
 // jobsShare returns the height of the list of jobs, at most most of the h lines for both lists.
 // Lines without jobs go to repositories that need them.
 func (p *view) jobsShare(most, h int) int {
-	spare := most - max(len(p.s.jobs())+3, fewJobs)
+	spare := most - max(len(p.s.jobs())+3, minJobsHeight)
 	lack := len(p.s.repos()) + 3 - (h - most)
 	return most - max(min(spare, lack), 0)
 }
@@ -291,7 +291,8 @@ func (p *view) noJobs() []string {
 	if p.s.filter() != "" {
 		seen := len(p.s.Snap.Jobs)
 		if all := p.s.Snap.Counts.All(); all > seen {
-			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.", seen, all, p.s.filter())}
+			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.",
+				seen, all, p.s.filter())}
 		}
 		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
 	}

@@ -13,8 +13,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// TestSideFollowsTheCursor: the object under the cursor of either list is shown beside them.
-func TestSideFollowsTheCursor(t *testing.T) {
+// TestPreviewFollowsTheCursor: the object under the cursor of either list is shown beside them.
+func TestPreviewFollowsTheCursor(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
 	beside := func(s State) string { // the right part of the upper half
@@ -24,12 +24,13 @@ func TestSideFollowsTheCursor(t *testing.T) {
 		}
 		return strings.Join(out, "\n")
 	}
-	s := shown(picture(), caps)
+	s := shown(testSnapshot(), caps)
 	for _, step := range []struct {
 		keys []string
 		want []string
 	}{
-		{nil, []string{"team-dash-sync", "> working  0:42", "71%", "205/288   ~17s left", "lease 18s, renews in 8s", "attempt 1 of 3", "main @ a1b2c3d -> 4e55f01", "Dashboard          14    3    0    1", "schemaVersion: want int"}},
+		{nil, []string{"team-dash-sync", "> working  0:42", "71%", "205/288   ~17s left", "lease 18s, renews in 8s", "attempt 1 of 3",
+			"main @ a1b2c3d -> 4e55f01", "Dashboard          14    3    0    1", "schemaVersion: want int"}},
 		{[]string{"down"}, []string{"infra-alerts-sync", "22%", "4/18"}},
 		{[]string{"end"}, []string{"lab-east-sync", "x error  0:01", "x 401 bad credentials"}},
 		{[]string{"tab"}, []string{"infra-alerts", "healthy"}},
@@ -59,7 +60,8 @@ func TestFailingFor(t *testing.T) {
 		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False"}}}, "failing"},
 		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "SyncStatus", Status: "False", Since: since}}}, "failing"},
 		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "Ready", Status: "True", Since: since}}}, "failing"},
-		{snapshot.Repo{Checked: noon, Healthy: true, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Since: since}}}, "healthy"},
+		{snapshot.Repo{Checked: noon, Healthy: true, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Since: since}}},
+			"healthy"},
 		{snapshot.Repo{}, "unchecked"},
 	} {
 		if got := failingText(tt.repo, noon); got != tt.want {
@@ -72,12 +74,12 @@ func TestFailingFor(t *testing.T) {
 func TestUnknownFiguresAreLeftOut(t *testing.T) {
 	t.Parallel()
 	frame := func(a snapshot.Agent) string {
-		snap := picture()
+		snap := testSnapshot()
 		snap.Agent = a
 		s := shown(snap, widget.Caps{Mono: true, ASCII: true})
 		return Render(s, 140, 40, s.Caps)
 	}
-	a := picture().Agent
+	a := testSnapshot().Agent
 	for _, want := range []string{"cpu 0.4%   rss 38 MiB", "41,288 jobs, kept 7d"} {
 		if got := frame(a); !strings.Contains(got, want) {
 			t.Errorf("no word of %q in\n%s", want, got)
@@ -103,14 +105,19 @@ func TestTimesOfAJob(t *testing.T) {
 	}{
 		"unknown": {snapshot.Job{State: "pending"}, ""},
 		"pending": {snapshot.Job{State: "pending", Created: at(time.Minute)}, "queued 14:01:37Z, 1m ago"},
-		"rests":   {snapshot.Job{State: "pending", Created: at(time.Minute), RetryAt: at(-20 * time.Second)}, "queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
-		"works":   {snapshot.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2, Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
+		"rests": {snapshot.Job{State: "pending", Created: at(time.Minute), RetryAt: at(-20 * time.Second)},
+			"queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
+		"works": {snapshot.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2,
+			Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
 		"no pace": {snapshot.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
-		"unsent":  {snapshot.Job{State: "success", Started: at(40 * time.Second), Undelivered: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
-		"ended":   {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
-		"clocks":  {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
+		"unsent": {snapshot.Job{State: "success", Started: at(40 * time.Second), Undelivered: at(30 * time.Second)},
+			"started 14:01:57Z|done 14:02:07Z, 30s ago"},
+		"ended": {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second),
+			Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
+		"clocks": {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)},
+			"queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {
-		p := view{Painter: widget.NewPainter(0, 0, widget.Caps{}), s: shown(picture(), widget.Caps{})}
+		p := view{Painter: widget.NewPainter(0, 0, widget.Caps{}), s: shown(testSnapshot(), widget.Caps{})}
 		var got []string
 		for _, f := range p.times(tt.job) {
 			got = append(got, f.Name+" "+f.Text)
@@ -125,14 +132,15 @@ func TestTimesOfAJob(t *testing.T) {
 // the overview.
 func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	t.Parallel()
-	many := picture()
+	many := testSnapshot()
 	for i := range 60 {
 		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("j%03d", i), State: "pending", Created: noon})
 		many.Repos = append(many.Repos, snapshot.Repo{Namespace: "default", Name: fmt.Sprintf("r%03d", i)})
 	}
 	caps := widget.Caps{Mono: true, ASCII: true}
 	start := shown(many, caps)
-	for _, keys := range [][]string{{"end", "up", "up"}, {"pgdown", "pgdown"}, {"tab", "end", "up"}, {"tab", "pgdown", "pgdown", "up"}, {"2", "end"}, {"3", "pgdown", "pgdown"}} {
+	for _, keys := range [][]string{{"end", "up", "up"}, {"pgdown", "pgdown"}, {"tab", "end", "up"}, {"tab", "pgdown", "pgdown", "up"},
+		{"2", "end"}, {"3", "pgdown", "pgdown"}} {
 		s := press(start, keys...)
 		label := s.lists.job[1:]
 		want := fmt.Sprintf("j%03s", label)
@@ -165,42 +173,45 @@ func TestCrowdedLines(t *testing.T) {
 	caps := widget.Caps{Mono: true, ASCII: true}
 	line := func(s State, y int) string { return strings.Split(Render(s, 80, 24, caps), "\n")[y] }
 
-	snap := picture()
+	snap := testSnapshot()
 	snap.API.Insecure = true
 	snap.Agent.Version, snap.Agent.Host = "7ff207c", "vm"
 	s := shown(snap, caps)
 	s.Source = "attached to daemon 26810"
 	if head := line(s, 0); !strings.Contains(head, "  daemon 26810") || strings.Contains(head, "attached") {
-		t.Errorf("whose picture it is: %q", head)
+		t.Errorf("owner of the snapshot: %q", head)
 	}
 	snap.API.Insecure = false
 	s = shown(snap, caps)
 	s.Source = "attached to daemon 26810"
 	if head := line(s, 0); !strings.Contains(head, "attached to daemon 26810") {
-		t.Errorf("whose picture it is, with room: %q", head)
+		t.Errorf("owner of the snapshot, with room: %q", head)
 	}
 
-	snap = picture()
+	snap = testSnapshot()
 	snap.Counts, snap.Jobs = snapshot.Counts{}, nil
 	for i := range 1000 {
-		snap.Sources = append(snap.Sources, snapshot.Source{UID: fmt.Sprint("s", i), Namespace: "default", Name: fmt.Sprintf("src-%04d", i), State: "ready"})
+		snap.Sources = append(snap.Sources, snapshot.Source{UID: fmt.Sprint("s", i), Namespace: "default",
+			Name: fmt.Sprintf("src-%04d", i), State: "ready"})
 	}
 	for _, press1 := range []string{"1", "6"} {
-		if tabs := line(press(shown(snap, caps), press1), 1); !strings.Contains(tabs, "6 Sources 1,000") || !strings.Contains(tabs, "4 History") || len(strings.TrimRight(tabs, " ")) > 80 {
+		if tabs := line(press(shown(snap, caps), press1), 1); !strings.Contains(tabs, "6 Sources 1,000") ||
+			!strings.Contains(tabs, "4 History") || len(strings.TrimRight(tabs, " ")) > 80 {
 			t.Errorf("tabs after %s: %q", press1, tabs)
 		}
 	}
 }
 
-// TestConditionsThatAreMetGiveWay: a box with room for "more lines" only is left to the jobs;
+// TestTrueConditionsAreDroppedFirst: a box with room for "more lines" only is left to the jobs;
 // failing conditions are still shown.
-func TestConditionsThatAreMetGiveWay(t *testing.T) {
+func TestTrueConditionsAreDroppedFirst(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
-	snap := picture()
+	snap := testSnapshot()
 	for i := range snap.Repos {
 		for j := range 10 {
-			snap.Repos[i].Conditions = append(snap.Repos[i].Conditions, snapshot.Condition{Type: fmt.Sprint("NamespaceQuota", j), Status: "True", Reason: "QuotaUnlimited"})
+			snap.Repos[i].Conditions = append(snap.Repos[i].Conditions,
+				snapshot.Condition{Type: fmt.Sprint("NamespaceQuota", j), Status: "True", Reason: "QuotaUnlimited"})
 		}
 	}
 	frame := Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps)
@@ -208,18 +219,19 @@ func TestConditionsThatAreMetGiveWay(t *testing.T) {
 		t.Errorf("a box of no use:\n%s", frame)
 	}
 	for i := range snap.Repos {
-		snap.Repos[i].Conditions[1] = snapshot.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed", Message: strings.Repeat("why ", 40)}
+		snap.Repos[i].Conditions[1] = snapshot.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed",
+			Message: strings.Repeat("why ", 40)}
 	}
 	if frame = Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps); !strings.Contains(frame, "SyncFailed: why") {
 		t.Errorf("what is not met is not said:\n%s", frame)
 	}
 }
 
-// TestNothingYet: an empty list shows the reason, and no key that does not apply.
-func TestNothingYet(t *testing.T) {
+// TestEmptyLists: an empty list shows the reason, and no key that does not apply.
+func TestEmptyLists(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs, snap.Repos, snap.Counts = nil, nil, snapshot.Counts{}
 	for key, want := range map[string]string{
 		"2": "No jobs. A job is about a repository, and there is none yet.",
@@ -239,14 +251,15 @@ func TestNothingYet(t *testing.T) {
 func TestNoJobsOffline(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs = nil
 	snap.Repos[0].Next = noon.Add(time.Minute)
 	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); !strings.Contains(frame, " Next pull in ") {
 		t.Fatalf("online:\n%s", frame)
 	}
 	snap.API.Up = false
-	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); strings.Contains(frame, " Next pull in ") || !strings.Contains(frame, "No jobs.") {
+	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); strings.Contains(frame, " Next pull in ") ||
+		!strings.Contains(frame, "No jobs.") {
 		t.Errorf("offline:\n%s", frame)
 	}
 }
@@ -255,7 +268,7 @@ func TestNoJobsOffline(t *testing.T) {
 func TestNoJobsFailing(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs = nil
 	for i := range snap.Repos {
 		r := &snap.Repos[i]
@@ -274,9 +287,9 @@ func TestNoJobsFailing(t *testing.T) {
 	says("Next pull in 4m: " + snap.Repos[3].Name)
 }
 
-// away returns a state whose API has been unavailable for six minutes.
-func away() State {
-	snap := picture()
+// apiUnavailable returns a state whose API has been unavailable for six minutes.
+func apiUnavailable() State {
+	snap := testSnapshot()
 	snap.API.Up, snap.API.Error, snap.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
 	snap.API.Next, snap.API.Tries = noon.Add(10500*time.Millisecond), 7
 	return shown(snap, widget.Caps{Mono: true, ASCII: true})
@@ -285,7 +298,7 @@ func away() State {
 // TestBannerCountsDown: the remaining time is shown in full at each width.
 func TestBannerCountsDown(t *testing.T) {
 	t.Parallel()
-	s := away()
+	s := apiUnavailable()
 	line := func(s State, w, at int) string {
 		return strings.TrimRight(strings.Split(Render(s, w, 24, s.Caps), "\n")[at], " ")
 	}
@@ -319,12 +332,12 @@ func TestBannerCountsDown(t *testing.T) {
 	if got := line(s, 80, 23); !strings.Contains(got, "R try now") || !strings.Contains(got, "D doctor") || strings.Contains(got, "p pull") {
 		t.Errorf("the keys: %q", got)
 	}
-	old := away()
+	old := apiUnavailable()
 	old.Snap.API.Next, old.Snap.API.Tries = time.Time{}, 0
 	if got := line(old, 80, 1); got != " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then" {
 		t.Errorf("of an older daemon: %q", got)
 	}
-	lost := shown(picture(), widget.Caps{Mono: true, ASCII: true}).Lose("connection refused")
+	lost := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}).Lose("connection refused")
 	if lost.Again = noon.Add(3 * time.Second); !strings.HasSuffix(line(lost, 80, 1), "14:02:37Z, 0s ago. Next try in 3s, R now") {
 		t.Errorf("without a daemon: %q", line(lost, 80, 1))
 	}
@@ -339,25 +352,26 @@ func TestBannerCountsDown(t *testing.T) {
 func TestRetryNow(t *testing.T) {
 	t.Parallel()
 	hurry := []Action{{Verb: Hurry}}
-	readOnly, disk, gone := away(), away(), away().Lose("no daemon")
+	readOnly, disk, gone := apiUnavailable(), apiUnavailable(), apiUnavailable().Lose("no daemon")
 	readOnly.ReadOnly, disk.Source = true, FromDisk
 	for name, tt := range map[string]struct {
 		s    State
 		want []Action
-	}{"away": {away(), hurry}, "up": {shown(picture(), widget.Caps{}), nil}, "read-only": {readOnly, nil}, "disk": {disk, nil}, "no daemon": {gone, nil}, "nothing yet": {NewState(Standalone, widget.Caps{}, noon), nil}} {
+	}{"away": {apiUnavailable(), hurry}, "up": {shown(testSnapshot(), widget.Caps{}), nil}, "read-only": {readOnly, nil},
+		"disk": {disk, nil}, "no daemon": {gone, nil}, "nothing yet": {NewState(Standalone, widget.Caps{}, noon), nil}} {
 		if _, out := tt.s.Key("R", "R"); !out.Refresh || !slices.Equal(out.Actions, tt.want) {
 			t.Errorf("%s: %+v", name, out)
 		}
 	}
 }
 
-// TestOnlyLooking: a read-only dashboard sends no actions and shows why; a file is shown as the
+// TestReadOnlyDashboard: a read-only dashboard sends no actions and shows why; a file is shown as the
 // data of no running agent.
-func TestOnlyLooking(t *testing.T) {
+func TestReadOnlyDashboard(t *testing.T) {
 	t.Parallel()
-	looks := shown(picture(), widget.Caps{ASCII: true, Mono: true})
+	looks := shown(testSnapshot(), widget.Caps{ASCII: true, Mono: true})
 	looks.ReadOnly = true
-	left := picture()
+	left := testSnapshot()
 	left.AsOf = noon.Add(-6 * time.Minute)
 	disk := shown(left, widget.Caps{ASCII: true, Mono: true})
 	disk.Source = FromDisk
@@ -376,7 +390,8 @@ func TestOnlyLooking(t *testing.T) {
 			t.Errorf("want %q and no hints to act:\n%s", why, got)
 		}
 	}
-	if got := Render(disk, 120, 24, disk.Caps); !strings.Contains(got, "No agent works on this file; shown as of") || !strings.Contains(got, "no agent") || !strings.Contains(got, FromDisk) {
+	if got := Render(disk, 120, 24, disk.Caps); !strings.Contains(got, "No agent works on this file; shown as of") ||
+		!strings.Contains(got, "no agent") || !strings.Contains(got, FromDisk) {
 		t.Errorf("%s", got)
 	}
 }
@@ -384,7 +399,7 @@ func TestOnlyLooking(t *testing.T) {
 // TestNoteOfTheSource: the note of the source is shown when the status line is free.
 func TestNoteOfTheSource(t *testing.T) {
 	t.Parallel()
-	quiet := picture()
+	quiet := testSnapshot()
 	quiet.Events, quiet.Repos[1].Healthy = nil, true
 	s := shown(quiet, widget.Caps{ASCII: true, Mono: true})
 	s.Note = "daemon 0.9, this 1.0: reduced view"

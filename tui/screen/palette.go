@@ -148,7 +148,7 @@ func (c palette) key(s State, name, text string) (State, Outcome) {
 // perform runs a command and adds it to the history.
 func (s State) perform(c command) (State, Outcome) {
 	if why := c.refusal(s); why != "" {
-		return s.say(why, true), Outcome{}
+		return s.showToast(why, true), Outcome{}
 	}
 	kept := slices.DeleteFunc(slices.Clone(s.usedCommands), func(words string) bool { return words == c.words })
 	s.usedCommands = append(kept[max(len(kept)-paletteKept+1, 0):], c.words)
@@ -269,8 +269,11 @@ func (s State) commands() []command {
 		})})
 	}
 	out = append(out,
-		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refusalOf: drainRefusal(true), do: asks(Action{Verb: Drain}, "Drain this agent?", "What runs goes on to its end. Nothing new is claimed until somebody ends this, or the agent is started again.")},
-		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refusalOf: drainRefusal(false), do: sends(Action{Verb: Undrain}, "claims jobs again")},
+		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refusalOf: drainRefusal(true),
+			do: asks(Action{Verb: Drain}, "Drain this agent?",
+				"What runs goes on to its end. Nothing new is claimed until somebody ends this, or the agent is started again.")},
+		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refusalOf: drainRefusal(false),
+			do: sends(Action{Verb: Undrain}, "claims jobs again")},
 	)
 	for _, r := range s.Snap.Repos {
 		out = append(out, s.repoCommands(r)...)
@@ -285,7 +288,8 @@ func (s State) commands() []command {
 }
 
 // lines are the command lines that show the contents of a screen.
-var lines = map[screenID]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
+var lines = map[screenID]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list",
+	screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
 
 func (s State) keyCommands() (out []command) {
 	for _, b := range bindings {
@@ -351,19 +355,24 @@ var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 func (s State) repoCommands(r snapshot.Repo) []command {
 	at := repoKey(r)
 	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.targeting(func() target { return target{repo: r, action: Action{Verb: v, Name: r.Name}} })
+		return command{words: words, note: note, label: label}.targeting(
+			func() target { return target{repo: r, action: Action{Verb: v, Name: r.Name}} })
 	}
 	out := []command{
 		act("pull "+r.Name, "what has changed", "p", Pull),
 		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
-		{words: "go repo " + r.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
+		{words: "go repo " + r.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.reposAt(at)) > 0 },
+			r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) },
+			do: same(func(s State) State { return s.goRepo(at) })},
 		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: same(func(s State) State {
 			if s.nav.screen != screenOverview && s.nav.screen != screenJobs && s.nav.screen != screenHistory {
 				s = s.goTo(screenJobs)
 			}
 			return s.filterBy("repo:" + r.Name)
 		})},
-		{words: "history repo:" + r.Name, note: "what has ended", label: "h", line: plain("limpet history list --repository " + widget.Quote(r.Name)), do: same(func(s State) State { return s.goTo(screenHistory).filterBy("repo:" + r.Name) })},
+		{words: "history repo:" + r.Name, note: "what has ended", label: "h",
+			line: plain("limpet history list --repository " + widget.Quote(r.Name)),
+			do:   same(func(s State) State { return s.goTo(screenHistory).filterBy("repo:" + r.Name) })},
 	}
 	if r.Suspended {
 		out = append(out, act("resume "+r.Name, "", "s", Resume))
@@ -371,10 +380,13 @@ func (s State) repoCommands(r snapshot.Repo) []command {
 		out = append(out, act("suspend "+r.Name, "asks", "s", Suspend))
 	}
 	copies := func(words string, line func(State) string) {
-		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s State) (State, Outcome) { return s.copied(line(s)) }})
+		out = append(out, command{words: words, note: "copies the command", line: line,
+			do: func(s State) (State, Outcome) { return s.copied(line(s)) }})
 	}
-	out = append(out, command{words: "test " + r.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.repoCommand("test", r) },
-		refusalOf: testRefusalOf(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name), do: same(func(s State) State { return s.openPopup(repoSubject(r), true) })})
+	out = append(out, command{words: "test " + r.Name, note: "its host and its credentials", label: "t",
+		line:      func(s State) string { return s.repoCommand("test", r) },
+		refusalOf: testRefusalOf(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name),
+		do:        same(func(s State) State { return s.openPopup(repoSubject(r), true) })})
 	for _, action := range gitWriteActions {
 		copies(action+" "+r.Name, func(s State) string {
 			return strings.Replace(s.repoCommand("create", r), "limpet repo", "limpet job", 1) + " --action " + action
@@ -385,10 +397,13 @@ func (s State) repoCommands(r snapshot.Repo) []command {
 
 func (s State) jobCommands(j snapshot.Job) []command {
 	act := func(words string, label string, v Verb) command {
-		return command{words: words, note: j.Repository + ", asks", label: label}.targeting(func() target { return target{job: j, action: Action{Verb: v, Name: j.Name}} })
+		return command{words: words, note: j.Repository + ", asks", label: label}.targeting(
+			func() target { return target{job: j, action: Action{Verb: v, Name: j.Name}} })
 	}
 	return []command{
-		{words: "go job " + j.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+" is not in the queue any more: limpet history show "+widget.Quote(j.UID)), note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
+		{words: "go job " + j.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+
+			" is not in the queue any more: limpet history show "+widget.Quote(j.UID)), note: j.State + " " + j.Repository, label: "enter",
+			line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
 		act("cancel "+j.Name, "x", Cancel),
 		act("retry "+j.Name, "r", Retry),
 	}
@@ -447,11 +462,12 @@ func drainRefusal(on bool) func(State) string {
 }
 
 func sends(a Action, said string) func(State) (State, Outcome) {
-	return func(s State) (State, Outcome) { return s.say(said, false), Outcome{Actions: []Action{a}} }
+	return func(s State) (State, Outcome) { return s.showToast(said, false), Outcome{Actions: []Action{a}} }
 }
 
 func asks(a Action, title, follows string) func(State) (State, Outcome) {
 	return func(s State) (State, Outcome) {
-		return s.ask(confirm{title: title, lines: []string{follows}, choices: []choice{{"y", "Yes", sends(a, string(a.Verb)+" asked for")}}}), Outcome{}
+		return s.ask(confirm{title: title, lines: []string{follows},
+			choices: []choice{{"y", "Yes", sends(a, string(a.Verb)+" asked for")}}}), Outcome{}
 	}
 }

@@ -18,7 +18,7 @@ func typed(s State, words string) State {
 
 func TestPalette(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	top := func(s State) command {
 		p := s.overlay.(palette)
 		return p.found[p.at]
@@ -46,8 +46,9 @@ func TestPalette(t *testing.T) {
 			"pull ch":             {"pull changes", "limpet repo pull team-dash"},
 			"test":                {"test", "limpet repo test team-dash"},
 			"show as":             {"show as YAML", "limpet get job team-dash-sync -o yaml"},
-			"edit":                {"edit", "limpet get repository team-dash -o yaml > team-dash.yaml && ${EDITOR:-vi} team-dash.yaml && limpet apply -f team-dash.yaml"},
-			"its hist":            {"its history", "limpet history list --repository team-dash"},
+			"edit": {"edit", "limpet get repository team-dash -o yaml > team-dash.yaml && ${EDITOR:-vi} " +
+				"team-dash.yaml && limpet apply -f team-dash.yaml"},
+			"its hist": {"its history", "limpet history list --repository team-dash"},
 		} {
 			at := typed(s, words)
 			c := top(at)
@@ -58,7 +59,8 @@ func TestPalette(t *testing.T) {
 			if c.words != want[0] || line != want[1] {
 				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
 			}
-			if frame := strip(Render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(at) == "" && !strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
+			if frame := strip(Render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(at) == "" &&
+				!strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
 				t.Errorf("%q: no %q in\n%s", words, line, frame)
 			}
 		}
@@ -74,7 +76,8 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(askedText(at), "Cancel lab-west-push") {
 			t.Errorf("asks %q", askedText(at))
 		}
-		if frame := strip(Render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "runs now") || strings.Contains(frame, "same as") {
+		if frame := strip(Render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "runs now") ||
+			strings.Contains(frame, "same as") {
 			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
 		}
 		at, out = typed(s, "retry lab-west-move").Key("enter", "")
@@ -110,15 +113,16 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("a command looks again at what it acts on", func(t *testing.T) {
 		at := typed(s, "cancel lab-west-move")
-		later := picture()
+		later := testSnapshot()
 		later.Jobs = later.Jobs[:1]
 		at, out := at.Show(later).Key("enter", "")
 		if len(out.Actions) > 0 || open(at) || at.toast == "" {
 			t.Errorf("the job is gone: %+v, %q", out, at.toast)
 		}
-		none := picture()
+		none := testSnapshot()
 		none.Jobs, none.Repos = nil, nil
-		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move is not in the queue any more", "go repo lab-west": "lab-west is not there any more"} {
+		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move is not in the queue any more",
+			"go repo lab-west": "lab-west is not there any more"} {
 			at := typed(s, words).Show(none)
 			if frame := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
@@ -129,8 +133,9 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("a key of the row acts on the row that it names, though the cursor has gone on", func(t *testing.T) {
-		later := picture()
-		later.Jobs = append([]snapshot.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull", State: "pending", Created: noon}}, later.Jobs...)
+		later := testSnapshot()
+		later.Jobs = append([]snapshot.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull",
+			State: "pending", Created: noon}}, later.Jobs...)
 		at := typed(s, "cancel").Show(later)
 		if j, _ := at.selected(); j.UID != "new" {
 			t.Fatalf("the cursor is on %q", j.Name)
@@ -150,13 +155,14 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("nothing does the contrary of its words", func(t *testing.T) {
 		for _, was := range []bool{false, true} {
-			before, later := picture(), picture()
+			before, later := testSnapshot(), testSnapshot()
 			before.Repos[0].Suspended, later.Repos[0].Suspended = was, !was
 			before.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: was}}
 			later.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: !was}}
 			s := shown(before, widget.Caps{})
 			verb := map[bool]string{false: "suspend ", true: "resume "}[was]
-			for _, at := range []State{typed(s, verb+before.Repos[0].Name), typed(press(s, "3"), "suspend"), typed(s, verb+"source apps"), typed(press(s, "6"), "suspend")} {
+			for _, at := range []State{typed(s, verb+before.Repos[0].Name), typed(press(s, "3"), "suspend"), typed(s, verb+"source apps"),
+				typed(press(s, "6"), "suspend")} {
 				words := top(at).words
 				at = at.Show(later)
 				if f := strip(Render(at, 100, 30, widget.Caps{})); strings.Contains(f, "same as") {
@@ -215,7 +221,7 @@ func TestPalette(t *testing.T) {
 // TestReadOnly: every key with an action reports that the dashboard is read-only.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	s.ReadOnly = true
 	for _, keys := range [][]string{nil, {"2"}, {"3"}, {"enter"}, {"3", "enter"}} {
 		for _, b := range bindings {
@@ -240,7 +246,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 func BenchmarkPaletteKey(b *testing.B) {
-	snap := picture()
+	snap := testSnapshot()
 	for i := range 1000 {
 		snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
 		snap.Repos = append(snap.Repos, snapshot.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprint("repo-", i)})
@@ -261,11 +267,11 @@ func bottom(frame string) string { return frame[strings.LastIndexByte(frame, '\n
 // of the screen.
 func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 	t.Parallel()
-	sick := shown(ailing(), widget.Caps{Mono: true, ASCII: true})
-	s := shown(picture(), widget.Caps{Mono: true, ASCII: true})
+	sick := shown(failingSnapshot(), widget.Caps{Mono: true, ASCII: true})
+	s := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true})
 	working := s
 	working.Source = Standalone
-	large := picture()
+	large := testSnapshot()
 	large.Repos[0].Resources = typeNameFrom
 	for name, tt := range map[string]struct {
 		s    State
@@ -280,7 +286,8 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 		"quit":    {press(working, "q"), "y Yes, give them back  f Finish first  n No, go back"},
 		"typed":   {press(shown(large, s.Caps), "3", "P"), "enter when the name is typed  esc no"},
 	} {
-		if got := bottom(Render(tt.s, 100, 30, s.Caps)); !strings.Contains(got, tt.want) || strings.Contains(got, "open") || strings.Contains(got, "q quit") {
+		if got := bottom(Render(tt.s, 100, 30, s.Caps)); !strings.Contains(got, tt.want) || strings.Contains(got, "open") ||
+			strings.Contains(got, "q quit") {
 			t.Errorf("%s: the last line is %q", name, got)
 		}
 	}
@@ -289,7 +296,7 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 			t.Errorf("%s: no word of %q in %q", keys, want, got)
 		}
 	}
-	paused := picture()
+	paused := testSnapshot()
 	paused.Repos[0].Suspended = true
 	if got := bottom(Render(press(shown(paused, s.Caps), "3"), 100, 30, s.Caps)); !strings.Contains(got, "s resume") {
 		t.Errorf("a suspended one: %q", got)
@@ -321,7 +328,8 @@ func TestOutcome(t *testing.T) {
 		{snapshot.Job{Message: good}, ""},
 		{snapshot.Job{Message: good, Summary: []snapshot.Summary{{Create: 2000}, {Create: 24, Update: 3, Delete: 1, Noop: 9}}}, "+2,024 ~3 -1"},
 		{snapshot.Job{Message: good, Summary: []snapshot.Summary{{Noop: 9}}}, "nothing to change"},
-		{snapshot.Job{Message: warned, Warnings: []string{"old (file: a.json, name: , action: updated)"}, Summary: []snapshot.Summary{{Warn: 1, Create: 1}}}, "a.json: old"},
+		{snapshot.Job{Message: warned, Warnings: []string{"old (file: a.json, name: , action: updated)"},
+			Summary: []snapshot.Summary{{Warn: 1, Create: 1}}}, "a.json: old"},
 		{snapshot.Job{Message: warned, Warnings: []string{"a", "b"}, Summary: []snapshot.Summary{{Warn: 2, Create: 1}}}, "2 warnings, +1"},
 		{snapshot.Job{Message: failed, Errors: []string{"a", "b"}, Warnings: []string{"c"}}, "2 errors, 1 warning"},
 		{snapshot.Job{Message: failed}, ""},
@@ -330,9 +338,10 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", tt.j, got, tt.want)
 		}
 	}
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs[6].State, snap.Jobs[6].Message, snap.Jobs[6].Errors, snap.Jobs[6].Summary = "success", good, nil, []snapshot.Summary{{Update: 3}}
-	if frame := Render(shown(snap, widget.Caps{ASCII: true, Mono: true}), 80, 24, widget.Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
+	if frame := Render(shown(snap, widget.Caps{ASCII: true, Mono: true}), 80, 24,
+		widget.Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
 	for _, tt := range []struct {
@@ -350,16 +359,19 @@ func TestOutcome(t *testing.T) {
 		if got := recordResult(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
-		frame := Render(settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []snapshot.HistoryRow{r}}), 140, 40, widget.Caps{Mono: true, ASCII: true})
+		frame := Render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"),
+			&archive{rows: []snapshot.HistoryRow{r}}), 140, 40, widget.Caps{Mono: true, ASCII: true})
 		if strings.Count(frame, tt.want) < 2 { // in the row, and in the record below it
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
 		}
 	}
-	if a, b := (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "a"}}), (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
+	if a, b := (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "a"}}),
+		(snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
 		t.Error("two warnings of different texts are folded as one")
 	}
 	src := &archive{rows: []snapshot.HistoryRow{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
-	if frame := Render(settle(t, press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "4"), src), 80, 24, widget.Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
+	if frame := Render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"), src), 80, 24,
+		widget.Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
 		t.Errorf("the history says the same twice:\n%s", frame)
 	}
 }
@@ -367,7 +379,7 @@ func TestOutcome(t *testing.T) {
 // TestFiguresAreNotCut: a cut number is a wrong number.
 func TestFiguresAreNotCut(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs[0].Done, snap.Jobs[0].Total = 123456, 1234567
 	snap.Jobs[1].Done, snap.Jobs[1].Total = 3031, 3031
 	for _, w := range []int{100, 120, 140} {
@@ -380,9 +392,9 @@ func TestFiguresAreNotCut(t *testing.T) {
 
 // TestRepositoriesAreCountedByState: the title counts repositories by state, and each failing
 // one shows since when.
-func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
+func TestRepositoriesAreCountedByState(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Repos[0].SyncState, snap.Repos[2].SyncState = "warning", ""
 	for _, w := range []int{80, 100, 140} {
 		frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "3"), w, 24, widget.Caps{Mono: true, ASCII: true})
@@ -398,13 +410,13 @@ func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
 	}
 }
 
-// TestFewJobsLeaveRoom: on the overview, repositories get the lines that jobs do not need, and
+// TestUnusedLinesGoToRepositories: on the overview, repositories get the lines that jobs do not need, and
 // both cursors stay visible.
-func TestFewJobsLeaveRoom(t *testing.T) {
+func TestUnusedLinesGoToRepositories(t *testing.T) {
 	t.Parallel()
 	for jobs := range 12 {
 		for repos := range 12 {
-			snap := picture()
+			snap := testSnapshot()
 			snap.Jobs, snap.Repos = nil, nil
 			for i := range jobs {
 				snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("job-%02d", i), State: "pending", Created: noon})
@@ -424,15 +436,16 @@ func TestFewJobsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestNothingIsOfferedThatIsRefused: while no action can be sent, no text mentions its key.
-func TestNothingIsOfferedThatIsRefused(t *testing.T) {
+// TestDisabledKeysAreNotMentioned: while no action can be sent, no text mentions its key.
+func TestDisabledKeysAreNotMentioned(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs, snap.Repos[1].SyncState = nil, ""
 	live := shown(snap, widget.Caps{Mono: true, ASCII: true})
 	disk, readOnly := live, live
 	disk.Source, readOnly.ReadOnly = FromDisk, true
-	for keys, want := range map[string]string{"2": "p on a repository starts one", "4": "p on a repository starts a pull", "3 enter": "p starts a pull"} {
+	for keys, want := range map[string]string{"2": "p on a repository starts one", "4": "p on a repository starts a pull",
+		"3 enter": "p starts a pull"} {
 		at := func(s State) string {
 			return Render(settle(t, press(s, strings.Fields(keys)...), &archive{}), 119, 30, s.Caps)
 		}
@@ -450,15 +463,18 @@ func TestNothingIsOfferedThatIsRefused(t *testing.T) {
 // TestNoEmptyBoxes: an empty box is hidden, or shows the reason.
 func TestNoEmptyBoxes(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{Mono: true, ASCII: true})
-	if frame := Render(settle(t, press(s, "4"), &archive{}), 80, 24, s.Caps); strings.Contains(frame, "Record") || strings.Count(frame, "\n+") != 2 {
+	s := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true})
+	if frame := Render(settle(t, press(s, "4"), &archive{}), 80, 24, s.Caps); strings.Contains(frame, "Record") ||
+		strings.Count(frame, "\n+") != 2 {
 		t.Errorf("a history without a job has a record:\n%s", frame)
 	}
-	if frame := Render(settle(t, press(s, "3", "enter"), &archive{}), 80, 24, s.Caps); !strings.Contains(frame, "No job has ended.") || strings.Contains(frame, "p50") {
+	if frame := Render(settle(t, press(s, "3", "enter"), &archive{}), 80, 24, s.Caps); !strings.Contains(frame, "No job has ended.") ||
+		strings.Contains(frame, "p50") {
 		t.Errorf("a day without a job has figures:\n%s", frame)
 	}
-	for state, want := range map[string]string{"done": "No log of this job is kept here.", "other": "The agent that runs it has the log.", "waits": "It has not begun.", "runs": "It has said nothing yet."} {
-		snap := picture()
+	for state, want := range map[string]string{"done": "No log of this job is kept here.",
+		"other": "The agent that runs it has the log.", "waits": "It has not begun.", "runs": "It has said nothing yet."} {
+		snap := testSnapshot()
 		j := &snap.Jobs[0]
 		j.Log, j.Errors, j.Warnings = nil, nil, nil
 		switch state {
@@ -477,21 +493,26 @@ func TestNoEmptyBoxes(t *testing.T) {
 	}
 }
 
-// TestSaidOnce: an error that several lines of the agent screen share is shown once.
-func TestSaidOnce(t *testing.T) {
+// TestSharedErrorIsShownOnce: an error that several lines of the agent screen share is shown once.
+func TestSharedErrorIsShownOnce(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.API.Up, snap.API.Error = false, "dial tcp 10.0.3.7:443: i/o timeout"
-	src := &archive{care: snapshot.DiagnosticsReport{At: noon, Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
-	frame := Render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, widget.Caps{Mono: true, ASCII: true})
-	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed", "github       0 held; 4 could not be made "} {
+	src := &archive{care: snapshot.DiagnosticsReport{At: noon,
+		Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error},
+			{Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
+	frame := Render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
+		widget.Caps{Mono: true, ASCII: true})
+	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed",
+		"github       0 held; 4 could not be made "} {
 		if !strings.Contains(frame, want) {
 			t.Errorf("no word of %q in\n%s", want, frame)
 		}
 	}
-	local := picture()
+	local := testSnapshot()
 	local.API.Embedded, local.API.Server = true, "embedded"
-	if frame := Render(settle(t, press(shown(local, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, widget.Caps{Mono: true, ASCII: true}); !strings.Contains(frame, "server       * embedded API") {
+	if frame := Render(settle(t, press(shown(local, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
+		widget.Caps{Mono: true, ASCII: true}); !strings.Contains(frame, "server       * embedded API") {
 		t.Errorf("the server:\n%s", frame)
 	}
 }

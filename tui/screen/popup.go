@@ -198,7 +198,7 @@ func (s State) queued(uid string) bool {
 }
 
 // fetch fetches the contents.
-func (q popup) lack(s State) (State, Lookup) {
+func (q popup) fetch(s State) (State, Lookup) {
 	if q.request != nil || s.Gone != "" {
 		return s, nil
 	}
@@ -266,7 +266,8 @@ func (q popup) key(s State, name, _ string) (State, Outcome) {
 		if q.test || !q.known || q.err != "" {
 			return s.copied(q.command)
 		}
-		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.text), "line"), q.command), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
+		return s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.text), "line"), q.command), false),
+			Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
 	case "Y", "shift+y":
 		return s.copied(q.command)
 	default:
@@ -308,7 +309,8 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 		}
 	}
 	for _, f := range q.found {
-		out = append(out, p.MarkedLines(widget.StateRole(f.Result), findingGlyph(f.Result), strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w)...)
+		out = append(out, p.MarkedLines(widget.StateRole(f.Result), findingGlyph(f.Result),
+			strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w)...)
 	}
 	return out
 }

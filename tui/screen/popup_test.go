@@ -13,12 +13,13 @@ import (
 	"limpet/tui/widget"
 )
 
-// tried returns the findings of a test of lab-east.
-func tried() []snapshot.Finding {
+// testFindings returns the findings of a test of lab-east.
+func testFindings() []snapshot.Finding {
 	return []snapshot.Finding{
 		{Name: "rules", Result: "ok"},
 		{Name: "credentials", Result: "ok", Detail: "secure.token, of the Secret lab-east"},
-		{Name: "remote", Result: "failed", Detail: "secure.token: the host does not take it; renew the token in the settings of the repository (401 Unauthorized from git.lab:443)"},
+		{Name: "remote", Result: "failed", Detail: "secure.token: the host does not take it; renew the token in the settings of " +
+			"the repository (401 Unauthorized from git.lab:443)"},
 		{Name: "mirror https://mirror.lab/obs/east.git", Result: "warning", Detail: "it has 77be210, and 5d41aa9 is wanted"},
 		{Name: "branch", Result: "skipped"},
 	}
@@ -41,9 +42,9 @@ spec:
 
 func TestTestOfARepository(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(5), lately: day(), findings: tried()}
+	src := &archive{rows: failedRows(5), lately: recentDay(), findings: testFindings()}
 	east := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
-	at := press(shown(picture(), widget.Caps{Mono: true}), "3", "down", "t")
+	at := press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "t")
 	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
 		t.Errorf("before the answer:\n%s", f)
 	}
@@ -57,7 +58,8 @@ func TestTestOfARepository(t *testing.T) {
 	}
 	s := take(asked)
 	frame := strip(Render(s, 80, 24, s.Caps))
-	for _, want := range []string{"✓ ok rules", "✗ failed remote: secure.token", "401 Unauthorized from git.lab:443)", "! warning mirror https", "· skipped branch", "limpet repo test lab-east"} {
+	for _, want := range []string{"✓ ok rules", "✗ failed remote: secure.token", "401 Unauthorized from git.lab:443)",
+		"! warning mirror https", "· skipped branch", "limpet repo test lab-east"} {
 		if !strings.Contains(frame, want) {
 			t.Errorf("no word of %q in\n%s", want, frame)
 		}
@@ -77,7 +79,8 @@ func TestTestOfARepository(t *testing.T) {
 		t.Error("an answer to another question is taken")
 	}
 	// From the row of a job the test is of its repository.
-	if q := press(shown(picture(), widget.Caps{}), "2", "t").overlay.(popup); q.subject.Kind != snapshot.SubjectRepository || q.subject.Name != "team-dash" {
+	if q := press(shown(testSnapshot(), widget.Caps{}), "2", "t").overlay.(popup); q.subject.Kind != snapshot.SubjectRepository ||
+		q.subject.Name != "team-dash" {
 		t.Errorf("on a job: %+v", q.subject)
 	}
 	for name, tt := range map[string]struct {
@@ -102,20 +105,26 @@ func TestTestOfARepository(t *testing.T) {
 
 func TestYAMLOfARow(t *testing.T) {
 	t.Parallel()
-	now := shown(picture(), widget.Caps{Mono: true})
-	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
-	sources := press(shown(sourced(), widget.Caps{Mono: true}), "6")
+	now := shown(testSnapshot(), widget.Caps{Mono: true})
+	src := &archive{rows: failedRows(5), lately: recentDay(), manifest: eastYAML}
+	sources := press(shown(sourcesSnapshot(), widget.Caps{Mono: true}), "6")
 	for name, tt := range map[string]struct {
 		s    State
 		want snapshot.Subject
 		line string
 	}{
-		"repository": {press(now, "3", "down"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
-		"its detail": {press(now, "3", "down", "enter"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
-		"job":        {press(now, "2"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "limpet get job team-dash-sync -o yaml"},
-		"just done":  {press(now, "2", "end"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"}, "limpet history show y7c1 -o yaml"},
-		"record":     {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0", UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
-		"source":     {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace, Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
+		"repository": {press(now, "3", "down"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"},
+			"limpet get repository lab-east -o yaml"},
+		"its detail": {press(now, "3", "down", "enter"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east",
+			UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"job": {press(now, "2"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"},
+			"limpet get job team-dash-sync -o yaml"},
+		"just done": {press(now, "2", "end"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"},
+			"limpet history show y7c1 -o yaml"},
+		"record": {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0",
+			UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
+		"source": {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace,
+			Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
 	} {
 		src.tried = nil
 		s := settle(t, press(tt.s, "y"), src)
@@ -140,7 +149,7 @@ func TestYAMLOfARow(t *testing.T) {
 		}
 	}
 	t.Run("a namespace where a name is not enough", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		twin := snap.Repos[1]
 		twin.Namespace, twin.UID = "other", "r9"
 		snap.Repos = append(snap.Repos, twin)
@@ -199,11 +208,11 @@ func TestYAMLOfARow(t *testing.T) {
 }
 
 // TestPopupRefusals: disabled keys show the reason.
-func TestInquiriesRefuse(t *testing.T) {
+func TestPopupRefusals(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
-	live := shown(picture(), widget.Caps{})
-	disk, away := live, picture()
+	src := &archive{rows: failedRows(5), lately: recentDay(), manifest: eastYAML}
+	live := shown(testSnapshot(), widget.Caps{})
+	disk, away := live, testSnapshot()
 	disk.Source = FromDisk
 	away.API.Up = false
 	for name, tt := range map[string]struct {
@@ -238,7 +247,7 @@ func TestInquiriesRefuse(t *testing.T) {
 }
 
 func twoSources() *snapshot.Snapshot {
-	s := picture()
+	s := testSnapshot()
 	s.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
 	return s
 }
@@ -246,8 +255,8 @@ func twoSources() *snapshot.Snapshot {
 // TestLinesOfOtherPrograms: actions without a key are command lines that can be run as they are.
 func TestLinesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: ill(5), lately: day()}
-	live := shown(picture(), widget.Caps{})
+	src := &archive{rows: failedRows(5), lately: recentDay()}
+	live := shown(testSnapshot(), widget.Caps{})
 	typed := func(filter string) State {
 		return settle(t, press(press(live, "4", "/").Paste(filter), "enter"), src)
 	}
@@ -255,10 +264,13 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 		s    State
 		want string
 	}{
-		"edit":         {press(live, "3", "down"), "limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"},
-		"all":          {settle(t, press(live, "4"), src), "limpet history export > history.jsonl"},
-		"narrowed":     {typed("repo:lab-east state:error,dead action:pull"), "limpet history export --repository lab-east --action pull --status error,dead > history.jsonl"},
-		"within times": {typed("since:24h until:2026-11-20"), "limpet history export --since 2026-11-19T14:02:37Z --until 2026-11-20T00:00:00Z > history.jsonl"},
+		"edit": {press(live, "3", "down"),
+			"limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"},
+		"all": {settle(t, press(live, "4"), src), "limpet history export > history.jsonl"},
+		"narrowed": {typed("repo:lab-east state:error,dead action:pull"),
+			"limpet history export --repository lab-east --action pull --status error,dead > history.jsonl"},
+		"within times": {typed("since:24h until:2026-11-20"),
+			"limpet history export --since 2026-11-19T14:02:37Z --until 2026-11-20T00:00:00Z > history.jsonl"},
 	} {
 		if _, out := tt.s.Key("E", "E"); out.Copy != tt.want {
 			t.Errorf("%s: %q, want %q", name, out.Copy, tt.want)
@@ -269,11 +281,12 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 // TestNoRepository: a job without a repository selects none.
 func TestNoRepository(t *testing.T) {
 	t.Parallel()
-	snap := picture()
+	snap := testSnapshot()
 	snap.Jobs[0].Repository = ""
 	for _, on := range [][]string{nil, {"enter"}, {" ", "up"}} {
 		for _, key := range []string{"t", "E", "p", "P", "s"} {
-			if s, out := press(shown(snap, widget.Caps{}), on...).Key(key, key); s.overlay != nil || len(out.Actions) > 0 || out.Copy != "" || !s.toastBad {
+			if s, out := press(shown(snap, widget.Caps{}), on...).Key(key, key); s.overlay != nil || len(out.Actions) > 0 ||
+				out.Copy != "" || !s.toastBad {
 				t.Errorf("%q %s: %T, %+v, says %q", on, key, s.overlay, out, s.toast)
 			}
 		}
@@ -286,7 +299,7 @@ func TestNoRepository(t *testing.T) {
 // TestPaletteTests: the commands of the palette equal the keys.
 func TestPaletteTests(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	i := slices.IndexFunc(s.commands(), func(c command) bool { return c.words == "test lab-east" })
 	if i < 0 {
 		t.Fatal("no such words")
@@ -295,37 +308,44 @@ func TestPaletteTests(t *testing.T) {
 	if q, ok := after.overlay.(popup); !ok || !q.test || q.subject.Name != "lab-east" {
 		t.Errorf("it opens %+v", after.overlay)
 	}
-	src := shown(sourced(), widget.Caps{})
+	src := shown(sourcesSnapshot(), widget.Caps{})
 	name := src.Snap.Sources[0].Name
 	i = slices.IndexFunc(src.commands(), func(c command) bool { return c.words == "test source "+name })
 	if i < 0 {
 		t.Fatal("no such words for a source")
 	}
 	after, _ = src.perform(src.commands()[i])
-	if q, ok := after.overlay.(popup); !ok || q.subject.Kind != snapshot.SubjectSource || q.subject.Name != name || q.command != "limpet source test "+name {
+	if q, ok := after.overlay.(popup); !ok || q.subject.Kind != snapshot.SubjectSource || q.subject.Name != name ||
+		q.command != "limpet source test "+name {
 		t.Errorf("it opens %+v", after.overlay)
 	}
 }
 
-// kept returns the diagnostics of the test snapshot.
-func kept() snapshot.Care {
-	return snapshot.Care{At: noon.Add(-2 * time.Second),
-		Store:   snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
+// testDiagnostics returns the diagnostics of the test snapshot.
+func testDiagnostics() snapshot.DiagnosticsReport {
+	return snapshot.DiagnosticsReport{At: noon.Add(-2 * time.Second),
+		Store: snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288,
+			HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30,
+			DiskSize: 58 << 30},
 		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
-		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
-		Tokens:  []snapshot.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9}, {Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4},
+			{Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
+		Tokens: []snapshot.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9},
+			{Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
 }
 
 func TestAgentScreen(t *testing.T) {
 	t.Parallel()
-	src := &archive{care: kept()}
-	s := press(shown(picture(), widget.Caps{Mono: true, ASCII: true}), "5")
+	src := &archive{care: testDiagnostics()}
+	s := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "5")
 	frame := func(s State) string { return Render(s, 140, 60, s.Caps) }
 	if f := frame(s); !strings.Contains(f, "is looked up") || !strings.Contains(f, "pid          4121") {
 		t.Errorf("before the answer:\n%s", f)
 	}
 	s = settle(t, s, src)
-	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden", "github       2 held, the oldest is 31m old; made 9 times", "2 could not be made", "41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
+	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden",
+		"github       2 held, the oldest is 31m old; made 9 times", "2 could not be made",
+		"41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
@@ -371,7 +391,7 @@ func TestAgentScreen(t *testing.T) {
 			t.Error("it is asked where nobody sees it")
 		}
 	})
-	t.Run("a fault is said, and what the picture has stays", func(t *testing.T) {
+	t.Run("a fault is said, and what the snapshot has stays", func(t *testing.T) {
 		s := s
 		s.Now = s.Now.Add(diagnosticsMaxAge)
 		s = settle(t, s, &archive{err: errors.New("the daemon answers 404 Not Found")})
@@ -380,7 +400,7 @@ func TestAgentScreen(t *testing.T) {
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
-		at, look := press(shown(picture(), widget.Caps{}), "5").Fetch()
+		at, look := press(shown(testSnapshot(), widget.Caps{}), "5").Fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
 		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
 			t.Errorf("the screen:\n%s", f)
@@ -390,9 +410,9 @@ func TestAgentScreen(t *testing.T) {
 		}
 	})
 	t.Run("a disk that is nearly full is a problem", func(t *testing.T) {
-		low := kept()
-		low.Store.DiskFree = scarce - 1
-		s := settle(t, press(shown(picture(), widget.Caps{}), "5"), &archive{care: low})
+		low := testDiagnostics()
+		low.Store.DiskFree = lowDiskBytes - 1
+		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "5"), &archive{care: low})
 		if f := Render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"m  disk") {
 			t.Errorf("the screen:\n%s", f)
 		}

@@ -23,14 +23,14 @@ const (
 
 // recentRuns are the recent jobs of the repository screen.
 type recentRuns struct {
-	of               string // namespace/name
-	*snapshot.Lately        // never nil
-	known            bool
-	err              string // why the lookup failed
-	at               time.Time
-	count            int     // Snap.Agent.History at the lookup
-	request          *string // the running lookup; nil = none
-	cursor           string  // UID of a job
+	of                   string // namespace/name
+	*snapshot.RecentRuns        // never nil
+	known                bool
+	err                  string // why the lookup failed
+	at                   time.Time
+	count                int     // Snap.Agent.History at the lookup
+	request              *string // the running lookup; nil = none
+	cursor               string  // UID of a job
 }
 
 // fetchRecent fetches the recent jobs of the repository screen.
@@ -63,7 +63,9 @@ func (s State) fetchRecent() (State, Lookup) {
 				s.repoView.recent.err = text.Clean(err.Error())
 			default:
 				before := widget.KeysOf(s.repoJobs(), jobKey)
-				s.repoView.recent.RecentRuns, s.repoView.recent.known = &snapshot.RecentRuns{Rows: cleanHistory(snapshot.HistoryPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				s.repoView.recent.RecentRuns, s.repoView.recent.known = &snapshot.RecentRuns{Rows: cleanHistory(
+					snapshot.HistoryPage{Rows: got.Rows}).Rows,
+					Day: got.Day}, true
 				if s.repoView.recent.cursor != "" {
 					s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, before, widget.KeysOf(s.repoJobs(), jobKey))
 				}
@@ -102,7 +104,7 @@ func (s State) moveRecent(by int) State {
 func (s State) openRepoJob() State {
 	rows := s.repoJobs()
 	if len(rows) == 0 {
-		return s.say("no job of this repository is known; p starts a pull", false)
+		return s.showToast("no job of this repository is known; p starts a pull", false)
 	}
 	j := rows[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))]
 	s.repoView.recent.cursor = j.UID
@@ -167,8 +169,10 @@ func (p *view) dayBox(x, y, w int) {
 		role   widget.Role
 		text   string
 	}{
-		{"runs", runs, r, fmt.Sprintf("%s ok   %s   %s failed", text.Thousands(d.Good), widget.Thousands(int64(d.Warned), "warning"), text.Thousands(d.Failed))},
-		{"seconds", took, widget.RolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", widget.SecondsText(d.Median), widget.SecondsText(d.P95), widget.SecondsText(d.Longest))},
+		{"runs", runs, r, fmt.Sprintf("%s ok   %s   %s failed", text.Thousands(d.Good), widget.Thousands(int64(d.Warned), "warning"),
+			text.Thousands(d.Failed))},
+		{"seconds", took, widget.RolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", widget.SecondsText(d.Median),
+			widget.SecondsText(d.P95), widget.SecondsText(d.Longest))},
 		{"changes", changes, widget.RolePlain, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted)},
 	} {
 		at := p.Put(x+2, y+1+i, w-4, widget.RoleDim, fmt.Sprintf("%-9s", line.name))
@@ -199,7 +203,8 @@ func (p *view) jobsOfRepo(x, y, w, h int) {
 		p.Empty(x, y, w, h, []string{txt})
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("FINISHED", 12, 2), widget.Col("JOB", 18, 1), widget.Col("ACTION", 9, 4), widget.NumCol("TOOK", 6, 3), widget.Col("REF", 7, 5), widget.Col("RESULT", 16, 0)}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("FINISHED", 12, 2), widget.Col("JOB", 18, 1),
+		widget.Col("ACTION", 9, 4), widget.NumCol("TOOK", 6, 3), widget.Col("REF", 7, 5), widget.Col("RESULT", 16, 0)}
 	switch {
 	case w >= wideWidth:
 		columns[2].Width = 36
@@ -219,7 +224,8 @@ func (p *view) jobsOfRepo(x, y, w, h int) {
 			finished = widget.DayTime(j.Finished, p.s.Now)
 		}
 		r := widget.StateRole(state)
-		return widget.Line{Cells: []string{glyph, finished, j.Name, strings.TrimSpace(j.Action + " " + j.Detail), p.elapsed(j), text.OrDash(text.ShortRef(j.RefTo)), result},
+		return widget.Line{Cells: []string{glyph, finished, j.Name, strings.TrimSpace(j.Action + " " + j.Detail), p.elapsed(j),
+			text.OrDash(text.ShortRef(j.RefTo)), result},
 			Roles: []widget.Role{r, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain, r}}
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var repoScreen = screen{
-	list: always(paneRepos),
+	list: paneOf(paneRepos),
 	selection: func(s State) (out selection) {
 		if r, live := s.repo(); live {
 			out.repo = &r
@@ -25,7 +25,8 @@ var repoScreen = screen{
 		if lines, h := p.s.repoHeight(); h-repoHead(lines, h) < 3 {
 			at = [2]string{p.G.Up + p.G.Down, "scroll"}
 		}
-		return [][2]string{{"esc", "back"}, at, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
+		return [][2]string{{"esc", "back"}, at, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"},
+			{"u", "url"}, {"c", "commit"}}
 	},
 }
 
@@ -134,7 +135,8 @@ func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 	}
 	fact(widget.StateRole(h), "health", txt)
 	if n, since := p.s.failedInARow(); n > 1 {
-		fact(widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n, widget.ClockTime(since, p.s.Now), widget.Quote(r.Name)))
+		fact(widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n,
+			widget.ClockTime(since, p.s.Now), widget.Quote(r.Name)))
 	}
 	sync, next := p.syncText(r), p.nextText(r)
 	if tight && r.Enabled && !r.Suspended && !p.s.offline() {

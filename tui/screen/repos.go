@@ -13,7 +13,7 @@ import (
 
 var reposScreen = screen{
 	name: "repositories", tab: "3", under: screenRepos,
-	list: always(paneRepos), selection: State.rowAtCursor,
+	list: paneOf(paneRepos), selection: State.rowAtCursor,
 	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
 	draw:  func(p *view, x, y, w, h int) { p.repoList(x, y, w, h, true) },
 	hints: (*view).repoHints, move: State.moveRepos, open: State.openRepo,
@@ -25,7 +25,8 @@ func (p *view) repoHints() [][2]string {
 	if rows := p.s.targetRepos(); len(rows) > 0 && rows[0].Suspended {
 		suspend = "resume"
 	}
-	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
+	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend},
+		{"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
 }
 
 func (p *view) repoList(x, y, w, h int, focused bool) {
@@ -41,7 +42,8 @@ func (p *view) repoList(x, y, w, h int, focused bool) {
 		p.Empty(x, y, w, h, p.noRepos())
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("NAME", 14, 0), widget.Col("TYPE", 6, 4), widget.Col("HEALTH", 11, 3), widget.Col("SYNC", 7, 0), widget.Col("REF", 7, 2), widget.Col("SYNCED", 8, 0), widget.Col("NEXT", 7, 5), widget.Col("24H", 6, 6)}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("NAME", 14, 0), widget.Col("TYPE", 6, 4), widget.Col("HEALTH", 11, 3),
+		widget.Col("SYNC", 7, 0), widget.Col("REF", 7, 2), widget.Col("SYNCED", 8, 0), widget.Col("NEXT", 7, 5), widget.Col("24H", 6, 6)}
 	if w >= wideWidth {
 		columns[1].Width, columns[2].Width, columns[3].Width, columns[5].Width = 18, 9, 12, 15
 		columns[5].Head = "LAST REF"
@@ -58,7 +60,8 @@ func (p *view) repoList(x, y, w, h int, focused bool) {
 		spark = columns[10].Width
 	}
 	p.clickRows(paneRepos, func(s State, i int) State { s.lists.repo = repoKey(rows[i]); return s })
-	p.List(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) widget.Line { return p.repoRow(rows[i], spark, len(columns)) })
+	p.List(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused,
+		func(i int) widget.Line { return p.repoRow(rows[i], spark, len(columns)) })
 }
 
 // reposNote counts the repositories by state.
@@ -78,7 +81,8 @@ func reposNote(rows []snapshot.Repo) string {
 		}
 	}
 	parts := []string{fmt.Sprintf("%d in order", counts["in order"])}
-	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"waiting", "waiting"}, {"pending", "not pulled yet"}} {
+	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"waiting", "waiting"},
+		{"pending", "not pulled yet"}} {
 		if n := counts[part[0]]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, part[1]))
 		}
@@ -131,8 +135,10 @@ func (p *view) repoRow(r snapshot.Repo, spark, columns int) widget.Line {
 	h := health(r)
 	l := widget.Line{
 		Marked: slices.Contains(p.s.lists.marks[paneRepos], repoKey(r)),
-		Cells:  []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), text.OrDash(r.SyncState), text.OrDash(text.ShortRef(r.LastRef)), widget.Ago(p.s.Now, r.Synced), next, p.Spark(r.Runs, spark)},
-		Roles:  []widget.Role{widget.StateRole(state), widget.RolePlain, widget.RolePlain, widget.StateRole(h), widget.StateRole(r.SyncState), widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim},
+		Cells: []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), text.OrDash(r.SyncState), text.OrDash(text.ShortRef(r.LastRef)),
+			widget.Ago(p.s.Now, r.Synced), next, p.Spark(r.Runs, spark)},
+		Roles: []widget.Role{widget.StateRole(state), widget.RolePlain, widget.RolePlain, widget.StateRole(h),
+			widget.StateRole(r.SyncState), widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim},
 	}
 	if columns > len(l.Cells) {
 		l.Cells[5] = strings.TrimSpace(r.Branch + " " + l.Cells[5])

@@ -16,7 +16,8 @@ import (
 // jobFields and repoFields are the fields of a filter line. A list ignores the fields of the
 // other one.
 var (
-	jobFields  = widget.FieldSet{"repo": nil, "action": nil, "state": {"pending", "working", "resting", "other", "unsent", "success", "warning", "error", "cancelled", "dead"}}
+	jobFields = widget.FieldSet{"repo": nil, "action": nil, "state": {"pending", "working", "resting", "other", "unsent", "success",
+		"warning", "error", "cancelled", "dead"}}
 	repoFields = widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}}
 )
 
@@ -133,7 +134,8 @@ func (r rowCache) current(s State) bool {
 // use.
 func (s State) cacheRows() State {
 	if !s.lists.cache.current(s) {
-		s.lists.cache = rowCache{snap: s.Snap, screen: s.nav.screen, filter: s.filter(), orders: s.lists.orders[s.nav.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
+		s.lists.cache = rowCache{snap: s.Snap, screen: s.nav.screen, filter: s.filter(), orders: s.lists.orders[s.nav.screen],
+			jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
 	}
 	return s
 }
@@ -447,7 +449,7 @@ func (s State) mark() State {
 	if i := slices.Index(marks, cursor); i >= 0 {
 		marks = slices.Delete(marks, i, i+1)
 	} else if len(marks) == maxMarks {
-		return s.say(fmt.Sprintf("%d are marked; that is all that can be", maxMarks), true)
+		return s.showToast(fmt.Sprintf("%d are marked; that is all that can be", maxMarks), true)
 	} else {
 		marks = append(marks, cursor)
 	}
@@ -466,7 +468,7 @@ func (s State) markAll() State {
 	}
 	s.lists.marks[of] = slices.Clone(all)
 	if len(keys) > len(all) {
-		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks, text.Thousands(len(keys))), false)
+		return s.showToast(fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks, text.Thousands(len(keys))), false)
 	}
 	return s
 }

@@ -25,10 +25,10 @@ func filtered(s State, line string) State {
 
 func TestFilterFields(t *testing.T) {
 	t.Parallel()
-	lives := lives()
-	paused := picture()
+	lives := jobPhases()
+	paused := testSnapshot()
 	paused.Repos[1].Suspended = true
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	for _, tt := range []struct {
 		s    State
 		line string
@@ -72,7 +72,7 @@ func TestFilterFields(t *testing.T) {
 
 func TestFilterLine(t *testing.T) {
 	t.Parallel()
-	s := press(shown(picture(), widget.Caps{}), "2")
+	s := press(shown(testSnapshot(), widget.Caps{}), "2")
 	line := func(s State, keys ...string) string { return press(s, keys...).filter() }
 	for want, keys := range map[string][]string{
 		"state:":               {"/", "s", "t", "tab"},
@@ -112,14 +112,14 @@ func TestFilterLine(t *testing.T) {
 	if len(s.input.past) != maxFilters || s.input.past[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
 		t.Errorf("remembered: %q", s.input.past)
 	}
-	if at := press(shown(picture(), widget.Caps{}), "5", "/"); at.input.typing || at.toast == "" {
+	if at := press(shown(testSnapshot(), widget.Caps{}), "5", "/"); at.input.typing || at.toast == "" {
 		t.Error("a screen without a filter takes none")
 	}
 }
 
 func TestSort(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	by := func(s State, name string) State {
 		s = press(s, "o")
 		at := slices.Index(orderNames(s.listed()), name) - s.overlay.(sortMenu).at
@@ -142,7 +142,8 @@ func TestSort(t *testing.T) {
 	if got := names(by(at, "objects")); got[3] != "lab-west" || got[0] != "infra-alerts" {
 		t.Errorf("again: %q", got)
 	}
-	if frame := strip(Render(by(at, "objects"), 80, 24, widget.Caps{})); !strings.Contains(frame, "Repositories, by objects "+widget.UnicodeGlyphs.Down) {
+	if frame := strip(Render(by(at, "objects"), 80, 24, widget.Caps{})); !strings.Contains(frame, "Repositories, by objects "+
+		widget.UnicodeGlyphs.Down) {
 		t.Errorf("the title does not say so:\n%s", frame)
 	}
 	if got := names(press(at, "1")); got[0] != "infra-alerts" {
@@ -165,11 +166,11 @@ func TestSort(t *testing.T) {
 	}
 	for _, of := range []pane{paneJobs, paneRepos} {
 		for i, o := range orderNames(of) {
-			snap := picture()
+			snap := testSnapshot()
 			at := shown(snap, widget.Caps{})
 			at.lists.orders[at.nav.screen][of] = widget.Order{By: uint8(i), Reverse: true}
 			if at = at.Show(snap); len(at.jobs()) != len(snap.Jobs) || len(at.repos()) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
-				t.Errorf("by %s rows are lost, or the picture was changed", o)
+				t.Errorf("by %s rows are lost, or the snapshot was changed", o)
 			}
 		}
 	}
@@ -183,16 +184,18 @@ func TestSort(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("one question for all that are marked", func(t *testing.T) {
 		at := press(s, "3", "space", "down", "space", "P")
-		if said := askedText(at); !strings.Contains(said, "of 2 repositories?") || !strings.Contains(said, "infra-alerts, lab-west") || !strings.Contains(said, "319 objects") {
+		if said := askedText(at); !strings.Contains(said, "of 2 repositories?") || !strings.Contains(said, "infra-alerts, lab-west") ||
+			!strings.Contains(said, "319 objects") {
 			t.Errorf("asks %q", said)
 		}
 		if _, out := at.Key("enter", ""); len(out.Actions) > 0 {
 			t.Error("Enter decides nothing")
 		}
-		if _, out := at.Key("y", "y"); len(out.Actions) != 2 || out.Actions[0].Name != "infra-alerts" || out.Actions[1].Name != "lab-west" || out.Actions[1].Verb != PullFull {
+		if _, out := at.Key("y", "y"); len(out.Actions) != 2 || out.Actions[0].Name != "infra-alerts" ||
+			out.Actions[1].Name != "lab-west" || out.Actions[1].Verb != PullFull {
 			t.Errorf("sends %+v", out.Actions)
 		}
 		at = press(s, "3", "*", "p")
@@ -201,7 +204,7 @@ func TestMarks(t *testing.T) {
 		}
 	})
 	t.Run("what is long to undo has to be typed", func(t *testing.T) {
-		snap := picture()
+		snap := testSnapshot()
 		snap.Repos[0].Resources = 500
 		snap.Jobs[5].Finished, snap.Jobs[5].State, snap.Jobs[5].Action = noon, "error", "push"
 		for _, keys := range [][]string{{"3", "*", "P"}, {"2", "*", "r"}} {
@@ -252,12 +255,13 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("a mark goes with its row, and older states keep theirs", func(t *testing.T) {
 		at := press(s, "2", "space", "space")
-		snap := picture()
+		snap := testSnapshot()
 		snap.Jobs = snap.Jobs[1:]
 		if later := at.Show(snap); !slices.Equal(later.lists.marks[paneJobs], []string{"9x1ab"}) || len(at.lists.marks[paneJobs]) != 2 {
 			t.Errorf("%q, before %q", later.lists.marks[paneJobs], at.lists.marks[paneJobs])
 		}
-		if again := press(at, "up", "space"); len(again.lists.marks[paneJobs]) != 1 || !slices.Equal(at.lists.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
+		if again := press(at, "up", "space"); len(again.lists.marks[paneJobs]) != 1 ||
+			!slices.Equal(at.lists.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
 			t.Errorf("%q, before %q", again.lists.marks[paneJobs], at.lists.marks[paneJobs])
 		}
 		if none := press(s, "2", "*", "*"); len(none.lists.marks[paneJobs]) != 0 {
@@ -265,7 +269,7 @@ func TestMarks(t *testing.T) {
 		}
 	})
 	t.Run("they are bounded", func(t *testing.T) {
-		many := picture()
+		many := testSnapshot()
 		for i := range 2 * maxMarks {
 			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
 		}
@@ -287,10 +291,11 @@ func TestMarks(t *testing.T) {
 
 func TestZoomAndWide(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	two := strip(Render(s, 80, 24, widget.Caps{}))
 	one := strip(Render(press(s, "tab", "z"), 80, 24, widget.Caps{}))
-	if !strings.Contains(two, " Jobs ") || !strings.Contains(two, " Repositories ") || strings.Contains(one, "╭ Jobs") || !strings.Contains(one, "╭ Repositories") {
+	if !strings.Contains(two, " Jobs ") || !strings.Contains(two, " Repositories ") || strings.Contains(one, "╭ Jobs") ||
+		!strings.Contains(one, "╭ Repositories") {
 		t.Errorf("zoomed:\n%s", one)
 	}
 	if again := press(s, "z", "z"); strip(Render(again, 80, 24, widget.Caps{})) != two {
@@ -299,11 +304,12 @@ func TestZoomAndWide(t *testing.T) {
 	if at := press(s, "2", "z"); at.toast != "this screen has one pane" {
 		t.Errorf("said %q", at.toast)
 	}
-	long := picture()
+	long := testSnapshot()
 	long.Jobs[1].Name = "infra-alerts-with-a-long-name-0001"
 	long.Repos[2].Name = "lab-west-with-a-very-long-name"
 	s = shown(long, widget.Caps{})
-	if narrow, wide := Render(s, 80, 24, widget.Caps{}), Render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(narrow, long.Jobs[1].Name) || !strings.Contains(wide, long.Jobs[1].Name) || !strings.Contains(wide, long.Repos[2].Name) {
+	if narrow, wide := Render(s, 80, 24, widget.Caps{}), Render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(
+		narrow, long.Jobs[1].Name) || !strings.Contains(wide, long.Jobs[1].Name) || !strings.Contains(wide, long.Repos[2].Name) {
 		t.Errorf("wide names:\n%s", strip(wide))
 	}
 }
@@ -311,7 +317,7 @@ func TestZoomAndWide(t *testing.T) {
 // TestRowsAreFresh: cached rows are never shown after a change.
 func TestRowsAreFresh(t *testing.T) {
 	t.Parallel()
-	s := press(shown(picture(), widget.Caps{}), "2")
+	s := press(shown(testSnapshot(), widget.Caps{}), "2")
 	for name, change := range map[string]func(State) State{
 		"filter": func(s State) State { s.input.filters[s.nav.screen] = "state:error"; return s },
 		"order":  func(s State) State { s.lists.orders[s.nav.screen][paneJobs] = widget.Order{By: 1}; return s },
@@ -320,8 +326,8 @@ func TestRowsAreFresh(t *testing.T) {
 			s.nav.screen = screenRepos
 			return s
 		},
-		"picture": func(s State) State {
-			snap := picture()
+		"snapshot": func(s State) State {
+			snap := testSnapshot()
 			snap.Jobs = snap.Jobs[2:]
 			snap.At = snap.At.Add(time.Second)
 			s.Snap = snap
@@ -341,7 +347,7 @@ func TestRowsAreFresh(t *testing.T) {
 // TestPaste: pasted text goes into the input line, on one line, and answers nothing else.
 func TestPaste(t *testing.T) {
 	t.Parallel()
-	s := shown(picture(), widget.Caps{})
+	s := shown(testSnapshot(), widget.Caps{})
 	if got := press(s, "2", "/").Paste("repo:lab-east\nst\x1b[2Jate:error"); got.filter() != "repo:lab-east st[2Jate:error" {
 		t.Errorf("the filter is %q", got.filter())
 	}
@@ -361,10 +367,12 @@ func TestPaste(t *testing.T) {
 func BenchmarkFilterKey(b *testing.B) {
 	src := &archive{}
 	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
-			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2], Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i),
+			Repository: fmt.Sprint("lab-", i%50), Action: "pull",
+			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2],
+			Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
-	s := press(shown(picture(), widget.Caps{}), "4")
+	s := press(shown(testSnapshot(), widget.Caps{}), "4")
 	s, look := s.Fetch()
 	s = look(b.Context(), src)(s)
 	s.history.rows, s.history.next = src.rows, ""

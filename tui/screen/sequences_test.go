@@ -13,9 +13,9 @@ import (
 	"limpet/tui/widget"
 )
 
-// play uses a dashboard: keys, clicks, snapshots, sizes and results come in any order.
-type play struct {
-	*worlds
+// player uses a dashboard: keys, clicks, snapshots, sizes and results come in any order.
+type player struct {
+	*generator
 	s     State
 	src   Source
 	snap  *snapshot.Snapshot // as the agent has it
@@ -23,8 +23,8 @@ type play struct {
 	steps int
 }
 
-func newPlay(h *worlds) *play {
-	p := &play{worlds: h, src: &oracle{worlds: h}, snap: h.picture()}
+func newPlayer(h *generator) *player {
+	p := &player{generator: h, src: &oracle{generator: h}, snap: h.snapshot()}
 	p.s = NewState([]string{Standalone, "attached to daemon 4121"}[h.IntN(2)], h.caps(), noon)
 	p.s.ReadOnly = h.IntN(10) == 0
 	if h.IntN(10) > 0 {
@@ -43,14 +43,15 @@ var keys = func() (out []string) {
 }()
 
 // pasted are texts that a terminal may send at once.
-var pasted = []string{"repo:lab-east state:error,warning since:24h ", "team-dash", "a\nb\r\nc\x1b[2J", strings.Repeat("漢字 ", 400), "\x00\xff", "pull r0001 --full", ":::,,,", "since:-1h until:9999d", " "}
+var pasted = []string{"repo:lab-east state:error,warning since:24h ", "team-dash", "a\nb\r\nc\x1b[2J", strings.Repeat("漢字 ", 400),
+	"\x00\xff", "pull r0001 --full", ":::,,,", "since:-1h until:9999d", " "}
 
 // step performs one random event and returns the invariant of the state that it breaks; "" =
 // none.
-func (p *play) step() string {
+func (p *player) step() string {
 	p.steps++
 	before := p.s
-	moved := false // the user did it, who may move cursors
+	moved := false // by the user, who may move cursors
 	what := ""
 	switch n := p.IntN(100); {
 	case n < 55:
@@ -73,7 +74,7 @@ func (p *play) step() string {
 		what, moved = "clicks", true
 		p.s = p.s.Click(p.IntN(w+4)-2, p.IntN(h+4)-2, w, h)
 	case n < 81:
-		what = "picture"
+		what = "snapshot"
 		next := p.next(p.snap)
 		if d := snapshot.Diff(p.snap, next); d != nil {
 			applied, err := snapshot.Apply(p.snap, d)
@@ -113,14 +114,14 @@ func (p *play) step() string {
 			p.late = append(p.late, take)
 		}
 	}
-	if why := p.broken(before, moved, what == "picture"); why != "" {
+	if why := p.violation(before, moved, what == "snapshot"); why != "" {
 		return what + ": " + why
 	}
 	return ""
 }
 
-// broken returns the violated invariant.
-func (p *play) broken(before State, moved, picture bool) string {
+// violation returns the violated invariant.
+func (p *player) violation(before State, moved, isSnapshot bool) string {
 	s := p.s
 	jobs, repos := widget.KeysOf(s.jobs(), jobKey), widget.KeysOf(s.repos(), repoKey)
 	items := s.history.keys()
@@ -146,7 +147,7 @@ func (p *play) broken(before State, moved, picture bool) string {
 		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
 			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
 		}
-		if !moved && !picture && (c.of == "jobs" || c.of == "repositories" || c.of == "sources") && c.is != c.was {
+		if !moved && !isSnapshot && (c.of == "jobs" || c.of == "repositories" || c.of == "sources") && c.is != c.was {
 			return fmt.Sprintf("the cursor of the %s went from %q to %q by itself", c.of, c.was, c.is)
 		}
 	}
@@ -154,8 +155,10 @@ func (p *play) broken(before State, moved, picture bool) string {
 		of       string
 		is, most int
 	}{
-		{"places", len(s.nav.back), trailLength}, {"places ahead", len(s.nav.forwards), trailLength}, {"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
-		{"filters", len(s.input.past), maxFilters}, {"marks", max(len(s.lists.marks[0]), len(s.lists.marks[1]), len(s.lists.marks[2])), maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
+		{"places", len(s.nav.back), trailLength}, {"places ahead", len(s.nav.forwards), trailLength},
+		{"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
+		{"filters", len(s.input.past), maxFilters}, {"marks", max(len(s.lists.marks[0]), len(s.lists.marks[1]), len(s.lists.marks[2])),
+			maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
 		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
 	} {
 		if b.is > b.most {
@@ -206,11 +209,11 @@ func lineOf(before, s State) int {
 	return n
 }
 
-// look renders the state and returns the invariant that the frame violates.
-func (p *play) look() string {
+// checkFrame renders the state and returns the invariant that the frame violates.
+func (p *player) checkFrame() string {
 	w, h := p.s.size()
 	frame := Render(p.s, w, h, p.s.Caps)
-	if why := flaw(frame, w, h, p.s.Caps); why != "" {
+	if why := violation(frame, w, h, p.s.Caps); why != "" {
 		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.nav.screen, why, strip(frame))
 	}
 	if p.plain {
@@ -230,8 +233,8 @@ func TestAnySequence(t *testing.T) {
 		n = 1_000_000
 	}
 	var steps, frames atomic.Int64
-	spread(t, n, func(i int) string {
-		p := newPlay(&worlds{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0})
+	parallel(t, n, func(i int) string {
+		p := newPlayer(&generator{Rand: rand.New(rand.NewPCG(first, uint64(i))), plain: i%2 == 0})
 		defer func() { steps.Add(int64(p.steps)) }()
 		for range 1 + p.IntN(24) {
 			if why := p.step(); why != "" {
@@ -239,7 +242,7 @@ func TestAnySequence(t *testing.T) {
 			}
 			if p.IntN(16) == 0 {
 				frames.Add(1)
-				if why := p.look(); why != "" {
+				if why := p.checkFrame(); why != "" {
 					return fmt.Sprintf("step %d: %s", p.steps, why)
 				}
 			}
@@ -256,11 +259,11 @@ func TestLongSequence(t *testing.T) {
 	if *fault {
 		n = 500_000
 	}
-	p := newPlay(&worlds{Rand: rand.New(rand.NewPCG(first, 0)), plain: true})
+	p := newPlayer(&generator{Rand: rand.New(rand.NewPCG(first, 0)), plain: true})
 	for range n {
 		why := p.step()
 		if why == "" && p.IntN(16) == 0 {
-			why = p.look()
+			why = p.checkFrame()
 		}
 		if why != "" {
 			t.Fatalf("step %d, %s", p.steps, why)
@@ -269,14 +272,14 @@ func TestLongSequence(t *testing.T) {
 	t.Logf("fault: %d steps of one dashboard", p.steps)
 }
 
-// tape makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a number,
+// byteSource makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a number,
 // which selects among few options.
-type tape struct {
+type byteSource struct {
 	bytes []byte
 	rest  *rand.PCG
 }
 
-func (t *tape) Uint64() uint64 {
+func (t *byteSource) Uint64() uint64 {
 	n := t.rest.Uint64()
 	if len(t.bytes) > 0 {
 		n, t.bytes = n>>8|uint64(t.bytes[0])<<56, t.bytes[1:]
@@ -295,8 +298,8 @@ func FuzzSequence(f *testing.F) {
 		f.Add(seed, i%2 == 0)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, plain bool) {
-		bytes := &tape{bytes: data, rest: rand.NewPCG(1, 1)}
-		p := newPlay(&worlds{Rand: rand.New(bytes), plain: plain})
+		bytes := &byteSource{bytes: data, rest: rand.NewPCG(1, 1)}
+		p := newPlayer(&generator{Rand: rand.New(bytes), plain: plain})
 		for range 30 {
 			if why := p.step(); why != "" {
 				t.Fatalf("step %d, %s", p.steps, why)
@@ -305,7 +308,7 @@ func FuzzSequence(f *testing.F) {
 				break
 			}
 		}
-		if why := p.look(); why != "" {
+		if why := p.checkFrame(); why != "" {
 			t.Fatal(why)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 var sourceScreen = screen{
 	under: screenSources, draw: (*view).sourceDetail, command: State.sourceShown,
-	move: State.scrollSource, list: always(paneSources),
+	move: State.scrollSource, list: paneOf(paneSources),
 	selection: func(s State) (out selection) {
 		if from, live := s.source(); live {
 			out.source = &from
@@ -22,13 +22,14 @@ var sourceScreen = screen{
 		return out
 	},
 	hints: func(p *view) [][2]string {
-		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
+		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"u", "url"}, {"c", "commit"},
+			{"Y", "command"}}
 	},
 }
 
 // controllerTimeout is the time without an answer after which a controller is reported as
 // inactive.
-const silent = 2 * time.Minute
+const controllerTimeout = 2 * time.Minute
 
 // sourceDetail draws one source: its state, its artifact and its conditions.
 func (p *view) sourceDetail(x, y, w, h int) {
@@ -95,7 +96,7 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out []widget.Fact) 
 	if !from.Since.IsZero() {
 		txt += " for " + text.Age(p.s.Now.Sub(from.Since))
 	}
-	if w := why(from); w != "" {
+	if w := sourceProblem(from); w != "" {
 		txt += ": " + w
 	}
 	fact(widget.StateRole(sourceGlyph(state)), "state", txt)
@@ -155,7 +156,7 @@ func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 	switch {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", widget.RoleWarn
-	case from.Waiting && p.s.Now.Sub(from.Asked) > silent && !from.Suspended:
+	case from.Waiting && p.s.Now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
 		return widget.Ago(p.s.Now, from.Asked) + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
 	case from.Waiting:
 		return widget.Ago(p.s.Now, from.Asked) + ", not looked at yet", widget.RoleWork
@@ -272,11 +273,12 @@ func (s State) requestSources(targets []target) (State, Outcome) {
 	case v == ResumeSource && len(targets) > 1:
 		return s.ask(confirmMany(targets, "Resume", "Their controller looks at each at once.")), Outcome{}
 	case v == ResumeSource:
-		return s.say("resumption of "+name+" asked for", false), send(targets)
+		return s.showToast("resumption of "+name+" asked for", false), send(targets)
 	case len(targets) > 1:
-		return s.ask(confirmMany(targets, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
+		return s.ask(confirmMany(targets, "Look now at",
+			"Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
 	}
-	return s.say("a look at "+name+" asked for", false), send(targets)
+	return s.showToast("a look at "+name+" asked for", false), send(targets)
 }
 
 func confirmSuspendSources(targets []target) confirm {
@@ -288,7 +290,8 @@ func confirmSuspendSources(targets []target) confirm {
 	}
 	return confirm{
 		title: "Suspend " + what + " for everybody?",
-		lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until somebody resumes it. " +
+		lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until " +
+			"somebody resumes it. " +
 			packed + " stays, and what is deployed from there stays as it is."},
 		choices: yes("Yes, suspend", "suspension of "+what+" asked for", targets),
 	}
@@ -341,10 +344,13 @@ func (s State) sourceAt(uid string) []snapshot.Source {
 // sourceCommands returns the commands of the palette for a source.
 func (s State) sourceCommands(from snapshot.Source) []command {
 	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.targeting(func() target { return target{source: from, action: Action{Verb: v, Name: from.Name}} })
+		return command{words: words, note: note, label: label}.targeting(
+			func() target { return target{source: from, action: Action{Verb: v, Name: from.Name}} })
 	}
 	out := []command{
-		{words: "go source " + from.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+" is not there any more"), note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
+		{words: "go source " + from.Name, refusalOf: goneRefusal(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+
+			" is not there any more"), note: sourceState(from), label: "enter",
+			line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
 		act("reconcile "+from.Name, "its controller looks now", "p", Reconcile),
 	}
 	if from.Suspended {
@@ -352,10 +358,13 @@ func (s State) sourceCommands(from snapshot.Source) []command {
 	} else {
 		out = append(out, act("suspend source "+from.Name, "asks", "s", SuspendSource))
 	}
-	out = append(out, command{words: "test source " + from.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.sourceCommand("test", from) },
-		refusalOf: testRefusalOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name), do: same(func(s State) State { return s.openPopup(sourceSubject(from), true) })})
+	out = append(out, command{words: "test source " + from.Name, note: "its host and its credentials", label: "t",
+		line:      func(s State) string { return s.sourceCommand("test", from) },
+		refusalOf: testRefusalOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name),
+		do:        same(func(s State) State { return s.openPopup(sourceSubject(from), true) })})
 	get := func(s State) string { return s.sourceCommand("get", from) }
-	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
+	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get,
+		do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }
 
 // sourceIssues returns the sources that have begun to fail since the previous snapshot, or whose
@@ -364,11 +373,11 @@ func (s State) sourceIssues(before *snapshot.Snapshot) (out []issue) {
 	was := make(map[string]string, len(before.Sources))
 	for i := range before.Sources {
 		if from := &before.Sources[i]; from.Bad() {
-			was[from.UID] = why(*from)
+			was[from.UID] = sourceProblem(*from)
 		}
 	}
 	for _, from := range s.Snap.Sources {
-		txt := why(from)
+		txt := sourceProblem(from)
 		if old, bad := was[from.UID]; !from.Bad() || bad && old == txt {
 			continue
 		}
@@ -389,7 +398,8 @@ func cleanSources(in []snapshot.Source) []snapshot.Source {
 	out := slices.Clone(in)
 	for i := range out {
 		from := &out[i]
-		for _, p := range []*string{&from.UID, &from.Namespace, &from.Name, &from.URL, &from.Ref, &from.Provider, &from.Verify, &from.State, &from.Reason, &from.Message, &from.Verified} {
+		for _, p := range []*string{&from.UID, &from.Namespace, &from.Name, &from.URL, &from.Ref, &from.Provider, &from.Verify,
+			&from.State, &from.Reason, &from.Message, &from.Verified} {
 			*p = text.Clean(*p)
 		}
 		if from.Artifact != nil {

@@ -16,11 +16,12 @@ import (
 
 var sourcesScreen = screen{
 	name: "sources", tab: "6", under: screenSources,
-	list: always(paneSources), selection: State.rowAtCursor, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
+	list: paneOf(paneSources), selection: State.rowAtCursor, available: func(s State) bool { return len(s.Snap.Sources) > 0 },
 	title: func(s State) string { return "Sources " + text.Thousands(len(s.Snap.Sources)) },
 	draw:  func(p *view, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *view) [][2]string {
-		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
+		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"},
+			{"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
 	},
 	move: State.moveSources, open: State.openSource, command: State.sourceShown,
 }
@@ -29,13 +30,15 @@ func sourceKey(from snapshot.Source) string { return from.UID }
 
 // sourceFields are the fields of a filter line.
 var sourceFields = widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
-	"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending, snapshot.SourceUnknown, "suspended"}}
+	"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
+		snapshot.SourceUnknown, "suspended"}}
 
 // sourceFieldsSeen returns the fields with the values of the snapshot.
 func (s State) sourceFieldsSeen() widget.FieldSet {
 	out := widget.FieldSet{"state": slices.Clone(sourceFields["state"])}
 	for _, from := range s.Snap.Sources {
-		for name, value := range map[string]string{"source": from.Name, "namespace": from.Namespace, "provider": from.Provider, "reason": from.Reason} {
+		for name, value := range map[string]string{"source": from.Name, "namespace": from.Namespace, "provider": from.Provider,
+			"reason": from.Reason} {
 			if value != "" && !slices.Contains(out[name], value) {
 				out[name] = append(out[name], value)
 			}
@@ -58,7 +61,8 @@ var sourceOrders = []widget.Sorting[snapshot.Source]{
 
 // sourceRank orders states: problems first.
 func sourceRank(from snapshot.Source) int {
-	if i := slices.Index([]string{snapshot.SourceStalled, snapshot.SourceFailed, snapshot.SourceUnknown, "suspended", snapshot.SourcePending, snapshot.SourceWorking}, sourceState(from)); i >= 0 {
+	if i := slices.Index([]string{snapshot.SourceStalled, snapshot.SourceFailed, snapshot.SourceUnknown, "suspended",
+		snapshot.SourcePending, snapshot.SourceWorking}, sourceState(from)); i >= 0 {
 		return i
 	}
 	return 99
@@ -78,8 +82,10 @@ func (s State) findSources() []snapshot.Source {
 		t := s.filterTerms(sourceFields)
 		out = nil
 		for _, from := range s.Snap.Sources {
-			if t.Problem == "" && t.Matches("source", from.Name) && t.Matches("namespace", from.Namespace) && t.Matches("provider", from.Provider) && t.Matches("reason", from.Reason) &&
-				t.MatchesAny("state", []string{from.State, sourceState(from)}) && widget.ContainsWords(strings.Join(t.Words, " "), from.Name, from.Namespace, from.URL, from.Ref, revision(from), from.State, from.Reason, from.Message) {
+			if t.Problem == "" && t.Matches("source", from.Name) && t.Matches("namespace", from.Namespace) &&
+				t.Matches("provider", from.Provider) && t.Matches("reason", from.Reason) &&
+				t.MatchesAny("state", []string{from.State, sourceState(from)}) && widget.ContainsWords(strings.Join(t.Words, " "), from.Name,
+				from.Namespace, from.URL, from.Ref, revision(from), from.State, from.Reason, from.Message) {
 				out = append(out, from)
 			}
 		}
@@ -162,12 +168,15 @@ func (p *view) sourceList(x, y, w, h int) {
 		h -= sourceSide
 		p.sourceBrief(x, y+h, w, sourceSide, rows[index])
 	}
-	p.Box(p.G, x, y, w, h, title+p.orderText(paneSources), p.markText(paneSources, widget.Place(index, len(rows), len(rows))), sourcesNote(rows), true)
+	p.Box(p.G, x, y, w, h, title+p.orderText(paneSources), p.markText(paneSources, widget.Place(index, len(rows), len(rows))),
+		sourcesNote(rows), true)
 	if len(rows) == 0 {
 		p.Empty(x, y, w, h, p.noSources())
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("NAME", 16, 0), widget.Col("STATE", 9, 0), widget.Col("REVISION, OR WHY NOT", 18, 0), widget.Col("UPDATED", 8, 2), widget.Col("NEXT", 8, 3), widget.Col("REF", 16, 4), widget.NumCol("SIZE", 8, 5), widget.Col("URL", 28, 6), widget.Col("NAMESPACE", 14, 7)}
+	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("NAME", 16, 0), widget.Col("STATE", 9, 0),
+		widget.Col("REVISION, OR WHY NOT", 18, 0), widget.Col("UPDATED", 8, 2), widget.Col("NEXT", 8, 3), widget.Col("REF", 16, 4),
+		widget.NumCol("SIZE", 8, 5), widget.Col("URL", 28, 6), widget.Col("NAMESPACE", 14, 7)}
 	if p.W >= wideWidth {
 		columns[1].Width, columns[3].Width = 22, 30
 	}
@@ -227,7 +236,7 @@ func (p *view) sourceRow(from snapshot.Source) widget.Line {
 	what, ro := text.OrDash(snapshot.ShortRevision(revision(from))), widget.RolePlain
 	switch {
 	case from.Bad():
-		what, ro = why(from), widget.RoleBad
+		what, ro = sourceProblem(from), widget.RoleBad
 	case from.State != snapshot.SourceReady && from.Message != "":
 		what, ro = from.Message, widget.RoleDim
 	}
@@ -242,8 +251,10 @@ func (p *view) sourceRow(from snapshot.Source) widget.Line {
 	color := widget.StateRole(sourceGlyph(state))
 	return widget.Line{
 		Marked: slices.Contains(p.s.lists.marks[paneSources], from.UID),
-		Cells:  []string{p.G.State[sourceGlyph(state)], from.Name, state, what, widget.Ago(p.s.Now, updated(from)), next, strings.TrimPrefix(from.Ref, "branch "), bytes, from.URL, from.Namespace},
-		Roles:  []widget.Role{color, widget.RolePlain, color, ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim},
+		Cells: []string{p.G.State[sourceGlyph(state)], from.Name, state, what, widget.Ago(p.s.Now, updated(from)), next,
+			strings.TrimPrefix(from.Ref, "branch "), bytes, from.URL, from.Namespace},
+		Roles: []widget.Role{color, widget.RolePlain, color, ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RolePlain,
+			widget.RoleDim, widget.RoleDim},
 	}
 }
 
@@ -258,7 +269,7 @@ func (p *view) sourceShownState(from snapshot.Source) string {
 }
 
 // sourceProblem returns what is wrong with a source.
-func why(from snapshot.Source) string {
+func sourceProblem(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }
 

@@ -12,31 +12,52 @@ import (
 	"limpet/tui/widget"
 )
 
-// sourced returns a site with Flux: a source in each state.
-func sourced() *snapshot.Snapshot {
+// sourcesSnapshot returns a site with Flux: a source in each state.
+func sourcesSnapshot() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	s := picture()
+	s := testSnapshot()
 	packed := func(branch, commit string, size int64, ago time.Duration) *snapshot.Artifact {
 		commit = strings.Repeat(commit, 5)
-		return &snapshot.Artifact{Revision: branch + "@sha1:" + commit, Digest: "sha256:" + strings.Repeat("9f86d081", 8), Size: size, Updated: at(ago),
-			URL: "http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/x/" + commit + ".tar.gz"}
+		return &snapshot.Artifact{Revision: branch + "@sha1:" + commit, Digest: "sha256:" + strings.Repeat("9f86d081", 8), Size: size,
+			Updated: at(ago),
+			URL:     "http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/x/" + commit + ".tar.gz"}
 	}
 	ready := snapshot.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", Message: "stored artifact for revision"}
 	stored := snapshot.Condition{Type: "ArtifactInStorage", Status: "True", Reason: "Succeeded"}
-	auth := "failed to checkout and determine revision: unable to list remote for 'https://git.site.example/ops/apps.git': authentication required: HTTP Basic: Access denied"
+	auth := "failed to checkout and determine revision: unable to list remote for 'https://git.site.example/ops/apps.git': " +
+		"authentication required: HTTP Basic: Access denied"
 	s.Sources = []snapshot.Source{
-		{UID: "s1", Namespace: "flux-system", Name: "apps", URL: "https://git.site.example/ops/apps.git", Ref: "branch main", Interval: time.Minute, State: "failed", Reason: "AuthenticationFailed", Message: auth, Since: at(3 * time.Hour), Looked: at(3 * time.Hour),
-			Artifact: packed("main", "5d41aa90", 48_211, 27*time.Hour), Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: auth}, {Type: "FetchFailed", Status: "True", Reason: "AuthenticationFailed", Message: auth}, stored}},
-		{UID: "s2", Namespace: "flux-system", Name: "base", URL: "https://git.site.example/ops/base.git", Ref: "semver >=1.0.0", Provider: "azure", Interval: 10 * time.Minute, State: "ready", Reason: "Succeeded", Message: "stored artifact for revision 'v1.4.2@sha1:77be21007'", Since: at(50 * time.Minute), Looked: at(4 * time.Minute),
+		{UID: "s1", Namespace: "flux-system", Name: "apps", URL: "https://git.site.example/ops/apps.git", Ref: "branch main",
+			Interval: time.Minute, State: "failed", Reason: "AuthenticationFailed", Message: auth, Since: at(3 * time.Hour),
+			Looked:   at(3 * time.Hour),
+			Artifact: packed("main", "5d41aa90", 48_211, 27*time.Hour),
+			Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: auth},
+				{Type: "FetchFailed", Status: "True", Reason: "AuthenticationFailed", Message: auth}, stored}},
+		{UID: "s2", Namespace: "flux-system", Name: "base", URL: "https://git.site.example/ops/base.git", Ref: "semver >=1.0.0",
+			Provider: "azure", Interval: 10 * time.Minute, State: "ready", Reason: "Succeeded",
+			Message: "stored artifact for revision 'v1.4.2@sha1:77be21007'", Since: at(50 * time.Minute), Looked: at(4 * time.Minute),
 			Verify: "HEAD", Verified: "HEAD", Artifact: packed("v1.4.2", "77be2100", 3<<20, 50*time.Minute), Handled: at(4 * time.Minute),
-			Includes:   []snapshot.Include{{Name: "common", From: "deploy", To: "base/common", Revision: "main@sha1:" + strings.Repeat("9c0ffeee", 5)}, {Name: "late"}},
-			Conditions: []snapshot.Condition{ready, stored, {Type: "SourceVerified", Status: "True", Reason: "Succeeded", Message: "verified signature of commit with key '3CB12BA1'"}}},
-		{UID: "s3", Namespace: "flux-system", Name: "clusters", URL: "https://git.site.example/ops/clusters.git", Ref: "branch main", Interval: 5 * time.Minute, State: "working", Reason: "Progressing", Message: "building artifact: new upstream revision 'main@sha1:4e55f01a'", Since: at(8 * time.Second), Waiting: true, Asked: at(9 * time.Second), Artifact: packed("main", "4e55f01a", 9_100, 26*time.Hour),
-			Conditions: []snapshot.Condition{{Type: "Reconciling", Status: "True", Reason: "Progressing"}, {Type: "Ready", Status: "Unknown", Reason: "Progressing"}}},
-		{UID: "s4", Namespace: "flux-system", Name: "legacy", URL: "https://git.site.example/ops/legacy.git", Ref: "branch master", Interval: time.Hour, State: "ready", Suspended: true, Artifact: packed("master", "a1b2c3d4", 812, 400*time.Hour), Conditions: []snapshot.Condition{ready, stored}},
-		{UID: "s5", Namespace: "team-a", Name: "fresh", URL: "ssh://git.site.example/a/fresh.git", Ref: "branch main", Interval: time.Minute, State: "pending", Message: "no controller has looked at it yet; is source-controller at work?", Since: at(4 * time.Minute)},
-		{UID: "s6", Namespace: "team-a", Name: "wrong", URL: "https://git.site.example/a/wrong.git", Ref: "branch main", Interval: time.Minute, State: "stalled", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified", Since: at(2 * time.Minute), Verify: "Tag",
-			Conditions: []snapshot.Condition{{Type: "Stalled", Status: "True", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified"}}},
+			Includes: []snapshot.Include{{Name: "common", From: "deploy", To: "base/common", Revision: "main@sha1:" +
+				strings.Repeat("9c0ffeee", 5)}, {Name: "late"}},
+			Conditions: []snapshot.Condition{ready, stored, {Type: "SourceVerified", Status: "True", Reason: "Succeeded",
+				Message: "verified signature of commit with key '3CB12BA1'"}}},
+		{UID: "s3", Namespace: "flux-system", Name: "clusters", URL: "https://git.site.example/ops/clusters.git", Ref: "branch main",
+			Interval: 5 * time.Minute, State: "working", Reason: "Progressing",
+			Message: "building artifact: new upstream revision 'main@sha1:4e55f01a'", Since: at(8 * time.Second), Waiting: true,
+			Asked: at(9 * time.Second), Artifact: packed("main", "4e55f01a", 9_100, 26*time.Hour),
+			Conditions: []snapshot.Condition{{Type: "Reconciling", Status: "True", Reason: "Progressing"},
+				{Type: "Ready", Status: "Unknown", Reason: "Progressing"}}},
+		{UID: "s4", Namespace: "flux-system", Name: "legacy", URL: "https://git.site.example/ops/legacy.git", Ref: "branch master",
+			Interval: time.Hour, State: "ready", Suspended: true, Artifact: packed("master", "a1b2c3d4", 812, 400*time.Hour),
+			Conditions: []snapshot.Condition{ready, stored}},
+		{UID: "s5", Namespace: "team-a", Name: "fresh", URL: "ssh://git.site.example/a/fresh.git", Ref: "branch main",
+			Interval: time.Minute, State: "pending", Message: "no controller has looked at it yet; is source-controller at work?",
+			Since: at(4 * time.Minute)},
+		{UID: "s6", Namespace: "team-a", Name: "wrong", URL: "https://git.site.example/a/wrong.git", Ref: "branch main",
+			Interval: time.Minute, State: "stalled", Reason: "InvalidVerificationMode",
+			Message: "cannot verify tag object's signature if a tag reference is not specified", Since: at(2 * time.Minute), Verify: "Tag",
+			Conditions: []snapshot.Condition{{Type: "Stalled", Status: "True", Reason: "InvalidVerificationMode",
+				Message: "cannot verify tag object's signature if a tag reference is not specified"}}},
 	}
 	return s
 }
@@ -44,23 +65,23 @@ func sourced() *snapshot.Snapshot {
 func TestGoldenSources(t *testing.T) {
 	t.Parallel()
 	plain := widget.Caps{Mono: true}
-	offline := sourced()
+	offline := sourcesSnapshot()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
 	for _, tt := range []struct {
 		name string
 		s    State
 		w, h int
 	}{
-		{"sources-80x24", press(shown(sourced(), plain), "6"), 80, 24},
-		{"sources-140x40", press(shown(sourced(), plain), "6"), 140, 40},
-		{"sources-40x10", press(shown(sourced(), plain), "6"), 40, 10},
+		{"sources-80x24", press(shown(sourcesSnapshot(), plain), "6"), 80, 24},
+		{"sources-140x40", press(shown(sourcesSnapshot(), plain), "6"), 140, 40},
+		{"sources-40x10", press(shown(sourcesSnapshot(), plain), "6"), 40, 10},
 		{"sources-offline-80x24", press(shown(offline, plain), "6"), 80, 24},
-		{"sources-filter-80x24", press(shown(sourced(), plain), "6", "/", "s", "t", "a", "t", "e", ":", "f", "a", "enter"), 80, 24},
-		{"sources-suspend-80x24", press(shown(sourced(), plain), "6", "s"), 80, 24},
-		{"sources-help-80x24", press(shown(sourced(), plain), "6", "?"), 80, 24},
-		{"source-80x24", press(shown(sourced(), plain), "6", "enter"), 80, 24},
-		{"source-140x40", press(shown(sourced(), plain), "6", "down", "enter"), 140, 40},
-		{"source-end-80x24", press(shown(sourced(), plain), "6", "down", "enter", "end"), 80, 24},
+		{"sources-filter-80x24", press(shown(sourcesSnapshot(), plain), "6", "/", "s", "t", "a", "t", "e", ":", "f", "a", "enter"), 80, 24},
+		{"sources-suspend-80x24", press(shown(sourcesSnapshot(), plain), "6", "s"), 80, 24},
+		{"sources-help-80x24", press(shown(sourcesSnapshot(), plain), "6", "?"), 80, 24},
+		{"source-80x24", press(shown(sourcesSnapshot(), plain), "6", "enter"), 80, 24},
+		{"source-140x40", press(shown(sourcesSnapshot(), plain), "6", "down", "enter"), 140, 40},
+		{"source-end-80x24", press(shown(sourcesSnapshot(), plain), "6", "down", "enter", "end"), 80, 24},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,8 +107,8 @@ func TestGoldenSources(t *testing.T) {
 	}
 }
 
-// TestSourcesAreThere: the tab, its key and its commands exist only with sources.
-func TestSourcesAreThere(t *testing.T) {
+// TestSourcesTab: the tab, its key and its commands exist only with sources.
+func TestSourcesTab(t *testing.T) {
 	t.Parallel()
 	words := func(s State) (out []string) {
 		for _, c := range s.commands() {
@@ -97,24 +118,26 @@ func TestSourcesAreThere(t *testing.T) {
 		}
 		return out
 	}
-	without, with := shown(picture(), widget.Caps{}), shown(sourced(), widget.Caps{})
+	without, with := shown(testSnapshot(), widget.Caps{}), shown(sourcesSnapshot(), widget.Caps{})
 	if got := words(without); len(got) > 0 {
 		t.Errorf("without sources: %q", got)
 	}
 	if press(without, "6").nav.screen != screenOverview || press(with, "6").nav.screen != screenSources {
 		t.Error("6 leads elsewhere")
 	}
-	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy", "get source base"} {
+	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy",
+		"get source base"} {
 		if !slices.Contains(words(with), want) {
 			t.Errorf("no %q among %q", want, words(with))
 		}
 	}
 	at := press(with, "6", "down", "enter")
-	at = at.Show(picture())
+	at = at.Show(testSnapshot())
 	if frame := Render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
 		t.Errorf("a source that is gone:\n%s", frame)
 	}
-	if here := press(with, "6").Show(picture()); here.nav.screen != screenSources || !strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
+	if here := press(with, "6").Show(testSnapshot()); here.nav.screen != screenSources ||
+		!strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
 		t.Error("an empty list says nothing")
 	}
 }
@@ -123,7 +146,7 @@ func TestSourcesAreThere(t *testing.T) {
 func TestSourceKeys(t *testing.T) {
 	t.Parallel()
 	at := func(name string) State {
-		s := press(shown(sourced(), widget.Caps{}), "6")
+		s := press(shown(sourcesSnapshot(), widget.Caps{}), "6")
 		for _, from := range s.sources() {
 			if from.Name == name {
 				s.lists.source = from.UID
@@ -165,7 +188,7 @@ func TestSourceKeys(t *testing.T) {
 	if got, _ := ask(at("apps"), "*", "p", "y"); len(got) != 5 { // one is suspended
 		t.Errorf("all: %+v", got)
 	}
-	offline := sourced()
+	offline := sourcesSnapshot()
 	offline.API.Up = false
 	if got, said := ask(press(shown(offline, widget.Caps{}), "6"), "p"); got != nil || !strings.Contains(said, "API is away") {
 		t.Errorf("offline: %+v, %q", got, said)
@@ -184,7 +207,8 @@ func TestSourceKeys(t *testing.T) {
 		}
 		return out.Copy
 	}
-	for key, want := range map[string]string{"u": "https://git.site.example/ops/apps.git", "c": strings.Repeat("5d41aa90", 5), "Y": "limpet source show apps"} {
+	for key, want := range map[string]string{"u": "https://git.site.example/ops/apps.git", "c": strings.Repeat("5d41aa90", 5),
+		"Y": "limpet source show apps"} {
 		if got := copies(at("apps"), key); got != want {
 			t.Errorf("%s copies %q", key, got)
 		}
@@ -213,23 +237,23 @@ func TestSourceRows(t *testing.T) {
 		"77be2100":          "base",
 		"state:failed base": "",
 	} {
-		s := press(shown(sourced(), widget.Caps{}), "6")
+		s := press(shown(sourcesSnapshot(), widget.Caps{}), "6")
 		s.input.filters[screenSources] = filter
 		if got := names(s.Show(s.Snap)); got != want {
 			t.Errorf("%q: %q, want %q", filter, got, want)
 		}
 	}
-	s := press(shown(sourced(), widget.Caps{}), "6", "o", "down", "enter")
+	s := press(shown(sourcesSnapshot(), widget.Caps{}), "6", "o", "down", "enter")
 	if got := names(s); got != "wrong apps legacy fresh clusters base" {
 		t.Errorf("by state: %s", got)
 	}
-	s = press(shown(sourced(), widget.Caps{}), "6", "down", "down")
-	next := sourced()
+	s = press(shown(sourcesSnapshot(), widget.Caps{}), "6", "down", "down")
+	next := sourcesSnapshot()
 	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
 	if s = s.Show(next); s.lists.source != "s3" {
 		t.Errorf("the cursor is on %s", s.lists.source)
 	}
-	next = sourced()
+	next = sourcesSnapshot()
 	next.Sources = slices.Delete(next.Sources, 2, 3)
 	if s = s.Show(next); s.lists.source == "s3" || s.lists.source == "" {
 		t.Errorf("the cursor is on %q, which is gone", s.lists.source)
@@ -237,7 +261,7 @@ func TestSourceRows(t *testing.T) {
 }
 
 // TestSourceIssues: a failing source is one issue that stays until it is read.
-func TestSourceTroubles(t *testing.T) {
+func TestSourceIssues(t *testing.T) {
 	t.Parallel()
 	count := func(s State) (n int) {
 		for _, e := range s.issues.list {
@@ -247,14 +271,14 @@ func TestSourceTroubles(t *testing.T) {
 		}
 		return n
 	}
-	s := shown(sourced(), widget.Caps{})
+	s := shown(sourcesSnapshot(), widget.Caps{})
 	if count(s) != 2 || s.issues.unread() == 0 {
 		t.Fatalf("%+v", s.issues.list)
 	}
-	if s = s.Show(sourced()); count(s) != 2 {
+	if s = s.Show(sourcesSnapshot()); count(s) != 2 {
 		t.Errorf("told again: %+v", s.issues.list)
 	}
-	again := sourced()
+	again := sourcesSnapshot()
 	again.Sources[0].Reason = "GitOperationFailed"
 	if s = s.Show(again); count(s) != 3 {
 		t.Errorf("another reason: %+v", s.issues.list)
@@ -269,9 +293,10 @@ func TestSourceTroubles(t *testing.T) {
 }
 
 // TestSourcesAreCountedByState: a suspended source does not count as failing.
-func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
+func TestSourcesAreCountedByState(t *testing.T) {
 	t.Parallel()
-	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled}, {State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}
+	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled},
+		{State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}
 	if got := sourcesNote(rows); got != "1 ready, 2 failing, 1 working, 1 pending, 1 suspended" {
 		t.Error(got)
 	}

@@ -167,7 +167,8 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	s.lists.repo = widget.KeepCursor(s.lists.repo, widget.KeysOf(oldRepos, repoKey), widget.KeysOf(s.repos(), repoKey))
 	s.lists.source = widget.KeepCursor(s.lists.source, widget.KeysOf(oldSources, sourceKey), widget.KeysOf(s.sources(), sourceKey))
 	if s.repoView.recent.cursor != "" {
-		s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, widget.KeysOf(oldOfRepo, jobKey), widget.KeysOf(s.repoJobs(), jobKey))
+		s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, widget.KeysOf(oldOfRepo, jobKey),
+			widget.KeysOf(s.repoJobs(), jobKey))
 	}
 	if s.changes.cursor != "" {
 		s.changes.cursor = widget.KeepCursor(s.changes.cursor, widget.KeysOf(s.changes.list.Files, pathOf), widget.KeysOf(s.changed(), pathOf))
@@ -209,7 +210,8 @@ func (s State) repo() (snapshot.Repo, bool) {
 
 // firstRun reports whether limpet is fresh: it works with its own API and has no repository.
 func (s State) firstRun() bool {
-	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 && len(s.Snap.Sources) == 0
+	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 &&
+		len(s.Snap.Sources) == 0
 }
 
 // offline reports whether the displayed data is not live.
@@ -317,7 +319,8 @@ type location struct {
 const trailLength = 32
 
 func (s State) location() location {
-	return location{screen: s.nav.screen, job: s.jobView.uid, path: s.changes.path, repo: repoKey(*s.repoView.seen), source: s.sourceView.seen.UID}
+	return location{screen: s.nav.screen, job: s.jobView.uid, path: s.changes.path, repo: repoKey(*s.repoView.seen),
+		source: s.sourceView.seen.UID}
 }
 
 // goTo shows a screen; Esc and [ return.
@@ -384,7 +387,7 @@ func (s State) restore(at location) State {
 // Fetch returns the lookup that the present screen needs; nil = none.
 func (s State) Fetch() (State, Lookup) {
 	if q, ok := s.overlay.(popup); ok { // no other lookup replaces it
-		return q.lack(s)
+		return q.fetch(s)
 	}
 	if f := screens[s.nav.screen].fetch; f != nil {
 		return f(s)
@@ -471,13 +474,13 @@ func colourRefusal(s State) string {
 
 func (s State) nextTheme() State {
 	s.Caps.Theme = (s.Caps.Theme + 1) % len(widget.Coloured)
-	return s.say("theme "+widget.Themes[s.Caps.Theme], false)
+	return s.showToast("theme "+widget.Themes[s.Caps.Theme], false)
 }
 
 func (s State) switchASCII() State {
 	s.Caps.ASCII = !s.Caps.ASCII
 	if s.Caps.ASCII {
-		return s.say("ASCII alone", false)
+		return s.showToast("ASCII alone", false)
 	}
-	return s.say("glyphs", false)
+	return s.showToast("glyphs", false)
 }

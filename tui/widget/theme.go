@@ -34,11 +34,14 @@ type Caps struct {
 
 var Coloured = []Theme{
 	// The palette of the terminal.
-	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "36", RoleHead: "2", RoleGood: "32", RoleBad: "1;31", RoleWarn: "33", RoleWork: "36", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
+	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "36", RoleHead: "2", RoleGood: "32", RoleBad: "1;31", RoleWarn: "33",
+		RoleWork: "36", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
 	// High contrast: nothing dim, bold where it counts.
-	{RoleTitle: "1", roleFocus: "1;97", RoleHead: "1;4", RoleGood: "1;92", RoleBad: "1;97;41", RoleWarn: "1;93", RoleWork: "1;96", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;97;41"},
+	{RoleTitle: "1", roleFocus: "1;97", RoleHead: "1;4", RoleGood: "1;92", RoleBad: "1;97;41", RoleWarn: "1;93", RoleWork: "1;96",
+		RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;97;41"},
 	// Blue and orange, distinguishable with any colour vision.
-	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "94", RoleHead: "2", RoleGood: "94", RoleBad: "1;33", RoleWarn: "33", RoleWork: "96", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
+	{RoleDim: "2", RoleTitle: "1", RoleFrame: "2", roleFocus: "94", RoleHead: "2", RoleGood: "94", RoleBad: "1;33", RoleWarn: "33",
+		RoleWork: "96", RoleCursor: "1;7", RoleKey: "1", RoleBanner: "1;33"},
 	mono,
 }
 
@@ -71,7 +74,8 @@ type glyphs struct {
 var UnicodeGlyphs = glyphs{
 	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", Horizontal: "─", vertical: "│",
 	Cursor: "▸", full: "█", rest: "░", More: "…", Arrow: "→", Up: "↑", Down: "↓", Dot: "●", Ring: "○",
-	State:   map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■", "dead": "†"},
+	State: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇",
+		"unknown": "?", "cancelled": "■", "dead": "†"},
 	heights: []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"},
 	spark:   map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
 }
@@ -79,7 +83,8 @@ var UnicodeGlyphs = glyphs{
 var asciiGlyphs = glyphs{
 	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", Horizontal: "-", vertical: "|",
 	Cursor: ">", full: "=", rest: ".", More: "~", Arrow: "->", Up: "^", Down: "v", Dot: "*", Ring: "o",
-	State:   map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#", "dead": "X"},
+	State: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o",
+		"unknown": "?", "cancelled": "#", "dead": "X"},
 	heights: []string{".", ":", "-", "=", "+", "*", "#", "@"},
 	spark:   map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
 }

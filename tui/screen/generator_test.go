@@ -30,8 +30,8 @@ func seeded(t *testing.T) uint64 {
 	return suite.Seed(t)
 }
 
-// worlds generates them.
-type worlds struct {
+// generator generates them.
+type generator struct {
 	*rand.Rand
 	// plain worlds have ASCII texts only, and rows that the beginning of their name identifies.
 	// They allow stronger checks.
@@ -45,14 +45,16 @@ var hostile = []string{
 	"\x1b]0;pwn\x07\x1b[31mred\x1b[2J", "\x00nul\x00", "a\r\nb\tc", "\u009b31mC1", "\x7fdel\x08\x08",
 	"\u202egnp.exe\u202c", "\u2066isolate\u2069", "אבג עברית", "العربية ١٢٣", "\u0600\u06dd", // number signs that stand before
 	"漢字漢字漢字", strings.Repeat("漢", 90), "한국어 \u1100\u1161\u11a8", "ไทยกำลัง", "क्षत्रिय नि",
-	"e\u0301e\u0308", "\u0301", "a" + strings.Repeat("\u0302", 40), "🙂👩‍👩‍👧 🇩🇪🇫", "🇫", "1\ufe0f\u20e3 ©\ufe0f ☺", "👍🏽", "\u200b", "\u200d", "\ufeff", "\U000e0041tag",
+	"e\u0301e\u0308", "\u0301", "a" + strings.Repeat("\u0302", 40), "🙂👩‍👩‍👧 🇩🇪🇫", "🇫", "1\ufe0f\u20e3 ©\ufe0f ☺", "👍🏽", "\u200b",
+	"\u200d", "\ufeff", "\U000e0041tag",
 	"\xff\xfe\xc3", "\xed\xa0\x80", "│╭─▸", "\u2028line", "ﷺ", "\u3000wide blank", "½Ⅷ", "--flag 'quote\" `x` $(y) \\",
 }
 
 // text returns one of them, sometimes a very long one.
-func (h *worlds) text() string {
+func (h *generator) text() string {
 	if h.plain {
-		return []string{"", "a", "team-dash", "git.lab", "401 bad credentials", "dashboards/network/core.json: it is not what it was", strings.Repeat("word ", 20)}[h.IntN(7)]
+		return []string{"", "a", "team-dash", "git.lab", "401 bad credentials", "dashboards/network/core.json: it is not what it was",
+			strings.Repeat("word ", 20)}[h.IntN(7)]
 	}
 	if h.IntN(1500) == 0 {
 		return strings.Repeat(hostile[1+h.IntN(len(hostile)-1)], 10<<10/8)
@@ -60,19 +62,20 @@ func (h *worlds) text() string {
 	return hostile[h.IntN(len(hostile))]
 }
 
-func (h *worlds) time() time.Time {
+func (h *generator) time() time.Time {
 	switch h.IntN(6) {
 	case 0, 1:
 		return time.Time{}
 	case 2:
-		return []time.Time{time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Unix(math.MaxInt32, 0)}[h.IntN(4)]
+		return []time.Time{time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+			time.Unix(math.MaxInt32, 0)}[h.IntN(4)]
 	case 3:
 		return noon.Add(time.Duration(h.Int64N(400*24)-200*24) * time.Hour)
 	}
 	return noon.Add(time.Duration(h.Int64N(7200)-3600) * time.Second)
 }
 
-func (h *worlds) number() int64 {
+func (h *generator) number() int64 {
 	if h.IntN(8) == 0 {
 		return []int64{-1, math.MaxInt64, math.MinInt64, 1 << 40}[h.IntN(4)]
 	}
@@ -80,7 +83,7 @@ func (h *worlds) number() int64 {
 }
 
 // word returns one of some words, seldom a hostile text.
-func (h *worlds) word(of ...string) string {
+func (h *generator) word(of ...string) string {
 	if h.IntN(12) == 0 {
 		return h.text()
 	}
@@ -88,7 +91,7 @@ func (h *worlds) word(of ...string) string {
 }
 
 // fill fills v with random values. Fields with known names mostly get valid values.
-func (h *worlds) fill(v reflect.Value, name string) {
+func (h *generator) fill(v reflect.Value, name string) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.SetZero(); h.IntN(3) > 0 {
@@ -136,7 +139,7 @@ func (h *worlds) fill(v reflect.Value, name string) {
 }
 
 // named returns the text of a field.
-func (h *worlds) named(name string) string {
+func (h *generator) named(name string) string {
 	switch name {
 	case "State", "SyncState":
 		return h.word("pending", "working", "success", "warning", "error", "cancelled", "dead", "")
@@ -160,9 +163,11 @@ func (h *worlds) named(name string) string {
 		return h.word(fmt.Sprintf("r%06d", h.IntN(8)), "lab-east", "")
 	case "URL":
 		if h.plain || h.IntN(2) == 0 {
-			return h.word("https://git.lab/obs/east.git", "https://git.lab/obs/west.git", "http://git.lab/"+strings.Repeat("long/", 30)+"end.git", "ssh://git.lab/obs.git")
+			return h.word("https://git.lab/obs/east.git", "https://git.lab/obs/west.git", "http://git.lab/"+strings.Repeat("long/", 30)+
+				"end.git", "ssh://git.lab/obs.git")
 		}
-		return h.word("https://git.lab/\x1b]8;;https://evil.example\a", "https://git.lab/漢字", "https://git.lab/a;b", "https://user@git.lab/", "https://git.lab/"+strings.Repeat("x", 3000))
+		return h.word("https://git.lab/\x1b]8;;https://evil.example\a", "https://git.lab/漢字", "https://git.lab/a;b",
+			"https://user@git.lab/", "https://git.lab/"+strings.Repeat("x", 3000))
 	case "RefFrom", "RefTo", "LastRef":
 		return h.word("", strings.Repeat("5d41aa90", 5), strings.Repeat("4e55f01a", 5))
 	}
@@ -170,12 +175,12 @@ func (h *worlds) named(name string) string {
 }
 
 // label returns the start of the name of a row, which identifies it on the screen.
-func (h *worlds) label(kind string) string {
+func (h *generator) label(kind string) string {
 	h.made++
 	return fmt.Sprintf("%s%06d", kind, h.made)
 }
 
-func (h *worlds) job() snapshot.Job {
+func (h *generator) job() snapshot.Job {
 	var j snapshot.Job
 	h.fill(reflect.ValueOf(&j).Elem(), "")
 	id := h.label("j")
@@ -184,19 +189,19 @@ func (h *worlds) job() snapshot.Job {
 		j.UID += h.text()
 	}
 	if h.IntN(2) == 0 { // most have it
-		j.Finished, j.Unsent, j.RestsUntil = time.Time{}, time.Time{}, time.Time{}
+		j.Finished, j.Undelivered, j.RetryAt = time.Time{}, time.Time{}, time.Time{}
 	}
 	return j
 }
 
-func (h *worlds) repo() snapshot.Repo {
+func (h *generator) repo() snapshot.Repo {
 	var r snapshot.Repo
 	h.fill(reflect.ValueOf(&r).Elem(), "")
 	r.Name = h.label("r") + h.word("", "", "-dash")
 	return r
 }
 
-func (h *worlds) source() snapshot.Source {
+func (h *generator) source() snapshot.Source {
 	var from snapshot.Source
 	h.fill(reflect.ValueOf(&from).Elem(), "Source")
 	id := h.label("s")
@@ -205,7 +210,7 @@ func (h *worlds) source() snapshot.Source {
 	return from
 }
 
-func (h *worlds) past() snapshot.HistoryRow {
+func (h *generator) past() snapshot.HistoryRow {
 	var p snapshot.HistoryRow
 	h.fill(reflect.ValueOf(&p).Elem(), "")
 	id := h.label("p")
@@ -214,15 +219,15 @@ func (h *worlds) past() snapshot.HistoryRow {
 }
 
 // few returns a number of rows: none, one, some, seldom many.
-func (h *worlds) few() int {
+func (h *generator) few() int {
 	if h.IntN(16) == 0 {
 		return 20 + h.IntN(60)
 	}
 	return []int{0, 1, 2, 3, 5, 9}[h.IntN(6)]
 }
 
-// picture returns a random snapshot.
-func (h *worlds) picture() *snapshot.Snapshot {
+// snapshot returns a random snapshot.
+func (h *generator) snapshot() *snapshot.Snapshot {
 	s := &snapshot.Snapshot{Seq: h.Uint64N(1000)}
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {
@@ -257,7 +262,7 @@ func (h *worlds) picture() *snapshot.Snapshot {
 }
 
 // next returns a changed copy of s: rows come, go, move and change.
-func (h *worlds) next(s *snapshot.Snapshot) *snapshot.Snapshot {
+func (h *generator) next(s *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *s
 	out.Seq++
 	out.Jobs, out.Repos = moved(h, s.Jobs, h.job, 60), moved(h, s.Repos, h.repo, 40)
@@ -306,7 +311,7 @@ func (h *worlds) next(s *snapshot.Snapshot) *snapshot.Snapshot {
 	return &out
 }
 
-func moved[T any](h *worlds, rows []T, row func() T, most int) []T {
+func moved[T any](h *generator, rows []T, row func() T, most int) []T {
 	rows = slices.Clone(rows)
 	for range h.IntN(4) {
 		n := len(rows)
@@ -336,7 +341,7 @@ func moved[T any](h *worlds, rows []T, row func() T, most int) []T {
 // oracle is a source that returns anything, or fails.
 type oracle struct {
 	archive
-	*worlds
+	*generator
 }
 
 func (o *oracle) err() error {
@@ -391,7 +396,8 @@ func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Com
 
 func (o *oracle) Test(context.Context, snapshot.Subject) (out []snapshot.Finding, err error) {
 	for range o.few() {
-		out = append(out, snapshot.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)], Detail: o.text()})
+		out = append(out, snapshot.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)],
+			Detail: o.text()})
 	}
 	return out, o.err()
 }
