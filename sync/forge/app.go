@@ -16,15 +16,15 @@ import (
 	"limpet/sync/auth"
 )
 
-// minSkew is the difference of clocks from which on a refused proof is made
-// anew by the clock of the host.
+// minSkew is the least clock difference that makes a rejected proof be signed again
+// by the clock of the host.
 const minSkew = 30 * time.Second
 
-// maxTokenLife bounds what a host may say of a token's life.
+// maxTokenLife bounds the lifetime that a host may state for a token.
 const maxTokenLife = 24 * time.Hour
 
-// requiredPermissions are the permissions of an installation that Grafana asks for. Source:
-// grafana-repos-workers §1.7; GitHub calls webhooks repository_hooks.
+// requiredPermissions returns the permissions of an installation that Grafana
+// requires. GitHub calls webhooks repository_hooks.
 func requiredPermissions(hooks bool) map[string]string {
 	p := map[string]string{"contents": "write", "metadata": "read", "pull_requests": "write"}
 	if hooks {
@@ -33,15 +33,15 @@ func requiredPermissions(hooks bool) map[string]string {
 	return p
 }
 
-// requestedPermissions are those that a token is limited to: the needed ones, and the one that
-// shows the protection of branches.
+// requestedPermissions returns the permissions of a token: the required ones, and the
+// one that shows branch protection.
 func requestedPermissions(hooks bool) map[string]string {
 	p := requiredPermissions(hooks)
 	p["administration"] = "read"
 	return p
 }
 
-// levels order the values of a permission.
+// levels orders the values of a permission.
 var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
 
 // app is the identity of a GitHub App at its API.
@@ -57,7 +57,7 @@ type app struct {
 	grantsKey string // in Hosts.grants
 }
 
-// app makes the identity of a Connection.
+// app returns the identity of a Connection.
 func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth.ConnectionSecret) (*app, error) {
 	if err := c.check(spec); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (a *app) identity() string {
 	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, of)
 }
 
-// call asks with a fresh proof. A host that refuses it because the local clock is
-// wrong has said what time it is: then it is asked once more.
+// call sends a request with a fresh proof. A host that rejects it because the local
+// clock is wrong returns its time: then call tries once more.
 func (a *app) call(ctx context.Context, r request) (*caller, answer, error) {
 	skew := a.h.skew(a.base)
 	c, got, err := a.once(ctx, r, skew)
@@ -115,7 +115,7 @@ func (a *app) once(ctx context.Context, r request, skew time.Duration) (*caller,
 	return c, got, err
 }
 
-// installation is what GitHub says of it.
+// installation is an installation as GitHub describes it.
 type installation struct {
 	AppID     int64  `json:"app_id"`
 	Suspended string `json:"suspended_at"`
@@ -138,8 +138,8 @@ func (a *app) installation(ctx context.Context) (installation, error) {
 	return i, err
 }
 
-// grants are the permissions that a token of this installation can have, out of
-// those that are wanted.
+// grants returns the permissions that a token of this installation can have, out of
+// the requested ones.
 func (a *app) grants(ctx context.Context) (map[string]string, error) {
 	a.h.mu.Lock()
 	known, ok := a.h.grants.get(a.grantsKey)
@@ -170,18 +170,18 @@ func (a *app) grants(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// forgetGrants is called when GitHub gives less than it gave.
+// forgetGrants drops the known permissions, because GitHub granted fewer.
 func (a *app) forgetGrants() {
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
 	a.h.grants.drop(a.grantsKey)
 }
 
-// mint makes a token that is good for one repository, by its name.
+// mint mints a token for one repository, by its name.
 func (a *app) mint(ctx context.Context, repository string) (auth.Token, error) {
 	token, err := a.mintOnce(ctx, repository)
 	if KindOf(err) == Refused && strings.Contains(err.Error(), "permissions requested") {
-		a.forgetGrants() // somebody has taken permissions away
+		a.forgetGrants() // permissions were removed
 		token, err = a.mintOnce(ctx, repository)
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Refused && strings.Contains(e.Err.Error(), "at least one repository") {
@@ -203,7 +203,7 @@ func (a *app) mintOnce(ctx context.Context, repository string) (auth.Token, erro
 	return a.make(ctx, r)
 }
 
-// test asks GitHub who the App is and what its installation may do.
+// test checks the App and the permissions of its installation.
 func (a *app) test(ctx context.Context) error {
 	block := "spec." + a.c.Spec.Type
 	r := request{op: "test " + a.c.String(), method: http.MethodGet, path: "/app"}
@@ -252,7 +252,7 @@ func (a *app) test(ctx context.Context) error {
 	return e
 }
 
-// withFields names the members of the object that an error is about.
+// withFields adds the fields of the object that an error is about.
 func withFields(err error, fields map[ErrorKind][]Field) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || len(fields[e.Kind]) == 0 {

@@ -422,7 +422,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMintAfterCancel: nobody is asked for a token that nobody waits for.
+// TestMintAfterCancel checks that no token is requested after the context has ended.
 func TestMintAfterCancel(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, forgetest.Options{})

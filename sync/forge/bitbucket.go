@@ -38,7 +38,8 @@ func bitbucketForm(h Hook) bitbucketHook {
 
 func (b *bitbucket) path(rest string) string { return "/repositories/" + b.place.escaped() + rest }
 
-// hooks is another: a list is an object here, which says itself whether it goes on.
+// hooks differs from other hosts: a list is an object that contains whether there are
+// more pages.
 func (b *bitbucket) hooks(ctx context.Context, page int) ([]Hook, bool, error) {
 	list, err := ask[struct {
 		Values []bitbucketHook `json:"values"`
@@ -61,9 +62,8 @@ func (b *bitbucket) facts(ctx context.Context) (Facts, error) {
 	return out, err
 }
 
-// protection is told to administrators of a repository only, as rules that name
-// branches by pattern, users and groups. What they mean for a token cannot be
-// read off them.
+// protection is visible to administrators of a repository only, as rules that name
+// branches by pattern, users and groups. Their effect on a token cannot be derived.
 func (b *bitbucket) protection(context.Context, string) (Protection, error) {
 	return ProtectionUnknown, nil
 }

@@ -19,7 +19,7 @@ import (
 
 const mostRedirects = 3
 
-// caller asks one API with one identity.
+// caller calls one API with one identity.
 type caller struct {
 	h        *Hosts
 	http     *http.Client
@@ -33,7 +33,7 @@ type caller struct {
 	secrets  []string // never repeated in an error
 }
 
-// caller checks that an API may be asked with these credentials.
+// caller returns a caller, if these credentials may be sent to the API.
 func (h *Hosts) caller(base string, creds *auth.Credentials) (*caller, error) {
 	origin, err := url.Parse(base)
 	if err != nil || origin.Host == "" {
@@ -70,14 +70,14 @@ type request struct {
 	body   any // as JSON
 }
 
-// answer is what a host said with success.
+// answer is a successful answer of a host.
 type answer struct {
 	header http.Header
 	body   []byte
 	at     time.Time // Date of the host, the local clock without one
 }
 
-// into reads the body of an answer. The error says which call it was.
+// into decodes the body of an answer. The error names the call.
 func into[T any](c *caller, r request, a answer) (out T, err error) {
 	if err := json.Unmarshal(a.body, &out); err != nil {
 		return out, c.fail(r, Protocol, 0, errors.New("the answer is not what this API answers"))
@@ -94,8 +94,8 @@ func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
 	return into[T](c, r, a)
 }
 
-// do makes one call. Redirects are followed at the same origin, with method and
-// body: a repository that was renamed.
+// do performs one call. It follows redirects at the same origin, with method and
+// body: to a renamed repository.
 func (c *caller) do(parent context.Context, r request) (answer, error) {
 	if e := c.retryLater(r); e != nil {
 		return answer{}, e
@@ -157,7 +157,7 @@ func (c *caller) send(ctx context.Context, method string, target *url.URL, body 
 	return c.http.Do(req)
 }
 
-// redirect says where to ask on.
+// redirect returns the URL of a redirect.
 func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
 	to, err := url.Parse(location)
 	if err != nil || location == "" {
@@ -171,8 +171,8 @@ func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// noAnswer returns why no answer was had. net/http puts the URL in front, with its
-// query; it is left out.
+// noAnswer returns the error of a call without answer, without the URL and its query
+// that net/http adds.
 func (c *caller) noAnswer(parent context.Context, r request, err error) *Error {
 	switch {
 	case errors.Is(parent.Err(), context.DeadlineExceeded): // the caller's, which is shorter than ours
@@ -192,14 +192,14 @@ func (c *caller) noAnswer(parent context.Context, r request, err error) *Error {
 	return c.fail(r, Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, c.origin, c.certificateHint()))))
 }
 
-// certificateKey is who asks a host, for reach.Asked.
+// certificateKey returns the key for netx.CertificateRequests.
 func (c *caller) certificateKey() string { return c.creds.TransportKey() + " " + c.origin.Host }
 
-// certificateHint is what to do about the client certificate that the API asks for, "" if
-// there is nothing to do.
+// certificateHint returns the advice about a client certificate that the API
+// requests, "" for none.
 func (c *caller) certificateHint() string { return c.h.asked.Hint(c.certificateKey()) }
 
-// withSecret is c for a call whose body holds one more secret.
+// withSecret returns c for a call whose body holds one more secret.
 func (c *caller) withSecret(s Secret) *caller {
 	if s == "" {
 		return c
@@ -209,15 +209,15 @@ func (c *caller) withSecret(s Secret) *caller {
 	return &copy
 }
 
-// fail makes an error of a call.
+// fail returns the error of a call.
 func (c *caller) fail(r request, kind ErrorKind, status int, err error) *Error {
 	return &Error{Kind: kind, Op: r.op, Identity: c.identity, Endpoint: r.method + " " + c.api + r.path, Status: status, Err: err}
 }
 
-// clean makes a foreign text safe to repeat, without this call's secrets.
-func (c *caller) clean(txt string) string { return netx.SafeText(txt, c.secrets...) }
+// clean makes foreign text safe to quote, without the secrets of this call.
+func (c *caller) clean(s string) string { return netx.SafeText(s, c.secrets...) }
 
-// token is the secret that a host's API takes.
+// token returns the secret for the API of a host.
 func token(creds *auth.Credentials) string {
 	switch {
 	case creds == nil:

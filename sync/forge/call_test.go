@@ -135,8 +135,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfHost: one that says how long it is down is left alone by everybody,
-// and what it said is told in the same words.
+// TestRetryAfterOfHost checks that no identity calls a host while it is down, and
+// that its error keeps its words.
 func TestRetryAfterOfHost(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})

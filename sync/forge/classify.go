@@ -13,16 +13,16 @@ import (
 	"limpet/sync/netx"
 )
 
-// Waits that a host may ask for.
+// Bounds of waits for a host.
 const (
-	// maxRetryAfter is the window of the request limits of all hosts.
+	// maxRetryAfter is the window of the rate limits of all hosts.
 	maxRetryAfter = time.Hour
-	// defaultRetryAfter is how long to stay away when a host says "too many" and not
-	// how long. Source: GitHub's rules for its secondary limits.
+	// defaultRetryAfter is the wait after a rate limit without a stated time.
+	// Source: GitHub's rules for its secondary limits.
 	defaultRetryAfter = time.Minute
 )
 
-// classify reads what an answer means.
+// classify returns the answer, or the error that it means.
 func (c *caller) classify(r request, res *http.Response, data []byte) (answer, error) {
 	now := time.Now()
 	date, err := http.ParseTime(res.Header.Get("Date"))
@@ -66,7 +66,7 @@ func (c *caller) classify(r request, res *http.Response, data []byte) (answer, e
 	}
 	e := c.fail(r, kind, status, what)
 	if e.RetryAfter = wait; wait > 0 {
-		c.setRetryAfter(c.api, e) // it is down for everybody
+		c.setRetryAfter(c.api, e) // the API is down for all identities
 	}
 	return answer{}, e
 }
@@ -78,8 +78,8 @@ func (c *caller) quoted(text string) string {
 	return ": " + text
 }
 
-// rateLimit tells how long a host wants to be left alone, and whether it refuses
-// because it was asked too often. GitHub does that with 403 as well.
+// rateLimit returns the wait that a host asks for, and whether the request hit a rate
+// limit. GitHub reports that with 403 as well.
 func rateLimit(status int, h http.Header, text string, date time.Time) (wait time.Duration, limited bool) {
 	wait, stated := netx.RetryAfter(h, date)
 	spent := ""
@@ -109,15 +109,15 @@ func rateLimit(status int, h http.Header, text string, date time.Time) (wait tim
 	return wait, limited
 }
 
-// gate is what a host said when it wanted to be left alone.
+// gate is a wait that a host has asked for.
 type gate struct {
 	until time.Time
 	said  *Error
 }
 
-// retryLater is what the host said when it has asked this identity, or everybody, to
-// stay away until later; nil = it has not. It is told in the same words again, and
-// with the wait that is left.
+// retryLater returns the last error while its wait lasts, for this identity or for
+// the whole API; nil means no wait. Its text is the same each time, and RetryAfter is
+// the remaining wait.
 func (c *caller) retryLater(r request) *Error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
@@ -136,14 +136,14 @@ func (c *caller) retryLater(r request) *Error {
 	return nil
 }
 
-// setRetryAfter remembers an error that says how long to stay away.
+// setRetryAfter stores an error with a wait.
 func (c *caller) setRetryAfter(key string, said *Error) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	c.h.gates.put(key, gate{time.Now().Add(said.RetryAfter), said})
 }
 
-// setSkew remembers how far the clock of an API is from the local one.
+// setSkew stores the offset of the clock of an API from the local one.
 func (h *Hosts) setSkew(base string, skew time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,15 +157,15 @@ func (h *Hosts) skew(base string) time.Duration {
 	return skew
 }
 
-// errorKeys are the members in which hosts explain an error, in the order in
-// which they are read: GitHub message and errors; GitLab message, error and
-// error_description; Bitbucket error with message and detail; Gitea message.
+// errorKeys are the members of error bodies in reading order: GitHub message and
+// errors; GitLab message, error and error_description; Bitbucket error with message
+// and detail; Gitea message.
 var errorKeys = []string{"message", "error", "error_description", "detail", "errors", "code", "field"}
 
-// maxParts bounds how many texts of one answer are joined.
+// maxParts bounds the joined texts of one answer.
 const maxParts = 8
 
-// errorText is what the body of an error says, "" when it is not JSON.
+// errorText returns the texts of an error body, "" when it is not JSON.
 func errorText(body []byte) string {
 	var v any
 	if json.Unmarshal(body, &v) != nil {

@@ -12,10 +12,10 @@ import (
 )
 
 // ErrNoSecret is wrapped when this agent has no secret of a Connection: it can
-// neither use nor judge it.
+// neither use nor test it.
 var ErrNoSecret = errors.New("this agent has no secret of it")
 
-// Connection is what of a Connection object is needed to use it.
+// Connection is the part of a Connection object that is needed to use it.
 type Connection struct {
 	UID       string
 	Namespace string
@@ -41,7 +41,7 @@ func ConnectionOf(u *unstructured.Unstructured) (Connection, error) {
 
 func (c Connection) String() string { return "connection " + c.Namespace + "/" + c.Name }
 
-// app is the App of a Connection of type github or githubEnterprise, nil for the
+// app returns the App of a Connection of type github or githubEnterprise, nil for
 // other types, which hold a token.
 func (c Connection) app() *api.GitHubApp {
 	switch c.Spec.Type {
@@ -53,8 +53,8 @@ func (c Connection) app() *api.GitHubApp {
 	return nil
 }
 
-// Mints reports that tokens are made of the Connection: it is that of a GitHub App.
-// The others hold one.
+// Mints reports whether tokens are minted for the Connection, because it is that of a
+// GitHub App. Others hold a token.
 func (c Connection) Mints() bool { return c.app() != nil }
 
 func orEmpty(app *api.GitHubApp) *api.GitHubApp {
@@ -64,7 +64,7 @@ func orEmpty(app *api.GitHubApp) *api.GitHubApp {
 	return app
 }
 
-// api is the base URL of the REST, and host the host and port of its clone URLs.
+// api returns the base URL of the REST API, and the host and port of its clone URLs.
 func (c Connection) api(apis map[string]string) (base, host string, err error) {
 	a, err := auth.ParseServer(c.Spec.Server())
 	if err != nil {
@@ -90,8 +90,8 @@ func (c Connection) api(apis map[string]string) (base, host string, err error) {
 	return base, host, err
 }
 
-// serves reports whether a repository is at the host of this Connection. The token
-// of one host is never sent to another, whatever a Repository says.
+// serves returns nil when a repository is at the host of this Connection. A token is
+// never sent to another host, whatever a Repository says.
 func (c Connection) serves(a auth.Address, host string) error {
 	same := strings.EqualFold(a.HostPort(), host) ||
 		strings.TrimPrefix(a.HostPort(), "www.") == strings.TrimPrefix(host, "www.")
@@ -101,7 +101,7 @@ func (c Connection) serves(a auth.Address, host string) error {
 	return nil
 }
 
-// check says what the spec of an App lacks.
+// check validates the spec of an App.
 func (c Connection) check(app *api.GitHubApp) error {
 	for name, value := range map[string]string{"appID": app.AppID, "installationID": app.InstallationID} {
 		if value == "" || strings.Trim(value, "0123456789") != "" {
@@ -113,12 +113,12 @@ func (c Connection) check(app *api.GitHubApp) error {
 	return nil
 }
 
-// credentials are those of the host's REST for a Connection that holds a token.
+// credentials returns those for the REST API of a Connection that holds a token.
 func (c Connection) credentials(s *auth.ConnectionSecret, value string) *auth.Credentials {
 	return &auth.Credentials{Bearer: value, CA: s.CA, ClientCert: s.ClientCert, ClientKey: s.ClientKey, Proxy: s.Proxy, Source: c.String()}
 }
 
-// user is the name that goes with a token over Git.
+// user returns the user name that goes with a token over Git.
 func (c Connection) user() string {
 	switch c.Spec.Type {
 	case "gitlab":

@@ -13,11 +13,11 @@ import (
 	"limpet/sync/auth"
 )
 
-// AnnoForge on a Repository of type git says what its host speaks: github,
+// AnnoForge on a Repository of type git is the API of its host: github,
 // githubEnterprise, gitlab, bitbucket, gitea, forgejo, or none.
 const AnnoForge = "limpet/forge"
 
-// Target is what of a Repository decides where its REST is.
+// Target is the part of a Repository that determines its REST API.
 type Target struct {
 	Type      string // spec.type
 	URL       string // spec.<type>.url
@@ -41,33 +41,33 @@ func TargetOf(u *unstructured.Unstructured) Target {
 	return t
 }
 
-// Place is where a repository is at its host.
+// Place is the location of a repository at its host.
 type Place struct {
 	Kind Kind
 	API  string // base URL of the REST, without a slash at its end
 	Path string // owner/name; on GitLab with all groups
 }
 
-// Owner is all but the last part of the path, Name the last.
+// Owner returns all but the last part of the path, Name the last.
 func (p Place) Owner() string { return p.Path[:strings.LastIndex(p.Path, "/")] }
 
-// Name is the name of the repository without its owner.
+// Name returns the name of the repository without its owner.
 func (p Place) Name() string { return p.Path[strings.LastIndex(p.Path, "/")+1:] }
 
-// escaped is the path for a URL, its slashes kept.
+// escaped returns the path for a URL, its slashes kept.
 func (p Place) escaped() string { return segments(p.Path) }
 
-// knownHosts are those whose kind needs no question.
+// knownHosts are hosts of a known kind.
 var knownHosts = map[string]Kind{
 	"github.com": GitHub, "www.github.com": GitHub,
 	"gitlab.com": GitLab, "bitbucket.org": Bitbucket,
 	"codeberg.org": Gitea, "gitea.com": Gitea, "code.forgejo.org": Gitea,
 }
 
-// otherHosts speak something else. Source: their documentation.
+// otherHosts have other APIs. Source: their documentation.
 var otherHosts = []string{"dev.azure.com", "ssh.dev.azure.com", ".visualstudio.com", ".amazonaws.com", ".amazonaws.com.cn", "source.developers.google.com"}
 
-// locate finds out where a repository is. It is pure but for the probe of a
+// locate returns the location of a repository. It is pure except for the probe of a
 // plain Git host.
 func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (Place, error) {
 	a, err := auth.ParseAddress(t.URL)
@@ -98,7 +98,7 @@ func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (
 	return place, nil
 }
 
-// kind is what is known without asking; "" = the host has to be asked.
+// kind returns the kind of host if it is known without a probe, else "".
 func (t Target) kind(a auth.Address) (Kind, error) {
 	switch t.Type {
 	case "github", "githubEnterprise", "gitlab", "bitbucket":
@@ -132,13 +132,13 @@ func (t Target) kind(a auth.Address) (Kind, error) {
 	return "", nil
 }
 
-// invalidHostRune are the bytes that ssh may take in the name of a host, and that would
-// lead elsewhere in a URL.
+// invalidHostRune reports whether r is valid in a host name of ssh, but changes the
+// host of a URL.
 func invalidHostRune(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 }
 
-// detect takes the URL of a repository apart as its kind of host writes it.
+// detect parses the URL of a repository as its kind of host writes it.
 func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	if strings.ContainsFunc(a.Host+a.Port, invalidHostRune) {
 		return Place{}, invalid("find the forge", "the host of the URL is none")
@@ -185,9 +185,9 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	return p, nil
 }
 
-// githubAPI is the base of GitHub's REST for a repository: its own host for
-// github.com and for GitHub with data residency, below /api/v3 elsewhere. A
-// token goes to no other host than the one that is cloned from.
+// githubAPI returns the base of GitHub's REST API for a repository: a separate host
+// for github.com and for GitHub with data residency, below /api/v3 elsewhere. A token
+// goes to no other host than that of the clone URL.
 func githubAPI(kind Kind, t Target, a auth.Address, origin string) (string, error) {
 	switch {
 	case a.Host == "github.com" || a.Host == "www.github.com":
@@ -208,7 +208,7 @@ func githubAPI(kind Kind, t Target, a auth.Address, origin string) (string, erro
 	return origin + "/api/v3", nil
 }
 
-// serverAPI is the base of the REST of a GitHub Enterprise server.
+// serverAPI returns the base of the REST API of a GitHub Enterprise server.
 func serverAPI(server string) (string, error) {
 	u, err := url.Parse(strings.TrimSuffix(server, "/"))
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {

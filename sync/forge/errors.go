@@ -39,7 +39,7 @@ const (
 // KindOf is netx.KindOf.
 func KindOf(err error) ErrorKind { return netx.KindOf(err) }
 
-// invalid is a refusal of this side.
+// invalid returns an error of a request that was not sent.
 func invalid(op, format string, args ...any) *Error {
 	return &Error{Kind: Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }

@@ -1,15 +1,15 @@
-// Package forge speaks the REST of Git hosts and nothing else: GitHub, GitHub
-// Enterprise, GitLab, Bitbucket Cloud, and Gitea with Forgejo. It registers
-// webhooks, reads facts of a repository, mints tokens of GitHub Apps and tests
-// the identity of a Connection.
+// Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub
+// Enterprise, GitLab, Bitbucket Cloud, and Gitea with Forgejo. It registers webhooks,
+// reads facts of a repository, mints tokens of GitHub Apps and tests the identity of
+// a Connection.
 //
-// The laws of this room: every call is bounded in time and in bytes; a secret
-// travels in headers and bodies only, never in a URL, and to no host but the one
-// it belongs to; no error and no log line holds one; nothing is asked after the
-// context has ended, nor of a host that has said when it may be asked again.
+// Its rules: every call is bounded in time and in bytes; a secret travels in headers
+// and bodies only, never in a URL, and only to its own host; no error and no log line
+// holds one; no request is sent after the context has ended, nor before the time that
+// a host has stated in Retry-After.
 //
-// There is no client library under it. What is needed of four hosts is a dozen
-// calls; the libraries have no bounds of their own.
+// It uses no client library: it needs a dozen calls of four hosts, and the libraries
+// do not bound theirs.
 package forge
 
 import (
@@ -24,7 +24,7 @@ import (
 	"limpet/sync/netx"
 )
 
-// Kind is what a host speaks.
+// Kind is the API of a host.
 type Kind string
 
 // The kinds of hosts. Forgejo speaks Gitea's API.
@@ -36,7 +36,7 @@ const (
 	Gitea            Kind = "gitea"
 )
 
-// ErrNone is wrapped when a repository is at no host whose REST is known. Such a
+// ErrNone is wrapped when the host of a repository has no known REST API. Such a
 // repository is polled.
 var ErrNone = errors.New("no forge")
 
@@ -48,7 +48,7 @@ const (
 	callTimeout = 20 * time.Second
 	// maxAnswer is more than a hundred hooks of any host need. Unit: bytes.
 	maxAnswer = 4 << 20
-	// maxRecent bounds each of the small memories: TLS clients, probes.
+	// maxRecent bounds each of the small caches: TLS clients, probes.
 	maxRecent = 64
 	// maxGates is one for each of a thousand repositories with tokens of their own.
 	maxGates = 1024
@@ -58,7 +58,7 @@ const (
 type Options struct {
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
-	// Guard judges each address that is dialled.
+	// Guard checks each address that is dialled.
 	Guard netx.Guard
 	// APIs are base URLs by host of the clone URL, for hosts whose API is not
 	// where it is expected: a proxy in front of api.github.com.
@@ -67,13 +67,13 @@ type Options struct {
 	UserAgent string
 }
 
-// Hosts are all hosts that an agent speaks with: their connections, and what was
-// learned about them. Safe for concurrent use.
+// Hosts holds the connections to all hosts of an agent, and what is known of them.
+// Safe for concurrent use.
 type Hosts struct {
 	o     Options
 	asked netx.CertificateRequests
 
-	mu      sync.Mutex                    // guards what follows; never held over a call
+	mu      sync.Mutex                    // guards all below; never held over a call
 	clients recent[string, *http.Client]  // by auth.Credentials.TransportKey
 	gates   recent[string, gate]          // those that are closed
 	skews   recent[string, time.Duration] // clock of an API less the local one
@@ -81,7 +81,7 @@ type Hosts struct {
 	grants  recent[string, map[string]string] // permissions of an installation that has fewer than all
 }
 
-// New makes Hosts. Close releases their connections.
+// New returns Hosts. Close releases their connections.
 func New(o Options) *Hosts {
 	if o.UserAgent == "" {
 		o.UserAgent = "limpet"
@@ -98,7 +98,7 @@ func (h *Hosts) Close() {
 	}
 }
 
-// client gives the http client for the TLS side of some credentials.
+// client returns the HTTP client for the TLS settings of some credentials.
 func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
 	key := c.TransportKey()
 	h.mu.Lock()
@@ -123,25 +123,24 @@ func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
 	return client, nil
 }
 
-// Remote is one repository at its host, asked with some credentials. Its methods
-// block until the host has answered, at most 20 s for each call that they make.
+// Remote is one repository at its host, with some credentials. Its methods block
+// until the host has answered, at most 20 s for each call.
 type Remote struct {
 	place Place
 	host  host
 }
 
-// Kind is what the host speaks.
+// Kind returns the API of the host.
 func (r *Remote) Kind() Kind { return r.place.Kind }
 
-// Name is the full name of the repository: owner/name, or group/subgroup/name.
+// Name returns the full name of the repository: owner/name, or group/subgroup/name.
 func (r *Remote) Name() string { return r.place.Path }
 
-// Events are those that a webhook of this host wants, in its own words.
+// Events returns the events of a webhook of this host, by its own names.
 func (r *Remote) Events() []string { return r.host.events() }
 
-// Remote finds the host of a repository. The error wraps ErrNone when there is
-// none that is known; a plain Git URL may need one request to find out, once for
-// each host. creds may be nil.
+// Remote detects the host of a repository. The error wraps ErrNone when it is
+// unknown; a plain Git URL may need one probe for each host. creds may be nil.
 func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (*Remote, error) {
 	place, err := h.locate(ctx, t, creds)
 	if err != nil {
@@ -173,8 +172,8 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	return r, nil
 }
 
-// host is what each kind of host does in its own way. Lists are asked page by
-// page, beginning with 1; more says that there is another one.
+// host implements the API of one kind of host. Lists are read page by page from 1;
+// more reports whether another page follows.
 type host interface {
 	events() []string
 	hooks(ctx context.Context, page int) (found []Hook, more bool, err error)
@@ -186,8 +185,8 @@ type host interface {
 	protection(ctx context.Context, branch string) (Protection, error)
 }
 
-// recent is a small memory that forgets what was put in first. The zero value is
-// ready. Not safe for concurrent use.
+// recent is a small cache that drops the oldest entry. The zero value is ready. Not
+// safe for concurrent use.
 type recent[K comparable, V any] struct {
 	most   int // 0 = mostKept
 	values map[K]V
@@ -199,7 +198,7 @@ func (r *recent[K, V]) get(key K) (V, bool) {
 	return v, ok
 }
 
-// put remembers a value, and returns the one that made room for it.
+// put adds a value and returns a dropped one.
 func (r *recent[K, V]) put(key K, value V) (old V, dropped bool) {
 	if r.values == nil {
 		r.values = map[K]V{}

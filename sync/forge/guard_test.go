@@ -68,8 +68,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestCertificates: what is wrong with the certificates of either side is told with
-// what to do next, in the same words each time.
+// TestCertificates checks that invalid certificates of either side are reported with
+// the next step, in stable words.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	for _, c := range nettest.TLSCases(t) {

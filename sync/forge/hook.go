@@ -52,7 +52,7 @@ type Hook struct {
 	Secret      Secret // what events are signed with; "" as read
 }
 
-// Number is the ID as a number, 0 when it is none.
+// Number returns the ID as a number, 0 when it is none.
 func (h Hook) Number() int64 {
 	n, err := strconv.ParseInt(h.ID, 10, 64)
 	if err != nil {
@@ -61,8 +61,8 @@ func (h Hook) Number() int64 {
 	return n
 }
 
-// Same reports whether other does what h is to do: the same URL and events, and
-// active. Secrets are not compared, no host shows them.
+// Same reports whether other has the same effect as h: the same URL and events, and
+// active. It ignores secrets, which no host returns.
 func (h Hook) Same(other Hook) bool {
 	a, b := slices.Sorted(slices.Values(h.Events)), slices.Sorted(slices.Values(other.Events))
 	return sameURL(h.URL, other.URL) && slices.Equal(slices.Compact(a), slices.Compact(b)) && other.Active
@@ -87,11 +87,11 @@ func normalURL(raw string) string {
 	return u.String()
 }
 
-// errHidden replaces the bare "404" that hosts answer to those who may not see
-// or make webhooks.
+// errHidden replaces the bare "404" that hosts answer to a token without the
+// permission for webhooks.
 var errHidden = errors.New("the repository is not there, or the token may not manage its webhooks")
 
-// asForbidden makes a right that is missing out of a list that is not found.
+// asForbidden turns the NotFound of a list into Forbidden.
 func asForbidden(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Kind != NotFound {
@@ -102,8 +102,8 @@ func asForbidden(err error) error {
 	return &hidden
 }
 
-// List gives all hooks, at most 1,000. A token that may not see them gives
-// Forbidden.
+// List returns all webhooks, at most 1,000. The error is Forbidden for a token
+// without the permission.
 func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 	var all []Hook
 	for page := 1; page <= mostPages; page++ {
@@ -119,8 +119,7 @@ func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 	return all, nil
 }
 
-// Find gives the hook that sends to this URL, nil when there is none. Of several
-// it is the oldest.
+// Find returns the oldest webhook with this URL, nil when there is none.
 func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
 	all, err := r.List(ctx)
 	if err != nil {
@@ -134,7 +133,7 @@ func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
 	return nil, nil
 }
 
-// Get reads one hook, nil when it is gone.
+// Get returns one webhook, nil when it does not exist.
 func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
 	h, err := r.host.hook(ctx, id)
 	switch KindOf(err) {
@@ -146,9 +145,9 @@ func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
 	return nil, err
 }
 
-// Create makes a hook. One that sends to the same URL already is adopted: it
-// gets this secret and these events. So a hook that was made before the power
-// went is found again.
+// Create creates a webhook. An existing one with the same URL is adopted: it gets
+// this secret and these events. So a webhook that was created before a power cut is
+// found again.
 func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 	adopted, err := r.adopt(ctx, h)
 	if err != nil || adopted != nil {
@@ -158,7 +157,7 @@ func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 	if kind := KindOf(err); kind != Refused {
 		return made, asForbidden(err)
 	}
-	// Somebody else made it since, or a list does not show it yet.
+	// Another client created it meanwhile, or the list is stale.
 	if adopted, again := r.adopt(ctx, h); again == nil && adopted != nil {
 		return *adopted, nil
 	}
@@ -185,13 +184,13 @@ func value(h *Hook) Hook {
 	return *h
 }
 
-// Edit writes URL, events and secret of the hook with this ID. NotFound says
-// that it is gone.
+// Edit writes URL, events and secret of the webhook with this ID. The error is
+// NotFound when it does not exist.
 func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
 	return r.host.edit(ctx, r.withDefaults(h))
 }
 
-// Delete removes a hook. One that is gone is removed.
+// Delete deletes a webhook. A missing one is no error.
 func (r *Remote) Delete(ctx context.Context, id string) error {
 	err := r.host.remove(ctx, id)
 	if KindOf(err) == NotFound {
@@ -207,7 +206,7 @@ func (r *Remote) withDefaults(h Hook) Hook {
 	return h
 }
 
-// Facts are what a host knows of a repository.
+// Facts is the metadata of a repository at its host.
 type Facts struct {
 	ID            int64  // 0 on Bitbucket, which has UUIDs
 	FullName      string // as the host writes it now
@@ -215,22 +214,22 @@ type Facts struct {
 	Archived      bool
 }
 
-// Facts reads them.
+// Facts reads the metadata.
 func (r *Remote) Facts(ctx context.Context) (Facts, error) { return r.host.facts(ctx) }
 
-// Protection is what keeps a branch from being written to.
+// Protection is the protection of a branch against writes.
 type Protection string
 
 // Protections of a branch.
 const (
 	Unprotected       Protection = "unprotected"
 	ReviewsRequired   Protection = "reviews-required" // changes come by pull requests
-	Locked            Protection = "locked"           // nobody, or not this identity
+	Locked            Protection = "locked"           // no writes, or none by this identity
 	ProtectionUnknown Protection = "unknown"          // this identity may not read it
 )
 
-// Protection reads it. What cannot be read is unknown; an error says only that
-// ctx has ended.
+// Protection reads the protection. An unreadable one is unknown; an error means only
+// that ctx has ended.
 func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
 	p, err := r.host.protection(ctx, branch)
 	switch KindOf(err) {
@@ -242,18 +241,19 @@ func (r *Remote) Protection(ctx context.Context, branch string) (Protection, err
 	return ProtectionUnknown, nil
 }
 
-// send makes a call whose answer is of no interest.
+// send performs a call and ignores the answer.
 func send(ctx context.Context, c *caller, r request) error {
 	_, err := c.do(ctx, r)
 	return err
 }
 
-// pageOf is the query of a list.
+// pageOf returns the query of a list.
 func pageOf(page int, size string) url.Values {
 	return url.Values{"page": {strconv.Itoa(page)}, size: {strconv.Itoa(hooksPerPage)}}
 }
 
-// hasNext reads the Link header of GitHub, GitLab and Gitea.
+// hasNext reports whether the Link header of GitHub, GitLab and Gitea has a next
+// page.
 func hasNext(h http.Header) bool {
 	return strings.Contains(strings.Join(h.Values("Link"), ","), `rel="next"`)
 }

@@ -125,8 +125,8 @@ func TestHookLife(t *testing.T) {
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
 
-// TestCreateAdoptsForeignHook: somebody made a hook with our address by hand, with
-// other events, switched off and as a form, behind more pages than one.
+// TestCreateAdoptsForeignHook adopts a webhook with our address that was created by
+// hand, with other events, inactive and as a form, behind more than one page.
 func TestCreateAdoptsForeignHook(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
@@ -158,7 +158,8 @@ func TestCreateAdoptsForeignHook(t *testing.T) {
 	})
 }
 
-// TestCreateAfterHookDeleted: who knows only the id of that one creates another.
+// TestCreateAfterHookDeleted creates a webhook when only the ID of a deleted one is
+// known.
 func TestCreateAfterHookDeleted(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {

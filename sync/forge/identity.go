@@ -13,9 +13,8 @@ import (
 	"limpet/sync/auth"
 )
 
-// InstallationToken makes a token for all that an installation may do: one for
-// all of its repositories. It asks for the installation of an owner first where
-// that is all that is known.
+// InstallationToken mints a token for all repositories of an installation. It looks
+// up the installation of an owner first when only that is known.
 func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth.Token, error) {
 	who := Connection{Name: i.Secret.Source}
 	for name, value := range map[string]string{"githubAppID": i.AppID, "githubAppInstallationID": cmp.Or(i.Installation, "0")} {
@@ -38,8 +37,8 @@ func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth
 		path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens"})
 }
 
-// installationOf asks for the installation of an organization, then of a user.
-// GitHub answers 404 for what is not of the kind that was asked for.
+// installationOf returns the installation of an organization, or else of a user.
+// GitHub answers 404 for the wrong kind of owner.
 func (a *app) installationOf(ctx context.Context, owner string) (string, error) {
 	var all []error
 	var kind ErrorKind
@@ -66,7 +65,7 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 	return "", &Error{Kind: kind, Op: "find the installation of " + owner, Err: fmt.Errorf("%w; %w", all[0], all[1])}
 }
 
-// make asks for a token and judges the answer.
+// make mints a token and validates the answer.
 func (a *app) make(ctx context.Context, r request) (auth.Token, error) {
 	c, got, err := a.call(ctx, r)
 	if err != nil {

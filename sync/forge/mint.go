@@ -12,34 +12,32 @@ import (
 	"limpet/sync/auth"
 )
 
-// Minter uses Connections: it makes tokens of them and tests them. Safe for
-// concurrent use.
+// Minter mints tokens of Connections and tests them. Safe for concurrent use.
 type Minter struct {
 	hosts   *Hosts
 	secrets auth.ConnectionSource
 	tokens  *auth.Tokens
 }
 
-// NewMinter finds the secrets of Connections in one place and keeps what it
-// makes in another.
+// NewMinter returns a Minter with a source of secrets and a token cache.
 func NewMinter(hosts *Hosts, secrets auth.ConnectionSource, tokens *auth.Tokens) *Minter {
 	return &Minter{hosts: hosts, secrets: secrets, tokens: tokens}
 }
 
-// Counts tells of the tokens that are kept.
+// Counts returns the counts of the token cache.
 func (m *Minter) Counts() auth.TokenCounts { return m.tokens.Counts() }
 
-// minted is a token and how it is used.
+// minted is a token and its use.
 type minted struct {
 	auth.Token
 	secret *auth.ConnectionSecret
 	forget func()
 }
 
-// Mint gives a token for one repository: of an App one that is limited to it and
-// ends after an hour, of the other types the one that the Connection holds. It
-// comes from memory for 80 % of its life. The error wraps ErrNoSecret when this
-// agent cannot mint for the Connection.
+// Mint returns a token for one repository: for an App one that is limited to it and
+// expires after an hour, for other types the token of the Connection. It is cached
+// for 80 % of its lifetime. The error wraps ErrNoSecret when this agent cannot mint
+// for the Connection.
 func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, error) {
 	a, err := auth.ParseAddress(t.URL)
 	if err != nil {
@@ -49,9 +47,8 @@ func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, 
 	return made.Token, err
 }
 
-// MintFor is Mint for whoever has other ways where there is nothing to mint: the
-// token has no value when this agent has no secret of the Connection, or tokens are
-// not for the URL.
+// MintFor is Mint for callers with other sources of credentials: the token is empty
+// when this agent has no secret of the Connection, or tokens do not fit the URL.
 func (m *Minter) MintFor(ctx context.Context, c Connection, t Target) (auth.Token, error) {
 	if a, err := auth.ParseAddress(t.URL); err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
 		return auth.Token{}, nil
@@ -99,10 +96,10 @@ func (m *Minter) mint(ctx context.Context, c Connection, a auth.Address) (minted
 	return minted{token, secret, func() { m.tokens.Refused(key, token.Value) }}, err
 }
 
-// Forget drops the tokens that were made of a Connection, whose secret is another.
+// Forget drops the cached tokens of a Connection whose secret has changed.
 func (m *Minter) Forget(c Connection) { m.tokens.Forget(c.owner()) }
 
-// owner is whose tokens are kept.
+// owner returns the owner of cached tokens.
 func (c Connection) owner() string { return cmp.Or(c.UID, c.String()) }
 
 func (m *Minter) secret(ctx context.Context, c Connection) (*auth.ConnectionSecret, error) {
@@ -113,7 +110,7 @@ func (m *Minter) secret(ctx context.Context, c Connection) (*auth.ConnectionSecr
 	return secret, err
 }
 
-// Place says where the secret of a Connection is, for people. The error wraps
+// Place returns where the secret of a Connection is, for people. The error wraps
 // ErrNoSecret when this agent has none.
 func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	secret, err := m.secret(ctx, c)
@@ -123,9 +120,9 @@ func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	return secret.Source, nil
 }
 
-// Test asks the host whether it takes the identity of a Connection. Nil is
-// healthy; otherwise the Reason and the Fields of an *Error say what is wrong.
-// An error that wraps ErrNoSecret says that this agent cannot tell.
+// Test checks whether the host accepts the identity of a Connection. Nil means
+// healthy; otherwise Reason and Fields of an *Error explain it. An error that wraps
+// ErrNoSecret means unknown.
 func (m *Minter) Test(ctx context.Context, c Connection) error {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -166,9 +163,9 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 	})
 }
 
-// Source finds the credentials of Repositories that name a Connection. get
-// returns the Connection object, or nil, nil when there is none. When this agent
-// has no secret of it, the search goes on elsewhere.
+// Source returns the credentials of Repositories that name a Connection. get returns
+// the Connection object, or nil, nil when there is none. When this agent has no
+// secret of it, the search continues elsewhere.
 func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)) auth.Source {
 	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Connection == "" {

@@ -9,10 +9,10 @@ import (
 	"limpet/sync/auth"
 )
 
-// Page is the address at which a browser shows a directory of a branch, or of a
-// commit by its 40 digits; without a branch it is that of the repository. It asks nobody: of a host whose kind is not
-// known it is the repository alone. It is always http or https, without any user
-// name, and the error wraps ErrNone where there can be no page.
+// Page returns the web address of a directory of a branch, or of a commit by its 40
+// digits; without a branch that of the repository. It sends no request: for an
+// unknown kind of host it returns the repository. The address is always http or
+// https, without a user name, and the error wraps ErrNone when there is no page.
 func Page(t Target, branch, dir string) (string, error) {
 	a, err := auth.ParseAddress(t.URL)
 	if err != nil {
@@ -74,8 +74,8 @@ func segments(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// isCommit reports whether a revision is a commit by its digits, which hosts take for
-// no branch.
+// isCommit reports whether a revision is a full commit hash, which hosts treat as no
+// branch.
 func isCommit(name string) bool {
 	return len(name) == 40 && strings.Trim(name, "0123456789abcdef") == ""
 }

@@ -8,7 +8,7 @@ import (
 	"limpet/sync/auth"
 )
 
-// probe is the one question whether a host is Gitea's or Forgejo's.
+// probe is the check whether a host is Gitea or Forgejo.
 type probe struct {
 	done  chan struct{} // closed after the rest is set
 	gitea bool
@@ -16,11 +16,11 @@ type probe struct {
 	at    time.Time
 }
 
-// negativeFor is how long a host counts as none of Gitea's: a proxy may have answered in
-// its place, such as one that asks for a password first.
+// negativeFor is the lifetime of a negative result: a proxy may have answered instead
+// of the host, such as one that asks for a password first.
 const negativeFor = time.Hour
 
-// stale reports that the host is to be asked anew.
+// stale reports whether the host has to be probed again.
 func (p *probe) stale() bool {
 	select {
 	case <-p.done:
@@ -30,9 +30,9 @@ func (p *probe) stale() bool {
 	}
 }
 
-// isGitea asks a host for the version of its API, without credentials. That it is
-// one is remembered, that it is none for an hour; a host that does not answer is
-// asked again by the next caller.
+// isGitea requests the version of the API of a host, without credentials. A positive
+// result is kept, a negative one for an hour; a host that does not answer is probed
+// again by the next caller.
 func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
 	for {
 		h.mu.Lock()
@@ -57,7 +57,7 @@ func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credential
 	}
 }
 
-// ask makes the question and forgets it again when it had no answer.
+// ask runs the probe and drops it when there was no answer.
 func (h *Hosts) ask(ctx context.Context, base string, creds *auth.Credentials, p *probe) {
 	defer close(p.done)
 	p.gitea, p.err = h.version(ctx, base, creds)
@@ -72,7 +72,7 @@ func (h *Hosts) ask(ctx context.Context, base string, creds *auth.Credentials, p
 }
 
 func (h *Hosts) version(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
-	var trust *auth.Credentials // what is needed to reach the host, and no identity
+	var trust *auth.Credentials // transport settings without an identity
 	if creds != nil {
 		trust = &auth.Credentials{CA: creds.CA}
 	}

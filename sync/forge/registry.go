@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// registry is the webhooks of a repository as hosts keep them: a list at one path,
-// and each below it by its id. T is the wire form of one.
+// registry is the list of webhooks of a repository: a list at one path, and each
+// below it by its ID. T is the wire form of one.
 type registry[T any] struct {
 	*caller
 	place  Place
@@ -45,7 +45,7 @@ func (g *registry[T]) hook(ctx context.Context, id string) (Hook, error) {
 }
 
 func (g *registry[T]) create(ctx context.Context, h Hook) (Hook, error) {
-	h.ID = "" // that of one that is gone, if any
+	h.ID = "" // it may be that of a deleted webhook
 	made, err := ask[T](ctx, g.withSecret(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
 		path: g.list, body: g.write(h)})
 	return g.read(made), err

@@ -6,34 +6,33 @@ import (
 	"sync"
 )
 
-// maxRequests bounds the hosts of which Asked knows.
+// maxRequests bounds the remembered hosts.
 const maxRequests = 256
 
-// CertificateRequests remembers which hosts ask for a client certificate in the handshake. A host
-// that has one in mind may well let the connection through without it, and refuse
-// the request as if the token were wrong. The zero Asked is ready; safe for
-// concurrent use.
+// CertificateRequests remembers which hosts request a client certificate in the
+// handshake. Such a host may accept a connection without one, and reject the request
+// as if the token were invalid. The zero value is ready; safe for concurrent use.
 type CertificateRequests struct {
 	mu    sync.Mutex        // guards hints
-	hints map[string]string // by who asks whom
+	hints map[string]string // by key of Watch
 }
 
 type requestKey struct{}
 
-// handshake is where a handshake tells that it was asked.
+// handshake is the context value of a watched handshake.
 type handshake struct {
 	asked *CertificateRequests
 	key   string
 }
 
-// Watch is the context for a request; handshakes that are made for it are noted
-// under key, which tells the host and with what it is asked.
+// Watch returns the context for a request; it records handshakes of the request under
+// key, which identifies the host and the credentials.
 func (a *CertificateRequests) Watch(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, requestKey{}, handshake{a, key})
 }
 
-// Hint is what to do about the client certificate that was asked for under key, ""
-// when none was, or when one was given.
+// Hint returns the advice about the client certificate requested under key, "" when
+// none was requested or one was sent.
 func (a *CertificateRequests) Hint(key string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +48,8 @@ func (a *CertificateRequests) note(key, hint string) {
 	a.hints[key] = hint
 }
 
-// certificateChooser chooses a certificate as crypto/tls does, and tells a watcher.
+// certificateChooser chooses a certificate as crypto/tls does, and records the
+// request.
 func certificateChooser(mine []tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		hint, chosen := "it asks for a client certificate, and none is given: tls.crt and tls.key", &tls.Certificate{}

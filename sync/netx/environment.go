@@ -14,16 +14,16 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// Environment is the proxy that the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY
-// name. Their meaning is that of net/http, which goes around a proxy that it cannot
-// read. Here nobody goes around it: who has named a proxy wants it used.
+// Environment is the proxy in the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as
+// in net/http. But net/http bypasses a proxy with an invalid address; here requests
+// through it fail, because the proxy is wanted.
 type Environment struct {
 	of     func(*url.URL) (*url.URL, error)
-	broken map[string]*EnvironmentError // by the scheme of what is asked
+	broken map[string]*EnvironmentError // by the scheme of the request
 	faults []*EnvironmentError
 }
 
-// EnvironmentError says that a variable cannot be what is meant.
+// EnvironmentError reports an invalid variable.
 type EnvironmentError struct {
 	Name string // of the variable
 	text string // without user and password
@@ -31,10 +31,10 @@ type EnvironmentError struct {
 
 func (e *EnvironmentError) Error() string { return e.Name + " " + e.text }
 
-// placeholder stands for a proxy that cannot be read, to learn who would use it.
+// placeholder replaces an invalid proxy, to learn which requests would use it.
 const placeholder = "http://unreadable.invalid"
 
-// ReadEnvironment judges the variables, in capitals or without.
+// ReadEnvironment validates the variables, in upper or lower case.
 func ReadEnvironment(getenv func(string) string) *Environment {
 	e := &Environment{broken: map[string]*EnvironmentError{}}
 	get := func(name string) (string, string) {
@@ -64,11 +64,11 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 	return e
 }
 
-// Faults are the variables that cannot be what is meant.
+// Faults returns the invalid variables.
 func (e *Environment) Faults() []*EnvironmentError { return e.faults }
 
-// Proxy is the one for a URL, nil for none. The error is an *EnvironmentError where it
-// cannot be read.
+// Proxy returns the proxy for a URL, nil for none. The error is an *EnvironmentError
+// when the variable is invalid.
 func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
 	p, err := e.of(u)
 	if err == nil && p != nil && e.broken[u.Scheme] != nil {
@@ -77,13 +77,14 @@ func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
 	return p, err
 }
 
-// environment is that of this process, as it was when it was needed first.
+// environment returns the environment of this process at its first use.
 var environment = sync.OnceValue(func() *Environment { return ReadEnvironment(os.Getenv) })
 
-// FromEnvironment is the proxy for a request by the environment of this process.
+// FromEnvironment returns the proxy for a request from the environment of this
+// process.
 func FromEnvironment(req *http.Request) (*url.URL, error) { return environment().Proxy(req.URL) }
 
-// validAddress says whether net/http makes of an address what its author means.
+// validAddress reports whether net/http interprets an address as its author means it.
 func validAddress(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -102,7 +103,7 @@ func validAddress(address string) bool {
 	return u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "socks5" || u.Scheme == "socks5h"
 }
 
-// validException says whether an entry of NO_PROXY can match anything.
+// validException reports whether an entry of NO_PROXY can match any host.
 func validException(entry string) bool {
 	switch {
 	case entry == "" || entry == "*":
@@ -124,7 +125,7 @@ func validException(entry string) bool {
 	return host != "" && host != "." && !strings.ContainsAny(host, " \t*;@:")
 }
 
-// masked is an address without what may be a user and a password.
+// masked returns an address without a possible user and password.
 func masked(address string) string {
 	at := strings.LastIndex(address, "@")
 	if at < 0 {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// TestReadEnvironment: a proxy that cannot be read is used by nobody and passed by
-// nobody, and its password is not told.
+// TestReadEnvironment checks that an invalid proxy is neither used nor bypassed, and
+// that its password is not shown.
 func TestReadEnvironment(t *testing.T) {
 	const secret = "CANARY-env-password"
 	for value, want := range map[string]string{ // the proxy of an https URL; "" = an error

@@ -14,7 +14,7 @@ import (
 	"limpet/sync/text"
 )
 
-// ErrorKind is the class of an Error: what the caller decides by.
+// ErrorKind is the class of an Error, for decisions of the caller.
 type ErrorKind string
 
 // The kinds of errors.
@@ -39,8 +39,8 @@ const (
 	ReasonRateLimited          = "RateLimited"
 )
 
-// Error is a call over HTTP that has failed, or was not made. Neither its text nor what
-// it wraps holds a secret.
+// Error is a failed or refused HTTP call. Neither its text nor a wrapped error holds
+// a secret.
 type Error struct {
 	Kind       ErrorKind
 	Op         string        // "list webhooks of team/site"
@@ -52,7 +52,7 @@ type Error struct {
 	Fields     []Field       // members of the Connection that are wrong, if that is known
 }
 
-// Field is a member of an object that is the reason of an Error.
+// Field is an invalid field of an object.
 type Field struct {
 	Type   string // of a cause of Kubernetes, such as FieldValueInvalid
 	Field  string // such as spec.github.appID
@@ -97,8 +97,7 @@ func KindOf(err error) ErrorKind {
 	return Unknown
 }
 
-// maxRetryAfter bounds what a host may ask for: the window of the request limits of all
-// hosts.
+// maxRetryAfter bounds Retry-After: it is the window of the rate limits of all hosts.
 const maxRetryAfter = time.Hour
 
 // RetryAfter parses the header of that name in both its forms.
@@ -113,18 +112,18 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// MayWantCertificate reports whether a status may be the answer to a client without a
-// certificate; nginx says 400.
+// MayWantCertificate reports whether a host may answer with this status when a client
+// certificate is missing; nginx answers 400.
 func MayWantCertificate(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// maxSafeText bounds the text of a host that is repeated. Unit: runes.
+// maxSafeText bounds the quoted text of a host. Unit: runes.
 const maxSafeText = 300
 
-// SafeText makes the text of a host safe to repeat in an error: without the secrets
-// that are given and what looks like one, on one line, and short. It is cut last,
-// because half a secret could not be found.
+// SafeText makes the text of a host safe to quote in an error: without the given
+// secrets and other likely ones, on one line, and short. It is cut last, because half
+// a secret could not be found.
 func SafeText(s string, secrets ...string) string {
 	s = text.Clean(s)
 	for _, secret := range secrets {
@@ -139,8 +138,8 @@ func SafeText(s string, secrets ...string) string {
 	return s
 }
 
-// NoAnswer says why there was no answer from a URL, in words that stay the same, and
-// the next step when certificates are the reason. hint is that of an Asked.
+// NoAnswer returns why a URL did not answer, in stable words, and the next step when
+// certificates are the reason. hint is that of CertificateRequests.
 func NoAnswer(err error, from *url.URL, hint string) string {
 	address := net.JoinHostPort(from.Hostname(), cmp.Or(from.Port(), map[string]string{"https": "443", "http": "80"}[from.Scheme]))
 	if fault, ok := TLSFaultOf(err, address); ok {
@@ -155,9 +154,8 @@ func NoAnswer(err error, from *url.URL, hint string) string {
 	return SteadyText(err)
 }
 
-// SteadyText returns the text of an error of the network without what differs each
-// time, such as a port or the hour: statuses repeat it, and change only when something
-// has changed.
+// SteadyText returns the text of a network error without varying parts such as a port
+// or the hour: statuses repeat it, and should change only with the error.
 func SteadyText(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + op.Err.Error()

@@ -10,16 +10,17 @@ import (
 	"limpet/sync/text"
 )
 
-// TLSFault is why there is no TLS with a host: what is wrong with it, and the next
-// step. Both are the same each time, so that a status which repeats them stays as it is.
+// TLSFault is the reason of a failed TLS handshake and the next step. Both texts are
+// stable, so that a status which repeats them does not change.
 type TLSFault struct {
 	Why, Next string
 	Plain     bool // the other side does not speak TLS
 	Client    bool // it does not take the certificate of this side, or wants one
 }
 
-// TLSFaultOf finds the fault in the error of a connection to address, a host with
-// its port. Authorities and certificates are meant to be keys beside credentials.
+// TLSFaultOf finds the fault in the error of a connection to address, a host with its
+// port. The texts name the keys beside the credentials for authorities and
+// certificates.
 func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -53,7 +54,7 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	return TLSFault{Why: "it breaks the handshake off: " + alert, Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
 }
 
-// certificateNames are the hosts that a certificate is for.
+// certificateNames returns the hosts of a certificate.
 func certificateNames(cert *x509.Certificate) string {
 	if cert == nil || len(cert.DNSNames) == 0 {
 		return ""

@@ -1,11 +1,11 @@
-// Package netx is how this process reaches Git hosts, their APIs and who makes
-// tokens: which addresses it connects to, and through which proxy.
+// Package netx connects this process to Git hosts, their APIs and token providers: it
+// decides which addresses and which proxy to use.
 //
-// Whoever may write a Repository or a Secret names hosts, and the agent stands
-// inside a network. A [Guard] therefore judges each address at the moment when it
-// is dialled, after all names are resolved: a name that stands for another address
-// a moment later gains nothing. A proxy is given the name as it is; there the
-// address of the proxy is judged, and of the target what can be seen in its name.
+// Authors of a Repository or a Secret name hosts, and the agent runs inside a
+// network. A [Guard] therefore checks each address when it is dialled, after name
+// resolution: a name that resolves to another address a moment later gains nothing. A
+// proxy resolves names itself; there the Guard checks the address of the proxy, and
+// the name of the target.
 package netx
 
 import (
@@ -20,27 +20,27 @@ import (
 	"time"
 )
 
-// DialTimeout bounds the way to a host or to its proxy.
+// DialTimeout bounds a connect to a host or its proxy.
 const DialTimeout = 15 * time.Second
 
-// Guard judges addresses. The zero Guard lets through all but what is never a Git
+// Guard checks addresses. The zero Guard allows all but those that are never a Git
 // host: link-local addresses, metadata servers of clouds, multicast.
 type Guard struct {
 	narrow  bool           // private networks are closed but for
 	private []netip.Prefix // these
 }
 
-// ErrForbidden is wrapped when a Guard does not let an address through.
+// ErrForbidden is wrapped when a Guard refuses an address.
 var ErrForbidden = errors.New("forbidden address")
 
-// network is a range of addresses and what it is for.
+// network is a range of addresses and its purpose.
 type network struct {
 	prefix netip.Prefix
 	why    string
 }
 
-// never are ranges where no Git host is. The sources of the single addresses are
-// the vendors' documents of their metadata servers.
+// never lists ranges without Git hosts. The sources of the single addresses are the
+// vendors' documents of their metadata servers.
 var never = networks(
 	"0.0.0.0/8", "stands for this host",
 	"169.254.0.0/16", "is link-local, where clouds keep their metadata",
@@ -56,7 +56,7 @@ var never = networks(
 	"ff00::/8", "is multicast",
 )
 
-// private are ranges that mean something else at each site.
+// private lists ranges that differ in meaning at each site.
 var private = networks(
 	"127.0.0.0/8", "is of this host", "::1/128", "is of this host",
 	"10.0.0.0/8", "is private", "172.16.0.0/12", "is private", "192.168.0.0/16", "is private",
@@ -64,7 +64,7 @@ var private = networks(
 	"fc00::/7", "is private", "fec0::/10", "is private",
 )
 
-// metadataNames are resolved by clouds alone, so a proxy there would find them.
+// metadataNames are names that only clouds resolve, so a proxy there would find them.
 var metadataNames = []string{"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 
 func networks(pairs ...string) []network {
@@ -75,8 +75,8 @@ func networks(pairs ...string) []network {
 	return out
 }
 
-// ParseGuard reads which private networks are open: "all" (or nothing), "none", or
-// a list of networks such as 10.1.0.0/16 and addresses.
+// ParseGuard parses the allowed private networks: "all" (or nothing), "none", or a
+// list of networks such as 10.1.0.0/16 and addresses.
 func ParseGuard(list []string) (Guard, error) {
 	switch {
 	case len(list) == 0, len(list) == 1 && list[0] == "all":
@@ -98,7 +98,7 @@ func ParseGuard(list []string) (Guard, error) {
 	return g, nil
 }
 
-// Check judges an address, and those of IPv4 that an address of IPv6 leads to. The
+// Check checks an address, and the IPv4 addresses that an IPv6 address embeds. The
 // error wraps ErrForbidden.
 func (g Guard) Check(ip netip.Addr) error {
 	for _, form := range forms(ip) {
@@ -120,7 +120,7 @@ func forbidden(what any, why string) error {
 	return fmt.Errorf("%w: %v %s", ErrForbidden, what, why)
 }
 
-// forms are an address without its zone, and the addresses of IPv4 that it holds:
+// forms returns an address without its zone, and the IPv4 addresses that it embeds:
 // mapped and compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056),
 // Teredo (RFC 4380) and ISATAP (RFC 5214).
 func forms(ip netip.Addr) []netip.Addr {
@@ -149,9 +149,9 @@ func forms(ip netip.Addr) []netip.Addr {
 	return out
 }
 
-// Host judges the host of a URL before anybody resolves it. It knows addresses,
-// numbers that some resolvers take for addresses, and names of metadata servers.
-// The error wraps ErrForbidden.
+// Host checks the host of a URL before its resolution: addresses, numbers that some
+// resolvers interpret as addresses, and names of metadata servers. The error wraps
+// ErrForbidden.
 func (g Guard) Host(name string) error {
 	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
 	if ip, err := netip.ParseAddr(name); err == nil {
@@ -168,7 +168,7 @@ func (g Guard) Host(name string) error {
 	return nil
 }
 
-// control judges the address of a socket that is about to be connected.
+// control checks the address of a socket before it connects.
 func (g Guard) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -177,7 +177,7 @@ func (g Guard) control(_, address string, _ syscall.RawConn) error {
 	return g.Check(at.Addr())
 }
 
-// Dial connects to an address that the Guard lets through. It blocks for at most
+// Dial connects to an address that the Guard allows. It blocks for at most
 // DialTimeout.
 func (g Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return g.dialer().DialContext(ctx, network, address)

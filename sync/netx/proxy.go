@@ -17,9 +17,9 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// Proxy is a proxy that is named beside credentials. It takes precedence over the
-// environment, and serves the calls for tokens of the same repository too. It
-// prints without its password.
+// Proxy is a proxy configured beside credentials. It takes precedence over the
+// environment, and also serves the token requests of the same repository. It prints
+// without its password.
 type Proxy struct {
 	Scheme   string // http, https or socks5
 	Host     string // with its port
@@ -28,13 +28,13 @@ type Proxy struct {
 	Place    string // for people: the Secret of its own where it was found; "" = beside the credentials
 }
 
-// maxProxyURL bounds the URL of a proxy. Source: Flux. Unit: bytes.
+// maxProxyURL bounds the URL of a proxy, in bytes. Source: Flux.
 const maxProxyURL = 2048
 
 var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
 
-// ParseProxy reads an address such as socks5://proxy.example.com:1080. Its errors
-// hold none of the texts.
+// ParseProxy parses an address such as socks5://proxy.example.com:1080. Its errors
+// quote none of the texts.
 func ParseProxy(address, username, password string) (*Proxy, error) {
 	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	u, err := url.Parse(strings.TrimSpace(address))
@@ -61,7 +61,7 @@ func ParseProxy(address, username, password string) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is the proxy with its password, for net/http.
+// URL returns the proxy with its password, for net/http.
 func (p *Proxy) URL() *url.URL {
 	u := &url.URL{Scheme: p.Scheme, Host: p.Host}
 	if p.Username != "" {
@@ -70,7 +70,7 @@ func (p *Proxy) URL() *url.URL {
 	return u
 }
 
-// String shows no user and no password.
+// String returns the address without user and password.
 func (p *Proxy) String() string {
 	if p == nil {
 		return "none"
@@ -84,10 +84,10 @@ func (p Proxy) Format(f fmt.State, _ rune) { io.WriteString(f, p.String()) }
 // MarshalText is String: a dump holds no password.
 func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// handshakeTimeout bounds what comes between a connection and the first request.
+// handshakeTimeout bounds the time between a connect and the first request.
 const handshakeTimeout = 15 * time.Second
 
-// ProxyError is what a proxy answers that does not let a connection through.
+// ProxyError is the answer of a proxy that refuses a connection.
 type ProxyError struct {
 	Status int // of HTTP
 }
@@ -99,9 +99,9 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// Transport makes the transport of an http client: through the proxy p, or through
-// the one of the environment when p is nil. The caller may set what has to do with
-// the number and age of connections.
+// Transport returns a transport for HTTP through the proxy p, or through the one of
+// the environment when p is nil. The caller may set the limits of number and age of
+// connections.
 func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 	t := &http.Transport{
 		Proxy:               FromEnvironment,
@@ -129,9 +129,9 @@ func checkConnect(res *http.Response) error {
 	return &ProxyError{Status: res.StatusCode}
 }
 
-// Through connects to address, a host and a port, through p; directly when p is
-// nil. roots are for a proxy that is spoken to with TLS. It blocks for at most
-// DialTimeout and handshakeTimeout.
+// Through connects to address, a host and a port, through p, or directly when p is
+// nil. roots are for a proxy with TLS. It blocks for at most DialTimeout and
+// handshakeTimeout.
 func (g Guard) Through(ctx context.Context, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p == nil {
 		return g.Dial(ctx, "tcp", address)
@@ -165,12 +165,12 @@ func (g Guard) Through(ctx context.Context, p *Proxy, roots *tls.Config, address
 	return through, nil
 }
 
-// connect asks a proxy of HTTP for a way to address.
+// connect opens a tunnel to address with HTTP CONNECT.
 func connect(ctx context.Context, conn net.Conn, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p.Scheme == "https" {
 		config := roots.Clone()
 		config.ServerName, _, _ = net.SplitHostPort(p.Host)
-		config.Certificates = nil // those are for the Git host
+		config.Certificates = nil // they are for the Git host
 		secured := tls.Client(conn, config)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
@@ -186,7 +186,7 @@ func connect(ctx context.Context, conn net.Conn, p *Proxy, roots *tls.Config, ad
 	if err := req.Write(conn); err != nil {
 		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 	}
-	// The server may speak first, so what is read too far belongs to it.
+	// The server may speak first; those bytes belong to the connection.
 	head := &io.LimitedReader{R: conn, N: maxProxyAnswer}
 	r := bufio.NewReader(head)
 	res, err := http.ReadResponse(r, req)
@@ -200,10 +200,10 @@ func connect(ctx context.Context, conn net.Conn, p *Proxy, roots *tls.Config, ad
 	return bufferedConn{conn, r}, nil
 }
 
-// maxProxyAnswer bounds what a proxy says before it lets a connection through. Unit: bytes.
+// maxProxyAnswer bounds the header of the answer to CONNECT, in bytes.
 const maxProxyAnswer = 64 << 10
 
-// bufferedConn is a connection of which something was read already.
+// bufferedConn is a connection with bytes already read.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader

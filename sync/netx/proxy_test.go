@@ -26,8 +26,8 @@ var narrow, _ = netx.ParseGuard([]string{"none"})
 
 const password = "CANARY/of@the:proxy"
 
-// TestProxies: a name that only the proxy knows is reached through each kind of
-// proxy, by http and by a bare connection, and by nobody with a wrong password.
+// TestProxies checks that a name that only the proxy resolves is reached through each
+// kind of proxy, by http and by a bare connection, and not with a wrong password.
 func TestProxies(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Proxy-Authorization") != "" {
@@ -98,7 +98,8 @@ func outcome(t *testing.T, server *nettest.Proxy, before int, good bool, err err
 	}
 }
 
-// TestServerSpeaksFirst: what a server says behind a proxy at once is not lost.
+// TestServerSpeaksFirst checks that early bytes of a server behind a proxy are not
+// lost.
 func TestServerSpeaksFirst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,7 +129,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 	<-done
 }
 
-// TestSilentProxy: a proxy that says nothing is left when the caller has had enough.
+// TestSilentProxy checks that a silent proxy does not block beyond the context.
 func TestSilentProxy(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
