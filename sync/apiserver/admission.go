@@ -15,14 +15,14 @@ import (
 	"limpet/sync/api/admission"
 )
 
-// Admission goes defaults, rules of the object, rules between objects, and
-// last the sealing of secrets: the rules want to see what was sent, and nothing
-// after them may see it.
+// Admission runs in this order: defaults, rules of the object, rules between
+// objects, sealing of secrets. The rules need the values that were sent, and
+// nothing after them may see those values.
 
-// admit decides whether a write may be stored, and what else belongs into it:
-// defaults and sealed values. The error is an *apierrors.StatusError.
+// admit validates a write and completes it with defaults and sealed values. The
+// error is an *apierrors.StatusError.
 func (s *Server) admit(r *admitRequest) error {
-	ctx := context.Background() // a write that was asked for is decided, whoever still waits
+	ctx := context.Background() // the decision does not depend on the client's connection
 	if r.Operation == opDelete {
 		if err := s.checkEmpty(ctx, r); err != nil {
 			return internal(err)
@@ -45,7 +45,7 @@ func (s *Server) admit(r *admitRequest) error {
 	}
 	dropLastApplied(r.Object)
 	if isSecret(r.Kind) {
-		// Old is revealed, so that it is compared before anything is sealed.
+		// Old is revealed: the comparison must come before the sealing.
 		settle(r)
 		return internal(s.sealData(ctx, r))
 	}
@@ -56,9 +56,8 @@ func (s *Server) admit(r *admitRequest) error {
 	return nil
 }
 
-// settle decides again what the core decided before defaults and seals were in
-// place: whether the write changes anything. Applying the same file twice must
-// not look like a change.
+// settle decides again, now with defaults and seals in place, whether the write
+// changes anything. Applying the same file twice must not count as a change.
 func settle(r *admitRequest) {
 	if r.Old == nil {
 		return
@@ -96,8 +95,8 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 	return nil
 }
 
-// siblings are the other objects of the namespace that the rules of this one
-// look at.
+// siblings returns the objects of the namespace, if a rule for this one depends
+// on them.
 func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured.Unstructured, error) {
 	if !admission.NeedsSiblings(r.Object, r.Old) && !admission.NeedsCount(r.Object, r.Old, s.most) {
 		return nil, nil
@@ -105,10 +104,10 @@ func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured
 	return s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())
 }
 
-// alone lets the writes of a kind that has rules between its objects go one by
-// one, because each of two that are decided side by side would look lawful. Call
-// what it returns when the write is stored. Status may go beside: no rule is
-// about it.
+// alone serializes the writes of a kind that has rules between its objects: two
+// concurrent writes could each be valid and break a rule together. The caller
+// calls done when the write is stored. Writes of the status are not serialized,
+// because no rule covers it.
 func (s *Server) alone(t target) (done func()) {
 	if t.kind.Group != api.ProvisioningGroup || t.kind.Kind != "Repository" || t.subresource != "" {
 		return func() {}
@@ -123,7 +122,7 @@ func (r *admitRequest) warn(text string) {
 	}
 }
 
-// internal makes any error a Status that can be answered.
+// internal converts any error to a Status.
 func internal(err error) error {
 	var status apierrors.APIStatus
 	if err == nil || errors.As(err, &status) {
@@ -132,33 +131,33 @@ func internal(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// The seam of this package. The core (verbs, storage, watches, patches) knows
-// Kubernetes and nothing of Grafana; what our own kinds add is asked here:
+// The core (verbs, storage, watches, patches) implements Kubernetes and has no
+// knowledge of Grafana. The rules of our own kinds are in three functions:
 //
 //	admit            before an object is stored or removed     admission.go
-//	reveal           before a stored object is answered        reveal.go
+//	reveal           before a stored object is sent            secure.go
 //	serveSubresource routes below one object                   jobsubresource.go
 //
-// Those files reach the objects of the server through objects.go, and answer
-// through answer.go. From admit, only getObject and listObjects may be called.
+// They read objects by the functions in kinds.go and respond by those in
+// answer.go. admit may call getObject and listObjects only.
 
-// Operations that admit is asked for.
+// Operations of an admitRequest.
 const (
 	opCreate = "CREATE"
 	opUpdate = "UPDATE"
 	opDelete = "DELETE"
 )
 
-// admitRequest is one write, asked for before it is stored.
+// admitRequest is one write before it is stored.
 //
-// The core asks outside of any transaction and writes only if the object has
-// not changed in between, else it asks again with the newer Old. So admit may
-// read other objects of the server, must not write any, and must not keep
-// results outside of the request.
+// The core calls admit outside of any transaction and writes only if the object
+// has not changed in between; otherwise it calls admit again with the newer Old.
+// So admit may read other objects of the server, must not write any, and must
+// not keep results outside of the request.
 //
-// What the client sent also stands in the annotation
-// kubectl.kubernetes.io/last-applied-configuration of objects that kubectl
-// applies; admit sees to it that no secret value stays there.
+// kubectl copies an applied file into the annotation
+// kubectl.kubernetes.io/last-applied-configuration; admit removes the annotation
+// when it holds a secret value.
 type admitRequest struct {
 	Kind        api.Kind
 	Subresource string // "" or "status"
@@ -166,19 +165,18 @@ type admitRequest struct {
 	Namespace   string
 	Name        string
 
-	// Object is what will be stored, in the version of the request; admit may
-	// change all but its identity. It is nil for opDelete.
+	// Object will be stored, in the version of the request; admit may change all
+	// but its identity. It is nil for opDelete.
 	Object *unstructured.Unstructured
-	// Old is what is stored now, revealed; nil for opCreate. It must not be
-	// changed.
+	// Old is the stored object, revealed; nil for opCreate. It is read-only.
 	Old *unstructured.Unstructured
-	// Gone says, for opDelete, that the object leaves the store in this very
-	// write. A DELETE of an object with finalizers is asked with Gone false;
-	// the write that removes the last finalizer is asked as opUpdate and then
-	// as opDelete with Gone true.
+	// Gone reports, for opDelete, whether this write removes the object from the
+	// store. A DELETE of an object with finalizers has Gone false; the write that
+	// removes the last finalizer is admitted as opUpdate and then as opDelete
+	// with Gone true.
 	Gone bool
 
-	// Force says, for opDelete, that the object goes whatever hangs on it.
+	// Force deletes an object, for opDelete, although others depend on it.
 	Force bool
 
 	// Secrets receives values to seal (or to forget) in the transaction that
@@ -194,13 +192,13 @@ type writeOptions struct {
 	Version     string // served version of the object; "" = the preferred one
 	Subresource string // "" or "status"
 	Manager     string // field manager; "" = "limpet"
-	Force       bool   // of an apply patch: take fields from other managers; of a deletion: whatever hangs on it
+	Force       bool   // apply patch: take fields from other managers; deletion: ignore dependents
 	DryRun      bool
 	Validation  string    // fieldValidation: "Strict", "Warn", "Ignore"; "" = "Ignore"
 	Warnings    *[]string // receives texts for Warning headers; nil = dropped
 }
 
-// requestInfo is the meaning of a request's path.
+// requestInfo is the parsed path of a request.
 type requestInfo struct {
 	Kind        api.Kind
 	Version     string
@@ -210,12 +208,12 @@ type requestInfo struct {
 	Rest        []string // path segments below the subresource
 }
 
-// A folder in which something is may not be deleted: what it holds would be nowhere.
-// Source: Grafana's folder API, which refuses it in these words, without the names,
-// and gives way to a grace period of 0 (kubectl delete --force).
+// A folder that is not empty cannot be deleted: its content would have no parent.
+// Source: Grafana's folder API, which returns this error without the names and
+// deletes such a folder for a grace period of 0 (kubectl delete --force).
 
-// mostNamed is how many objects a refusal names, and scanned how many are read at a time
-// to find them.
+// mostNamed is the number of objects that the error names, and scanned the number of
+// objects that are read at a time.
 const (
 	mostNamed = 5
 	scanned   = 200
@@ -223,10 +221,10 @@ const (
 
 func isFolder(k api.Kind) bool { return k.Group == api.FolderGroup && k.Kind == "Folder" }
 
-// inFolders reports that objects of a kind lie in folders.
+// inFolders reports whether objects of a kind lie in folders.
 func inFolders(k api.Kind) bool { return isFolder(k) || k.Group == api.DashboardGroup }
 
-// checkEmpty refuses the deletion of a folder that is not empty.
+// checkEmpty returns an error for the deletion of a folder that is not empty.
 func (s *Server) checkEmpty(ctx context.Context, r *admitRequest) error {
 	if !isFolder(r.Kind) || r.Force {
 		return nil
@@ -252,7 +250,7 @@ func (s *Server) checkEmpty(ctx context.Context, r *admitRequest) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("Folder cannot be deleted: folder is not empty: %s%s in it", strings.Join(in, ", "), more))
 }
 
-// inFolder names up to most objects of one kind that lie in a folder.
+// inFolder returns the names of up to most objects of one kind in a folder.
 func (s *Server) inFolder(ctx context.Context, k api.Kind, namespace, folder string, most int) (names []string, err error) {
 	q := state.ObjectQuery{Resource: resourceName(k), Namespace: namespace, Limit: scanned}
 	for {

@@ -46,9 +46,11 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// answerObject writes one object in the form that the client asked for. The
-// object may carry any version; it is answered as the given one.
-func (s *Server) answerObject(w http.ResponseWriter, req *http.Request, code int, k api.Kind, version string, obj *unstructured.Unstructured) {
+// answerObject sends one object in the requested form. The object may carry any
+// version; it is sent as the given one.
+func (s *Server) answerObject(
+	w http.ResponseWriter, req *http.Request, code int, k api.Kind, version string, obj *unstructured.Unstructured,
+) {
 	m, err := negotiate(req)
 	if err != nil {
 		s.answerError(w, req, err)
@@ -62,7 +64,7 @@ func (s *Server) answerObject(w http.ResponseWriter, req *http.Request, code int
 	s.answerStored(w, req, m, code, k, version, data)
 }
 
-// answerList writes objects as a list in the form that the client asked for.
+// answerList sends objects as a list in the requested form.
 func (s *Server) answerList(w http.ResponseWriter, req *http.Request, k api.Kind, version string, items []*unstructured.Unstructured) {
 	m, err := negotiate(req)
 	if err != nil {
@@ -81,7 +83,7 @@ func (s *Server) answerList(w http.ResponseWriter, req *http.Request, k api.Kind
 	s.answerPage(w, req, m, k, version, page)
 }
 
-// answerStored writes the revealed stored form of one object.
+// answerStored sends the revealed stored form of one object.
 func (s *Server) answerStored(w http.ResponseWriter, req *http.Request, m media, code int, k api.Kind, version string, data []byte) {
 	data = atVersion(data, apiVersionOf(k, version))
 	switch m.As {
@@ -102,7 +104,7 @@ func (s *Server) answerStored(w http.ResponseWriter, req *http.Request, m media,
 	}
 }
 
-// answerPage writes a list in the form that the client asked for.
+// answerPage sends a list in the requested form.
 func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k api.Kind, version string, page listPage) {
 	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Left}
 	if m.As == asTable {
@@ -167,7 +169,7 @@ func metadataOf(m media, data []byte) []byte {
 	return append(out, '}')
 }
 
-// answerJSON writes any value as JSON (or YAML, if asked for).
+// answerJSON sends any value as JSON, or as YAML on request.
 func (s *Server) answerJSON(w http.ResponseWriter, req *http.Request, code int, v any) {
 	m, err := negotiate(req)
 	if err != nil {
@@ -202,11 +204,11 @@ func (s *Server) answerBytes(w http.ResponseWriter, m media, code int, data []by
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(code)
-	// A client that is gone cannot be told.
+	// The client may have closed the connection; there is no way to report that.
 	_, _ = w.Write(data)
 }
 
-// answerError writes err as a Status object: a status error as it is, faults of
+// answerError sends err as a Status object: a status error as it is, faults of
 // the state file by their meaning, all others as 500.
 func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error) {
 	status := s.statusOf(req.Context(), err)
@@ -216,8 +218,8 @@ func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error
 	s.answerJSON(w, req, int(status.Code), status)
 }
 
-// statusOf turns an error into the Status that clients understand. An error
-// after the end of ctx, whatever its cause, is nobody's fault.
+// statusOf converts an error to a Status. Every error after the end of ctx is
+// reported as a timeout, whatever its cause.
 func (s *Server) statusOf(ctx context.Context, err error) *metav1.Status {
 	var known apierrors.APIStatus
 	status := metav1.Status{}
@@ -245,7 +247,7 @@ func (s *Server) statusOf(ctx context.Context, err error) *metav1.Status {
 	return &status
 }
 
-// warn adds Warning headers; texts that were given already are left out.
+// warn adds Warning headers, each text once.
 func warn(w http.ResponseWriter, warnings []string) {
 	for i, text := range warnings {
 		if slices.Contains(warnings[:i], text) {
@@ -257,8 +259,8 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-// invalid returns a 422 status error with one cause per fault, and nil when
-// there are none.
+// invalid returns a 422 status error with one cause per fault; nil if there are
+// none.
 func invalid(k api.Kind, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -266,7 +268,7 @@ func invalid(k api.Kind, name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(groupKind(k), name, errs)
 }
 
-// absent answers missing for an object that the store does not have.
+// absent returns missing for an object that the store does not have, else err.
 func absent(err, missing error) error {
 	if errors.Is(err, state.ErrNotFound) {
 		return missing
@@ -280,7 +282,7 @@ func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
-// pathNotFound is the answer to a path that names nothing.
+// pathNotFound returns the error for an unknown path.
 func pathNotFound() error {
 	return statusError(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
@@ -295,7 +297,8 @@ func tableOf(req *http.Request, m media, k api.Kind, items [][]byte, headers boo
 	switch include {
 	case "", metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
 	default:
-		return nil, badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", include)
+		return nil, badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: "+
+			"must be 'Metadata', 'Object', 'None', or empty", include)
 	}
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: asTable, APIVersion: m.metaVersion()}, Rows: []metav1.TableRow{}}
 	if headers {
@@ -329,7 +332,11 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 			out[i] = metav1.TableColumnDefinition{Name: c.Name, Type: "string", Format: "name", Description: nameDescription}
 			continue
 		}
-		out[i] = metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Description: "Custom resource definition column (in JSONPath format): " + c.Path}
+		out[i] = metav1.TableColumnDefinition{
+			Name:        c.Name,
+			Type:        c.Type,
+			Description: "Custom resource definition column (in JSONPath format): " + c.Path,
+		}
 		if c.Wide {
 			out[i].Priority = 1
 		}
@@ -337,7 +344,7 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 	return out
 }
 
-// cellOf is the value of a column: an age for dates, nil where there is nothing.
+// cellOf returns the value of a column: an age for dates, nil for an absent value.
 func cellOf(c api.Column, object map[string]any) any {
 	value := c.Value(object)
 	switch {

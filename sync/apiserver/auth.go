@@ -15,18 +15,18 @@ import (
 	"limpet/sync/apiserver/token"
 )
 
-// Gate decides who may enter a served API. It lets in access tokens of its
+// Gate authenticates requests to a served API. It accepts access tokens of its
 // Signer, in X-Access-Token (as Grafana's controllers send them) or in
-// Authorization, and the static tokens it was given. Probes are open. It is
-// safe for concurrent use.
+// Authorization, and static tokens. Probes need no token. It is safe for
+// concurrent use.
 type Gate struct {
 	signer *token.Signer
 	static [][sha256.Size]byte
 	now    func() time.Time
 }
 
-// NewGate makes a Gate. signer may be nil, then only static tokens are let in;
-// empty static tokens are passed over.
+// NewGate returns a Gate. A nil signer means static tokens only; empty static
+// tokens are ignored.
 func NewGate(signer *token.Signer, static ...string) *Gate {
 	g := &Gate{signer: signer, now: time.Now}
 	for _, token := range static {
@@ -37,11 +37,11 @@ func NewGate(signer *token.Signer, static ...string) *Gate {
 	return g
 }
 
-// openPaths need no token: load balancers and service managers ask for them.
+// openPaths need no token: load balancers and service managers probe them.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// authenticate lets a request in, or returns the Status error 401 (no token, or
-// not a valid one) or 403 (valid, but for another namespace).
+// authenticate returns nil for a valid token, else the Status error 401 (no token,
+// or an invalid one) or 403 (a valid one for another namespace).
 func (g *Gate) authenticate(req *http.Request) error {
 	if slices.Contains(openPaths, req.URL.Path) {
 		return nil
@@ -63,7 +63,7 @@ func (g *Gate) authenticate(req *http.Request) error {
 	if err != nil {
 		return apierrors.NewUnauthorized("token refused: " + err.Error())
 	}
-	// What the router does not take for an object is discovery, or nothing.
+	// A path that is not an object is discovery, or unknown.
 	info, _, addressed := route(req)
 	if !audienceCovers(claims.Audience, info.Kind.Group) {
 		return apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(info.Kind.Group, "this server") +
@@ -75,7 +75,7 @@ func (g *Gate) authenticate(req *http.Request) error {
 	return nil
 }
 
-// isStatic compares with every static token in constant time.
+// isStatic reports whether a token is a static one, in constant time.
 func (g *Gate) isStatic(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	found := 0
@@ -85,12 +85,11 @@ func (g *Gate) isStatic(token string) bool {
 	return found == 1
 }
 
-// grafanaGroups each want their own name in the audience, as on a real server.
+// grafanaGroups require their own name in the audience, as on a real server.
 var grafanaGroups = []string{api.ProvisioningGroup, api.DashboardGroup, api.FolderGroup}
 
-// audienceCovers reports whether a token may be used for a group. Groups that
-// are not Grafana's, and discovery, open to a token for any group that is
-// served here.
+// audienceCovers reports whether a token may be used for a group. Discovery and
+// the groups that are not Grafana's accept a token for any served group.
 func audienceCovers(audience []string, group string) bool {
 	if slices.Contains(grafanaGroups, group) {
 		return slices.Contains(audience, group)

@@ -19,10 +19,10 @@ import (
 	"limpet/sync/api"
 )
 
-// Objects travel through this package in two forms: as *unstructured.Unstructured
-// while they are changed, and as the JSON bytes that are stored, kept for
-// watches and sent. The stored form carries the preferred version of its kind
-// and the resourceVersion of the write that made it.
+// Objects have two forms in this package: *unstructured.Unstructured while they
+// are changed, and the JSON bytes that are stored, kept for watches and sent. The
+// stored form carries the preferred version of its kind and the resourceVersion
+// of the write that made it.
 
 // decodeObject reads the stored form. Whole numbers become int64.
 func decodeObject(data []byte) (*unstructured.Unstructured, error) {
@@ -78,17 +78,19 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// Decoding is lenient by default and says what it passed over: a member that
-// was given twice, one that the kind does not have. What becomes of these
-// findings is the client's choice (fieldValidation): dropped, sent as Warning
-// headers, or an error.
+// Decoding is lenient by default and returns findings: duplicate members and
+// members that the kind does not have. The client decides by fieldValidation
+// whether findings are dropped, sent as Warning headers, or an error.
 
 // decodeBody reads an object from a request body. It returns 400 status errors,
 // which never repeat the body: it may hold secrets.
-func decodeBody(k api.Kind, version string, body []byte, isYAML bool, validation string) (obj *unstructured.Unstructured, warnings []string, err error) {
+func decodeBody(
+	k api.Kind, version string, body []byte, isYAML bool, validation string,
+) (obj *unstructured.Unstructured, warnings []string, err error) {
 	object, findings, err := decodeMap(body, isYAML, validation)
 	if err != nil {
-		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): couldn't get version/kind; json parse error: %s", k.Kind, err)
+		return nil, nil, badRequest(
+			"the object provided is unrecognized (must be of type %s): couldn't get version/kind; json parse error: %s", k.Kind, err)
 	}
 	obj = &unstructured.Unstructured{Object: object}
 	kind, okKind := object["kind"].(string)
@@ -118,8 +120,8 @@ func decodeBody(k api.Kind, version string, body []byte, isYAML bool, validation
 	return obj, warnings, nil
 }
 
-// decodeMap reads JSON or YAML that must be an object. findings are members
-// that are given twice, looked for only if validation asks.
+// decodeMap reads JSON or YAML that must be an object. findings are duplicate
+// members; they are collected for validation Strict and Warn only.
 func decodeMap(body []byte, isYAML bool, validation string) (object map[string]any, findings []string, err error) {
 	strict := validation == metav1.FieldValidationStrict || validation == metav1.FieldValidationWarn
 	if isYAML {
@@ -147,7 +149,7 @@ func decodeMap(body []byte, isYAML bool, validation string) (object map[string]a
 	return object, findings, err
 }
 
-// yamlFindings splits the report of the YAML library into single findings.
+// yamlFindings splits an error of the YAML library into single findings.
 func yamlFindings(err error) []string {
 	report := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: unmarshal errors:\n"} {
@@ -164,9 +166,9 @@ func strictError(findings []string) error {
 	return fmt.Errorf("strict decoding error: %s", strings.Join(findings, ", "))
 }
 
-// coerce brings an object into the shape of its kind: metadata as the typed
-// ObjectMeta holds it, no unknown members at the top, no nulls there. It
-// answers what it took away, and an error for metadata of wrong types.
+// coerce converts an object to the shape of its kind: metadata as the typed
+// ObjectMeta holds it, and neither unknown members nor nulls at the top level. It
+// returns the removed members, and an error for metadata of wrong types.
 func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	if raw, ok := object["metadata"]; ok {
 		meta := metav1.ObjectMeta{}
@@ -203,7 +205,7 @@ func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	return append(findings, strange...), nil
 }
 
-// sameName checks an object from a body against the names in the path.
+// sameName compares the names of an object from a body with those of the path.
 func sameName(obj *unstructured.Unstructured, namespace, name string) error {
 	switch got := obj.GetName(); {
 	case got == "":
@@ -214,8 +216,8 @@ func sameName(obj *unstructured.Unstructured, namespace, name string) error {
 	return sameNamespace(obj, namespace)
 }
 
-// sameNamespace gives an object the namespace of the path, or a 400 status
-// error if it has another.
+// sameNamespace sets the namespace of the path on an object without one. It
+// returns a 400 status error if the object has another.
 func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
 	switch obj.GetNamespace() {
 	case namespace:
@@ -227,6 +229,6 @@ func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
 	return nil
 }
 
-// sameValue compares decoded JSON. 1 and 1.0 are not the same: they are stored
-// differently.
+// sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they
+// are stored differently.
 func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -14,11 +14,10 @@ import (
 	"limpet/sync/api"
 )
 
-// Discovery comes in two forms: the plain one, a request for each version of
-// each group, and the aggregated one, which client-go and kubectl ask for by
-// their Accept header. The versions of a group stand in the order of api.Kinds,
-// the preferred one first; Grafana's order is not the one Kubernetes would sort
-// them in.
+// Discovery has two forms: the plain one, a request for each version of each
+// group, and the aggregated one, which client-go and kubectl request by their
+// Accept header. The versions of a group are in the order of api.Kinds, the
+// preferred one first; Grafana's order differs from the sort order of Kubernetes.
 
 const discoveryGroup = "apidiscovery.k8s.io"
 
@@ -34,7 +33,7 @@ func (s *Server) discoveryRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /openapi/v3/{path...}", s.serveOpenAPI)
 }
 
-// groups lists the named groups in the order of api.Kinds.
+// groups returns the named groups in the order of api.Kinds.
 func groups() (out []string) {
 	for _, k := range api.Kinds {
 		if k.Group != "" && !slices.Contains(out, k.Group) {
@@ -44,7 +43,7 @@ func groups() (out []string) {
 	return out
 }
 
-// versionsOf lists the versions of a group, the preferred one first.
+// versionsOf returns the versions of a group, the preferred one first.
 func versionsOf(group string) (out []string) {
 	for _, k := range api.Kinds {
 		for _, version := range k.Versions {
@@ -56,7 +55,7 @@ func versionsOf(group string) (out []string) {
 	return out
 }
 
-// kindsOf lists the kinds that a version of a group serves.
+// kindsOf returns the kinds of a version of a group.
 func kindsOf(group, version string) (out []api.Kind) {
 	for _, k := range api.Kinds {
 		if k.Group == group && served(k, version) {
@@ -66,7 +65,7 @@ func kindsOf(group, version string) (out []api.Kind) {
 	return out
 }
 
-// serveGroups answers /api (core) and /apis.
+// serveGroups serves /api (core) and /apis.
 func (s *Server) serveGroups(w http.ResponseWriter, req *http.Request, core bool) {
 	if version := wantsAggregated(req); version != "" {
 		names := groups()
@@ -101,7 +100,7 @@ func apiGroup(name string) metav1.APIGroup {
 	return g
 }
 
-// serveGroup answers /apis/GROUP.
+// serveGroup serves /apis/GROUP.
 func (s *Server) serveGroup(w http.ResponseWriter, req *http.Request) {
 	g := apiGroup(req.PathValue("group"))
 	if g.Name == "" || len(g.Versions) == 0 {
@@ -112,7 +111,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, req *http.Request) {
 	s.answerJSON(w, req, http.StatusOK, g)
 }
 
-// serveResources answers /api/v1 and /apis/GROUP/VERSION.
+// serveResources serves /api/v1 and /apis/GROUP/VERSION.
 func (s *Server) serveResources(w http.ResponseWriter, req *http.Request) {
 	group, version := req.PathValue("group"), req.PathValue("version")
 	kinds := kindsOf(group, version)
@@ -120,13 +119,18 @@ func (s *Server) serveResources(w http.ResponseWriter, req *http.Request) {
 		s.answerError(w, req, pathNotFound())
 		return
 	}
-	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: apiVersionOf(kinds[0], version)}
+	list := metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: apiVersionOf(kinds[0], version),
+	}
 	for _, k := range kinds {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: k.Plural, SingularName: k.Singular, Namespaced: true, Kind: k.Kind, Verbs: resourceVerbs, ShortNames: k.Short,
 		})
 		for _, sub := range subresources(k) {
-			list.APIResources = append(list.APIResources, metav1.APIResource{Name: k.Plural + "/" + sub.Name, Namespaced: true, Kind: sub.Kind, Verbs: sub.Verbs})
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: k.Plural + "/" + sub.Name, Namespaced: true, Kind: sub.Kind, Verbs: sub.Verbs,
+			})
 		}
 	}
 	s.answerJSON(w, req, http.StatusOK, list)
@@ -158,7 +162,8 @@ func wantsAggregated(req *http.Request) string {
 		switch version := c.params["v"]; {
 		case c.params["as"] == "":
 			return ""
-		case c.params["g"] == discoveryGroup && strings.EqualFold(c.params["as"], "APIGroupDiscoveryList") && (version == "v2" || version == "v2beta1"):
+		case c.params["g"] == discoveryGroup && strings.EqualFold(c.params["as"], "APIGroupDiscoveryList") &&
+			(version == "v2" || version == "v2beta1"):
 			return version
 		}
 	}

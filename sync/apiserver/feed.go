@@ -13,7 +13,7 @@ import (
 
 // A feed keeps the newest events of one resource, in the order of their
 // commits. Watches read it at their own pace by a cursor: there is no buffer per
-// watch, and one that falls behind the window learns that it did.
+// watch, and a watch that falls behind the window gets an error.
 //
 // Events hold the stored bytes of objects, not maps: a burst of 12,000 objects
 // leaves a window of some hundred kilobytes behind.
@@ -23,12 +23,12 @@ const (
 	// feedBytes bounds the objects of one feed. Dashboards of 40 kB are the
 	// largest objects that change in bursts: 50 changes of them are kept.
 	feedBytes = 4 << 20
-	// feedAge is how long an event may be asked for. Source: the five minutes
-	// after which the real server compacts its store. A quiet server holds
-	// nothing.
+	// feedAge is the time for which an event is kept. Source: the five minutes
+	// after which the real server compacts its store. An idle server holds no
+	// events.
 	feedAge = 5 * time.Minute
-	// feedBatch is how many events a watch takes at a time, so that one that
-	// began far back does not copy the whole window.
+	// feedBatch limits the events that a watch takes at a time, so that a watch
+	// from an old revision does not copy the whole window.
 	feedBatch = 256
 )
 
@@ -62,12 +62,12 @@ type feed struct {
 	// floor, guarded by mu, is the revision of the newest change that is no
 	// longer held: all changes after it are.
 	floor uint64
-	moved chan struct{} // guarded by mu; closed when events come, made by those who wait
+	moved chan struct{} // guarded by mu; closed when events arrive, made by waiters
 }
 
 func newFeed(window int, floor uint64) *feed { return &feed{window: window, floor: floor} }
 
-// add appends events and lets go of those beyond the bounds.
+// add appends events and drops those beyond the bounds.
 func (f *feed) add(events []event, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *feed) add(events []event, now time.Time) {
 	}
 }
 
-// expire lets go of events that are too old and answers whether some are left.
+// expire drops events that are too old and reports whether any are left.
 func (f *feed) expire(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,7 +103,7 @@ func (f *feed) trim(now time.Time) {
 		f.floor = f.events[n].revision
 		n++
 	}
-	clear(f.events[:n]) // else the array behind the slice keeps the old objects alive
+	clear(f.events[:n]) // otherwise the backing array keeps the old objects alive
 	f.events = f.events[n:]
 	if len(f.events) == 0 {
 		f.events = nil
@@ -112,7 +112,7 @@ func (f *feed) trim(now time.Time) {
 
 // after returns the next events with a higher revision, oldest first, and ok =
 // false when some of them are no longer held. When there are none, moved is
-// closed with the arrival of the next.
+// closed when the next one arrives.
 func (f *feed) after(revision uint64) (events []event, moved <-chan struct{}, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +129,7 @@ func (f *feed) after(revision uint64) (events []event, moved <-chan struct{}, ok
 	return nil, f.moved, true
 }
 
-// since answers all held events after one revision up to another, and ok =
+// since returns all held events after one revision up to another, and ok =
 // false when some of them are no longer held.
 func (f *feed) since(after, upTo uint64) (events []event, ok bool) {
 	f.mu.Lock()
@@ -145,15 +145,15 @@ func (f *feed) since(after, upTo uint64) (events []event, ok bool) {
 	return events, true
 }
 
-// oldest is the revision at which a watch may begin.
+// oldest returns the oldest revision at which a watch may begin.
 func (f *feed) oldest() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.floor
 }
 
-// publish is called by the store after each commit, in the order of commits,
-// before the writers hear of it.
+// publish adds the changes of a commit to the feeds. The store calls it after
+// each commit, in the order of commits, before the writes return.
 func (s *Server) publish(changes []state.ObjectEvent) {
 	now := time.Now()
 	byResource := map[string][]event{}
@@ -179,7 +179,7 @@ func (s *Server) publish(changes []state.ObjectEvent) {
 	s.forgetting.arm(s.forget)
 }
 
-// forget lets go of old events of all feeds and answers whether some are left.
+// forget drops old events of all feeds and reports whether any are left.
 func (s *Server) forget() bool {
 	now, left := time.Now(), false
 	for _, f := range s.feeds {
@@ -188,8 +188,8 @@ func (s *Server) forget() bool {
 	return left
 }
 
-// reminder calls a function once a minute for as long as it answers true, and
-// has no goroutine in between.
+// reminder calls a function once a minute for as long as it returns true, without
+// a goroutine in between.
 type reminder struct {
 	mu    sync.Mutex
 	timer *time.Timer // guarded by mu; nil = not armed
@@ -223,9 +223,9 @@ func (r *reminder) stop() {
 	}
 }
 
-// A tally counts the objects of one resource by namespace, for the number of
-// objects that a page of a list leaves over. It is filled when that is first
-// asked for, and follows the events from then on.
+// A tally counts the objects of one resource by namespace, for the remaining item
+// count of list pages. It is filled on first use, and follows the events from
+// then on.
 type tally struct {
 	mu     sync.Mutex
 	known  bool           // guarded by mu
@@ -233,7 +233,7 @@ type tally struct {
 	counts map[string]int // guarded by mu; by namespace
 }
 
-// tallyChunk is how many objects are read at a time while a tally is filled.
+// tallyChunk is the page size of the reads that fill a tally.
 const tallyChunk = 256
 
 // apply counts events that are not counted yet.
@@ -251,7 +251,7 @@ func (t *tally) apply(events []event) {
 	}
 }
 
-// growth is by how many objects an event makes a resource larger.
+// growth returns the change of the number of objects by an event.
 func growth(e event) int {
 	switch e.kind {
 	case added:
@@ -262,7 +262,7 @@ func growth(e event) int {
 	return 0
 }
 
-// count is the number of objects in a namespace ("" = all).
+// count returns the number of objects in a namespace ("" = all).
 func (t *tally) count(namespace string) (n int, at uint64, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -274,12 +274,12 @@ func (t *tally) count(namespace string) (n int, at uint64, known bool) {
 	return n, t.at, t.known
 }
 
-// left answers how many objects a list at a revision has beyond those already
-// given; ok is false when that is not known.
+// left returns the number of objects of a list at a revision beyond those of the
+// previous pages; ok is false when it is unknown.
 func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given int) (n int64, ok bool) {
 	resource := resourceName(info.Kind)
 	t, f := s.tallies[resource], s.feeds[resource]
-	// The events up to that revision may still be on their way.
+	// The events up to that revision may not be in the feed yet.
 	if !s.progress.wait(ctx, at, freshWithin) {
 		return 0, false
 	}
@@ -299,8 +299,8 @@ func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given in
 	return int64(count - given), true
 }
 
-// fill counts what is stored. It reads in chunks, so that a resource with large
-// objects is never in memory as a whole.
+// fill counts the stored objects. It reads them in pages, so that a resource with
+// large objects is never in memory as a whole.
 func (s *Server) fill(ctx context.Context, info requestInfo, t *tally, f *feed) bool {
 	counts := map[string]int{}
 	from, at := listToken{}, uint64(0)
@@ -328,7 +328,7 @@ func (s *Server) fill(ctx context.Context, info requestInfo, t *tally, f *feed) 
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// Events that come now wait for the lock and are counted by apply.
+	// New events wait for the lock; apply counts them.
 	since, ok := f.since(at, math.MaxUint64)
 	if !ok || t.known {
 		return t.known

@@ -61,7 +61,9 @@ func (m *fieldManagers) update(t target, live, obj *unstructured.Unstructured, m
 // there is none, and returns the result, which shares nothing with either. Fields
 // that another manager owns with another value are a 409 status error, unless
 // force takes them over.
-func (m *fieldManagers) apply(t target, live, config *unstructured.Unstructured, manager string, force bool) (*unstructured.Unstructured, error) {
+func (m *fieldManagers) apply(
+	t target, live, config *unstructured.Unstructured, manager string, force bool,
+) (*unstructured.Unstructured, error) {
 	if config.GetManagedFields() != nil {
 		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
 	}
@@ -82,7 +84,7 @@ func (m *fieldManagers) apply(t target, live, config *unstructured.Unstructured,
 
 func newFieldManager(t target) (*managedfields.FieldManager, error) {
 	k := t.kind
-	// Fields that an endpoint does not write, its callers do not own.
+	// Callers do not own fields that the endpoint does not write.
 	var reset *fieldpath.Set
 	switch {
 	case t.subresource == "status":
@@ -157,7 +159,7 @@ func (objectCodec) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 }
 
 // keepTimes restores the old times of managedFields when nothing else has
-// changed, so that a write without effect stays one.
+// changed, so that a write without effect stores nothing.
 func keepTimes(old, obj *unstructured.Unstructured) {
 	before, after := old.GetManagedFields(), obj.GetManagedFields()
 	if len(before) != len(after) || len(after) == 0 {

@@ -7,9 +7,9 @@ import (
 	"limpet/sync/api"
 )
 
-// What server-side apply has to know of an object: which lists merge, and by
-// what. Metadata has the types of the API machinery; below spec and status
-// nothing is known, so maps merge by member and lists are replaced whole.
+// The types that server-side apply needs: which lists merge, and by which key.
+// Metadata has the types of the API machinery. There is no schema below spec and
+// status, so maps merge by member and lists are replaced whole.
 
 const (
 	typeAtomic   = "atomic"
@@ -36,7 +36,7 @@ func structOf(relation schema.ElementRelationship, fields map[string]schema.Type
 	return schema.Atom{Map: m}
 }
 
-// anyAtom is a value of unknown type. Source: the deduced type of
+// anyAtom describes a value of unknown type. Source: the deduced type of
 // structured-merge-diff.
 func anyAtom(element string, relation schema.ElementRelationship) schema.Atom {
 	untyped := schema.Scalar("untyped")
@@ -47,10 +47,14 @@ func anyAtom(element string, relation schema.ElementRelationship) schema.Atom {
 	}
 }
 
-// commonTypes are the types that all kinds share.
+// commonTypes returns the types that all kinds share.
 func commonTypes() []schema.TypeDef {
 	set := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeText), ElementRelationship: schema.Associative}}}
-	owners := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeOwner), ElementRelationship: schema.Associative, Keys: []string{"uid"}}}}
+	owners := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{
+		ElementType:         named(typeOwner),
+		ElementRelationship: schema.Associative,
+		Keys:                []string{"uid"},
+	}}}
 	list := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeAtomic), ElementRelationship: schema.Atomic}}}
 	text, plain := named(typeText), named(typeScalar)
 	return []schema.TypeDef{

@@ -29,8 +29,8 @@ import (
 // The name of the new Job follows from repository and action, so that a second
 // request for the same thing is a 409 and not a second job.
 
-// serveSubresource writes the routes below one object that the core does not
-// know. It answers false, and writes nothing, for a route that is not ours.
+// serveSubresource serves the routes below one object that the core does not
+// know. It returns false, and writes nothing, for any other route.
 func (s *Server) serveSubresource(w http.ResponseWriter, req *http.Request, info requestInfo) bool {
 	k := info.Kind
 	if k.Group != api.ProvisioningGroup || k.Plural != "repositories" || info.Subresource != "jobs" || len(info.Rest) > 1 {
@@ -75,7 +75,8 @@ func (r jobRequest) list(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	history, _ := kindOf(api.ProvisioningGroup, "historicjobs")
-	finished, err := r.listObjects(req.Context(), history, r.namespace, labels.SelectorFromSet(labels.Set{api.LabelRepository: r.repository}))
+	ofRepository := labels.SelectorFromSet(labels.Set{api.LabelRepository: r.repository})
+	finished, err := r.listObjects(req.Context(), history, r.namespace, ofRepository)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (r jobRequest) create(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// orphanActions care for the resources of a repository that is gone.
+// orphanActions clean up the resources of a deleted repository.
 var orphanActions = []string{"releaseResources", "deleteResources"}
 
 // repositoryFor returns the repository if it may have a job of this action.
@@ -186,9 +187,9 @@ func (r jobRequest) repositoryFor(ctx context.Context, action string) (*unstruct
 	return repo, nil
 }
 
-// markPending tells in the repository's status that a pull waits. It gives way
-// to any other write since the repository was read: the job may have been
-// claimed already, and then the status is the worker's.
+// markPending sets the sync state of the repository to pending. The write is
+// dropped when the repository has changed since it was read: the job may have
+// been claimed already, and then the worker owns the status.
 func (r jobRequest) markPending(ctx context.Context, repo *unstructured.Unstructured) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": repo.GetUID(), "resourceVersion": repo.GetResourceVersion()},
@@ -199,7 +200,7 @@ func (r jobRequest) markPending(ctx context.Context, repo *unstructured.Unstruct
 			writeOptions{Subresource: "status"})
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		r.log.Warn("mark repository as waiting for its pull", "repository", r.namespace+"/"+r.repository, "err", err)
+		r.log.Warn("set sync state to pending", "repository", r.namespace+"/"+r.repository, "err", err)
 	}
 }
 
@@ -207,7 +208,7 @@ func (r jobRequest) markPending(ctx context.Context, repo *unstructured.Unstruct
 var actionBlocks = []string{"migrate", "pull", "push", "pr", "delete", "move", "fixFolderMetadata", "test"}
 
 // readJobSpec reads the body of a request for a job. The repository is that of
-// the path; the action may be left out when one option block says it.
+// the path; the action may be left out when one option block implies it.
 func readJobSpec(body []byte, repository string) (spec map[string]any, action string, err error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &spec); err != nil || spec == nil {
 		return nil, "", badRequest(`the body must be the spec of a job, such as {"action":"pull","pull":{"incremental":false}}`)
@@ -245,8 +246,8 @@ func readJobSpec(body []byte, repository string) (spec map[string]any, action st
 	return spec, action, nil
 }
 
-// jobName is the name under which Grafana queues a job; without an action it is
-// some name, and validation says what is missing.
+// jobName returns the name under which Grafana queues a job. Without an action
+// it returns a placeholder: validation then reports the missing action.
 func jobName(repository, action string) string {
 	name := api.JobName(repository, cmp.Or(action, "job"))
 	if action == "test" {

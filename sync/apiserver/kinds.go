@@ -17,8 +17,7 @@ import (
 	"limpet/sync/api"
 )
 
-// kindOf returns the kind behind a group and a plural name ("" is the core
-// group).
+// kindOf returns the kind of a group and a plural name ("" is the core group).
 func kindOf(group, plural string) (api.Kind, bool) {
 	for _, k := range api.Kinds {
 		if k.Group == group && k.Plural == plural {
@@ -46,7 +45,7 @@ func groupKind(k api.Kind) schema.GroupKind {
 	return schema.GroupKind{Group: k.Group, Kind: k.Kind}
 }
 
-// apiVersionOf answers group/version as objects carry it.
+// apiVersionOf returns the apiVersion of a kind in a version.
 func apiVersionOf(k api.Kind, version string) string {
 	return schema.GroupVersion{Group: k.Group, Version: version}.String()
 }
@@ -56,16 +55,16 @@ func storedVersion(k api.Kind) string { return apiVersionOf(k, k.Versions[0]) }
 
 func served(k api.Kind, version string) bool { return slices.Contains(k.Versions, version) }
 
-// resourceName is how the store and the feeds name a kind.
+// resourceName returns the name of a kind in the store and the feeds.
 func resourceName(k api.Kind) string { return k.Group + "/" + k.Plural }
 
 func objectKey(k api.Kind, namespace, name string) state.ObjectKey {
 	return state.ObjectKey{Resource: resourceName(k), Namespace: namespace, Name: name}
 }
 
-// topLevel lists the members that objects of a kind may have beside apiVersion,
-// kind and metadata. Others are reported to the client and dropped, as a
-// structural schema does.
+// topLevel returns the members that objects of a kind may have beside apiVersion,
+// kind and metadata. Others are reported to the client and dropped, as with a
+// structural schema.
 func topLevel(k api.Kind) []string {
 	switch {
 	case k.Group == "" && k.Plural == "secrets":
@@ -81,7 +80,7 @@ func topLevel(k api.Kind) []string {
 	return []string{"spec", "status"}
 }
 
-// objectMembers lists the members of topLevel that must be objects.
+// objectMembers returns the members of topLevel that must be objects.
 func objectMembers(k api.Kind) []string {
 	switch {
 	case k.Group == "" && k.Plural == "secrets":
@@ -92,9 +91,9 @@ func objectMembers(k api.Kind) []string {
 	return topLevel(k)
 }
 
-// grafanaNames reports that a kind takes Grafana's names, which may have capitals,
-// colons and underscores: the uids of dashboards and folders are older than
-// the API, and a job is named after its action (r1-fixFolderMetadata).
+// grafanaNames reports whether a kind allows Grafana's names, which may have
+// capitals, colons and underscores: the uids of dashboards and folders are older
+// than the API, and a job is named after its action (r1-fixFolderMetadata).
 func grafanaNames(k api.Kind) bool {
 	switch k.Group {
 	case api.DashboardGroup, api.FolderGroup:
@@ -105,10 +104,10 @@ func grafanaNames(k api.Kind) bool {
 	return false
 }
 
-// Objects inside the process: the same rules as over HTTP, without its forms.
-// Errors are *apierrors.StatusError.
+// Access to objects inside the process, by the same rules as over HTTP. Errors
+// are *apierrors.StatusError.
 
-// getObject answers one object in the preferred version.
+// getObject returns one object in the preferred version.
 func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	cur, err := s.read(ctx, target{kind: k, version: k.Versions[0], namespace: namespace, name: name})
 	if err != nil {
@@ -146,8 +145,10 @@ func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, 
 	return out, nil
 }
 
-// createObject stores a new object and answers it. obj is not changed.
-func (s *Server) createObject(ctx context.Context, k api.Kind, obj *unstructured.Unstructured, o writeOptions) (*unstructured.Unstructured, error) {
+// createObject stores a new object and returns it. obj is not changed.
+func (s *Server) createObject(
+	ctx context.Context, k api.Kind, obj *unstructured.Unstructured, o writeOptions,
+) (*unstructured.Unstructured, error) {
 	o, t, obj, err := inside(k, obj, o)
 	if err != nil {
 		return nil, err
@@ -156,9 +157,11 @@ func (s *Server) createObject(ctx context.Context, k api.Kind, obj *unstructured
 	return s.decoded(ctx, t, out, err)
 }
 
-// patchObject changes an object by a patch. An apply patch makes it if it is not
-// there.
-func (s *Server) patchObject(ctx context.Context, k api.Kind, namespace, name string, kind types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+// patchObject changes an object by a patch. An apply patch creates a missing
+// object.
+func (s *Server) patchObject(
+	ctx context.Context, k api.Kind, namespace, name string, kind types.PatchType, patch []byte, o writeOptions,
+) (*unstructured.Unstructured, error) {
 	o = withDefaults(k, o)
 	t := target{kind: k, version: o.Version, namespace: namespace, name: name, subresource: o.Subresource}
 	out, _, err := s.patch(ctx, t, kind, patch, o)
@@ -183,7 +186,7 @@ func withDefaults(k api.Kind, o writeOptions) writeOptions {
 	return o
 }
 
-// inside copies an object and brings it into the shape that requests have.
+// inside copies an object and converts it to the shape of a decoded request.
 func inside(k api.Kind, obj *unstructured.Unstructured, o writeOptions) (writeOptions, target, *unstructured.Unstructured, error) {
 	o = withDefaults(k, o)
 	obj = obj.DeepCopy()
@@ -194,7 +197,7 @@ func inside(k api.Kind, obj *unstructured.Unstructured, o writeOptions) (writeOp
 	return o, t, obj, nil
 }
 
-// decoded reads the outcome of a write.
+// decoded decodes the result of a write.
 func (s *Server) decoded(ctx context.Context, t target, data []byte, err error) (*unstructured.Unstructured, error) {
 	if err == nil {
 		data, err = s.reveal(ctx, t.kind, data)
@@ -210,7 +213,7 @@ func (s *Server) decoded(ctx context.Context, t target, data []byte, err error) 
 	return object, nil
 }
 
-// asStatus gives any error the form that clients receive.
+// asStatus converts any error to the Status that clients receive.
 func (s *Server) asStatus(ctx context.Context, err error) error {
 	return &apierrors.StatusError{ErrStatus: *s.statusOf(ctx, err)}
 }

@@ -15,26 +15,26 @@ import (
 	"limpet/state"
 )
 
-// A list is what was stored at one revision. Pages after the first read the
-// objects of their own time; what has changed since the first is undone from
-// the events of the feed. When these are no longer held, the list has expired.
+// A list shows the objects of one revision. Pages after the first read the
+// current objects and undo the changes since the first page by the events of the
+// feed. When the feed no longer holds these events, the list has expired.
 
 // freshWithin is how long a request waits for a revision that the server has
 // not reached. Source: the real server's watch cache.
 const freshWithin = 3 * time.Second
 
-// listPage is one answer to a list, in stored and revealed form.
+// listPage is one page of a list, in stored and revealed form.
 type listPage struct {
 	Items    [][]byte
 	Revision uint64
 	Continue string // token of the next page; "" = this is the last
-	Left     *int64 // objects on later pages; nil = not known
+	Left     *int64 // objects on later pages; nil = unknown
 }
 
 // listToken is a position in a list. Its form is the real server's.
 type listToken struct {
 	Version   string `json:"v"`
-	Revision  int64  `json:"rv"` // -1: go on with the objects of today
+	Revision  int64  `json:"rv"` // -1: continue with the current objects
 	Start     string `json:"start"`
 	Namespace string `json:"ns,omitempty"` // of the last object before Start
 	Name      string `json:"n,omitempty"`
@@ -119,7 +119,14 @@ func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (lis
 			return out, nil
 		}
 		last := chunk.Items[len(chunk.Items)-1].Key
-		from = listToken{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
+		from = listToken{
+			Version:   tokenVersion,
+			Revision:  int64(at),
+			Start:     chunk.Next,
+			Namespace: last.Namespace,
+			Name:      last.Name,
+			Given:     from.Given + len(items),
+		}
 		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
 			out.Continue = from.encode()
 			if !o.Select.everything() {
@@ -127,7 +134,7 @@ func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (lis
 			}
 			switch n, ok := s.left(ctx, info, at, from.Given); {
 			case ok && n <= 0:
-				out.Continue = "" // what follows is younger than this list
+				out.Continue = "" // the remaining objects are newer than this list
 			case ok:
 				out.Left = &n
 			}
@@ -155,8 +162,8 @@ func (s *Server) pageOfOne(ctx context.Context, info requestInfo, o listOptions,
 	return out, err
 }
 
-// position answers at which revision (0 = now) and behind which object a list
-// begins.
+// position returns the revision of a list (0 = now) and the token of the object
+// that precedes it.
 func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from listToken, err error) {
 	revision, given, err := o.revision()
 	if err != nil {
@@ -184,11 +191,13 @@ func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from l
 }
 
 // rolledBack returns the objects of a chunk as they were at a revision.
-func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.ObjectPage, from listToken, at uint64) ([]state.Object, bool) {
+func (s *Server) rolledBack(
+	ctx context.Context, info requestInfo, chunk state.ObjectPage, from listToken, at uint64,
+) ([]state.Object, bool) {
 	if at >= chunk.Revision {
 		return chunk.Items, true
 	}
-	// The chunk may be of a commit whose events are still on their way.
+	// The events of the chunk's commit may not be in the feed yet.
 	if !s.progress.wait(ctx, chunk.Revision, freshWithin) {
 		return nil, false
 	}
@@ -218,29 +227,34 @@ func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.O
 	return items, true
 }
 
-// byName is the order of lists.
+// byName compares keys in the order of lists.
 func byName(a, b state.ObjectKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// expiredList is the 410 answer. It carries a token with which a client that
-// can live with it goes on with the objects of today.
+// expiredList returns the 410 error. It carries a token with which a client can
+// continue with the current objects.
 func expiredList(o listOptions, from listToken) error {
 	if o.Continue == "" {
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}
 	from.Revision = -1
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
-		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
-		"Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time " +
+		"You can start a new list without the continue parameter, or use the continue token in this response " +
+		"to retrieve the remainder of the results. " +
+		"Continuing with the provided token results in an inconsistent list - " +
+		"objects that were created, modified, or deleted between the time " +
 		"the first chunk was returned and now may show up in the list.")
 	err.ErrStatus.Continue = from.encode()
 	return err
 }
 
-// tooLarge is the answer to a revision that the server has not reached.
+// tooLarge returns the error for a revision that the server has not reached.
 func (s *Server) tooLarge(revision uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, s.seen()), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
 	return err
 }

@@ -18,13 +18,13 @@ import (
 // listOptions are the parameters of list, watch and deletecollection.
 type listOptions struct {
 	Select        selection
-	Version       string // resourceVersion as given
+	Version       string // resourceVersion as sent
 	Match         metav1.ResourceVersionMatch
 	Limit         int64
 	Continue      string
-	Timeout       time.Duration // 0 = not given
+	Timeout       time.Duration // 0 = none
 	Bookmarks     bool
-	InitialEvents *bool // sendInitialEvents as given, or true where a watch begins with "any" version
+	InitialEvents *bool // sendInitialEvents as sent, or true where a watch begins with "any" version
 }
 
 // revision is the parsed resourceVersion; given is false for "" and "0".
@@ -37,10 +37,14 @@ func (o listOptions) revision() (revision uint64, given bool, err error) {
 }
 
 // listParameters reads and checks the parameters. Contradictions are 422 status
-// errors, values that cannot be read 400.
+// errors, malformed values 400.
 func listParameters(q url.Values, k api.Kind, name string, watching bool) (listOptions, error) {
-	o := listOptions{Version: q.Get("resourceVersion"), Match: metav1.ResourceVersionMatch(q.Get("resourceVersionMatch")),
-		Continue: q.Get("continue"), Bookmarks: flagOf(q, "allowWatchBookmarks")}
+	o := listOptions{
+		Version:   q.Get("resourceVersion"),
+		Match:     metav1.ResourceVersionMatch(q.Get("resourceVersionMatch")),
+		Continue:  q.Get("continue"),
+		Bookmarks: flagOf(q, "allowWatchBookmarks"),
+	}
 	var err error
 	if o.Limit, err = number(q, "limit"); err != nil {
 		return o, err
@@ -84,7 +88,8 @@ func (o listOptions) check(watching bool) (errs field.ErrorList) {
 			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
 		}
 		if o.Match != metav1.ResourceVersionMatchExact && o.Match != notOlder {
-			errs = append(errs, field.NotSupported(match, o.Match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, notOlder, ""}))
+			known := []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, notOlder, ""}
+			errs = append(errs, field.NotSupported(match, o.Match, known))
 		}
 		if o.Match == metav1.ResourceVersionMatchExact && o.Version == "0" {
 			errs = append(errs, field.Forbidden(match, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
@@ -109,19 +114,19 @@ func (o listOptions) check(watching bool) (errs field.ErrorList) {
 }
 
 // selection picks objects by namespace, labels and fields. It works on stored
-// bytes and looks only at the members that it needs.
+// bytes and reads only the members that it needs.
 type selection struct {
 	Namespace string // "" = all
 	Labels    labels.Selector
 	Fields    fields.Selector
 }
 
-// everything reports that the selection leaves no object of its namespace out.
+// everything reports whether the selection has all objects of its namespace.
 func (s selection) everything() bool { return s.Labels.Empty() && s.Fields.Empty() }
 
 // parseSelection reads the selectors of a request. name is that of the path, for
-// watches of one object. It returns a 400 status error for selectors that
-// cannot be read and for fields that the kind does not select by.
+// watches of one object. It returns a 400 status error for malformed selectors
+// and for fields that the kind does not support.
 func parseSelection(k api.Kind, labelSelector, fieldSelector, name string) (selection, error) {
 	s := selection{Labels: labels.Everything(), Fields: fields.Everything()}
 	var err error
@@ -153,9 +158,9 @@ func parseSelection(k api.Kind, labelSelector, fieldSelector, name string) (sele
 	return s, nil
 }
 
-// fieldPath returns the members behind a field that may be selected by, or nil.
+// fieldPath returns the member path of a supported field selector, else nil.
 // Sources: Grafana's register.go for repositories, the core API for events and
-// secrets (kubectl describe asks for events by their object).
+// secrets (kubectl describe selects events by their object).
 func fieldPath(k api.Kind, name string) []string {
 	allowed := name == "metadata.name" || name == "metadata.namespace"
 	switch {
@@ -176,10 +181,11 @@ func fieldPath(k api.Kind, name string) []string {
 	return strings.Split(name, ".")
 }
 
-// exactName returns the one name that the selection asks for.
+// exactName returns the name of a selection of a single object.
 func (s selection) exactName() (string, bool) { return s.Fields.RequiresExactMatch("metadata.name") }
 
-// matches looks at the stored form of an object of the kind.
+// matches reports whether the selection has an object of the kind, given in
+// stored form.
 func (s selection) matches(k api.Kind, data []byte) bool {
 	if data == nil {
 		return false
@@ -198,7 +204,7 @@ func (s selection) matches(k api.Kind, data []byte) bool {
 	return true
 }
 
-// fieldText is the value as text; values that are no strings have their JSON.
+// fieldText returns a value as text, and the JSON of a value that is no string.
 func fieldText(data []byte, path []string) string {
 	place := find(data, path...)
 	if place.found() && data[place.from] != '"' {

@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// Values of a manifest may name what is known on the host only:
+// Values of a manifest may refer to the environment and to files of the host:
 //
 //	${NAME}, $__env{NAME}   the environment variable NAME, which must be set
 //	$__file{PATH}           the text of a file, without blanks at its ends
-//	$${ $$__env{ $$__file{  the same without the first $, as they stand
+//	$${ $$__env{ $$__file{  the same without the first $, not expanded
 //
 // They are expanded in values, not in names of members, and not in dashboards
-// and folders, where ${...} is Grafana's own syntax. What was put in is not
-// looked at again.
+// and folders, where ${...} is Grafana's own syntax. Expanded text is not
+// expanded again.
 
-// expander knows the environment and the directory that relative files are in.
+// expander expands references by an environment and a base directory.
 type expander struct {
 	lookup func(string) (string, bool)
 	dir    string
-	// files collects the files that were named, to watch them too.
+	// files collects the paths of the references, which are polled as well.
 	files []string
 }
 
-// references finds what is to be expanded. An escaped form comes first.
+// references matches references. The escaped form comes first.
 var (
 	references   = regexp.MustCompile(`\$\$(?:__env|__file)?\{|\$(__env|__file)?\{([^{}]*)\}|\$(?:__env|__file)?\{`)
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -104,7 +104,7 @@ func (x *expander) text(value string) (string, error) {
 	return out.String(), nil
 }
 
-// reference returns what one reference stands for.
+// reference returns the value of one reference.
 func (x *expander) reference(source, name string) (string, error) {
 	if source == "__file" {
 		return x.file(name)
@@ -119,8 +119,8 @@ func (x *expander) reference(source, name string) (string, error) {
 	return value, nil
 }
 
-// file reads the text of a named file. Blanks at its ends are cut off: editors
-// put a line break there that is not part of a token.
+// file returns the text of a file without the blanks at its ends: editors add a
+// line break that is not part of a token.
 func (x *expander) file(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("$__file{} names no file")
@@ -136,8 +136,8 @@ func (x *expander) file(path string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// typedMembers are the members that are no texts. YAML sees a reference as
-// text, so what it stands for is read again.
+// typedMembers are the members that are not strings. YAML reads a reference as a
+// string, so its value is parsed again.
 var typedMembers = map[string]func(string) (any, error){
 	"intervalSeconds":           wholeNumber,
 	"enabled":                   truth,
@@ -149,8 +149,8 @@ func wholeNumber(s string) (any, error) { return strconv.ParseInt(s, 10, 64) }
 
 func truth(s string) (any, error) { return strconv.ParseBool(s) }
 
-// retype returns the value of a member that was expanded; one that cannot be
-// read stays text, and validation says what it should be.
+// retype returns the typed value of an expanded member. A malformed value stays
+// text, which validation reports.
 func retype(name, text string) any {
 	if read := typedMembers[name]; read != nil {
 		if value, err := read(strings.TrimSpace(text)); err == nil {

@@ -18,9 +18,9 @@ import (
 )
 
 // A manifest file holds YAML (or JSON) documents, one object each, or Lists of
-// objects. Values may name what is known on the host only: manifestexpand.go.
+// objects. Values may refer to the environment and to files: manifestexpand.go.
 
-// maxManifest bounds one file, and one file that it names, in bytes.
+// maxManifest bounds a manifest file, and each file that it refers to, in bytes.
 const maxManifest = 4 << 20
 
 // manifestError is a fault of one manifest file. Nothing of the file is applied.
@@ -40,7 +40,7 @@ func (e *manifestError) Error() string {
 
 func (e *manifestError) Unwrap() error { return e.Err }
 
-// manifestObject is one object of a file and where it stands.
+// manifestObject is one object of a file with its position.
 type manifestObject struct {
 	Kind     api.Kind
 	Object   *unstructured.Unstructured
@@ -48,10 +48,10 @@ type manifestObject struct {
 	Document int
 }
 
-// parsed is what one file holds.
+// parsed is the content of one file.
 type parsed struct {
 	Objects  []manifestObject
-	Warnings []string // documents that are left alone
+	Warnings []string // documents that are ignored
 }
 
 // parseManifest reads the documents of one file. The error is a *manifestError.
@@ -89,7 +89,7 @@ func parseManifest(name string, data []byte, namespace string, x *expander) (par
 	return out, nil
 }
 
-// itemsOf opens a List, which is how kubectl prints several objects.
+// itemsOf returns the objects of a List, in which kubectl prints several objects.
 func itemsOf(root map[string]any) []map[string]any {
 	items, ok := root["items"].([]any)
 	if kind, _ := root["kind"].(string); !ok || kind != "List" {
@@ -103,8 +103,8 @@ func itemsOf(root map[string]any) []map[string]any {
 	return out
 }
 
-// readManifestObject checks the head of one object and expands its values. A
-// warning means that the object is none of ours.
+// readManifestObject checks kind, version and name of one object and expands its
+// values. A warning means that this server does not serve the kind.
 func readManifestObject(root map[string]any, namespace string, x *expander) (manifestObject, string, error) {
 	obj := &unstructured.Unstructured{Object: root}
 	kind, _ := root["kind"].(string)
@@ -132,7 +132,7 @@ func readManifestObject(root map[string]any, namespace string, x *expander) (man
 	if obj.GetNamespace() == "" {
 		obj.SetNamespace(namespace)
 	}
-	// What a server adds; files are often made from what it printed.
+	// Files are often exported from a server, with the members that it sets.
 	for _, member := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {
 		delete(meta, member)
 	}
@@ -164,7 +164,7 @@ func splitDocuments(data []byte) []document {
 		text := bytes.TrimRight(line, "\r\n")
 		switch {
 		case bytes.Equal(text, []byte("---")) || bytes.HasPrefix(text, []byte("--- ")) || bytes.HasPrefix(text, []byte("---\t")):
-			// What follows the mark on its line belongs to the document.
+			// The rest of the line after the mark belongs to the document.
 			flush(at, at+3, i)
 			if rest := bytes.TrimSpace(text[3:]); len(rest) > 0 && rest[0] != '#' {
 				content = i + 1
@@ -180,7 +180,7 @@ func splitDocuments(data []byte) []document {
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: |error converting YAML to JSON: )*(?:unmarshal errors:\s*)?line (\d+): `)
 
-// yamlFault moves the line of the parser's error to the line of the file.
+// yamlFault converts the line of a parser error to a line of the file.
 func yamlFault(err error, doc document) (int, error) {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {

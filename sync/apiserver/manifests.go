@@ -17,15 +17,15 @@ import (
 	"limpet/sync/api"
 )
 
-// Manifests keep the embedded API like a directory of files:
+// Manifests make the embedded API equal to a directory of files:
 //
-//   - a file is applied whole or not at all; the others go on;
-//   - what a file declares is applied over what anybody else wrote, when the
-//     file changes and at the start;
-//   - what was applied from files and stands in none of them any more is
-//     deleted, but never while any file is at fault, for it may stand there;
-//   - the objects themselves remember (annotation limpet/manifest) that a file
-//     made them, so that all this holds across restarts.
+//   - a file is applied whole or not at all, independently of the others;
+//   - a file overrides the fields of other writers, when the file changes and at
+//     the start;
+//   - an object that was applied from a file and that no file declares any more
+//     is deleted, but never while any file has an error: that file may declare it;
+//   - the annotation limpet/manifest marks the objects that come from files, so
+//     that these rules hold across restarts.
 //
 // The files are polled: a poll of unchanged files costs one stat each, follows
 // editors' renames and Kubernetes' symlink swaps alike, works on network file
@@ -35,14 +35,14 @@ const (
 	// annoManifest names the file that an object came from.
 	annoManifest    = "limpet/manifest"
 	manifestManager = "limpet-manifests"
-	// manifestNamespace is that of objects that name none.
+	// manifestNamespace is the namespace of objects that have none.
 	manifestNamespace = "default"
-	// manifestInterval is how often the files are looked at: a change is seen
+	// manifestInterval is the time between two polls: a change is in effect
 	// within 5 s, the time to apply it included.
 	manifestInterval = 2 * time.Second
 )
 
-// ManifestOptions say which directory is applied.
+// ManifestOptions configure Manifests.
 type ManifestOptions struct {
 	Dir    string
 	Logger *slog.Logger // nil = slog.Default()
@@ -53,22 +53,21 @@ type Manifests struct {
 	server   *Server
 	dir      string
 	log      *slog.Logger
-	interval time.Duration                    // between two looks
+	interval time.Duration                    // between two polls
 	lookup   func(name string) (string, bool) // reads the environment
 
-	// files holds what is known of each file by its base name.
+	// files holds the last state of each file by its base name.
 	files map[string]*manifestFile
-	// made are the objects that files made; nil until they have been listed.
+	// made are the objects that come from files; nil until they have been listed.
 	made map[manifestKey]string
-	// filled reports that a pass found something declared; before that, nothing is
-	// deleted: at the start of a host, a mount that is not there looks like an
-	// empty directory.
+	// filled reports whether a pass has found a declared object. Nothing is deleted
+	// before that: while a host starts, a missing mount is an empty directory.
 	filled bool
 	// problems are the faults of the last pass, so that each is logged once.
 	problems []error
 
-	toldMu sync.Mutex // guards told
-	told   string     // what Problem returns
+	problemMu sync.Mutex // guards problem
+	problem   string     // the result of Problem
 }
 
 type manifestKey struct{ group, plural, namespace, name string }
@@ -77,8 +76,7 @@ func keyOf(o manifestObject) manifestKey {
 	return manifestKey{o.Kind.Group, o.Kind.Plural, o.Object.GetNamespace(), o.Object.GetName()}
 }
 
-// NewManifests makes the applier; it returns an error if there is no such
-// directory.
+// NewManifests returns an error if the directory does not exist.
 func NewManifests(s *Server, o ManifestOptions) (*Manifests, error) {
 	info, err := os.Stat(o.Dir)
 	if err != nil {
@@ -112,27 +110,27 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// Problem is what is wrong with the files as of the last pass: the first fault, and how
-// many more there are; "" = nothing. It may be called at any time.
+// Problem returns the first fault of the last pass and the number of others; "" if
+// there was none. It may be called at any time.
 func (m *Manifests) Problem() string {
-	m.toldMu.Lock()
-	defer m.toldMu.Unlock()
-	return m.told
+	m.problemMu.Lock()
+	defer m.problemMu.Unlock()
+	return m.problem
 }
 
-// report tells the outcome of a pass, and logs each fault once.
+// report publishes the result of a pass, and logs each fault once.
 func (m *Manifests) report(r manifestPass) {
 	before := m.problems
 	m.problems = r.Problems
-	told := ""
+	summary := ""
 	if n := len(r.Problems); n > 0 {
-		if told = "manifest not applied: " + r.Problems[0].Error(); n > 1 {
-			told += fmt.Sprintf(" (and %d more)", n-1)
+		if summary = "manifest not applied: " + r.Problems[0].Error(); n > 1 {
+			summary += fmt.Sprintf(" (and %d more)", n-1)
 		}
 	}
-	m.toldMu.Lock()
-	m.told = told
-	m.toldMu.Unlock()
+	m.problemMu.Lock()
+	m.problem = summary
+	m.problemMu.Unlock()
 	for _, problem := range r.Problems {
 		if !slices.ContainsFunc(before, func(b error) bool { return b.Error() == problem.Error() }) {
 			m.log.Error("manifest not applied", "err", problem)
@@ -146,7 +144,7 @@ func (m *Manifests) report(r manifestPass) {
 	}
 }
 
-// manifestPass is what one pass did.
+// manifestPass is the result of one pass.
 type manifestPass struct {
 	Applied  int // objects of files that are new or changed
 	Deleted  int
@@ -154,8 +152,8 @@ type manifestPass struct {
 	Warnings []string // of files that are new or changed
 }
 
-// apply does one pass: it looks at every file and applies what changed since
-// the last one.
+// apply does one pass: it polls every file and applies those that have changed
+// since the last one.
 func (m *Manifests) apply(ctx context.Context) manifestPass {
 	var r manifestPass
 	names, err := m.list()
@@ -163,7 +161,7 @@ func (m *Manifests) apply(ctx context.Context) manifestPass {
 		r.Problems = []error{fmt.Errorf("read manifests: %w", err)}
 		return r
 	}
-	changed := m.look(names, &r)
+	changed := m.poll(names, &r)
 	declared := map[manifestKey]string{}
 	for _, name := range names {
 		f := m.files[name]
@@ -172,7 +170,7 @@ func (m *Manifests) apply(ctx context.Context) manifestPass {
 			continue
 		}
 		if changed && f.err != nil {
-			f.done = false // what it clashed with may be gone
+			f.done = false // the cause of the error may be gone
 		}
 		if clash := declareObjects(declared, name, f); clash != nil {
 			f.err, f.done = clash, true
@@ -190,8 +188,8 @@ func (m *Manifests) apply(ctx context.Context) manifestPass {
 	return r
 }
 
-// declareObjects notes what a file declares, and refuses what another one (or the
-// file itself) declares already.
+// declareObjects adds the objects of a file to declared. It returns an error for
+// an object that is declared already.
 func declareObjects(declared map[manifestKey]string, name string, f *manifestFile) error {
 	for _, o := range f.content.Objects {
 		key := keyOf(o)
@@ -204,15 +202,15 @@ func declareObjects(declared map[manifestKey]string, name string, f *manifestFil
 	return nil
 }
 
-// applyFile tries all objects of a file and then writes them.
+// applyFile writes the objects of a file after a dry run of all of them.
 func (m *Manifests) applyFile(ctx context.Context, name string, f *manifestFile, r *manifestPass) {
 	f.err = nil
 	for _, dryRun := range []bool{true, false} {
 		for _, o := range f.content.Objects {
 			if err := m.applyObject(ctx, name, o, dryRun); err != nil {
 				f.err = &manifestError{File: name, Line: o.Line, Document: o.Document, Err: err}
-				// What the object itself is at fault for stays so; the rest is
-				// tried again at the next look.
+				// An invalid object stays invalid until the file changes; any
+				// other error is retried in the next pass.
 				f.done = apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 				return
 			}
@@ -245,7 +243,7 @@ func (m *Manifests) applyObject(ctx context.Context, file string, o manifestObje
 	return err
 }
 
-// prune deletes what files made and none declares any more.
+// prune deletes the objects that came from files and that none declares any more.
 func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, r *manifestPass) {
 	if err := m.remember(ctx); err != nil {
 		r.Problems = append(r.Problems, fmt.Errorf("list objects of manifests: %w", err))
@@ -253,7 +251,8 @@ func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, 
 	}
 	if m.filled = m.filled || len(declared) > 0; !m.filled {
 		if len(m.made) > 0 {
-			r.Problems = append(r.Problems, fmt.Errorf("%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", m.dir, len(m.made)))
+			r.Problems = append(r.Problems, fmt.Errorf(
+				"%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", m.dir, len(m.made)))
 		}
 		return
 	}
@@ -268,7 +267,8 @@ func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, 
 			continue
 		}
 		if err != nil {
-			r.Problems = append(r.Problems, fmt.Errorf("delete %s %s/%s, which %s no longer declares: %w", k.Singular, key.namespace, key.name, file, err))
+			r.Problems = append(r.Problems, fmt.Errorf(
+				"delete %s %s/%s, which %s no longer declares: %w", k.Singular, key.namespace, key.name, file, err))
 			continue
 		}
 		delete(m.made, key)
@@ -276,8 +276,8 @@ func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, 
 	}
 }
 
-// deleteMade deletes an object unless somebody took the annotation away, which
-// is how a person keeps it.
+// deleteMade deletes an object unless its annotation has been removed, by which
+// a user keeps it.
 func (m *Manifests) deleteMade(ctx context.Context, k api.Kind, key manifestKey) error {
 	obj, err := m.server.getObject(ctx, k, key.namespace, key.name)
 	if err != nil {
@@ -291,8 +291,8 @@ func (m *Manifests) deleteMade(ctx context.Context, k api.Kind, key manifestKey)
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-// remember lists, once, the objects that files made in an earlier life. Kinds
-// that programs write by the thousand are not searched.
+// remember lists, once, the objects that came from files before this process
+// started. Kinds that programs write by the thousand are not searched.
 func (m *Manifests) remember(ctx context.Context) error {
 	if m.made != nil {
 		return nil

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// manifestRacy is how young a file must be to be read although its stat is
-// unchanged: within the granularity of its time stamp it may have been written
-// twice. Twice the coarsest in use (2 s, FAT).
+// manifestRacy is the age below which a file is read although its stat is
+// unchanged: two writes may fall within the granularity of its time stamp. It is
+// twice the coarsest granularity in use (2 s, FAT).
 const manifestRacy = 4 * time.Second
 
 // manifestFile is the last state of one file.
 type manifestFile struct {
-	watched map[string]watchedFile // the file itself and those that it names
+	watched map[string]watchedFile // the file itself and those that it refers to
 	content parsed
-	unread  error // why the file cannot be read; nothing but a change cures it
-	err     error // why its objects could not be applied
-	done    bool  // applied, or at fault until something changes
+	unread  error // of reading the file; permanent until the file changes
+	err     error // of applying its objects
+	done    bool  // applied, or failed until something changes
 }
 
-// watchedFile reports whether a file changed.
+// watchedFile is the last seen state of a file.
 type watchedFile struct {
-	info   fs.FileInfo // nil = it could not be looked at
+	info   fs.FileInfo // nil = stat failed
 	sum    [sha256.Size]byte
 	looked time.Time
 }
 
-// list names the manifest files. Names that begin with a dot are editors' and
-// Kubernetes' own.
+// list returns the names of the manifest files. Names that begin with a dot
+// belong to editors and Kubernetes.
 func (m *Manifests) list() ([]string, error) {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
@@ -52,8 +52,8 @@ func (m *Manifests) list() ([]string, error) {
 	return names, nil // ReadDir sorts
 }
 
-// look parses the files that are new or changed and forgets those that are gone.
-func (m *Manifests) look(names []string, r *manifestPass) (changed bool) {
+// poll parses new and changed files and forgets deleted ones.
+func (m *Manifests) poll(names []string, r *manifestPass) (changed bool) {
 	for name := range m.files {
 		if !slices.Contains(names, name) {
 			delete(m.files, name)
@@ -87,7 +87,7 @@ func (m *Manifests) read(name string) *manifestFile {
 	return f
 }
 
-// changed looks at the file and at those that it names.
+// changed reports whether the file, or one that it refers to, has changed.
 func (f *manifestFile) changed() bool {
 	for path, before := range f.watched {
 		info, err := os.Stat(path)

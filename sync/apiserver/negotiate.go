@@ -14,7 +14,7 @@ import (
 )
 
 // Media types. Protobuf and CBOR are never served: clients that prefer them
-// also accept JSON, and those that accept nothing else are told so with 406.
+// also accept JSON, and those that accept nothing else get a 406.
 const (
 	mediaJSON  = "application/json"
 	mediaYAML  = "application/yaml"
@@ -24,7 +24,7 @@ const (
 	asMetaList = "PartialObjectMetadataList"
 )
 
-// media is the form of an answer that the client asked for.
+// media is the requested form of a response.
 type media struct {
 	YAML    bool
 	Pretty  bool
@@ -32,7 +32,7 @@ type media struct {
 	Version string // of the group meta.k8s.io, with As
 }
 
-// metaVersion is the apiVersion of a converted answer.
+// metaVersion returns the apiVersion of a converted response.
 func (m media) metaVersion() string { return metaGroup + "/" + m.Version }
 
 // clause is one element of an Accept header.
@@ -80,8 +80,8 @@ func accept(c clause) (media, bool) {
 	return m, true
 }
 
-// clauses parses the header and sorts it by falling quality. Elements that
-// cannot be read are passed over.
+// clauses parses the header and sorts it by descending quality. Malformed
+// elements are skipped.
 func clauses(header string) []clause {
 	var out []clause
 	for _, part := range strings.Split(header, ",") {
@@ -114,8 +114,8 @@ func clauses(header string) []clause {
 	return out
 }
 
-// pretty reports that a person reads the answer: asked for, or curl, wget, a
-// browser. The list is that of the real API server.
+// pretty reports whether the response is to be indented: the client requests it,
+// or is curl, wget or a browser. The list is that of the real API server.
 func pretty(req *http.Request) bool {
 	if strings.Contains(req.URL.RawQuery, "pretty") {
 		if asked := req.URL.Query().Get("pretty"); asked != "" {
@@ -127,8 +127,8 @@ func pretty(req *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// contentOf returns whether the body is YAML, or a 415 status error for forms
-// other than JSON and YAML. No Content-Type means JSON.
+// contentOf reports whether the body is YAML. It returns a 415 status error for
+// forms other than JSON and YAML. No Content-Type means JSON.
 func contentOf(req *http.Request) (yaml bool, err error) {
 	header := req.Header.Get("Content-Type")
 	if header == "" {

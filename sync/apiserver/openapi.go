@@ -13,12 +13,12 @@ import (
 	"limpet/sync/api"
 )
 
-// The part of OpenAPI v3 that kubectl create and apply read before they send
-// anything: writes take fieldValidation and dryRun.
+// The part of OpenAPI v3 that kubectl create and apply read before they send a
+// request: it declares fieldValidation and dryRun of writes.
 
 const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// serveOpenAPIIndex writes which documents there are.
+// serveOpenAPIIndex sends the list of documents.
 func (s *Server) serveOpenAPIIndex(w http.ResponseWriter, req *http.Request) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
@@ -39,7 +39,7 @@ func (s *Server) serveOpenAPIIndex(w http.ResponseWriter, req *http.Request) {
 	s.answerAny(w, media{Pretty: pretty(req)}, http.StatusOK, map[string]any{"paths": paths})
 }
 
-// serveOpenAPI writes the document of one version of a group.
+// serveOpenAPI sends the document of one version of a group.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, req *http.Request) {
 	for _, group := range append([]string{""}, groups()...) {
 		for _, version := range versionsOf(group) {
@@ -52,7 +52,7 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, req *http.Request) {
 	s.answerError(w, req, pathNotFound())
 }
 
-// prefixOf is the path of a version of a group.
+// prefixOf returns the path of a version of a group.
 func prefixOf(group, version string) string {
 	if group == "" {
 		return "/api/" + version
@@ -70,17 +70,26 @@ func openAPIDocument(group, version string) jsonObject {
 		all, one := base+"/namespaces/{namespace}/"+k.Plural, base+"/namespaces/{namespace}/"+k.Plural+"/{name}"
 		paths[base+"/"+k.Plural] = jsonObject{"get": operation(k, version, "list", listQuery)}
 		paths[all] = jsonObject{
-			"get": operation(k, version, "list", listQuery), "post": operation(k, version, "post", writeQuery),
-			"delete": operation(k, version, "deletecollection", listQuery), "parameters": pathParameters("namespace"),
+			"get":        operation(k, version, "list", listQuery),
+			"post":       operation(k, version, "post", writeQuery),
+			"delete":     operation(k, version, "deletecollection", listQuery),
+			"parameters": pathParameters("namespace"),
 		}
 		item := jsonObject{
-			"get": operation(k, version, "get", nil), "put": operation(k, version, "put", writeQuery),
-			"patch": operation(k, version, "patch", slices.Concat(writeQuery, []string{"force"})), "delete": operation(k, version, "delete", []string{"dryRun"}),
+			"get":        operation(k, version, "get", nil),
+			"put":        operation(k, version, "put", writeQuery),
+			"patch":      operation(k, version, "patch", slices.Concat(writeQuery, []string{"force"})),
+			"delete":     operation(k, version, "delete", []string{"dryRun"}),
 			"parameters": pathParameters("namespace", "name"),
 		}
 		paths[one] = item
 		if k.Status {
-			paths[one+"/status"] = jsonObject{"get": item["get"], "put": item["put"], "patch": item["patch"], "parameters": item["parameters"]}
+			paths[one+"/status"] = jsonObject{
+				"get":        item["get"],
+				"put":        item["put"],
+				"patch":      item["patch"],
+				"parameters": item["parameters"],
+			}
 		}
 		schemas[schemaName(k, version)] = kindSchema(k, version)
 		schemas[schemaName(k, version)+"List"] = listSchema(k, version)
@@ -133,7 +142,12 @@ func operation(k api.Kind, version, action string, query []string) jsonObject {
 
 func pathParameters(names ...string) (out []any) {
 	for _, name := range names {
-		out = append(out, jsonObject{"name": name, "in": "path", "required": true, "schema": jsonObject{"type": "string", "uniqueItems": true}})
+		out = append(out, jsonObject{
+			"name":     name,
+			"in":       "path",
+			"required": true,
+			"schema":   jsonObject{"type": "string", "uniqueItems": true},
+		})
 	}
 	return out
 }
@@ -144,7 +158,7 @@ func gvkOf(k api.Kind, version, kind string) jsonObject {
 
 func reference(name string) jsonObject { return jsonObject{"$ref": "#/components/schemas/" + name} }
 
-// schemaName is the name of a kind's schema: its group backwards, as the real
+// schemaName returns the name of a kind's schema: its group reversed, as the real
 // server names custom resources.
 func schemaName(k api.Kind, version string) string {
 	if k.Group == "" {
@@ -160,7 +174,11 @@ func kindSchema(k api.Kind, version string) jsonObject {
 	properties := jsonObject{
 		"apiVersion": jsonObject{"type": "string", "description": metav1.TypeMeta{}.SwaggerDoc()["apiVersion"]},
 		"kind":       jsonObject{"type": "string", "description": metav1.TypeMeta{}.SwaggerDoc()["kind"]},
-		"metadata":   jsonObject{"allOf": []any{reference(metaSchema)}, "description": "Standard object's metadata.", "default": jsonObject{}},
+		"metadata": jsonObject{
+			"allOf":       []any{reference(metaSchema)},
+			"description": "Standard object's metadata.",
+			"default":     jsonObject{},
+		},
 	}
 	for _, name := range topLevel(k) {
 		schema := jsonObject{"x-kubernetes-preserve-unknown-fields": true}

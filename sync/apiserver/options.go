@@ -20,8 +20,8 @@ import (
 // defaultManager is the field manager of writes inside the process.
 const defaultManager = "limpet"
 
-// writeParameters reads dryRun, fieldManager, fieldValidation and force. It
-// returns a 422 status error that names the options kind.
+// writeParameters reads dryRun, fieldManager, fieldValidation and force. Its
+// errors are 422 status errors that name the options kind.
 func writeParameters(req *http.Request, kind string, patch types.PatchType) (writeOptions, error) {
 	q := req.URL.Query()
 	o := metav1.PatchOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
@@ -33,12 +33,21 @@ func writeParameters(req *http.Request, kind string, patch types.PatchType) (wri
 	if kind == "PatchOptions" {
 		errs = validation.ValidatePatchOptions(&o, patch)
 	} else {
-		errs = validation.ValidateCreateOptions(&metav1.CreateOptions{DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation})
+		errs = validation.ValidateCreateOptions(&metav1.CreateOptions{
+			DryRun:          o.DryRun,
+			FieldManager:    o.FieldManager,
+			FieldValidation: o.FieldValidation,
+		})
 	}
 	if len(errs) > 0 {
 		return writeOptions{}, apierrors.NewInvalid(schema.GroupKind{Group: metaGroup, Kind: kind}, "", errs)
 	}
-	out := writeOptions{Manager: o.FieldManager, DryRun: len(o.DryRun) > 0, Validation: o.FieldValidation, Force: o.Force != nil && *o.Force}
+	out := writeOptions{
+		Manager:    o.FieldManager,
+		DryRun:     len(o.DryRun) > 0,
+		Validation: o.FieldValidation,
+		Force:      o.Force != nil && *o.Force,
+	}
 	if out.Manager == "" {
 		out.Manager = agentName(req.UserAgent())
 	}
@@ -48,8 +57,8 @@ func writeParameters(req *http.Request, kind string, patch types.PatchType) (wri
 	return out, nil
 }
 
-// agentName is the field manager of a client that names none: its User-Agent up
-// to the first slash.
+// agentName returns the default field manager of a client: its User-Agent up to
+// the first slash.
 func agentName(agent string) string {
 	name, _, _ := strings.Cut(agent, "/")
 	name = strings.Map(func(r rune) rune {
@@ -99,7 +108,7 @@ func deleteParameters(req *http.Request, body []byte) (metav1.DeleteOptions, err
 	return o, nil
 }
 
-// number reads a whole number from the query; absent is 0.
+// number returns a whole number from the query; 0 if it is absent.
 func number(q url.Values, name string) (int64, error) {
 	raw := q.Get(name)
 	if raw == "" {
@@ -112,7 +121,7 @@ func number(q url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// decodeOptions reads an options object; unknown members are passed over.
+// decodeOptions reads an options object; unknown members are ignored.
 func decodeOptions(body []byte, isYAML bool, into any) error {
 	if isYAML {
 		var err error

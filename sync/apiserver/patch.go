@@ -26,8 +26,8 @@ const maxPatchOperations = 10000
 // A few copies of copies in a JSON patch would fill the memory.
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxBody }
 
-// patchTypes are the patches that a kind takes. Strategic merge patches are for
-// the kinds of the core API alone, as on a real server.
+// patchTypes returns the patch types of a kind. Strategic merge patches exist for
+// the kinds of the core API only, as on a real server.
 func patchTypes(k api.Kind) []string {
 	out := []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	if !k.CRD {
@@ -46,8 +46,10 @@ func patchTypeOf(req *http.Request, k api.Kind) (types.PatchType, error) {
 	return types.PatchType(given), nil
 }
 
-// patch changes one object. created says that an apply made it.
-func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patch []byte, o writeOptions) (out []byte, created bool, err error) {
+// patch changes one object. created reports whether an apply created it.
+func (s *Server) patch(
+	ctx context.Context, t target, kind types.PatchType, patch []byte, o writeOptions,
+) (out []byte, created bool, err error) {
 	if kind == types.ApplyYAMLPatchType {
 		return s.applyPatch(ctx, t, patch, o)
 	}
@@ -72,7 +74,9 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 }
 
 // patched returns the object with a JSON, merge or strategic patch applied.
-func (s *Server) patched(t target, cur *unstructured.Unstructured, form types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+func (s *Server) patched(
+	t target, cur *unstructured.Unstructured, form types.PatchType, patch []byte, o writeOptions,
+) (*unstructured.Unstructured, error) {
 	before, err := encodeObject(cur.Object)
 	if err != nil {
 		return nil, err
@@ -114,10 +118,11 @@ func (s *Server) patched(t target, cur *unstructured.Unstructured, form types.Pa
 	return &unstructured.Unstructured{Object: object}, nil
 }
 
-// patchInvalid is the answer to a patch whose result is no object of its kind.
-// The real server repeats the whole object here; it may hold secrets.
+// patchInvalid returns the error for a patch whose result is no object of its
+// kind. The real server repeats the whole object, which may hold secrets.
 func patchInvalid(detail string) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), field.OmitValueType{}, detail)})
+	fault := field.Invalid(field.NewPath("patch"), field.OmitValueType{}, detail)
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{fault})
 }
 
 func jsonPatched(before, patch []byte, validation string) (after []byte, findings []string, err error) {
@@ -146,7 +151,8 @@ func jsonPatched(before, patch []byte, validation string) (after []byte, finding
 	}
 	after, err = p.Apply(before)
 	if err != nil {
-		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return nil, nil, apierrors.NewGenericServerResponse(
+			http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
 	return after, findings, nil
 }
@@ -164,7 +170,7 @@ func mergePatched(before, patch []byte, validation string) (after []byte, findin
 	return after, findings, nil
 }
 
-// applyPatch is server-side apply: it makes the object if it is not there.
+// applyPatch is server-side apply: it creates a missing object.
 func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
 	config, err := s.readConfig(t, patch, o)
 	if err != nil {
@@ -251,7 +257,7 @@ func strategicPatched(before, patch []byte, validation string) (after []byte, fi
 }
 
 // strategicMerge returns a value with a patch merged in; it may change current.
-// nil means that the value goes.
+// nil means that the value is removed.
 func strategicMerge(current, patch any, path string) any {
 	change, ok := patch.(map[string]any)
 	if !ok {

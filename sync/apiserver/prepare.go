@@ -21,18 +21,18 @@ import (
 	"limpet/sync/api"
 )
 
-// What the server sets itself, and what it refuses for every kind.
+// The members that the server sets, and the validation that all kinds share.
 
 // Limits of generated names. Source: apiserver's SimpleNameGenerator: a name
 // must also fit where only 63 characters are taken.
 const (
 	randomLength    = 5
 	generatedLength = 63
-	// nameAttempts is how often a generated name that is taken is replaced.
+	// nameAttempts is the number of attempts to generate a free name.
 	nameAttempts = 8
 )
 
-// wipe takes out what only the server may say.
+// wipe removes the members that only the server may set.
 func wipe(obj *unstructured.Unstructured) {
 	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetUID("")
@@ -41,7 +41,7 @@ func wipe(obj *unstructured.Unstructured) {
 	obj.SetSelfLink("")
 }
 
-// born makes obj a new object of its kind.
+// born sets the metadata of a new object of a kind.
 func born(k api.Kind, obj *unstructured.Unstructured) {
 	wipe(obj)
 	obj.SetCreationTimestamp(metav1.Now())
@@ -55,18 +55,18 @@ func born(k api.Kind, obj *unstructured.Unstructured) {
 	}
 }
 
-// counted reports that objects of a kind have a generation at all. The kinds of
-// the core API have none.
+// counted reports whether objects of a kind have a generation. The kinds of the
+// core API have none.
 func counted(k api.Kind) bool { return k.Generation || k.CRD }
 
-// generateName replaces generateName by a name.
+// generateName sets a name made of the prefix generateName.
 func generateName(obj *unstructured.Unstructured) {
 	base := obj.GetGenerateName()
 	obj.SetName(base[:min(len(base), generatedLength-randomLength)] + rand.String(randomLength))
 }
 
-// carryOver puts back into obj what a write cannot change, and counts the
-// generation. old is what is stored.
+// carryOver copies the members that a write cannot change from old to obj, and
+// increments the generation. old is the stored object.
 func carryOver(t target, obj, old *unstructured.Unstructured) {
 	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink("")
@@ -94,8 +94,8 @@ func carryOver(t target, obj, old *unstructured.Unstructured) {
 	}
 }
 
-// onlyStatus makes obj the old object with its own status, the secure values that
-// it brings, and its managed fields.
+// onlyStatus replaces obj by old, except for the status, the new secure values and
+// the managed fields of obj.
 func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	status, ok := obj.Object["status"]
 	managed := obj.GetManagedFields()
@@ -116,7 +116,7 @@ func keepMember(obj, old *unstructured.Unstructured, name string) {
 	}
 }
 
-// sameContent compares everything but the metadata.
+// sameContent reports whether two objects are equal apart from their metadata.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	for _, pair := range [][2]map[string]any{{a.Object, b.Object}, {b.Object, a.Object}} {
 		for name, value := range pair[0] {
@@ -165,12 +165,13 @@ func validateContent(t target, obj *unstructured.Unstructured) (errs field.Error
 		if t.subresource != "" {
 			within = ""
 		}
-		errs = append(errs, field.TypeInvalid(field.NewPath(name), typeOf(value), fmt.Sprintf("%s in body must be of type object: %q", within, typeOf(value))))
+		detail := fmt.Sprintf("%s in body must be of type object: %q", within, typeOf(value))
+		errs = append(errs, field.TypeInvalid(field.NewPath(name), typeOf(value), detail))
 	}
 	return errs
 }
 
-// typeOf is the JSON type of a value, as errors name it.
+// typeOf returns the JSON type of a value, as errors name it.
 func typeOf(value any) string {
 	switch value.(type) {
 	case string:
@@ -205,7 +206,7 @@ func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 	}
 }
 
-// finalizerWarnings are about names of new finalizers that may clash.
+// finalizerWarnings returns a warning for each new finalizer whose name may clash.
 func finalizerWarnings(obj, old *unstructured.Unstructured) (out []string) {
 	var before []string
 	if old != nil {
@@ -218,15 +219,17 @@ func finalizerWarnings(obj, old *unstructured.Unstructured) (out []string) {
 		switch {
 		case slices.Contains(before, name) || standard || strings.Contains(name, "/"):
 		case strings.Contains(name, "."):
-			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", name))
+			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) "+
+				"to avoid accidental conflicts with other finalizer writers", name))
 		default:
-			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", name))
+			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name "+
+				"to avoid accidental conflicts with other finalizer writers", name))
 		}
 	}
 	return out
 }
 
-// uniqueOwners drops owner references that are there twice and says so.
+// uniqueOwners removes duplicate owner references and returns a warning for them.
 func uniqueOwners(obj *unstructured.Unstructured) (warnings []string) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
@@ -245,7 +248,8 @@ func uniqueOwners(obj *unstructured.Unstructured) (warnings []string) {
 		return nil
 	}
 	obj.SetOwnerReferences(unique)
-	return []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", ")}
+	return []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
+		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", ")}
 }
 
 // parseRevision reads a resourceVersion. It returns a 400 status error for

@@ -21,10 +21,16 @@ type call struct {
 }
 
 func (c *call) target() target {
-	return target{kind: c.info.Kind, version: c.info.Version, namespace: c.info.Namespace, name: c.info.Name, subresource: c.info.Subresource}
+	return target{
+		kind:        c.info.Kind,
+		version:     c.info.Version,
+		namespace:   c.info.Namespace,
+		name:        c.info.Name,
+		subresource: c.info.Subresource,
+	}
 }
 
-// serveObjects answers everything below /api/v1 and /apis/GROUP/VERSION.
+// serveObjects serves all requests below /api/v1 and /apis/GROUP/VERSION.
 func (s *Server) serveObjects(w http.ResponseWriter, req *http.Request, info requestInfo, verb string) {
 	if info.Subresource != "" {
 		allowed := verbsOf(info.Kind, info.Subresource)
@@ -163,12 +169,17 @@ func (c *call) delete() error {
 	warn(c.w, *w.Warnings)
 	c.answerAny(c.w, media{YAML: c.media.YAML, Pretty: c.media.Pretty}, http.StatusOK, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Plural, UID: types.UID(text(out, find(out, "metadata", "uid")))},
+		Details: &metav1.StatusDetails{
+			Name:  t.name,
+			Group: t.kind.Group,
+			Kind:  t.kind.Plural,
+			UID:   types.UID(text(out, find(out, "metadata", "uid"))),
+		},
 	})
 	return nil
 }
 
-// deleteCollection deletes what the selectors pick and answers the list of it.
+// deleteCollection deletes the selected objects and sends the list of them.
 func (c *call) deleteCollection() error {
 	body, err := readBody(c.req)
 	if err != nil {
@@ -226,7 +237,7 @@ func (c *call) body(o *writeOptions) (*unstructured.Unstructured, error) {
 	return obj, sameNamespace(obj, c.info.Namespace)
 }
 
-// wrote writes a write that made the stored form, or passes its error on.
+// wrote sends the stored form that a write has made, or returns its error.
 func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	warn(c.w, *o.Warnings)
 	if err != nil {
@@ -235,7 +246,7 @@ func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	return c.answer(code, stored)
 }
 
-// answer reveals and writes a stored form.
+// answer reveals and sends a stored form.
 func (c *call) answer(code int, stored []byte) error {
 	data, err := c.reveal(c.req.Context(), c.info.Kind, stored)
 	if err != nil {

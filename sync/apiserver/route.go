@@ -28,7 +28,7 @@ var resourceVerbs = []string{verbCreate, verbDelete, verbDeleteCollection, verbG
 //	/api/v1/[watch/][namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
 //	/apis/GROUP/VERSION/[watch/][namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
 //
-// ok is false when the path names nothing that is served.
+// ok is false for a path that is not served.
 func route(req *http.Request) (info requestInfo, verb string, ok bool) {
 	parts, ok := segments(req.URL)
 	if !ok || len(parts) < 3 {
@@ -129,7 +129,7 @@ func flagOf(q url.Values, name string) bool {
 	return ok && !(values[0] == "0" || strings.EqualFold(values[0], "false"))
 }
 
-// verbsOf lists what a subresource of a kind answers; nil = there is none.
+// verbsOf returns the verbs of a subresource of a kind; nil if there is none.
 func verbsOf(k api.Kind, subresource string) []string {
 	if subresource == "status" && k.Status {
 		return []string{verbGet, verbPatch, verbUpdate}

@@ -1,8 +1,8 @@
 package apiserver
 
-// A scanner for JSON that this package wrote itself. Objects are stored as the
-// bytes that clients receive; lists, watches and selectors look at a few
-// members of thousands of them, and decoding each would cost fifty times more.
+// A scanner for JSON that this package has written. Objects are stored as the
+// bytes that clients receive; lists, watches and selectors read a few members of
+// thousands of them, and decoding each would cost fifty times more.
 //
 // The input is trusted: it is one compact JSON value without errors. Foreign
 // bytes are decoded with the library first.
@@ -10,7 +10,7 @@ package apiserver
 // span is the place of a value in a JSON text: data[from:to].
 type span struct{ from, to int }
 
-// none is the span of a value that is not there.
+// none is the span of an absent value.
 var none = span{-1, -1}
 
 func (s span) found() bool { return s.from >= 0 }
@@ -42,7 +42,7 @@ func member(data []byte, place span, name string) span {
 }
 
 // eachMember calls fn with the raw name (escapes not resolved) and the place of
-// the value of each member of the object at place, until fn answers false. It
+// the value of each member of the object at place, until fn returns false. It
 // does nothing if there is no object at place.
 func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 	i := place.from
@@ -99,8 +99,8 @@ func skip(data []byte, i int) int {
 	}
 }
 
-// text returns the string at place. Strings with escapes are decoded by the
-// library; values that are no strings and absent ones are "".
+// text returns the string at place; "" for an absent value and for one that is no
+// string. The library decodes strings with escapes.
 func text(data []byte, place span) string {
 	if !place.found() || data[place.from] != '"' {
 		return ""

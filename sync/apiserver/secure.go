@@ -24,22 +24,21 @@ import (
 	"limpet/sync/api/admission"
 )
 
-// Secret values never stand in a stored object. Two forms lead to them:
+// A stored object never contains secret values. Two forms refer to them:
 //
 //	secure.<field>: {name: inline-...}    Repository, Connection; clients see the name and never the value
-//	data.<key>: sealed:inline-...         core Secrets; answered with the value, as Kubernetes does
+//	data.<key>: sealed:inline-...         core Secrets; clients see the value, as in Kubernetes
 //
 // The value itself is sealed in the state file, under a key that begins with
 // the object that owns it, in the transaction that stores the object. A name is
-// a keyed hash of owner, field and value: it tells nobody anything, and the
-// same value given again gives the same object, so that applying a file twice
-// changes nothing.
+// a keyed hash of owner, field and value: it reveals nothing, and the same value
+// gives the same name, so that applying a file twice changes nothing.
 
 const (
 	inlinePrefix = "inline-"
 	sealedPrefix = "sealed:"
-	// sealKeyName holds the key of the hash behind the names. Losing it only
-	// means that values given again get new names.
+	// sealKeyName holds the key of the hash of the names. Without the former key,
+	// values that are applied again get new names; nothing else is lost.
 	sealKeyName = "localapi/seal-key"
 	sealKeySize = 32
 )
@@ -62,7 +61,7 @@ func (o owner) entry(inline string) string {
 	return "secure/" + o.resource + "/" + o.namespace + "/" + o.name + "/" + inline
 }
 
-// inlineName names a value.
+// inlineName returns the name of a value.
 func (s *Server) inlineName(ctx context.Context, o owner, field string, value []byte) (string, error) {
 	key, err := s.sealKey(ctx)
 	if err != nil {
@@ -97,9 +96,9 @@ func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// sealInline replaces the inline values of an object by their names and notes
-// what to seal and what to forget. Members that the request leaves out stay as
-// they were: clients cannot read a value back to send it again.
+// sealInline replaces the inline values of an object by their names and records
+// the values to seal and to delete. Members that the request omits stay as they
+// were: clients cannot read a value back to send it again.
 func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
 	stored := admission.SecureNames(r.Old)
 	given, present := r.Object.Object["secure"].(map[string]any)
@@ -136,7 +135,7 @@ func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
 	return s.forgetOthers(ctx, r, own, kept)
 }
 
-// sealMember returns the name that one member has from now on; "" for none.
+// sealMember returns the new name of one member; "" for none.
 func (s *Server) sealMember(ctx context.Context, r *admitRequest, own owner, field string, member map[string]any) (string, error) {
 	if create, ok := member["create"].(string); ok {
 		name, err := s.inlineName(ctx, own, field, []byte(create))
@@ -151,15 +150,16 @@ func (s *Server) sealMember(ctx context.Context, r *admitRequest, own owner, fie
 	}
 	name, _ := member["name"].(string)
 	if strings.HasPrefix(name, inlinePrefix) && name != admission.SecureNames(r.Old)[field] {
-		r.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; give the value in secure." + field + ".create")
+		r.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; " +
+			"give the value in secure." + field + ".create")
 	}
 	return name, nil
 }
 
 // sealData replaces the values of a core Secret by markers. r.Old is revealed.
 func (s *Server) sealData(ctx context.Context, r *admitRequest) error {
-	// Without the key the old values were left out of what the client read:
-	// storing that would lose them for good.
+	// Without the key, reads omit the old values: storing such an object would
+	// lose them for good.
 	if _, err := s.sealKey(ctx); err != nil {
 		return fmt.Errorf("open key of sealed values: %w", err)
 	}
@@ -191,9 +191,9 @@ func (s *Server) sealData(ctx context.Context, r *admitRequest) error {
 	return s.forgetOthers(ctx, r, own, kept)
 }
 
-// forgetOthers notes every sealed value of an object for deletion, but those that are
-// kept. It goes by what is in the state file and not by the old object, so that
-// nothing is left behind there.
+// forgetOthers records every sealed value of an object for deletion, except the kept
+// ones. It lists the state file and not the old object, so that no value is left
+// behind.
 func (s *Server) forgetOthers(ctx context.Context, r *admitRequest, own owner, kept map[string]bool) error {
 	if r.Old == nil && len(kept) == 0 {
 		return nil
@@ -211,7 +211,7 @@ func (s *Server) forgetOthers(ctx context.Context, r *admitRequest, own owner, k
 	return nil
 }
 
-// forgetAll notes every sealed value of an object that leaves the store.
+// forgetAll records every sealed value of a deleted object for deletion.
 func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
 	if !isSecret(r.Kind) && len(admission.SecureNames(r.Old)) == 0 {
 		return nil
@@ -221,11 +221,11 @@ func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
 
 func isSecret(k api.Kind) bool { return k.Group == "" && k.Kind == "Secret" }
 
-// lastApplied is the annotation in which kubectl keeps the file that it applied.
+// lastApplied is the annotation in which kubectl keeps a copy of an applied file.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// dropLastApplied removes kubectl's copy of an applied file that holds secret
-// values, or that cannot be read. kubectl warns at the next apply and goes on.
+// dropLastApplied removes kubectl's copy of an applied file if it holds secret
+// values or is malformed. kubectl warns at the next apply and continues.
 func dropLastApplied(obj *unstructured.Unstructured) {
 	annotations := obj.GetAnnotations()
 	text, ok := annotations[lastApplied]
@@ -245,12 +245,12 @@ func dropLastApplied(obj *unstructured.Unstructured) {
 	}
 }
 
-// reveal turns the stored form of an object into the answered one. Only core
-// Secrets differ. A value that was replaced since is answered as it is now. One
-// that cannot be opened is left out: its Secret is gone (of an older event of a
-// watch), or it was lost with a damaged file or a key, and the rest must stay
-// readable, the object deletable. data is not changed; the answer may be data
-// itself.
+// reveal returns the form of a stored object that clients receive. Only core
+// Secrets differ. A value that was replaced since is returned as it is now. A
+// value that cannot be opened is omitted: its Secret is deleted (an older event
+// of a watch), or it was lost with a damaged file or a key, and the rest must
+// stay readable, the object deletable. data is not changed; the result may be
+// data itself.
 func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, error) {
 	if !isSecret(k) || !bytes.Contains(data, []byte(`"`+sealedPrefix+inlinePrefix)) {
 		return data, nil
@@ -275,7 +275,7 @@ func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, e
 			return strings.TrimPrefix(markerOf(now.Data, key), sealedPrefix), nil
 		})
 		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) || errors.Is(err, state.ErrCorrupt) {
-			s.log.Debug("leave out sealed value", "secret", own.namespace+"/"+own.name, "key", key, "err", err)
+			s.log.Debug("omit sealed value", "secret", own.namespace+"/"+own.name, "key", key, "err", err)
 			delete(values, key)
 			continue
 		}
@@ -287,7 +287,7 @@ func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, e
 	return encodeObject(obj.Object)
 }
 
-// markerOf reads what stands under a key of a stored Secret.
+// markerOf returns the marker under a key of a stored Secret.
 func markerOf(stored []byte, key string) string {
 	obj, err := decodeObject(stored)
 	if err != nil {
@@ -297,9 +297,9 @@ func markerOf(stored []byte, key string) string {
 	return marker
 }
 
-// openSealed opens a sealed value. An object is read before its values, so that
-// a value may be replaced in between: then again tells the name that the object
-// has now, and that one is opened.
+// openSealed opens a sealed value. An object is read before its values, so a
+// value may have been replaced in between: then openSealed opens the current
+// name, which again returns.
 func (s *Server) openSealed(ctx context.Context, own owner, inline string, again func() (string, error)) ([]byte, error) {
 	for {
 		plain, err := s.store.Secret(ctx, own.entry(inline))
@@ -315,22 +315,22 @@ func (s *Server) openSealed(ctx context.Context, own owner, inline string, again
 }
 
 // SecretOf opens the sealed value secure.<field> of a Repository, for the agent
-// in the same process. The error is state.ErrNotFound (in its chain) if there is
-// no such repository, no such field, or a name there that leads to a core Secret
-// and not to a sealed value.
+// in the same process. The error wraps state.ErrNotFound if there is no such
+// repository or no such field, or if the field names a core Secret and not a
+// sealed value.
 func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
 	return s.secretOf(ctx, "repositories", namespace, repository, field, "")
 }
 
-// SecretNamed is SecretOf for who has seen the Repository a moment ago, with this
-// name in secure.<field>.name. The Repository is read only when that value is not
-// there any more.
+// SecretNamed is SecretOf for a caller that has just read the Repository, with
+// this name in secure.<field>.name. It reads the Repository only when that value
+// does not exist any more.
 func (s *Server) SecretNamed(ctx context.Context, namespace, repository, field, name string) ([]byte, error) {
 	return s.secretOf(ctx, "repositories", namespace, repository, field, name)
 }
 
-// IsSealed reports that a name in secure.<field>.name is that of a sealed value, which
-// no Secret has.
+// IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No
+// Secret has such a name.
 func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
 // ConnectionSecretOf is SecretOf for a Connection.
@@ -362,9 +362,9 @@ func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, i
 	return plain, nil
 }
 
-// ownNames turns the ownership of secure.<field>.create and .remove, which are
-// gone once the write is stored, into that of the name that stands there now.
-// Without it, appliers would fight over a field that no object has.
+// ownNames converts the ownership of secure.<field>.create and .remove, which are
+// not stored, to ownership of the name that is stored instead. Without it,
+// appliers would conflict on a field that no object has.
 func ownNames(obj *unstructured.Unstructured) {
 	meta, _ := obj.Object["metadata"].(map[string]any)
 	entries, _ := meta["managedFields"].([]any)
@@ -394,24 +394,24 @@ func ownNames(obj *unstructured.Unstructured) {
 	}
 }
 
-// asMap returns the object behind a JSON value; nil for any other.
+// asMap returns a JSON value as an object; nil if it is none.
 func asMap(value any) map[string]any {
 	m, _ := value.(map[string]any)
 	return m
 }
 
-// A controller that mints a token writes it and says so in the status with one
-// write, to the status. Grafana's API server takes that, and so does this one; a
-// plain Kubernetes API drops all but the status. No generation is counted: what a
-// person wants is as it was.
+// A controller that mints a token writes it together with the status, to the
+// status subresource. Grafana's API server accepts that, and this one does too; a
+// plain Kubernetes API drops all but the status. The generation stays: the spec
+// has not changed.
 
-// inlineValued reports that objects of a kind have secure values.
+// inlineValued reports whether objects of a kind have secure values.
 func inlineValued(k api.Kind) bool {
 	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
 }
 
-// broughtValues are the secure values that a write of the status gives or removes.
-// Anything else below secure is no part of it.
+// broughtValues returns the secure values that a write of the status creates or
+// removes. It ignores all other members below secure.
 func broughtValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	if !inlineValued(k) {
 		return nil
@@ -428,7 +428,7 @@ func broughtValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// bringValues puts them beside those that are stored.
+// bringValues adds them to the stored ones.
 func bringValues(obj *unstructured.Unstructured, brought map[string]any) {
 	if len(brought) == 0 {
 		return
@@ -439,7 +439,7 @@ func bringValues(obj *unstructured.Unstructured, brought map[string]any) {
 	obj.Object["secure"] = secure
 }
 
-// admitBrought checks and seals them.
+// admitBrought validates and seals them.
 func (s *Server) admitBrought(ctx context.Context, r *admitRequest) error {
 	if len(broughtValues(r.Kind, r.Object)) == 0 {
 		return nil

@@ -27,18 +27,18 @@ import (
 const (
 	// headerTimeout is how long a client may take to send its headers.
 	headerTimeout = 10 * time.Second
-	// idleTimeout closes connections that nobody uses. It is longer than the
-	// 90 s after which Go's clients drop theirs, so that the client goes first.
+	// idleTimeout closes idle connections. It is longer than the 90 s after which
+	// Go's clients close theirs, so that the client closes first.
 	idleTimeout = 2 * time.Minute
-	// drainTimeout is how long running requests get once the server stops.
+	// drainTimeout is the time for running requests once the server stops.
 	drainTimeout = 5 * time.Second
 	// maxHeaderBytes is ample for an access token and a client certificate.
 	maxHeaderBytes = 64 << 10
 )
 
-// Serve answers requests from ln with h until ctx ends, and closes ln. Then
-// watches are ended, other requests get 5 s to finish, and the rest is cut off.
-// It returns nil after such a stop, else why the listener failed.
+// Serve serves requests from ln with h until ctx ends, and closes ln. Then it ends
+// watches, gives other requests 5 s to finish, and closes the remaining
+// connections. It returns nil after such a stop, else the error of the listener.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	watches, endWatches := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatches()
@@ -70,8 +70,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	return nil
 }
 
-// endingWatches gives watches a context that ends with stop: they would
-// otherwise hold a shutdown for as long as their clients like.
+// endingWatches gives watches a context that ends with stop: otherwise their
+// clients could delay a shutdown without limit.
 func endingWatches(stop context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if _, verb, ok := route(req); ok && verb == verbWatch {
@@ -87,17 +87,17 @@ func endingWatches(stop context.Context, h http.Handler) http.Handler {
 const (
 	selfCertName = "limpet-api.crt"
 	selfKeyName  = "limpet-api.key"
-	// A self-made certificate lasts a year and is replaced at a start within
-	// its last 30 days, so that a server that restarts monthly never shows an
-	// expired one.
+	// A self-signed certificate is valid for a year and is replaced at a start
+	// within its last 30 days, so that a server that restarts monthly never has
+	// an expired one.
 	selfCertLifetime = 365 * 24 * time.Hour
 	selfCertRenewal  = 30 * 24 * time.Hour
 )
 
-// SelfSigned makes sure that dir holds a certificate for localhost, 127.0.0.1,
-// ::1 and the given hosts, and gives the paths of the certificate and of its
-// key (0600). One that is there is kept while it is sound, covers all hosts and
-// has 30 days left. The certificate may be given to clients as their CA file.
+// SelfSigned ensures that dir holds a certificate for localhost, 127.0.0.1, ::1
+// and the given hosts, and returns the paths of the certificate and of its key
+// (0600). It keeps an existing certificate that is valid, covers all hosts and
+// has 30 days left. Clients may use the certificate as their CA file.
 func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, selfCertName), filepath.Join(dir, selfKeyName)
 	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, hosts...)
@@ -108,7 +108,7 @@ func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err erro
 	if err != nil {
 		return "", "", fmt.Errorf("make certificate: %w", err)
 	}
-	// A crash between the two leaves a pair that does not match, which the next
+	// A crash between the two writes leaves a mismatched pair, which the next
 	// start replaces.
 	if err := errors.Join(token.WriteFile(keyFile, key, 0o600, false), token.WriteFile(certFile, cert, 0o644, false)); err != nil {
 		return "", "", fmt.Errorf("write certificate: %w", err)
@@ -170,10 +170,9 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// ListenTLS puts TLS 1.2 or newer on a listener, for the protocols that are given
-// or else HTTP/2 and HTTP/1.1. The files are read at once, and again when they
-// change; a pair that cannot be read then leaves the one before in use, with a
-// line in the log.
+// ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or
+// else HTTP/2 and HTTP/1.1. It reads the files at once, and again when they
+// change; if that fails, it logs a warning and keeps the former pair.
 func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {
 	if len(protocols) == 0 {
 		protocols = []string{"h2", "http/1.1"}
@@ -189,7 +188,7 @@ func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (
 	}), nil
 }
 
-// certificateFiles reads a certificate anew when one of its files changed.
+// certificateFiles reads a certificate again when one of its files has changed.
 type certificateFiles struct {
 	cert, key string
 
@@ -212,7 +211,7 @@ func (c *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	case c.loaded == nil:
 		return nil, fmt.Errorf("read certificate %s and key %s: %w", c.cert, c.key, err)
 	default:
-		slog.Warn("keep the former certificate", "certificate", c.cert, "key", c.key, "err", err)
+		slog.Warn("reload certificate failed, keeping the former one", "certificate", c.cert, "key", c.key, "err", err)
 	}
 	c.stamp = stamp
 	return c.loaded, nil

@@ -1,16 +1,16 @@
 // Package apiserver is the embedded API: a small Kubernetes-style server for the
 // kinds of api.Kinds, kept in the state file.
 //
-// Its law is the behaviour of the real server for custom resources
-// (apiextensions-apiserver), which runs under the same contract suite. What
-// clients can see is meant to be the same: status codes and reasons, conflicts,
-// generations, managed fields, watches and their ends. Three things are its own:
+// Its reference is the real server for custom resources
+// (apiextensions-apiserver), which runs under the same contract suite. Clients
+// see the same behaviour: status codes and reasons, conflicts, generations,
+// managed fields, watches and their ends. There are three differences:
 //
-//   - kinds have no schema below spec and status; what the fields of our own
-//     kinds may hold is said in sync/api/admission;
-//   - all versions of a kind are one: reading through another version changes
+//   - kinds have no schema below spec and status; sync/api/admission validates
+//     the fields of our own kinds;
+//   - all versions of a kind have the same fields: another version changes
 //     apiVersion and nothing else;
-//   - there is no garbage collection, so that foreground deletion deletes at once.
+//   - there is no garbage collection, so foreground deletion deletes at once.
 package apiserver
 
 import (
@@ -31,23 +31,23 @@ import (
 // begin in the past. Source: ten seconds of the fastest burst seen in tests.
 const defaultWindow = 1024
 
-// Options configure a Server. The zero value is a server that lets everybody in.
+// Options configure a Server. The zero value is a server without authentication.
 type Options struct {
 	// Logger receives faults of the server itself; nil = slog.Default().
 	Logger *slog.Logger
 	// Window is how many events of one resource are kept for watches that begin
 	// in the past; 0 = defaultWindow. Their bytes are bounded too.
 	Window int
-	// Auth decides who may enter; nil = everybody.
+	// Auth authenticates requests; nil = no authentication.
 	Auth *Gate
-	// Version is answered by /version.
+	// Version is the version of limpet in /version.
 	Version string
-	// Finalizers gives a new Repository that has none those of Grafana. It is for
-	// a server beside which somebody works them off: otherwise no Repository
-	// could be deleted.
+	// Finalizers adds Grafana's finalizers to a new Repository that has none. It
+	// requires a controller that processes them: otherwise no Repository could be
+	// deleted.
 	Finalizers bool
-	// MaxRepositories is how many a namespace may have; 0 = any number. Those that
-	// are there already stay.
+	// MaxRepositories limits the Repositories of a namespace; 0 = no limit.
+	// Existing ones stay.
 	MaxRepositories int64
 }
 
@@ -59,7 +59,7 @@ type Server struct {
 	auth       *Gate
 	version    string
 	finalizers bool
-	most       int64 // Repositories of a namespace; 0 = any number
+	most       int64 // Repositories of a namespace; 0 = no limit
 	mux        *http.ServeMux
 	feeds      map[string]*feed  // by resourceName; fixed after New
 	tallies    map[string]*tally // likewise
@@ -77,7 +77,16 @@ type Server struct {
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, finalizers: o.Finalizers, most: o.MaxRepositories, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
+	s := &Server{
+		store:      store,
+		log:        o.Logger,
+		auth:       o.Auth,
+		version:    o.Version,
+		finalizers: o.Finalizers,
+		most:       o.MaxRepositories,
+		feeds:      map[string]*feed{},
+		tallies:    map[string]*tally{},
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -108,7 +117,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// routes are the paths that are not objects.
+// routes returns the handler of all paths that are not objects.
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/healthz/{check...}", "/livez/{check...}", "/readyz/{check...}"} {
@@ -121,7 +130,7 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// ServeHTTP answers one request. Watches block until the request's context
+// ServeHTTP implements http.Handler. Watches block until the request's context
 // ends, their timeout passes, or the server closes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if s.auth != nil {
@@ -133,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.serve(w, req)
 }
 
-// serve handles a request that may enter.
+// serve handles an authenticated request.
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	if info, verb, ok := route(req); ok {
 		s.serveObjects(w, req, info, verb)
@@ -151,9 +160,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write([]byte("ok"))
 }
 
-// serveVersion writes what clients of Kubernetes expect: they compare the
-// minor version with their own, so it is that of the API machinery that this
-// server follows.
+// serveVersion sends the version of the API machinery that this server follows:
+// clients of Kubernetes compare the minor version with their own.
 func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {
 	s.answerJSON(w, req, http.StatusOK, map[string]string{
 		"major": "1", "minor": "37",
@@ -166,7 +174,7 @@ func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {
 type progress struct {
 	mu      sync.Mutex
 	reached uint64        // guarded by mu
-	moved   chan struct{} // guarded by mu; closed when reached grows, made by those who wait
+	moved   chan struct{} // guarded by mu; closed when reached grows, made by waiters
 }
 
 func (p *progress) reach(revision uint64) {
@@ -189,7 +197,7 @@ func (p *progress) at() uint64 {
 }
 
 // wait blocks until the revision is reached, ctx ends, or (with a positive
-// limit) the limit has passed; it answers whether the revision is reached.
+// limit) the limit has passed. It reports whether the revision is reached.
 func (p *progress) wait(ctx context.Context, revision uint64, limit time.Duration) bool {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -215,5 +223,5 @@ func (p *progress) wait(ctx context.Context, revision uint64, limit time.Duratio
 	}
 }
 
-// seen is the revision of the server: that of the newest change of any object.
+// seen returns the revision of the newest change of any object.
 func (s *Server) seen() uint64 { return s.progress.at() }

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// Transport answers requests inside the process, without a socket: each runs
-// the server in a goroutine of its own, and the body of the answer streams as
-// the server writes it. Cancelling the request or closing the body ends the
-// server's side; RoundTrip and Close wait for nothing else.
+// Transport serves requests inside the process, without a socket: each runs the
+// server in a goroutine of its own, and the body of the response streams as the
+// server writes it. Cancelling the request or closing the body ends the server's
+// side; RoundTrip and Close do not wait for it.
 //
-// The transport lets everybody in: who runs in this process can open the state
+// The transport does not authenticate: code in this process can open the state
 // file anyway.
 func (s *Server) Transport() http.RoundTripper { return transport{s} }
 
 type transport struct{ server *Server }
 
-// RoundTrip answers a request. It returns when the headers of the answer are
-// there, or the context of the request ends.
+// RoundTrip returns when the headers of the response are complete, or the context
+// of the request ends.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	inner := req.Clone(ctx)
@@ -38,8 +38,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	reader, writer := io.Pipe()
 	a := &answer{header: http.Header{}, body: writer, ready: make(chan struct{})}
-	// The goroutine ends with the handler; the pipe and the context see to it
-	// that the handler ends when the client does.
+	// The goroutine ends with the handler; the pipe and the context end the
+	// handler when the client closes.
 	go func() {
 		defer cancel()
 		defer func() {
@@ -61,7 +61,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-a.ready:
 	case <-req.Context().Done():
-		// The handler is told by its context, its writes by the pipe.
+		// The context ends the handler, the pipe its writes.
 		err := context.Cause(req.Context())
 		cancel()
 		_ = reader.CloseWithError(err)
@@ -80,7 +80,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is the server's side of one exchange.
+// answer is the server's side of a response.
 type answer struct {
 	header http.Header
 	body   *io.PipeWriter
@@ -115,7 +115,7 @@ type answerBody struct {
 	ctx    context.Context // of the request
 	cancel context.CancelFunc
 	stop   func() bool
-	none   bool // the answer to HEAD
+	none   bool // the response to HEAD
 }
 
 func (b *answerBody) Read(p []byte) (int, error) {
@@ -124,7 +124,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.PipeReader.Read(p)
 	if err != nil && b.ctx.Err() != nil {
-		// The server may have ended its side in order, but not at the end.
+		// The server may have closed its side cleanly before the body was complete.
 		err = context.Cause(b.ctx)
 	}
 	return n, err

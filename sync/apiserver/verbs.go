@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The writing verbs, without HTTP. Each answers the stored form of the object
-// as it is afterwards.
+// The writing verbs, without HTTP. Each returns the stored form of the object
+// after the write.
 
 // add stores a new object. obj is changed.
 func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) ([]byte, error) {
@@ -64,7 +64,7 @@ func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstr
 	return out, err
 }
 
-// planNew makes obj a new object, checks it and asks admission.
+// planNew returns the plan for a new object after validation and admission.
 func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOptions) (plan, error) {
 	born(t.kind, obj)
 	if err := validate(t, obj, nil); err != nil {
@@ -75,11 +75,20 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 	return p, s.ask(t, opCreate, &p, nil, o)
 }
 
-// ask lets admission change or refuse a plan.
+// ask runs admission, which may change or reject a plan.
 func (s *Server) ask(t target, operation string, p *plan, old *unstructured.Unstructured, o writeOptions) error {
 	r := &admitRequest{
-		Kind: t.kind, Subresource: t.subresource, Operation: operation, Namespace: t.namespace, Name: t.name,
-		Object: p.object, Old: old, Gone: operation == opDelete && p.remove, Force: operation == opDelete && o.Force, Secrets: &p.secrets, Warnings: o.Warnings,
+		Kind:        t.kind,
+		Subresource: t.subresource,
+		Operation:   operation,
+		Namespace:   t.namespace,
+		Name:        t.name,
+		Object:      p.object,
+		Old:         old,
+		Gone:        operation == opDelete && p.remove,
+		Force:       operation == opDelete && o.Force,
+		Secrets:     &p.secrets,
+		Warnings:    o.Warnings,
 	}
 	if operation == opDelete {
 		r.Object = nil
@@ -90,10 +99,9 @@ func (s *Server) ask(t target, operation string, p *plan, old *unstructured.Unst
 	return s.admit(r)
 }
 
-// replace stores a changed object: obj is what the client wants, made from cur.
-// It applies the rules of every update (PUT, patch, apply) and may turn the
-// update into a removal, when it takes away the last finalizer of an object that
-// is being deleted. obj is changed.
+// replace plans the update of cur to obj. It applies the rules of every update
+// (PUT, patch, apply). An update that removes the last finalizer of an object
+// that is being deleted becomes a removal. obj is changed.
 func (s *Server) replace(t target, cur found, obj *unstructured.Unstructured, o writeOptions) (plan, error) {
 	old := cur.object
 	if err := sameNamespace(obj, t.namespace); err != nil {
@@ -124,13 +132,13 @@ func (s *Server) replace(t target, cur found, obj *unstructured.Unstructured, o 
 	}
 	if old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 {
 		p.remove = true
-		p.secrets = nil // nothing of an object that goes is worth sealing
+		p.secrets = nil // the values of a deleted object are not needed
 		return p, s.ask(t, opDelete, &p, old, o)
 	}
 	return p, nil
 }
 
-// put stores obj in the place of the object of the same name.
+// put replaces the object of the same name by obj.
 func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) ([]byte, error) {
 	if err := sameName(obj, t.namespace, t.name); err != nil {
 		return nil, err
@@ -154,7 +162,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 }
 
 // remove deletes an object, or marks it as being deleted while it has
-// finalizers. gone says which; out is the stored form that is left, or was.
+// finalizers. gone reports whether it is deleted; out is its last stored form.
 func (s *Server) remove(ctx context.Context, t target, o metav1.DeleteOptions, w writeOptions) (out []byte, gone bool, err error) {
 	w.Force = o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0
 	out, err = s.change(ctx, t, w.DryRun, func(cur found) (plan, error) {
@@ -165,7 +173,7 @@ func (s *Server) remove(ctx context.Context, t target, o metav1.DeleteOptions, w
 			return plan{}, err
 		}
 		gone = len(cur.object.GetFinalizers()) == 0
-		// The stored form: what reading revealed is not to be stored again.
+		// The stored form: revealed values must not be stored.
 		object, err := decodeObject(cur.stored)
 		if err != nil {
 			return plan{}, err
@@ -196,16 +204,18 @@ func precondition(t target, obj *unstructured.Unstructured, p *metav1.Preconditi
 	gr := schema.GroupResource{Group: t.kind.Group, Resource: t.kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, t.name, fmt.Errorf(
-			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+			"the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
 		return apierrors.NewConflict(gr, t.name, fmt.Errorf(
-			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
 }
 
-// warn notes texts for Warning headers.
+// warn records texts for Warning headers.
 func (o writeOptions) warn(texts ...string) {
 	if o.Warnings != nil {
 		*o.Warnings = append(*o.Warnings, texts...)

@@ -21,13 +21,13 @@ const (
 	// time is between this and twice it. Source: the real server's
 	// --min-request-timeout.
 	watchAtLeast = 30 * time.Minute
-	// bookmarkEvery is the distance of bookmarks; the last one comes
+	// bookmarkEvery is the time between bookmarks; the last one is sent
 	// bookmarkBefore the end. Source: the real server's watch cache.
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
 	// writeWithin is how long a client may take to accept an event.
 	writeWithin = 30 * time.Second
-	// beginChunk is how many objects a watch reads at a time to begin with.
+	// beginChunk is the page size of the initial events.
 	beginChunk = 256
 )
 
@@ -36,7 +36,7 @@ type stream struct {
 	*call
 	options listOptions
 	feed    *feed
-	// position is the revision up to which the client has been told all.
+	// position is the revision up to which all events have been sent.
 	position uint64
 	headers  bool // the table header has not been sent
 }
@@ -59,7 +59,7 @@ func (c *call) watch() error {
 	}
 	w := &stream{call: c, options: o, feed: c.feeds[resourceName(c.info.Kind)], position: revision, headers: true}
 	if o.InitialEvents != nil && *o.InitialEvents {
-		// The objects must be at least as new as the client asks.
+		// The objects must be at least as new as the requested revision.
 		if !c.progress.wait(c.req.Context(), revision, freshWithin) {
 			return c.tooLarge(revision)
 		}
@@ -70,8 +70,8 @@ func (c *call) watch() error {
 	return nil
 }
 
-// serve sends events until the client goes, the time is over, or the server
-// closes. All faults from here on are events.
+// serve sends events until the client disconnects, the timeout passes, or the
+// server closes. It reports every fault as an event.
 func (w *stream) serve() {
 	ctx, cancel := context.WithTimeout(w.req.Context(), w.options.Timeout)
 	defer cancel()
@@ -90,17 +90,17 @@ func (w *stream) serve() {
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errGone) {
 		if data, err := json.Marshal(w.statusOf(ctx, err)); err == nil {
-			// The client is told if it still listens.
+			// Best effort: the client may have disconnected.
 			_ = w.send("ERROR", data)
 			_ = w.flush()
 		}
 	}
 }
 
-// errGone reports that the client does not take events any more.
+// errGone means that the client has disconnected.
 var errGone = errors.New("client is gone")
 
-// begin sends the initial events, if they are asked for.
+// begin sends the initial events, if they are requested.
 func (w *stream) begin(ctx context.Context) error {
 	if w.options.InitialEvents == nil || !*w.options.InitialEvents {
 		return nil
@@ -134,14 +134,14 @@ func (w *stream) begin(ctx context.Context) error {
 	return w.flush()
 }
 
-// catchUp sends what has happened up to a revision to the objects that have been
-// sent, which are those up to a key: so the client always knows all of them as
-// they were at the position. What has happened to others the next chunk shows.
+// catchUp sends the events up to a revision of the objects that have been sent,
+// which are those up to a key: the client then has all of them as of the
+// position. The next chunk has the changes of the others.
 func (w *stream) catchUp(ctx context.Context, sent *state.ObjectKey, revision uint64) error {
 	if sent == nil {
 		return nil
 	}
-	// The chunk may be of a commit whose events are still on their way.
+	// The events of the chunk's commit may not be in the feed yet.
 	if !w.progress.wait(ctx, revision, freshWithin) {
 		return w.tooLarge(revision)
 	}
@@ -160,13 +160,13 @@ func (w *stream) catchUp(ctx context.Context, sent *state.ObjectKey, revision ui
 	return nil
 }
 
-// follow sends what happens.
+// follow sends events and bookmarks until ctx ends.
 func (w *stream) follow(ctx context.Context) error {
 	bookmarks := time.NewTimer(w.nextBookmark(ctx))
 	defer bookmarks.Stop()
 	due := false
 	for ctx.Err() == nil {
-		// Read before the events: all of them up to here are in the feed.
+		// Read before the events: the feed has all of them up to this revision.
 		reached := w.seen()
 		events, moved, ok := w.feed.after(w.position)
 		if !ok {
@@ -204,14 +204,14 @@ func (w *stream) follow(ctx context.Context) error {
 	return nil
 }
 
-// ready is a channel from which can be read at once.
+// ready is a closed channel.
 var ready = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// nextBookmark is the time to the next bookmark: a minute, or shortly before
+// nextBookmark returns the time to the next bookmark: a minute, or shortly before
 // the end of the watch.
 func (w *stream) nextBookmark(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
@@ -221,8 +221,8 @@ func (w *stream) nextBookmark(ctx context.Context) time.Duration {
 	return bookmarkEvery
 }
 
-// sendEvent sends a change as the selectors see it: an object that begins to
-// match is added, one that ceases to is deleted.
+// sendEvent sends a change as seen through the selectors: an object that begins
+// to match is added, one that ceases to match is deleted.
 func (w *stream) sendEvent(ctx context.Context, e event) error {
 	k, sel := w.info.Kind, w.options.Select
 	is := e.kind != deleted && sel.matches(k, e.object)
@@ -253,7 +253,7 @@ func (w *stream) sendObject(ctx context.Context, kind string, stored []byte) err
 	return w.send(kind, data)
 }
 
-// inForm gives one object the form that the client asked for.
+// inForm converts one object to the requested form.
 func (w *stream) inForm(data []byte) ([]byte, error) {
 	switch w.media.As {
 	case asTable:
@@ -270,8 +270,8 @@ func (w *stream) inForm(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// sendBookmark tells that all changes up to the position have been sent; end
-// marks that of the initial events.
+// sendBookmark sends a bookmark of the position; end marks the end of the initial
+// events.
 func (w *stream) sendBookmark(end bool) error {
 	if !w.options.Bookmarks {
 		return nil
@@ -294,7 +294,7 @@ func (w *stream) sendBookmark(end bool) error {
 
 // send writes one event.
 func (w *stream) send(kind string, object []byte) error {
-	// A server without deadlines, such as one inside the process, is fine.
+	// A transport without deadlines, such as the one inside the process, is fine.
 	_ = http.NewResponseController(w.w).SetWriteDeadline(time.Now().Add(writeWithin))
 	line := make([]byte, 0, len(object)+64)
 	line = append(line, `{"type":"`...)
@@ -315,7 +315,7 @@ func (w *stream) flush() error {
 	return nil
 }
 
-// tooOld is the 410 of a watch that begins, or has fallen, behind the window.
+// tooOld returns the 410 error of a watch that is behind the window.
 func tooOld(revision, oldest uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, oldest))
 }

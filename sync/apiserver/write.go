@@ -14,12 +14,12 @@ import (
 	"limpet/sync/api"
 )
 
-// Every write reads the object, decides what is to become of it, and stores the
-// decision only if the object is still the one that was read. The deciding, which
-// is the expensive part, runs in the caller's goroutine; the writer of the state
-// file compares a number and copies bytes.
+// Every write reads the object, plans the change, and stores it only if the
+// object has not changed since (optimistic concurrency). The planning is the
+// expensive part and runs in the caller's goroutine; the writer of the state file
+// compares a revision and copies bytes.
 
-// target is one object, or the one that a create is going to make.
+// target identifies the object of a write, which a create is going to make.
 type target struct {
 	kind        api.Kind
 	version     string
@@ -37,20 +37,20 @@ type found struct {
 	rev    uint64
 }
 
-// plan is what is to become of an object.
+// plan is the decision about a write.
 type plan struct {
-	object  *unstructured.Unstructured // to store, or (with remove and keep) to answer
+	object  *unstructured.Unstructured // to store, or (with remove and keep) to return
 	remove  bool
 	keep    bool // nothing to store
 	secrets []state.SecretWrite
 }
 
-// errMoved reports that the object changed since it was read.
+// errMoved means that the object has changed since it was read.
 var errMoved = errors.New("object changed since it was read")
 
-// change reads the object, lets decide make a plan and carries it out; when
-// somebody else was faster it begins again. It answers the object afterwards in
-// stored form: for a removal and a dry run, the plan's object.
+// change reads the object, calls decide for a plan and carries it out. It retries
+// when the object has changed in between. It returns the stored form of the
+// object after the write: for a removal and a dry run, the plan's object.
 func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(cur found) (plan, error)) ([]byte, error) {
 	defer s.alone(t)()
 	for {
@@ -72,8 +72,8 @@ func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(
 	}
 }
 
-// create is change for an object that is expected to be absent: it does not read
-// it first. exists is answered when it is there.
+// create is change for an object that is expected to be absent, without the read.
+// It returns exists when the object is present.
 func (s *Server) create(ctx context.Context, t target, p plan, dryRun bool, exists error) ([]byte, error) {
 	if dryRun {
 		switch _, err := s.store.Object(ctx, objectKey(t.kind, t.namespace, t.name)); {
@@ -123,7 +123,7 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 			return cur.stored, nil
 		}
 		if p.object.GetResourceVersion() == "" {
-			return encodeObject(p.object.Object) // it has none, not an empty one
+			return encodeObject(p.object.Object) // without the empty resourceVersion
 		}
 		return data, nil
 	}
@@ -141,9 +141,9 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 	return out, nil
 }
 
-// mutate stores a mutation if the object is still cur, else it returns errMoved. Its
-// data receive the resourceVersion of the write in the place of the one that they
-// have. It answers the stored form afterwards.
+// mutate stores a mutation if the object is still cur, else it returns errMoved. The
+// resourceVersion of the write replaces the one in the data. It returns the stored
+// form after the write.
 func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutation) ([]byte, error) {
 	place := none
 	if m.Data != nil {
@@ -168,8 +168,8 @@ func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutati
 	return out.Data, nil
 }
 
-// storedForm writes an object as it is stored. An object without
-// resourceVersion gets an empty one, whose place the revision takes.
+// storedForm encodes an object as it is stored. An object without
+// resourceVersion gets an empty one, which the revision replaces.
 func storedForm(k api.Kind, obj *unstructured.Unstructured) ([]byte, error) {
 	object := maps.Clone(obj.Object)
 	object["apiVersion"] = storedVersion(k)

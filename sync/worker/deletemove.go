@@ -10,14 +10,14 @@ import (
 	"limpet/sync/jobs"
 )
 
-// Delete takes files and directories out of the branch of a Repository, or of another
+// Delete removes files and directories from the branch of a Repository, or from another
 // branch.
 type Delete struct{ writer }
 
 var _ jobs.Worker = (*Delete)(nil)
 
-// NewDelete returns the worker of delete jobs. p pulls what it has changed; keys may be
-// nil.
+// NewDelete returns the worker of delete jobs. p pulls the changes afterwards; keys may
+// be nil.
 func NewDelete(p *Pull, keys *SigningKeys) *Delete { return &Delete{writer{p, keys}} }
 
 // Action implements jobs.Worker.
@@ -29,8 +29,8 @@ func (d *Delete) Run(ctx context.Context, t *jobs.Task) error {
 		edit: func(dir, path string) git.Edit { return git.Edit{Path: within(dir, path)} }})
 }
 
-// within is a path below the directory of a Repository, as one from the root of its Git
-// repository.
+// within converts a path relative to the directory of a Repository to one relative to
+// the root of its Git repository.
 func within(dir, path string) string {
 	if dir == "" {
 		return path
@@ -38,13 +38,14 @@ func within(dir, path string) string {
 	return dir + "/" + path
 }
 
-// Move puts files and directories below another directory of a Repository, under the
-// same names.
+// Move moves files and directories to another directory of a Repository and keeps their
+// names.
 type Move struct{ writer }
 
 var _ jobs.Worker = (*Move)(nil)
 
-// NewMove returns the worker of move jobs. p pulls what it has changed; keys may be nil.
+// NewMove returns the worker of move jobs. p pulls the changes afterwards; keys may be
+// nil.
 func NewMove(p *Pull, keys *SigningKeys) *Move { return &Move{writer{p, keys}} }
 
 // Action implements jobs.Worker.

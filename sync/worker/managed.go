@@ -14,29 +14,30 @@ import (
 	"limpet/sync/resources"
 )
 
-// What a repository manages. A Grafana has an index that answers for the whole
-// repository at once; elsewhere the objects are listed and their annotations
-// tell. Only the few fields of resources.Item stay in memory.
+// The objects that a repository manages. Grafana has an index of a whole
+// repository; on other servers the objects are listed and selected by their
+// annotations. Only the few fields of resources.Item stay in memory.
 
-// How much is asked for at a time. Objects have at most 1.5 MiB, so the first
-// page stays below what the client reads of one answer; the following ones grow
-// to pageBytes as far as the objects turn out to be small.
+// The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays
+// below the client's limit for a response; the following ones grow up to
+// pageBytes if the objects are small.
 const (
 	firstPage = 40
 	mostPage  = 500
 	pageBytes = 4 << 20
 )
 
-// metadataList and metadataOnly ask for objects without their content. A server
-// that cannot do that sends them whole.
+// metadataList and metadataOnly request objects without their content. A server
+// without support for that sends them whole.
 const (
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// managed lists everything that the repository manages.
+// managed returns all objects that the repository manages.
 func (s *server) managed(ctx context.Context, client *kube.Client, repository string) ([]resources.Item, error) {
-	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/resources", api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/resources",
+		api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
 	_, answer, err := client.Do(ctx, http.MethodGet, path, nil, "", nil)
 	if err == nil {
 		if items, err := resources.ParseManaged(answer); err == nil {
@@ -53,18 +54,17 @@ func (s *server) managed(ctx context.Context, client *kube.Client, repository st
 	return append(folders, dashboards...), err
 }
 
-// managedFolders lists the folders that the repository manages.
+// managedFolders returns the folders that the repository manages.
 func (s *server) managedFolders(ctx context.Context, repository string) ([]resources.Item, error) {
 	return s.list(ctx, repository, resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource})
 }
 
-// absent reports whether the server does not have a route.
+// absent reports whether the error means that the server lacks a route.
 func absent(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
 }
 
-// list lists one kind page by page. A list that expired on its way begins
-// again, once.
+// list lists one kind page by page. It repeats a list that has expired, once.
 func (s *server) list(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
 	items, err := s.pages(ctx, repository, ref)
 	if apierrors.IsResourceExpired(err) {

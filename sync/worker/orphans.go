@@ -23,9 +23,9 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// Orphans deals with what a Repository leaves behind when it goes: the objects
-// that it manages, or the files of its directory. Both ways are harmless when
-// they are repeated, so that one which was cut off is simply begun again.
+// Orphans removes or releases the objects that a deleted Repository manages, or
+// the files of its directory. Both operations are idempotent, so an interrupted
+// one is simply repeated.
 type Orphans struct {
 	o      PullOptions
 	served served
@@ -38,22 +38,22 @@ func NewOrphans(o PullOptions) *Orphans {
 	return &Orphans{o: o}
 }
 
-// How many objects are dealt with at a time, and the time of each. Source:
-// Grafana's orphan clean-up.
+// The number of concurrent writes, and the timeout of each. Source: Grafana's
+// orphan clean-up.
 const (
 	orphanWriters = 10
 	orphanTimeout = 15 * time.Second
 )
 
-// LeftError names what could not be deleted or released.
+// LeftError names the objects that could not be deleted or released.
 type LeftError struct {
 	Verb  string // "deleted" or "released"
-	Total int    // what there was
+	Total int    // number of objects at the start
 	Left  []string
 	Errs  []error // one for each of Left
 }
 
-// leftNames is how many objects an error names: it goes into a status.
+// leftNames limits the objects that an error names: it goes into a status.
 const leftNames = 10
 
 func (e *LeftError) Error() string {
@@ -68,7 +68,7 @@ func (e *LeftError) Error() string {
 	return text
 }
 
-// byName orders what is left.
+// byName sorts a LeftError by object.
 type byName LeftError
 
 func (l byName) Len() int           { return len(l.Left) }
@@ -77,12 +77,12 @@ func (l byName) Swap(i, j int) {
 	l.Left[i], l.Left[j], l.Errs[i], l.Errs[j] = l.Left[j], l.Left[i], l.Errs[j], l.Errs[i]
 }
 
-// Unwrap lets a caller look for trouble of the server.
+// Unwrap lets a caller detect an unavailable server.
 func (e *LeftError) Unwrap() []error { return e.Errs }
 
-// Remove deletes everything that repo manages and returns how much that was:
-// objects side by side, then folders, the deepest first. A folder in which
-// something is left stays, and is named in the *LeftError with its reason.
+// Remove deletes everything that repo manages and returns the number of objects:
+// first objects, concurrently, then folders, the deepest first. A folder that is
+// not empty stays, and the *LeftError names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, true)
@@ -102,9 +102,9 @@ func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (
 	return l.end(ctx)
 }
 
-// Release takes the marks of repo off everything that it manages, which stays
-// where it is and belongs to nobody then: folders from the top, then objects side
-// by side.
+// Release removes the manager annotations from everything that repo manages; the
+// objects stay, without a manager: first folders from the top, then objects,
+// concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, false)
@@ -120,7 +120,7 @@ func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) 
 	return l.end(ctx)
 }
 
-// leaving is one run over what a repository manages.
+// leaving is one run over the objects of a repository.
 type leaving struct {
 	*Orphans
 	server     *server
@@ -128,10 +128,10 @@ type leaving struct {
 	objects    []resources.Item
 	folders    []resources.Item // deepest first
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	left    LeftError
 	done    int
-	blocked map[string]bool // folders in which something is left
+	blocked map[string]bool // folders that are not empty
 }
 
 func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, verb string) (*leaving, error) {
@@ -146,7 +146,8 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, ve
 	return l, nil
 }
 
-// end sums up. An end of ctx says more than what it left.
+// end returns the result of the run. The end of ctx takes precedence over the
+// objects that are left.
 func (l *leaving) end(ctx context.Context) (int, error) {
 	if ctx.Err() != nil {
 		return l.done, context.Cause(ctx)
@@ -167,7 +168,7 @@ func (l *leaving) each(ctx context.Context, items []resources.Item, do func(cont
 	_ = g.Wait()
 }
 
-// one deals with one object within its time.
+// one processes one object within its timeout.
 func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.Context, resources.Item) error) {
 	if ctx.Err() != nil {
 		return
@@ -191,11 +192,11 @@ func (l *leaving) fail(item resources.Item, err error) {
 	l.blocked[item.Folder] = true
 }
 
-// takes is how often an object is looked at that changes meanwhile.
+// takes is the maximum number of attempts for an object that changes meanwhile.
 const takes = 3
 
-// owned calls do with the object as it is now, and again when it has changed. An
-// object that is gone, or that has come to belong to somebody else, is done with.
+// owned calls do with the current object, and again if it has changed. It returns
+// nil for an object that is deleted or has another manager now.
 func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) error {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	var err error
@@ -240,7 +241,7 @@ func (l *leaving) release(ctx context.Context, item resources.Item) error {
 	})
 }
 
-// pointer writes a member name as a part of a JSON pointer.
+// pointer escapes a member name for a JSON pointer.
 func pointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
@@ -262,8 +263,8 @@ func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
 	return nil
 }
 
-// leaveSink empties the directory of the repository, or leaves its files to
-// whoever owns the host, and takes its manifest away.
+// leaveSink removes the manifest of the repository's directory, and with remove
+// also the files.
 func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
 	target, _, err := NewPull(o.o).sinkOf(repo)
 	if err != nil {
@@ -272,7 +273,7 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 	dir, err := sink.Open(ctx, target, repo.GetNamespace()+"/"+repo.GetName())
 	if err != nil {
 		if foreign := new(sink.ForeignError); errors.As(err, &foreign) {
-			return 0, nil // never was the repository's, or has been left before
+			return 0, nil // it never belonged to the repository, or is released already
 		}
 		return 0, err
 	}

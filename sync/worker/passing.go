@@ -8,20 +8,20 @@ import (
 	"limpet/sync/jobs"
 )
 
-// passing tells an error that may be over by the next attempt from one that
-// only a person can end. It is asked about the Git side: what the API says is
-// judged where the API is asked.
+// passing wraps a transient error of a Git host in a *jobs.TransientError and
+// returns any other error unchanged. Errors of the API are classified where the
+// API is called.
 //
-//	unreachable   no route, name unknown, refused, broken off, 5xx, a portal in its place
+//	unreachable   no route, unknown name, connection refused or reset, 5xx, captive portal
 //	throttled     429
-//	timeout       silent for too long
-//	moved         the branch was faster than its fetches
-//	overtaken     the branch was faster than its pushes
+//	timeout       no response in time
+//	moved         the branch moved during each fetch
+//	overtaken     the branch moved before each push
 //
-// Certificates that do not hold count as unreachable: a clock that is wrong
-// after boot and a captive portal are more frequent at a site than a wrong one.
+// Invalid certificates count as unreachable: a wrong clock after boot and a
+// captive portal are more frequent at a site than a wrong certificate.
 //
-// The same holds for the host of a Connection, which is asked for a token.
+// Errors of the host of a Connection, which creates tokens, are classified alike.
 func passing(err error) error {
 	if e, ok := errors.AsType[*forge.Error](err); ok {
 		switch e.Kind {

@@ -24,7 +24,7 @@ import (
 	"limpet/sync/text"
 )
 
-// maxErrors is how many errors a pull bears before it stops. Source: Grafana.
+// maxErrors is the number of errors after which a pull stops. Source: Grafana.
 const maxErrors = 20
 
 // PullOptions configure a Pull.
@@ -34,14 +34,14 @@ type PullOptions struct {
 	Dashboards, Folders *kube.Client
 	Git                 Git
 	Credentials         auth.Source // nil = none
-	Signers             *Signers    // what has to be signed, and by whom; nil = no keys
+	Signers             *Signers    // the signature policies and their keys; nil = no keys
 	// SinkPrefixes are the directories under which a Repository may have its
 	// tree written instead of the API.
 	SinkPrefixes []string
-	// MaxIncremental is the number of changes up to which a pull looks at nothing
-	// else; 0 = any number.
+	// MaxIncremental is the maximum number of changes of an incremental pull;
+	// 0 = no limit.
 	MaxIncremental int
-	// Parallel is how many dashboards are written at a time; 0 means 10.
+	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
 	Parallel int
 	// ItemTimeout bounds the calls for one dashboard or folder; 0 means 15 s.
 	ItemTimeout time.Duration
@@ -51,7 +51,7 @@ type PullOptions struct {
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to
-// what it names in its place.
+// the tag or commit that it names instead.
 type Pull struct {
 	o      PullOptions
 	served served
@@ -76,10 +76,10 @@ func NewPull(o PullOptions) *Pull {
 // Action implements jobs.Worker.
 func (p *Pull) Action() string { return "pull" }
 
-// Ready implements jobs.Worker. A job that this agent cannot run is left to
-// others: it has no credentials for the repository, cannot read that type of
-// repository, or may not write to its directory. A job that nobody should run is
-// ready: it is claimed and ends as an error that says why.
+// Ready implements jobs.Worker. It returns an error for a job that only another
+// agent may be able to run: this one has no credentials for the repository,
+// cannot read that type of repository, or may not write to its directory. An
+// invalid job is ready: it is claimed and ends with an error.
 func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
 		return nil
@@ -106,17 +106,17 @@ type pull struct {
 	target   resources.Target
 	status   *syncStatus
 	ref      git.Ref
-	counted  stats // of the repository when the run ended; nil = not known
-	partial  bool  // the run looked at changes only
+	counted  stats // of the repository at the end of the run; nil = unknown
+	partial  bool  // the run is incremental
 	large    *git.Large
 	small    map[string]bool       // blobs of the tree that may be pointers of Git LFS
 	homes    map[string]string     // blobs of submodules alone, and their URL
 	homeAt   map[string]string     // files of submodules, and their URL
 	inside   map[string]*git.Large // of submodules, by URL
 	leftOut  atomic.Int64
-	trust    *trust         // what has to be signed; nil = nothing
-	verified *api.Condition // what is to be told of it; nil = nothing new
-	after    *staged        // what the job has written to Git before; nil = nothing
+	trust    *trust         // the signature policy; nil = none
+	verified *api.Condition // the result of the verification; nil = unchanged
+	after    *staged        // the write of the job to Git before the pull; nil = none
 }
 
 // Run implements jobs.Worker.
@@ -163,8 +163,8 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	return r.finish(ctx, err)
 }
 
-// refresh takes the Repository as it is now that the pull has been noted in it:
-// who changes it later sees that this pull began before.
+// refresh replaces the Repository by the one with the sync status of this pull: a
+// later change of it comes after the start of the pull.
 func (r *pull) refresh() error {
 	repo, err := api.RepositoryView(r.status.object)
 	if err != nil {
@@ -176,16 +176,16 @@ func (r *pull) refresh() error {
 	return nil
 }
 
-// finish writes the outcome to the Repository.
+// finish writes the result to the Repository.
 func (r *pull) finish(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), jobs.ErrLost):
-		return err // somebody else has the job, and the status with it
+		return err // another agent has the job and owns the status
 	case errors.Is(err, jobs.ErrShutdown):
 		r.status.queued(ctx)
 		return err
 	case jobs.Transient(err) && !r.Last:
-		// The pull is run again. Who is away now is not asked once more.
+		// The pull will be retried. An unavailable API gets no further request.
 		if since, _ := r.o.Client.Down(); since.IsZero() {
 			r.status.queued(ctx)
 		}
@@ -195,7 +195,14 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if via := r.ref.Via.String(); via != "" && err == nil {
 		r.Progress.SetFinalMessage(r.Progress.Outcome(nil).Message + "; " + via)
 	}
-	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load(), verified: r.verified}
+	end := syncEnd{
+		outcome:     r.Progress.Outcome(err),
+		ref:         r.ref.Hash,
+		incremental: r.partial,
+		stats:       r.counted,
+		leftOut:     r.leftOut.Load(),
+		verified:    r.verified,
+	}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
@@ -238,11 +245,11 @@ func (r *pull) sync(ctx context.Context) error {
 	if err := r.verify(ctx); err != nil {
 		return err
 	}
-	if same && r.ref.Hash == last { // it may have moved on before it was fetched
+	if same && r.ref.Hash == last { // the branch may have moved before the fetch
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil
 	}
-	// What changed in a submodule is not among the changes of its commit.
+	// The changes of a commit do not include those inside a submodule.
 	r.partial = r.partial && !r.submodules()
 	r.large = r.o.Git.Large(r.remote, r.ref)
 	defer r.large.Close()
@@ -286,13 +293,13 @@ func (r *pull) prepare(ctx context.Context) error {
 	return nil
 }
 
-// resolve asks the remote for the commit of the branch: the one request of a
-// pull that has nothing to do. A commit that is pulled by its hash needs none.
+// resolve asks the remote for the commit of the branch: the only request of a pull
+// without changes. A commit that is pulled by its hash needs none.
 func (r *pull) resolve(ctx context.Context) error {
 	r.Progress.Step("look up " + r.src.sel.String())
 	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.sel)
 	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
-		// A token from memory that was revoked: there may be a new one.
+		// A cached token may have been revoked: there may be a new one.
 		if err := r.prepare(ctx); err != nil {
 			return err
 		}
@@ -309,7 +316,7 @@ func (r *pull) resolve(ctx context.Context) error {
 	return nil
 }
 
-// moves is how often a branch may move on between its look-up and its fetch.
+// moves is the number of times a branch may move between its look-up and its fetch.
 const moves = 3
 
 func (r *pull) fetch(ctx context.Context) error {
@@ -335,8 +342,8 @@ func (r *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// tellCommit tells people what the commit says of itself. One that cannot be read is
-// for the steps behind this one to judge.
+// tellCommit reports the subject, author and date of the commit. It ignores errors: the
+// next steps read the commit too.
 func (r *pull) tellCommit(ctx context.Context) {
 	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
 	if err != nil {
@@ -348,17 +355,16 @@ func (r *pull) tellCommit(ctx context.Context) {
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
 
-// mark is the resume mark of a pull. It is a hint: what is done already is seen
-// on the server, and costs no write the second time.
+// mark is the resume mark of a pull. It is a hint: a resumed pull compares with the
+// server, and does not repeat writes that are done.
 type mark struct {
 	Ref    string  `json:"ref"`
 	Done   int     `json:"done"`
 	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
 }
 
-// resume begins anew after an interruption. The results so far are dropped,
-// because everything that is not right yet comes up again, and what was in the
-// way then may be gone.
+// resume starts over after an interruption. It drops the results so far: the new
+// run reports every remaining difference, and former errors may be gone.
 func (r *pull) resume() {
 	var m mark
 	if r.after != nil || len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {

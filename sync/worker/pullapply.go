@@ -42,8 +42,8 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	return r.apply(ctx, plan, int64(len(live)), func(phase string, took time.Duration) { r.Progress.Phase(jobs.SyncFull, phase, took) })
 }
 
-// pullChanges applies what changed since the last commit. It returns false when
-// that cannot be told, or is not enough to go by.
+// pullChanges applies the changes since the last commit. It returns false when the
+// commits cannot be compared, or the changes are not sufficient.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
@@ -51,11 +51,11 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 	case ctx.Err() != nil:
 		return false, err
 	case err != nil:
-		r.log.Info("the commits cannot be compared, comparing everything", "step", "plan", "ref", short(last), "err", err)
+		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", short(last), "err", err)
 		return false, nil
 	}
 	if why := wantsAll(diff, r.o.MaxIncremental); why != "" {
-		r.log.Info("the changes are not enough to go by, comparing everything", "step", "plan", "reason", why)
+		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
 	if len(diff) == 0 {
@@ -105,7 +105,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 	return true, err
 }
 
-// changes says what the differences are about on the old side.
+// changes converts differences and adds the identities of the old files.
 func (r *pull) changes(ctx context.Context, diff []git.Change) ([]resources.FileChange, error) {
 	actions := map[string]resources.Action{
 		git.ChangeAdded: resources.Created, git.ChangeModified: resources.Updated,
@@ -152,14 +152,14 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 	return nil
 }
 
-// timed begins a phase of a sync and returns its end. One that is given up has no
-// end.
+// timed starts the timer of a phase of a sync. The returned function records the
+// phase; it is not called for an aborted phase.
 func (r *pull) timed(sync, phase string) func() {
 	began := time.Now()
 	return func() { r.Progress.Phase(sync, phase, time.Since(began)) }
 }
 
-// apply carries the plan out and counts what the repository has then.
+// apply carries the plan out and counts the objects of the repository afterwards.
 func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phase func(string, time.Duration)) error {
 	if err := failpoint.Pass(failpoint.Planned); err != nil {
 		return err
@@ -180,17 +180,18 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	return err
 }
 
-// A pull that takes away more than guardShare of the objects, or more than
-// guardObjects of them, needs consent: it is more often an empty tree, a wrong
-// path or a wrong branch than a wish. guardFew may always go: their share says
-// little.
+// A pull that deletes more than guardShare of the objects, or more than
+// guardObjects of them, needs consent: the cause is more often an empty tree, a
+// wrong path or a wrong branch than an intention. guardFew deletions are always
+// permitted: their share means little.
 const (
 	guardFew     = 10
 	guardShare   = 0.3
 	guardObjects = 50
 )
 
-// guard refuses a mass deletion without consent. Nothing has been changed then.
+// guard returns an error for a mass deletion without consent. The caller has changed
+// nothing yet.
 func (r *pull) guard(deletions, managed int) error {
 	if deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed) {
 		return nil
@@ -198,21 +199,22 @@ func (r *pull) guard(deletions, managed int) error {
 	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {
 		return nil
 	}
-	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
+	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; "+
+		"if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
 		deletions, managed, r.target.Repository, r.target.Repository, r.Namespace)
 }
 
-// A resume mark is kept per batch, because each one costs a write to disk.
+// A resume mark is saved per batch, because each one costs a write to disk.
 const (
 	markChanges = 200
 	markEvery   = time.Second
 )
 
-// recorder tells the progress of a job what Apply does.
+// recorder reports the results of Apply to the progress of a job.
 type recorder struct {
 	pull *pull
 	done atomic.Int64
-	next time.Time // of the mark by time; read and written by the one that marks
+	next time.Time // of the next mark; guarded by busy
 	busy atomic.Bool
 	lost atomic.Pointer[error]
 }

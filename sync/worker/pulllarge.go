@@ -16,14 +16,15 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// Files that Git LFS keeps: the tree has a pointer in their place. A pointer is never
-// taken for the content. What cannot be had is an error of its file, and the other
-// files go on; a directory is written whole or not at all.
+// Files in Git LFS: the tree has a pointer in their place. A pointer is never used as the
+// content. A file that cannot be fetched is an error of that file, and the others
+// continue; a directory is written whole or not at all.
 
-// errNoLFS is why a file in Git LFS is left out.
-var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS + " of the repository turns off; it is left out")
+// errNoLFS is the reason for which a file in Git LFS is left out.
+var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS +
+	" of the repository turns off; it is left out")
 
-// pointer reads the pointer in a file. The error is a warning about a file that is left
+// pointer parses the pointer in a file. The error is the warning for a file that is left
 // out.
 func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
 	p, is, err = git.ParsePointer(data)
@@ -36,7 +37,7 @@ func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err er
 	return p, is, err
 }
 
-// largeOf is where the Git LFS of the repository is asked, or that of a submodule.
+// largeOf returns the Git LFS client of the repository, or that of a submodule.
 func (r *pull) largeOf(home string) *git.Large {
 	if inside := r.inside[home]; inside != nil {
 		return inside
@@ -44,8 +45,8 @@ func (r *pull) largeOf(home string) *git.Large {
 	return r.large
 }
 
-// readLarge reads what Git LFS keeps for a resource of the repository, or of the
-// submodule at home.
+// readLarge reads the content of a resource from the Git LFS of the repository, or of
+// the submodule at home.
 func (r *pull) readLarge(ctx context.Context, home string, p git.Pointer) ([]byte, error) {
 	if p.Size > resources.MaxFile {
 		return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
@@ -58,8 +59,8 @@ func (r *pull) readLarge(ctx context.Context, home string, p git.Pointer) ([]byt
 	return io.ReadAll(f)
 }
 
-// fetchLarge has what Git LFS keeps for some blobs brought in few requests. What fails
-// is told where it is read.
+// fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure
+// is reported when the file is read.
 func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
 	want := map[string][]git.Pointer{}
 	for _, hash := range hashes {
@@ -77,7 +78,7 @@ func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
 	r.bring(ctx, want)
 }
 
-// bring fetches what pointers stand for, by the home of their files.
+// bring fetches the content of pointers, by the home of their files.
 func (r *pull) bring(ctx context.Context, want map[string][]git.Pointer) {
 	for home, pointers := range want {
 		r.Progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
@@ -85,11 +86,11 @@ func (r *pull) bring(ctx context.Context, want map[string][]git.Pointer) {
 	}
 }
 
-// largeHash begins the hash of a file in a directory that Git LFS keeps.
+// largeHash is the prefix of the hash of a file in Git LFS in a directory.
 const largeHash = "sha256:"
 
-// sinkFile is a file of the tree as it is written into a directory, false for one that
-// is left out, which is told about.
+// sinkFile returns a file of the tree in the form of package sink. It records a warning
+// and returns false for a file that is left out.
 func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error) {
 	out := sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
 	if f.Size > git.MaxPointer {
@@ -114,7 +115,7 @@ func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error
 	return out, true, nil
 }
 
-// leftOut makes a warning of a limit.
+// leftOut returns the warning for a file above a limit.
 func leftOut(err error) error {
 	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
 		return &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
@@ -122,13 +123,13 @@ func leftOut(err error) error {
 	return err
 }
 
-// pointerOf is the pointer of a file that sinkFile has made.
+// pointerOf returns the pointer of a file that sinkFile has returned.
 func pointerOf(f sink.File) (git.Pointer, bool) {
 	oid, is := strings.CutPrefix(f.Hash, largeHash)
 	return git.Pointer{OID: oid, Size: f.Size}, is
 }
 
-// bringFiles fetches what the files of a directory have in Git LFS.
+// bringFiles fetches the content of the files of a directory from Git LFS.
 func (r *pull) bringFiles(ctx context.Context, files []sink.File) {
 	want := map[string][]git.Pointer{}
 	for _, f := range files {
@@ -139,8 +140,8 @@ func (r *pull) bringFiles(ctx context.Context, files []sink.File) {
 	r.bring(ctx, want)
 }
 
-// openFile opens what is written into a directory. Of what Git LFS keeps only a file
-// that may be a dashboard is held in memory: it is shown to judge first.
+// openFile opens the content of a file of a directory. It reads possible dashboards into
+// memory and passes them to judge first; other files in Git LFS are streamed.
 func (r *pull) openFile(ctx context.Context, f sink.File, judge func([]byte)) (io.ReadCloser, error) {
 	p, is := pointerOf(f)
 	dashboard := strings.EqualFold(path.Ext(f.Path), ".json") && f.Size <= resources.MaxFile

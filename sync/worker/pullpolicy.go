@@ -8,14 +8,14 @@ import (
 	"limpet/sync/resources"
 )
 
-// A pull that is asked for changes only looks at everything all the same where
-// changes do not tell enough. Source: Grafana's policy for incremental syncs,
-// which its controller asks; here it is the pull that has the commits.
+// An incremental pull becomes a full one where the changes are not sufficient.
+// Source: Grafana's policy for incremental syncs, which its controller applies;
+// here the pull applies it, because it has the commits.
 
-// incremental reports whether the pull may look at changes only: it was asked
-// to, there is a commit to compare with, the spec has not changed since the
-// controller of the Repository last looked at it, and the last pull has left
-// nothing out that no later change would bring up again.
+// incremental reports whether the pull may be incremental: the job requests it,
+// there is a commit to compare with, the controller has observed the present
+// spec, and the last pull has not left out objects for the quota, which no later
+// change would bring up again.
 func (r *pull) incremental(last string) bool {
 	o := r.Job.Spec.Pull
 	if o == nil || !o.Incremental || last == "" {
@@ -30,8 +30,8 @@ func (r *pull) incremental(last string) bool {
 	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
-// wantsAll is why these changes want a look at everything, "" for no reason. most
-// is how many changes may be looked at alone; 0 = any number.
+// wantsAll returns the reason for which these changes require a full pull; "" for
+// none. most is the maximum number of changes of an incremental pull; 0 = no limit.
 func wantsAll(diff []git.Change, most int) string {
 	if most > 0 && len(diff) > most {
 		return fmt.Sprintf("%d changes are more than %d", len(diff), most)

@@ -19,9 +19,9 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// A Repository that is annotated with a directory has its tree written there
-// instead of to the API: on the embedded API there is no Grafana behind the
-// dashboards, but there may be one on the host.
+// A pull of a Repository with a directory annotation writes the tree to that
+// directory instead of the API: the embedded API has no Grafana behind it, but
+// there may be one on the host.
 
 // Files in a directory are counted under a group of our own.
 const (
@@ -30,7 +30,7 @@ const (
 	sinkKind     = "File"
 )
 
-// sinkOf returns the directory that the Repository names, and whether it does.
+// sinkOf returns the directory of the Repository, and whether it has one.
 func (p *Pull) sinkOf(repo *unstructured.Unstructured) (sink.Target, bool, error) {
 	dir, named := repo.GetAnnotations()[api.AnnoSinkDir]
 	if !named {
@@ -82,14 +82,15 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		for _, f := range plan.LeaveOut(over) {
 			have--
 			r.leftOut.Add(1)
-			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}})
+			warning := &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}
+			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: warning})
 		}
 	}
 	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
 		return err
 	}
 	if others := plan.Foreign(); others != "" {
-		r.log.Warn("files of others are kept", "step", "apply", "dir", target.String(), "files", others)
+		r.log.Warn("unmanaged files left in place", "step", "apply", "dir", target.String(), "files", others)
 	}
 	if plan.Empty() {
 		r.Progress.SetFinalMessage("no changes to sync")
@@ -105,8 +106,8 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	return nil
 }
 
-// sinkable reports whether a file of the tree is written. Those with a name that
-// is not allowed and those that are too large are told about.
+// sinkable reports whether a file of the tree is written. It records a warning for
+// a file with an invalid name and for one that is too large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	err := repopath.CheckPath(f.Path)
 	if repopath.IsHidden(err) {
@@ -121,8 +122,8 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	return err == nil
 }
 
-// fillSink writes the directory and tells what changed. A dashboard that is no
-// JSON is written like the others, as it is in Git, and told about.
+// fillSink writes the directory and records the changes. A dashboard that is not
+// JSON is written unchanged, with a warning.
 func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) error {
 	changed := map[string]bool{}
 	for _, f := range plan.Changed {
@@ -131,7 +132,8 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) err
 	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
 		return r.openFile(ctx, f, func(data []byte) {
 			if !json.Valid(data) {
-				r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.ParseError{Path: f.Path, Err: errNoJSON}})
+				warning := &resources.ParseError{Path: f.Path, Err: errNoJSON}
+				r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: warning})
 			}
 		})
 	}

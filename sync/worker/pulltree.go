@@ -32,7 +32,7 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 		}
 	}
 	for _, f := range t.Files {
-		if f.Home == "" { // what the repository has too is read there
+		if f.Home == "" { // a blob that the repository also has is read there
 			delete(r.homes, f.Hash)
 		}
 	}
@@ -47,10 +47,10 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	return t, err
 }
 
-// submodules reports whether the Repository wants them.
+// submodules reports whether the Repository includes its submodules.
 func (r *pull) submodules() bool { return r.Repo.GetAnnotations()[api.AnnoGitSubmodules] == "true" }
 
-// tree is gitTree as a plan takes it.
+// tree returns gitTree in the form of package resources.
 func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 	t, err := r.gitTree(ctx)
 	if err != nil {
@@ -70,13 +70,14 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 	return tree, nil
 }
 
-// wrongPath is the error for a spec.path that is not in the tree. It names the
-// directories that come close.
+// wrongPath returns the error for a spec.path that is not in the tree. It names
+// similar directories.
 func (r *pull) wrongPath(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*git.Error](err); ok {
-		err = e.Err // what is hinted at is found here
+		err = e.Err // without its hint: this function has a better one
 	}
-	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed", r.Repository.Spec.Type, err, orWord(r.ref.Short(), "the branch"), short(r.ref.Hash))
+	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed",
+		r.Repository.Spec.Type, err, orWord(r.ref.Short(), "the branch"), short(r.ref.Hash))
 	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
 	if failed != nil {
 		return err
@@ -96,8 +97,7 @@ func (r *pull) wrongPath(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; the repository holds %s", err, strings.Join(top, ", "))
 }
 
-// closest returns up to three of dirs that a person may have meant by name,
-// quoted.
+// closest returns up to three of dirs that are similar to name, quoted.
 func closest(name string, dirs []string) []string {
 	type scored struct {
 		dir  string
@@ -127,8 +127,7 @@ func closest(name string, dirs []string) []string {
 	return out
 }
 
-// Read implements resources.Reader. What it reads is the content, also of a file that
-// Git LFS keeps.
+// Read implements resources.Reader. For a pointer of Git LFS it returns the content.
 func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
 	data, err := r.blob(ctx, hash)
 	if err != nil {
@@ -144,7 +143,7 @@ func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
 	return data, nil
 }
 
-// blob reads a file as it is in Git.
+// blob returns the blob of a file in Git, without resolving pointers.
 func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
 	from := r.remote
 	if home := r.homes[hash]; home != "" {
@@ -157,7 +156,7 @@ func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
 	return data, err
 }
 
-// readers is how many blobs are read at a time while a plan is made.
+// readers limits the concurrent reads of blobs while a plan is made.
 const readers = 4
 
 // folderFiles reads the folder files that a plan needs, by directory.
@@ -190,11 +189,11 @@ func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []reso
 	return out, nil
 }
 
-// wanted is a blob that is read for what it is about.
+// wanted is a blob whose identity is needed.
 type wanted struct{ path, hash string }
 
-// identities reads what blobs are about, in the order of the list; nil for those
-// that are no resource.
+// identities returns the identities of blobs, in the order of the list; nil for a
+// blob that is no resource.
 func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
 	out := make([]*resources.Identity, len(list))
 	hashes := make([]string, len(list))
@@ -218,7 +217,7 @@ func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Iden
 				id := o.Identity()
 				out[i] = &id
 			}
-			return nil // a file that is no resource is told about when it is written
+			return nil // the write reports a file that is no resource
 		})
 	}
 	return out, g.Wait()

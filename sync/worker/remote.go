@@ -16,8 +16,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Git is what the workers need of the mirrors. See package git for what each
-// call promises.
+// Git is the part of git.Mirrors that the workers use. Package git documents the
+// calls.
 type Git interface {
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
@@ -40,21 +40,22 @@ var _ Git = (*git.Mirrors)(nil)
 type source struct {
 	url, dir string
 	mirrors  []string
-	last     string // commit that was pulled last
+	last     string // commit of the last pull
 	sel      gitref.Selector
-	wrong    error // what is wrong with sel, or with mirrors
+	wrong    error // of sel or mirrors
 	lookup   auth.Lookup
-	// secret reports that the object names credentials, so that going without
-	// them would only be refused.
+	// secret reports whether the object names credentials: a request without
+	// them would only be rejected.
 	secret bool
 }
 
-// sourceOf reads the Git side of a Repository. The error says what a person
-// has to change.
+// sourceOf returns the Git side of a Repository. The error names the field to
+// change.
 func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	spec := repo.Spec
 	if spec.Type == "local" {
-		return source{}, fmt.Errorf(`repository %q is of type "local", which reads a directory of the Grafana server; give it type "git" with the URL of a repository`, name)
+		return source{}, fmt.Errorf(`repository %q is of type "local", which reads a directory of the Grafana server; `+
+			`give it type "git" with the URL of a repository`, name)
 	}
 	block := spec.Block()
 	if block == nil {
@@ -69,7 +70,15 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	} else if s.wrong != nil {
 		s.wrong = fmt.Errorf("spec.%s.branch: %w", spec.Type, s.wrong)
 	}
-	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider, ProxySecret: repo.GitProxySecret}
+	s.lookup = auth.Lookup{
+		Namespace:   namespace,
+		Repository:  name,
+		URL:         s.url,
+		TokenUser:   tokenUser(spec.Type, block.TokenUser),
+		Secure:      map[string]string{},
+		Provider:    repo.GitProvider,
+		ProxySecret: repo.GitProxySecret,
+	}
 	for field, value := range repo.Secure {
 		if value.Name != "" {
 			s.lookup.Secure[field] = value.Name
@@ -87,13 +96,14 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	return s, nil
 }
 
-// CloneURL is the URL that a pull of a Repository clones, and whether it has one.
+// CloneURL returns the URL that a pull of a Repository clones, and whether it has one.
 func CloneURL(repo api.Repository) (string, bool) {
 	s, err := sourceOf("", "", repo)
 	return s.url, err == nil
 }
 
-// URLs are all that a pull of a Repository may ask: CloneURL and the mirrors.
+// URLs returns all URLs that a pull of a Repository may fetch from: CloneURL and the
+// mirrors.
 func URLs(repo api.Repository) []string {
 	s, err := sourceOf("", "", repo)
 	if err != nil {
@@ -108,14 +118,15 @@ type Remotes struct {
 	AllowInsecure bool
 }
 
-// Remote is the function of that name.
+// Remote calls the function Remote.
 func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 	return Remote(ctx, namespace, name, repo, r.Credentials, r.AllowInsecure)
 }
 
-// Remote is how a pull of a Repository asks its Git host. Trouble with the
-// spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
-// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is a *kube.UnavailableError.
+// Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind
+// Refused, missing credentials are one of kind Auth or of the kind of the error that the
+// host of a Connection returns for a token; an unavailable API is a
+// *kube.UnavailableError.
 func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
@@ -131,8 +142,8 @@ func Remote(ctx context.Context, namespace, name string, repo api.Repository, fr
 	return remote, nil
 }
 
-// remote is how the source is asked. A host that makes the credentials and is away is
-// as good as the Git host itself being away, where there are mirrors.
+// remote returns the Git remote of the source. If the source has mirrors, an unavailable
+// host of a Connection counts as an unavailable Git host.
 func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
 	r.LastSynced = s.last
@@ -154,9 +165,9 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	return r, err
 }
 
-// of finds the credentials of a mirror. Those that belong to the Repository prove
-// something to its own host, and go to no other: what another is asked with, and by
-// which proxy, say the rules of the configuration.
+// of returns the look-up of the credentials of a mirror. The credentials of the
+// Repository go to its own host only: the rules of the configuration determine the
+// credentials and the proxy of any other host.
 func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Credentials, error) {
 	l := auth.Lookup{Namespace: s.lookup.Namespace, URL: url}
 	if auth.SameHost(s.url, url) {
@@ -175,7 +186,7 @@ func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Cr
 	}
 }
 
-// without is what it means for a remote that its credentials cannot be had.
+// without converts an error of the credentials to the error of the remote.
 func without(err error) *git.Error {
 	e := &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
 	f, ok := errors.AsType[*forge.Error](err)
@@ -202,8 +213,8 @@ func orWord(s, other string) string {
 	return s
 }
 
-// cloneURL is the URL that is cloned. Hosting services are written without the
-// suffix, a plain repository as it is. Azure DevOps has no suffix.
+// cloneURL returns the URL to clone. It adds the suffix .git for hosting services,
+// except for Azure DevOps, and returns the URL of a plain repository unchanged.
 func cloneURL(kind, url string) string {
 	url = strings.TrimSuffix(url, "/")
 	if kind == "git" || strings.HasSuffix(url, ".git") || strings.Contains(url, "/_git/") {
@@ -212,7 +223,7 @@ func cloneURL(kind, url string) string {
 	return url + ".git"
 }
 
-// tokenUser is the user name that a service wants beside a bare token.
+// tokenUser returns the user name that a service requires with a bare token.
 func tokenUser(kind, configured string) string {
 	switch {
 	case configured != "":
@@ -225,7 +236,7 @@ func tokenUser(kind, configured string) string {
 	return ""
 }
 
-// credentials looks up what the remote is asked with; nil is nothing.
+// credentials looks up the credentials of the remote; nil means none.
 func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Credentials, error) {
 	if from == nil {
 		from = auth.Chain()
@@ -240,11 +251,11 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 	return creds, nil
 }
 
-// named says which credentials the object names, and where others can be put.
+// named describes the credentials that the object names, and the file for others.
 func (s source) named() string {
 	if s.lookup.Connection != "" {
-		return fmt.Sprintf("it uses connection %q, of which this agent has neither the key nor a token; put it into the file %s.%s/privateKey or token",
-			s.lookup.Connection, s.lookup.Namespace, s.lookup.Connection)
+		return fmt.Sprintf("it uses connection %q, of which this agent has neither the key nor a token; "+
+			"put it into the file %s.%s/privateKey or token", s.lookup.Connection, s.lookup.Namespace, s.lookup.Connection)
 	}
 	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read; put the token into the file %s.%s/token",
 		s.lookup.Secure["token"], s.lookup.Namespace, s.lookup.Repository)

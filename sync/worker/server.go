@@ -25,14 +25,13 @@ type server struct {
 	dashboards *kube.Client
 	folders    *kube.Client
 	served     *served
-	// last reports that the job has no other attempt.
+	// last reports whether this is the last attempt of the job.
 	last bool
 }
 
 var _ resources.Server = (*server)(nil)
 
-// served remembers which versions of a group a server has. It is shared by all
-// pulls.
+// served caches the versions of a group on a server. All pulls share it.
 type served struct {
 	mu       sync.Mutex // guards versions
 	versions map[*kube.Client]map[string][]string
@@ -45,10 +44,10 @@ func (s *server) client(group string) *kube.Client {
 	return s.dashboards
 }
 
-// judged tells the trouble of a server from that of an object: with the former
-// the job is put back, with the latter the other objects go on. While a job has
-// attempts left, trouble that may be the server's is; in the last one it is the
-// object's as soon as the server answers to anybody.
+// judged distinguishes errors of the server, after which the job is retried, from
+// errors of an object, after which the others continue. While a job has attempts
+// left, an ambiguous error counts as the server's; in the last attempt it is the
+// object's if the server responds at all.
 func (s *server) judged(group string, err error) error {
 	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
 		return err
@@ -56,9 +55,9 @@ func (s *server) judged(group string, err error) error {
 	return kube.AsUnavailable(err)
 }
 
-// version returns the version of ref that the server is asked for: that of the
-// ref, or the preferred one for none and for classic dashboards on a server
-// that has no version without a schema.
+// version returns the version of requests for ref: that of the ref, or the
+// preferred one for none and for classic dashboards on a server that has no
+// version without a schema.
 func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
 	client := s.client(ref.Group)
 	preferred, err := client.PreferredVersion(ctx, ref.Group)
@@ -74,11 +73,12 @@ func (s *server) version(ctx context.Context, ref resources.Ref) (string, error)
 	case ref.Version == resources.ClassicVersion:
 		return preferred, nil
 	}
-	return "", apierrors.NewBadRequest(fmt.Sprintf("the server has no %s/%s; it has %s", ref.Group, ref.Version, strings.Join(versions, ", ")))
+	return "", apierrors.NewBadRequest(fmt.Sprintf("the server has no %s/%s; it has %s",
+		ref.Group, ref.Version, strings.Join(versions, ", ")))
 }
 
-// of returns the versions of a group, asking again when want is not among those
-// that are known.
+// of returns the versions of a group. It asks the server when want is not among
+// the cached ones.
 func (s *served) of(ctx context.Context, client *kube.Client, group, want string) ([]string, error) {
 	s.mu.Lock()
 	known := s.versions[client][group]
@@ -139,8 +139,8 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 	return live, err
 }
 
-// Create implements resources.Server. A creation that was carried out although
-// its answer was lost shows up as AlreadyExists, which the caller looks into.
+// Create implements resources.Server. A creation whose response was lost appears
+// as AlreadyExists, which the caller examines.
 func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	version, err := s.version(ctx, ref)
 	if err != nil {
@@ -162,14 +162,15 @@ func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, bod
 	if err != nil {
 		return s.judged(ref.Group, err)
 	}
-	_, _, err = s.client(ref.Group).Do(ctx, http.MethodPut, s.path(version, ref), validation(ref, strict), "application/json", body(version))
+	path, data := s.path(version, ref), body(version)
+	_, _, err = s.client(ref.Group).Do(ctx, http.MethodPut, path, validation(ref, strict), "application/json", data)
 	if err != nil {
 		return s.judged(ref.Group, fmt.Errorf("update %s %s: %w", ref.Resource, ref.Name, err))
 	}
 	return nil
 }
 
-// validation is what the server should do with members that it does not know.
+// validation returns the query for the handling of unknown members.
 func validation(ref resources.Ref, strict bool) url.Values {
 	if ref.Group == api.FolderGroup {
 		return nil

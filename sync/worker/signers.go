@@ -19,10 +19,10 @@ import (
 	"limpet/sync/text"
 )
 
-// Signers knows what has to be signed in a Repository, and by whom: what it asks for
-// itself, with keys from the places of credentials, and what the configuration asks for
-// with keys of its own. Both have to be met. Keys are read once for as long as they are
-// the same. Safe for concurrent use; a nil *Signers has no keys and no rules.
+// Signers holds the signature policies of Repositories: that of the Repository itself,
+// with keys from the places of credentials, and those of the configuration, with their
+// own keys. Both apply. Keys are cached while their files are the same. It is safe for
+// concurrent use; a nil *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
 	rules []auth.VerificationPolicy
@@ -30,37 +30,36 @@ type Signers struct {
 	cache signature.Cache
 }
 
-// NewSigners returns those of an agent. A nil source has no keys. saw, if not nil, is told
-// of the files of a rule before they are read.
+// NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is
+// called with each file of a rule before it is read.
 func NewSigners(from auth.TrustSource, rules []auth.VerificationPolicy, saw func(path string)) *Signers {
 	return &Signers{from: from, rules: rules, saw: saw}
 }
 
-// committer is the principal that stands for who made the commit or tag, as it says.
+// committer is the principal for the committer of the commit or the tagger of the tag.
 const committer = "committer"
 
-// trust is what has to be signed in a Repository, with the keys that are there. Digest
-// changes with any of it; it is not empty.
+// trust is the signature policy of a Repository with its keys. digest changes with any
+// part of it; it is not empty.
 type trust struct {
 	demands []demand
 	digest  string
 }
 
-// demand is one of those who ask for signatures.
+// demand is one source of a signature policy.
 type demand struct {
 	git.Verification
-	by    string // for people
+	by    string // for messages
 	ruled bool   // it is a rule of the configuration
 }
 
-// tag reports that the tag object has to be signed.
+// tag reports whether the tag object has to be signed.
 func (t *trust) tag() bool {
 	return slices.ContainsFunc(t.demands, func(d demand) bool { return d.Mode.Tag() })
 }
 
-// of reads what has to be signed and by whom; nil when nothing has to be. An error is a
-// *signature.Error, but where the keys cannot be read for the moment; the digest is that
-// of what is known.
+// of returns the signature policy of a Repository; nil for none. An error is a
+// *signature.Error, unless it is transient; the digest then covers the readable part.
 func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*trust, error) {
 	t := &trust{}
 	var text []string
@@ -83,7 +82,7 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 		add(d, repo.GitVerify, repo.GitVerifyPrincipals, err)
 	}
 	if s != nil {
-		// Who reads another copy has to meet what is asked of that, too.
+		// The policies of the mirrors apply as well.
 		for _, rule := range auth.PoliciesFor(s.rules, l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
 			d, err := s.ruled(rule)
 			add(d, rule.Mode, strings.Join(rule.Principals, ","), err)
@@ -97,7 +96,7 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	return t, wrong
 }
 
-// asked is what the Repository itself asks for.
+// asked returns the demand of the Repository itself.
 func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup) (demand, error) {
 	d := demand{by: "annotation " + api.AnnoGitVerify}
 	wrong := func(kind signature.Kind, err error) (demand, error) { return d, &signature.Error{Kind: kind, Err: err} }
@@ -117,14 +116,14 @@ func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup)
 		}
 	}
 	if found == nil {
-		return wrong(signature.NoKeys, fmt.Errorf("%s asks for signatures, and there are no keys that may sign: put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/",
-			d.by, signature.AllowedSigners, l.Namespace, l.Repository))
+		return wrong(signature.NoKeys, fmt.Errorf("%s asks for signatures, and there are no keys that may sign: "+
+			"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/", d.by, signature.AllowedSigners, l.Namespace, l.Repository))
 	}
 	err = s.keys(&d, found)
 	return d, err
 }
 
-// ruled is what a rule of the configuration asks for.
+// ruled returns the demand of a rule of the configuration.
 func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	d := demand{by: "rule " + rule.Name() + " of the configuration", ruled: true}
 	mode, err := signature.ParseMode(rule.Mode)
@@ -146,7 +145,7 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	return d, err
 }
 
-// of takes the persons of whom one has to be the owner of the key.
+// of sets the principals; one of them has to own the key.
 func (d *demand) of(principals []string) {
 	for _, name := range principals {
 		switch name = strings.TrimSpace(name); name {
@@ -159,20 +158,20 @@ func (d *demand) of(principals []string) {
 	}
 }
 
-// keys reads the keys that were found.
+// keys parses the keys that were found.
 func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
 	if d.Keys, err = s.cache.Keys(found.Files, found.Place); err != nil {
 		return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("%s: %w", found.Place, err)}
 	}
 	if d.Keys.Len() == 0 {
-		return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("%s: there is no key in %s", found.Place, strings.Join(slices.Sorted(maps.Keys(found.Files)), ", "))}
+		files := strings.Join(slices.Sorted(maps.Keys(found.Files)), ", ")
+		return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("%s: there is no key in %s", found.Place, files)}
 	}
 	return nil
 }
 
-// Asked tells what is asked of signatures in a Repository: a text that changes with it
-// and with the keys, "" for nothing, and whether a tag object has to be signed. An error
-// is one of the moment.
+// Asked returns the digest of the signature policy of a Repository and its keys, "" for
+// no policy, and whether a tag object has to be signed. An error is transient.
 func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Repository) (digest string, tag bool, err error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
@@ -188,10 +187,12 @@ func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Re
 	return "", false, nil
 }
 
-// Judge reports whether a ref is signed as it has to be, by the keys of now: as a condition
-// for the Repository, nil where this agent cannot tell, because nothing is asked or it has
-// no keys. It fetches what is not in the mirror. An error is one of the moment.
-func (s *Signers) Judge(ctx context.Context, g Git, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref, now time.Time) (*api.Condition, error) {
+// Judge verifies a ref by the current keys and returns the condition for the Repository;
+// nil if there is no policy, or this agent has no keys. It fetches the ref if necessary.
+// An error is transient.
+func (s *Signers) Judge(
+	ctx context.Context, g Git, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref, now time.Time,
+) (*api.Condition, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
 		return nil, err
@@ -215,21 +216,21 @@ func (s *Signers) Judge(ctx context.Context, g Git, namespace, name string, repo
 	return t.condition(ref, found, err), nil
 }
 
-// EndsSoon is from when on it is told that a key ends.
+// EndsSoon is the time before the expiry of a key from which a warning is shown.
 const EndsSoon = 14 * 24 * time.Hour
 
-// mostHolders bounds how many keys are told one by one.
+// mostHolders limits the keys that a description lists.
 const mostHolders = 5
 
-// SignersLook is what a look at those who may sign has shown, for people.
+// SignersLook describes a signature policy for users.
 type SignersLook struct {
-	Text string // what has to be signed, and by which keys; "" = nothing
-	Soon string // keys that are of no use soon, or any more; "" = none
+	Text string // the policy and its keys; "" = none
+	Soon string // keys that have expired or will soon; "" = none
 }
 
-// Look says what has to be signed in a Repository and by whom, and how those keys are.
-// An error says that nothing can be pulled: there are no keys, they cannot be read, or
-// all of them have ended. It makes no request to a Git host.
+// Look describes the signature policy of a Repository and its keys. An error means that
+// nothing can be pulled: there are no keys, they cannot be read, or all of them have
+// expired. It makes no request to a Git host.
 func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (SignersLook, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
@@ -242,7 +243,7 @@ func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Rep
 	return t.look(now)
 }
 
-// LookAtRule is the same for a rule of the configuration.
+// LookAtRule is Look for a rule of the configuration.
 func (s *Signers) LookAtRule(rule *auth.VerificationPolicy, now time.Time) (SignersLook, error) {
 	if rule.Mode == auth.PolicyNone {
 		return SignersLook{}, nil
@@ -254,8 +255,8 @@ func (s *Signers) LookAtRule(rule *auth.VerificationPolicy, now time.Time) (Sign
 	return (&trust{demands: []demand{d}}).look(now)
 }
 
-// LookAtKeys is the same for keys that were found for something else than a Repository;
-// by is what asks for signatures, for people.
+// LookAtKeys is Look for keys of another object than a Repository; by names the source of
+// the policy in messages.
 func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (SignersLook, error) {
 	d := demand{by: by}
 	d.Mode = mode
@@ -291,7 +292,8 @@ func (t *trust) look(now time.Time) (SignersLook, error) {
 			}
 		}
 		if able == 0 {
-			return SignersLook{}, fmt.Errorf("%s asks for signatures, and none of its %s is of use: %w", d.by, text.Plural(len(holders), "key"), ended)
+			return SignersLook{}, fmt.Errorf("%s asks for signatures, and none of its %s is of use: %w",
+				d.by, text.Plural(len(holders), "key"), ended)
 		}
 		txt := fmt.Sprintf("%s, by %s: %s", d.Mode, d.by, strings.Join(named, ", "))
 		if able > len(named) {
@@ -307,7 +309,7 @@ func (t *trust) look(now time.Time) (SignersLook, error) {
 	return look, nil
 }
 
-// wanted are the persons of whom one has to have signed.
+// wanted returns the principals; one of them has to have signed.
 func (d demand) wanted() string {
 	who := d.Principals
 	if d.OfMaker {
@@ -316,7 +318,7 @@ func (d demand) wanted() string {
 	return strings.Join(who, ", ")
 }
 
-// Passing reports that an error of a look is one of the moment.
+// Passing reports whether an error of Look is transient.
 func Passing(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

@@ -13,21 +13,23 @@ import (
 	"limpet/sync/text"
 )
 
-// SigningKeys finds what the commits are signed with that jobs make. Keys are read at each
-// look, so that a new one is used at once. Safe for concurrent use; a nil *SigningKeys has
-// no keys.
+// SigningKeys finds the key that signs the commits of jobs. It reads the key each time, so
+// that a new one is used at once. It is safe for concurrent use; a nil *SigningKeys has no
+// keys.
 type SigningKeys struct {
 	from auth.SigningSource
 }
 
-// NewSigningKeys returns that of an agent. A nil source has no keys.
+// NewSigningKeys returns the SigningKeys of an agent. A nil source has no keys.
 func NewSigningKeys(from auth.SigningSource) *SigningKeys { return &SigningKeys{from} }
 
-// Key is what the commits of a Repository are signed with at a time, with the place where
-// it was found; nil where there is no key and the Repository asks for none. Reading a key
-// with a passphrase takes as long as that wants. An error says what a person has to
-// change, or is one of the moment; it holds no secret.
-func (s *SigningKeys) Key(ctx context.Context, l auth.Lookup, repo api.Repository, now time.Time) (key *signature.SigningKey, place string, err error) {
+// Key returns the key that signs the commits of a Repository at a time, with the place
+// where it was found; nil if there is no key and the Repository requires none. A key with
+// a passphrase takes as long as its key derivation. An error is either transient or names
+// the setting to change; it holds no secret.
+func (s *SigningKeys) Key(
+	ctx context.Context, l auth.Lookup, repo api.Repository, now time.Time,
+) (key *signature.SigningKey, place string, err error) {
 	const methodField = "spec.commit.signingMethod"
 	asked := ""
 	if c := repo.Spec.Commit; c != nil {
@@ -50,28 +52,31 @@ func (s *SigningKeys) Key(ctx context.Context, l auth.Lookup, repo api.Repositor
 		} else if l.Secure[signature.SigningKeyName] == "" {
 			return nil, "", nil
 		}
-		return nil, "", fmt.Errorf("%s asks for signed commits, and this agent finds no key: put %s into a secret of the repository or below --credentials-dir in %s.%s/",
-			field, signature.SigningKeyName, l.Namespace, l.Repository)
+		return nil, "", fmt.Errorf("%s asks for signed commits, and this agent finds no key: "+
+			"put %s into a secret of the repository or below --credentials-dir in %s.%s/", field, signature.SigningKeyName, l.Namespace, l.Repository)
 	}
 	if key, err = signature.ParseSigningKey(found.Key, found.Passphrase, now); err != nil {
 		return nil, "", fmt.Errorf("%s in %s: %w", signature.SigningKeyName, found.Place, err)
 	}
 	if method != "" && method != key.Method() {
-		return nil, "", fmt.Errorf("%s in %s is one of %s, and %s is %s: change the one or the other", signature.SigningKeyName, found.Place, key.Method(), methodField, method)
+		return nil, "", fmt.Errorf("%s in %s is one of %s, and %s is %s: change the one or the other",
+			signature.SigningKeyName, found.Place, key.Method(), methodField, method)
 	}
 	return key, found.Place, nil
 }
 
-// SigningLook is what a look at a key to sign with has shown, for people.
+// SigningLook describes a signing key for users.
 type SigningLook struct {
-	Text string // what signs, until when and where it was found; "" = commits are not signed
-	Soon string // why it is of no use soon, or of no use to this agent; "" = nothing
+	Text string // the key, its expiry and its place; "" = commits are not signed
+	Soon string // why it is unusable, or will be soon; "" = usable
 }
 
-// Look says what the commits are signed with that jobs make in a Repository, and whether
-// they would be pulled, by what of signers is asked for there. An error says that such
-// jobs fail. It makes no request to a Git host.
-func (s *SigningKeys) Look(ctx context.Context, namespace, name string, repo api.Repository, signers *Signers, now time.Time) (look SigningLook, err error) {
+// Look describes the key that signs the commits of jobs in a Repository, and reports
+// whether pulls would accept these commits by the policy of signers. An error means that
+// such jobs fail. It makes no request to a Git host.
+func (s *SigningKeys) Look(
+	ctx context.Context, namespace, name string, repo api.Repository, signers *Signers, now time.Time,
+) (look SigningLook, err error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
 		return SigningLook{}, err
@@ -92,7 +97,7 @@ func (s *SigningKeys) Look(ctx context.Context, namespace, name string, repo api
 		look.Text += ", " + place
 	}
 	if key != nil || len(repo.Spec.Workflows) > 0 {
-		if t, err := signers.of(ctx, repo, src.lookup); err == nil && t != nil { // what is wrong with those keys is told elsewhere
+		if t, err := signers.of(ctx, repo, src.lookup); err == nil && t != nil { // Signers.Look reports errors of those keys
 			_, committer := people(repo.Spec.Commit)
 			if err := t.takes(key, committer.Mail, now); err != nil {
 				soon = append(soon, err.Error())
@@ -106,8 +111,8 @@ func (s *SigningKeys) Look(ctx context.Context, namespace, name string, repo api
 	return look, nil
 }
 
-// takes reports whether a commit would be pulled that is signed by a key, nil for none, and
-// committed by a person.
+// takes returns an error if pulls would reject a commit of a committer that is signed with
+// key; nil means unsigned.
 func (t *trust) takes(key *signature.SigningKey, mail string, now time.Time) error {
 	for _, d := range t.demands {
 		if !d.Mode.Head() {

@@ -17,17 +17,17 @@ import (
 	"limpet/sync/jobs"
 )
 
-// How a job writes to Git: what it names becomes one commit on top of the branch as it is
-// now, and the host takes it only if the branch is still that. When somebody was faster
-// the commit is made again, on top of his. Which commit is about to be pushed is noted
-// before it is: a job that is taken up again looks whether the branch has it, so that a
-// lost answer or a lost agent makes no second one. Its time is noted too, so that the
-// same commit is the same again.
+// How a job writes to Git: its changes become one commit on top of the branch, and the
+// host accepts the push only if the branch has not moved. If it has, the commit is made
+// again on top of the new tip. The hash of the commit is recorded before the push: a
+// resumed job checks whether the branch contains it, so that a lost response or a lost
+// agent causes no second commit. The time is recorded too, so that the same commit gets
+// the same hash.
 
-// writer is what the workers have in common that write to Git.
+// writer is the common part of the workers that write to Git.
 type writer struct {
 	*Pull
-	keys *SigningKeys // nil = there are none
+	keys *SigningKeys // nil = none
 }
 
 // Ready implements jobs.Worker, by the rules of Pull.Ready.
@@ -45,7 +45,7 @@ func (w writer) Ready(ctx context.Context, t jobs.Task) error {
 	return nil
 }
 
-// order is what a job wants written.
+// order describes the write of a job.
 type order struct {
 	*api.SelectionOptions
 	action  string                              // of the results
@@ -54,17 +54,17 @@ type order struct {
 	edit    func(dir, path string) (e git.Edit) // of a path, within the directory of the Repository
 }
 
-// staged is what is known of the writing of a job. It is kept with the resume mark.
+// staged is the state of the write of a job. It is saved with the resume mark.
 type staged struct {
 	When    int64    `json:"when"`              // of the commit, in seconds
-	Paths   []string `json:"paths"`             // what is changed, with that of resources
+	Paths   []string `json:"paths"`             // changed paths, those of resources included
 	Commits []string `json:"commits,omitempty"` // that may have been pushed
-	Missing []string `json:"missing,omitempty"` // paths that were not there
-	Ended   bool     `json:"ended,omitempty"`   // nothing is left to be pushed
-	Hash    string   `json:"hash,omitempty"`    // of the commit that the branch has; "" = there was nothing to commit
+	Missing []string `json:"missing,omitempty"` // paths that did not exist
+	Ended   bool     `json:"ended,omitempty"`   // nothing is left to push
+	Hash    string   `json:"hash,omitempty"`    // of the commit in the branch; "" = there was nothing to commit
 }
 
-// meant are the paths whose objects may go without more consent.
+// meant returns the paths whose objects may be deleted without more consent.
 func (s *staged) meant() []string {
 	if s == nil {
 		return nil
@@ -81,8 +81,8 @@ type staging struct {
 	remote git.Remote
 	note   *staged
 	own    git.Ref // the branch of the Repository
-	base   git.Ref // what the commit is made on top of
-	trust  *trust  // judges what is pulled; nil = nothing has to be signed
+	base   git.Ref // the parent of the commit
+	trust  *trust  // the signature policy of pulls; nil = none
 }
 
 // write runs a job.
@@ -110,7 +110,7 @@ func (w writer) write(ctx context.Context, t *jobs.Task, o order) error {
 	return r.pull(ctx)
 }
 
-// resume takes up what an earlier run has noted.
+// resume loads the state of an earlier run.
 func (r *staging) resume() {
 	var m mark
 	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil && m.Staged != nil {
@@ -119,15 +119,15 @@ func (r *staging) resume() {
 	}
 }
 
-// keep notes how far the job is.
+// keep saves the state of the write.
 func (r *staging) keep(ctx context.Context) error {
 	return r.Progress.Mark(ctx, mark{Staged: r.note})
 }
 
-// tries is how often a commit is made: once, and again while others are faster.
+// tries is the maximum number of attempts to push a commit while the branch moves.
 const tries = 4
 
-// stage has the commit in its branch, once.
+// stage brings the commit into its branch, exactly once.
 func (r *staging) stage(ctx context.Context) error {
 	if r.note.Ended {
 		return nil
@@ -148,12 +148,12 @@ func (r *staging) stage(ctx context.Context) error {
 		if kind := git.KindOf(err); kind != git.Overtaken && kind != git.Moved {
 			break
 		}
-		r.Log.Info("the branch has moved on, the commit is made again", "step", "push", "err", err)
+		r.Log.Info("branch moved, retrying the commit", "step", "push", "err", err)
 	}
 	return err
 }
 
-// now is the time of the server of the jobs, as far as it is known.
+// now returns the time of the server of the jobs, or the local time if it is unknown.
 func (r *staging) now() time.Time {
 	if now, _, known := r.o.Client.Clock().Now(); known {
 		return now
@@ -161,8 +161,8 @@ func (r *staging) now() time.Time {
 	return time.Now()
 }
 
-// prepare finds the remote and its credentials. Nothing is written to a mirror of the
-// repository, and nothing is built on what only a mirror has.
+// prepare finds the remote and its credentials. It ignores the mirrors of the
+// repository: a commit is neither pushed to one nor based on one.
 func (r *staging) prepare(ctx context.Context) error {
 	src, err := sourceOf(r.Namespace, r.Repo.GetName(), r.Repository)
 	if err = cmp.Or(err, src.wrong); err != nil {
@@ -174,7 +174,7 @@ func (r *staging) prepare(ctx context.Context) error {
 	return err
 }
 
-// attempt makes the commit on top of the branch as it is now and pushes it.
+// attempt makes the commit on top of the current branch and pushes it.
 func (r *staging) attempt(ctx context.Context) error {
 	r.Progress.SetMessage(ctx, "fetch the branch")
 	if err := r.look(ctx); err != nil {
@@ -221,7 +221,7 @@ func (r *staging) attempt(ctx context.Context) error {
 	return r.ended(ctx, commit.Hash)
 }
 
-// ended notes that nothing is left to be pushed.
+// ended records that nothing is left to push.
 func (r *staging) ended(ctx context.Context, hash string) error {
 	r.note.Ended, r.note.Hash = true, hash
 	if hash != "" {
@@ -233,7 +233,7 @@ func (r *staging) ended(ctx context.Context, hash string) error {
 	return failpoint.Pass(failpoint.Published)
 }
 
-// branch is the full name of the branch that is written to.
+// branch returns the full name of the target branch.
 func (r *staging) branch() string {
 	if r.order.Ref != "" {
 		return "refs/heads/" + r.order.Ref
@@ -241,7 +241,7 @@ func (r *staging) branch() string {
 	return r.base.Name
 }
 
-// old is the commit that the branch has; "" = it is to be made.
+// old returns the tip of the target branch; "" if the push creates the branch.
 func (r *staging) old() string {
 	if r.branch() != r.base.Name {
 		return ""
@@ -249,8 +249,8 @@ func (r *staging) old() string {
 	return r.base.Hash
 }
 
-// look finds the branch that is written to, or the one of the Repository where that is
-// to be made, and has its commit in the mirror.
+// look resolves the target branch, or the branch of the Repository if the push creates
+// the target, and fetches its commit.
 func (r *staging) look(ctx context.Context) (err error) {
 	if r.own, err = r.resolve(ctx, r.src.sel); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (r *staging) look(ctx context.Context) (err error) {
 	return failpoint.Pass(failpoint.Fetched)
 }
 
-// resolve asks the host, with new credentials where it takes those from memory no more.
+// resolve asks the host, with new credentials if it rejects the cached ones.
 func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
 	ref, err := r.o.Git.Resolve(ctx, r.remote, sel)
 	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
@@ -287,7 +287,7 @@ func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, er
 	return ref, err
 }
 
-// arrived reports whether the branch has a commit already that this job has pushed.
+// arrived reports whether the branch contains a commit that this job has pushed.
 func (r *staging) arrived(ctx context.Context) (bool, error) {
 	if r.old() == "" {
 		return false, nil
@@ -298,15 +298,15 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		if there {
-			r.Log.Info("the branch has the commit already", "step", "push", "commit", hash)
+			r.Log.Info("branch already contains the commit", "step", "push", "commit", hash)
 			return true, r.ended(ctx, hash)
 		}
 	}
 	return false, nil
 }
 
-// trusted sees to it that nothing is built on a commit that a pull would not take: a
-// signature of ours on top of it would have it taken.
+// trusted returns an error if a pull would reject the base commit: our signature on
+// top of it would make pulls accept it.
 func (r *staging) trusted(ctx context.Context) (err error) {
 	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil {
 		return err
@@ -315,7 +315,7 @@ func (r *staging) trusted(ctx context.Context) (err error) {
 	return err
 }
 
-// compose makes the changes in memory, and records what becomes of each.
+// compose makes the changes in memory, and records the result of each.
 func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 	edits := make([]git.Edit, len(r.note.Paths))
 	for i, path := range r.note.Paths {
@@ -349,8 +349,8 @@ func (r *staging) missing(ctx context.Context, path string) {
 	r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
 }
 
-// pull pulls what the commit has changed. The results are those of the pull, and what
-// was missing.
+// pull pulls the changes of the commit. The results are those of the pull, and the
+// missing paths.
 func (r *staging) pull(ctx context.Context) error {
 	r.Progress.ResetResults()
 	for _, path := range r.note.Missing {

@@ -20,13 +20,13 @@ import (
 	"limpet/sync/resources"
 )
 
-// By whom commits are that nobody says anything else of. Source: Grafana.
+// The default author and committer of commits. Source: Grafana.
 const (
 	defaultName = "Grafana"
 	defaultMail = "noreply@grafana.com"
 )
 
-// commit makes the commit, signed where there is a key.
+// commit creates the commit, signed if there is a key.
 func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Written, error) {
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
@@ -38,7 +38,7 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	if key != nil {
 		m.Signer = key
 	}
-	// What no pull would take must not be in the way of those that come after it.
+	// A commit that no pull accepts must not block the pulls after it.
 	if r.order.Ref == "" && r.trust != nil {
 		if err := r.trust.takes(key, committer.Mail, r.now()); err != nil {
 			return nil, fmt.Errorf("nothing was pushed: %w", err)
@@ -47,8 +47,8 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	return made.Commit(m)
 }
 
-// people are author and committer of the commits of a Repository. Who signs is the
-// committer.
+// people returns the author and the committer of the commits of a Repository. The
+// signer is the committer.
 func people(c *api.CommitSpec) (author, committer git.Person) {
 	author = git.Person{Name: defaultName, Mail: defaultMail}
 	committer = author
@@ -63,8 +63,8 @@ func people(c *api.CommitSpec) (author, committer git.Person) {
 	return author, committer
 }
 
-// refURLs are the pages of a branch at its host, with the one where it is asked to be
-// merged into another. Hosts that are known by their type alone have such pages.
+// refURLs returns the web pages of a branch at its host, with the one that opens a
+// pull request. They are known for the types of hosting services only.
 func refURLs(repo api.Repository, own, ref string) map[string]string {
 	block := repo.Spec.Block()
 	if block == nil {
@@ -87,7 +87,8 @@ func refURLs(repo api.Repository, own, ref string) map[string]string {
 	case "gitlab":
 		urls["sourceURL"] = page + "/-/tree/" + from
 		urls["compareURL"] = page + "/-/compare/" + to + "..." + from
-		urls["newPullRequestURL"] = page + "/-/merge_requests/new?" + url.Values{"merge_request[source_branch]": {ref}, "merge_request[target_branch]": {own}}.Encode()
+		query := url.Values{"merge_request[source_branch]": {ref}, "merge_request[target_branch]": {own}}
+		urls["newPullRequestURL"] = page + "/-/merge_requests/new?" + query.Encode()
 	case "bitbucket":
 		urls["sourceURL"] = page + "/src/" + from
 		urls["compareURL"] = page + "/branches/compare/" + from + ".." + to
@@ -100,9 +101,9 @@ func refURLs(repo api.Repository, own, ref string) map[string]string {
 	return urls
 }
 
-// What a job that writes may name. Bad input is refused before anybody is asked.
+// The validation of a job that writes. It needs no request.
 
-// check says what is wrong with the job, or with the Repository for it.
+// check validates the options of the job and the Repository.
 func (r *staging) check() error {
 	o := r.order
 	switch {
@@ -132,7 +133,8 @@ func (r *staging) check() error {
 	return nil
 }
 
-// checkPath refuses what leads out of the directory of the Repository, or is all of it.
+// checkPath returns an error for a path outside of the directory of the Repository, and
+// for the directory itself.
 func checkPath(path string) error {
 	path = strings.TrimPrefix(path, "/")
 	if path == "" {
@@ -141,7 +143,7 @@ func checkPath(path string) error {
 	return repopath.CheckPath(path)
 }
 
-// mayWrite reports whether the Repository lets jobs write in this way: "write" to its own
+// mayWrite returns an error unless the Repository permits a workflow: "write" to its own
 // branch, "branch" to others.
 func (r *staging) mayWrite(workflow string) error {
 	if slices.Contains(r.Repository.Spec.Workflows, workflow) {
@@ -154,8 +156,8 @@ func (r *staging) mayWrite(workflow string) error {
 	return fmt.Errorf("repository %q may not be written to on %s: spec.workflows lacks %q", r.Repo.GetName(), own, workflow)
 }
 
-// paths are what the job names, with the files of its resources, each once. What is in a
-// directory that is named too goes with it.
+// paths returns the paths of the job and those of its resources, each once. It omits a
+// path inside a directory that is also listed.
 func (r *staging) paths(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, path := range r.order.Paths {
@@ -188,7 +190,7 @@ func (r *staging) paths(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// locate finds the file, or the directory, that an object was made of.
+// locate returns the file or the directory that an object was created from.
 func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, error) {
 	var what resources.Ref
 	switch {

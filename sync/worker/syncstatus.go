@@ -20,12 +20,12 @@ import (
 // syncStatus writes the sync fields of one Repository's status, which a pull
 // owns, by JSON Patch. Other fields have other owners and are never sent: a
 // member that may be absent is written with "add", a list entry is guarded with
-// "test", and a patch that does not fit is made again from the object as it is.
+// "test", and a rejected patch is built again from the current object.
 type syncStatus struct {
 	client          *kube.Client
 	namespace, name string
 
-	// What the Repository said when the pull began.
+	// The Repository at the start of the pull.
 	job          string
 	started      int64 // milliseconds
 	lastRef      string
@@ -37,7 +37,7 @@ type syncStatus struct {
 // endTime bounds the last write about a pull whose context has ended.
 const endTime = 10 * time.Second
 
-// patchTries is how often a patch is made again when it does not fit.
+// patchTries is the maximum number of attempts of a patch.
 const patchTries = 4
 
 func newSyncStatus(client *kube.Client, namespace, name string) *syncStatus {
@@ -51,7 +51,7 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// now is the present time on the server, as far as it is known.
+// now returns the time of the server, or the local time if it is unknown.
 func (s *syncStatus) now() time.Time {
 	if now, _, ok := s.client.Clock().Now(); ok {
 		return now
@@ -61,8 +61,8 @@ func (s *syncStatus) now() time.Time {
 
 func (s *syncStatus) millis() int64 { return s.now().UnixMilli() }
 
-// start marks the Repository as being synced by a job, and reads what the pull
-// begins with. repo is the Repository as it was last seen.
+// start marks the Repository as being synced by a job, and reads the state before
+// the pull. repo is the last seen Repository.
 func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
 	s.object, s.job, s.started = repo, job, s.millis()
 	err := s.patch(ctx, func(repo *unstructured.Unstructured) []op {
@@ -94,8 +94,8 @@ func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured,
 	return nil
 }
 
-// queued puts the Repository back to what it was before a pull that will be run
-// again. A failure leaves "working", which the next run replaces.
+// queued sets the sync state back to pending for a pull that will be retried. A
+// failure leaves "working", which the next run replaces.
 func (s *syncStatus) queued(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -104,14 +104,14 @@ func (s *syncStatus) queued(ctx context.Context) {
 	})
 }
 
-// syncEnd is how a pull ended.
+// syncEnd is the result of a pull.
 type syncEnd struct {
 	outcome     jobs.Outcome
 	ref         string // that was synced
 	incremental bool
-	stats       stats          // nil = not known
+	stats       stats          // nil = unknown
 	leftOut     int64          // files and directories, for the quota
-	verified    *api.Condition // nil = as before
+	verified    *api.Condition // nil = unchanged
 }
 
 // end writes the result. It is written also when ctx has ended.
@@ -157,15 +157,15 @@ func anys(texts []string) []any {
 	return out
 }
 
-// patch sends the operations that build makes for the object as it was last
-// seen, and for what it has become when they do not fit.
+// patch sends the operations that build returns for the last seen object. When
+// the server rejects them, it retries with the current object.
 func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []op) error {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, s.namespace, s.name)
 	var err error
 	for range patchTries {
 		ops := build(s.object)
 		if !hasStatus(s.object) {
-			// Nobody else may have made a status meanwhile: it would be lost.
+			// The test protects a status that another writer has added meanwhile.
 			ops = append([]op{
 				{"test", "/metadata/resourceVersion", s.object.GetResourceVersion()},
 				{"add", "/status", map[string]any{}},
@@ -213,10 +213,10 @@ func isUnprocessable(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
 }
 
-// stats counts the objects of a repository by resource; nil means not known.
+// stats counts the objects of a repository by resource; nil means unknown.
 type stats map[string]int64
 
-// countItems counts what a list of managed objects holds.
+// countItems counts a list of managed objects by resource.
 func countItems(items []resources.Item) stats {
 	s := stats{}
 	for _, i := range items {
@@ -233,7 +233,7 @@ func (s stats) total() int64 {
 	return n
 }
 
-// after returns the numbers after a run; what is not known stays so.
+// after returns the numbers after a run; nil for unknown numbers.
 func (s stats) after(t resources.Tally) stats {
 	if s == nil {
 		return nil
@@ -251,15 +251,15 @@ func (s stats) after(t resources.Tally) stats {
 	return out
 }
 
-// groups names the API group of each counted resource. Files in a directory
-// are no API objects; theirs is ours.
+// groups lists the API group of each counted resource. Files in a directory are no
+// API objects; they have a group of our own.
 var groups = []struct{ resource, group string }{
 	{resources.DashboardResource, api.DashboardGroup},
 	{resources.FolderResource, api.FolderGroup},
 	{sinkResource, sinkGroup},
 }
 
-// wire is status.stats of a Repository.
+// wire returns status.stats of a Repository.
 func (s stats) wire() []any {
 	out := []any{}
 	for _, g := range groups {
@@ -270,9 +270,9 @@ func (s stats) wire() []any {
 	return out
 }
 
-// syncCondition is how a pull ended. Type and reasons are Grafana's. What was left out
-// for the quota makes it False although the job ends in a warning: it comes only
-// when there is room.
+// syncCondition returns the condition for the result of a pull. Type and reasons are
+// Grafana's. Objects left out for the quota make it False although the job ends in a
+// warning: they are created only when the quota permits.
 func syncCondition(e syncEnd) api.Condition {
 	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
 	switch {
@@ -286,10 +286,9 @@ func syncCondition(e syncEnd) api.Condition {
 	return c
 }
 
-// conditionOps sets conditions in a list that others write as well. An entry is
-// replaced only where it still is the one that was seen, one that says the same
-// already is left alone, and a list is made only when nothing else has changed. One
-// without a status is taken away.
+// conditionOps sets conditions in a list that has other writers. It replaces an entry
+// only if the entry is still the one that was read, skips an equal one, and creates
+// the list only if nothing else has changed. It removes a condition without a status.
 func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.Condition) []op {
 	list, listed, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
 	var ops []op
@@ -314,5 +313,5 @@ func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.
 			ops = append(ops, op{"test", path + "/type", want.Type}, op{"replace", path, value})
 		}
 	}
-	return append(ops, gone...) // last: it moves the others
+	return append(ops, gone...) // last: removals shift the indices
 }

@@ -15,25 +15,24 @@ import (
 	"limpet/sync/text"
 )
 
-// A Repository may ask that what is pulled is signed. It is asked of every pull,
-// after the fetch and before anything is planned, also of one with nothing new: keys
-// may have been taken away since. What was judged by is written to the Repository
-// with the outcome, so that the next look sees when the keys are others now, or the
-// tag was made again. A pull that is cut off between the two verifies again.
+// A Repository may require signatures. Every pull verifies them after the fetch and
+// before the plan, also a pull without changes: keys may have been removed since. The
+// digest of the policy is written to the Repository with the result, so that the next
+// check detects other keys or a recreated tag. An interrupted pull verifies again.
 
-// trusted reads what this pull asks for.
+// trusted reads the signature policy of this pull.
 func (r *pull) trusted(ctx context.Context) (err error) {
 	r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup)
 	switch {
 	case r.trust != nil && err != nil:
 		r.verified = r.trust.condition(r.ref, nil, err)
 	case err == nil && r.trust == nil:
-		r.verified = &api.Condition{Type: api.ConditionVerified} // nobody asks for it any more
+		r.verified = &api.Condition{Type: api.ConditionVerified} // no longer required: remove the condition
 	}
 	return err
 }
 
-// verify verifies what was fetched, and notes the outcome for the status of the
+// verify verifies the fetched ref, and keeps the result for the status of the
 // Repository.
 func (r *pull) verify(ctx context.Context) error {
 	if r.trust == nil {
@@ -50,7 +49,7 @@ func (r *pull) verify(ctx context.Context) error {
 	return failpoint.Pass(failpoint.Verified)
 }
 
-// verify says who has signed a ref that is in the mirror, as all who ask want it.
+// verify verifies a ref in the mirror against all demands and returns its signatures.
 func (t *trust) verify(ctx context.Context, g Git, remote git.Remote, ref git.Ref, now time.Time) (found []git.Verified, err error) {
 	for _, d := range t.demands {
 		d.Now = now
@@ -67,7 +66,7 @@ func (t *trust) verify(ctx context.Context, g Git, remote git.Remote, ref git.Re
 	return found, nil
 }
 
-// condition is the outcome for the status of the Repository.
+// condition returns the result for the status of the Repository.
 func (t *trust) condition(ref git.Ref, found []git.Verified, err error) *api.Condition {
 	c := &api.Condition{Type: api.ConditionVerified, Status: "True", Reason: "Verified"}
 	var texts []string
@@ -104,7 +103,7 @@ func cut(txt string) string {
 	return strings.ToValidUTF8(txt[:maxVerdict], "") + "..."
 }
 
-// reasonOf is a kind as the reason of a condition: "unknown-key" is UnknownKey.
+// reasonOf returns a kind as the reason of a condition: UnknownKey for "unknown-key".
 func reasonOf(kind signature.Kind) string {
 	var out strings.Builder
 	for part := range strings.SplitSeq(string(kind), "-") {

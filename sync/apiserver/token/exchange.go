@@ -19,24 +19,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ExchangePath is where the token exchange answers, as in the README of
-// Grafana's controller.
+// ExchangePath is the path of the token exchange, as in the README of Grafana's
+// controller.
 const ExchangePath = "/sign/access-token"
 
 const (
-	// tokenLifetime is that of an access token for which expiresIn asks nothing
-	// else. Clients drop a token 15 s before its end, so that it must be well
-	// above that.
+	// tokenLifetime is the lifetime of an access token without expiresIn. Clients
+	// drop a token 15 s before its expiry, so it must be well above that.
 	tokenLifetime = 10 * time.Minute
-	// maxTokenLifetime bounds what expiresIn may ask for.
+	// maxTokenLifetime bounds expiresIn.
 	maxTokenLifetime = time.Hour
 
 	maxExchangeBody = 64 << 10
 	maxAudiences    = 20
 
-	// One client may exchange 60 tokens at once and 5 per second from then on;
-	// a wrong token costs as much as 10 right ones, so that guessing ends at
-	// one try in two seconds.
+	// A client may exchange 60 tokens at once and 5 per second from then on. A
+	// wrong token costs as much as 10 valid ones, which limits guessing to one
+	// attempt in two seconds.
 	exchangeBurst  = 60
 	exchangeRate   = 5
 	wrongTokenCost = 10
@@ -45,13 +44,13 @@ const (
 
 // ExchangeOptions are the options of an Exchange.
 type ExchangeOptions struct {
-	Token  string           // what may be exchanged; must not be empty
+	Token  string           // the long-lived token; must not be empty
 	Logger *slog.Logger     // nil = slog.Default()
 	Now    func() time.Time // nil = time.Now
 }
 
-// Exchange answers POST /sign/access-token: a long-lived token is exchanged for
-// a short-lived access token. It is safe for concurrent use.
+// Exchange serves POST /sign/access-token: it exchanges a long-lived token for a
+// short-lived access token. It is safe for concurrent use.
 type Exchange struct {
 	signer *Signer
 	token  [sha256.Size]byte
@@ -62,8 +61,8 @@ type Exchange struct {
 	clients map[string]*rate.Limiter
 }
 
-// NewExchange makes the handler. It returns an error if there is no token to
-// compare with: an empty one would let everybody in.
+// NewExchange returns an error without a signer or a token: an empty token would
+// match every request without one.
 func NewExchange(signer *Signer, o ExchangeOptions) (*Exchange, error) {
 	switch {
 	case signer == nil:
@@ -98,7 +97,7 @@ type exchangeData struct {
 	Token string `json:"token"`
 }
 
-// ServeHTTP answers an exchange.
+// ServeHTTP implements http.Handler.
 func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path != ExchangePath {
 		e.refuse(w, http.StatusNotFound, "the token exchange is at "+ExchangePath)
@@ -133,11 +132,12 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		e.refuse(w, http.StatusInternalServerError, "the token could not be signed")
 		return
 	}
-	e.log.Debug("exchanged token", "namespace", claims.Namespace, "audiences", strings.Join(claims.Audience, ","), "client", clientOf(req))
+	e.log.Debug("exchanged token",
+		"namespace", claims.Namespace, "audiences", strings.Join(claims.Audience, ","), "client", clientOf(req))
 	e.answer(w, http.StatusOK, exchangeAnswer{Data: &exchangeData{Token: token}, Status: "success"})
 }
 
-// claims reads the request.
+// claims returns the claims of the requested token.
 func (e *Exchange) claims(req *http.Request) (Claims, error) {
 	var body exchangeRequest
 	if err := checkSystemHeaders(req.Header); err != nil {
@@ -185,8 +185,8 @@ func (e *Exchange) claims(req *http.Request) (Claims, error) {
 	return c, nil
 }
 
-// checkSystemHeaders refuses realm and organisation headers that no Grafana
-// client would send; absent ones mean the system itself.
+// checkSystemHeaders rejects malformed realm and organisation headers. Without
+// these headers a client means the system itself.
 func checkSystemHeaders(h http.Header) error {
 	if realms := h.Get("X-Realms"); realms != "" {
 		var list []struct{ Type, Identifier string }
@@ -202,7 +202,7 @@ func checkSystemHeaders(h http.Header) error {
 	return nil
 }
 
-// client returns the request budget of the sender.
+// client returns the rate limiter of the sender.
 func (e *Exchange) client(req *http.Request) *rate.Limiter {
 	name := clientOf(req)
 	e.mu.Lock()
@@ -218,8 +218,8 @@ func (e *Exchange) client(req *http.Request) *rate.Limiter {
 	return l
 }
 
-// forget drops the clients that are back at their full budget, or all of them
-// if none is: a table of clients must not grow without end.
+// forget removes the clients that are back at their full budget, or all of them
+// if there is none: the table of clients must stay bounded.
 func (e *Exchange) forget() {
 	now := e.now()
 	for name, l := range e.clients {
@@ -249,11 +249,11 @@ func (e *Exchange) answer(w http.ResponseWriter, code int, a exchangeAnswer) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(a); err != nil {
-		e.log.Debug("answer token exchange", "err", err)
+		e.log.Debug("write token exchange response", "err", err)
 	}
 }
 
-// Bearer takes the token out of a header value; "" if it is of another kind.
+// Bearer returns the token of a header value; "" if the scheme is another one.
 func Bearer(value string) string {
 	scheme, token, ok := strings.Cut(strings.TrimSpace(value), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {

@@ -31,7 +31,7 @@ type Claims struct {
 	Actor       *Actor   `json:"act,omitempty"`
 }
 
-// Actor acts for the subject of a token.
+// Actor is the party that acts for the subject of a token.
 type Actor struct {
 	Subject string `json:"sub"`
 }
@@ -54,8 +54,8 @@ type Signer struct {
 	kid string
 }
 
-// NewSigner reads the signing key in dir, or makes one there (0600). The errors
-// are those of the file system, or say that the file is not such a key.
+// NewSigner reads the signing key in dir, or creates one there (0600). It returns
+// an error of the file system, or one for a file that is not such a key.
 func NewSigner(dir string) (*Signer, error) {
 	path := filepath.Join(dir, signKeyName)
 	data, err := auth.ReadPrivate(path)
@@ -102,7 +102,7 @@ func makeSignKey(path string) ([]byte, error) {
 	return data, err
 }
 
-// sign makes a token of the claims as they are.
+// sign returns a token with exactly these claims.
 func (s *Signer) sign(c Claims) (string, error) {
 	if c.Permissions == nil {
 		c.Permissions = []string{}

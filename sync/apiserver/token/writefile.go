@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile puts a whole file in place or none: a temporary file beside it is
-// synced and renamed. With fresh set an existing file stays and the error is
+// WriteFile writes a file atomically: it syncs and renames a temporary file in
+// the same directory. With fresh set an existing file stays and the error is
 // fs.ErrExist, so that two processes that start together agree on one.
 func WriteFile(path string, data []byte, mode fs.FileMode, fresh bool) (err error) {
 	dir := filepath.Dir(path)

@@ -4,5 +4,5 @@ package sink
 
 import "os"
 
-// flock does nothing here: the lease of the job is the only guard.
+// flock does nothing on this system: only the lease of the job excludes others.
 func flock(*os.File) error { return nil }

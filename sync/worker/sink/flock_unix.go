@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock takes the lock of f if none has it, else the error is EWOULDBLOCK.
+// flock takes the lock of f. The error is EWOULDBLOCK if another process has it.
 func flock(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }

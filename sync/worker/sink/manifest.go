@@ -13,18 +13,17 @@ import (
 	"strings"
 )
 
-// The manifest lies in a hidden directory: Grafana reads every *.json file as a
-// dashboard, a hidden one as well, but leaves hidden directories alone.
+// The manifest is in a hidden directory: Grafana reads every *.json file as a
+// dashboard, even a hidden one, but skips hidden directories.
 const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
 	manifestVersion = 1
-	// maxManifest bounds what is read of a manifest, in bytes: about 500,000
-	// files.
+	// maxManifest is the maximum size of a manifest in bytes: about 500,000 files.
 	maxManifest = 64 << 20
 )
 
-// manifest says whose a directory is and what has been written there.
+// manifest records the owner of a directory and the files that limpet has written.
 type manifest struct {
 	Version    int               `json:"version"`
 	Repository string            `json:"repository"` // namespace/name
@@ -32,7 +31,7 @@ type manifest struct {
 	Files      map[string]string `json:"files"` // path -> File.Hash
 }
 
-// readManifest returns nil when there is none.
+// readManifest returns nil if there is none.
 func readManifest(dir *os.Root) (*manifest, error) {
 	f, err := dir.Open(manifestPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +63,8 @@ func (m *manifest) encode() []byte {
 	return append(data, '\n')
 }
 
-// contentHash returns the hash of a file on disk in the form of want's, or "" when it
-// is not a regular file of want's size.
+// contentHash returns the hash of a file on disk in the form of want.Hash, or "" if it
+// is not a regular file of want.Size.
 func contentHash(dir *os.Root, want File) (string, error) {
 	info, err := dir.Lstat(want.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != want.Size {

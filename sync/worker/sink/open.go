@@ -17,7 +17,7 @@ const (
 	fileMode = 0o644
 	execMode = 0o755
 	dirMode  = 0o755
-	// lockEvery is how often a lock that somebody else has is tried again.
+	// lockEvery is the retry interval for a lock of another process.
 	lockEvery = 100 * time.Millisecond
 )
 
@@ -32,21 +32,22 @@ type Dir struct {
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
 
-	// step is called before each step that changes something; tests end the
-	// work there.
+	// step is called before each step that changes the disk; tests stop the
+	// write there.
 	step func(name string)
-	// noSwap takes the way of file systems that cannot exchange; for tests.
+	// noSwap disables the atomic exchange; for tests.
 	noSwap bool
 }
 
-// ForeignError reports that a directory is somebody else's.
+// ForeignError is the error for a directory with another owner.
 type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
-// Open locks the directory, removes what a former writer has left behind and
-// makes sure that the directory is free or belongs to owner ("namespace/name" of
-// a Repository), else the error is a *ForeignError. It waits for another writer until ctx ends. Close the Dir.
+// Open locks the directory, removes the remains of an interrupted writer and checks
+// that the directory is empty or belongs to owner ("namespace/name" of a Repository),
+// else the error is a *ForeignError. It waits for another writer until ctx ends. The
+// caller must close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {
@@ -78,8 +79,8 @@ func (d *Dir) Close() error {
 	return err
 }
 
-// Release takes the manifest away: the files that are there belong to the host
-// from then on. A directory that does not exist is released.
+// Release removes the manifest: from then on the files belong to the host. It
+// succeeds for a directory that does not exist.
 func (d *Dir) Release() error {
 	for _, name := range []string{manifestPath, manifestDir} {
 		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,9 +107,9 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
 func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
 
-// recover finishes or undoes a write that was cut. Only the two renames of a
-// switch without exchange leave no directory in place; then the old one is put
-// back, and the write begins anew.
+// recover cleans up after an interrupted write. Only a crash between the two
+// renames of a switch without exchange leaves no directory in place; then recover
+// restores the old one, and the write starts over.
 func (d *Dir) recover() error {
 	entries, err := fs.ReadDir(d.parent.FS(), ".")
 	if err != nil {
@@ -160,20 +161,22 @@ func (d *Dir) inspect() error {
 			return fmt.Errorf("look at %s: %w", d.target, err)
 		}
 		if len(entries) > 0 {
-			return &ForeignError{fmt.Sprintf("%s is not empty and was not made by limpet; empty it or name another directory", d.target)}
+			return &ForeignError{fmt.Sprintf(
+				"%s is not empty and was not made by limpet; empty it or name another directory", d.target)}
 		}
 	case m.Repository != d.owner:
-		return &ForeignError{fmt.Sprintf("%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)}
+		return &ForeignError{fmt.Sprintf(
+			"%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)}
 	default:
 		d.was = *m
 	}
 	return nil
 }
 
-// Files is the number of files that were written here before.
+// Files returns the number of files in the manifest.
 func (d *Dir) Files() int { return len(d.was.Files) }
 
-// lock takes the lock of a directory, which lasts until it is closed.
+// lock takes the lock of a directory, which is held until f is closed.
 func lock(ctx context.Context, f *os.File) error {
 	ticker := time.NewTicker(lockEvery)
 	defer ticker.Stop()

@@ -8,23 +8,28 @@ import (
 	"strings"
 )
 
-// Plan is what a write will do.
+// Plan is the set of changes of a write.
 type Plan struct {
 	Added, Changed []File
 	Removed        []string
-	kept           []File   // linked from what is there
-	foreign        []string // files of others, linked as well
+	kept           []File   // unchanged files, linked
+	foreign        []string // files of other writers, linked as well
 	manifest       manifest
 }
 
-// Empty reports whether the directory is already as it should be.
+// Empty reports whether the plan changes no file.
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
-// Plan compares the directory with the files of a tree. Every file that is
-// there is read, so that one which somebody has changed is found. A file of
-// somebody else in the way of one of the tree is an error.
+// Plan compares the directory with the files of a tree. It reads every present
+// file, so that it finds files that another writer has changed. A foreign file at
+// the path of a file of the tree is an error.
 func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
-	p := &Plan{manifest: manifest{Version: manifestVersion, Repository: d.owner, Commit: commit, Files: make(map[string]string, len(files))}}
+	p := &Plan{manifest: manifest{
+		Version:    manifestVersion,
+		Repository: d.owner,
+		Commit:     commit,
+		Files:      make(map[string]string, len(files)),
+	}}
 	here, err := d.walk()
 	if err != nil {
 		return nil, err
@@ -45,7 +50,8 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 		case ours:
 			p.Changed = append(p.Changed, f)
 		default:
-			return nil, fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", f.Path, d.target)
+			return nil, fmt.Errorf(
+				"%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", f.Path, d.target)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(d.was.Files)) {
@@ -63,7 +69,7 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	return p, nil
 }
 
-// LeaveOut takes up to n of the files to be added out of the plan, the last ones,
+// LeaveOut removes the last n added files from the plan, or all if there are fewer,
 // and returns them.
 func (p *Plan) LeaveOut(n int) []File {
 	rest := len(p.Added) - min(n, len(p.Added))
@@ -75,7 +81,7 @@ func (p *Plan) LeaveOut(n int) []File {
 	return out
 }
 
-// walk lists the files that are in the directory, the manifest left out.
+// walk returns the files in the directory without the manifest.
 func (d *Dir) walk() (map[string]bool, error) {
 	here := map[string]bool{}
 	if d.old == nil {
@@ -101,5 +107,5 @@ func (d *Dir) walk() (map[string]bool, error) {
 	return here, nil
 }
 
-// Foreign returns the files of others, which are kept.
+// Foreign returns the files of other writers, which are kept.
 func (p *Plan) Foreign() string { return strings.Join(p.foreign, ", ") }

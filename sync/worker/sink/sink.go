@@ -2,14 +2,14 @@
 // on the same host finds plain files there, such as a Grafana with classic file
 // provisioning.
 //
-// The directory changes in one step: the whole tree is made beside it, synced
-// to the disk and put in its place by a rename. A reader sees the old tree or the
-// new one, also after a power cut. Files that did not change are links to those
-// that are there, so a second write of one commit writes nothing.
+// The directory changes atomically: the whole tree is written beside it, synced
+// to the disk and renamed into place. A reader sees the old tree or the new one,
+// also after a power cut. Unchanged files are hard links to the present ones, so
+// a second write of one commit writes nothing.
 //
-// A manifest in the directory says whose it is. A directory without one is used
-// only when it is empty, and files that somebody else has put there are kept.
-// Nothing outside the permitted prefix is touched, whatever links lie inside.
+// A manifest in the directory records its owner. A directory without one is used
+// only if it is empty, and files of other writers are kept. Nothing outside the
+// permitted prefix is changed, whatever links are inside.
 package sink
 
 import (
@@ -39,13 +39,15 @@ type PrefixError struct {
 
 func (e *PrefixError) Error() string {
 	if len(e.Prefixes) == 0 {
-		return fmt.Sprintf("directory %s may not be written: this agent has no --sink-prefix; start it with --sink-prefix %s", e.Dir, filepath.Dir(e.Dir))
+		return fmt.Sprintf("directory %s may not be written: this agent has no --sink-prefix; start it with --sink-prefix %s",
+			e.Dir, filepath.Dir(e.Dir))
 	}
-	return fmt.Sprintf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)", e.Dir, strings.Join(e.Prefixes, ", "))
+	return fmt.Sprintf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)",
+		e.Dir, strings.Join(e.Prefixes, ", "))
 }
 
 // Permit returns the Target for dir if it lies below one of the prefixes, else a
-// *PrefixError. It looks at the names only; links are dealt with by Open.
+// *PrefixError. It compares names only; Open checks links.
 func Permit(dir string, prefixes []string) (Target, error) {
 	if !filepath.IsAbs(dir) {
 		return Target{}, fmt.Errorf("directory %q is not an absolute path", dir)
@@ -76,8 +78,8 @@ type File struct {
 
 const sha256Form = "sha256:"
 
-// parent opens the directory that holds the target, which it makes if it has
-// to. Links that lead out of the prefix are refused.
+// parent opens the directory that holds the target and creates it if necessary. It
+// rejects links that lead out of the prefix.
 func (t Target) parent() (*os.Root, error) {
 	real, err := filepath.EvalSymlinks(t.prefix)
 	if err != nil {
@@ -105,13 +107,14 @@ func (t Target) parent() (*os.Root, error) {
 	return parent, nil
 }
 
-// unnested refuses a directory inside one that is a sink itself: the next
-// write of the outer one would hide the inner one.
+// unnested returns an error for a directory inside another sink: the next write of
+// the outer one would hide the inner one.
 func (t Target) unnested(root *os.Root, up string) error {
 	for ; up != "."; up = path.Dir(up) {
 		_, err := root.Lstat(path.Join(up, manifestPath))
 		if err == nil {
-			return fmt.Errorf("directory %s lies inside %s, which is written as a whole for another repository", t, filepath.Join(t.prefix, filepath.FromSlash(up)))
+			return fmt.Errorf("directory %s lies inside %s, which is written as a whole for another repository",
+				t, filepath.Join(t.prefix, filepath.FromSlash(up)))
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("look at directory %s: %w", filepath.Join(t.prefix, filepath.FromSlash(up)), err)

@@ -7,6 +7,5 @@ import (
 	"os"
 )
 
-// swap exchanges two names of a directory in one step, which this system
-// cannot.
+// swap is not supported on this system.
 func swap(*os.File, string, string) error { return errors.ErrUnsupported }

@@ -23,10 +23,9 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
-// Write carries out a plan. read opens the content of a file; done is called
-// after each file that is written. When Write returns an error, the directory is
-// as it was before. The end of ctx stops it until the tree is complete; then it
-// is put in place.
+// Write carries out a plan. read opens the content of a file; Write calls done
+// after each written file. After an error the directory is unchanged. The end of
+// ctx stops Write until the tree is complete; from then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
 		if d.was.Commit == p.manifest.Commit {
@@ -58,7 +57,9 @@ func (d *Dir) stage() (string, error) {
 }
 
 // fill makes the tree of the plan in the directory stage and syncs it.
-func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
+func (d *Dir) fill(
+	ctx context.Context, stage string, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File),
+) error {
 	dirs := &dirSet{root: d.parent, made: map[string]bool{stage: true}}
 	for _, f := range p.kept {
 		if err := d.link(dirs, stage, f.Path); err != nil {
@@ -108,7 +109,7 @@ func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context
 	return dirs.sync()
 }
 
-// link makes a file of the present directory a file of the new one.
+// link links a file of the present directory into the new one.
 func (d *Dir) link(dirs *dirSet, stage, name string) error {
 	to := path.Join(stage, name)
 	if err := dirs.make(path.Dir(to)); err != nil {
@@ -120,7 +121,7 @@ func (d *Dir) link(dirs *dirSet, stage, name string) error {
 	return nil
 }
 
-// exchange puts the directory stage in the place of the target.
+// exchange replaces the target by the directory stage.
 func (d *Dir) exchange(stage string) error {
 	d.step("switch")
 	if d.old == nil {
@@ -143,8 +144,8 @@ func (d *Dir) exchange(stage string) error {
 	return d.settle(stage)
 }
 
-// rename does what exchange does on file systems that cannot: in two steps, of
-// which recover finishes the second.
+// rename replaces the target on file systems without an atomic exchange: by two
+// renames. After a crash between them, recover restores the old directory.
 func (d *Dir) rename(stage string) error {
 	old := d.oldPrefix() + unique()
 	if err := d.parent.Rename(d.base, old); err != nil {
@@ -158,8 +159,8 @@ func (d *Dir) rename(stage string) error {
 	return d.settle(old)
 }
 
-// settle syncs the switch and removes the former tree. What cannot be removed
-// is left for the next time.
+// settle syncs the switch and removes the former tree. If that fails, the next
+// writer removes it.
 func (d *Dir) settle(former string) error {
 	if err := d.self.Sync(); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (d *Dir) settle(former string) error {
 	return nil
 }
 
-// note writes the manifest anew in a directory whose files stay as they are.
+// note rewrites the manifest of a directory whose files are unchanged.
 func (d *Dir) note(p *Plan) error {
 	d.step("note")
 	dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
@@ -188,7 +189,7 @@ func (d *Dir) note(p *Plan) error {
 	return nil
 }
 
-// mountHint explains what a rename of a mount point gives.
+// mountHint adds a hint to the error of renaming a mount point.
 func mountHint(err error) error {
 	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EXDEV) {
 		return fmt.Errorf("%w (is it a mount point? mount the directory above it instead)", err)
@@ -196,10 +197,10 @@ func mountHint(err error) error {
 	return err
 }
 
-// dirSet makes and remembers directories. It is safe for concurrent use.
+// dirSet creates directories and records them. It is safe for concurrent use.
 type dirSet struct {
 	root *os.Root
-	mu   sync.Mutex // guards made, and the making of directories
+	mu   sync.Mutex // guards made, and the creation of directories
 	made map[string]bool
 }
 
@@ -267,5 +268,5 @@ func (s *dirSet) sync() error {
 	return nil
 }
 
-// unique is a name that no other writer uses.
+// unique returns a name that no other writer uses.
 func unique() string { return rand.Text() }
