@@ -33,7 +33,7 @@ func (s *Server) admit(r *admitRequest) error {
 		return internal(s.forgetAll(ctx, r))
 	}
 	if r.Subresource != "" {
-		return s.admitBrought(ctx, r)
+		return s.admitStatusValues(ctx, r)
 	}
 	admission.Default(r.Object)
 	admission.RemoveMintedToken(r.Object, r.Old)
@@ -85,7 +85,7 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 	}
 	errs := admission.Check(r.Object, r.Old)
 	errs = append(errs, admission.CheckSiblings(r.Object, r.Old, siblings)...)
-	errs = append(errs, admission.CheckQuota(r.Object, r.Old, siblings, s.most)...)
+	errs = append(errs, admission.CheckQuota(r.Object, r.Old, siblings, s.maxRepositories)...)
 	if len(errs) > 0 {
 		return invalid(r.Kind, r.Name, errs)
 	}
@@ -98,17 +98,17 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 // siblings returns the objects of the namespace, if a rule for this one depends
 // on them.
 func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured.Unstructured, error) {
-	if !admission.NeedsSiblings(r.Object, r.Old) && !admission.NeedsCount(r.Object, r.Old, s.most) {
+	if !admission.NeedsSiblings(r.Object, r.Old) && !admission.NeedsCount(r.Object, r.Old, s.maxRepositories) {
 		return nil, nil
 	}
 	return s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())
 }
 
-// alone serializes the writes of a kind that has rules between its objects: two
+// serializeWrites serializes the writes of a kind that has rules between its objects: two
 // concurrent writes could each be valid and break a rule together. The caller
 // calls done when the write is stored. Writes of the status are not serialized,
 // because no rule covers it.
-func (s *Server) alone(t target) (done func()) {
+func (s *Server) serializeWrites(t target) (done func()) {
 	if t.kind.Group != api.ProvisioningGroup || t.kind.Kind != "Repository" || t.subresource != "" {
 		return func() {}
 	}
@@ -212,11 +212,11 @@ type requestInfo struct {
 // Source: Grafana's folder API, which returns this error without the names and
 // deletes such a folder for a grace period of 0 (kubectl delete --force).
 
-// mostNamed is the number of objects that the error names, and scanned the number of
+// maxNamed is the number of objects that the error names, and scanned the number of
 // objects that are read at a time.
 const (
-	mostNamed = 5
-	scanned   = 200
+	maxNamed = 5
+	scanned  = 200
 )
 
 func isFolder(k api.Kind) bool { return k.Group == api.FolderGroup && k.Kind == "Folder" }
@@ -231,10 +231,10 @@ func (s *Server) checkEmpty(ctx context.Context, r *admitRequest) error {
 	}
 	var in []string
 	for _, k := range api.Kinds {
-		if !inFolders(k) || len(in) > mostNamed {
+		if !inFolders(k) || len(in) > maxNamed {
 			continue
 		}
-		found, err := s.inFolder(ctx, k, r.Namespace, r.Name, mostNamed+1-len(in))
+		found, err := s.inFolder(ctx, k, r.Namespace, r.Name, maxNamed+1-len(in))
 		if err != nil {
 			return err
 		}
@@ -244,8 +244,8 @@ func (s *Server) checkEmpty(ctx context.Context, r *admitRequest) error {
 		return nil
 	}
 	more := ""
-	if len(in) > mostNamed {
-		in, more = in[:mostNamed], " and others"
+	if len(in) > maxNamed {
+		in, more = in[:maxNamed], " and others"
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("Folder cannot be deleted: folder is not empty: %s%s in it", strings.Join(in, ", "), more))
 }

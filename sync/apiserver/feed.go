@@ -280,7 +280,7 @@ func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given in
 	resource := resourceName(info.Kind)
 	t, f := s.tallies[resource], s.feeds[resource]
 	// The events up to that revision may not be in the feed yet.
-	if !s.progress.wait(ctx, at, freshWithin) {
+	if !s.progress.wait(ctx, at, freshTimeout) {
 		return 0, false
 	}
 	if _, _, known := t.count(""); !known && !s.fill(ctx, info, t, f) {

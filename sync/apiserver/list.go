@@ -19,9 +19,9 @@ import (
 // current objects and undo the changes since the first page by the events of the
 // feed. When the feed no longer holds these events, the list has expired.
 
-// freshWithin is how long a request waits for a revision that the server has
+// freshTimeout is how long a request waits for a revision that the server has
 // not reached. Source: the real server's watch cache.
-const freshWithin = 3 * time.Second
+const freshTimeout = 3 * time.Second
 
 // listPage is one page of a list, in stored and revealed form.
 type listPage struct {
@@ -181,7 +181,7 @@ func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from l
 	if !given {
 		return 0, from, nil
 	}
-	if !s.progress.wait(ctx, revision, freshWithin) {
+	if !s.progress.wait(ctx, revision, freshTimeout) {
 		return 0, from, s.tooLarge(revision)
 	}
 	if o.Match == metav1.ResourceVersionMatchExact || o.Match == "" && o.Limit > 0 {
@@ -198,7 +198,7 @@ func (s *Server) rolledBack(
 		return chunk.Items, true
 	}
 	// The events of the chunk's commit may not be in the feed yet.
-	if !s.progress.wait(ctx, chunk.Revision, freshWithin) {
+	if !s.progress.wait(ctx, chunk.Revision, freshTimeout) {
 		return nil, false
 	}
 	events, ok := s.feeds[resourceName(info.Kind)].since(at, chunk.Revision)

@@ -245,7 +245,7 @@ func (m *Manifests) applyObject(ctx context.Context, file string, o manifestObje
 
 // prune deletes the objects that came from files and that none declares any more.
 func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, r *manifestPass) {
-	if err := m.remember(ctx); err != nil {
+	if err := m.listMade(ctx); err != nil {
 		r.Problems = append(r.Problems, fmt.Errorf("list objects of manifests: %w", err))
 		return
 	}
@@ -291,9 +291,9 @@ func (m *Manifests) deleteMade(ctx context.Context, k api.Kind, key manifestKey)
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-// remember lists, once, the objects that came from files before this process
+// listMade lists, once, the objects that came from files before this process
 // started. Kinds that programs write by the thousand are not searched.
-func (m *Manifests) remember(ctx context.Context) error {
+func (m *Manifests) listMade(ctx context.Context) error {
 	if m.made != nil {
 		return nil
 	}

@@ -32,8 +32,8 @@ const (
 	nameAttempts = 8
 )
 
-// wipe removes the members that only the server may set.
-func wipe(obj *unstructured.Unstructured) {
+// clearServerFields removes the members that only the server may set.
+func clearServerFields(obj *unstructured.Unstructured) {
 	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetUID("")
 	obj.SetDeletionTimestamp(nil)
@@ -41,9 +41,9 @@ func wipe(obj *unstructured.Unstructured) {
 	obj.SetSelfLink("")
 }
 
-// born sets the metadata of a new object of a kind.
-func born(k api.Kind, obj *unstructured.Unstructured) {
-	wipe(obj)
+// initMetadata sets the metadata of a new object of a kind.
+func initMetadata(k api.Kind, obj *unstructured.Unstructured) {
+	clearServerFields(obj)
 	obj.SetCreationTimestamp(metav1.Now())
 	obj.SetUID(types.UID(uuid.NewUUID()))
 	if k.Status {
@@ -99,14 +99,14 @@ func carryOver(t target, obj, old *unstructured.Unstructured) {
 func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	status, ok := obj.Object["status"]
 	managed := obj.GetManagedFields()
-	brought := broughtValues(k, obj)
+	brought := statusValues(k, obj)
 	*obj = *old.DeepCopy()
 	obj.SetManagedFields(managed)
 	delete(obj.Object, "status")
 	if ok {
 		obj.Object["status"] = status
 	}
-	bringValues(obj, brought)
+	addStatusValues(obj, brought)
 }
 
 func keepMember(obj, old *unstructured.Unstructured, name string) {

@@ -91,7 +91,7 @@ func (c *call) get() error {
 	t, ctx := c.target(), c.req.Context()
 	if revision, given, err := (listOptions{Version: c.req.URL.Query().Get("resourceVersion")}).revision(); err != nil {
 		return err
-	} else if given && !c.progress.wait(ctx, revision, freshWithin) {
+	} else if given && !c.progress.wait(ctx, revision, freshTimeout) {
 		return c.tooLarge(revision)
 	}
 	cur, err := c.store.Object(ctx, objectKey(t.kind, t.namespace, t.name))

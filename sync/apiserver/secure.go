@@ -410,9 +410,9 @@ func inlineValued(k api.Kind) bool {
 	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
 }
 
-// broughtValues returns the secure values that a write of the status creates or
+// statusValues returns the secure values that a write of the status creates or
 // removes. It ignores all other members below secure.
-func broughtValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
+func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	if !inlineValued(k) {
 		return nil
 	}
@@ -428,8 +428,8 @@ func broughtValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// bringValues adds them to the stored ones.
-func bringValues(obj *unstructured.Unstructured, brought map[string]any) {
+// addStatusValues adds them to the stored ones.
+func addStatusValues(obj *unstructured.Unstructured, brought map[string]any) {
 	if len(brought) == 0 {
 		return
 	}
@@ -439,9 +439,9 @@ func bringValues(obj *unstructured.Unstructured, brought map[string]any) {
 	obj.Object["secure"] = secure
 }
 
-// admitBrought validates and seals them.
-func (s *Server) admitBrought(ctx context.Context, r *admitRequest) error {
-	if len(broughtValues(r.Kind, r.Object)) == 0 {
+// admitStatusValues validates and seals them.
+func (s *Server) admitStatusValues(ctx context.Context, r *admitRequest) error {
+	if len(statusValues(r.Kind, r.Object)) == 0 {
 		return nil
 	}
 	if errs := admission.CheckSecure(r.Object, r.Old); len(errs) > 0 {

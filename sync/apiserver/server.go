@@ -54,15 +54,15 @@ type Options struct {
 // Server is the embedded API. It is an http.Handler without a listener and
 // without TLS, safe for concurrent use.
 type Server struct {
-	store      *state.Store
-	log        *slog.Logger
-	auth       *Gate
-	version    string
-	finalizers bool
-	most       int64 // Repositories of a namespace; 0 = no limit
-	mux        *http.ServeMux
-	feeds      map[string]*feed  // by resourceName; fixed after New
-	tallies    map[string]*tally // likewise
+	store           *state.Store
+	log             *slog.Logger
+	auth            *Gate
+	version         string
+	finalizers      bool
+	maxRepositories int64 // Repositories of a namespace; 0 = no limit
+	mux             *http.ServeMux
+	feeds           map[string]*feed  // by resourceName; fixed after New
+	tallies         map[string]*tally // likewise
 
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
@@ -71,21 +71,21 @@ type Server struct {
 	forgetting reminder
 	fields     fieldManagers
 	seal       sealer
-	between    sync.Mutex // held from the check of rules between objects until the object is stored; see alone
+	between    sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
 }
 
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
 	s := &Server{
-		store:      store,
-		log:        o.Logger,
-		auth:       o.Auth,
-		version:    o.Version,
-		finalizers: o.Finalizers,
-		most:       o.MaxRepositories,
-		feeds:      map[string]*feed{},
-		tallies:    map[string]*tally{},
+		store:           store,
+		log:             o.Logger,
+		auth:            o.Auth,
+		version:         o.Version,
+		finalizers:      o.Finalizers,
+		maxRepositories: o.MaxRepositories,
+		feeds:           map[string]*feed{},
+		tallies:         map[string]*tally{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()

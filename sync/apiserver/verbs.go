@@ -23,7 +23,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 	if err := sameNamespace(obj, t.namespace); err != nil {
 		return nil, err
 	}
-	wipe(obj)
+	clearServerFields(obj)
 	o.warn(uniqueOwners(obj)...)
 	empty := &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
 	obj, err := s.fields.update(t, empty, obj, o.Manager)
@@ -48,7 +48,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 
 // addNamed is one attempt to store a new object.
 func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) ([]byte, error) {
-	defer s.alone(t)()
+	defer s.serializeWrites(t)()
 	t.name = obj.GetName()
 	p, err := s.planNew(t, obj, o)
 	if err != nil {
@@ -66,17 +66,17 @@ func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstr
 
 // planNew returns the plan for a new object after validation and admission.
 func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOptions) (plan, error) {
-	born(t.kind, obj)
+	initMetadata(t.kind, obj)
 	if err := validate(t, obj, nil); err != nil {
 		return plan{}, err
 	}
 	o.warn(finalizerWarnings(obj, nil)...)
 	p := plan{object: obj}
-	return p, s.ask(t, opCreate, &p, nil, o)
+	return p, s.runAdmission(t, opCreate, &p, nil, o)
 }
 
-// ask runs admission, which may change or reject a plan.
-func (s *Server) ask(t target, operation string, p *plan, old *unstructured.Unstructured, o writeOptions) error {
+// runAdmission runs admission, which may change or reject a plan.
+func (s *Server) runAdmission(t target, operation string, p *plan, old *unstructured.Unstructured, o writeOptions) error {
 	r := &admitRequest{
 		Kind:        t.kind,
 		Subresource: t.subresource,
@@ -127,13 +127,13 @@ func (s *Server) replace(t target, cur found, obj *unstructured.Unstructured, o 
 	}
 	keepTimes(old, obj)
 	p := plan{object: obj}
-	if err := s.ask(t, opUpdate, &p, old, o); err != nil {
+	if err := s.runAdmission(t, opUpdate, &p, old, o); err != nil {
 		return plan{}, err
 	}
 	if old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 {
 		p.remove = true
 		p.secrets = nil // the values of a deleted object are not needed
-		return p, s.ask(t, opDelete, &p, old, o)
+		return p, s.runAdmission(t, opDelete, &p, old, o)
 	}
 	return p, nil
 }
@@ -179,7 +179,7 @@ func (s *Server) remove(ctx context.Context, t target, o metav1.DeleteOptions, w
 			return plan{}, err
 		}
 		p := plan{object: object, remove: gone}
-		if err := s.ask(t, opDelete, &p, cur.object, w); err != nil || gone {
+		if err := s.runAdmission(t, opDelete, &p, cur.object, w); err != nil || gone {
 			return p, err
 		}
 		if object.GetDeletionTimestamp() != nil {

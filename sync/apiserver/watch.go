@@ -17,16 +17,16 @@ import (
 
 // Times of a watch.
 const (
-	// watchAtLeast is how long a watch without timeoutSeconds lasts; the real
+	// minWatchTimeout is how long a watch without timeoutSeconds lasts; the real
 	// time is between this and twice it. Source: the real server's
 	// --min-request-timeout.
-	watchAtLeast = 30 * time.Minute
-	// bookmarkEvery is the time between bookmarks; the last one is sent
+	minWatchTimeout = 30 * time.Minute
+	// bookmarkInterval is the time between bookmarks; the last one is sent
 	// bookmarkBefore the end. Source: the real server's watch cache.
-	bookmarkEvery  = time.Minute
-	bookmarkBefore = 2 * time.Second
-	// writeWithin is how long a client may take to accept an event.
-	writeWithin = 30 * time.Second
+	bookmarkInterval = time.Minute
+	bookmarkBefore   = 2 * time.Second
+	// writeTimeout is how long a client may take to accept an event.
+	writeTimeout = 30 * time.Second
 	// beginChunk is the page size of the initial events.
 	beginChunk = 256
 )
@@ -55,12 +55,12 @@ func (c *call) watch() error {
 		return err
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = time.Duration(float64(watchAtLeast) * (1 + rand.Float64())) // spreads reconnects
+		o.Timeout = time.Duration(float64(minWatchTimeout) * (1 + rand.Float64())) // spreads reconnects
 	}
 	w := &stream{call: c, options: o, feed: c.feeds[resourceName(c.info.Kind)], position: revision, headers: true}
 	if o.InitialEvents != nil && *o.InitialEvents {
 		// The objects must be at least as new as the requested revision.
-		if !c.progress.wait(c.req.Context(), revision, freshWithin) {
+		if !c.progress.wait(c.req.Context(), revision, freshTimeout) {
 			return c.tooLarge(revision)
 		}
 	} else if revision == 0 {
@@ -142,7 +142,7 @@ func (w *stream) catchUp(ctx context.Context, sent *state.ObjectKey, revision ui
 		return nil
 	}
 	// The events of the chunk's commit may not be in the feed yet.
-	if !w.progress.wait(ctx, revision, freshWithin) {
+	if !w.progress.wait(ctx, revision, freshTimeout) {
 		return w.tooLarge(revision)
 	}
 	events, ok := w.feed.since(w.position, revision)
@@ -215,10 +215,10 @@ var ready = func() <-chan struct{} {
 // the end of the watch.
 func (w *stream) nextBookmark(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
-	if left := time.Until(deadline) - bookmarkBefore; ok && left > 0 && left < bookmarkEvery {
+	if left := time.Until(deadline) - bookmarkBefore; ok && left > 0 && left < bookmarkInterval {
 		return left
 	}
-	return bookmarkEvery
+	return bookmarkInterval
 }
 
 // sendEvent sends a change as seen through the selectors: an object that begins
@@ -295,7 +295,7 @@ func (w *stream) sendBookmark(end bool) error {
 // send writes one event.
 func (w *stream) send(kind string, object []byte) error {
 	// A transport without deadlines, such as the one inside the process, is fine.
-	_ = http.NewResponseController(w.w).SetWriteDeadline(time.Now().Add(writeWithin))
+	_ = http.NewResponseController(w.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	line := make([]byte, 0, len(object)+64)
 	line = append(line, `{"type":"`...)
 	line = append(line, kind...)

@@ -85,7 +85,7 @@ func TestWatchOfTheFuture(t *testing.T) {
 		for _, query := range []string{"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=NotOlderThan", ""} {
 			began := time.Now()
 			code, status := s.call("GET", folderPath+"?resourceVersion=99999999999999999&"+query, "")
-			if code != http.StatusGatewayTimeout || at(status, "details", "causes") == nil || time.Since(began) != freshWithin {
+			if code != http.StatusGatewayTimeout || at(status, "details", "causes") == nil || time.Since(began) != freshTimeout {
 				t.Errorf("%s: %d %v after %s", query, code, status, time.Since(began))
 			}
 		}
@@ -144,7 +144,7 @@ func TestWatchTime(t *testing.T) {
 		// Bookmarks move on with changes of other resources.
 		s.must("POST", base+"jobs", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"j"},"spec":{"action":"pull","repository":"r","pull":{}}}`)
 		mark := w.sees("BOOKMARK")
-		if since := time.Since(began); since != bookmarkEvery {
+		if since := time.Since(began); since != bookmarkInterval {
 			t.Errorf("the first bookmark comes after %s", since)
 		}
 		if mark.Object.Metadata.ResourceVersion <= start || mark.Object.Metadata.Name != "" {
@@ -166,7 +166,7 @@ func TestWatchTime(t *testing.T) {
 		s.follow("timeoutSeconds=1&resourceVersion=" + mark.Object.Metadata.ResourceVersion).ends()
 		began = time.Now()
 		s.follow("resourceVersion=" + mark.Object.Metadata.ResourceVersion).ends()
-		if since := time.Since(began); since < watchAtLeast || since > 2*watchAtLeast {
+		if since := time.Since(began); since < minWatchTimeout || since > 2*minWatchTimeout {
 			t.Errorf("a watch without a timeout lasts %s", since)
 		}
 	})

@@ -45,14 +45,14 @@ type plan struct {
 	secrets []state.SecretWrite
 }
 
-// errMoved means that the object has changed since it was read.
-var errMoved = errors.New("object changed since it was read")
+// errChanged means that the object has changed since it was read.
+var errChanged = errors.New("object changed since it was read")
 
 // change reads the object, calls decide for a plan and carries it out. It retries
 // when the object has changed in between. It returns the stored form of the
 // object after the write: for a removal and a dry run, the plan's object.
 func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(cur found) (plan, error)) ([]byte, error) {
-	defer s.alone(t)()
+	defer s.serializeWrites(t)()
 	for {
 		cur, err := s.read(ctx, t)
 		if err != nil {
@@ -63,7 +63,7 @@ func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(
 			return nil, err
 		}
 		out, err := s.carryOut(ctx, t, cur, p, dryRun)
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errChanged) {
 			return out, err
 		}
 		if ctx.Err() != nil {
@@ -84,7 +84,7 @@ func (s *Server) create(ctx context.Context, t target, p plan, dryRun bool, exis
 		}
 	}
 	out, err := s.carryOut(ctx, t, found{}, p, dryRun)
-	if errors.Is(err, errMoved) {
+	if errors.Is(err, errChanged) {
 		return nil, exists
 	}
 	return out, err
@@ -111,7 +111,7 @@ func (s *Server) read(ctx context.Context, t target) (found, error) {
 	return found{object: object, stored: o.Data, rev: o.Revision}, nil
 }
 
-// carryOut stores a plan if the object is still cur, else it returns errMoved.
+// carryOut stores a plan if the object is still cur, else it returns errChanged.
 func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryRun bool) ([]byte, error) {
 	data, err := storedForm(t.kind, p.object)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 	return out, nil
 }
 
-// mutate stores a mutation if the object is still cur, else it returns errMoved. The
+// mutate stores a mutation if the object is still cur, else it returns errChanged. The
 // resourceVersion of the write replaces the one in the data. It returns the stored
 // form after the write.
 func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutation) ([]byte, error) {
@@ -151,7 +151,7 @@ func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutati
 	}
 	out, err := s.store.Mutate(ctx, objectKey(t.kind, t.namespace, t.name), func(now *state.Object, rev uint64) (state.Mutation, error) {
 		if (now == nil) != (cur.stored == nil) || now != nil && now.Revision != cur.rev {
-			return state.Mutation{}, errMoved
+			return state.Mutation{}, errChanged
 		}
 		m := m
 		if m.Data != nil {
@@ -160,7 +160,7 @@ func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutati
 		return m, nil
 	})
 	if err != nil {
-		if errors.Is(err, errMoved) {
+		if errors.Is(err, errChanged) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("write %s %s/%s: %w", t.kind.Plural, t.namespace, t.name, err)

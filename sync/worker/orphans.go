@@ -192,15 +192,15 @@ func (l *leaving) fail(item resources.Item, err error) {
 	l.blocked[item.Folder] = true
 }
 
-// takes is the maximum number of attempts for an object that changes meanwhile.
-const takes = 3
+// objectTries is the maximum number of attempts for an object that changes meanwhile.
+const objectTries = 3
 
 // owned calls do with the current object, and again if it has changed. It returns
 // nil for an object that is deleted or has another manager now.
 func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) error {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	var err error
-	for range takes {
+	for range objectTries {
 		var live *resources.Live
 		live, err = l.server.Get(ctx, ref, false)
 		if err == nil {

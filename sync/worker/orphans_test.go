@@ -237,9 +237,9 @@ func TestDirectoryIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftReadsAlike: objects fail side by side, in no order. What is told
+// TestLeftErrorIsSorted: objects fail concurrently, in no order. The message
 // of them goes into a status, which must not change when nothing has.
-func TestWhatIsLeftReadsAlike(t *testing.T) {
+func TestLeftErrorIsSorted(t *testing.T) {
 	t.Parallel()
 	text := func(names ...string) string {
 		l := &leaving{left: LeftError{Verb: "deleted", Total: 20}, blocked: map[string]bool{}}

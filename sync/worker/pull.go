@@ -316,12 +316,12 @@ func (r *pull) resolve(ctx context.Context) error {
 	return nil
 }
 
-// moves is the number of times a branch may move between its look-up and its fetch.
-const moves = 3
+// fetchTries is the number of times a branch may move between its look-up and its fetch.
+const fetchTries = 3
 
 func (r *pull) fetch(ctx context.Context) error {
 	var err error
-	for range moves {
+	for range fetchTries {
 		r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
 		var stats git.Stats
 		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {

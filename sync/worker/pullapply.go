@@ -54,7 +54,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", short(last), "err", err)
 		return false, nil
 	}
-	if why := wantsAll(diff, r.o.MaxIncremental); why != "" {
+	if why := fullPullReason(diff, r.o.MaxIncremental); why != "" {
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}

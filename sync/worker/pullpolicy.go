@@ -30,9 +30,9 @@ func (r *pull) incremental(last string) bool {
 	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
-// wantsAll returns the reason for which these changes require a full pull; "" for
+// fullPullReason returns the reason for which these changes require a full pull; "" for
 // none. most is the maximum number of changes of an incremental pull; 0 = no limit.
-func wantsAll(diff []git.Change, most int) string {
+func fullPullReason(diff []git.Change, most int) string {
 	if most > 0 && len(diff) > most {
 		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
 	}

@@ -169,9 +169,9 @@ func (g *slowGit) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Sta
 	return g.Git.Fetch(ctx, r, ref)
 }
 
-// TestPullTellsOfItself: the record of a pull has what the commit says of itself, and how
+// TestPullRecordsCommit: the record of a pull has what the commit says of itself, and how
 // long each part took; one with nothing to do fetches no commit.
-func TestPullTellsOfItself(t *testing.T) {
+func TestPullRecordsCommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, func(o *PullOptions) { o.Git = &slowGit{Git: o.Git} })
 		r.repository(nil, nil)

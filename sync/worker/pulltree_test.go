@@ -107,7 +107,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func TestWhatWantsALookAtEverything(t *testing.T) {
+func TestFullPullReason(t *testing.T) {
 	t.Parallel()
 	gone := func(paths ...string) (out []git.Change) {
 		for _, p := range paths {
@@ -138,7 +138,7 @@ func TestWhatWantsALookAtEverything(t *testing.T) {
 		{"a .keep that moves", []git.Change{{Type: git.ChangeRenamed, From: "a/.keep", Path: "b/.keep"}}, 0, `directory "/a/" lost the file that stands for it`},
 		{"a .keep that changes or comes", []git.Change{{Type: git.ChangeModified, Path: "a/.keep"}, {Type: git.ChangeAdded, Path: "b/.keep"}}, 0, ""},
 	} {
-		if got := wantsAll(c.diff, c.most); got != c.want {
+		if got := fullPullReason(c.diff, c.most); got != c.want {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
 		}
 	}

@@ -137,7 +137,7 @@ func Remote(ctx context.Context, namespace, name string, repo api.Repository, fr
 		return git.Remote{}, err
 	}
 	if err != nil {
-		return git.Remote{}, without(err)
+		return git.Remote{}, credentialsError(err)
 	}
 	return remote, nil
 }
@@ -157,7 +157,7 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	if _, away := errors.AsType[*kube.UnavailableError](err); away {
 		return r, err
 	}
-	if down := without(err); down.Kind == git.Unreachable {
+	if down := credentialsError(err); down.Kind == git.Unreachable {
 		down.URL = text.Redact(s.url)
 		r.Down = down
 		return r, nil
@@ -180,14 +180,14 @@ func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Cr
 		}
 		creds, err := from.Credentials(ctx, l)
 		if err != nil {
-			return nil, without(fmt.Errorf("look up credentials: %w", err))
+			return nil, credentialsError(fmt.Errorf("look up credentials: %w", err))
 		}
 		return creds, nil
 	}
 }
 
-// without converts an error of the credentials to the error of the remote.
-func without(err error) *git.Error {
+// credentialsError converts an error of the credentials to the error of the remote.
+func credentialsError(err error) *git.Error {
 	e := &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
 	f, ok := errors.AsType[*forge.Error](err)
 	if !ok {

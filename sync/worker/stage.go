@@ -124,8 +124,8 @@ func (r *staging) keep(ctx context.Context) error {
 	return r.Progress.Mark(ctx, mark{Staged: r.note})
 }
 
-// tries is the maximum number of attempts to push a commit while the branch moves.
-const tries = 4
+// pushTries is the maximum number of attempts to push a commit while the branch moves.
+const pushTries = 4
 
 // stage brings the commit into its branch, exactly once.
 func (r *staging) stage(ctx context.Context) error {
@@ -143,7 +143,7 @@ func (r *staging) stage(ctx context.Context) error {
 		r.note.Paths, r.note.When = paths, r.now().Unix()
 	}
 	var err error
-	for range tries {
+	for range pushTries {
 		err = r.attempt(ctx)
 		if kind := git.KindOf(err); kind != git.Overtaken && kind != git.Moved {
 			break
@@ -177,7 +177,7 @@ func (r *staging) prepare(ctx context.Context) error {
 // attempt makes the commit on top of the current branch and pushes it.
 func (r *staging) attempt(ctx context.Context) error {
 	r.Progress.SetMessage(ctx, "fetch the branch")
-	if err := r.look(ctx); err != nil {
+	if err := r.fetchBase(ctx); err != nil {
 		return err
 	}
 	arrived, err := r.arrived(ctx)
@@ -249,9 +249,9 @@ func (r *staging) old() string {
 	return r.base.Hash
 }
 
-// look resolves the target branch, or the branch of the Repository if the push creates
+// fetchBase resolves the target branch, or the branch of the Repository if the push creates
 // the target, and fetches its commit.
-func (r *staging) look(ctx context.Context) (err error) {
+func (r *staging) fetchBase(ctx context.Context) (err error) {
 	if r.own, err = r.resolve(ctx, r.src.sel); err != nil {
 		return err
 	}
