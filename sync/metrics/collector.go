@@ -11,11 +11,11 @@ import (
 	"limpet/sync/auth"
 )
 
-// maxSeries bounds how many objects of a kind are told one by one. Where there are
-// more only the sums are told: part of them would look like all.
+// maxSeries bounds the objects of a kind with series of their own. Above it only
+// totals are exported: a part would look like all.
 const maxSeries = 2000
 
-// Repository is what is told of one.
+// Repository is the state of a Repository for its series.
 type Repository struct {
 	Namespace, Name string
 	Type, Target    string
@@ -27,7 +27,7 @@ type Repository struct {
 	Pull            string    // the state of the present or last one
 }
 
-// Connection is what is told of one.
+// Connection is the state of a Connection for its series.
 type Connection struct {
 	Namespace, Name, Type string
 	Checked, Healthy      bool
@@ -47,7 +47,7 @@ func oneOf(known []string, value string) string {
 	return other
 }
 
-// collector tells of Repositories and Connections at the moment of a scrape.
+// collector exports Repositories, Connections and tokens at each scrape.
 type collector struct {
 	source Source
 

@@ -12,9 +12,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// told are the lines of a scrape that begin with limpet_repositor, limpet_connection
-// or limpet_token.
-func told(m *Metrics) (out []string) {
+// objectLines returns the lines of a scrape that begin with limpet_repositor,
+// limpet_connection or limpet_token.
+func objectLines(m *Metrics) (out []string) {
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
@@ -64,7 +64,7 @@ func TestObjectMetrics(t *testing.T) {
 		`limpet_token_cache_requests_total{provider="connection",status="success"} 5`, `limpet_token_cache_requests_total{provider="connection",status="failure"} 2`,
 		`limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`, `limpet_token_cache_evictions_total{provider="connection",reason="overflow"} 7`,
 	}
-	got := told(m)
+	got := objectLines(m)
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -72,13 +72,13 @@ func TestObjectMetrics(t *testing.T) {
 	}
 
 	repositories = nil
-	if got := told(m); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) {
+	if got := objectLines(m); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) {
 		t.Errorf("what is gone is told: %q", got)
 	}
 	for i := range maxSeries + 1 {
 		repositories = append(repositories, Repository{Namespace: "a", Name: fmt.Sprint(i), Checked: true, Healthy: true})
 	}
-	got = told(m)
+	got = objectLines(m)
 	if slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) ||
 		!slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, maxSeries+1)) {
 		t.Errorf("%d series of too many repositories", len(got))

@@ -19,12 +19,13 @@ type Source struct {
 	Backlog func() jobs.Backlog
 	Jobs    func() jobs.Snapshot
 	Store   func(context.Context) (state.Info, error)
-	// Clock is how far the server's clock is ahead of the host's and how far off
-	// that may be; ok is false while it is not known.
+	// Clock returns the offset of the clock of the server from the local one and its
+	// error; ok is false while it is unknown.
 	Clock func() (offset, bound time.Duration, ok bool)
-	// Down is since when the API does not answer; zero = it does.
+	// Down returns since when the API is unavailable; zero means that it is
+	// available.
 	Down func() time.Time
-	// Latency is how long the API took for its last answer.
+	// Latency returns the duration of the last request to the API.
 	Latency func() time.Duration
 	// What this agent knows of Repositories and of Connections, and the counts of the
 	// tokens that were minted: of these, and by the providers of identities.
@@ -33,10 +34,10 @@ type Source struct {
 	Tokens       func() map[string]auth.TokenCounts // by provider; "connection" for Connections
 }
 
-// storeTime bounds the look at the state file: one small record.
+// storeTime bounds the read of the state file: one small record.
 const storeTime = time.Second
 
-// gauge is a metric that is made when it is asked for.
+// gauge is a metric that is computed at each scrape.
 type gauge struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -50,7 +51,7 @@ func (g gauge) at(out chan<- prometheus.Metric, v float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(g.desc, g.kind, v, labels...)
 }
 
-// gauges collects what is at the moment of a scrape.
+// gauges collects the present state at each scrape.
 type gauges struct {
 	source Source
 	work   *work

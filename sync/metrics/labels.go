@@ -31,8 +31,8 @@ func knownOperation(operation string) string {
 	return other
 }
 
-// maxKinds is how many pairs of group and kind are told apart. Files of a
-// repository may name any.
+// maxKinds bounds the pairs of group and kind with series of their own. Files of a
+// repository may contain any.
 const maxKinds = 32
 
 // kinds are the pairs of group and kind that have their own series.

@@ -76,15 +76,15 @@ func (l *lifecycle) observe(e jobs.Event) {
 	}
 }
 
-// leases remembers which losses were counted: one that nobody was sure of is told
-// again when the job is seen in other hands.
+// leases remembers which losses were counted: an uncertain loss is reported again
+// when another agent holds the job.
 type leases struct {
 	mu    sync.Mutex // guards the fields below
 	seen  map[string]bool
 	order []string // the oldest first
 }
 
-// maxLost bounds the memory. A loss is told again within minutes.
+// maxLost bounds the memory. A loss is reported again within minutes.
 const maxLost = 1024
 
 func (l *leases) first(id string) bool {

@@ -1,10 +1,10 @@
-// Package metrics is what an agent tells Prometheus. The names, labels and
+// Package metrics exports the metrics of an agent to Prometheus. The names, labels and
 // buckets of the job part are Grafana's (grafana_provisioning_*, workqueue_*), so
 // that its dashboards and alerts work; what it has no name for is limpet_*.
 //
 // Two rules keep the numbers true:
 //
-//   - A gauge is computed when it is asked for, from what is: the picture of the
+//   - A gauge is computed at each scrape from the present state: the cache of the
 //     watch, the queue, the jobs under a claim, the state file. It is never
 //     counted up and down, so it cannot drift, and it is right after a crash.
 //   - A counter counts what was done, once, where it was done. Its labels come
@@ -39,7 +39,7 @@ type Metrics struct {
 	webhooks
 }
 
-// New makes the metrics of an agent of that version with so many drivers. Until
+// New returns the metrics of an agent of that version and number of drivers. Until
 // Read is called there are no gauges.
 func New(version string, drivers int, log *slog.Logger) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), log: log}
@@ -91,8 +91,8 @@ func (m *Metrics) Read(s Source) {
 	m.registry.MustRegister(newGauges(s, m.work, m.log), newCollector(s))
 }
 
-// ServeHTTP answers a scrape, as OpenMetrics to who asks for that, else in
-// Prometheus' text format.
+// ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in
+// the text format of Prometheus.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	families, err := m.registry.Gather()
 	if err != nil {

@@ -26,7 +26,7 @@ type queue struct {
 var queueBuckets = prometheus.ExponentialBuckets(10e-9, 10, 12)
 
 // latencyBuckets: a Date header and a creation time are cut to the second, so
-// nothing below is told apart.
+// nothing below is distinguishable.
 var latencyBuckets = []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300}
 
 func newQueue(r prometheus.Registerer) *queue {

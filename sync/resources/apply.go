@@ -23,8 +23,8 @@ const (
 // Ref names one object of a server. An empty Version means the preferred one.
 type Ref struct{ Group, Version, Resource, Name string }
 
-// Server is what Apply needs of an API server, in one namespace. Its methods
-// repeat what a repetition can cure; their errors are those of apimachinery.
+// Server is an API server for Apply, in one namespace. Its methods retry retryable
+// errors; their errors are those of apimachinery.
 type Server interface {
 	// Get returns the object; with whole it has Raw.
 	Get(ctx context.Context, ref Ref, whole bool) (*Live, error)
@@ -42,7 +42,7 @@ type Reader interface {
 	Read(ctx context.Context, hash string) ([]byte, error)
 }
 
-// Recorder is told what was done, as it is done.
+// Recorder receives each result.
 type Recorder interface {
 	Record(ctx context.Context, r Result)
 	// TooManyErrors returns an error when the work has to stop.
@@ -71,8 +71,8 @@ type Apply struct {
 	// MaxResources is the quota of the repository; 0 means none. Count is what
 	// it has before the plan.
 	MaxResources, Count int64
-	// Phase, when set, is told how long each part of the work took. The names are
-	// Grafana's: file_deletions, folder_deletions, folder_creations, file_creations,
+	// Phase, when set, receives the duration of each phase. The names are Grafana's:
+	// file_deletions, folder_deletions, folder_creations, file_creations,
 	// old_folder_cleanup.
 	Phase func(name string, took time.Duration)
 }
@@ -145,7 +145,7 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes the folders that the work before has emptied.
+// cleanUp deletes the folders that are empty after the other changes.
 func (r *run) cleanUp(ctx context.Context) error {
 	if err := r.sweep(ctx); err != nil {
 		return err
@@ -195,10 +195,9 @@ func (r *run) item(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, r.ItemTimeout, fmt.Errorf("no answer within %s", r.ItemTimeout))
 }
 
-// record tells the outcome of a change whose calls ran under item, a child of
-// ctx, and remembers what later changes have to know of it. A change that was
-// cut by the end of ctx has no outcome, and neither has one that found the
-// server away: then nothing more is begun.
+// record reports the outcome of a change whose calls ran under item, a child of ctx,
+// and remembers what later changes depend on. A change that was cut by the end of
+// ctx, or by an unavailable server, has no outcome: then no further change begins.
 func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Action, err error) {
 	if ctx.Err() != nil {
 		return
@@ -272,7 +271,7 @@ func (r *run) keepFolder(folder string) {
 	}
 }
 
-// missingFolder returns the directory above path whose folder could not be made.
+// missingFolder returns the directory above path whose folder could not be created.
 func (r *run) missingFolder(path string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // Files come from strangers. A file becomes compact JSON in bounded space, or
-// an error with the place of the fault; only then does anything look into it.
+// an error with the place of the fault; only then is it interpreted.
 // Dashboards stay JSON text from the file to the wire: no tree of maps is built
 // for them, so numbers keep their digits and a large file costs a few passes.
 
@@ -44,8 +44,8 @@ func (e *TooLargeError) Error() string {
 var utf8BOM = []byte("\xef\xbb\xbf")
 
 // decode returns the one object of the file at path p as compact JSON of at most
-// MaxObject bytes. A .json file has to be JSON. The error tells a person what is
-// wrong and where.
+// MaxObject bytes. A .json file has to be JSON. The error says what is wrong
+// and where.
 func decode(p string, data []byte) ([]byte, error) {
 	if len(data) > MaxFile {
 		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
@@ -103,8 +103,8 @@ func syntaxError(data []byte) error {
 	return fmt.Errorf("line %d, column %d: %w", line, column, err)
 }
 
-// checkDepth tells nesting beyond maxDepth. It needs no valid JSON: strings are
-// the only thing it has to know.
+// checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON:
+// strings are all that it parses.
 func checkDepth(data []byte) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {

@@ -22,7 +22,7 @@ type Item struct {
 	Hash                  string // git blob hash; for a folder that of its folder file, or ""
 	Folder                string // name of the parent folder, "" at the root
 	Title                 string // of folders
-	// UID and ResourceVersion are empty when the list does not tell them. A
+	// UID and ResourceVersion are empty when the list lacks them. A
 	// change then asks the server before it writes.
 	UID, ResourceVersion string
 }
@@ -133,8 +133,8 @@ func (l *Live) Item(group, resource string) Item {
 	return i.normal()
 }
 
-// live is the part of an object that an update needs, or nil when the list did
-// not tell it.
+// live returns the part of an object that an update needs, nil when the list lacks
+// it.
 func (i Item) live() *Live {
 	if i.UID == "" || i.ResourceVersion == "" {
 		return nil

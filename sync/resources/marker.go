@@ -9,10 +9,10 @@ import (
 // that has a folder of its own.
 const keepFile = ".keep"
 
-// LostMarker finds a directory that lost a file which stands for it and nothing
-// else, among files that are gone. Whether the directory is gone as well, such a
-// list does not tell. The first by name is returned, "" for the root. Source:
-// Grafana's policy for incremental syncs.
+// LostMarker finds, among deleted files, a marker whose directory has no other
+// deleted file. Such a list does not show whether the directory is deleted too. It
+// returns the first by name, "" for the root. Source: Grafana's policy for
+// incremental syncs.
 func LostMarker(gone []string) (dir string, is bool) {
 	marked, others := map[string]bool{}, map[string]bool{}
 	for _, path := range gone {

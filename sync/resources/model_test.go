@@ -301,7 +301,7 @@ func renames(changes []FileChange) []FileChange {
 	return kept
 }
 
-// log is a Recorder that keeps what it is told.
+// log is a Recorder that keeps all results.
 type log struct {
 	mu      sync.Mutex // guards results
 	results []Result

@@ -9,12 +9,12 @@ import (
 // managedByRepo is the manager kind of objects that belong to a Repository.
 const managedByRepo = "repo"
 
-// OwnershipError reports that an object belongs to somebody else. It is a warning:
+// OwnershipError reports that an object has another manager. It is a warning:
 // the object is left alone.
 type OwnershipError struct {
 	Object     Identity
 	Repository string // that wanted to write it
-	Manager    string // kind and name of the owner; "" when nobody manages it
+	Manager    string // kind and name of the owner; "" when it has none
 }
 
 func (e *OwnershipError) Error() string {

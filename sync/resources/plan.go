@@ -69,7 +69,7 @@ type FolderSpec struct{ ID, Title, Parent, Hash string }
 // Plan is what makes a server equal to a tree, in the order of its fields. An
 // empty plan means that they are equal.
 type Plan struct {
-	Skipped       []Change // nothing to do but to tell
+	Skipped       []Change // only reported
 	DeleteFiles   []Change // in parallel
 	DeleteFolders []Change // one by one, the deepest first
 	WriteFolders  []Change // one by one, from the root down
@@ -96,7 +96,7 @@ func (p *Plan) Len() int {
 	return len(p.Skipped) + len(p.DeleteFiles) + len(p.DeleteFolders) + len(p.WriteFolders) + len(p.WriteFiles) + len(p.LateFolders)
 }
 
-// Empty reports whether there is nothing to do and nothing to tell.
+// Empty reports whether there is no change and nothing to report.
 func (p *Plan) Empty() bool { return p.Len() == 0 }
 
 // Deletions is the number of objects that the plan takes away: files and
@@ -223,8 +223,8 @@ func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta)
 	return p
 }
 
-// resource reports whether the file at path makes a resource of its own. A file
-// that looks like one but has a name that is not allowed is told about.
+// resource reports whether the file at path makes a resource of its own. It reports a
+// file with a name that is not allowed as skipped.
 func (p *Plan) resource(path string) bool {
 	if !repopath.IsResourceFile(path) || repopath.IsFolderFile(path) {
 		return false

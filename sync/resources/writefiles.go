@@ -187,7 +187,7 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	return c.Action, err
 }
 
-// written is the action to tell: a move stays one, however it was written.
+// written returns the reported action: a move stays one, however it was written.
 func written(c *Change, done Action) Action {
 	if c.Action == Renamed {
 		return Renamed
