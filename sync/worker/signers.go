@@ -117,7 +117,8 @@ func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup)
 	}
 	if found == nil {
 		return wrong(signature.NoKeys, fmt.Errorf("%s asks for signatures, and there are no keys that may sign: "+
-			"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/", d.by, signature.AllowedSigners, l.Namespace, l.Repository))
+			"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/",
+			d.by, signature.AllowedSigners, l.Namespace, l.Repository))
 	}
 	err = s.keys(&d, found)
 	return d, err

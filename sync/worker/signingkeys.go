@@ -53,7 +53,8 @@ func (s *SigningKeys) Key(
 			return nil, "", nil
 		}
 		return nil, "", fmt.Errorf("%s asks for signed commits, and this agent finds no key: "+
-			"put %s into a secret of the repository or below --credentials-dir in %s.%s/", field, signature.SigningKeyName, l.Namespace, l.Repository)
+			"put %s into a secret of the repository or below --credentials-dir in %s.%s/",
+			field, signature.SigningKeyName, l.Namespace, l.Repository)
 	}
 	if key, err = signature.ParseSigningKey(found.Key, found.Passphrase, now); err != nil {
 		return nil, "", fmt.Errorf("%s in %s: %w", signature.SigningKeyName, found.Place, err)
