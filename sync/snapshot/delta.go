@@ -52,7 +52,7 @@ type Lines struct {
 
 // ErrGap reports that a delta does not apply to a snapshot. The reader needs a full
 // snapshot.
-var ErrGap = errors.New("the change does not fit the picture")
+var ErrGap = errors.New("the delta does not apply to the snapshot")
 
 // Diff returns the delta from was to is, nil when two rows of a list have the same
 // key.
@@ -92,7 +92,7 @@ func Diff(was, is *Snapshot) *Delta {
 // wraps ErrGap.
 func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	if d.From != s.Seq {
-		return nil, fmt.Errorf("%w: it is for picture %d, this is %d", ErrGap, d.From, s.Seq)
+		return nil, fmt.Errorf("%w: it is for snapshot %d, this is %d", ErrGap, d.From, s.Seq)
 	}
 	out := *s
 	out.Seq, out.At, out.Counts, out.AsOf, out.Problem = d.Seq, d.At, d.Counts, d.AsOf, d.Problem
@@ -230,7 +230,7 @@ func applyRows[T any](was []T, rows *Rows[T], key func(*T) string, grow func(was
 		}
 	}
 	if rows.Len != stay+len(rows.Put) {
-		return nil, fmt.Errorf("%w: %d rows, %d told", ErrGap, stay+len(rows.Put), rows.Len)
+		return nil, fmt.Errorf("%w: %d rows, %d expected", ErrGap, stay+len(rows.Put), rows.Len)
 	}
 	out, from := make([]T, 0, rows.Len), 0
 	rest := func(to int) { // copies what stays until there are so many rows

@@ -100,7 +100,7 @@ func (w *Watcher) setRefused(err error) {
 	w.known, w.refused = true, why
 	w.mu.Unlock()
 	if news && why != "" {
-		w.log.Info("the sources of Flux are not shown: they may not be read", "err", why)
+		w.log.Info("list sources of Flux", "err", why)
 	}
 	if news {
 		w.changed()
