@@ -39,6 +39,7 @@ type sshSession struct {
 	stop    func() bool // of the context that closes the connection
 	asked   bool
 	lost    *atomic.Bool // the connection has ended
+	hungUp  *atomic.Bool // the server has ended it
 }
 
 // lockedRemarks is what the remote command writes to stderr; the ssh library
@@ -75,7 +76,7 @@ func (c *Call) sshSession() (*sshSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}}
+	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}, hungUp: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
 	if err := s.start(config); err != nil {
 		s.Close()
@@ -88,10 +89,13 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 	addr := s.call.Addr
 	first := &banner{}
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
+	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost, s.hungUp}, addr.DialPort(), config)
 	if err != nil {
 		if why := first.refusal(); why != nil && s.call.Ctx.Err() == nil {
 			return why
+		}
+		if s.hungUp.Load() && errors.Is(err, net.ErrClosed) {
+			err = io.ErrUnexpectedEOF // the library closes the connection once the server has
 		}
 		return s.call.sshError(err)
 	}
@@ -233,6 +237,8 @@ type countedConn struct {
 	c     *Call
 	first *banner
 	lost  *atomic.Bool
+	// hungUp is set when the server, not this side, has ended the connection.
+	hungUp *atomic.Bool
 }
 
 func (n countedConn) Read(p []byte) (int, error) {
@@ -243,6 +249,7 @@ func (n countedConn) Read(p []byte) (int, error) {
 		return 0, lerr
 	}
 	if err != nil {
+		n.hungUp.CompareAndSwap(false, !errors.Is(err, net.ErrClosed))
 		n.lost.Store(true)
 	}
 	return k, err
