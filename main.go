@@ -64,13 +64,14 @@
 //
 // tui/program.go (Bubble Tea) to tui/tui.go, screen/keys.go (one table for keys,
 // hints, help and palette), screen/actions.go (targets), screen/confirm.go; the
-// action goes through the Source to the agent or, over the control socket
-// (control/client.go, control/server.go), to the daemon.
+// action goes to control/local.go in the process of the agent, from a dashboard of
+// another process over the socket (control/client.go, control/server.go). Commands
+// call the same functions (control/jobs.go).
 //
 // # How an event travels
 //
 // jobs/events.go to snapshot/activity.go and metrics; snapshot/hub.go wakes
-// snapshot/builder.go, which reads the caches of two watches; control/broadcast.go sends
+// snapshot/builder.go, which reads the caches of two watches; control/watch.go sends
 // differences (snapshot/delta.go) to dashboards.
 //
 // # Laws

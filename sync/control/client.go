@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,19 +38,20 @@ type Client struct {
 // answers in time, and the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
 	c := To(path)
-	hello, cancel := context.WithTimeout(ctx, 4*DialTimeout)
+	limited, cancel := context.WithTimeout(ctx, 4*DialTimeout)
 	defer cancel()
-	if err := c.call(hello, http.MethodGet, "hello", nil, &c.hello); err != nil {
-		c.Close()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if !errors.Is(err, ErrNoDaemon) {
-			err = fmt.Errorf("%w: %w", ErrNoDaemon, err)
-		}
-		return nil, err
+	var err error
+	if c.hello, err = call[Hello](limited, c, "hello", nil); err == nil {
+		return c, nil
 	}
-	return c, nil
+	c.Close()
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case !errors.Is(err, ErrNoDaemon):
+		err = fmt.Errorf("%w: %w", ErrNoDaemon, err)
+	}
+	return nil, err
 }
 
 // To returns a client of the socket at path without contacting it, for a daemon that
@@ -78,53 +78,40 @@ func (c *Client) Path() string { return c.path }
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// History implements Store.
+// Snapshot returns the newest snapshot of the agent. It waits for the first.
+func (c *Client) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) {
+	return call[*snapshot.Snapshot](ctx, c, "snapshot", nil)
+}
+
+// The following methods implement Store.
+
 func (c *Client) History(ctx context.Context, q state.Query) ([]state.Record, error) {
-	var out struct {
-		Items []state.Record `json:"items"`
-	}
-	err := c.call(ctx, http.MethodGet, "history", encodeQuery(q), &out)
-	return out.Items, err
+	return call[[]state.Record](ctx, c, "history", q)
 }
 
-// PruneHistory implements Store.
 func (c *Client) PruneHistory(ctx context.Context, before time.Time) (int, error) {
-	var out struct {
-		Removed int `json:"removed"`
-	}
-	err := c.call(ctx, http.MethodPost, "history/prune", url.Values{"before": {before.Format(time.RFC3339Nano)}}, &out)
-	return out.Removed, err
+	return call[int](ctx, c, "history/prune", before)
 }
 
-// TrimHistory implements Store.
 func (c *Client) TrimHistory(ctx context.Context, maxRecords int) (int, error) {
-	var out struct {
-		Removed int `json:"removed"`
-	}
-	err := c.call(ctx, http.MethodPost, "history/prune", url.Values{"keep": {strconv.Itoa(maxRecords)}}, &out)
-	return out.Removed, err
+	return call[int](ctx, c, "history/trim", maxRecords)
 }
 
-// Info implements Store.
-func (c *Client) Info(ctx context.Context) (out state.Info, err error) {
-	return out, c.call(ctx, http.MethodGet, "store/info", nil, &out)
+func (c *Client) Info(ctx context.Context) (state.Info, error) {
+	return call[state.Info](ctx, c, "store/info", nil)
 }
 
-// Check implements Store.
-func (c *Client) Check(ctx context.Context) (out state.CheckReport, err error) {
-	return out, c.call(ctx, http.MethodPost, "store/check", nil, &out)
+func (c *Client) Check(ctx context.Context) (state.CheckReport, error) {
+	return call[state.CheckReport](ctx, c, "store/check", none{})
 }
 
-// Compact implements Store.
 func (c *Client) Compact(ctx context.Context) (before, after int64, err error) {
-	var out Compaction
-	err = c.call(ctx, http.MethodPost, "store/compact", nil, &out)
-	return out.Before, out.After, err
+	sizes, err := call[[2]int64](ctx, c, "store/compact", none{})
+	return sizes[0], sizes[1], err
 }
 
-// Backup implements Store.
 func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
-	resp, err := c.send(ctx, http.MethodGet, "store/backup", nil)
+	resp, err := c.send(ctx, "store/backup", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -132,64 +119,67 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	return io.Copy(w, resp.Body)
 }
 
-// Snapshot returns the newest snapshot of the agent. It waits for the first.
-func (c *Client) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) { return c.Next(ctx, 0) }
-
-// Next blocks until the agent has a snapshot newer than seq, or ctx ends.
-func (c *Client) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
-	var out snapshot.Snapshot
-	err := c.call(ctx, http.MethodGet, "snapshot", url.Values{"after": {strconv.FormatUint(seq, 10)}}, &out)
-	return &out, err
-}
-
-// Cancel stops a job that the agent runs.
-func (c *Client) Cancel(ctx context.Context, namespace, name string) error {
-	return c.call(ctx, http.MethodPost, "jobs/"+url.PathEscape(namespace)+"/"+url.PathEscape(name)+"/cancel", nil, nil)
-}
-
 // Drain stops the agent from claiming new jobs; with false it resumes.
-func (c *Client) Drain(ctx context.Context, on bool) (out Drained, err error) {
-	return out, c.call(ctx, http.MethodPost, "drain", url.Values{"on": {strconv.FormatBool(on)}}, &out)
+func (c *Client) Drain(ctx context.Context, on bool) (Drained, error) {
+	return call[Drained](ctx, c, "drain", on)
 }
 
-// Hurry makes the agent retry an unavailable API at once.
-func (c *Client) Hurry(ctx context.Context) error {
-	return c.call(ctx, http.MethodPost, "hurry", nil, nil)
-}
+// The following methods implement Suspender and Tester.
 
-// Suspended implements Suspender.
 func (c *Client) Suspended(ctx context.Context) ([]repos.Suspension, error) {
-	var out suspensions
-	return out.Items, c.call(ctx, http.MethodGet, "suspensions", nil, &out)
+	return call[[]repos.Suspension](ctx, c, "suspensions", nil)
 }
 
-// Suspend implements Suspender.
 func (c *Client) Suspend(ctx context.Context, one repos.Suspension) error {
-	body, err := json.Marshal(one)
-	if err != nil {
-		return err
-	}
-	resp, err := c.sendBody(ctx, http.MethodPost, "suspensions", nil, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	_, err := call[none](ctx, c, "suspend", one)
+	return err
 }
 
-// Resume implements Suspender.
 func (c *Client) Resume(ctx context.Context, namespace, repository string) (bool, error) {
-	var out resumed
-	err := c.call(ctx, http.MethodDelete, "suspensions/"+url.PathEscape(namespace)+"/"+url.PathEscape(repository), nil, &out)
-	return out.Was, err
+	return call[bool](ctx, c, "resume", [2]string{namespace, repository})
 }
 
-// Test implements Tester.
-func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (out repos.TestResults, err error) {
-	body, err := u.MarshalJSON()
-	if err != nil {
-		return out, err
-	}
-	resp, err := c.sendBody(ctx, http.MethodPost, "test", nil, bytes.NewReader(body))
+func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	return call[repos.TestResults](ctx, c, "test", u)
+}
+
+// The following methods implement the source of a dashboard; see Local and Watch.
+
+func (c *Client) Act(ctx context.Context, a snapshot.Action) error {
+	_, err := call[none](ctx, c, "act", a)
+	return err
+}
+
+func (c *Client) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
+	return call[snapshot.HistoryPage](ctx, c, "history/page", q)
+}
+
+func (c *Client) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
+	return call[snapshot.Job](ctx, c, "history/job", uid)
+}
+
+func (c *Client) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
+	return call[snapshot.RecentRuns](ctx, c, "history/recent", [2]string{namespace, repository})
+}
+
+func (c *Client) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
+	return call[snapshot.DiagnosticsReport](ctx, c, "diagnostics", nil)
+}
+
+func (c *Client) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	return call[snapshot.Comparison](ctx, c, "compare", q)
+}
+
+func (c *Client) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
+	return call[string](ctx, c, "manifest", of)
+}
+
+// none is the input or output of calls without one.
+type none struct{}
+
+// call sends in as JSON and decodes the answer. Without in it sends a GET.
+func call[Out any](ctx context.Context, c *Client, name string, in any) (out Out, err error) {
+	resp, err := c.send(ctx, name, in)
 	if err != nil {
 		return out, err
 	}
@@ -200,32 +190,17 @@ func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (out re
 	return out, nil
 }
 
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
-	resp, err := c.send(ctx, method, path, query)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if out == nil {
-		return nil
-	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("read answer of the daemon: %w", err)
-	}
-	return nil
-}
-
 // send returns the answer when its status is 200, otherwise the error in its body.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
-	return c.sendBody(ctx, method, path, query, nil)
-}
-
-func (c *Client) sendBody(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
-	u := BaseURL + prefix + path
-	if len(query) > 0 {
-		u += "?" + query.Encode()
+func (c *Client) send(ctx context.Context, name string, in any) (*http.Response, error) {
+	method, body := http.MethodGet, io.Reader(nil)
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		method, body = http.MethodPost, bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u, body)
+	req, err := http.NewRequestWithContext(ctx, method, BaseURL+prefix+name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -243,31 +218,18 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 	defer resp.Body.Close()
 	var failure errorBody
 	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&failure) != nil || failure.Error == "" {
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed { // from its router
-			return nil, &remoteError{text: strings.TrimSpace("the daemon "+c.hello.Version) + " does not know this request, which is of another version of limpet", class: errors.ErrUnsupported}
+		if resp.StatusCode == http.StatusNotFound { // from its router
+			return nil, &remoteError{
+				text:  strings.TrimSpace("the daemon "+c.hello.Version) + " does not know this request, which is of another version of limpet",
+				class: errors.ErrUnsupported,
+			}
 		}
 		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
 	}
-	if sentinel, ok := classes[failure.Class]; ok {
-		return nil, &remoteError{text: failure.Error, class: sentinel}
-	}
-	return nil, errors.New(failure.Error)
+	return nil, &remoteError{text: failure.Error, class: classes[failure.Class]}
 }
 
-// Diagnostics returns the diagnostics of the daemon.
-func (c *Client) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
-	var out snapshot.DiagnosticsReport
-	err := c.call(ctx, http.MethodGet, "diagnostics", nil, &out)
-	return out, err
-}
-
-// Compare returns the changes in Git between two commits.
-func (c *Client) Compare(ctx context.Context, q snapshot.CompareQuery) (out snapshot.Comparison, err error) {
-	v := url.Values{"namespace": {q.Namespace}, "repository": {q.Repository}, "from": {q.From}, "to": {q.To}, "path": {q.Path}}
-	return out, c.call(ctx, http.MethodGet, "compare", v, &out)
-}
-
-// remoteError is an error of the daemon with its text and class.
+// remoteError is an error of the daemon with its text and class; nil = none.
 type remoteError struct {
 	text  string
 	class error

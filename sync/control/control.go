@@ -1,10 +1,10 @@
-// Package control is limpet.sock: the control socket of a process that holds the
-// state file, for commands and dashboards of the same user.
+// Package control lets dashboards and commands use an agent: in its process (Local), or
+// over limpet.sock, the socket of the process that holds the state file (Server, Client).
 //
-// The socket carries HTTP. Paths below /limpet/v1/ are the control API: status,
-// history, maintenance of the state file. All other paths are the Kubernetes-style
-// API that the agent itself uses, so commands need no credentials of their own while
-// a daemon runs.
+// The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the
+// calls of this package, with JSON in both directions. All other paths are the
+// Kubernetes-style API that the agent itself uses, so commands need no credentials of
+// their own while a daemon runs.
 package control
 
 import (
@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 )
 
-// Protocol is the version of the control API. A client of another version uses what
-// both understand.
-const Protocol = 1
+// Protocol is the version of the calls.
+const Protocol = 2
 
 // Hello is the first answer to each client.
 type Hello struct {
@@ -33,16 +33,15 @@ type Hello struct {
 	Server   string    `json:"server"`
 }
 
-// Compaction is the result of Compact, in bytes.
-type Compaction struct {
-	Before int64 `json:"before"`
-	After  int64 `json:"after"`
+// History is the part of a Store that reads finished jobs.
+type History interface {
+	History(ctx context.Context, q state.Query) ([]state.Record, error)
 }
 
 // Store is the state file. The store of this process and the client of a daemon
 // implement it.
 type Store interface {
-	History(ctx context.Context, q state.Query) ([]state.Record, error)
+	History
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
 	TrimHistory(ctx context.Context, maxRecords int) (removed int, err error)
 	Info(ctx context.Context) (state.Info, error)
@@ -51,11 +50,11 @@ type Store interface {
 	Backup(ctx context.Context, w io.Writer) (int64, error)
 }
 
-// Agent is a running agent behind the socket.
+// Agent is a running agent.
 type Agent interface {
 	// Next blocks until there is a snapshot newer than seq, or ctx ends.
 	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
-	// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
+	// Cancel stops a job; see jobs.Controller.Cancel.
 	Cancel(ctx context.Context, namespace, name string) error
 	// Drain stops claiming new jobs; with false it resumes. It returns since when
 	// nothing is claimed and how much still has to finish.
@@ -66,6 +65,8 @@ type Agent interface {
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
+	// Client returns the client of the API.
+	Client() *kube.Client
 	Suspender
 	Tester
 }

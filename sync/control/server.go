@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,9 +19,9 @@ import (
 
 const prefix = "/limpet/v1/"
 
-// maxObject bounds an object in a request, in bytes. Source: the limit of etcd for
-// one object.
-const maxObject = 1536 << 10
+// maxRequest bounds the body of a call, in bytes. Source: the limit of etcd for one
+// object.
+const maxRequest = 1536 << 10
 
 // Server serves limpet.sock. Its fields are set before Serve.
 type Server struct {
@@ -34,18 +30,11 @@ type Server struct {
 	Agent Agent
 	// API serves all paths outside the control API.
 	API http.Handler
-
-	broadcaster *broadcaster
 }
 
 // Serve answers on ln until ctx ends, then closes it and all connections.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	if s.broadcaster == nil {
-		s.broadcaster = newBroadcaster(s.Agent)
-	}
-	var feeding sync.WaitGroup
-	feeding.Go(func() { s.broadcaster.run(ctx) })
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -65,7 +54,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ended := ctx.Err() != nil
 	cancel()
 	<-stopped
-	feeding.Wait()
 	if ended {
 		return nil
 	}
@@ -74,133 +62,79 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+prefix+"hello", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Hello, nil) })
-	mux.HandleFunc("GET "+prefix+"snapshot", s.snapshot)
-	mux.HandleFunc("GET "+prefix+"watch", s.watch)
-	mux.HandleFunc("GET "+prefix+"history", func(w http.ResponseWriter, r *http.Request) {
-		q, err := parseQuery(r.URL.Query())
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		records, err := s.Store.History(r.Context(), q)
-		answer(w, map[string]any{"items": records}, err)
+	local := NewLocal(s.Agent, s.Store)
+	handle(mux, "hello", func(context.Context, none) (Hello, error) { return s.Hello, nil })
+	handle(mux, "snapshot", func(ctx context.Context, _ none) (*snapshot.Snapshot, error) { return s.Agent.Next(ctx, 0) })
+	mux.HandleFunc(prefix+"watch", s.watch)
+
+	handle(mux, "history", func(ctx context.Context, q state.Query) ([]state.Record, error) { return s.Store.History(ctx, q) })
+	handle(mux, "history/prune", func(ctx context.Context, before time.Time) (int, error) { return s.Store.PruneHistory(ctx, before) })
+	handle(mux, "history/trim", func(ctx context.Context, keep uint) (int, error) { return s.Store.TrimHistory(ctx, int(keep)) })
+	handle(mux, "store/info", func(ctx context.Context, _ none) (state.Info, error) { return s.Store.Info(ctx) })
+	handle(mux, "store/check", func(ctx context.Context, _ none) (state.CheckReport, error) { return s.Store.Check(ctx) })
+	handle(mux, "store/compact", func(ctx context.Context, _ none) ([2]int64, error) {
+		before, after, err := s.Store.Compact(ctx)
+		return [2]int64{before, after}, err
 	})
-	mux.HandleFunc("POST "+prefix+"history/prune", func(w http.ResponseWriter, r *http.Request) {
-		if text := r.URL.Query().Get("keep"); text != "" {
-			keep, err := strconv.ParseUint(text, 10, 31)
-			if err != nil {
-				refuse(w, http.StatusBadRequest, err)
-				return
-			}
-			n, err := s.Store.TrimHistory(r.Context(), int(keep))
-			answer(w, map[string]int{"removed": n}, err)
-			return
-		}
-		before, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("before"))
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		n, err := s.Store.PruneHistory(r.Context(), before)
-		answer(w, map[string]int{"removed": n}, err)
-	})
-	mux.HandleFunc("GET "+prefix+"store/info", func(w http.ResponseWriter, r *http.Request) {
-		info, err := s.Store.Info(r.Context())
-		answer(w, info, err)
-	})
-	mux.HandleFunc("POST "+prefix+"store/check", func(w http.ResponseWriter, r *http.Request) {
-		report, err := s.Store.Check(r.Context())
-		answer(w, report, err)
-	})
-	mux.HandleFunc("POST "+prefix+"store/compact", func(w http.ResponseWriter, r *http.Request) {
-		before, after, err := s.Store.Compact(r.Context())
-		answer(w, Compaction{Before: before, After: after}, err)
-	})
-	mux.HandleFunc("GET "+prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
 		// The status line is sent before the copy ends; a failed copy ends the
 		// connection without the last chunk, which the client detects.
 		if _, err := s.Store.Backup(r.Context(), w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	mux.HandleFunc("POST "+prefix+"jobs/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, s.Agent.Cancel(r.Context(), r.PathValue("namespace"), r.PathValue("name")))
+
+	handle(mux, "drain", func(_ context.Context, on bool) (out Drained, _ error) {
+		out.Since, out.Busy = s.Agent.Drain(on)
+		return out, nil
 	})
-	mux.HandleFunc("GET "+prefix+"diagnostics", func(w http.ResponseWriter, r *http.Request) {
-		report, err := s.Agent.Diagnostics(r.Context())
-		answer(w, report, err)
+	handle(mux, "suspensions", func(ctx context.Context, _ none) ([]repos.Suspension, error) { return s.Agent.Suspended(ctx) })
+	handle(mux, "suspend", func(ctx context.Context, one repos.Suspension) (none, error) {
+		return none{}, s.Agent.Suspend(ctx, one)
 	})
-	mux.HandleFunc("GET "+prefix+"compare", func(w http.ResponseWriter, r *http.Request) {
-		v := r.URL.Query()
-		out, err := s.Agent.Compare(r.Context(), snapshot.CompareQuery{Namespace: v.Get("namespace"), Repository: v.Get("repository"), From: v.Get("from"), To: v.Get("to"), Path: v.Get("path")})
-		answer(w, out, err)
+	handle(mux, "resume", func(ctx context.Context, of [2]string) (bool, error) { return s.Agent.Resume(ctx, of[0], of[1]) })
+	handle(mux, "test", func(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+		return s.Agent.Test(ctx, u)
 	})
-	mux.HandleFunc("POST "+prefix+"drain", func(w http.ResponseWriter, r *http.Request) {
-		on, err := strconv.ParseBool(r.URL.Query().Get("on"))
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		since, busy := s.Agent.Drain(on)
-		answer(w, Drained{Since: since, Busy: busy}, nil)
+
+	handle(mux, "act", func(ctx context.Context, a snapshot.Action) (none, error) { return none{}, local.Act(ctx, a) })
+	handle(mux, "history/page", local.HistoryPage)
+	handle(mux, "history/job", local.PastJob)
+	handle(mux, "history/recent", func(ctx context.Context, of [2]string) (snapshot.RecentRuns, error) {
+		return local.RecentRuns(ctx, of[0], of[1])
 	})
-	mux.HandleFunc("POST "+prefix+"hurry", func(w http.ResponseWriter, _ *http.Request) {
-		s.Agent.Hurry()
-		answer(w, struct{}{}, nil)
-	})
-	mux.HandleFunc("GET "+prefix+"suspensions", func(w http.ResponseWriter, r *http.Request) {
-		items, err := s.Agent.Suspended(r.Context())
-		answer(w, suspensions{items}, err)
-	})
-	mux.HandleFunc("POST "+prefix+"suspensions", func(w http.ResponseWriter, r *http.Request) {
-		var one repos.Suspension
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&one); err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		answer(w, struct{}{}, s.Agent.Suspend(r.Context(), one))
-	})
-	mux.HandleFunc("DELETE "+prefix+"suspensions/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
-		was, err := s.Agent.Resume(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-		answer(w, resumed{was}, err)
-	})
-	mux.HandleFunc("POST "+prefix+"test", func(w http.ResponseWriter, r *http.Request) {
-		u := new(unstructured.Unstructured)
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxObject)).Decode(u); err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		results, err := s.Agent.Test(r.Context(), u)
-		answer(w, results, err)
-	})
+	handle(mux, "diagnostics", func(ctx context.Context, _ none) (snapshot.DiagnosticsReport, error) { return local.Diagnostics(ctx) })
+	handle(mux, "compare", local.Compare)
+	handle(mux, "subject/test", local.Test)
+	handle(mux, "manifest", local.Manifest)
+
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)
 	return mux
 }
 
-// snapshot returns the newest snapshot, or with ?after=SEQ waits for a newer one: for
-// commands, and for dashboards that do not know the stream.
-func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
-	var seq uint64
-	if text := r.URL.Query().Get("after"); text != "" {
-		var err error
-		if seq, err = strconv.ParseUint(text, 10, 64); err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
+// handle serves a call: its input and its output are JSON. A call without a body has the
+// zero input.
+func handle[In, Out any](mux *http.ServeMux, name string, f func(context.Context, In) (Out, error)) {
+	mux.HandleFunc(prefix+name, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		var in In
+		if r.ContentLength != 0 {
+			if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&in); err != nil {
+				refuse(w, http.StatusBadRequest, err)
+				return
+			}
 		}
-	}
-	snap, err := s.Agent.Next(r.Context(), seq)
-	answer(w, snap, err)
-}
-
-// suspensions and resumed are answers to requests about suspensions.
-type suspensions struct {
-	Items []repos.Suspension `json:"items"`
-}
-
-type resumed struct {
-	Was bool `json:"was"`
+		out, err := f(r.Context(), in)
+		switch {
+		case errors.Is(err, context.Canceled): // or the client has disconnected
+			refuse(w, http.StatusServiceUnavailable, fmt.Errorf("%w: it stops", ErrNoDaemon))
+		case err != nil:
+			refuse(w, http.StatusInternalServerError, err)
+		default:
+			_ = json.NewEncoder(w).Encode(out)
+		}
+	})
 }
 
 // errorBody carries an error over the socket. Class lets the client restore the
@@ -213,22 +147,7 @@ type errorBody struct {
 // classes are the sentinels that the socket preserves.
 var classes = map[string]error{
 	"full": state.ErrFull, "disk-full": syscall.ENOSPC, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
-	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon,
-}
-
-// errStopping is the answer to requests while the daemon stops.
-var errStopping = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
-
-func answer(w http.ResponseWriter, v any, err error) {
-	if errors.Is(err, context.Canceled) {
-		err = errStopping // or the client has disconnected
-	}
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(v)
+	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon, "no-record": ErrNoRecord, "replaced": ErrReplaced,
 }
 
 func refuse(w http.ResponseWriter, code int, err error) {
@@ -238,62 +157,6 @@ func refuse(w http.ResponseWriter, code int, err error) {
 			body.Class = name
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(body)
-}
-
-func encodeQuery(q state.Query) url.Values {
-	v := url.Values{}
-	set := func(key, value string) {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
-	set("uid", q.UID)
-	set("repository", q.Repository)
-	set("namespace", q.Namespace)
-	set("outside", q.Outside)
-	set("action", q.Action)
-	set("states", strings.Join(q.States, ","))
-	set("before", q.Before)
-	set("ref", q.Ref)
-	for _, word := range q.Words {
-		v.Add("word", word)
-	}
-	if q.Brief {
-		v.Set("brief", "true")
-	}
-	if !q.Since.IsZero() {
-		v.Set("since", q.Since.Format(time.RFC3339Nano))
-	}
-	if !q.Until.IsZero() {
-		v.Set("until", q.Until.Format(time.RFC3339Nano))
-	}
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	return v
-}
-
-func parseQuery(v url.Values) (state.Query, error) {
-	q := state.Query{UID: v.Get("uid"), Repository: v.Get("repository"), Namespace: v.Get("namespace"), Outside: v.Get("outside"),
-		Action: v.Get("action"), Before: v.Get("before"), Ref: v.Get("ref"), Words: v["word"], Brief: v.Get("brief") == "true"}
-	if s := v.Get("states"); s != "" {
-		q.States = strings.Split(s, ",")
-	}
-	var errs []error
-	for key, at := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
-		if s := v.Get(key); s != "" {
-			t, err := time.Parse(time.RFC3339Nano, s)
-			*at = t
-			errs = append(errs, err)
-		}
-	}
-	if s := v.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		q.Limit = n
-		errs = append(errs, err)
-	}
-	return q, errors.Join(errs...)
+	_ = json.NewEncoder(w).Encode(body)
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,127 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 )
 
-func TestMain(m *testing.M) {
-	if state.RunProbe() {
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// fakeAgent publishes the snapshots of a test.
-type fakeAgent struct {
-	hurries   atomic.Int64
-	next      chan *snapshot.Snapshot
-	cancelled []string
-	care      snapshot.DiagnosticsReport
-	*repos.Suspensions
-}
-
-func (p *fakeAgent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
-	for {
-		select {
-		case s := <-p.next:
-			if s.Seq > seq {
-				return s, nil
-			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-func (p *fakeAgent) Cancel(_ context.Context, namespace, name string) error {
-	p.cancelled = append(p.cancelled, namespace+"/"+name)
-	if name == "gone" {
-		return state.ErrNotFound
-	}
-	return nil
-}
-
-func (p *fakeAgent) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
-	if p.care.At.IsZero() {
-		return snapshot.DiagnosticsReport{}, errors.New("the disk is gone")
-	}
-	return p.care, nil
-}
-
-// Compare returns its arguments.
-func (p *fakeAgent) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
-	if q.To == "" {
-		return snapshot.Comparison{}, errors.New("the mirror is gone")
-	}
-	return snapshot.Comparison{All: 2, Files: []snapshot.FileChange{{Type: q.Namespace, Path: q.Repository, From: q.From}}, Text: &snapshot.TextChange{Form: q.To, More: 1, Lines: []snapshot.TextLine{{Op: "-", Text: q.Path}}}}, nil
-}
-
-// Test returns the name of the object, and an error for an object without one.
-func (p *fakeAgent) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
-	if u.GetName() == "nothing" {
-		return repos.TestResults{}, errors.New("nothing can be told")
-	}
-	generation := u.GetGeneration()
-	return repos.TestResults{Code: 404, Errors: []api.FieldError{{Field: u.GetKind(), Detail: fmt.Sprint(generation)}},
-		Steps: []repos.Step{{Name: "rules", Result: repos.StepOK}}}, nil
-}
-
-func (p *fakeAgent) Drain(on bool) (since time.Time, busy int) {
-	if on {
-		return time.Unix(1, 0), 2
-	}
-	return time.Time{}, 1
-}
-
-func (p *fakeAgent) Hurry() { p.hurries.Add(1) }
-
-// serve starts a server on a socket in dir and stops it at the end of the test.
-func serve(t *testing.T, dir string, api http.Handler) (*Client, *fakeAgent, *state.Store) {
-	t.Helper()
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(dir, "limpet.db"), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := &fakeAgent{next: make(chan *snapshot.Snapshot, 4)}
-	if agent.Suspensions, err = repos.OpenSuspensions(t.Context(), store); err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Hello: Hello{Protocol: Protocol, Version: "test", PID: os.Getpid()}, Store: store, Agent: agent, API: api}
-	path := filepath.Join(dir, "limpet.sock")
-	ln, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, ln) }()
-	client, err := Attach(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		client.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("serve: %v", err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket is still there: %v", err)
-		}
-		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
-			t.Errorf("state file: %v %v", err, rep.Problems)
-		}
-		store.Close()
-	})
-	return client, agent, store
-}
-
 func TestStoreOverSocket(t *testing.T) {
 	t.Parallel()
-	client, agent, store := serve(t, t.TempDir(), http.NotFoundHandler())
-	ctx := t.Context()
+	store, path := openStore(t), filepath.Join(t.TempDir(), "limpet.sock")
+	serveAgent(t, path, newFakeAgent(), store, testHello())
+	client, ctx := attach(t, path), t.Context()
 	now := time.Now().Truncate(time.Millisecond)
 	for i, name := range []string{"a-sync", "b-sync", "c-sync"} {
 		rec := state.Record{UID: name, Namespace: "default", Name: name, Repository: name[:1], Action: "pull", State: "success",
@@ -151,18 +37,16 @@ func TestStoreOverSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" {
-		t.Errorf("hello: %+v", h)
+	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" || client.Path() != path {
+		t.Errorf("hello: %+v of %s", h, client.Path())
 	}
-	records, err := client.History(ctx, state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute), Limit: 5})
+	q := state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute), Limit: 5}
+	records, err := client.History(ctx, q)
 	if err != nil || len(records) != 1 || records[0].UID != "b-sync" || !records[0].Finished.Equal(now.Add(-time.Hour)) {
 		t.Errorf("history: %+v, %v", records, err)
 	}
 	if n, err := client.PruneHistory(ctx, now.Add(-90*time.Minute)); err != nil || n != 1 {
 		t.Errorf("prune removed %d, %v; want 1", n, err)
-	}
-	if n, err := client.TrimHistory(ctx, 2); err != nil || n != 0 {
-		t.Errorf("trim removed %d, %v; want none", n, err)
 	}
 	if info, err := client.Info(ctx); err != nil || info.History != 2 {
 		t.Errorf("info: %+v, %v", info, err)
@@ -186,93 +70,119 @@ func TestStoreOverSocket(t *testing.T) {
 	if n, err := client.Backup(ctx, &copied); err != nil || n == 0 || int64(copied.Len()) != n {
 		t.Errorf("backup: %d bytes, %v", n, err)
 	}
-	if err := client.Cancel(ctx, "default", "a-sync"); err != nil || agent.cancelled[0] != "default/a-sync" {
-		t.Errorf("cancel: %v, %v", agent.cancelled, err)
-	}
-	if err := client.Hurry(ctx); err != nil || agent.hurries.Load() != 1 {
-		t.Errorf("hurry: %v, asked %d times", err, agent.hurries.Load())
-	}
-	if got, err := client.Drain(ctx, true); err != nil || !got.Since.Equal(time.Unix(1, 0)) || got.Busy != 2 {
-		t.Errorf("drain: %+v, %v", got, err)
-	}
-	if got, err := client.Drain(ctx, false); err != nil || !got.Since.IsZero() || got.Busy != 1 {
-		t.Errorf("end of drain: %+v, %v", got, err)
-	}
-	if err := client.Cancel(ctx, "default", "gone"); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("an error loses its class over the socket: %v", err)
+	if _, err := client.PastJob(ctx, "none"); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("a job that is not there: %v", err)
 	}
 }
 
-func TestNextWaitsForNewerSnapshot(t *testing.T) {
+// TestAgentOverSocket: each call of an agent crosses the socket unchanged.
+func TestAgentOverSocket(t *testing.T) {
 	t.Parallel()
-	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	got := make(chan uint64, 1)
-	go func() {
-		snap, err := client.Next(t.Context(), 5)
-		if err != nil {
-			t.Error(err)
+	store, path, agent := openStore(t), filepath.Join(t.TempDir(), "limpet.sock"), newFakeAgent()
+	var err error
+	if agent.Suspensions, err = repos.OpenSuspensions(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	serveAgent(t, path, agent, store, testHello())
+	client, ctx := attach(t, path), t.Context()
+	if err := client.Act(ctx, snapshot.Action{Verb: snapshot.Hurry}); err != nil || agent.hurries != 1 {
+		t.Errorf("hurry: %v, %d calls", err, agent.hurries)
+	}
+	if err := client.Act(ctx, snapshot.Action{Verb: "fly"}); err == nil || err.Error() != `unknown action "fly"` {
+		t.Errorf("an unknown action: %v", err)
+	}
+	for on, want := range map[bool]Drained{true: {Since: time.Unix(1, 0).UTC(), Busy: 2}, false: {Busy: 1}} {
+		if got, err := client.Drain(ctx, on); err != nil || !got.Since.Equal(want.Since) || got.Busy != want.Busy {
+			t.Errorf("drain %t: %+v, %v", on, got, err)
 		}
-		got <- snap.Seq
-	}()
-	agent.next <- &snapshot.Snapshot{Seq: 5}
-	agent.next <- &snapshot.Snapshot{Seq: 6}
-	if seq := <-got; seq != 6 {
-		t.Errorf("picture %d, want 6", seq)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := client.Next(ctx, 6); !errors.Is(err, context.Canceled) {
-		t.Errorf("Next after the end of its context: %v", err)
+
+	one := repos.Suspension{Namespace: "default", Repository: "site", UID: "u", Since: time.Unix(1, 0).UTC(), Until: time.Now().Add(time.Hour).Truncate(0).UTC()}
+	if err := client.Suspend(ctx, one); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.Suspended(ctx); err != nil || len(got) != 1 || got[0] != one {
+		t.Errorf("%+v %v", got, err)
+	}
+	for _, want := range []bool{true, false} {
+		if was, err := client.Resume(ctx, "default", "site"); err != nil || was != want {
+			t.Errorf("resume: %t %v", was, err)
+		}
+	}
+
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Connection",
+		"metadata": map[string]any{"name": "lab", "generation": int64(1<<53 + 1)}}}
+	want, _ := agent.Test(ctx, u)
+	if got, err := client.Test(ctx, u); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("test: %+v %v, want %+v", got, err, want)
+	}
+	u.SetGeneration(0)
+	if _, err := client.Test(ctx, u); err == nil || err.Error() != "no result" {
+		t.Errorf("a test that fails: %v", err)
+	}
+	u.SetAnnotations(map[string]string{"a": strings.Repeat("a", maxRequest)})
+	if _, err := client.Test(ctx, u); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("a large object: %v", err)
+	}
+
+	if _, err := client.Diagnostics(ctx); err == nil || err.Error() != "the disk is gone" {
+		t.Errorf("diagnostics that fail: %v", err)
+	}
+	agent.diagnostics = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Path: "/x", DiskFree: -1},
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", Oldest: time.Minute}}}
+	if got, err := client.Diagnostics(ctx); err != nil || !reflect.DeepEqual(got, agent.diagnostics) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	q := snapshot.CompareQuery{Namespace: "n", Repository: "r", From: "f", To: "t", Path: "a/b c&d=é"}
+	compared, _ := agent.Compare(ctx, q)
+	if got, err := client.Compare(ctx, q); err != nil || !reflect.DeepEqual(got, compared) {
+		t.Errorf("%+v, %v, want %+v", got, err, compared)
 	}
 }
 
-func TestInvalidQueries(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	t.Parallel()
-	client, _, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	for _, q := range []string{"history?since=yesterday", "history?limit=many", "snapshot?after=-1"} {
-		resp, err := client.http.Get(BaseURL + prefix + q)
+	path := filepath.Join(t.TempDir(), "limpet.sock")
+	serveAgent(t, path, newFakeAgent(), nil, testHello())
+	client := attach(t, path)
+	for name, want := range map[string]int{"history": http.StatusBadRequest, "no/such/call": http.StatusNotFound} {
+		resp, err := client.http.Post(BaseURL+prefix+name, "application/json", strings.NewReader(`{"Since":"yesterday"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s, want 400", q, resp.Status)
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", name, resp.Status, want)
 		}
 	}
-	resp, err := client.http.Get(BaseURL + prefix + "no/such/thing")
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusNotFound {
-		t.Errorf("unknown path: %s", resp.Status)
+	if _, err := call[none](t.Context(), client, "no/such/call", nil); !errors.Is(err, errors.ErrUnsupported) ||
+		err.Error() != "the daemon test does not know this request, which is of another version of limpet" {
+		t.Errorf("%v", err)
 	}
 }
 
-func TestSocketModeAndLongPath(t *testing.T) {
+func TestSocketFile(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long-directory-name/", 8))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "limpet.sock")
-	// A stale socket is replaced.
-	if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
+	if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil { // a stale socket is replaced
 		t.Fatal(err)
 	}
-	client, _, _ := serve(t, dir, http.NotFoundHandler())
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 {
+	stop := serveAgent(t, path, newFakeAgent(), nil, testHello())
+	attach(t, path)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if client.Path() != path {
-		t.Errorf("path %q", client.Path())
+	stop()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
 	}
-}
-
-func TestListenKeepsForeignFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "limpet.sock")
+	if _, err := Attach(t.Context(), path); !errors.Is(err, ErrNoDaemon) {
+		t.Errorf("attach without a daemon: %v", err)
+	}
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -285,52 +195,23 @@ func TestListenKeepsForeignFile(t *testing.T) {
 	}
 }
 
+// TestErrorClasses: a sentinel that commands check for crosses the socket with its text.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{state.ErrFull, state.ErrReadOnly, state.ErrCorrupt, state.ErrClosed, syscall.ENOSPC} {
-		faulty := &Server{Store: &faultyStore{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
-		upstream := httptest.NewServer(faulty.handler())
-		client := &Client{http: &http.Client{Transport: rewritten{upstream.URL}}}
-		if _, err := client.PruneHistory(t.Context(), time.Now()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "write it: ") {
+	for _, want := range classes {
+		mux := http.NewServeMux()
+		failure := fmt.Errorf("write it: %w", want)
+		refuses := func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusInternalServerError, failure) }
+		mux.HandleFunc(prefix+"store/info", refuses)
+		upstream := httptest.NewServer(mux)
+		client := &Client{http: &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(upstream.URL) }}}}
+		if _, err := client.Info(t.Context()); !errors.Is(err, want) || err.Error() != failure.Error() {
 			t.Errorf("%v became %v", want, err)
 		}
 		upstream.Close()
 	}
-}
-
-// faultyStore cannot prune.
-type faultyStore struct{ err error }
-
-func (d *faultyStore) PruneHistory(context.Context, time.Time) (int, error) { return 0, d.err }
-func (d *faultyStore) TrimHistory(context.Context, int) (int, error)        { return 0, d.err }
-func (d *faultyStore) History(context.Context, state.Query) ([]state.Record, error) {
-	return nil, d.err
-}
-func (d *faultyStore) Info(context.Context) (state.Info, error) { return state.Info{}, d.err }
-func (d *faultyStore) Check(context.Context) (state.CheckReport, error) {
-	return state.CheckReport{}, d.err
-}
-func (d *faultyStore) Compact(context.Context) (int64, int64, error)    { return 0, 0, d.err }
-func (d *faultyStore) Backup(context.Context, io.Writer) (int64, error) { return 0, d.err }
-
-// rewritten sends all requests to one address.
-type rewritten struct{ base string }
-
-func (r rewritten) RoundTrip(req *http.Request) (*http.Response, error) {
-	u, err := url.Parse(r.base)
-	if err != nil {
-		return nil, err
-	}
-	req = req.Clone(req.Context())
-	req.URL.Scheme, req.URL.Host = u.Scheme, u.Host
-	return http.DefaultTransport.RoundTrip(req)
-}
-
-func TestAttachWithoutDaemon(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if _, err := Attach(t.Context(), filepath.Join(dir, "limpet.sock")); !errors.Is(err, ErrNoDaemon) {
-		t.Errorf("got %v, want ErrNoDaemon", err)
+	if classes["disk-full"] != syscall.ENOSPC {
+		t.Error("a full disk has no class")
 	}
 }
 
@@ -344,14 +225,19 @@ func TestProxyCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, _, _ := serve(t, t.TempDir(), Proxy(base, bearer{}, nil, nil))
+	path := filepath.Join(t.TempDir(), "limpet.sock")
+	ln, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, ln, &Server{Agent: newFakeAgent(), API: Proxy(base, bearer{}, nil, nil)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, BaseURL+"/apis/x", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer of-the-client")
 	req.Header.Set("X-Access-Token", "of-the-client")
-	resp, err := client.http.Do(req)
+	resp, err := attach(t, path).http.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,79 +255,4 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer of-the-agent")
 	return http.DefaultTransport.RoundTrip(r)
-}
-
-// TestSuspensionsOverSocket suspends, lists and resumes over the socket.
-func TestSuspensionsOverSocket(t *testing.T) {
-	t.Parallel()
-	client, _, store := serve(t, t.TempDir(), http.NotFoundHandler())
-	ctx := t.Context()
-	one := repos.Suspension{Namespace: "default", Repository: "site", UID: "u", Since: time.Unix(1, 0).UTC(), Until: time.Now().Add(time.Hour).Truncate(0).UTC()}
-	if err := client.Suspend(ctx, one); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := repos.OpenSuspensions(ctx, store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, who := range []Suspender{client, kept} {
-		if got, err := who.Suspended(ctx); err != nil || len(got) != 1 || got[0] != one {
-			t.Errorf("%T: %+v %v", who, got, err)
-		}
-	}
-	for _, want := range []bool{true, false} {
-		if was, err := client.Resume(ctx, "default", "site"); err != nil || was != want {
-			t.Errorf("resume: %t %v", was, err)
-		}
-	}
-	if got, err := client.Suspended(ctx); err != nil || len(got) != 0 {
-		t.Errorf("%+v %v", got, err)
-	}
-}
-
-// TestTestOverSocket checks that an object reaches the agent unchanged, and that a
-// too large one is refused.
-func TestTestOverSocket(t *testing.T) {
-	t.Parallel()
-	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Connection", "metadata": map[string]any{"name": "lab", "generation": int64(1<<53 + 1)}}}
-	got, err := client.Test(t.Context(), u)
-	want, _ := agent.Test(t.Context(), u)
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("over the socket %+v %v, want %+v", got, err, want)
-	}
-	u.SetName("nothing")
-	if _, err := client.Test(t.Context(), u); err == nil || err.Error() != "nothing can be told" {
-		t.Errorf("an error: %v", err)
-	}
-	u.SetAnnotations(map[string]string{"a": strings.Repeat("a", maxObject)})
-	if _, err := client.Test(t.Context(), u); err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("a large object: %v", err)
-	}
-}
-
-func TestDiagnosticsOverSocket(t *testing.T) {
-	t.Parallel()
-	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	if _, err := client.Diagnostics(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
-		t.Errorf("a fault: %v", err)
-	}
-	agent.care = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Path: "/x", DiskFree: -1}, Mirrors: snapshot.Mirrors{Count: 2, Bytes: 3},
-		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", Held: 1, Oldest: time.Minute}}}
-	if got, err := client.Diagnostics(t.Context()); err != nil || !reflect.DeepEqual(got, agent.care) {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-func TestCompareOverSocket(t *testing.T) {
-	t.Parallel()
-	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	q := snapshot.CompareQuery{Namespace: "n", Repository: "r", From: "f", To: "t", Path: "a/b c&d=é"}
-	want, _ := agent.Compare(t.Context(), q)
-	if got, err := client.Compare(t.Context(), q); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
-	if _, err := client.Compare(t.Context(), snapshot.CompareQuery{}); err == nil || err.Error() != "the mirror is gone" {
-		t.Errorf("a fault: %v", err)
-	}
 }

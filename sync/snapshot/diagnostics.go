@@ -75,7 +75,9 @@ func watchRow(kind string, informer *kube.Informer) Watch {
 }
 
 // StoreDiagnostics returns the diagnostics of a state file without an agent.
-func StoreDiagnostics(ctx context.Context, store *state.Store) (DiagnosticsReport, error) {
+func StoreDiagnostics(ctx context.Context, store interface {
+	Info(ctx context.Context) (state.Info, error)
+}) (DiagnosticsReport, error) {
 	info, err := store.Info(ctx)
 	if err != nil {
 		return DiagnosticsReport{}, err

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -26,9 +27,6 @@ type RecentDay struct {
 	Updated      int64
 	Deleted      int64
 	Since        time.Time // finish time of the oldest row read, when older rows were not read; else zero
-	took         []time.Duration
-	tookOf       [RecentHours][]time.Duration
-	now          time.Time
 }
 
 // RecentHour is one column of the chart of a day.
@@ -39,51 +37,47 @@ type RecentHour struct {
 	Changes int64
 }
 
-// NewRecentDay returns a day that ends now, without jobs.
-func NewRecentDay(now time.Time) *RecentDay { return &RecentDay{now: now} }
-
-// Add counts a job. It ignores jobs before the day.
-func (d *RecentDay) Add(p HistoryRow, letter byte, created, updated, deleted int64) {
-	at := RecentHours - 1 - int(d.now.Unix()/3600-p.Finished.Unix()/3600)
-	if at < 0 || at >= RecentHours {
-		return
+// RecentDayOf summarises the rows of the day that ends now.
+func RecentDayOf(rows []HistoryRow, now time.Time) (d RecentDay) {
+	var took []time.Duration
+	var tookOf [RecentHours][]time.Duration
+	for _, row := range rows {
+		at := RecentHours - 1 - int(hourOf(now)-hourOf(row.Finished))
+		if at < 0 || at >= RecentHours {
+			continue
+		}
+		h, letter := &d.Hours[at], runLetter(row.State)
+		h.Runs++
+		if runRank(letter) > runRank(h.Worst) {
+			h.Worst = letter
+		}
+		switch letter {
+		case 'w':
+			d.Warned++
+		case 'e':
+			d.Failed++
+		default:
+			d.Good++
+		}
+		n := row.Result
+		h.Changes += n.Created + n.Updated + n.Deleted
+		d.Created, d.Updated, d.Deleted = d.Created+n.Created, d.Updated+n.Updated, d.Deleted+n.Deleted
+		if !row.Started.IsZero() {
+			t := max(row.Finished.Sub(row.Started), 0)
+			took, tookOf[at] = append(took, t), append(tookOf[at], t)
+		}
 	}
-	h := &d.Hours[at]
-	h.Runs++
-	h.Changes += created + updated + deleted
-	if rank(letter) > rank(h.Worst) {
-		h.Worst = letter
-	}
-	switch letter {
-	case 'w':
-		d.Warned++
-	case 'e':
-		d.Failed++
-	default:
-		d.Good++
-	}
-	d.Created, d.Updated, d.Deleted = d.Created+created, d.Updated+updated, d.Deleted+deleted
-	if !p.Started.IsZero() {
-		took := max(p.Finished.Sub(p.Started), 0)
-		d.took, d.tookOf[at] = append(d.took, took), append(d.tookOf[at], took)
-	}
-}
-
-// rank orders the letters of Repo.Runs from best to worst.
-func rank(letter byte) int { return slices.Index([]byte(".cswe"), letter) }
-
-// Done computes the durations and returns the day.
-func (d *RecentDay) Done() RecentDay {
-	slices.Sort(d.took)
-	d.Median, d.P95, d.Longest = quantile(d.took, 50), quantile(d.took, 95), quantile(d.took, 100)
-	for i, took := range d.tookOf {
+	slices.Sort(took)
+	d.Median, d.P95, d.Longest = quantile(took, 50), quantile(took, 95), quantile(took, 100)
+	for i, took := range tookOf {
 		slices.Sort(took)
 		d.Hours[i].Median = quantile(took, 50)
 	}
-	out := *d
-	out.took, out.tookOf = nil, [RecentHours][]time.Duration{}
-	return out
+	return d
 }
+
+// runRank orders the letters of Repo.Runs from best to worst.
+func runRank(letter byte) int { return strings.IndexByte(".cswe", letter) }
 
 // quantile returns the smallest of the sorted durations that the given percentage
 // does not exceed.

@@ -8,21 +8,20 @@ import (
 func TestDay(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
-	d := NewRecentDay(now)
-	add := func(ago, took time.Duration, letter byte, created int64) {
+	var rows []HistoryRow
+	add := func(ago, took time.Duration, state string, created int64) {
 		at := now.Add(-ago)
-		d.Add(HistoryRow{Started: at.Add(-took), Finished: at}, letter, created, 2, 1)
+		rows = append(rows, HistoryRow{Started: at.Add(-took), Finished: at, State: state, Result: JobResult{Created: created, Updated: 2, Deleted: 1}})
 	}
 	for i := range 100 {
-		add(time.Duration(i)*time.Second, time.Duration(i+1)*time.Second, 's', 0)
+		add(time.Duration(i)*time.Second, time.Duration(i+1)*time.Second, "success", 0)
 	}
-	add(3*time.Hour, time.Minute, 'w', 5)
-	add(3*time.Hour, 2*time.Minute, 'c', 0)
-	add(23*time.Hour, time.Hour, 'e', 0)
-	add(24*time.Hour, time.Hour, 'e', 0) // another day
-	add(-2*time.Hour, time.Hour, 'e', 0) // of a clock that was ahead
-	d.Add(HistoryRow{Finished: now}, 's', 0, 0, 0)
-	got := d.Done()
+	add(3*time.Hour, time.Minute, "warning", 5)
+	add(3*time.Hour, 2*time.Minute, "cancelled", 0)
+	add(23*time.Hour, time.Hour, "error", 0)
+	add(24*time.Hour, time.Hour, "error", 0) // another day
+	add(-2*time.Hour, time.Hour, "error", 0) // of a clock that was ahead
+	got := RecentDayOf(append(rows, HistoryRow{Finished: now, State: "success"}), now)
 	if got.Good != 102 || got.Warned != 1 || got.Failed != 1 {
 		t.Errorf("%d good, %d warned, %d failed", got.Good, got.Warned, got.Failed)
 	}
@@ -41,7 +40,7 @@ func TestDay(t *testing.T) {
 	if h := got.Hours[23]; h.Runs != 101 {
 		t.Errorf("the present hour: %+v", h)
 	}
-	if empty := NewRecentDay(now).Done(); empty.Longest != 0 || empty.Hours[3] != (RecentHour{}) {
+	if empty := RecentDayOf(nil, now); empty.Longest != 0 || empty.Hours[3] != (RecentHour{}) {
 		t.Errorf("nothing: %+v", empty)
 	}
 }

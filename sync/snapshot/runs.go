@@ -9,14 +9,8 @@ import (
 	"limpet/state"
 )
 
-const (
-	// runHours is the length of Repo.Runs.
-	runHours = 24
-	// runsPage is the number of records in one read at the start.
-	runsPage = 1000
-	// runLetters are the letters of Repo.Runs from best to worst.
-	runLetters = ".cswe"
-)
+// runsPage is the number of records in one read at the start.
+const runsPage = 1000
 
 // Runs holds the worst result of each repository for each of the last hours, and the
 // number of records. It is read from the history once and kept
@@ -33,8 +27,8 @@ func newRuns() *Runs { return &Runs{worst: map[string]map[int64]byte{}} }
 // hourOf numbers the hours since 1970.
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// RunLetter returns the letter of Repo.Runs for the state of a finished job.
-func RunLetter(state string) byte {
+// runLetter returns the letter of Repo.Runs for the state of a finished job.
+func runLetter(state string) byte {
 	switch state {
 	case "success":
 		return 's'
@@ -48,7 +42,7 @@ func RunLetter(state string) byte {
 
 // Load reads the records of the last hours, newest first.
 func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) error {
-	q := state.Query{Since: now.Add(-runHours * time.Hour), Until: now, Limit: runsPage}
+	q := state.Query{Since: now.Add(-RecentHours * time.Hour), Until: now, Limit: runsPage}
 	for {
 		page, err := store.History(ctx, q)
 		if err != nil {
@@ -109,8 +103,8 @@ func (r *Runs) put(repository, state string, at time.Time) {
 		line = map[int64]byte{}
 		r.worst[repository] = line
 	}
-	hour, l := hourOf(at), RunLetter(state)
-	if bytes.IndexByte([]byte(runLetters), l) > bytes.IndexByte([]byte(runLetters), line[hour]) {
+	hour, l := hourOf(at), runLetter(state)
+	if runRank(l) > runRank(line[hour]) {
 		line[hour] = l
 	}
 }
@@ -121,13 +115,13 @@ func (r *Runs) line(repository string, now time.Time) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	line := r.worst[repository]
-	out := bytes.Repeat([]byte{'.'}, runHours)
+	out := bytes.Repeat([]byte{'.'}, RecentHours)
 	last := hourOf(now)
 	for hour, l := range line {
-		switch at := runHours - 1 - (last - hour); {
+		switch at := RecentHours - 1 - (last - hour); {
 		case at < 0:
 			delete(line, hour)
-		case at < runHours:
+		case at < RecentHours:
 			out[at] = l
 		}
 	}

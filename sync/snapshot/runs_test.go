@@ -62,7 +62,7 @@ func TestRunsFromTheFile(t *testing.T) {
 	if err := runs.Load(t.Context(), store, now); err != nil {
 		t.Fatal(err)
 	}
-	if got := runs.line("default/r", now); len(got) != runHours || got[0] != 'e' || got[runHours-1] != 's' {
+	if got := runs.line("default/r", now); len(got) != RecentHours || got[0] != 'e' || got[RecentHours-1] != 's' {
 		t.Errorf("line %q", got)
 	}
 	if runs.count() != runsPage+1 {

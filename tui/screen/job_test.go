@@ -380,16 +380,18 @@ func TestJobIssuesAreCounted(t *testing.T) {
 
 // recentDay returns a day of a repository whose token expired an hour ago.
 func recentDay() snapshot.RecentRuns {
-	d := snapshot.NewRecentDay(noon)
+	var rows []snapshot.HistoryRow
 	for i := range 24 * 6 {
 		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
 		if i < 5 {
-			d.Add(snapshot.HistoryRow{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
+			rows = append(rows, snapshot.HistoryRow{Started: at.Add(-time.Second), Finished: at, State: "error"})
 			continue
 		}
-		d.Add(snapshot.HistoryRow{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
+		rows = append(rows, snapshot.HistoryRow{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at,
+			State:  []string{"success", "success", "success", "warning"}[i%4],
+			Result: snapshot.JobResult{Created: int64(i % 3), Updated: int64(i / 100)}})
 	}
-	return snapshot.RecentRuns{Rows: failedRows(5), Day: d.Done()}
+	return snapshot.RecentRuns{Rows: failedRows(5), Day: snapshot.RecentDayOf(rows, noon)}
 }
 
 func TestRepositoryShowsItsJobs(t *testing.T) {

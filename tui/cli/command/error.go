@@ -110,6 +110,9 @@ func Classify(err error) (code int, hint string) {
 	if errors.As(err, &own) {
 		return own.Code, own.Hint
 	}
+	if refused, ok := errors.AsType[*control.RefusedError](err); ok {
+		return ExitError, CommandFor(refused.Namespace, refused.Next)
+	}
 	if target, ok := errors.AsType[*TargetError](err); ok {
 		return ExitError, target.hint()
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"strings"
 
-	"limpet/state"
 	"limpet/sync/text"
 )
 
@@ -14,15 +13,4 @@ func RedactText(s string) string {
 		return s
 	}
 	return text.Redact(s)
-}
-
-// RedactRecord redacts the texts of a record.
-func RedactRecord(rec *state.Record) {
-	rec.Message = RedactText(rec.Message)
-	for i := range rec.Attempts {
-		rec.Attempts[i].Message = RedactText(rec.Attempts[i].Message)
-	}
-	if rec.DeadLetter != nil {
-		rec.DeadLetter.LastError = RedactText(rec.DeadLetter.LastError)
-	}
 }

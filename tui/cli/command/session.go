@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -361,7 +360,7 @@ func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string
 		in = append(in, u.GetNamespace())
 	}
 	sort.Strings(in)
-	return nil, &AmbiguousError{singular(gvr), name, in}
+	return nil, &AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
 }
 
 // singular returns the singular of a kind.
@@ -375,14 +374,7 @@ func singular(of Resource) string {
 }
 
 // AmbiguousError reports a name that exists in several namespaces. It becomes a usage error.
-type AmbiguousError struct {
-	Noun, Name string
-	Namespaces []string // namespaces
-}
-
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("there is a %s %q in several namespaces: %s", e.Noun, e.Name, strings.Join(e.Namespaces, ", "))
-}
+type AmbiguousError = control.AmbiguousError
 
 // listCommands are the commands that list the objects of a kind, by plural.
 var listCommands = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}

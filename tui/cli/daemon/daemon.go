@@ -12,6 +12,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/agent"
+	"limpet/sync/control"
 	"limpet/tui"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/status"
@@ -176,7 +177,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 		func(ctx context.Context) error {
 			o := tuiOptions(e)
 			o.SetUp = extra == nil && maySetUp(e)
-			err := tui.Run(ctx, newLocalSource(a), o)
+			err := tui.Run(ctx, localSource{control.NewLocal(a, a.Store())}, o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
 			e.Signals.Stop()
 			return err

@@ -112,7 +112,7 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 	if e.Getenv("GOMAXPROCS") == "" {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
-	return show(ctx, e, newRemoteSource(ctx, daemon))
+	return show(ctx, e, daemonSource{daemon.Watch(ctx)})
 }
 
 // show runs the dashboard without an agent in this process.

@@ -2,11 +2,9 @@ package daemon
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
-
-	"limpet/tui/cli/command"
-	"limpet/tui/cli/history"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,84 +13,79 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
+	"limpet/tui/cli/command"
 )
 
-// TestInquiries: what a dashboard asks a daemon about is the object that was meant, also
-// when its name is another's by now; of a job that has ended it is the record.
-func TestInquiries(t *testing.T) {
+// TestManifestAndTest: a dashboard gets the object that it names by UID, also when its
+// name is that of another one by now; of a finished job it gets the record.
+func TestManifestAndTest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.Record(t, state.Record{UID: "gone", Namespace: "default", Name: "a-sync", Repository: "a", Action: "pull", State: "error", Message: "GET https://bot:hunter2secret@git.lab/x.git: 401"})
+	s.Record(t, state.Record{UID: "gone", Namespace: "default", Name: "a-sync", Repository: "a", Action: "pull", State: "error",
+		Message: "GET https://bot:hunter2secret@git.lab/x.git: 401"})
 	s.Daemon(t, nil)
 	s.Must(t, 0, "repo", "create", "a", "--url", "https://git.example.com/x.git", "--disabled")
-	s.Must(t, 0, "get", "repository", "a", "-o", "yaml")
 	client, err := control.Attach(t.Context(), agent.SocketPath(s.Env["LIMPET_STATE"]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	src := newRemoteSource(t.Context(), client)
+	server, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: control.Transport(client.Path()), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	create := func(resource command.Resource, kind, name string, spec map[string]any) {
+		t.Helper()
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		u.SetAPIVersion(resource.GroupVersion().String())
+		u.SetKind(kind)
+		u.SetName(name)
+		if _, err := server.Resource(resource).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src := daemonSource{client.Watch(t.Context())}
 	repository := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "a"}
 	text, err := src.Manifest(t.Context(), repository)
 	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") || strings.Contains(text, "managedFields") {
 		t.Errorf("%v: %s", err, text)
 	}
-	replaced := repository
-	replaced.UID = "another"
-	if _, err := src.Manifest(t.Context(), replaced); err == nil || !strings.Contains(err.Error(), errReplaced.Error()) {
-		t.Errorf("of another UID: %v", err)
-	}
-	if _, err := src.Test(t.Context(), replaced); !errors.Is(err, errReplaced) {
-		t.Errorf("a test of another UID: %v", err)
-	}
 	found, err := src.Test(t.Context(), repository)
 	if err != nil || len(found) < 2 || found[0].Result != "ok" || found[0].Name == "" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	record := snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "a-sync", UID: "gone"}
-	text, err = src.Manifest(t.Context(), record)
-	if err != nil || !strings.Contains(text, "uid: gone\n") || strings.Contains(text, "hunter2secret") {
-		t.Errorf("the record: %v, %s", err, text)
+	repository.UID = "another"
+	if _, err := src.Manifest(t.Context(), repository); !errors.Is(err, control.ErrReplaced) {
+		t.Errorf("of another UID: %v", err)
 	}
-	record.UID = "never"
-	if _, err := src.Manifest(t.Context(), record); !errors.Is(err, history.ErrNoRecord) {
-		t.Errorf("of no record: %v", err)
+	if _, err := src.Test(t.Context(), repository); !errors.Is(err, control.ErrReplaced) {
+		t.Errorf("a test of another UID: %v", err)
 	}
-	// Another job has the name by now: the one that was meant is in the history.
-	s.Must(t, 0, "drain") // so that it stays in the queue
-	err = src.through(t.Context(), func(w *command.Session) error {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"url": "https://bot:hunter2secret@git.lab/x.git", "interval": "1m"}}}
-		u.SetAPIVersion(api.GitRepositories.GroupVersion().String())
-		u.SetKind("GitRepository")
-		u.SetName("from")
-		_, err := w.Client.Resource(api.GitRepositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	create(api.GitRepositories, "GitRepository", "from", map[string]any{"url": "https://bot:hunter2secret@git.lab/x.git", "interval": "1m"})
 	text, err = src.Manifest(t.Context(), snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: "default", Name: "from"})
 	if err != nil || !strings.Contains(text, "@git.lab/x.git\n") || strings.Contains(text, "hunter2secret") {
 		t.Errorf("an address with a password: %v, %s", err, text)
 	}
-	err = src.through(t.Context(), func(w *command.Session) error {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "a", "pull": map[string]any{}}}}
-		u.SetAPIVersion(api.Jobs.GroupVersion().String())
-		u.SetKind("Job")
-		u.SetName("a-sync")
-		_, err := w.Client.Resource(api.Jobs).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	job := snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "a-sync", UID: "gone"}
+	s.Must(t, 0, "drain") // so that a job stays in the queue
+	for _, queued := range []bool{false, true} {
+		if queued {
+			create(api.Jobs, "Job", "a-sync", map[string]any{"action": "pull", "repository": "a", "pull": map[string]any{}})
+		}
+		text, err := src.Manifest(t.Context(), job)
+		if err != nil || !strings.Contains(text, "uid: gone\n") || strings.Contains(text, "hunter2secret") {
+			t.Errorf("the record, another job queued %t: %v, %s", queued, err, text)
+		}
 	}
-	record.UID = "gone"
-	if text, err := src.Manifest(t.Context(), record); err != nil || !strings.Contains(text, "uid: gone\n") {
-		t.Errorf("beside another of its name: %v, %s", err, text)
+	job.UID = "never"
+	if _, err := src.Manifest(t.Context(), job); !errors.Is(err, control.ErrNoRecord) {
+		t.Errorf("of no record: %v", err)
 	}
-	record.Name, record.UID = "a-sync", ""
-	if text, err := src.Manifest(t.Context(), record); err != nil || !strings.Contains(text, "kind: Job\n") {
+	job.UID = ""
+	if text, err := src.Manifest(t.Context(), job); err != nil || !strings.Contains(text, "kind: Job\n") {
 		t.Errorf("of the queue: %v, %s", err, text)
 	}
 }

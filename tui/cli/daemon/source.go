@@ -4,98 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
-	"limpet/tui/cli/command"
-	"limpet/tui/cli/job"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
+	"limpet/state"
 	"limpet/sync/agent"
-	"limpet/sync/api"
 	"limpet/sync/control"
-	"limpet/sync/repos"
 	"limpet/sync/snapshot"
-	"limpet/sync/source"
+	"limpet/tui/cli/command"
 	"limpet/tui/screen"
 )
 
-// newLocalSource is the source of a dashboard in the agent's process.
-func newLocalSource(a *agent.Agent) screen.Source {
-	return &localSource{agent: a, recordHistory: recordHistory{a.Store()}}
+// localSource is the source of a dashboard in the process of the agent, or of one without
+// an agent.
+type localSource struct{ *control.Local }
+
+func (localSource) Name() string { return screen.Standalone }
+func (localSource) Note() string { return "" }
+
+// daemonSource is the source of a dashboard of the agent of a daemon.
+type daemonSource struct{ *control.Watch }
+
+func (s daemonSource) Name() string {
+	return fmt.Sprintf("attached to daemon %d", s.Hello().PID)
 }
 
-type localSource struct {
-	recordHistory
-	agent *agent.Agent
-	seq   atomic.Uint64
-}
+func (s daemonSource) Note() string { return versionSkew(s.Hello()) }
 
-func (s *localSource) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
-	return s.agent.Diagnostics(ctx)
-}
-
-func (s *localSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
-	return s.agent.Compare(ctx, q)
-}
-
-func (s *localSource) Name() string { return screen.Standalone }
-func (s *localSource) Note() string { return "" }
-
-func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
-	snap, err := s.agent.Next(ctx, s.seq.Load())
-	if err == nil {
-		s.seq.Store(snap.Seq)
-	}
-	return snap, err
-}
-
-func (s *localSource) Act(ctx context.Context, act screen.Action) error {
-	w := &command.Session{Client: s.agent.Client(), Store: s.agent.Store()}
-	return perform(ctx, w, act, localActor{s.agent})
-}
-
-// localActor adapts the agent of this process to actor.
-type localActor struct{ *agent.Agent }
-
-func (l localActor) Drain(_ context.Context, on bool) (out control.Drained, err error) {
-	out.Since, out.Busy = l.Agent.Drain(on)
-	return out, nil
-}
-
-func (l localActor) Hurry(context.Context) error {
-	l.Agent.Hurry()
-	return nil
-}
-
-// newRemoteSource is the source of a dashboard of the daemon's agent, until ctx ends. Next fails while the daemon is
-// away; the next call tries again.
-func newRemoteSource(ctx context.Context, c *control.Client) *remoteSource {
-	return &remoteSource{client: c, watch: c.Watch(ctx), recordHistory: recordHistory{c}}
-}
-
-type remoteSource struct {
-	recordHistory
-	client *control.Client
-	watch  *control.Watch
-}
-
-func (s *remoteSource) Name() string {
-	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
-}
-
-func (s *remoteSource) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
-	return s.client.Diagnostics(ctx)
-}
-
-func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
-	return s.client.Compare(ctx, q)
-}
-
-func (s *remoteSource) Note() string { return versionSkew(s.watch.Hello()) }
-
-// versionSkew describes a daemon of another version, so that one side knows things that the other does not show.
+// versionSkew describes a daemon of another version: one side knows things that the other
+// does not show.
 func versionSkew(daemon control.Hello) string {
 	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
 		return ""
@@ -103,83 +42,129 @@ func versionSkew(daemon control.Hello) string {
 	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, command.Version)
 }
 
-func (s *remoteSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
-	return s.watch.Next(ctx)
+// fromDisk shows the saved snapshot of a state file. No agent runs, no server is called, and the file is open
+// only while it is read, so that a daemon may start meanwhile and is shown then. Home is the file, or the one
+// that it is a copy of.
+func fromDisk(ctx context.Context, e *command.Env, path, home string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE",
+			"there is no state file %s, and no daemon answers", path)
+	}
+	quiet := *e // the dashboard uses the screen
+	quiet.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	src := &diskSource{
+		open:   func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") },
+		ctx:    ctx,
+		socket: agent.SocketPath(home),
+	}
+	store, err := src.open(ctx)
+	if err != nil {
+		return err
+	}
+	src.saved, err = snapshot.Saved(ctx, store, command.Version)
+	if err := errors.Join(err, store.Close()); err != nil {
+		return err
+	}
+	src.saved.Agent.StorePath = home
+	return show(ctx, e, src)
 }
 
-func (s *remoteSource) Act(ctx context.Context, act screen.Action) error {
-	return s.through(ctx, func(w *command.Session) error { return perform(ctx, w, act, s.client) })
+// attachInterval is how often the socket is tried.
+const attachInterval = time.Second
+
+// diskSource is the source of a dashboard without an agent. It turns into that of a daemon once one answers.
+type diskSource struct {
+	open   func(context.Context) (*state.Store, error)
+	ctx    context.Context // of the dashboard
+	socket string
+	saved  *snapshot.Snapshot // nil after it was shown
+	daemon atomic.Pointer[daemonSource]
 }
 
-// actor has the actions that only a running agent can do.
-type actor interface {
-	Cancel(ctx context.Context, namespace, name string) error
-	Drain(ctx context.Context, on bool) (control.Drained, error)
-	Hurry(ctx context.Context) error
-	control.Suspender
+func (s *diskSource) Name() string {
+	if d := s.daemon.Load(); d != nil {
+		return d.Name()
+	}
+	return screen.FromDisk
 }
 
-// perform does the action of a key, once: a repetition is refused by the name of the existing job, or is
-// harmless.
-func perform(ctx context.Context, s *command.Session, act screen.Action, who actor) error {
-	switch act.Verb {
-	case screen.Hurry:
-		err := who.Hurry(ctx)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return nil // an older daemon requeues at its own pace
+func (s *diskSource) Note() string {
+	if d := s.daemon.Load(); d != nil {
+		return d.Note()
+	}
+	return ""
+}
+
+func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	if s.saved != nil {
+		snap := s.saved
+		s.saved = nil
+		return snap, nil
+	}
+	tick := time.NewTicker(attachInterval)
+	defer tick.Stop()
+	for {
+		if d := s.daemon.Load(); d != nil {
+			return d.Next(ctx)
 		}
-		return err
-	case screen.Suspend:
-		now := time.Now().Round(0)
-		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now,
-			Until: now.Add(screen.SuspendFor)})
-	case screen.Resume:
-		_, err := who.Resume(ctx, act.Namespace, act.Name)
-		return err
-	case screen.Drain, screen.Undrain:
-		_, err := who.Drain(ctx, act.Verb == screen.Drain)
-		return err
-	case screen.Pull, screen.PullFull:
-		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == screen.Pull}}
-		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
-		return err
-	case screen.Reconcile:
-		_, err := source.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
-		return err
-	case screen.SuspendSource, screen.ResumeSource:
-		_, err := source.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == screen.SuspendSource)
-		return err
-	case screen.Cancel, screen.Retry:
-		return actOnJob(ctx, s, act, who.Cancel)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if c, err := control.Attach(ctx, s.socket); err == nil {
+			context.AfterFunc(s.ctx, c.Close)
+			s.daemon.Store(&daemonSource{c.Watch(s.ctx)})
+		}
 	}
-	return fmt.Errorf("unknown action %q", act.Verb)
 }
 
-// actOnJob cancels or retries the job of a UID. A pending job is deleted, as by 'limpet job cancel': an agent
-// that would end it may never come.
-func actOnJob(ctx context.Context, s *command.Session, act screen.Action,
-	cancel func(ctx context.Context, namespace, name string) error) error {
-	u, err := s.Find(ctx, api.Jobs, act.Namespace, act.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
+// ask calls f with the source of the daemon once one answers, else with that of the file.
+func ask[T any](ctx context.Context, s *diskSource, f func(screen.Source) (T, error)) (out T, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return f(d)
 	}
-	live := err == nil && string(u.GetUID()) == act.UID
-	switch {
-	case act.Verb == screen.Retry && live:
-		_, err = job.EndBackoff(ctx, s, u)
-		return err
-	case act.Verb == screen.Retry:
-		past, err := job.FindFinished(ctx, s, act.Namespace, act.UID)
-		if err != nil {
-			return err
-		}
-		_, err = job.RunAgain(ctx, s, past)
-		return err
-	case !live:
-		return fmt.Errorf("job %s has just ended", act.Name)
-	case u.GetLabels()[api.LabelClaim] != "":
-		return cancel(ctx, act.Namespace, act.Name)
+	store, err := s.open(ctx)
+	if err != nil {
+		return out, err
 	}
-	_, err = job.Cancel(ctx, s, u)
+	out, err = f(localSource{control.NewLocal(nil, store)})
+	return out, errors.Join(err, store.Close())
+}
+
+func (s *diskSource) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
+	return ask(ctx, s, func(src screen.Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
+}
+
+func (s *diskSource) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
+	return ask(ctx, s, func(src screen.Source) (snapshot.Job, error) { return src.PastJob(ctx, uid) })
+}
+
+func (s *diskSource) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
+	return ask(ctx, s, func(src screen.Source) (snapshot.RecentRuns, error) {
+		return src.RecentRuns(ctx, namespace, repository)
+	})
+}
+
+func (s *diskSource) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
+	return ask(ctx, s, func(src screen.Source) (snapshot.DiagnosticsReport, error) { return src.Diagnostics(ctx) })
+}
+
+func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	return ask(ctx, s, func(src screen.Source) (snapshot.Comparison, error) { return src.Compare(ctx, q) })
+}
+
+func (s *diskSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
+	return ask(ctx, s, func(src screen.Source) ([]snapshot.Finding, error) { return src.Test(ctx, of) })
+}
+
+func (s *diskSource) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
+	return ask(ctx, s, func(src screen.Source) (string, error) { return src.Manifest(ctx, of) })
+}
+
+func (s *diskSource) Act(ctx context.Context, a screen.Action) error {
+	_, err := ask(ctx, s, func(src screen.Source) (struct{}, error) { return struct{}{}, src.Act(ctx, a) })
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"limpet/state"
+	"limpet/sync/control"
 	"limpet/tui/cli/command"
 )
 
@@ -42,14 +43,13 @@ func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	defer s.Close()
 	form.pick = e.Flags.PickEach
-	read := func(q state.Query) ([]state.Record, error) { return s.Store.History(ctx, q) }
 	if c.File == "" {
-		_, err := form.export(e.Out, q, read)
+		_, err := form.export(ctx, e.Out, q, s.Store)
 		return err
 	}
 	n := 0
 	_, err = command.WriteAtomic(c.File, func(w io.Writer) (_ int64, err error) {
-		n, err = form.export(w, q, read)
+		n, err = form.export(ctx, w, q, s.Store)
 		return 0, err
 	})
 	if err != nil {
@@ -72,23 +72,17 @@ var exportForms = map[string]exportForm{
 }
 
 // export writes all records that q selects and returns their number.
-func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([]state.Record, error)) (n int, err error) {
+func (f exportForm) export(ctx context.Context, w io.Writer, q state.Query, store control.History) (n int, err error) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false)
 	_, _ = out.WriteString(f.begin) // the first error is kept and returned by Flush
-	most := q.Limit
-	for more := true; more; {
-		q.Limit = exportPage
-		if most > 0 {
-			q.Limit = min(exportPage, most-n)
-		}
-		page, err := read(q)
+	for page, err := range control.Pages(ctx, store, q, exportPage) {
 		if err != nil {
 			return n, err
 		}
 		for i := range page {
-			command.RedactRecord(&page[i])
+			control.RedactRecord(&page[i])
 		}
 		items, err := f.pick(page)
 		if err != nil {
@@ -102,10 +96,6 @@ func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([
 				return n, err
 			}
 			n++
-		}
-		more = len(page) == q.Limit && (most == 0 || n < most)
-		if more {
-			q.Before = page[len(page)-1].Cursor()
 		}
 	}
 	_, _ = out.WriteString(f.end)

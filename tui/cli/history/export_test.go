@@ -3,6 +3,7 @@ package history
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -142,6 +143,11 @@ func TestExportIsCut(t *testing.T) {
 	}
 }
 
+// pages is a store that only has a history.
+type pages func(q state.Query) []state.Record
+
+func (p pages) History(_ context.Context, q state.Query) ([]state.Record, error) { return p(q), nil }
+
 // TestExportOfMany: 100,000 records in constant memory: what is in use while
 // they go out does not depend on their number.
 func TestExportOfMany(t *testing.T) {
@@ -167,7 +173,7 @@ func TestExportOfMany(t *testing.T) {
 	}()
 	form := exportForms["jsonl"]
 	form.pick = new(command.Flags).PickEach
-	n, err := form.export(end, state.Query{}, func(q state.Query) ([]state.Record, error) {
+	n, err := form.export(t.Context(), end, state.Query{}, pages(func(q state.Query) []state.Record {
 		if given%(10*exportPage) == 0 {
 			var now runtime.MemStats
 			runtime.GC()
@@ -176,8 +182,8 @@ func TestExportOfMany(t *testing.T) {
 		}
 		next := page[:min(q.Limit, records-given)]
 		given += len(next)
-		return next, nil
-	})
+		return next
+	}))
 	end.Close()
 	if got := <-counted; err != nil || n != records || got != records {
 		t.Errorf("%d records exported, %d lines, %v", n, got, err)

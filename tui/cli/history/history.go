@@ -87,7 +87,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"},
 		Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
 	for i := range records {
-		command.RedactRecord(&records[i])
+		control.RedactRecord(&records[i])
 		rec, subject := records[i], ""
 		if rec.Commit != nil {
 			subject = rec.Commit.Subject
@@ -103,12 +103,12 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 // noteDead notes jobs without attempts left when only errors were requested.
-func noteDead(ctx context.Context, e *command.Env, desk control.Store, q state.Query) error {
+func noteDead(ctx context.Context, e *command.Env, store control.Store, q state.Query) error {
 	if e.Flags.Notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, StateDead) {
 		return nil
 	}
 	q.States, q.Brief, q.Limit = []string{StateDead}, true, 1
-	dead, err := desk.History(ctx, q)
+	dead, err := store.History(ctx, q)
 	if err == nil && len(dead) > 0 {
 		fmt.Fprintln(e.Flags.Notes, "limpet: jobs whose attempts were used up are not among them: limpet history list --dead")
 	}
@@ -148,63 +148,13 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
 }
 
-// ErrNoRecord reports that the history has no such job.
-var ErrNoRecord = errors.New("not in the history")
-
-// recordPage is how many records are read at once to find a name.
-const recordPage = 500
-
-// FindRecord returns a finished job by UID, else the newest of that name. The error is ErrNoRecord when there
-// is none, and a *command.AmbiguousError when jobs in several namespaces have the name and none is given.
-func FindRecord(ctx context.Context, desk control.Store, namespace, job string) (state.Record, error) {
-	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		return state.Record{}, err
+// FindRecord returns a finished job by UID, else the newest of that name.
+func FindRecord(ctx context.Context, store control.Store, namespace, job string) (state.Record, error) {
+	rec, err := control.FindRecord(ctx, store, namespace, job)
+	if errors.Is(err, control.ErrNoRecord) {
+		err = command.Errorf(command.ExitError, "limpet history list -o wide", "%w", err)
 	}
-	if len(records) == 1 {
-		command.RedactRecord(&records[0])
-		return records[0], nil
-	}
-	rec, err := newestRecord(ctx, desk, state.Query{Namespace: namespace}, job)
-	if err == nil && namespace == "" {
-		err = onlyIn(ctx, desk, rec.Namespace, job)
-	}
-	command.RedactRecord(&rec)
 	return rec, err
-}
-
-// onlyIn returns a *command.AmbiguousError when jobs of that name have ended in other namespaces too.
-func onlyIn(ctx context.Context, desk control.Store, namespace, job string) error {
-	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
-	switch {
-	case errors.Is(err, ErrNoRecord), err == nil && other.Namespace == namespace: // an older daemon ignores Outside
-		return nil
-	case err != nil:
-		return err
-	}
-	in := []string{namespace, other.Namespace}
-	slices.Sort(in)
-	return &command.AmbiguousError{Noun: "job", Name: job, Namespaces: in}
-}
-
-// newestRecord returns the newest record of a name among those of q.
-func newestRecord(ctx context.Context, desk control.Store, q state.Query, job string) (state.Record, error) {
-	q.Words, q.Limit = []string{job}, recordPage
-	for {
-		page, err := desk.History(ctx, q)
-		if err != nil {
-			return state.Record{}, err
-		}
-		for _, rec := range page {
-			if rec.Name == job {
-				return rec, nil
-			}
-		}
-		if len(page) < recordPage {
-			return state.Record{}, command.Errorf(command.ExitError, "limpet history list -o wide", "job %q is %w", job, ErrNoRecord)
-		}
-		q.Before = page[len(page)-1].Cursor()
-	}
 }
 
 // Unambiguous rejects the name of a live job that finished jobs of another namespace have too, when no
@@ -213,7 +163,7 @@ func Unambiguous(ctx context.Context, e *command.Env, s *command.Session, live *
 	if s.Store == nil || e.Flags.ListNamespace() != "" || live.GetName() != job {
 		return nil
 	}
-	return onlyIn(ctx, s.Store, live.GetNamespace(), job)
+	return control.OnlyIn(ctx, s.Store, live.GetNamespace(), job)
 }
 
 func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
@@ -244,7 +194,7 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 		f.Add("", e.CommandFor("", "job retry "+rec.UID)+" begins anew")
 	}
 	for _, a := range rec.Attempts {
-		f.AddState("attempt "+strconv.Itoa(a.N), a.State, AttemptText(a))
+		f.AddState("attempt "+strconv.Itoa(a.N), a.State, control.AttemptText(a))
 	}
 	var status api.JobStatus
 	if json.Unmarshal(rec.Status, &status) != nil {
@@ -270,23 +220,6 @@ func commitText(c state.Commit) string {
 	}
 	if !c.At.IsZero() {
 		txt += ", " + c.At.UTC().Format(time.RFC3339)
-	}
-	return txt
-}
-
-// AttemptText describes an attempt.
-func AttemptText(a state.Attempt) string {
-	return fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), SpanText(a), text.OrDash(a.Message))
-}
-
-// SpanText describes when an attempt ran, as far as known.
-func SpanText(a state.Attempt) string {
-	txt := ""
-	if !a.Started.IsZero() {
-		txt += ", from " + a.Started.UTC().Format(time.RFC3339)
-	}
-	if !a.Finished.IsZero() {
-		txt += ", to " + a.Finished.UTC().Format(time.RFC3339)
 	}
 	return txt
 }

@@ -3,8 +3,6 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -112,10 +110,8 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 	if err != nil {
 		return err
 	}
-	alone := s.Embedded != nil // the API is in this process, without an agent
-	if how.Waits() && alone {
-		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
-			"nobody would run the job: no agent holds %s", e.StateText())
+	if err := how.check(e, s); err != nil {
+		return err
 	}
 	u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
 	if command.StatusCode(err) == http.StatusFailedDependency {
@@ -124,12 +120,5 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 	if err != nil {
 		return err
 	}
-	if how.Waits() {
-		return follow(ctx, e, s, u, how)
-	}
-	if alone {
-		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
-	}
-	u.SetManagedFields(nil)
-	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
+	return how.finish(ctx, e, s, u, "created")
 }

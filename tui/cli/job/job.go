@@ -4,17 +4,18 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/control"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -109,6 +110,25 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent ma
 	return job.Status.Message
 }
 
+// uidLength is that of the UUIDs that Kubernetes-style APIs use.
+const uidLength = 36
+
+// liveJob returns a job of the queue by name or UID, nil when there is none.
+func liveJob(ctx context.Context, s *command.Session, namespace, job string) (*unstructured.Unstructured, error) {
+	u, err := s.Find(ctx, api.Jobs, namespace, job)
+	if !apierrors.IsNotFound(err) {
+		return u, err
+	}
+	if len(job) != uidLength { // no need to read a long queue
+		return nil, nil
+	}
+	found, err := s.List(ctx, api.Jobs, namespace, "", func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }, 1)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
 // RestOf returns the end of the backoff of a job, the zero time without one.
 func RestOf(u *unstructured.Unstructured) time.Time {
 	ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
@@ -165,13 +185,6 @@ func actionText(s api.JobSpec) string {
 	return "pull full"
 }
 
-func stateText(state string) string {
-	if state == "" {
-		return api.StatePending
-	}
-	return state
-}
-
 type showCmd struct {
 	Job string `arg:"" help:"Name or UID of a job, live or finished."`
 }
@@ -187,13 +200,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if u == nil {
-		if err := OpenHistory(ctx, e, s); err != nil {
-			return err
-		}
-		rec, err := history.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
-		if errors.Is(err, history.ErrNoRecord) {
-			return command.Errorf(command.ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", c.Job)
-		}
+		rec, err := finishedJob(ctx, e, s, c.Job, true)
 		if err != nil {
 			return err
 		}
@@ -227,8 +234,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 				"job retry "+u.GetName())+" does not wait")
 		}
 		for _, a := range attempts(u) {
-			f.AddState("attempt "+strconv.Itoa(a.N), a.State,
-				fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), history.SpanText(a), text.OrDash(a.Message)))
+			f.AddState("attempt "+strconv.Itoa(a.N), a.State, control.AttemptText(a))
 		}
 		for _, e := range job.Status.Errors {
 			f.Add("error", e)

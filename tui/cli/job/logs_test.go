@@ -77,7 +77,9 @@ func TestLogsFollowEndsLikeTheJob(t *testing.T) {
 	b.claim("begun")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- followLog(t.Context(), b.r, b.s, b.job)
+		f := newFollower(b.r, b.s, b.job, "none")
+		f.showLog, f.logOnly = true, true
+		ended <- f.follow(t.Context())
 	}()
 	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
 	show(&snapshot.Job{Log: logOf("last"), Finished: time.Now()})

@@ -150,24 +150,13 @@ func TestFreshLines(t *testing.T) {
 	for i := range 5 {
 		lines = append(lines, snapshot.Event{At: at.Add(time.Duration(i) * time.Second), Text: strings.Repeat("x", i)})
 	}
-	picture := func(uid string, log []snapshot.Event) *snapshot.Snapshot {
-		return &snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Log: lines}, {UID: uid, Log: log}}}
-	}
-	l := &jobLog{uid: "u"}
+	l := new(jobLog)
 	for i, tt := range []struct {
-		snap *snapshot.Snapshot
+		log  []snapshot.Event
 		want int
-	}{{picture("u", nil), 0}, {picture("u", lines[:2]), 2}, {picture("u", lines[:2]), 0}, {picture("v", lines), 0}, {picture("u", lines[1:4]), 2}, {picture("u", lines[4:]), 1}} {
-		if got := l.fresh(tt.snap); len(got) != tt.want {
-			t.Errorf("picture %d: %d lines, want %d", i, len(got), tt.want)
-		}
-	}
-	for i, tt := range []struct {
-		snap         *snapshot.Snapshot
-		shown, ended bool
-	}{{picture("u", nil), true, false}, {picture("v", nil), false, false}, {&snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "u", Finished: at}}}, true, true}} {
-		if shown, ended := l.ended(tt.snap); shown != tt.shown || ended != tt.ended {
-			t.Errorf("end %d: shown %v, ended %v", i, shown, ended)
+	}{{nil, 0}, {lines[:2], 2}, {lines[:2], 0}, {lines[1:4], 2}, {lines[4:], 1}} {
+		if got := l.fresh(&snapshot.Job{Log: tt.log}); len(got) != tt.want {
+			t.Errorf("row %d: %d lines, want %d", i, len(got), tt.want)
 		}
 	}
 }

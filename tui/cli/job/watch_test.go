@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -116,8 +115,8 @@ func TestEndThatIsTakenBack(t *testing.T) {
 	} {
 		u := b.job.DeepCopy()
 		u.Object["status"] = tt.status
-		if f.see(u); f.over.IsZero() == tt.over {
-			t.Errorf("%v: over since %v", tt.status, f.over)
+		if f.see(u); f.final.IsZero() == tt.over {
+			t.Errorf("%v: over since %v", tt.status, f.final)
 		}
 	}
 }
@@ -145,9 +144,12 @@ func TestWaitWithoutHistory(t *testing.T) {
 func TestEndOfAJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	end := &End{"warning", api.JobStatus{Started: 1000, Finished: 60_999, Message: "m\x1b[2J", Errors: []string{"e\x1b[2J"}, Warnings: []string{"w\r\n"},
-		Summary: []api.JobSummary{{Kind: "Dashboard", Create: 1, Update: 2, Delete: 3, Warning: 4, Error: 5, Noop: 6, Write: 7, Total: 8}, {Error: 1}}}}
-	if code, _ := command.Classify(printEnding(b.r, b.job, end, false)); code != command.ExitPartial {
+	status, err := json.Marshal(api.JobStatus{Started: 1000, Finished: 60_999, Message: "m\x1b[2J", Errors: []string{"e\x1b[2J"}, Warnings: []string{"w\r\n"},
+		Summary: []api.JobSummary{{Kind: "Dashboard", Create: 1, Update: 2, Delete: 3, Warning: 4, Error: 5, Noop: 6, Write: 7, Total: 8}, {Error: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := command.Classify(printEnd(b.r, state.Record{Name: "r-sync", State: "warning", Status: status}, false)); code != command.ExitPartial {
 		t.Errorf("exit %d", code)
 	}
 	want := "job/r-sync warning in 1m0s: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 4 warnings, 5 errors\n" +
@@ -205,46 +207,25 @@ func TestWaitThatIsCutShort(t *testing.T) {
 	}
 }
 
-// TestFollowTellsWhyOnce: why a daemon leaves the job alone is said when it is known,
-// and again when it is another reason; of a job that was claimed it is not asked.
-func TestFollowTellsWhyOnce(t *testing.T) {
+// TestFollowSaysWhyOnce: the reason why a daemon leaves the job alone is printed once, and
+// again when it is another one; that of a claimed job is not.
+func TestFollowSaysWhyOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	path := filepath.Join(t.TempDir(), "limpet.sock")
-	ln, err := control.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	waits := "its actions are not taken here"
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /limpet/v1/hello", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(control.Hello{Version: command.Version, Protocol: control.Protocol})
-	})
-	mux.HandleFunc("GET /limpet/v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Name: "other", WaitReason: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", WaitReason: waits}}})
-	})
-	server := &http.Server{Handler: mux}
-	go func() { _ = server.Serve(ln) }()
-	defer server.Close()
-	if b.s.Daemon, err = control.Attach(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
-	defer b.s.Daemon.Close()
 	f := newFollower(b.r, b.s, b.job, "plain")
-	f.explainWait(t.Context())
-	f.explainWait(t.Context())
-	waits = "no credentials"
-	f.explainWait(t.Context())
+	const first, second = "its actions are not taken here", "no credentials"
+	for _, reason := range []string{first, first, "", second} {
+		f.takeRow(&snapshot.Job{Name: "r-sync", WaitReason: reason})
+	}
 	f.seen = f.seen.DeepCopy()
 	f.seen.SetLabels(map[string]string{api.LabelClaim: "1795180000000"})
-	waits = "late"
-	f.explainWait(t.Context())
+	f.takeRow(&snapshot.Job{Name: "r-sync", WaitReason: "late"})
 	var said []string
 	for line := range strings.Lines(b.errs.String()) {
 		_, text, _ := strings.Cut(line, " ")
 		said = append(said, strings.TrimSpace(text))
 	}
-	if want := []string{"r-sync is left alone: its actions are not taken here", "r-sync is left alone: no credentials"}; !slices.Equal(said, want) {
+	if want := []string{"r-sync is left alone: " + first, "r-sync is left alone: " + second}; !slices.Equal(said, want) {
 		t.Errorf("said %q, want %q", said, want)
 	}
 }
@@ -254,7 +235,7 @@ func TestCancelJob(t *testing.T) {
 	t.Run("that waits", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
-		if done, err := Cancel(t.Context(), b.s, b.job); err != nil || done != "deleted before it was claimed" {
+		if done, err := control.Cancel(t.Context(), b.s.Client, b.job, true); err != nil || done != "deleted before it was claimed" {
 			t.Fatalf("%q %v", done, err)
 		}
 		if _, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err == nil {
@@ -265,7 +246,7 @@ func TestCancelJob(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		b.claim("begun") // b.job is from before that
-		if done, err := Cancel(t.Context(), b.s, b.job); err != nil || done != "asked to stop" {
+		if done, err := control.Cancel(t.Context(), b.s.Client, b.job, true); err != nil || done != "asked to stop" {
 			t.Fatalf("%q %v", done, err)
 		}
 		u, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{})
@@ -282,13 +263,13 @@ func TestCancelJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done, err := Cancel(t.Context(), b.s, u); err != nil || done != "asked to stop" {
+		if done, err := control.Cancel(t.Context(), b.s.Client, u, true); err != nil || done != "asked to stop" {
 			t.Fatalf("%q %v", done, err)
 		}
 		if u, err = b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil || u.GetAnnotations()[api.AnnoCancel] == "" {
 			t.Fatalf("%v %v", u, err)
 		}
-		if done, err := Cancel(t.Context(), b.s, u); err != nil || done != "deleted before it was claimed" { // no agent has come
+		if done, err := control.Cancel(t.Context(), b.s.Client, u, true); err != nil || done != "deleted before it was claimed" { // no agent has come
 			t.Fatalf("asked again: %q %v", done, err)
 		}
 	})
@@ -303,7 +284,7 @@ func TestCancelJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Cancel(t.Context(), b.s, b.job); err == nil {
+		if _, err := control.Cancel(t.Context(), b.s.Client, b.job, true); err == nil {
 			t.Error("the other job was cancelled")
 		}
 		if u, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil || u.GetUID() != made.GetUID() || u.GetAnnotations()[api.AnnoCancel] != "" {

@@ -1,10 +1,11 @@
-package daemon
+package control
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,15 +13,11 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestChronicle reads a real state file as the dashboard does: page by page, brief,
-// and one record whole.
-func TestChronicle(t *testing.T) {
+// TestHistoryOfAFile reads a state file as a dashboard does: page by page, and one
+// record whole.
+func TestHistoryOfAFile(t *testing.T) {
 	t.Parallel()
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := openStore(t)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 5 {
 		r := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprint("dash-pr-", i), Repository: "dash", Action: "pr", State: "error", Message: "401 bad credentials",
@@ -30,7 +27,7 @@ func TestChronicle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := recordHistory{store}
+	c := NewLocal(nil, store)
 	var seen []string
 	for q := (snapshot.HistoryQuery{Limit: 2, Words: []string{"BAD"}, Ref: "a"}); ; {
 		page, err := c.HistoryPage(t.Context(), q)
@@ -65,15 +62,11 @@ func TestChronicle(t *testing.T) {
 	}
 }
 
-// TestRowsAreSelectedAsInTheFile: what a dashboard takes out of rows that it has is
-// what the state file has for the query, and a query that covers another has all of its rows.
+// TestRowsAreSelectedAsInTheFile: HistoryQuery.Selects selects the rows that the state
+// file returns, and a query that covers another one returns all of its rows.
 func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 	t.Parallel()
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := openStore(t)
 	r := rand.New(rand.NewPCG(5, 8))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -89,7 +82,7 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 		}
 	}
 	ask := func(q snapshot.HistoryQuery) []snapshot.HistoryRow {
-		page, err := recordHistory{store}.HistoryPage(t.Context(), q)
+		page, err := NewLocal(nil, store).HistoryPage(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,5 +141,92 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 	}
 	if covered < 100 {
 		t.Errorf("%d pairs are covered: too few to tell", covered)
+	}
+}
+
+// TestRecentRuns: the jobs of one repository are listed and summed up over pages; those of
+// others and of other days are not.
+func TestRecentRuns(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	now := time.Now()
+	put := func(uid, repository, end string, at time.Time) {
+		t.Helper()
+		r := state.Record{UID: uid, Namespace: "default", Name: uid, Repository: repository, Action: "pull", State: end, Started: at.Add(-2 * time.Second),
+			Finished: at, Status: []byte(`{"summary":[{"kind":"Dashboard","create":1,"update":2},{"kind":"Folder","delete":3}]}`)}
+		if err := store.PutRecord(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = recentPage + 10
+	for i := range n {
+		put(fmt.Sprint("u", i), "dash", "success", now.Add(-time.Duration(i)*time.Second))
+	}
+	put("warned", "dash", "warning", now.Add(-time.Hour))
+	put("dead", "dash", "dead", now.Add(-2*time.Hour))
+	put("old", "dash", "error", now.Add(-25*time.Hour))
+	put("other", "lab", "error", now)
+	got, err := NewLocal(nil, store).RecentRuns(t.Context(), "default", "dash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != recentRows || got.Rows[0].UID != "u0" {
+		t.Errorf("%d rows, the first %s", len(got.Rows), got.Rows[0].UID)
+	}
+	d := got.Day
+	if d.Good != n || d.Warned != 1 || d.Failed != 1 || d.Created != n+2 || d.Updated != 2*(n+2) || d.Deleted != 3*(n+2) ||
+		d.Median != 2*time.Second || !d.Since.IsZero() {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestWithoutAgent: a source without an agent reads the file and refuses the rest.
+func TestWithoutAgent(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	if err := store.PutRecord(t.Context(), state.Record{UID: "u", Namespace: "default", Name: "a-sync", State: "error",
+		Message: "GET https://bot:hunter2secret@git.lab/x.git: 401"}); err != nil {
+		t.Fatal(err)
+	}
+	l := NewLocal(nil, store)
+	text, err := l.Manifest(t.Context(), snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "a-sync", UID: "u"})
+	if err != nil || !strings.Contains(text, "uid: u\n") || strings.Contains(text, "hunter2secret") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if report, err := l.Diagnostics(t.Context()); err != nil || report.Store.History != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	_, compareErr := l.Compare(t.Context(), snapshot.CompareQuery{})
+	_, testErr := l.Test(t.Context(), snapshot.Subject{Kind: snapshot.SubjectRepository})
+	for _, err := range []error{compareErr, testErr, l.Act(t.Context(), snapshot.Action{Verb: snapshot.Hurry})} {
+		if !errors.Is(err, errNoAgent) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestPages: all selected records in pages, at most as many as the query says.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	for i := range 7 {
+		if err := store.PutRecord(t.Context(), state.Record{UID: fmt.Sprint("u", i), Name: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		limit, page int
+		want        []int
+	}{{0, 3, []int{3, 3, 1}}, {0, 7, []int{7, 0}}, {5, 3, []int{3, 2}}, {6, 3, []int{3, 3}}, {2, 3, []int{2}}, {9, 4, []int{4, 3}}} {
+		var got []int
+		for page, err := range Pages(t.Context(), store, state.Query{Limit: tt.limit}, tt.page) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, len(page))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("limit %d: %v, want %v", tt.limit, got, tt.want)
+		}
 	}
 }

@@ -1,0 +1,161 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+)
+
+const (
+	// recentRows is the number of jobs in the detail of a repository.
+	recentRows = 50
+	// recentPage and recentMax bound the reads for its last day: one pull a minute makes 1,440 records.
+	recentPage = 250
+	recentMax  = 2000
+)
+
+// HistoryPage returns a page of the history.
+func (l *Local) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
+	records, err := l.store.History(ctx, state.Query{
+		Namespace:  q.Namespace,
+		Repository: q.Repository,
+		Action:     q.Action,
+		States:     q.States,
+		Since:      q.Since,
+		Until:      q.Until,
+		Ref:        q.Ref,
+		Words:      q.Words,
+		Limit:      q.Limit,
+		Before:     q.After,
+		Brief:      true,
+	})
+	if err != nil {
+		return snapshot.HistoryPage{}, err
+	}
+	info, err := l.store.Info(ctx)
+	if err != nil {
+		return snapshot.HistoryPage{}, err
+	}
+	page := snapshot.HistoryPage{All: info.History, Rows: make([]snapshot.HistoryRow, len(records))}
+	for i, r := range records {
+		page.Rows[i] = historyRow(r)
+	}
+	if n := len(records); q.Limit > 0 && n == q.Limit {
+		page.Next = records[n-1].Cursor()
+	}
+	return page, nil
+}
+
+func historyRow(r state.Record) snapshot.HistoryRow {
+	row := snapshot.HistoryRow{
+		UID:        r.UID,
+		Namespace:  r.Namespace,
+		Name:       r.Name,
+		Repository: r.Repository,
+		Action:     r.Action,
+		State:      r.State,
+		Message:    r.Message,
+		Agent:      r.Agent,
+		Started:    r.Started,
+		Finished:   r.Finished,
+		RefTo:      r.RefTo,
+		Attempts:   len(r.Attempts),
+	}
+	if r.Commit != nil {
+		row.Subject = r.Commit.Subject
+	}
+	if t := r.Tally; t != nil {
+		row.Result = snapshot.JobResult{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update,
+			Deleted: t.Delete, Counted: t.Counted}
+	}
+	return row
+}
+
+// RecentRuns returns the recent jobs of a repository.
+func (l *Local) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
+	page, err := l.HistoryPage(ctx, snapshot.HistoryQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
+	if err != nil {
+		return snapshot.RecentRuns{}, err
+	}
+	now := time.Now()
+	var rows []snapshot.HistoryRow
+	var since time.Time
+	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.RecentHours * time.Hour), Brief: true}
+	for page, err := range Pages(ctx, l.store, q, recentPage) {
+		if err != nil {
+			return snapshot.RecentRuns{}, err
+		}
+		for _, r := range page {
+			rows = append(rows, historyRow(r))
+		}
+		if len(rows) >= recentMax {
+			since = rows[len(rows)-1].Finished
+			break
+		}
+	}
+	out := snapshot.RecentRuns{Rows: page.Rows, Day: snapshot.RecentDayOf(rows, now)}
+	out.Day.Since = since
+	return out, nil
+}
+
+// PastJob returns a finished job.
+func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
+	r, err := FindRecord(ctx, l.store, "", uid)
+	if err != nil {
+		return snapshot.Job{}, err
+	}
+	j := snapshot.Job{
+		UID:        r.UID,
+		Namespace:  r.Namespace,
+		Name:       r.Name,
+		Repository: r.Repository,
+		Action:     r.Action,
+		State:      r.State,
+		Message:    r.Message,
+		Created:    r.Created,
+		Started:    r.Started,
+		Finished:   r.Finished,
+		RefFrom:    r.RefFrom,
+		RefTo:      r.RefTo,
+		Attempt:    max(len(r.Attempts), 1),
+		Progress:   100,
+		Owner:      "this",
+	}
+	if c := r.Commit; c != nil {
+		j.Commit = &snapshot.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+	}
+	// Steps belong to the last attempt, which may have begun long after the job.
+	at := r.Finished
+	for _, s := range slices.Backward(r.Steps) {
+		took := time.Duration(s.Seconds * float64(time.Second))
+		at = at.Add(-took)
+		j.Steps = append(j.Steps, snapshot.Step{Text: s.Text, At: at, Took: took})
+	}
+	slices.Reverse(j.Steps)
+	var status api.JobStatus
+	if json.Unmarshal(r.Status, &status) == nil { // else the record has no more
+		j.Summary, j.Errors, j.Warnings, j.URLs = snapshot.Summaries(status.Summary), status.Errors, status.Warnings, snapshot.Links(status.URLs)
+	}
+	var spec api.JobSpec
+	if json.Unmarshal(r.Spec, &spec) == nil {
+		j.Detail = snapshot.JobDetail(r.Name, spec)
+	}
+	for _, a := range r.Attempts {
+		level := "info"
+		if a.State == api.StateError {
+			level = "error"
+		}
+		at := a.Finished
+		if at.IsZero() {
+			at = a.Started
+		}
+		j.Log = append(j.Log, snapshot.Event{At: at, Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, AttemptText(a))})
+	}
+	return j, nil
+}
