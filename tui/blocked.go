@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"limpet/sync/text"
-	"limpet/tui/screen"
 	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
@@ -174,45 +173,24 @@ func withComma(a, b string) string {
 }
 
 // hints returns the keys, without the copy when the holder cannot write one.
-func (b blocked) hints() [][2]string {
-	out := [][2]string{{"w", "wait until it is free"}}
+func (b blocked) hints() []widget.Hint {
+	out := []widget.Hint{{Key: "w", Text: "wait until it is free"}}
 	if b.free {
-		out[0][1] = "open it"
+		out[0].Text = "open it"
+	} else if b.canCopy {
+		out = append(out, widget.Hint{Key: "o", Text: "open a copy, read-only"})
 	}
-	if b.canCopy && !b.free {
-		out = append(out, [2]string{"o", "open a copy, read-only"})
-	}
-	return append(out, [2]string{"q", "quit"})
+	return append(out, widget.Hint{Key: "q", Text: "quit"})
 }
 
 // renderBlocked draws the screen; it is pure.
 func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
-	if w < 1 || h < 1 {
-		return ""
-	}
-	p := widget.NewPainter(w, h, caps)
-	margin, top, bottom := 0, 0, h
-	if w >= screen.MinWidth && h >= screen.MinHeight {
-		p.Put(3, 0, w-3, widget.RoleTitle, "limpet")
-		p.Right(10, w-1, 0, widget.RoleDim, b.now.UTC().Format("15:04:05Z"))
-		p.Box(p.G, 0, 1, w, h-2, "Blocked", "", "", true)
-		margin, top, bottom = 2, 2, h-2
-	}
-	y := top
-	for _, l := range b.lines() {
-		for _, part := range widget.Wrap(l.Text, w-2*margin) {
-			if y < bottom {
-				p.Put(margin, y, w-2*margin, l.Role, part)
-			}
-			y++
+	return renderBox(w, h, caps, "Blocked", b.now.UTC().Format("15:04:05Z"), b.hints(), func(_ *widget.Canvas, w int) (out []widget.TextLine) {
+		for _, l := range b.lines() {
+			out = widget.Wrapped(out, l.Role, l.Text, w)
 		}
-	}
-	x := 1
-	for _, hint := range b.hints() {
-		x = p.Put(x, h-1, w-x, widget.RoleKey, hint[0])
-		x = p.Put(x+1, h-1, w-x-1, widget.RoleDim, hint[1]) + 2
-	}
-	return p.Canvas.Frame(caps.Look())
+		return out
+	})
 }
 
 // blockedModel adapts blocked to Bubble Tea.

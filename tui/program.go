@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"limpet/tui/screen"
 	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
@@ -73,6 +74,29 @@ func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
 		return tea.WindowSizeMsg{Width: 80, Height: 24}
 	}
 	return msg
+}
+
+// renderBox draws a screen of one box with lines for its width, and hints below it. A small
+// terminal has the lines only.
+func renderBox(w, h int, caps widget.Caps, title, note string, hints []widget.Hint,
+	lines func(*widget.Canvas, int) []widget.TextLine) string {
+	if w < 1 || h < 1 {
+		return ""
+	}
+	c := widget.NewCanvas(w, h, caps)
+	margin, top, bottom := 0, 0, h
+	if w >= screen.MinWidth && h >= screen.MinHeight {
+		c.Put(3, 0, w-3, widget.RoleTitle, "limpet")
+		c.Right(10, w-1, 0, widget.RoleDim, note)
+		c.Box(widget.Rect{Y: 1, W: w, H: h - 2}, widget.Box{Title: title, Focused: true})
+		margin, top, bottom = 2, 2, h-2
+	}
+	all := lines(c, w-2*margin)
+	for i, l := range all[:min(len(all), bottom-top)] {
+		c.Put(margin, top+i, w-2*margin, l.Role, l.Text)
+	}
+	c.Hints(1, h-1, w, widget.RoleDim, hints)
+	return c.Frame()
 }
 
 // viewOf returns a view of the frame on the alternate screen.

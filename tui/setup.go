@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"limpet/sync/text"
-	"limpet/tui/screen"
 	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
@@ -187,11 +186,13 @@ func (u setUp) answered() (setUp, setUpAction) {
 	return u, actionNone
 }
 
-// lines returns the text of the screen. The last line of a question holds the answer.
+// lines returns the text of the screen. The second to the fourth line hold the answers.
 func (u setUp) lines() []widget.TextLine {
 	mark := func(step setUpStep, txt, answer string) widget.TextLine {
 		r := widget.RolePlain
 		switch {
+		case step == u.step && step != askTest:
+			r, answer = widget.RoleKey, answer+"_"
 		case step == u.step:
 			r = widget.RoleKey
 		case step > u.step:
@@ -226,65 +227,31 @@ func (u setUp) lines() []widget.TextLine {
 		widget.Styled(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before."))
 }
 
-func (u setUp) hints() [][2]string {
+func (u setUp) hints() []widget.Hint {
+	next, back, leave := widget.Hint{Key: "enter", Text: "next"}, widget.Hint{Key: "esc", Text: "back"}, widget.Hint{Key: "^c", Text: "leave"}
 	switch {
 	case u.step == askTest && u.tried:
-		return [][2]string{{"y", "write it"}, {"esc", "back"}, {"^c", "leave"}}
+		return []widget.Hint{{Key: "y", Text: "write it"}, back, leave}
 	case u.step == askTest:
-		return [][2]string{{"esc", "back"}, {"^c", "leave"}}
+		return []widget.Hint{back, leave}
 	case u.step == askServer:
-		return [][2]string{{"enter", "next"}, {"esc", "leave"}}
+		return []widget.Hint{next, {Key: "esc", Text: "leave"}}
 	}
-	return [][2]string{{"enter", "next"}, {"esc", "back"}, {"^c", "leave"}}
+	return []widget.Hint{next, back, leave}
 }
 
-// renderSetUp draws the screen; it is pure.
+// renderSetUp draws the screen; it is pure. A long answer continues on the next line.
 func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
-	if w < 1 || h < 1 {
-		return ""
-	}
-	p := widget.NewPainter(w, h, caps)
-	margin, top, bottom := 0, 0, h
-	if w >= screen.MinWidth && h >= screen.MinHeight {
-		p.Put(3, 0, w-3, widget.RoleTitle, "limpet")
-		p.Box(p.G, 0, 1, w, h-2, "Set-up", "", "", true)
-		margin, top, bottom = 2, 2, h-2
-	}
-	y := top
-	for i, l := range u.lines() {
-		txt := []string{l.Text}
-		if i >= 4 { // an answer stays on one line, cut at its start
-			txt = widget.Wrap(l.Text, w-2*margin)
-		} else if room := w - 2*margin - 1; len([]rune(l.Text)) > room {
-			txt[0] = tailOf(l.Text, room, p.G.More)
-		}
-		for _, part := range txt {
-			if y < bottom {
-				at := p.Put(margin, y, w-2*margin, l.Role, part)
-				if i == int(u.step)+1 && u.step != askTest {
-					p.Put(at, y, 1, widget.RoleCursor, " ")
-				}
+	return renderBox(w, h, caps, "Set-up", "", u.hints(), func(c *widget.Canvas, w int) (out []widget.TextLine) {
+		for i, l := range u.lines() {
+			if i < 4 {
+				out = append(out, c.FoldLine(l.Role, l.Text, w, true)...)
+			} else {
+				out = widget.Wrapped(out, l.Role, l.Text, w)
 			}
-			y++
 		}
-	}
-	x := 1
-	for _, hint := range u.hints() {
-		x = p.Put(x, h-1, w-x, widget.RoleKey, hint[0])
-		x = p.Put(x+1, h-1, w-x-1, widget.RoleDim, hint[1]) + 2
-	}
-	return p.Canvas.Frame(caps.Look())
-}
-
-// answerAt is the column of the answers.
-const answerAt = 24
-
-// tailOf cuts the answer of a line at its start.
-func tailOf(line string, room int, more string) string {
-	r := []rune(line)
-	head := min(answerAt, room)
-	tail := max(room-head-len([]rune(more)), 0)
-	return string(r[:head]) + more + string(r[len(r)-tail:])
+		return out
+	})
 }
 
 // setUpModel adapts setUp to Bubble Tea.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
 )
 
 // Verb, Action and the verbs are those of the agent.
@@ -30,309 +32,6 @@ const (
 	ResumeSource  = snapshot.ResumeSource
 	SuspendFor    = snapshot.SuspendFor
 )
-
-// target is one object that a key acts on.
-type target struct {
-	action Action
-	job    snapshot.Job  // for actions on jobs
-	repo   snapshot.Repo // for actions on repositories; without a UID when it is not in the snapshot
-	source snapshot.Source
-}
-
-// disabledReason returns why a key for v is disabled; "" means enabled. Help, hints and refusals
-// all use it.
-func disabledReason(v Verb) func(State) string {
-	return func(s State) string { _, why := s.targets(v); return why }
-}
-
-// targets returns the present targets of a key for v. When there are none, why is the reason.
-func (s State) targets(v Verb) (out []target, why string) {
-	if v == Reconcile || v == SuspendSource {
-		return s.sourceTargets(v, s.targetSources())
-	}
-	return s.targetsAt(v, s.targetJobs(v), s.targetRepos())
-}
-
-// targetsAt returns the targets among the given jobs or, for actions on repositories, the given
-// repositories.
-func (s State) targetsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []target, why string) {
-	if why := s.notSentReason(); why != "" {
-		return nil, why
-	}
-	none := "no repository is under the cursor"
-	if v == Cancel || v == Retry {
-		none = "no job is under the cursor"
-	}
-	why = none
-	add := func(a target, not string) {
-		if not == "" {
-			out = append(out, a)
-		} else if why == none {
-			why = not
-		}
-	}
-	switch v {
-	case Cancel, Retry:
-		for _, j := range jobs {
-			not := s.cancelRefusal(j)
-			if v == Retry {
-				not = s.retryRefusal(j)
-			}
-			add(target{job: j, action: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
-		}
-	default:
-		for _, r := range repos {
-			a := target{repo: r, action: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
-			not := ""
-			if v == Suspend {
-				a.action.UID = r.UID
-				if r.Suspended {
-					a.action.Verb = Resume
-				}
-				if r.UID == "" {
-					not = "the repository " + r.Name + " is not there"
-				}
-			}
-			add(a, not)
-		}
-	}
-	if len(out) == 0 {
-		return nil, why
-	}
-	// If only some of the repositories are suspended, the first one decides between suspend and
-	// resume.
-	return sameVerb(out), ""
-}
-
-// targetsNow returns the present state of an earlier target, wherever the cursor is.
-// When the target is gone or the action would now do the opposite, why is the reason.
-func (s State) targetsNow(before target) (out []target, why string) {
-	v, found := keyVerb(before.action.Verb), 1
-	switch {
-	case before.source.UID != "":
-		from := s.sourceAt(before.source.UID)
-		found = len(from)
-		out, why = s.sourceTargets(v, from)
-	case before.job.UID != "":
-		jobs := s.jobsAt(before.job.UID)
-		if len(jobs) == 0 && !before.job.Finished.IsZero() { // it is in the history
-			jobs = []snapshot.Job{before.job}
-		}
-		found = len(jobs)
-		out, why = s.targetsAt(v, jobs, nil)
-	default:
-		repos := s.reposAt(repoKey(before.repo))
-		if len(repos) == 0 && before.repo.UID == "" { // only its name was known
-			repos = []snapshot.Repo{before.repo}
-		}
-		found = len(repos)
-		out, why = s.targetsAt(v, nil, repos)
-	}
-	switch {
-	case found == 0 && s.notSentReason() == "":
-		why = before.action.Name + " is not there any more"
-	case len(out) > 0 && out[0].action.Verb != before.action.Verb && v != before.action.Verb:
-		return nil, before.action.Name + " is not suspended"
-	case len(out) > 0 && out[0].action.Verb != before.action.Verb:
-		return nil, before.action.Name + " is suspended already"
-	}
-	return out, why
-}
-
-// keyVerb returns the verb of the key for v: one key suspends and resumes.
-func keyVerb(v Verb) Verb {
-	switch v {
-	case Resume:
-		return Suspend
-	case ResumeSource:
-		return SuspendSource
-	}
-	return v
-}
-
-// notSentReason returns why no action can be sent now; "" = it can.
-func (s State) notSentReason() string {
-	if why := s.readOnlyReason(); why != "" {
-		return why
-	}
-	if s.offline() {
-		return s.unavailableReason() + ": nothing is sent, and nothing is queued for later"
-	}
-	return ""
-}
-
-// readOnlyReason returns why the dashboard is read-only; "" = it is not.
-func (s State) readOnlyReason() string {
-	switch {
-	case s.Source == FromDisk:
-		return "no agent works on this file: nothing is sent"
-	case s.ReadOnly:
-		return "--read-only: nothing is sent"
-	}
-	return ""
-}
-
-// cancelRefusal and retryRefusal return why a job cannot be cancelled or retried; "" = it can.
-func (s State) cancelRefusal(j snapshot.Job) string {
-	if !j.Finished.IsZero() || !j.Undelivered.IsZero() {
-		return "this job has ended"
-	}
-	return ""
-}
-
-func (s State) retryRefusal(j snapshot.Job) string {
-	switch {
-	case !j.Finished.IsZero():
-		return ""
-	case !j.Undelivered.IsZero():
-		return "this job is done; its result is sent when the API takes it"
-	case j.Owner != "":
-		return "this job runs now; it can be tried again when it has ended"
-	case !s.waitsForRetry(j):
-		return "this job is queued already"
-	}
-	return ""
-}
-
-// waitsForRetry reports whether a job waits for its next attempt.
-func (s State) waitsForRetry(j snapshot.Job) bool {
-	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
-}
-
-// selection is the object under the cursor, or the object of a detail screen.
-type selection struct {
-	job    *snapshot.Job
-	gone   bool // the job is neither in the snapshot nor in the history list
-	repo   *snapshot.Repo
-	source *snapshot.Source
-}
-
-// selection returns the selection of the present screen.
-func (s State) selection() selection {
-	if f := screens[s.nav.screen].selection; f != nil {
-		return f(s)
-	}
-	return selection{}
-}
-
-// rowAtCursor is the selection of a screen with lists.
-func (s State) rowAtCursor() (out selection) {
-	switch s.listed() {
-	case paneJobs:
-		out.job = findRow(s.jobs(), s.lists.job, jobKey)
-	case paneRepos:
-		out.repo = findRow(s.repos(), s.lists.repo, repoKey)
-	case paneSources:
-		out.source = findRow(s.sources(), s.lists.source, sourceKey)
-	}
-	return out
-}
-
-// findRow returns the row with a key, nil when there is none.
-func findRow[T any](rows []T, key string, keyOf func(T) string) *T {
-	for i := range rows {
-		if keyOf(rows[i]) == key {
-			return &rows[i]
-		}
-	}
-	return nil
-}
-
-// targetJobs returns the marked jobs, else the selected one. A job that has left all lists can
-// only be retried.
-func (s State) targetJobs(v Verb) []snapshot.Job {
-	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
-		return many
-	}
-	at := s.selection()
-	if at.job == nil || at.gone && (v != Retry || at.job.Finished.IsZero()) {
-		return nil
-	}
-	return []snapshot.Job{*at.job}
-}
-
-// targetRepos returns the marked repositories, else the one under the cursor, or those of the
-// selected jobs.
-func (s State) targetRepos() []snapshot.Repo {
-	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
-		return many
-	}
-	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
-		var out []snapshot.Repo
-		for _, j := range many {
-			r := s.repoOf(j)
-			if r.Name != "" && !slices.ContainsFunc(out, func(other snapshot.Repo) bool { return repoKey(other) == repoKey(r) }) {
-				out = append(out, r)
-			}
-		}
-		return out
-	}
-	switch at := s.selection(); {
-	case at.repo != nil:
-		return []snapshot.Repo{*at.repo}
-	case at.job != nil && at.job.Repository != "":
-		return []snapshot.Repo{s.repoOf(*at.job)}
-	}
-	return nil
-}
-
-// repoOf returns the repository of a job; only its name is set when the snapshot does not
-// contain it.
-func (s State) repoOf(j snapshot.Job) snapshot.Repo {
-	for _, r := range s.Snap.Repos {
-		if r.Namespace == j.Namespace && r.Name == j.Repository {
-			return r
-		}
-	}
-	return snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}
-}
-
-// request sends the actions at once or after a confirmation. It takes the results of targets.
-func (s State) request(targets []target, why string) (State, Outcome) {
-	if why != "" {
-		return s.showToast(why, true), Outcome{}
-	}
-	switch v := targets[0].action.Verb; {
-	case targets[0].source.UID != "":
-		return s.requestSources(targets)
-	case v == PullFull:
-		return s.ask(s.confirmPull(targets)), Outcome{}
-	case v == Cancel:
-		return s.ask(confirmCancel(targets)), Outcome{}
-	case v == Retry:
-		return s.ask(s.confirmRetry(targets)), Outcome{}
-	case v == Suspend:
-		return s.ask(confirmSuspend(targets)), Outcome{}
-	case len(targets) > 1 && v == Resume:
-		return s.ask(confirmMany(targets, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
-	case len(targets) > 1:
-		return s.ask(confirmMany(targets, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
-	default:
-		return s.showToast(fmt.Sprintf("%s of %s asked for", v, targets[0].action.Name), false), send(targets)
-	}
-}
-
-func send(targets []target) (out Outcome) {
-	for _, a := range targets {
-		out.Actions = append(out.Actions, a.action)
-	}
-	return out
-}
-
-func (s State) showToast(text string, bad bool) State {
-	s.toast, s.toastBad = text, bad
-	return s
-}
-
-// sameVerb returns the targets with the verb of the first one.
-func sameVerb(targets []target) (out []target) {
-	for _, a := range targets {
-		if a.action.Verb == targets[0].action.Verb {
-			out = append(out, a)
-		}
-	}
-	return out
-}
 
 // Source provides the data of the dashboard and carries out its actions.
 type Source interface {
@@ -369,5 +68,332 @@ const (
 	FromDisk   = "own db, read from disk"
 )
 
-// LookupTimeout bounds one lookup of a screen.
-const LookupTimeout = 10 * time.Second
+// verbs describes the verbs that act on objects.
+var verbs = map[Verb]struct {
+	noun  string // "%s of X asked for"
+	many  string // begins the question about several objects
+	then  string // the consequences for them
+	flips Verb   // the verb of the same key for a suspended object
+}{
+	Pull:     {"pull of", "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.", ""},
+	PullFull: {"full pull of", "Full pull of", "", ""},
+	Cancel:   {"cancel of", "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.", ""},
+	Retry:    {"retry of", "Try again", "What rests is tried now; of what has ended a new job is made.", ""},
+	Suspend:  {"suspension of", "", "", Resume},
+	Resume:   {"resume of", "Resume", "Each is checked and pulled again by its interval.", ""},
+	Reconcile: {"a look at", "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless " +
+		"when repeated.", ""},
+	SuspendSource: {"suspension of", "", "", ResumeSource},
+	ResumeSource:  {"resumption of", "Resume", "Their controller looks at each at once.", ""},
+}
+
+// kindOf returns the kind of the objects of a verb.
+func kindOf(v Verb) string {
+	switch v {
+	case Cancel, Retry:
+		return snapshot.SubjectJob
+	case Reconcile, SuspendSource, ResumeSource:
+		return snapshot.SubjectSource
+	}
+	return snapshot.SubjectRepository
+}
+
+// request is an action on one or several objects.
+type request struct {
+	verb Verb
+	on   []object
+}
+
+// what names the objects: by name or by number.
+func (r request) what() string {
+	if len(r.on) == 1 {
+		return r.on[0].Name
+	}
+	return fmt.Sprintf("%d %s", len(r.on), map[string]string{snapshot.SubjectJob: "jobs", snapshot.SubjectRepository: "repositories",
+		snapshot.SubjectSource: "sources"}[r.on[0].Kind])
+}
+
+// requestFor returns what a key for v would send for the selected objects. When that is nothing,
+// why is the reason. Help, hints and refusals all use it.
+func (s *State) requestFor(v Verb, selected []object) (r request, why string) {
+	if why := s.notSentReason(); why != "" {
+		return r, why
+	}
+	kind := kindOf(v)
+	none := "no " + kind + " is under the cursor"
+	if kind == snapshot.SubjectSource {
+		none = "no source is under the cursor"
+	}
+	if why = none; kind == snapshot.SubjectRepository {
+		selected = s.onRepos(selected)
+	}
+	for _, o := range selected {
+		as := v
+		if o.suspended() && verbs[v].flips != "" {
+			as = verbs[v].flips
+		}
+		switch not := s.refusal(v, o); {
+		case o.Kind != kind || o.gone && (v != Retry || o.job.Finished.IsZero()):
+		case not != "" && why == none:
+			why = not
+		case not == "" && (r.verb == "" || as == r.verb): // the first one decides between suspend and resume
+			r.verb, r.on = as, append(r.on, o)
+		}
+	}
+	if len(r.on) > 0 {
+		why = ""
+	}
+	return r, why
+}
+
+func (o object) suspended() bool {
+	return o.repo != nil && o.repo.Suspended || o.source != nil && o.source.Suspended
+}
+
+// refusal returns why an object cannot be the target of v; "" = it can.
+func (s *State) refusal(v Verb, o object) string {
+	switch j := o.job; {
+	case v == Suspend && o.repo != nil && o.UID == "":
+		return "the repository " + o.Name + " is not there"
+	case v == Reconcile && o.suspended():
+		return o.Name + " is suspended, so its controller would not look: s resumes it"
+	case j == nil:
+	case v == Cancel && (!j.Finished.IsZero() || !j.Undelivered.IsZero()):
+		return "this job has ended"
+	case v != Retry || !j.Finished.IsZero():
+	case !j.Undelivered.IsZero():
+		return "this job is done; its result is sent when the API takes it"
+	case j.Owner != "":
+		return "this job runs now; it can be tried again when it has ended"
+	case !s.waitsForRetry(*j):
+		return "this job is queued already"
+	}
+	return ""
+}
+
+// waitsForRetry reports whether a job waits for its next attempt.
+func (s *State) waitsForRetry(j snapshot.Job) bool {
+	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
+}
+
+// requestNow returns the request for an object that was selected earlier, wherever the cursor is
+// now.
+func (s *State) requestNow(v Verb, before object) (request, string) {
+	o, there := s.current(before)
+	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""
+	if !there && s.notSentReason() == "" {
+		return request{}, before.Name + " is not there any more"
+	}
+	key := v
+	for of, verb := range verbs {
+		if verb.flips == v {
+			key = of
+		}
+	}
+	r, why := s.requestFor(key, []object{o})
+	switch {
+	case why != "" || r.verb == v:
+	case key == v:
+		why = o.Name + " is suspended already"
+	default:
+		why = o.Name + " is not suspended"
+	}
+	return r, why
+}
+
+// request sends the actions at once or after a confirmation.
+func (s *State) request(r request, why string) {
+	if why != "" {
+		s.showToast(why, true)
+		return
+	}
+	if q, asks := s.confirmation(r); asks {
+		s.overlay = q
+		return
+	}
+	s.send(r)
+}
+
+func (s *State) send(r request) {
+	s.showToast(verbs[r.verb].noun+" "+r.what()+" asked for", false)
+	for _, o := range r.on {
+		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		if r.verb == Pull || r.verb == PullFull {
+			a.UID = ""
+		}
+		s.out.Actions = append(s.out.Actions, a)
+	}
+}
+
+// lineOf returns the equivalent command line of an action.
+func (s *State) lineOf(v Verb, o object) string {
+	if v == PullFull {
+		return s.command("pull", o) + " --full"
+	}
+	return s.command(strings.TrimSuffix(string(v), "-source"), o)
+}
+
+// notSentReason returns why no action can be sent now; "" = it can.
+func (s *State) notSentReason() string {
+	if why := s.readOnlyReason(); why != "" {
+		return why
+	}
+	if s.offline() {
+		return s.unavailableReason() + ": nothing is sent, and nothing is queued for later"
+	}
+	return ""
+}
+
+// readOnlyReason returns why the dashboard is read-only; "" = it is not.
+func (s *State) readOnlyReason() string {
+	switch {
+	case s.Source == FromDisk:
+		return "no agent works on this file: nothing is sent"
+	case s.ReadOnly:
+		return "--read-only: nothing is sent"
+	}
+	return ""
+}
+
+// Confirmations.
+
+// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of
+// the repository.
+const typeNameFrom = 1000
+
+// gitWriteActions change the repository itself.
+var gitWriteActions = []string{"push", "migrate", "move", "delete"}
+
+// confirmation returns the question before a request, if there is one.
+func (s *State) confirmation(r request) (q confirm, asks bool) {
+	o, many, what := r.on[0], len(r.on) > 1, r.what()
+	if many {
+		q = confirmMany(r)
+	}
+	switch r.verb {
+	case PullFull:
+		s.askPull(&q, r)
+	case Cancel:
+		if !many {
+			q = confirm{title: "Cancel " + o.Name + "?", lines: []string{cancelText(*o.job)}, yes: "Yes, cancel it"}
+		}
+	case Retry:
+		s.askRetry(&q, r)
+	case Suspend:
+		q = confirm{title: fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)), yes: "Yes, suspend",
+			lines: []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a " +
+				"webhook. Jobs that somebody makes are run."}}
+	case SuspendSource:
+		packed := "What is packed of it"
+		if rev := artifactOf(*o.source).Revision; many {
+			packed = "What is packed of them"
+		} else if rev != "" {
+			packed += " (" + snapshot.ShortRevision(rev) + ")"
+		}
+		q = confirm{title: "Suspend " + what + " for everybody?", yes: "Yes, suspend",
+			lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until " +
+				"somebody resumes it. " + packed + " stays, and what is deployed from there stays as it is."}}
+	}
+	if q.title == "" {
+		return q, false
+	}
+	q.choices = []choice{{"y", q.yes, func(s *State) { s.send(r) }}}
+	return q, true
+}
+
+// confirmMany asks once for several objects. It shows their number and the first names.
+func confirmMany(r request) confirm {
+	var names []string
+	for _, o := range r.on[:min(len(r.on), 5)] {
+		names = append(names, o.Name)
+	}
+	list := strings.Join(names, ", ")
+	if rest := len(r.on) - len(names); rest > 0 {
+		list += fmt.Sprintf(" and %d more", rest)
+	}
+	return confirm{title: verbs[r.verb].many + " " + r.what() + "?", lines: []string{list + ".", verbs[r.verb].then},
+		yes: fmt.Sprintf("Yes, all %d", len(r.on))}
+}
+
+// askPull describes the effects of a full pull.
+func (s *State) askPull(q *confirm, r request) {
+	objects := int64(0)
+	for _, o := range r.on {
+		objects += o.repo.Resources
+	}
+	one := r.on[0].repo
+	name := fmt.Sprintf("all %d", len(r.on))
+	if len(r.on) > 1 {
+		q.lines[1] = fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand "+
+			"in Grafana is lost.", widget.Thousands(objects, "object"))
+	} else {
+		name = one.Name
+		*q = confirm{title: "Full pull of " + name + "?", yes: "Yes, full pull",
+			lines: []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was "+
+				"changed by hand in Grafana is lost.", contentsOf(*one))}}
+		for _, j := range s.Snap.Jobs {
+			if j.Namespace == one.Namespace && j.Repository == name && j.Action == "pull" && j.Finished.IsZero() {
+				q.lines = append(q.lines, fmt.Sprintf("A pull (%s) is %s now: until it has ended the API may refuse another.", j.Name,
+					j.State))
+				break
+			}
+		}
+	}
+	if objects >= typeNameFrom {
+		q.name = name
+	}
+}
+
+// contentsOf describes the objects of a repository in Grafana: "288 objects (12 folders, 276
+// dashboards)".
+func contentsOf(r snapshot.Repo) string {
+	if r.Resources == 0 {
+		return "what it has made"
+	}
+	txt := widget.Thousands(r.Resources, "object")
+	if kinds := kindsText(r); kinds != "" {
+		txt += " (" + kinds + ")"
+	}
+	return txt
+}
+
+// cancelText describes what the cancellation of a job does.
+func cancelText(j snapshot.Job) string {
+	switch {
+	case j.Owner == "other":
+		return "It runs on another agent, which is asked to stop; what it has written stays."
+	case j.Owner == "" && j.Attempt > 1:
+		return "It waits for its next attempt and is ended now; what it has written stays."
+	case j.Owner == "":
+		return "It waits: it is deleted, and nothing has been written by it yet."
+	case j.Total > 0:
+		return fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)),
+			widget.Thousands(j.Total, "file"))
+	}
+	return "What it has written stays."
+}
+
+// askRetry describes a retry. What writes to Git again must be confirmed by name.
+func (s *State) askRetry(q *confirm, r request) {
+	writes := slices.ContainsFunc(r.on, func(o object) bool {
+		return !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action)
+	})
+	j := r.on[0].job
+	switch {
+	case len(r.on) > 1 && writes:
+		q.lines = append(q.lines, "Some write to Git again.")
+		q.name = fmt.Sprintf("all %d", len(r.on))
+	case len(r.on) > 1:
+	case j.Finished.IsZero():
+		*q = confirm{title: "Try " + j.Name + " now?", yes: "Yes, run it", lines: []string{fmt.Sprintf(
+			"It would rest for another %s. This is attempt %d of %d.", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
+			max(j.MaxAttempt, j.Attempt))}}
+	default:
+		*q = confirm{title: "Run " + j.Name + " again?", yes: "Yes, run it",
+			lines: []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}}
+		if writes {
+			q.lines = append(q.lines, fmt.Sprintf("It is a %s: it writes to Git again. Its name has to be typed.", j.Action))
+			q.name = j.Name
+		}
+	}
+}

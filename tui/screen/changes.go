@@ -2,7 +2,6 @@ package screen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -14,71 +13,30 @@ import (
 // The changes of a job in Git: the list of files, and the diff of one of them. Both are fetched
 // when they are shown. Commits do not change, so a result stays valid.
 
-// changes is the data of the two screens.
-type changes struct {
-	list, file *compared              // never nil
-	cursor     string                 // path of a file of the list
-	path       string                 // of the shown file
-	scroll     int                    // lines of the file above the screen
-	request    *snapshot.CompareQuery // the running lookup; nil = none
+// comparison is the result of a comparison of two commits.
+type comparison = fetched[snapshot.CompareQuery, snapshot.Comparison]
+
+// changesScreen is the list of the files that a job has changed.
+type changesScreen struct {
+	files comparison
+	rows  list[snapshot.FileChange]
 }
 
-// compared is the result of a comparison.
-type compared struct {
-	of snapshot.CompareQuery
-	snapshot.Comparison
-	known bool
-	err   string // why it failed
-}
-
-var changesScreen = screen{
-	under: screenJobs, draw: (*view).changes, fetch: State.fetchChanges,
-	hints: func(p *view) [][2]string {
-		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
-	},
-	move: func(s State, by int) State {
-		s.changes.cursor = widget.Step(s.changes.cursor, widget.KeysOf(s.changed(), pathOf), by)
-		return s
-	},
-	open: State.openDiff,
-	found: func(s State) string {
-		return fmt.Sprintf("%d of %s", len(s.changed()), text.Plural(len(s.changes.list.Files), "file"))
-	},
-	command: State.detailCommand,
-}
-
-func pathOf(f snapshot.FileChange) string { return f.Path }
-
-// detailCommand returns the command that shows the job of the detail screen.
-func (s State) detailCommand() string {
-	if j, _ := s.job(); j.UID != "" {
-		return s.jobCommand("show", j)
-	}
-	return ""
-}
-
-// changed returns the rows of the list.
-func (s State) changed() []snapshot.FileChange {
-	filter := s.input.filters[screenChanges]
-	if filter == "" {
-		return s.changes.list.Files
-	}
-	var out []snapshot.FileChange
-	for _, f := range s.changes.list.Files {
-		if widget.ContainsWords(filter, f.Path, f.From, f.Type) {
-			out = append(out, f)
-		}
-	}
-	return out
+// diffScreen is the diff of one file.
+type diffScreen struct {
+	file comparison
+	path string
+	top  int // first visible line
 }
 
 // changeQuery returns the query for the changes of the job in the detail screen. When there is
 // none, why is the reason.
-func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
-	j, _ := s.job()
+func (s *State) changeQuery() (q snapshot.CompareQuery, why string) {
+	j := s.detail.job
+	_, _, err := s.detail.record.of(j.UID)
 	switch {
-	case s.jobView.record.err != "":
-		return q, "the record of the job cannot be read: " + s.jobView.record.err
+	case err != "":
+		return q, "the record of the job cannot be read: " + err
 	case j.UID == "":
 		return q, "no job is shown"
 	case j.RefTo == "" && j.Finished.IsZero():
@@ -92,134 +50,140 @@ func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 }
 
 // changesRefusal returns why the changes cannot be shown; "" = they can.
-func changesRefusal(s State) string {
-	if s.jobView.partial && s.jobView.record.err == "" {
+func (s *State) changesRefusal() string {
+	if s.detail.recordMissing() {
 		return ""
 	}
 	_, why := s.changeQuery()
 	return why
 }
 
-func (s State) openChanges() State {
-	s.changes.cursor = ""
-	return s.goTo(screenChanges)
+func (s *State) openChanges() {
+	s.changes.rows.cursor = ""
+	s.goTo(screenChanges)
 }
 
-// openDiff shows the file under the cursor. When the list could not be fetched, it fetches it
-// again.
-func (s State) openDiff() State {
-	if s.changes.list.err != "" {
-		s.changes.list = new(compared)
-		return s
-	}
-	rows := s.changed()
-	if len(rows) == 0 {
-		return s
-	}
-	return s.openFile(rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))].Path)
-}
-
-// fetchChanges fetches the list, and before it the record of the job when only its history row
-// is known.
-func (s State) fetchChanges() (State, Lookup) {
-	if s.jobView.partial && s.jobView.record.err == "" {
-		return s.fetchJob()
-	}
-	q, why := s.changeQuery()
-	if why != "" || s.changes.list.of == q {
-		return s, nil
-	}
-	return s.compare(q)
-}
-
-func (s State) fetchDiff() (State, Lookup) {
-	if s.jobView.partial && s.jobView.record.err == "" {
-		return s.fetchJob()
-	}
-	q, why := s.changeQuery()
-	if q.Path = s.changes.path; why != "" || q.Path == "" || s.changes.file.of == q {
-		return s, nil
-	}
-	return s.compare(q)
-}
-
-// compare fetches the result of q and drops the previous one.
-func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
-	if s.changes.request != nil && *s.changes.request == q || s.Gone != "" {
-		return s, nil
-	}
-	ask := &q
-	s.changes.request = ask
-	return s, func(ctx context.Context, src Source) func(State) State {
-		got, err := src.Compare(ctx, q)
-		return func(s State) State {
-			if s.changes.request != ask {
-				return s // replaced by a later request
-			}
-			s.changes.request = nil
-			answer := compared{of: q, Comparison: cleanComparison(got), known: err == nil}
-			switch {
-			case errors.Is(err, context.Canceled):
-				return s // cancelled by another lookup; fetched again when the screen is shown
-			case err != nil:
-				answer.err = text.Clean(err.Error())
-			}
-			if q.Path != "" {
-				s.changes.file = &answer
-				return s
-			}
-			s.changes.list = &answer
-			s.changes.cursor = widget.KeepCursor(s.changes.cursor, nil, widget.KeysOf(s.changed(), pathOf))
-			return s
-		}
-	}
-}
-
-// changes draws the list of the files that a job has changed.
-func (p *view) changes(x, y, w, h int) {
-	j, _ := p.s.job()
-	c, rows := p.s.changes, p.s.changed()
-	title := "Changes of " + widget.Cut(j.Name, w/2, p.G.More)
-	note := ""
-	if j.RefTo != "" {
-		note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
-	}
-	index := widget.IndexOf(c.cursor, widget.KeysOf(rows, pathOf))
-	p.Box(p.G, x, y, w, h, title, note, widget.Place(index, len(rows), max(c.list.All, len(rows))), true)
-	if why := p.noChanges(*c.list, rows); why != nil {
-		p.Empty(x, y, w, h, why)
+// openFile shows the diff of a file of the job in the detail screen, or the reason why it
+// cannot.
+func (s *State) openFile(path string) {
+	if why := s.changesRefusal(); why != "" {
+		s.showToast(path+": "+why, false)
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("CHANGE", 8, 0), widget.Col("FILE", 12, 0)}
-	p.clickRows(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
-	p.List(x+1, y+1, w-2, h-2, columns, 2, len(rows), index, true, func(i int) widget.Line {
-		f := rows[i]
-		txt, r := f.Path, changeRole(f.Type)
-		if f.From != "" {
-			txt = f.From + " " + p.G.Arrow + " " + f.Path
+	s.goTo(screenDiff)
+	s.setFilter("")
+	s.changes.rows.cursor, s.diff.path, s.diff.top = path, path, 0
+}
+
+// compare fetches the changes, and before them the record of the job when only its history row
+// is known.
+func (s *State) compare(c *comparison, path string, in func(*State) *comparison) Lookup {
+	if s.detail.recordMissing() {
+		return s.detail.fetch(s)
+	}
+	q, why := s.changeQuery()
+	q.Path = path
+	if _, known, err := c.of(q); why != "" || known || err != "" {
+		return nil
+	}
+	return c.look(s, q, in, func(ctx context.Context, src Source) (snapshot.Comparison, error) {
+		got, err := src.Compare(ctx, q)
+		if got.Text != nil {
+			t := *got.Text
+			t.Lines = make([]snapshot.TextLine, len(t.Lines))
+			for i, l := range got.Text.Lines { // tabs become blanks, which keep the indentation
+				t.Lines[i] = snapshot.TextLine{Op: l.Op, Text: strings.ReplaceAll(l.Text, "\t", "    ")}
+			}
+			got.Text = &t
 		}
-		return widget.Line{Cells: []string{changeSign(f.Type), f.Type, txt}, Roles: []widget.Role{r, r, widget.RolePlain}}
+		return got, err
 	})
 }
 
-// noChanges returns why the list is empty; nil = it is not.
-func (p *view) noChanges(c compared, rows []snapshot.FileChange) []string {
-	if why := changesRefusal(p.s); why != "" {
+// whyNone returns why there are no changes to show, as far as both screens know it.
+func (s *State) whyNone(more string, known bool, err string) []string {
+	switch why := s.changesRefusal(); {
+	case why != "":
 		return []string{why + "."}
-	}
-	q, _ := p.s.changeQuery()
-	switch {
-	case c.of == q && c.err != "":
-		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
-	case c.of != q || !c.known:
-		return []string{"Looking" + p.G.More}
-	case len(c.Files) == 0:
-		return []string{"No file of the repository's path differs between the two commits."}
-	case len(rows) == 0:
-		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"),
-			p.s.input.filters[screenChanges])}
+	case err != "":
+		return []string{"It cannot be told what has changed: " + err, "Enter asks again."}
+	case !known:
+		return []string{"Looking" + more}
 	}
 	return nil
+}
+
+func (c *changesScreen) fetch(s *State) Lookup {
+	return s.compare(&c.files, "", func(s *State) *comparison { return &s.changes.files })
+}
+
+// refresh lists the files that match the filter.
+func (c *changesScreen) refresh(s *State) {
+	q, _ := s.changeQuery()
+	value, _, _ := c.files.of(q)
+	rows := value.Files
+	if filter := s.filter(); filter != "" {
+		rows = nil
+		for _, f := range value.Files {
+			if widget.ContainsWords(filter, f.Path, f.From, f.Type) {
+				rows = append(rows, f)
+			}
+		}
+	}
+	c.rows.show(rows, func(f snapshot.FileChange) string { return f.Path })
+}
+
+func (c *changesScreen) list(*State) *position { return &c.rows.position }
+
+func (c *changesScreen) hints(p *view) []widget.Hint {
+	return keyHints(p.G.Up+p.G.Down, "move", "enter", "old against new", "/", "find", "esc", "back")
+}
+
+func (c *changesScreen) found(*State) string {
+	return fmt.Sprintf("%d of %s", len(c.rows.rows), text.Plural(len(c.files.value.Files), "file"))
+}
+
+// open shows the file under the cursor. When the list could not be fetched, it fetches it again.
+func (c *changesScreen) open(s *State) {
+	if c.files.err != "" {
+		c.files = comparison{}
+	} else if f := c.rows.here(); f != nil {
+		s.openFile(f.Path)
+	}
+}
+
+func (c *changesScreen) draw(p *view, at widget.Rect) {
+	type file = snapshot.FileChange
+	j := p.s.detail.job
+	q, _ := p.s.changeQuery()
+	value, known, err := c.files.of(q)
+	box := widget.Box{Title: "Changes of " + p.cut(j.Name, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
+	if j.RefTo != "" {
+		box.Note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
+	}
+	p.Canvas.Box(at, box)
+	switch why := p.s.whyNone(p.G.More, known, err); {
+	case why != nil:
+		p.Empty(at, why...)
+		return
+	case len(value.Files) == 0:
+		p.Empty(at, "No file of the repository's path differs between the two commits.")
+		return
+	case len(c.rows.rows) == 0:
+		p.Empty(at, fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter()))
+		return
+	}
+	p.clickRows(func(s *State) *position { return &s.changes.rows.position })
+	widget.Table[file]{Grow: 2, Columns: []widget.Column[file]{
+		{Width: 1, Cell: func(f file, _ int) (string, widget.Role) { return changeSign(f.Type), changeRole(f.Type) }},
+		{Head: "CHANGE", Width: 8, Cell: func(f file, _ int) (string, widget.Role) { return f.Type, changeRole(f.Type) }},
+		{Head: "FILE", Width: 12, Cell: widget.Plain(func(f file) string {
+			if f.From != "" {
+				return f.From + " " + p.G.Arrow + " " + f.Path
+			}
+			return f.Path
+		})},
+	}}.Draw(p.Canvas, at, c.rows.rows, c.rows.index(), true)
 }
 
 // changeSign and changeRole return a letter and a colour with the meaning of the word.
@@ -245,47 +209,43 @@ func changeRole(kind string) widget.Role {
 	return widget.RoleWarn
 }
 
-var diffScreen = screen{
-	under: screenJobs, draw: (*view).diff, fetch: State.fetchDiff,
-	hints: func(p *view) [][2]string {
-		return [][2]string{{p.G.Up + p.G.Down, "scroll"}, {"n", "next change"}, {"w", "wrap"}, {"/", "find"}, {"esc", "back"}}
-	},
-	move: State.moveDiff,
-	open: func(s State) State {
-		if s.changes.file.err != "" {
-			s.changes.file = new(compared)
-		}
-		return s
-	},
-	found: func(s State) string {
-		of := 0
-		if t := s.changes.file.Text; t != nil {
-			of = len(t.Lines)
-		}
-		return fmt.Sprintf("%d of %s", len(s.diffLines()), text.Plural(of, "line"))
-	},
-	command: State.detailCommand,
-}
-
-// diffShown returns the comparison of the shown file, not that of a previous one.
-func (s State) diffShown() (compared, bool) {
-	q, _ := s.changeQuery()
-	q.Path = s.changes.path
-	return *s.changes.file, s.changes.file.of == q
-}
-
-// diffLines returns the lines of the file that match the filter.
-func (s State) diffLines() []snapshot.TextLine {
-	c, ok := s.diffShown()
-	if !ok || c.Text == nil {
+func (d *diffScreen) fetch(s *State) Lookup {
+	if d.path == "" {
 		return nil
 	}
-	filter := s.input.filters[screenDiff]
-	if filter == "" {
-		return c.Text.Lines
+	return s.compare(&d.file, d.path, func(s *State) *comparison { return &s.diff.file })
+}
+
+func (d *diffScreen) hints(p *view) []widget.Hint {
+	return keyHints(p.G.Up+p.G.Down, "scroll", "n", "next change", "w", "wrap", "/", "find", "esc", "back")
+}
+
+// open fetches the diff again when that failed.
+func (d *diffScreen) open(*State) {
+	if d.file.err != "" {
+		d.file = comparison{}
 	}
-	var out []snapshot.TextLine
-	for _, l := range c.Text.Lines {
+}
+
+// shown returns the comparison of the shown file, not that of a previous one.
+func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err string) {
+	q, _ := s.changeQuery()
+	q.Path = d.path
+	got, known, err := d.file.of(q)
+	if got.Text == nil {
+		return value, false, err
+	}
+	return *got.Text, known, err
+}
+
+// matches returns the lines of the file that match the filter.
+func (d *diffScreen) matches(s *State) (out []snapshot.TextLine) {
+	t, _, _ := d.shown(s)
+	filter := s.filterLine.filters[screenDiff]
+	if filter == "" {
+		return t.Lines
+	}
+	for _, l := range t.Lines {
 		if l.Op != "@" && widget.ContainsWords(filter, l.Text) {
 			out = append(out, l)
 		}
@@ -293,9 +253,14 @@ func (s State) diffLines() []snapshot.TextLine {
 	return out
 }
 
-// diffBody lays the lines out in w cells.
-func (p *view) diffBody(w int) (out []widget.TextLine) {
-	for _, l := range p.s.diffLines() {
+func (d *diffScreen) found(s *State) string {
+	t, _, _ := d.shown(s)
+	return fmt.Sprintf("%d of %s", len(d.matches(s)), text.Plural(len(t.Lines), "line"))
+}
+
+// body lays the lines out in w cells, below a line with the commits.
+func (d *diffScreen) body(p *view, w int) (out []widget.TextLine) {
+	for _, l := range d.matches(p.s) {
 		txt, r := l.Op+l.Text, widget.RolePlain
 		switch l.Op {
 		case "@":
@@ -307,80 +272,64 @@ func (p *view) diffBody(w int) (out []widget.TextLine) {
 		}
 		out = append(out, p.FoldLine(r, txt, w, p.s.wraps)...)
 	}
-	if c, _ := p.s.diffShown(); c.Text != nil && c.Text.More > 0 {
-		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(c.Text.More))))
+	if t, _, _ := d.shown(p.s); t.More > 0 {
+		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(t.More))))
 	}
 	return out
 }
 
-// diffTop returns the first visible line and the number of lines that fit.
-func (s State) diffTop(lines, h int) (top, room int) {
-	room = max(h-3, 1) // the edges, and the line with the commits
-	return min(max(s.changes.scroll, 0), max(lines-room, 0)), room
+func (d *diffScreen) scroll(s *State, by int) {
+	p, at := s.layout()
+	n := len(d.body(p, at.W-4))
+	d.top = widget.Scrolled(max(widget.Scrolled(d.top, n, at.H-1)+by, 0), n, at.H-1)
 }
 
-// layout returns a view that computes the lines of the screen for the keys.
-func (s State) layout() (p *view, w, h int) {
-	w, h = s.size()
-	return &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}, w, h - frameRows
-}
-
-func (s State) moveDiff(by int) State {
-	p, w, h := s.layout()
-	lines := len(p.diffBody(w - 4))
-	top, _ := s.diffTop(lines, h)
-	s.changes.scroll = max(top+by, 0)
-	s.changes.scroll, _ = s.diffTop(lines, h)
-	return s
-}
-
-// nextPiece scrolls to the next hunk of the file, or with back to the previous one.
-func (s State) nextPiece(back bool) State {
-	p, w, h := s.layout()
-	body := p.diffBody(w - 4)
-	top, _ := s.diffTop(len(body), h)
-	found := -1
+// nextHunk scrolls to the next hunk of the file, or with back to the previous one.
+func (s *State) nextHunk(back bool) {
+	p, at := s.layout()
+	body := s.diff.body(p, at.W-4)
+	top, found := widget.Scrolled(s.diff.top, len(body), at.H-1), -1
 	for i, l := range body {
-		if l.Role != widget.RoleHead {
-			continue
-		}
-		if back && i < top {
+		if l.Role == widget.RoleHead && (back && i < top || !back && i > top && found < 0) {
 			found = i
-		}
-		if !back && i > top {
-			found = i
-			break
 		}
 	}
 	if found < 0 {
-		return s.showToast("there is no further change", false)
+		s.showToast("there is no further change", false)
+		return
 	}
-	return s.moveDiff(found - top)
+	s.diff.scroll(s, found-top)
 }
 
-// diff draws the diff of one file.
-func (p *view) diff(x, y, w, h int) {
-	c, ok := p.s.diffShown()
-	body := p.diffBody(w - 4)
-	top, room := p.s.diffTop(len(body), h)
-	note, foot := "", ""
-	if ok && c.Text != nil {
-		note = fmt.Sprintf("+%d -%d lines", c.Text.Added, c.Text.Deleted)
+func (d *diffScreen) draw(p *view, at widget.Rect) {
+	t, known, err := d.shown(p.s)
+	box := widget.Box{Focused: true}
+	if known {
+		box.Note = fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted)
 	}
-	if len(body) > room {
-		foot = fmt.Sprintf("%d-%d of %d", top+1, min(top+room, len(body)), len(body))
+	box.Title = fileTitle(d.path, at.W-len(box.Note)-10, p.G.More)
+	body, why := d.body(p, at.W-4), p.s.whyNone(p.G.More, known, err)
+	switch {
+	case why != nil:
+	case len(t.Lines) == 0:
+		why = []string{t.Form + "."}
+	case len(body) == 0:
+		why = []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filter())}
 	}
-	p.Box(p.G, x, y, w, h, fileTitle(p.s.changes.path, w-len(note)-10, p.G.More), note, foot, true)
-	if why := p.noDiff(c, ok, body); why != nil {
-		p.Empty(x, y, w, h, why)
+	if why != nil {
+		p.Canvas.Box(at, box)
+		p.Empty(at, why...)
 		return
 	}
 	q, _ := p.s.changeQuery()
-	head := fmt.Sprintf("%s, %s %s %s", c.Text.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow, text.ShortRef(q.To))
-	p.Put(x+2, y+1, w-4, widget.RoleDim, widget.Cut(head, w-4, p.G.More))
-	for i, l := range body[top:min(top+room, len(body))] {
-		p.Put(x+2, y+2+i, w-4, l.Role, l.Text)
+	head := fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow, text.ShortRef(q.To))
+	top := widget.Scrolled(d.top, len(body), at.H-1)
+	if room := at.H - 3; len(body) > room {
+		box.Foot = fmt.Sprintf("%d-%d of %d", top+1, min(top+room, len(body)), len(body))
 	}
+	p.Canvas.Box(at, box)
+	shown := body[top:min(top+max(at.H-3, 0), len(body))]
+	p.Lines(at, append([]widget.TextLine{widget.Styled(widget.RoleDim, head)}, shown...))
 }
 
 // fileTitle cuts a path to w cells at its start, because its end is more specific.
@@ -393,22 +342,4 @@ func fileTitle(path string, w int, more string) string {
 		path = more + rest
 	}
 	return path
-}
-
-// noDiff returns why there is no diff; nil = there is one.
-func (p *view) noDiff(c compared, ok bool, body []widget.TextLine) []string {
-	if why := changesRefusal(p.s); why != "" {
-		return []string{why + "."}
-	}
-	switch {
-	case ok && c.err != "":
-		return []string{"It cannot be told what has changed: " + c.err, "Enter asks again."}
-	case !ok || c.Text == nil:
-		return []string{"Looking" + p.G.More}
-	case len(c.Text.Lines) == 0:
-		return []string{c.Text.Form + "."}
-	case len(body) == 0:
-		return []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.input.filters[screenDiff])}
-	}
-	return nil
 }

@@ -58,8 +58,8 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("enter shows one old against new, esc leads back to it", func(t *testing.T) {
 		want.Path = "dashboards/net/bgp.json"
-		if got := src.compared[len(src.compared)-1]; file.nav.screen != screenDiff || got != want {
-			t.Fatalf("screen %d asked %+v", file.nav.screen, got)
+		if got := src.compared[len(src.compared)-1]; file.screen != screenDiff || got != want {
+			t.Fatalf("screen %d asked %+v", file.screen, got)
 		}
 		for _, want := range []string{"as JSON, keys sorted, a1b2c3d -> 4e55f01", "-  \"schemaVersion\": 38,",
 			"+  \"schemaVersion\": \"39\",", "+2 -2 lines", "@@ -1,9 +1,9 @@"} {
@@ -68,14 +68,14 @@ func TestChangesOfAJob(t *testing.T) {
 			}
 		}
 		back := press(file, "esc")
-		if back.nav.screen != screenChanges || back.changes.cursor != want.Path {
-			t.Errorf("screen %d, cursor %q", back.nav.screen, back.changes.cursor)
+		if back.screen != screenChanges || back.changes.rows.cursor != want.Path {
+			t.Errorf("screen %d, cursor %q", back.screen, back.changes.rows.cursor)
 		}
 		if _, look := back.Fetch(); look != nil {
 			t.Error("what is known is looked up again")
 		}
-		if forth := press(back, "]"); forth.nav.screen != screenDiff || forth.changes.path != want.Path {
-			t.Errorf("]: screen %d shows %q", forth.nav.screen, forth.changes.path)
+		if forth := press(back, "]"); forth.screen != screenDiff || forth.diff.path != want.Path {
+			t.Errorf("]: screen %d shows %q", forth.screen, forth.diff.path)
 		}
 	})
 	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {
@@ -83,18 +83,18 @@ func TestChangesOfAJob(t *testing.T) {
 		if f := Render(end, 80, 24, end.Caps); !strings.Contains(f, "12 more lines are not shown") {
 			t.Errorf("the end:\n%s", f)
 		}
-		if up := press(end, "down", "down", "up"); up.changes.scroll != end.changes.scroll-1 {
-			t.Errorf("one up from %d leads to %d", end.changes.scroll, up.changes.scroll)
+		if up := press(end, "down", "down", "up"); up.diff.top != end.diff.top-1 {
+			t.Errorf("one up from %d leads to %d", end.diff.top, up.diff.top)
 		}
 		next := press(file, "n")
-		if f := Render(next, 80, 24, next.Caps); next.changes.scroll != 19 || !strings.Contains(strings.Split(f, "\n")[4], "@@ -90,8") {
-			t.Errorf("n scrolls to %d:\n%s", next.changes.scroll, f)
+		if f := Render(next, 80, 24, next.Caps); next.diff.top != 19 || !strings.Contains(strings.Split(f, "\n")[4], "@@ -90,8") {
+			t.Errorf("n scrolls to %d:\n%s", next.diff.top, f)
 		}
-		if first := press(next, "N"); first.changes.scroll != 0 {
-			t.Errorf("N scrolls to %d", first.changes.scroll)
+		if first := press(next, "N"); first.diff.top != 0 {
+			t.Errorf("N scrolls to %d", first.diff.top)
 		}
-		if none := press(next, "n"); none.toast == "" || none.changes.scroll != next.changes.scroll {
-			t.Errorf("there is no third: %d %q", none.changes.scroll, none.toast)
+		if none := press(next, "n"); none.toast == "" || none.diff.top != next.diff.top {
+			t.Errorf("there is no third: %d %q", none.diff.top, none.toast)
 		}
 	})
 	t.Run("w shows long lines whole", func(t *testing.T) {
@@ -108,16 +108,16 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("words find lines, and files", func(t *testing.T) {
 		found := press(file, "/", "s", "c", "h", "e", "m", "a", "enter")
-		if f := frame(found); len(found.diffLines()) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
-			t.Errorf("%d lines:\n%s", len(found.diffLines()), f)
+		if f := frame(found); len(found.diff.matches(&found)) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
+			t.Errorf("%d lines:\n%s", len(found.diff.matches(&found)), f)
 		}
-		if n := len(found.jobs()); n != len(testSnapshot().Jobs) {
+		if n := len(found.jobs.rows); n != len(testSnapshot().Jobs) {
 			t.Errorf("the words of a file narrow the jobs to %d", n)
 		}
-		if again := press(found, "esc"); again.nav.screen != screenDiff || again.filter() != "" {
-			t.Errorf("esc leaves %q on screen %d", again.filter(), again.nav.screen)
+		if again := press(found, "esc"); again.screen != screenDiff || again.filter() != "" {
+			t.Errorf("esc leaves %q on screen %d", again.filter(), again.screen)
 		}
-		if rows := press(s, "/", "c", "o", "r", "e").changed(); len(rows) != 1 || rows[0].Type != "renamed" {
+		if rows := press(s, "/", "c", "o", "r", "e").changes.rows.rows; len(rows) != 1 || rows[0].Type != "renamed" {
 			t.Errorf("%+v", rows)
 		}
 		if f := frame(press(s, "/", "z", "z")); !strings.Contains(f, `None of 4 files matches "zz"`) {
@@ -139,15 +139,15 @@ func TestChangesOfAJob(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "the mirror[2J does not have") || len(bad.compared) != 1 {
 			t.Errorf("asked %d times:\n%s", len(bad.compared), f)
 		}
-		if at = settle(t, press(at, "enter"), src); len(at.changed()) != 4 || at.nav.screen != screenChanges {
-			t.Errorf("screen %d, %d files", at.nav.screen, len(at.changed()))
+		if at = settle(t, press(at, "enter"), src); len(at.changes.rows.rows) != 4 || at.screen != screenChanges {
+			t.Errorf("screen %d, %d files", at.screen, len(at.changes.rows.rows))
 		}
 		at = settle(t, press(at, "enter"), bad)
 		if f := frame(at); !strings.Contains(f, "It cannot be told") {
 			t.Errorf("the file:\n%s", f)
 		}
-		if at = settle(t, press(at, "enter"), src); len(at.diffLines()) != 42 {
-			t.Errorf("after enter: %d lines", len(at.diffLines()))
+		if at = settle(t, press(at, "enter"), src); len(at.diff.matches(&at)) != 42 {
+			t.Errorf("after enter: %d lines", len(at.diff.matches(&at)))
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
@@ -157,20 +157,20 @@ func TestChangesOfAJob(t *testing.T) {
 			t.Fatal("nothing is looked up")
 		}
 		second = look(t.Context(), src)(second)
-		if _, shown := second.diffShown(); shown || second.changes.request == nil {
+		if _, known, _ := second.diff.shown(&second); known || second.diff.file.request == nil {
 			t.Error("the file before is shown")
 		}
 		second = other(t.Context(), src)(second)
-		if c, shown := second.diffShown(); !shown || c.of.Path != second.changes.path {
-			t.Errorf("%q is shown", c.of.Path)
+		if _, known, _ := second.diff.shown(&second); !known {
+			t.Errorf("%q is shown", second.diff.file.key.Path)
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
 		at := press(shown(testSnapshot(), widget.Caps{}), "enter", "d")
 		at, look := at.Fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if at = settle(t, at, src); len(at.changed()) != 4 {
-			t.Errorf("%d files", len(at.changed()))
+		if at = settle(t, at, src); len(at.changes.rows.rows) != 4 {
+			t.Errorf("%d files", len(at.changes.rows.rows))
 		}
 	})
 }
@@ -188,8 +188,8 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		change(&snap.Jobs[0])
 		for _, key := range []string{"d", "enter"} {
 			s := settle(t, press(shown(snap, widget.Caps{}), "enter", key), src)
-			if s.nav.screen != screenDetail || !strings.Contains(s.toast, want) {
-				t.Errorf("%s: screen %d says %q, want %q", key, s.nav.screen, s.toast, want)
+			if s.screen != screenDetail || !strings.Contains(s.toast, want) {
+				t.Errorf("%s: screen %d says %q, want %q", key, s.screen, s.toast, want)
 			}
 		}
 	}
@@ -202,11 +202,11 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		src := &archive{rows: past, comparison: changed()}
 		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
 		s = press(s, "enter", "d")
-		if s.nav.screen != screenChanges {
-			t.Fatalf("screen %d says %q", s.nav.screen, s.toast)
+		if s.screen != screenChanges {
+			t.Fatalf("screen %d says %q", s.screen, s.toast)
 		}
 		s = settle(t, s, src)
-		if s.jobView.partial || len(src.compared) != 1 {
+		if s.detail.partial || len(src.compared) != 1 {
 			t.Errorf("the record is not read, or asked %+v", src.compared)
 		}
 	})
@@ -239,7 +239,11 @@ func TestComparisonIsCleaned(t *testing.T) {
 	want := text.Clean(evil)
 	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}},
 		Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
-	got := cleanComparison(in)
+	s := NewState(Standalone, widget.Caps{}, noon)
+	s.detail.job = snapshot.Job{UID: "1", RefTo: "b"}
+	src := &archive{comparison: in}
+	s.compare(&s.changes.files, "a.json", func(s *State) *comparison { return &s.changes.files })(t.Context(), src)(&s)
+	got := s.changes.files.value
 	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want ||
 		got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {
 		t.Errorf("%q and %q", fmt.Sprint(got.Files), fmt.Sprint(*got.Text))

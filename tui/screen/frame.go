@@ -22,6 +22,9 @@ const (
 // frameRows is the number of lines around the body: two above and two below.
 const frameRows = 4
 
+// wideWidth is the width from which screens have more columns and boxes beside each other.
+const wideWidth = 120
+
 // Render returns the frame of s on a terminal of w by h cells: exactly h lines
 // of exactly w cells, joined by newlines. It is pure: the same arguments give
 // the same text.
@@ -29,33 +32,47 @@ func Render(s State, w, h int, caps widget.Caps) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	p := view{Painter: widget.NewPainter(w, h, caps), s: s.cacheRows()}
+	return draw(&s, w, h, caps).Frame()
+}
+
+// draw draws one frame.
+func draw(s *State, w, h int, caps widget.Caps) *view {
+	s.update()
+	p := &view{Canvas: widget.NewCanvas(w, h, caps), s: s, w: w}
 	if w < MinWidth || h < MinHeight {
 		p.drawTiny()
 	} else {
 		p.drawFrame()
 	}
-	return p.Canvas.Frame(caps.Look())
+	return p
 }
 
 // view draws one frame.
 type view struct {
-	*widget.Painter
-	s State
-
+	*widget.Canvas
+	s      *State
+	w      int // width of the screen, also when only lines are laid out
 	clicks []clickArea
+}
+
+// cut shortens text to w cells and marks the cut.
+func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.More) }
+
+// arrows returns the hint of the keys that move.
+func (p *view) arrows(text string) widget.Hint {
+	return widget.Hint{Key: p.G.Up + p.G.Down, Text: text}
 }
 
 // drawTiny draws the whole screen when only one line fits.
 func (p *view) drawTiny() {
-	counts := p.s.Snap.Counts
 	failing := 0
-	for _, r := range p.s.Snap.Repos {
-		if repoState(r) == "error" {
+	for i := range p.s.Snap.Repos {
+		if repoState(p.s.Snap.Repos[i]) == "error" {
 			failing++
 		}
 	}
-	txt := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", counts.Working, counts.Pending, failing, MinWidth, MinHeight)
+	c := p.s.Snap.Counts
+	txt := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", c.Working, c.Pending, failing, MinWidth, MinHeight)
 	for y, l := range widget.Wrap(txt, p.W) {
 		p.Put(0, y, p.W, widget.RolePlain, l)
 	}
@@ -68,8 +85,7 @@ func (p *view) drawFrame() {
 	} else {
 		p.tabs()
 	}
-	top, bottom := 2, p.H+2-frameRows // the body, bottom not included
-	screens[p.s.nav.screen].draw(p, 0, top, p.W, bottom-top)
+	p.s.at(p.s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
 	p.status(p.H - 2)
 	p.hints(p.H - 1)
 	if p.s.overlay != nil {
@@ -81,53 +97,49 @@ func (p *view) drawFrame() {
 	}
 }
 
-// header draws the first line: name, source, state of the API, clock. A narrow screen drops
-// whole parts, the least important first; no part is cut.
+// headerPart is a part of the first line. A narrow screen drops whole parts, those with the
+// highest rank first; 0 stays.
+type headerPart struct {
+	role widget.Role
+	text string
+	rank int
+}
+
+// header draws the first line: name, host, state of the API, source, clock.
 func (p *view) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
-	x := p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+widget.Cut(text.OrDash(a.Version), min(p.W-32, 24), p.G.More))
-	r, txt := p.apiState()
-	insecure := ""
+	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(a.Version), min(p.W-32, 24)))
+	state, word := p.apiState()
+	parts := []headerPart{{widget.RolePlain, p.cut(text.OrDash(a.Host), 20), 4}, {state, word, 0}, {widget.RoleBad, "", 1},
+		{widget.RoleDim, p.s.Source, 5}, {widget.RoleDim, p.s.Now.UTC().Format("15:04:05Z"), 3}}
 	if api.Insecure {
-		insecure = "TLS unchecked"
+		parts[2].text = "TLS unchecked"
 	}
-	clock := p.s.Now.UTC().Format("15:04:05Z")
-	parts := []struct {
-		role widget.Role
-		text string
-		rank int // the highest is dropped first; 0 stays
-	}{
-		{widget.RolePlain, widget.Cut(text.OrDash(a.Host), 20, p.G.More), 3}, {r, txt, 0}, {widget.RoleBad, insecure, 1},
-		{widget.RoleDim, p.s.Source, 4}, {widget.RoleDim, clock, 2},
-	}
-	for {
-		width, worst := x+1, 0
-		for i, part := range parts {
-			if part.text == "" {
-				continue
-			}
-			width += displaywidth.String(part.text) + 2
-			if part.rank > parts[worst].rank || parts[worst].text == "" {
-				worst = i
+	width := func() int {
+		n := x
+		for _, part := range parts {
+			if part.text != "" {
+				n += displaywidth.String(part.text) + 2
 			}
 		}
-		if width < p.W || parts[worst].rank == 0 {
-			break
-		}
-		if short, long := strings.CutPrefix(parts[worst].text, "attached to "); long && worst == 3 {
-			parts[worst].text = short
-			continue
-		}
-		parts[worst].text = ""
+		return n
 	}
-	x++
+	if width() >= p.W {
+		parts[3].text = strings.TrimPrefix(parts[3].text, "attached to ")
+	}
+	for rank := 5; rank > 0 && width() >= p.W; rank-- {
+		for i := range parts {
+			if parts[i].rank == rank {
+				parts[i].text = ""
+			}
+		}
+	}
 	for _, part := range parts[:3] {
 		if part.text != "" {
 			x = p.Put(x+2, 0, p.W, part.role, part.text)
 		}
 	}
-	right := strings.TrimSpace(parts[3].text + "  " + parts[4].text)
-	p.Right(x+2, p.W-1, 0, widget.RoleDim, right)
+	p.Right(x+2, p.W-1, 0, widget.RoleDim, strings.TrimSpace(parts[3].text+"  "+parts[4].text))
 }
 
 // apiState returns in two words whether the screen is live.
@@ -154,23 +166,34 @@ func (p *view) apiState() (widget.Role, string) {
 	return widget.RoleGood, p.G.Dot + " API ok"
 }
 
+// tabs draws the tabs. On a narrow screen those beside the present one show their key only.
 func (p *view) tabs() {
+	width := func(gap int) int {
+		w := 2 - gap
+		for _, id := range tabs {
+			if p.s.available(id) {
+				w += len(p.s.tabText(id)) + 2 + gap
+			}
+		}
+		return w
+	}
 	x, gap := 1, 2
-	for gap > 0 && p.tabsWidth(gap) > p.W {
+	for gap > 0 && width(gap) > p.W {
 		gap--
 	}
-	short := p.tabsWidth(gap) > p.W
-	for _, of := range shownTabs(p.s) {
-		from := x
-		switch txt := tabText(p.s, of); {
-		case of == screens[p.s.nav.screen].under:
-			x = p.Put(x, 1, p.W, widget.RoleTitle, "["+txt+"]")
-		case short:
-			x = p.Put(x, 1, p.W, widget.RoleDim, " "+screens[of].tab+" ")
-		default:
-			x = p.Put(x, 1, p.W, widget.RoleDim, " "+txt+" ")
+	short := width(gap) > p.W
+	for _, id := range tabs {
+		if !p.s.available(id) {
+			continue
 		}
-		p.clickable(from, 1, x-from, 1, func(s State) State { return s.goTo(of) })
+		from, role, txt := x, widget.RoleDim, " "+p.s.tabText(id)+" "
+		if id == screens[p.s.screen].under {
+			role, txt = widget.RoleTitle, "["+p.s.tabText(id)+"]"
+		} else if short {
+			txt = " " + screens[id].key + " "
+		}
+		x = p.Put(x, 1, p.W, role, txt)
+		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, func(s *State) { s.goTo(id) })
 		x += gap
 	}
 	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
@@ -178,16 +201,6 @@ func (p *view) tabs() {
 	} else if ns := "ns " + a.Namespace; a.Namespace != "" && x+displaywidth.String(ns) < p.W {
 		p.Right(x, p.W-1, 1, widget.RoleDim, ns)
 	}
-}
-
-// tabsWidth returns the width of the tabs with all their words, in cells. Each tab has a cell on
-// both sides; gap is the distance between two tabs.
-func (p *view) tabsWidth(gap int) int {
-	w := 2 - gap
-	for _, of := range shownTabs(p.s) {
-		w += len(tabText(p.s, of)) + 2 + gap
-	}
-	return w
 }
 
 // drainText describes the progress of a draining agent.
@@ -202,20 +215,21 @@ func drainText(a snapshot.Agent) string {
 // else the current activity. Unread errors are counted at its end.
 func (p *view) status(y int) {
 	s := p.s
-	if s.input.typing && s.nav.screen != screenHistory { // the history has its own line for it
+	if s.filterLine.typing && s.screen != screenHistory { // the history has its own line for it
 		x := p.Put(1, y, p.W-2, widget.RoleKey, "/ ")
 		x = p.Put(x, y, p.W-x-14, widget.RolePlain, s.filter())
 		p.Put(x, y, 1, widget.RoleCursor, " ")
 		return
 	}
 	room := p.W - 2
-	if n := s.issues.unread(); n > 0 && s.overlay == nil {
-		txt := fmt.Sprintf("e errors %d", n)
+	unread, newest := s.issues.unread(), s.issues.newest()
+	if unread > 0 && s.overlay == nil {
+		txt := fmt.Sprintf("e errors %d", unread)
 		room -= len(txt) + 2
 		p.Right(p.W-1-len(txt), p.W-1, y, widget.RoleBad, txt)
 	}
-	put := func(r widget.Role, txt string) { p.Put(1, y, room, r, widget.Cut(txt, room, p.G.More)) }
-	e, unread := s.issues.newest()
+	put := func(r widget.Role, txt string) { p.PutCut(1, y, room, r, txt) }
+	bad := p.G.State["error"] + " "
 	switch {
 	case s.toast != "" && s.toastBad:
 		put(widget.RoleBad, s.toast)
@@ -224,13 +238,19 @@ func (p *view) status(y int) {
 	case s.Gone != "":
 		put(widget.RoleBad, s.Gone)
 	case s.Snap.Problem != "":
-		put(widget.RoleBad, p.G.State["error"]+" "+s.Snap.Problem)
-	case s.filter() != "" && s.nav.screen != screenHistory:
-		put(widget.RoleWarn, p.filterText())
+		put(widget.RoleBad, bad+s.Snap.Problem)
+	case s.filter() != "" && s.screen != screenHistory:
+		put(widget.RoleWarn, s.filterText())
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
-		put(widget.RoleBad, p.awayText())
-	case unread:
-		put(widget.RoleBad, p.G.State["error"]+" "+e.line(s.Now))
+		tries := ""
+		if n := s.Snap.API.Tries; n == 1 {
+			tries = ", 1 try"
+		} else if n > 1 {
+			tries = ", " + text.Thousands(n) + " tries"
+		}
+		put(widget.RoleBad, bad+s.Snap.API.Error+tries+"; nothing is queued")
+	case unread > 0:
+		put(widget.RoleBad, bad+strings.TrimRight(widget.DayTime(newest.at, s.Now)+" "+newest.body(), " "))
 	case s.Note != "":
 		put(widget.RoleWarn, "! "+s.Note)
 	case len(s.Snap.Events) > 0:
@@ -238,83 +258,67 @@ func (p *view) status(y int) {
 	}
 }
 
-// filterText describes the matches of the filter. The filter covers the rows of the snapshot
-// only, which may be the beginning of a longer queue.
-func (p *view) filterText() string {
-	s := p.s
-	if search := screens[s.nav.screen].found; search != nil {
-		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), search(s))
-	}
-	if problem := s.filterProblem(); problem != "" {
-		return problem + "; Esc clears"
-	}
-	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) && s.listed() != paneSources {
-		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
-	}
-	if s.listed() == paneSources {
-		return fmt.Sprintf("filter %q: %d of %s; Esc clears", s.filter(), len(s.sources()), text.Plural(len(s.Snap.Sources), "source"))
-	}
-	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs),
-		len(s.repos()), len(s.Snap.Repos))
-}
-
 func eventLine(e snapshot.Event, now time.Time) string {
-	line := widget.DayTime(e.At, now)
 	who := e.Job
 	if who == "" {
 		who = e.Repo
 	}
-	return strings.TrimRight(line+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
+	return strings.TrimRight(widget.DayTime(e.At, now)+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
 }
 
 // levelWord returns the level of a log line in three letters, because colour alone must not mark
-// an error.
-func levelWord(level string) string {
+// an error, and its colour.
+func levelWord(level string) (string, widget.Role) {
 	switch level {
 	case "error":
-		return "ERR"
+		return "ERR", widget.RoleBad
 	case "warn":
-		return "WRN"
+		return "WRN", widget.RoleWarn
 	}
-	return "INF"
+	return "INF", widget.RolePlain
 }
 
 // hints draws the useful keys of the screen. Help and quit are last and always present; keys
 // before them are dropped when there is no room.
 func (p *view) hints(y int) {
-	var hints [][2]string
+	var hints []widget.Hint
 	switch {
 	case p.s.overlay != nil:
 		hints = p.s.overlay.hints(p)
-	case p.s.input.typing:
-		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}, {"tab", "complete"}, {p.G.Up + p.G.Down, "those of before"}}
+	case p.s.filterLine.typing:
+		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
+			p.arrows("those of before")}
 	default:
-		for _, hint := range screens[p.s.nav.screen].hints(p) {
-			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {
+		for _, hint := range p.s.at(p.s.screen).hints(p) {
+			if b, ok := p.s.bound(hint.Key); !ok || b.refusal(p.s) == "" {
 				hints = append(hints, hint)
 			}
 		}
 		if p.s.offline() && p.s.Source != FromDisk {
-			hints = slices.Insert(hints, min(2, len(hints)), [2]string{"R", "try now"}, [2]string{"D", "doctor"})
+			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
-		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
-	}
-	if disabledReason(Retry)(p.s) == "" && !p.s.input.typing && p.s.overlay == nil {
-		retry, help := [2]string{"r", "retry"}, len(hints)-2
-		hints = slices.Insert(hints, help, retry)
-		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && widget.HintWidth(hints) > p.W-2 {
-			hints = slices.Delete(hints, help, help+1)
-			hints[full] = retry // more useful here
+		if _, why := p.s.requestFor(Retry, p.s.selected); why == "" {
+			retry := widget.Hint{Key: "r", Text: "retry"}
+			full := slices.Index(hints, widget.Hint{Key: "P", Text: "full"})
+			if hints = append(hints, retry); full >= 0 && widget.HintWidth(hints)+14 > p.W-2 {
+				hints = hints[:len(hints)-1]
+				hints[full] = retry // more useful here
+			}
 		}
+		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
 	}
 	for len(hints) > 2 && widget.HintWidth(hints) > p.W-2 {
 		hints = slices.Delete(hints, len(hints)-3, len(hints)-2)
 	}
-	x := 1
-	for _, h := range hints {
-		x = p.Put(x, y, p.W-x, widget.RoleKey, h[0])
-		x = p.Put(x+1, y, p.W-x-1, widget.RoleDim, h[1]) + 2
+	p.Canvas.Hints(1, y, p.W, widget.RoleDim, hints)
+}
+
+// keyHints returns hints from keys and words in turn.
+func keyHints(words ...string) (out []widget.Hint) {
+	for i := 0; i+1 < len(words); i += 2 {
+		out = append(out, widget.Hint{Key: words[i], Text: words[i+1]})
 	}
+	return out
 }
 
 // banner replaces the tabs while the screen is not live. It shows since when, and when the next
@@ -368,32 +372,15 @@ func (p *view) nextTry() string {
 	return "Next try in " + text.Age(left+time.Second-1) + ", R now"
 }
 
-// awayText returns why the API is unavailable and which actions that affects.
-func (p *view) awayText() string {
-	api := p.s.Snap.API
-	txt := p.G.State["error"] + " " + api.Error
-	if api.Tries > 0 {
-		txt += ", " + tries(api.Tries)
-	}
-	return txt + "; nothing is queued"
-}
-
-func tries(n int) string {
-	if n == 1 {
-		return "1 try"
-	}
-	return text.Thousands(n) + " tries"
-}
-
 // clickArea is an area that reacts to clicks.
 type clickArea struct {
-	x, y, w, h int
-	do         func(State) State
+	widget.Rect
+	do func(*State)
 }
 
 // clickable registers do for clicks in an area.
-func (p *view) clickable(x, y, w, h int, do func(State) State) {
-	p.clicks = append(p.clicks, clickArea{x, y, w, h, do})
+func (p *view) clickable(at widget.Rect, do func(*State)) {
+	p.clicks = append(p.clicks, clickArea{at, do})
 }
 
 // Click returns the state after a click at column x of line y, on a terminal of w by h cells. A
@@ -403,51 +390,58 @@ func (s State) Click(x, y, w, h int) State {
 	if s.overlay != nil || w < MinWidth || h < MinHeight {
 		return s
 	}
-	p := view{Painter: widget.NewPainter(w, h, s.Caps), s: s}
-	p.drawFrame()
-	for _, l := range p.clicks {
-		if x >= l.x && x < l.x+l.w && y >= l.y && y < l.y+l.h {
+	for _, l := range draw(&s, w, h, s.Caps).clicks {
+		if x >= l.X && x < l.X+l.W && y >= l.Y && y < l.Y+l.H {
 			s.toast = ""
-			return l.do(s)
+			l.do(&s)
+			s.update()
+			break
 		}
 	}
 	return s
 }
 
-// clickRows makes the rows of the next list clickable: to selects a row by its number, in its
-// pane of the overview.
-func (p *view) clickRows(in pane, to func(s State, i int) State) {
-	p.OnRow = func(i, x, y, w int) {
-		p.clickable(x, y, w, 1, func(s State) State {
-			was := s
-			s = to(s, i)
-			if s.nav.screen == screenOverview {
-				s.lists.focus = in
+// clickRows makes the rows of the next table clickable: a click selects a row of the list, in its
+// pane of the overview, or opens the selected one.
+func (p *view) clickRows(of func(*State) *position) {
+	p.OnRow = func(i int, at widget.Rect) {
+		p.clickable(at, func(s *State) {
+			l := of(s)
+			if l.cursor == l.keys[i] && l == s.list() {
+				s.open()
+				return
 			}
-			if was.cursors() == s.cursors() && was.lists.focus == s.lists.focus {
-				return s.open()
+			l.cursor = l.keys[i]
+			if s.screen == screenOverview {
+				s.overview.onRepos = l == &s.repos.position
 			}
-			return s
 		})
 	}
 }
 
-// cursors returns the rows under the cursors of all lists.
-func (s State) cursors() [6]string {
-	recent := s.repoView.recent.cursor
-	if keys := widget.KeysOf(s.repoJobs(), jobKey); recent == "" && len(keys) > 0 {
-		recent = keys[0]
+// place describes the position of a cursor: "3/12", and the number of marked rows.
+func (p *view) place(l *position, all int) string {
+	out := ""
+	if len(l.marks) > 0 {
+		out = fmt.Sprintf("%d marked, ", len(l.marks))
 	}
-	return [6]string{s.lists.job, s.lists.repo, s.lists.source, s.history.cursor, s.changes.cursor, recent}
+	switch n := len(l.keys); {
+	case n == 0:
+		return ""
+	case all > n:
+		return out + fmt.Sprintf("%d/%d of %d", l.index()+1, n, all)
+	default:
+		return out + fmt.Sprintf("%d/%d", l.index()+1, n)
+	}
 }
 
-// overlay is a box over the screen. While it is open it handles all keys but Ctrl-C. Its methods
-// are pure, like those of State.
-type overlay interface {
-	// key returns the state after a key press; s.overlay is this overlay and stays open unless
-	// key changes it.
-	key(s State, name, text string) (State, Outcome)
-	draw(p *view)
-	// hints returns its keys, each with a word, for the last line of the screen.
-	hints(p *view) [][2]string
+// listTitle returns the title of a list of the snapshot with its age and its order.
+func (p *view) listTitle(title string, l *position) string {
+	if p.s.offline() {
+		title += " (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
+	}
+	if l.order != (order{}) {
+		title += ", by " + l.sorts[l.order.by] + " " + p.arrow(l.order)
+	}
+	return title
 }

@@ -374,7 +374,7 @@ func TestCursorRowIsVisible(t *testing.T) {
 	}
 	s := shown(many, widget.Caps{Mono: true, ASCII: true})
 	for i := range 520 {
-		j, ok := s.selected()
+		j, ok := selected(s)
 		if !ok {
 			t.Fatal("nothing selected")
 		}
@@ -420,7 +420,7 @@ func TestWelcomeKeepsBothCommands(t *testing.T) {
 	} {
 		snap := *fresh
 		change(&snap)
-		if shown(&snap, widget.Caps{}).firstRun() {
+		if s := shown(&snap, widget.Caps{}); s.firstRun() {
 			t.Errorf("%s: it is still the first run", name)
 		}
 	}
@@ -492,10 +492,9 @@ func TestSuspendedJob(t *testing.T) {
 }
 
 // selected returns the selected job, and whether it still exists.
-func (s State) selected() (snapshot.Job, bool) {
-	at := s.selection()
-	if at.job == nil {
+func selected(s State) (snapshot.Job, bool) {
+	if len(s.selected) == 0 || s.selected[0].job == nil {
 		return snapshot.Job{}, false
 	}
-	return *at.job, !at.gone
+	return *s.selected[0].job, !s.selected[0].gone
 }

@@ -1,7 +1,9 @@
 package screen
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,197 +14,371 @@ import (
 	"limpet/tui/widget"
 )
 
-var historyScreen = screen{
-	name: "history", tab: "4", under: screenHistory,
-	list: paneOf(paneJobs),
-	selection: func(s State) (out selection) {
-		if at, ok := s.history.atCursor(); ok {
-			j := jobOfRecord(*at.row)
-			out.job = &j
-		}
-		return out
-	},
-	title: func(State) string { return "History" },
-	draw:  (*view).drawHistory,
-	hints: func(p *view) [][2]string {
-		return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"/", "filter"}, {"+", "unfold"}, {"esc", "back"}}
-	},
-	move: func(s State, by int) State {
-		s.history.move(by)
-		return s
-	},
-	open:  State.openRecord,
-	fetch: State.fetchHistory,
+const (
+	// historyPage is the number of rows of one lookup.
+	historyPage = 200
+	// maxHistoryRows bounds the cached rows, some 2 MiB. A narrower filter shows older rows.
+	maxHistoryRows = 5000
+	// prefetchRows is the distance of the cursor from the last row at which more rows are
+	// fetched.
+	prefetchRows = 50
+	// historyMinAge is the minimum time between two lookups of newly finished jobs.
+	historyMinAge = 2 * time.Second
+	// foldMin is the number of equal failures in a row that are folded; foldShown of them stay
+	// visible.
+	foldMin, foldShown = 5, 3
+)
+
+// historyFields are the fields of a history filter.
+var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil,
+	"since": nil, "until": nil, "ref": nil}
+
+// historyScreen is the list of finished jobs.
+type historyScreen struct {
+	page     fetched[historyRequest, snapshot.HistoryPage]
+	taken    int    // version of page that rows contain
+	filter   string // of the rows
+	rows     []snapshot.HistoryRow
+	next     string // token of the next page; "" = none
+	all      int    // jobs in the history
+	known    bool   // rows have arrived
+	changes  int    // counts the times when jobs have finished or left the history, or may have
+	upToDate int    // value of changes at the lookup of the newest rows
+	items    list[historyItem]
+	unfolded []string // groups
 }
 
-// drawHistory draws the list of finished jobs, with the filter above it and the record under the
-// cursor below. If there is room, it adds a chart of the end times.
-func (p *view) drawHistory(x, y, w, h int) {
-	p.historyFilter(x, y, w)
-	y, h = y+1, h-1
-	list, record := h, 0
-	if h >= 14 && len(p.s.history.items) > 0 {
-		record = min(8, h/3+1)
-		list -= record
+// historyRequest is one lookup of rows.
+type historyRequest struct {
+	filter  string
+	after   string // for rows after the present ones; "" = the newest
+	changes int
+}
+
+// historyItem is one line of the list: a row, or several equal ones folded.
+type historyItem struct {
+	row    *snapshot.HistoryRow
+	folded int       // number of folded rows; 0 = a single row
+	oldest time.Time // finish of the oldest of them
+	group  string    // UID of the first of the equal rows; "" = none
+}
+
+func (i historyItem) key() string {
+	if i.folded > 0 {
+		return "fold " + i.group
 	}
-	tall := h >= 30 && record > 0
-	if tall {
-		list -= spanHeight
+	return i.row.UID
+}
+
+func (h *historyScreen) list(*State) *position { return &h.items.position }
+
+func (h *historyScreen) selection(*State) []object {
+	if at := h.items.here(); at != nil {
+		return []object{jobObject(jobOfRecord(*at.row))}
 	}
-	p.historyTable(x, y, w, list)
-	if record > 0 {
-		p.recordBox(x, y+list, w, record)
-	}
-	if tall {
-		p.endedBox(x, y+list+record, w)
+	return nil
+}
+
+func (h *historyScreen) hints(p *view) []widget.Hint {
+	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "/", "filter", "+", "unfold", "esc", "back")
+}
+
+// open shows the full record under the cursor; on folded rows it unfolds them.
+func (h *historyScreen) open(s *State) {
+	switch at := h.items.here(); {
+	case at == nil:
+	case at.folded > 0:
+		s.unfold()
+	default:
+		s.openJob(jobOfRecord(*at.row))
 	}
 }
 
-// historyFilter draws the filter line, which is always present, and the number of matches.
-func (p *view) historyFilter(x, y, w int) {
-	note := p.historyNote()
-	room := w - displaywidth.String(note) - 6
-	at := p.Put(x+1, y, w, widget.RoleKey, "/ ")
-	txt, r := p.s.filter(), widget.RolePlain
-	if txt == "" && !p.s.input.typing {
-		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
-	}
-	at = p.Put(at, y, room, r, widget.Cut(txt, room, p.G.More))
-	if p.s.input.typing {
-		p.Put(at, y, 1, widget.RoleCursor, " ")
-	}
-	p.Right(at+2, x+w-1, y, widget.RoleDim, note)
+// jobOfRecord converts a row of the history to a job, without the fields of the full record.
+func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
+	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
+		Message: recordResult(r), Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100,
+		Owner: "this"}
 }
 
-// historyNote returns the number of shown and of all rows.
-func (p *view) historyNote() string {
-	s := p.s.history
-	switch {
-	case s.request != nil && (s.filter != s.request.filter || s.request.more && len(s.rows) < historyPage) || !s.known && s.err == "":
-		return "looking" + p.G.More
-	case !s.known:
-		return ""
-	case p.s.historyProblem() != "":
-		return fmt.Sprintf("0 of %s jobs", text.Thousands(s.all))
-	case s.next != "":
-		return fmt.Sprintf("the newest %s of %s jobs", text.Thousands(len(s.rows)), text.Thousands(s.all))
-	case len(s.rows) == s.all:
-		return text.Plural(s.all, "job")
-	}
-	return fmt.Sprintf("%s of %s jobs", text.Thousands(len(s.rows)), text.Thousands(s.all))
+// historyQuery parses the filter line. It returns a description of the first invalid part.
+func (s *State) historyQuery() (snapshot.HistoryQuery, string) {
+	t := widget.ParseTerms(s.filterLine.filters[screenHistory], historyFields)
+	since, until := t.Moment("since", s.Now), t.Moment("until", s.Now)
+	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]),
+		Ref: t.One("ref"), Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
-func (p *view) historyTable(x, y, w, h int) {
-	items := p.s.history.items
-	index := p.s.history.index()
-	foot := ""
-	if len(items) > 0 {
-		foot = fmt.Sprintf("%d/%d", index+1, len(items))
-		if p.s.history.next != "" {
-			foot += "+"
-		}
+// fetch fetches rows when the present ones are of another filter, when the cursor nears their
+// end, and when jobs have finished since.
+func (h *historyScreen) fetch(s *State) Lookup {
+	q, problem := s.historyQuery()
+	ask := historyRequest{filter: s.filterLine.filters[screenHistory], changes: h.changes}
+	waited := s.Now.Sub(h.page.at) >= historyMinAge
+	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
+	case problem != "": // no row matches
+		h.page.request, h.filter, h.known = nil, ask.filter, true
+		h.setRows(nil, "")
+		return nil
+	case h.page.request != nil && h.page.request.filter == ask.filter, failed && !waited:
+		return nil
+	case failed, !h.known || h.filter != ask.filter:
+	case h.next != "" && len(h.rows) < maxHistoryRows && h.items.index() > len(h.items.rows)-prefetchRows:
+		ask.after = h.next
+	case h.changes != h.upToDate && waited:
+	default:
+		return nil
 	}
-	p.Box(p.G, x, y, w, h, "History", "newest first", foot, true)
-	if len(items) == 0 {
-		p.Empty(x, y, w, h, p.emptyHistory())
+	q.After = ask.after
+	return h.page.look(s, ask, func(s *State) *fetched[historyRequest, snapshot.HistoryPage] { return &s.history.page },
+		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
+}
+
+// refresh applies a page that has arrived.
+func (h *historyScreen) refresh(*State) {
+	if h.page.version == h.taken {
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("FINISHED", 12, 0), widget.Col("REPOSITORY", 14, 1),
-		widget.Col("ACTION", 7, 4), widget.Col("STATE", 9, 2), widget.NumCol("TOOK", 6, 3), widget.Col("REF", 7, 5),
-		widget.Col("JOB", 20, 6), widget.Col("OWNER", 12, 7), widget.Col("RESULT", 12, 0)}
+	h.taken = h.page.version
+	ask, page := h.page.key, h.page.value
+	rows, next := page.Rows, page.Next
 	switch {
-	case w >= wideWidth:
-		columns[2].Width, columns[9].Width = 20, 24
-	case w < 50: // the name of the repository stays at the least width too
-		columns[2].Width, columns[9].Width = 10, 9
+	case ask.after != "":
+		rows = append(slices.Clip(h.rows), rows...)
+	case ask.filter == h.filter && len(h.rows) > historyPage &&
+		slices.ContainsFunc(rows, func(r snapshot.HistoryRow) bool { return r.UID == h.rows[0].UID }): // they reach the present ones
+		rows, next = mergeRows(rows, h.rows), h.next
 	}
-	p.clickRows(paneNone, func(s State, i int) State { s.history.cursor = items[i].key(); return s })
-	p.List(x+1, y+1, w-2, h-2, columns, 9, len(items), index, true, func(i int) widget.Line { return p.historyRow(items[i]) })
+	if len(rows) > maxHistoryRows {
+		rows, next = rows[:maxHistoryRows:maxHistoryRows], ""
+	}
+	if ask.after == "" {
+		h.upToDate = ask.changes
+	}
+	h.filter, h.all, h.known = ask.filter, page.All, true
+	h.setRows(rows, next)
 }
 
-func (p *view) historyRow(i historyItem) widget.Line {
-	r := i.row
-	if i.folded > 0 {
-		return widget.Line{Whole: fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded,
-			widget.ClockTime(i.oldest, p.s.Now))}
+// mergeRows puts the newest rows before the present ones. A job that ran again moves to the
+// front.
+func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
+	seen := make(map[string]bool, len(fresh))
+	for _, r := range fresh {
+		seen[r.UID] = true
 	}
-	glyph, ok := p.G.State[r.State]
-	if !ok {
-		glyph = p.G.State["unknown"]
+	out := slices.Clone(fresh)
+	for _, r := range rows {
+		if !seen[r.UID] {
+			out = append(out, r)
+		}
 	}
-	took := "-"
-	if !r.Started.IsZero() {
-		took = widget.Clock(r.Finished.Sub(r.Started))
+	return out
+}
+
+// setRows sets the rows and derives the lines of the list: equal failures in a row are folded
+// unless they were opened.
+func (h *historyScreen) setRows(rows []snapshot.HistoryRow, next string) {
+	h.rows, h.next = rows, next
+	items := make([]historyItem, 0, len(rows))
+	for i := 0; i < len(rows); {
+		n := 1
+		for i+n < len(rows) && sameFailure(rows[i], rows[i+n]) {
+			n++
+		}
+		group, show := "", n
+		if n >= foldMin {
+			group = rows[i].UID
+			if !slices.Contains(h.unfolded, group) {
+				show = foldShown
+			}
+		}
+		for k := range show {
+			items = append(items, historyItem{row: &rows[i+k], group: group})
+		}
+		if show < n {
+			items = append(items, historyItem{row: &rows[i+show], folded: n - show, oldest: rows[i+n-1].Finished, group: group})
+		}
+		i += n
 	}
-	ro := widget.StateRole(r.State)
-	return widget.Line{
-		Cells: []string{glyph, widget.DayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took,
-			text.OrDash(text.ShortRef(r.RefTo)), r.Name, text.OrDash(r.Agent), text.OrDash(recordResult(*r))},
-		Roles: []widget.Role{ro, widget.RolePlain, widget.RolePlain, widget.RolePlain, ro, widget.RolePlain, widget.RolePlain,
-			widget.RolePlain, widget.RolePlain, widget.RolePlain},
+	h.items.show(items, historyItem.key)
+}
+
+// sameFailure reports whether two jobs failed in the same way.
+func sameFailure(a, b snapshot.HistoryRow) bool {
+	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository &&
+		a.Action == b.Action && recordResult(a) == recordResult(b)
+}
+
+// unfold opens the equal rows under the cursor, or folds them again.
+func (s *State) unfold() {
+	h := &s.history
+	at := h.items.here()
+	if at == nil || at.group == "" {
+		s.showToast("nothing is folded here", false)
+		return
+	}
+	if i := slices.Index(h.unfolded, at.group); i >= 0 {
+		h.unfolded = slices.Delete(slices.Clone(h.unfolded), i, i+1)
+	} else {
+		h.unfolded = append(slices.Clip(h.unfolded[max(len(h.unfolded)-trailLength, 0):]), at.group)
+	}
+	h.setRows(h.rows, h.next)
+}
+
+// draw draws the list, with the filter above it and the record under the cursor below. If there
+// is room, it adds a chart of the end times.
+func (h *historyScreen) draw(p *view, at widget.Rect) {
+	line, at := at.Top(1)
+	h.drawFilter(p, line)
+	record, ended := 0, 0
+	if at.H >= 14 && len(h.items.rows) > 0 {
+		record = min(8, at.H/3+1)
+		if at.H >= 30 {
+			ended = endedHeight
+		}
+	}
+	at, below := at.Top(at.H - record - ended)
+	h.drawList(p, at)
+	at, below = below.Top(record)
+	if record > 0 {
+		h.drawRecord(p, at, *h.items.here().row)
+	}
+	if ended > 0 {
+		h.drawEnded(p, below)
 	}
 }
 
-// emptyHistory returns why the list is empty.
-func (p *view) emptyHistory() []string {
-	s := p.s.history
-	problem := p.s.historyProblem()
+// drawFilter draws the filter line, which is always present, and the number of matches.
+func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
+	note, typing := h.note(p), p.s.filterLine.typing
+	room := at.W - displaywidth.String(note) - 6
+	x := p.Put(at.X+1, at.Y, at.W, widget.RoleKey, "/ ")
+	txt, r := p.s.filter(), widget.RolePlain
+	if txt == "" && !typing {
+		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
+	}
+	x = p.PutCut(x, at.Y, room, r, txt)
+	if typing {
+		p.Put(x, at.Y, 1, widget.RoleCursor, " ")
+	}
+	p.Right(x+2, at.X+at.W-1, at.Y, widget.RoleDim, note)
+}
+
+// note returns the number of shown and of all rows.
+func (h *historyScreen) note(p *view) string {
+	asked := h.page.request
+	_, problem := p.s.historyQuery()
+	switch shown := text.Thousands(len(h.rows)); {
+	case asked != nil && (h.filter != asked.filter || asked.after != "" && len(h.rows) < historyPage), !h.known && h.page.err == "":
+		return "looking" + p.G.More
+	case !h.known:
+		return ""
+	case problem != "":
+		return fmt.Sprintf("0 of %s jobs", text.Thousands(h.all))
+	case h.next != "":
+		return fmt.Sprintf("the newest %s of %s jobs", shown, text.Thousands(h.all))
+	case len(h.rows) == h.all:
+		return text.Plural(h.all, "job")
+	default:
+		return fmt.Sprintf("%s of %s jobs", shown, text.Thousands(h.all))
+	}
+}
+
+func (h *historyScreen) drawList(p *view, at widget.Rect) {
+	foot := p.place(&h.items.position, 0)
+	if h.next != "" && foot != "" {
+		foot += "+"
+	}
+	p.Canvas.Box(at, widget.Box{Title: "History", Note: "newest first", Foot: foot, Focused: true})
+	if len(h.items.rows) == 0 {
+		p.Empty(at, h.whyEmpty(p)...)
+		return
+	}
+	type item = historyItem
+	plain := func(text func(r snapshot.HistoryRow) string) func(item, int) (string, widget.Role) {
+		return func(i item, _ int) (string, widget.Role) { return text(*i.row), widget.RolePlain }
+	}
+	state := func(text func(state string) string) func(item, int) (string, widget.Role) {
+		return func(i item, _ int) (string, widget.Role) { return text(i.row.State), widget.StateRole(i.row.State) }
+	}
+	repository, result := 14, 12
+	if at.W < 50 { // the name of the repository stays at the least width too
+		repository, result = 10, 9
+	}
+	p.clickRows(func(s *State) *position { return &s.history.items.position })
+	widget.Table[item]{
+		Grow: 9,
+		Note: func(i item) string {
+			if i.folded == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded, widget.ClockTime(i.oldest, p.s.Now))
+		},
+		Columns: []widget.Column[item]{
+			{Width: 1, Cell: state(p.StateGlyph)},
+			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.s.Now) })},
+			{Head: "REPOSITORY", Width: repository, Wide: 20, Rank: 1, Cell: plain(func(r snapshot.HistoryRow) string { return r.Repository })},
+			{Head: "ACTION", Width: 7, Rank: 4, Cell: plain(func(r snapshot.HistoryRow) string { return r.Action })},
+			{Head: "STATE", Width: 9, Rank: 2, Cell: state(func(state string) string { return state })},
+			{Head: "TOOK", Width: 6, Rank: 3, Right: true, Cell: plain(func(r snapshot.HistoryRow) string {
+				if r.Started.IsZero() {
+					return "-"
+				}
+				return widget.Clock(r.Finished.Sub(r.Started))
+			})},
+			{Head: "REF", Width: 7, Rank: 5, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(text.ShortRef(r.RefTo)) })},
+			{Head: "JOB", Width: 20, Rank: 6, Cell: plain(func(r snapshot.HistoryRow) string { return r.Name })},
+			{Head: "OWNER", Width: 12, Rank: 7, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(r.Agent) })},
+			{Head: "RESULT", Width: result, Wide: 24, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(recordResult(r)) })},
+		},
+	}.Draw(p.Canvas, at, h.items.rows, h.items.index(), true)
+}
+
+// whyEmpty returns why the list is empty.
+func (h *historyScreen) whyEmpty(p *view) []string {
+	_, problem := p.s.historyQuery()
 	switch {
-	case s.err != "":
-		return []string{"The history cannot be read: " + s.err, "It is tried again by itself."}
-	case !s.known, s.request != nil && s.request.more:
-		return []string{"Looking" + p.G.More}
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}
+	case h.page.err != "":
+		return []string{"The history cannot be read: " + h.page.err, "It is tried again by itself."}
+	case !h.known, h.page.request != nil && h.page.request.after != "":
+		return []string{"Looking" + p.G.More}
 	case p.s.filter() != "":
-		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(s.all, "job"))}
+		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(h.all, "job"))}
 	}
 	return []string{"No job has ended here yet." + p.startHint(" p on a repository starts a pull.")}
 }
 
-// recordBox draws the record under the cursor.
-func (p *view) recordBox(x, y, w, h int) {
-	at, ok := p.s.history.atCursor()
-	if !ok {
-		return
-	}
-	r := *at.row
-	p.Box(p.G, x, y, w, h, widget.Cut(r.Name, w/2, p.G.More), "enter: all of it", "", false)
+// drawRecord draws the record under the cursor.
+func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRow) {
+	p.Canvas.Box(at, widget.Box{Title: p.cut(r.Name, at.W/2), Note: "enter: all of it"})
 	var lines []widget.TextLine
-	add := func(ro widget.Role, txt string) {
-		for _, l := range widget.Wrap(txt, w-4) {
-			lines = append(lines, widget.Styled(ro, l))
-		}
-	}
+	add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, at.W-4) }
 	add(widget.StateRole(r.State), strings.TrimSuffix(p.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
 	span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
 	if !r.Started.IsZero() {
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
 	}
 	add(widget.RolePlain, span)
-	add(widget.RolePlain, strings.Join([]string{"uid " + r.UID, text.Plural(max(r.Attempts, 1), "attempt"),
-		"by " + text.OrDash(r.Agent)}, ", "))
+	add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(r.Attempts, 1), "attempt")+", by "+text.OrDash(r.Agent))
 	if r.Subject != "" {
 		add(widget.RolePlain, "commit "+text.ShortRef(r.RefTo)+" "+widget.Quoted(r.Subject))
 	}
-	if n, since := p.s.sameAs(r); n > 1 {
-		add(widget.RoleDim, fmt.Sprintf("the same %s times in the rows here, since %s", text.Thousands(n), widget.ClockTime(since, p.s.Now)))
-	}
-	p.PutLines(x, y, w, h, lines)
-}
-
-// sameAs counts the listed jobs with the same failure.
-func (s State) sameAs(r snapshot.HistoryRow) (n int, since time.Time) {
-	for _, other := range s.history.rows {
+	n, since := 0, time.Time{}
+	for _, other := range h.rows {
 		if sameFailure(r, other) {
 			n, since = n+1, other.Finished
 		}
 	}
-	return n, since
+	if n > 1 {
+		add(widget.RoleDim, fmt.Sprintf("the same %s times in the rows here, since %s", text.Thousands(n), widget.ClockTime(since, p.s.Now)))
+	}
+	p.Lines(at, lines)
 }
 
-// spanHeight is the height of the chart with its edges.
-const spanHeight = 4
+// endedHeight is the height of the chart of the end times with its edges.
+const endedHeight = 4
 
 // spans are the periods that one column may cover, with their names.
 var spans = []struct {
@@ -246,30 +422,30 @@ func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, fa
 	return span.name, failed, others, old
 }
 
-// endedBox draws when the listed jobs ended.
-func (p *view) endedBox(x, y, w int) {
+// drawEnded draws when the listed jobs ended.
+func (h *historyScreen) drawEnded(p *view, at widget.Rect) {
 	const named = 15 // cells of name and number
-	rows := p.s.history.rows
-	name, failed, others, old := overTime(rows, w-4-named, p.s.Now)
-	note := ""
-	if len(rows) > old {
-		note = "since " + widget.ClockTime(rows[len(rows)-old-1].Finished, p.s.Now)
+	name, failed, others, old := overTime(h.rows, at.W-4-named, p.s.Now)
+	box := widget.Box{Title: "Ended per " + name}
+	if len(h.rows) > old {
+		box.Note = "since " + widget.ClockTime(h.rows[len(h.rows)-old-1].Finished, p.s.Now)
 	}
-	p.Box(p.G, x, y, w, spanHeight, "Ended per "+name, note, "", false)
+	p.Canvas.Box(at, box)
 	for i, line := range []struct {
 		name   string
 		values []int64
 		role   widget.Role
 	}{{"errors", failed, widget.RoleBad}, {"others", others, widget.RolePlain}} {
-		var sum int64
+		sum := 0
 		for _, v := range line.values {
-			sum += v
+			sum += int(v)
 		}
 		if sum == 0 {
 			line.role = widget.RoleDim
 		}
-		at := p.Put(x+2, y+1+i, named, widget.RoleDim, fmt.Sprintf("%-7s", line.name))
-		at = p.Put(at, y+1+i, named, line.role, fmt.Sprintf("%6s  ", text.Thousands(int(sum))))
-		p.Put(at, y+1+i, x+w-2-at, line.role, p.Heights(line.values, 1))
+		y := at.Y + 1 + i
+		x := p.Put(at.X+2, y, named, widget.RoleDim, fmt.Sprintf("%-7s", line.name))
+		x = p.Put(x, y, named, line.role, fmt.Sprintf("%6s  ", text.Thousands(sum)))
+		p.Put(x, y, at.X+at.W-2-x, line.role, p.Heights(line.values, 1))
 	}
 }

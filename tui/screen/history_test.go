@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -143,18 +142,18 @@ func TestHistoryScreen(t *testing.T) {
 	src := &archive{rows: failedRows(34)}
 	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "4"), src)
 	t.Run("equal failures are folded and opened", func(t *testing.T) {
-		items := s.history.items
+		items := s.history.items.rows
 		if len(items) != foldShown+1+2 || items[foldShown].folded != 34-foldShown {
 			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].folded)
 		}
 		opened := press(s, "down", "down", "down", "enter")
-		if n := len(opened.history.items); n != 36 || opened.nav.screen != screenHistory {
+		if n := len(opened.history.items.rows); n != 36 || opened.screen != screenHistory {
 			t.Errorf("enter on the fold: %d lines", n)
 		}
-		if n := len(press(opened, "up", "+").history.items); n != len(items) {
+		if n := len(press(opened, "up", "+").history.items.rows); n != len(items) {
 			t.Errorf("+ on one of them must fold again: %d lines", n)
 		}
-		if n := len(press(opened, "up", "+", "+").history.items); n != 36 {
+		if n := len(press(opened, "up", "+", "+").history.items.rows); n != 36 {
 			t.Errorf("+ must unfold from a row: %d lines", n)
 		}
 		if got := press(s, "end", "+"); got.toast == "" {
@@ -163,7 +162,7 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	// A job has finished since the rows were fetched.
 	old := s
-	old.history.invalidate()
+	old.history.changes++
 	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
 		at := settle(t, press(old, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
 		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" {
@@ -172,28 +171,8 @@ func TestHistoryScreen(t *testing.T) {
 		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != historyPage {
 			t.Errorf("asked %+v", q)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.nav.screen != screenHistory {
-			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.nav.screen)
-		}
-	})
-	t.Run("a filter of what is known already asks for nothing", func(t *testing.T) {
-		asked := len(src.asked)
-		at := settle(t, press(press(s, "/", "W", "e", "s", "t").Paste(" state:warning"), "enter"), src)
-		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" || at.history.cursor != "warn" {
-			t.Errorf("%d rows, cursor %q", len(rows), at.history.cursor)
-		}
-		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "1 of 36 jobs") {
-			t.Errorf("it is not said:\n%s", frame)
-		}
-		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || len(src.asked) != asked {
-			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
-		}
-	})
-	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
-		src := &archive{rows: []snapshot.HistoryRow{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
-		at := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
-		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.history.rows) != 0 || len(src.asked) != 2 {
-			t.Errorf("%d rows, asked %d times", len(at.history.rows), len(src.asked))
+		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.screen)
 		}
 	})
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
@@ -230,7 +209,7 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
 		at := press(s, "down")
-		was := at.history.cursor
+		was := at.history.items.cursor
 		more := &archive{rows: append([]snapshot.HistoryRow{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
 		snap := testSnapshot()
 		snap.Agent.History++
@@ -240,8 +219,8 @@ func TestHistoryScreen(t *testing.T) {
 		}
 		at.Now = at.Now.Add(historyMinAge)
 		at = settle(t, at, more)
-		if len(at.history.rows) != 37 || at.history.rows[0].UID != "new" || at.history.cursor != was {
-			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.rows), at.history.rows[0].UID, at.history.cursor)
+		if len(at.history.rows) != 37 || at.history.rows[0].UID != "new" || at.history.items.cursor != was {
+			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.rows), at.history.rows[0].UID, at.history.items.cursor)
 		}
 	})
 	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
@@ -251,15 +230,15 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
 		at := press(s, "enter")
-		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "ill-0" {
-			t.Fatalf("screen %d shows %q", at.nav.screen, j.UID)
+		if j := at.detail.job; at.screen != screenDetail || j.UID != "ill-0" {
+			t.Fatalf("screen %d shows %q", at.screen, j.UID)
 		}
 		at = settle(t, at, src)
-		if j, live := at.job(); live || len(j.Errors) != 1 {
+		if j, live := at.detail.job, at.detail.live; live || len(j.Errors) != 1 {
 			t.Errorf("the record was not looked up: %+v", j)
 		}
-		if at = press(at, "esc"); at.nav.screen != screenHistory || at.history.cursor != "ill-0" {
-			t.Errorf("screen %d, cursor %q", at.nav.screen, at.history.cursor)
+		if at = press(at, "esc"); at.screen != screenHistory || at.history.items.cursor != "ill-0" {
+			t.Errorf("screen %d, cursor %q", at.screen, at.history.items.cursor)
 		}
 	})
 	t.Run("r runs the job under the cursor again", func(t *testing.T) {
@@ -269,8 +248,8 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("h shows the history of a repository", func(t *testing.T) {
 		at := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "h"), src)
-		if at.nav.screen != screenHistory || len(at.history.rows) != 34 {
-			t.Errorf("screen %d, %d rows", at.nav.screen, len(at.history.rows))
+		if at.screen != screenHistory || len(at.history.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.screen, len(at.history.rows))
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
@@ -319,8 +298,8 @@ func TestHistoryIsReadInPages(t *testing.T) {
 	}
 	for i := range maxHistoryRows + 50 {
 		s = settle(t, press(s, "down"), src)
-		if want := fmt.Sprint("u", min(i+1, maxHistoryRows-1)); s.history.cursor != want {
-			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.history.cursor, want)
+		if want := fmt.Sprint("u", min(i+1, maxHistoryRows-1)); s.history.items.cursor != want {
+			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.history.items.cursor, want)
 		}
 		if i%500 == 0 {
 			check(t, Render(s, 80, 24, s.Caps), 80, 24, s.Caps)
@@ -354,7 +333,9 @@ func TestTerms(t *testing.T) {
 		{"reposit:a", "there is no field reposit", snapshot.HistoryQuery{}},
 		{"git.lab:443:x :y", "", snapshot.HistoryQuery{Words: []string{"git.lab:443:x", ":y"}}},
 	} {
-		got, problem := historyQuery(tt.line, noon)
+		s := NewState(Standalone, widget.Caps{}, noon)
+		s.filterLine.filters[screenHistory] = tt.line
+		got, problem := s.historyQuery()
 		tt.want.Limit = historyPage
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {
 			t.Errorf("%q: %+v %q, want %+v %q", tt.line, got, problem, tt.want, tt.problem)
@@ -396,182 +377,5 @@ func TestOverTime(t *testing.T) {
 				t.Errorf("each %s: %v failed, %v others, %d older; want %s: %v, %v, %d", each, failed, others, old, c.each, c.failed, c.others, c.old)
 			}
 		})
-	}
-}
-
-// TestCachedFilterEqualsLookup: whatever was typed, pasted or deleted before, and whatever has
-// finished or been pruned since, a filter shows the rows that a new lookup returns.
-func TestCachedFilterEqualsLookup(t *testing.T) {
-	t.Parallel()
-	asked, steps := 0, 0
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 11))
-		src, now, n := &archive{}, noon, 0
-		end := func() { // a job finishes, sometimes one that has finished before
-			n++
-			p := snapshot.HistoryRow{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n),
-				Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
-				State:   []string{"success", "error", "warning"}[r.IntN(3)],
-				Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
-			if p.Message == "so\x1bso" && seed%4 != 0 { // in some histories only
-				p.Message = "done"
-			}
-			if len(src.rows) > 0 && r.IntN(10) == 0 {
-				i := r.IntN(len(src.rows))
-				p.UID, p.Name = src.rows[i].UID, src.rows[i].Name
-				src.rows = slices.Delete(src.rows, i, i+1)
-			}
-			src.rows = slices.Insert(src.rows, 0, p)
-		}
-		for range r.IntN(2000) {
-			now = now.Add(time.Duration(r.IntN(5)) * time.Minute)
-			end()
-		}
-		count := 0
-		seen := func(s State) State { // the next snapshot
-			count++
-			snap := testSnapshot()
-			snap.Agent.History = count // the number of all jobs ever; not the length of the list
-			s = s.Show(snap)
-			s.Now = now
-			return s
-		}
-		s := seen(press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"))
-		var late Lookup // its result has not arrived yet
-		answers := func(s State) State {
-			if late != nil {
-				s, late = late(t.Context(), src)(s), nil
-			}
-			return settle(t, s, src)
-		}
-		s = answers(s)
-		for step := range 150 {
-			what := r.IntN(12)
-			if what != 6 && what != 7 && !s.input.typing {
-				s = press(s, "/")
-			}
-			switch what {
-			case 0, 1:
-				s = press(s, []string{"enter", "esc", "up", "down", "tab"}[r.IntN(5)])
-			case 2, 3, 4:
-				s = press(s, "backspace")
-			case 5:
-				s = s.Paste([]string{"state:error ", "repo:lab-7 ", "since:20h ", "until:3h ", "state:success,warning ", "bad", "action:push ",
-					"état", "soso "}[r.IntN(9)])
-			case 6:
-				if s.input.typing {
-					s = press(s, "enter")
-				}
-				for range r.IntN(5) {
-					s = press(s, []string{"down", "pgdown", "end"}[r.IntN(3)])
-					s = answers(s)
-				}
-			case 7:
-				if r.IntN(3) > 0 {
-					break
-				}
-				for range r.IntN(4) {
-					now = now.Add(time.Duration(r.IntN(60)) * time.Second)
-					end()
-				}
-				src.rows = src.rows[:len(src.rows)-min(r.IntN(4), len(src.rows))]
-				s = seen(s)
-			default:
-				letters := "lab-1 state:er pul 401 BAD"
-				s = press(s, string(letters[r.IntN(len(letters))]))
-			}
-			if s.nav.screen != screenHistory {
-				t.Fatalf("seed %d, step %d: it is on screen %d", seed, step, s.nav.screen)
-			}
-			was := len(src.asked)
-			if r.IntN(3) == 0 { // else typing goes on before a result
-				s = answers(s)
-			} else if next, look := s.Fetch(); look != nil {
-				s, late = next, look
-			} else {
-				s = next
-			}
-			if asked += len(src.asked) - was; r.IntN(4) > 0 {
-				continue
-			}
-			for range 3 { // newly finished jobs are fetched after a while, rows for the cursor before that
-				s.Now = s.Now.Add(historyMinAge)
-				s = answers(s)
-			}
-			now = s.Now
-			checkFresh(t, fmt.Sprintf("seed %d, step %d", seed, step), s, src)
-			steps++
-		}
-	}
-	t.Logf("%d filters compared, %d lookups", steps, asked)
-}
-
-// checkFresh fails unless the rows are the first of the matching history, and all of them where the
-// state claims so.
-func checkFresh(t *testing.T, when string, s State, src *archive) {
-	t.Helper()
-	q, problem := historyQuery(s.input.filters[screenHistory], s.Now)
-	q.Limit, q.Since, q.Until = 1<<30, s.history.query.Since, s.history.query.Until // the bounds of the lookup
-	page, _ := src.HistoryPage(t.Context(), q)
-	want := cleanHistory(page).Rows
-	if problem != "" {
-		want = nil
-	}
-	have := s.history.rows
-	if len(want) > len(have) && s.history.next != "" {
-		if len(have) < min(historyPage/2, len(want)) && s.history.index() > len(s.history.items)-prefetchRows {
-			t.Fatalf("%s: %d of %d rows, and no more are looked up", when, len(have), len(want))
-		}
-		want = want[:len(have)]
-	}
-	for i := range max(len(have), len(want)) {
-		if i >= len(have) || i >= len(want) || have[i] != want[i] {
-			t.Fatalf("%s: %q: row %d is wrong: %d rows for %d\n%s", when, s.input.filters[screenHistory], i, len(have), len(want),
-				strings.Join(uidsOf(have, want), " "))
-		}
-	}
-	if !slices.Equal(s.history.keys(), refolded(s.history).keys()) {
-		t.Fatalf("%s: the lines are not of these rows", when)
-	}
-}
-
-func refolded(p history) history { p.fold(); return p }
-
-func uidsOf(lists ...[]snapshot.HistoryRow) (out []string) {
-	for _, l := range lists {
-		for _, r := range l[:min(len(l), 10)] {
-			out = append(out, r.UID)
-		}
-		out = append(out, "|")
-	}
-	return out
-}
-
-// TestAnswersAreBounded: the cached rows are bounded, however long a user types.
-func TestAnswersAreBounded(t *testing.T) {
-	t.Parallel()
-	src := &archive{}
-	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success",
-			Finished: noon.Add(-time.Duration(i) * time.Second)})
-	}
-	s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "4"), src)
-	for range maxHistoryRows / historyPage {
-		s = settle(t, press(s, "end"), src)
-	}
-	s = press(s, "/")
-	asked := len(src.asked)
-	for i := range 200 {
-		s = settle(t, s.Paste(fmt.Sprint(i%10)), src)
-		if i%3 > 0 {
-			s = settle(t, press(s, "backspace"), src)
-		}
-		if len(s.history.earlier) > maxAnswers || s.history.trailRows() > maxAnswerRows {
-			t.Fatalf("%d answers of %d rows are kept", len(s.history.earlier), s.history.trailRows())
-		}
-	}
-	t.Logf("%d lookups", len(src.asked)-asked)
-	if len(s.history.earlier) == 0 {
-		t.Error("none is kept")
 	}
 }

@@ -145,44 +145,42 @@ func (h *generator) state() State {
 // onList reports whether keys move a cursor in a visible list, and returns the start of the name
 // of its row.
 func (s State) onList() (label string, ok bool) {
-	if s.overlay != nil || s.input.typing {
+	if s.overlay != nil || s.filterLine.typing {
 		return "", false
 	}
 	switch {
-	case s.nav.screen == screenHistory:
-		at, ok := s.history.atCursor()
-		if ok && at.folded == 0 && s.historyProblem() == "" {
+	case s.screen == screenHistory:
+		at := s.history.items.here()
+		if _, problem := s.historyQuery(); at != nil && at.folded == 0 && problem == "" {
 			return at.row.Name[:7], true // the name begins like its repository
 		}
-	case s.nav.screen == screenSources:
-		if rows := s.sources(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.lists.source, widget.KeysOf(rows, sourceKey))].Name[:7], true
+	case s.screen == screenSources:
+		if from := s.sources.here(); from != nil {
+			return from.Name[:7], true
 		}
-	case s.nav.screen == screenChanges:
-		if rows := s.changed(); len(rows) > 0 && changesRefusal(s) == "" {
-			if f := rows[widget.IndexOf(s.changes.cursor, widget.KeysOf(rows, pathOf))]; f.From == "" {
-				return f.Path[:7], true
-			}
+	case s.screen == screenChanges:
+		if f := s.changes.rows.here(); f != nil && f.From == "" && s.changesRefusal() == "" {
+			return f.Path[:7], true
 		}
-	case s.nav.screen == screenRepo:
-		if rows := s.repoJobs(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(rows, jobKey))].Name[:7], true
+	case s.screen == screenRepo:
+		if j := s.repo.rows.here(); j != nil {
+			return j.Name[:7], true
 		}
-	case s.nav.screen == screenOverview && s.firstRun():
-	case s.nav.screen == screenJobs, s.nav.screen == screenOverview && s.lists.focus == paneJobs:
-		if rows := s.jobs(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.lists.job, widget.KeysOf(rows, jobKey))].Name[:7], true
+	case s.screen == screenOverview && s.firstRun():
+	case s.screen == screenJobs, s.screen == screenOverview && !s.overview.onRepos:
+		if j := s.jobs.here(); j != nil {
+			return j.Name[:7], true
 		}
-	case s.nav.screen == screenRepos, s.nav.screen == screenOverview:
-		if rows := s.repos(); len(rows) > 0 {
-			return rows[widget.IndexOf(s.lists.repo, widget.KeysOf(rows, repoKey))].Name[:7], true
+	case s.screen == screenRepos, s.screen == screenOverview:
+		if r := s.repos.here(); r != nil {
+			return r.Name[:7], true
 		}
 	}
 	return "", false
 }
 
-// missing returns required text that the screen of a plain world lacks; "" = none.
-func missing(s State, frame string, w, h int) string {
+// lacking returns required text that the screen of a plain world lacks; "" = none.
+func lacking(s State, frame string, w, h int) string {
 	if w < MinWidth || h < MinHeight {
 		if txt := strings.ReplaceAll(strings.ReplaceAll(frame, "\n", ""), " ", ""); w*h > 200 && !strings.Contains(txt, "pending") {
 			return "how many jobs there are"
@@ -191,7 +189,7 @@ func missing(s State, frame string, w, h int) string {
 	}
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.Glyphs()
-	p := &view{Painter: widget.NewPainter(0, 0, s.Caps), s: s}
+	p := &view{Canvas: widget.NewCanvas(0, 0, s.Caps), s: &s}
 	if s.overlay != nil {
 		return ""
 	}
@@ -203,16 +201,17 @@ func missing(s State, frame string, w, h int) string {
 	}
 	if label, ok := s.onList(); ok {
 		row, near := "", 14 // cells from the cursor on: a glyph, and the start of the name
-		if s.nav.screen == screenHistory {
+		if s.screen == screenHistory {
 			near = 26 // the end time comes first
 		}
 		switch {
-		case s.nav.screen == screenChanges:
+		case s.screen == screenChanges:
 			near = 40 // after the result
-			if q, _ := s.changeQuery(); s.changes.list.of != q || !s.changes.list.known {
+			q, _ := s.changeQuery()
+			if _, known, _ := s.changes.files.of(q); !known {
 				return ""
 			}
-		case s.nav.screen == screenRepo:
+		case s.screen == screenRepo:
 			near = 40 // after the end time
 			if !strings.Contains(frame, "Recent jobs") {
 				if w >= 60 && h >= 14 {
@@ -221,7 +220,7 @@ func missing(s State, frame string, w, h int) string {
 				return "" // there is no room for rows
 			}
 		}
-		if s.nav.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
+		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
 			label = "" // there is no room for it
 		}
 		for _, l := range lines[2 : h-2] {
@@ -233,7 +232,7 @@ func missing(s State, frame string, w, h int) string {
 		if row == "" {
 			return "the row of the cursor, " + label
 		}
-		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.nav.screen != screenHistory && s.nav.screen != screenChanges {
+		if j, _ := selected(s); strings.HasPrefix(j.Name, label) && s.screen != screenHistory && s.screen != screenChanges {
 			state := p.shownState(j)
 			glyph, known := g.State[state]
 			if !known {
@@ -248,15 +247,14 @@ func missing(s State, frame string, w, h int) string {
 			}
 		}
 	}
-	if s.nav.screen == screenSources && len(s.sources()) > 0 {
-		rows := s.sources()
-		state := p.sourceShownState(rows[widget.IndexOf(s.lists.source, widget.KeysOf(rows, sourceKey))])
+	if s.screen == screenSources && len(s.sources.rows) > 0 {
+		state := p.sourceShownState(*s.sources.here())
 		if !strings.Contains(frame, state) || !strings.Contains(frame, g.State[sourceGlyph(state)]) {
 			return "the word and the glyph of " + state
 		}
 	}
-	if s.nav.screen == screenSource {
-		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.sourceView.top == 0 {
+	if s.screen == screenSource {
+		if from, live := s.source.source, s.source.live; live && len(from.State) < 12 && h > 14 && s.source.top == 0 {
 			state := from.State
 			if s.offline() && state == snapshot.SourceWorking {
 				state = snapshot.SourceUnknown
@@ -266,8 +264,8 @@ func missing(s State, frame string, w, h int) string {
 			}
 		}
 	}
-	if s.nav.screen == screenDetail && !s.lists.zoomed[screenDetail] {
-		j, live := s.job()
+	if s.screen == screenDetail && !s.detail.zoomed {
+		j, live := s.detail.job, s.detail.live
 		state := p.shownState(j)
 		if !live && j.Finished.IsZero() {
 			state = "unknown"
@@ -307,8 +305,8 @@ func TestEveryState(t *testing.T) {
 			if _, ok := s.onList(); ok {
 				lists.Add(1)
 			}
-			if what := missing(s.cacheRows(), plain, w, hh); what != "" {
-				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.nav.screen, what, plain)
+			if what := lacking(s, plain, w, hh); what != "" {
+				return fmt.Sprintf("%dx%d %+v, screen %d: no word of %s\n%s", w, hh, s.Caps, s.screen, what, plain)
 			}
 			if s.Caps.ASCII {
 				for _, r := range plain {

@@ -84,23 +84,24 @@ func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	var list issues
 	for i := range maxIssues {
-		list = list.add(issue{text: fmt.Sprint(i)})
+		list.add(noon, false, issueKey{text: fmt.Sprint(i)})
 	}
 	before := slices.Clone(list.list)
 	list.list = slices.Clone(list.list)
 	list.list[7].read = true
-	list = list.add(issue{text: "one more"})
+	list.add(noon, false, issueKey{text: "one more"})
 	if len(list.list) != maxIssues || list.list[0].text != "0" || list.list[7].text != "8" {
 		t.Errorf("%d kept, the first %q, at 7 %q", len(list.list), list.list[0].text, list.list[7].text)
 	}
-	if list = list.add(issue{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
+	if list.add(noon, false, issueKey{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
 		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
 	}
 	// An older state is unchanged.
-	kept := issues{list: before, last: maxIssues}
-	kept.add(issue{text: "5"})
-	kept.markRead(len(kept.list))
-	kept.without(3)
+	changed := issues{list: before, last: maxIssues}
+	kept := changed
+	changed.add(noon, false, issueKey{text: "5"})
+	changed.markRead(len(kept.list))
+	changed.drop(func(e issue) bool { return e.id == 3 })
 	for i, e := range kept.list {
 		if e.text != fmt.Sprint(i) || e.read || e.times != 1 {
 			t.Fatalf("%d has become %+v", i, e)
@@ -112,7 +113,7 @@ func TestErrorsPane(t *testing.T) {
 	t.Parallel()
 	s := shown(failingSnapshot(), widget.Caps{})
 	at := func(s State) string {
-		rows, i := s.overlay.(errorsPane).rows(s)
+		rows, i := s.overlay.(issuesPane).rows(&s)
 		return rows[i].text
 	}
 	pane := press(s, "e", "down")
@@ -143,14 +144,14 @@ func TestErrorsPane(t *testing.T) {
 	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
 		t.Errorf("copied %q", out.Copy)
 	}
-	if to := press(pane, "enter"); to.nav.screen != screenDetail || to.jobView.uid != "z8z8" || to.overlay != nil {
-		t.Errorf("Enter leads to screen %d, %q", to.nav.screen, to.jobView.uid)
+	if to := press(pane, "enter"); to.screen != screenDetail || to.detail.job.UID != "z8z8" || to.overlay != nil {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail.job.UID)
 	}
-	if to := press(pane, "down", "enter"); to.nav.screen != screenRepo || to.repoView.seen.Name != "lab-east" {
-		t.Errorf("Enter leads to screen %d, %q", to.nav.screen, to.repoView.seen.Name)
+	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repo.repo.Name != "lab-east" {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repo.repo.Name)
 	}
-	if to := press(pane, "up", "enter"); to.overlay != nil || to.nav.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
-		t.Errorf("Enter on what nothing shows leads to %d: %q", to.nav.screen, to.toast)
+	if to := press(pane, "up", "enter"); to.overlay != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
+		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
 	}
 	gone := press(pane, "d")
 	if len(gone.issues.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
@@ -266,8 +267,8 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	unsaid := testSnapshot()
 	unsaid.Events, unsaid.Repos[1].Health = nil, ""
 	is(shown(unsaid, widget.Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
-	if to := press(s, "e", "enter"); to.nav.screen != screenRepo || to.repoView.seen.Name != "lab-east" {
-		t.Errorf("Enter leads to %d, %q", to.nav.screen, to.repoView.seen.Name)
+	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repo.repo.Name != "lab-east" {
+		t.Errorf("Enter leads to %d, %q", to.screen, to.repo.repo.Name)
 	}
 }
 

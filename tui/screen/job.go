@@ -1,145 +1,378 @@
 package screen
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
-var detailScreen = screen{
-	selection: func(s State) selection {
-		j, live := s.job()
-		return selection{job: &j, gone: !live}
-	},
-	under: screenJobs, panes: int(sectionCount), draw: (*view).jobDetail, fetch: State.fetchJob,
-	hints: func(p *view) [][2]string {
-		hints := [][2]string{{"esc", "back"}, {p.G.Up + p.G.Down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"},
-			{"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
-		if f, _ := p.s.issueAtCursor(); p.s.jobView.section == sectionErrors && f.file != "" && changesRefusal(p.s) == "" {
-			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
-		}
-		return hints
-	},
-	open: func(s State) State {
-		if s.jobView.section == sectionErrors {
-			return s.openJobIssue()
-		}
-		if why := changesRefusal(s); why != "" {
-			return s.showToast(why, false)
-		}
-		return s.openChanges()
-	},
-	move: State.moveSection, found: foundInLog,
+// sectionID is a section of the job screen that can have the focus. Tab moves the focus, because
+// the digits are the keys of the screens.
+type sectionID uint8
+
+const (
+	sectionLog sectionID = iota
+	sectionSummary
+	sectionErrors
+	sectionCount
+)
+
+// jobScreen is the screen of one job.
+type jobScreen struct {
+	job     snapshot.Job // its last known state
+	live    bool         // the snapshot has it
+	partial bool         // only its row of the history is known
+	record  fetched[string, snapshot.Job]
+	focus   sectionID
+	tops    [sectionCount]int // first lines of the sections; of the log the lines that it is scrolled up
+	paused  bool              // the log does not follow its end
+	zoomed  bool              // the focused section has the whole screen
 }
 
-// setJob sets the job of the detail screen; brief means that only its history row is known.
-func (s State) setJob(j snapshot.Job, brief bool) State {
-	s.jobView.uid, s.jobView.seen, s.jobView.partial, s.jobView.scroll = j.UID, &j, brief, 0
-	s.jobView.record.err = ""
-	s.jobView.section, s.jobView.tops, s.jobView.paused, s.linkAt, s.lists.zoomed[screenDetail] = sectionLog, [sectionCount]int{},
-		false, 0, false
-	s.input.filters[screenDetail] = ""
-	return s.focusIssues(j)
+// set shows a job; partial means that only its history row is known.
+func (d *jobScreen) set(s *State, j snapshot.Job, partial bool) {
+	*d = jobScreen{job: j, live: !partial, partial: partial}
+	s.linkAt, s.filterLine.filters[screenDetail] = 0, ""
+	d.focusIssues()
 }
 
 // focusIssues focuses the errors of a job without a log.
-func (s State) focusIssues(j snapshot.Job) State {
-	if s.jobView.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(jobIssues(j)) > 0 {
-		s.jobView.section = sectionErrors
+func (d *jobScreen) focusIssues() {
+	if d.focus == sectionLog && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(d.job)) > 0 {
+		d.focus = sectionErrors
 	}
-	return s
 }
 
-// jobDetail draws one job: head, summary, errors, log.
-func (p *view) jobDetail(x, y, w, h int) {
-	j, live := p.s.job()
-	if head := p.detailHead(h, j); head > 0 {
-		p.jobHead(x, y, w, head, j, live)
-		y, h = y+head, h-head
+// refreshJob follows the job in the snapshot. A paused log keeps its position when lines are
+// added behind it.
+func (d *jobScreen) refreshJob(s *State) {
+	o, live := s.current(jobObject(d.job))
+	before := d.job.Log
+	if d.live = live; live {
+		d.job, d.partial = *o.job, false
 	}
-	if h < 3 {
+	if !d.paused || len(before) == 0 {
 		return
 	}
-	share := p.shares(w, h, j)
-	if n := share[sectionSummary]; n > 0 {
-		times, below := p.timesWidth(w), p.timesHeight(n, j)
-		p.summaryBox(x, y, w-times, n-below, j)
-		p.timesBox(x+w-times, y, times, n, j)
-		p.timesBox(x, y+n-below, w, below, j)
-		y += n
+	added := d.job.Log
+	if i := slices.Index(added, before[len(before)-1]); i >= 0 {
+		added = added[i+1:]
 	}
-	if n := share[sectionErrors]; n > 0 {
-		p.issuesBox(x, y, w, n, j)
-		y += n
+	p, at := s.layout()
+	d.tops[sectionLog] = min(d.tops[sectionLog]+len(d.log(p, added, at.W-4)), max(len(d.log(p, d.job.Log, at.W-4))-1, 0))
+}
+
+// recordMissing reports whether the full record must be fetched.
+func (d *jobScreen) recordMissing() bool {
+	_, _, err := d.record.of(d.job.UID)
+	return d.partial && err == ""
+}
+
+func (d *jobScreen) fetch(s *State) Lookup {
+	if !d.recordMissing() {
+		return nil
 	}
-	if n := share[sectionLog]; n > 0 {
-		p.logBox(x, y, w, n, j)
+	uid := d.job.UID
+	return d.record.look(s, uid, func(s *State) *fetched[string, snapshot.Job] {
+		if s.detail.job.UID != uid {
+			return nil
+		}
+		return &s.detail.record
+	}, func(ctx context.Context, src Source) (snapshot.Job, error) { return src.PastJob(ctx, uid) })
+}
+
+// takeRecord applies the record of a job when it has arrived.
+func (d *jobScreen) takeRecord() {
+	if j, known, _ := d.record.of(d.job.UID); d.partial && known {
+		d.job, d.partial = j, false
+		d.job.Progress = percent(j.Progress)
+		d.focusIssues()
 	}
 }
 
-func (p *view) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
+func (d *jobScreen) selection(*State) []object {
+	o := jobObject(d.job)
+	o.gone = !d.live
+	return []object{o}
+}
+
+func (d *jobScreen) hints(p *view) []widget.Hint {
+	hints := keyHints("esc", "back", p.G.Up+p.G.Down, "scroll", "tab", "section", "d", "changes", "z", "zoom", "x", "cancel", "p", "pull",
+		"f", "follow", "/", "find", "u", "url")
+	if f, _ := d.issueAtCursor(p.s); d.focus == sectionErrors && f.file != "" && p.s.changesRefusal() == "" {
+		hints = slices.Insert(hints, 2, widget.Hint{Key: "enter", Text: "its file"})
+	}
+	return hints
+}
+
+// open shows what the job has changed: the file of the error under the cursor, or all files.
+func (d *jobScreen) open(s *State) {
+	f, ok := d.issueAtCursor(s)
+	why := s.changesRefusal()
+	switch {
+	case d.focus == sectionErrors && !ok:
+		s.showToast("this job has no errors", false)
+	case d.focus == sectionErrors && f.file != "":
+		s.openFile(f.file)
+	case d.focus == sectionErrors && why != "":
+		s.showToast("this "+f.state+" names no file", false)
+	case d.focus == sectionErrors:
+		s.showToast("this "+f.state+" names no file; d shows what the job has changed", false)
+	case why != "":
+		s.showToast(why, false)
+	default:
+		s.openChanges()
+	}
+}
+
+// found describes the matches of the filter.
+func (d *jobScreen) found(s *State) string {
+	p, _ := s.layout()
+	wraps := s.wraps
+	s.wraps = false
+	defer func() { s.wraps = wraps }()
+	return fmt.Sprintf("%d of %s of the log", len(d.log(p, d.job.Log, 80)), text.Plural(len(d.job.Log), "line"))
+}
+
+// turn moves the focus to the next section with contents, or with -1 to the previous one.
+func (d *jobScreen) turn(s *State, by int) {
+	d.zoomed = false
+	p, at := s.layout()
+	_, sections := d.sections(p, at)
+	for range sectionCount {
+		d.focus = sectionID((int(d.focus) + int(sectionCount) + by) % int(sectionCount))
+		if sections[d.focus].at.H > 0 {
+			break
+		}
+	}
+}
+
+// scroll scrolls the focused section within its lines.
+func (d *jobScreen) scroll(s *State, by int) {
+	p, at := s.layout()
+	_, sections := d.sections(p, at)
+	room := sections[d.focus].at.H - 2
+	if d.focus == sectionErrors {
+		room = 1 // it has a cursor
+	}
+	if d.focus == sectionLog {
+		by = -by
+	}
+	top := &d.tops[d.focus]
+	*top = min(max(*top+by, 0), max(len(sections[d.focus].lines)-max(room, 1), 0))
+	if d.focus == sectionLog {
+		d.paused = *top > 0
+	}
+}
+
+// pauseLog stops the log at its present position, or lets it follow its end again.
+func (s *State) pauseLog() {
+	d := &s.detail
+	if d.paused = !d.paused; d.paused {
+		s.showToast("the log stays where it is; f follows it again", false)
+		return
+	}
+	d.tops[sectionLog] = 0
+	s.showToast("the log follows its end", false)
+}
+
+// section is a section of the screen, laid out.
+type section struct {
+	widget.Box
+	at     widget.Rect
+	lines  []widget.TextLine
+	cursor bool // it has a cursor
+}
+
+// draw draws the head, the summary with the times, the errors and the log.
+func (d *jobScreen) draw(p *view, at widget.Rect) {
+	head, sections := d.sections(p, at)
+	if head.H > 0 {
+		d.drawHead(p, head)
+	}
+	for _, id := range []sectionID{sectionSummary, sectionErrors, sectionLog} {
+		sec := sections[id]
+		if sec.at.H == 0 {
+			continue
+		}
+		if id == sectionSummary && p.timesWidth() > 0 && !d.zoomed {
+			var side widget.Rect
+			sec.at, side = sec.at.Left(sec.at.W - p.timesWidth())
+			p.Canvas.Box(side, widget.Box{Title: "Times"})
+			p.Lines(side, p.timeLines(d.job, side.W-4, side.H-2))
+		}
+		sec.Focused = id == d.focus
+		d.drawSection(p, sec, id)
+	}
+}
+
+func (d *jobScreen) drawSection(p *view, sec section, id sectionID) {
+	n, room := len(sec.lines), max(sec.at.H-2, 0)
+	top := widget.Scrolled(d.tops[id], n, sec.at.H)
+	cursor := max(min(d.tops[id], n-1), 0)
+	switch id {
+	case sectionLog:
+		top = widget.Scrolled(max(n-room-d.tops[id], 0), n, sec.at.H)
+	case sectionErrors:
+		top = widget.Window(cursor, n, room)
+	case sectionSummary:
+		if rest := n - top - room; rest > 0 {
+			sec.Foot = fmt.Sprintf("%d more below", rest)
+		}
+	}
+	p.Canvas.Box(sec.at, sec.Box)
+	for i, l := range sec.lines[top:min(top+room, n)] {
+		if id == sectionErrors && !sec.Focused && i == room-1 && n-top-i > 1 && i > 0 {
+			l = widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more lines", p.G.More, n-top-i))
+		}
+		p.PutCut(sec.at.X+2, sec.at.Y+1+i, sec.at.W-4, l.Role, l.Text)
+	}
+	if id == sectionErrors && sec.Focused {
+		p.Put(sec.at.X+1, sec.at.Y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
+	}
+}
+
+// headHeight returns the height of the head in h lines: with the commit if there is room.
+func (d *jobScreen) headHeight(h int) int {
+	head := d.leastHead()
+	switch {
+	case d.zoomed:
+		return 0
+	case h < 18:
+		return min(head, 6, h)
+	case d.job.Commit != nil && (len(d.job.URLs) == 0 || h >= 22):
+		head++
+	}
+	return head
+}
+
+// leastHead returns the height of the head without the commit.
+func (d *jobScreen) leastHead() int {
+	if len(d.job.URLs) > 0 {
+		return 7
+	}
+	return 6
+}
+
+// sections lays out the screen. A zoomed section gets all lines.
+func (d *jobScreen) sections(p *view, at widget.Rect) (head widget.Rect, out [sectionCount]section) {
+	j := d.job
+	head, at = at.Top(d.headHeight(at.H))
+	out[sectionSummary] = d.summary(p, at.W)
+	out[sectionErrors] = d.errors(p, at.W)
+	out[sectionLog] = d.logSection(p, at.W)
+	if d.zoomed {
+		out[d.focus].at = at
+		return head, out
+	}
+	if at.H < 3 {
+		return head, out
+	}
+	h, most, lines := at.H, at.H*2/5, len(out[sectionSummary].lines)
+	if p.timesWidth() > 0 {
+		lines = max(lines, len(p.times(j))+len(j.Steps))
+		if len(j.Steps) > 0 {
+			most = h / 2
+		}
+	}
+	summary, errors := min(max(lines, 2)+2, max(most, 3)), 0
+	if n := len(out[sectionErrors].lines); len(jobIssues(j)) > 0 {
+		room := h * 2 / 5
+		if len(j.Log) == 0 {
+			room = h - summary - 3
+		}
+		errors = min(n+2, max(room, 3))
+	}
+	if len(j.Log) > 0 { // the time line does not displace the last lines of the log
+		summary = min(summary, max(h-errors-3, h*2/5, 3))
+	}
+	log := h - summary - errors
+	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
+		log, errors = 0, h-summary // there is no log; the errors remain
+	}
+	if log < 3 {
+		summary, log = h-errors, 0
+	}
+	out[sectionSummary].at, at = at.Top(summary)
+	out[sectionErrors].at, at = at.Top(errors)
+	out[sectionLog].at, _ = at.Top(log)
+	return head, out
+}
+
+func (d *jobScreen) drawHead(p *view, at widget.Rect) {
+	j := d.job
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
-	title := widget.Cut(j.Name, max(w/2-len(what)-2, 8), p.G.More) + "  " + widget.Cut(what, w/3, p.G.More)
-	p.Box(p.G, x, y, w, h, title, widget.Cut(j.Repository, w/3, p.G.More), "", false)
+	p.Canvas.Box(at, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3),
+		Note: p.cut(j.Repository, at.W/3)})
 	state := p.shownState(j)
-	if !live && j.Finished.IsZero() {
+	if !d.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
-	var lines []widget.Line
-	one := func(r widget.Role, txt string) {
-		lines = append(lines, widget.Line{Cells: []string{txt}, Roles: []widget.Role{r}})
+	lines := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, at.W-4, true))}
+	add := func(name, txt string) {
+		lines = append(lines, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", name, txt)))
 	}
-	one(widget.StateRole(state), p.stateLine(j, state, w-4))
-	one(widget.RolePlain, p.leaseText(j, live)+p.attemptText(j))
-	one(widget.RolePlain, refLine(j, p.G.Arrow))
-	if j.Commit != nil && h > leastHead(j) {
-		one(widget.RolePlain, "commit "+p.commitLine(*j.Commit))
+	add("lease", strings.TrimPrefix(p.leaseText(j, d.live), "lease  ")+p.attemptText(j))
+	ref := refText(j, p.G.Arrow)
+	if !j.Started.IsZero() {
+		ref += "   started " + j.Started.UTC().Format("15:04:05Z")
 	}
-	one(widget.RolePlain, "msg    "+text.OrDash(j.Message))
-	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
-		one(widget.RolePlain, "url    "+l.Name+" "+l.URL)
-	}
-	for i, l := range lines {
-		if i < h-2 {
-			p.Put(x+2, y+1+i, w-4, l.Roles[0], widget.Cut(l.Cells[0], w-4, p.G.More))
+	add("ref", ref+"   uid "+text.OrDash(j.UID))
+	if c := j.Commit; c != nil && at.H > d.leastHead() {
+		txt := widget.Quoted(c.Subject) // author and time follow, where a narrow screen cuts them
+		if c.Author != "" {
+			txt += " by " + c.Author
 		}
+		if !c.At.IsZero() {
+			txt += ", " + widget.Ago(p.s.Now, c.At)
+		}
+		add("commit", txt)
 	}
-	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
-		p.Link(x+2, y+1, w-4, h-2, l.URL)
+	add("msg", text.OrDash(j.Message))
+	url := ""
+	if len(j.URLs) > 0 {
+		url = j.URLs[0].URL
+		add("url", j.URLs[0].Name+" "+url)
 	}
+	p.Lines(at, lines[:min(len(lines), max(at.H-2, 0))], url)
 }
 
-func (p *view) stateLine(j snapshot.Job, state string, w int) string {
-	glyph, ok := p.G.State[state]
-	if !ok {
-		glyph = p.G.State["unknown"]
-	}
-	head := glyph + " " + state
-	tail := ""
-	if j.Total > 0 {
-		tail += "   " + doneWords(j)
-	}
-	tail += "   " + p.elapsed(j)
-	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-		tail += "   ~" + text.Age(left) + " left"
-		if rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds(); w >= 70 {
-			tail += fmt.Sprintf("   %.1f/s", rate)
+// stateLine returns the state of a job with a progress bar in w cells, if the progress is known;
+// with figures also the number of files and the rest of the time.
+func (p *view) stateLine(j snapshot.Job, state string, w int, figures bool) string {
+	head, tail := p.StateGlyph(state)+" "+state, ""
+	if !figures {
+		if e := p.elapsed(j); e != "-" {
+			head += "  " + e
+		}
+	} else {
+		if j.Total > 0 {
+			tail += "   " + doneWords(j)
+		}
+		tail += "   " + p.elapsed(j)
+		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
+			tail += "   ~" + text.Age(left) + " left"
+			if rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds(); w >= 70 {
+				tail += fmt.Sprintf("   %.1f/s", rate)
+			}
 		}
 	}
-	if !j.Undelivered.IsZero() {
-		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Undelivered))
-	}
-	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
-		return head + tail
-	}
 	percent := fmt.Sprintf(" %3.0f%%", j.Progress)
-	room := w - len([]rune(head)) - len(tail) - len(percent) - 3
-	if room < 5 {
+	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
+	switch {
+	case !j.Undelivered.IsZero() && figures:
+		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Undelivered))
+	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending" || j.Progress < 0:
+		return head + tail
+	case room < 5:
 		return head + percent + tail
 	}
 	return head + "   " + p.Bar(min(room, 60), j.Progress) + percent + tail
@@ -167,7 +400,7 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		txt += "rests for " + text.Age(j.RetryAt.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		txt += "held by this agent"
-		if a := p.s.Snap.Agent; p.W >= wideWidth && a.Host != "" {
+		if a := p.s.Snap.Agent; p.w >= wideWidth && a.Host != "" {
 			txt += fmt.Sprintf(" (%s/%d)", a.Host, a.PID)
 		}
 		if !j.RenewAt.IsZero() {
@@ -207,32 +440,6 @@ func (p *view) attemptText(j snapshot.Job) (txt string) {
 	return txt
 }
 
-func refLine(j snapshot.Job, arrow string) string {
-	txt := "ref    " + refText(j, arrow)
-	if !j.Started.IsZero() {
-		txt += "   started " + j.Started.UTC().Format("15:04:05Z")
-	}
-	return txt + "   uid " + text.OrDash(j.UID)
-}
-
-// commitLine describes a commit. Author and time follow the message, where a narrow screen cuts
-// them.
-func (p *view) commitLine(c snapshot.Commit) string {
-	txt := commitText(c)
-	if !c.At.IsZero() {
-		txt += ", " + widget.Ago(p.s.Now, c.At)
-	}
-	return txt
-}
-
-func commitText(c snapshot.Commit) string {
-	txt := widget.Quoted(c.Subject)
-	if c.Author != "" {
-		txt += " by " + c.Author
-	}
-	return txt
-}
-
 // refText returns the branch of a job and the commits before and after it.
 func refText(j snapshot.Job, arrow string) string {
 	txt := text.OrDash(j.Branch)
@@ -246,62 +453,4 @@ func refText(j snapshot.Job, arrow string) string {
 		txt += text.ShortRef(j.RefTo)
 	}
 	return txt
-}
-
-func (p *view) summaryBox(x, y, w, h int, j snapshot.Job) {
-	room := widget.TableRoom(len(j.Summary), h-2)
-	top := min(p.s.jobView.tops[sectionSummary], max(len(j.Summary)-room, 0))
-	foot := ""
-	if rest := len(j.Summary) - top - room; rest > 0 {
-		foot = fmt.Sprintf("%d more below", rest)
-	}
-	p.Box(p.G, x, y, w, h, "Summary", "", foot, p.s.jobView.section == sectionSummary)
-	if len(j.Summary) == 0 {
-		txt := "Nothing written yet."
-		switch {
-		case !j.Finished.IsZero():
-			txt = "Nothing was written."
-		case j.WaitReason != "":
-			txt = "This agent leaves the job alone: " + j.WaitReason
-		}
-		p.Empty(x, y, w, h, []string{txt})
-		return
-	}
-	columns := []widget.Column{widget.Col("KIND", 12, 0), widget.NumCol("TOTAL", 6, 3), widget.NumCol("CREATE", 7, 0),
-		widget.NumCol("UPDATE", 7, 0), widget.NumCol("DELETE", 7, 0), widget.NumCol("NOOP", 6, 2), widget.NumCol("WARN", 6, 1),
-		widget.NumCol("ERROR", 6, 0)}
-	p.List(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary)-top, -1, false, func(i int) widget.Line {
-		s := j.Summary[top+i]
-		l := widget.Line{Cells: []string{s.Kind}, Roles: []widget.Role{widget.RolePlain}}
-		for k, n := range []int64{total(s), s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
-			r := widget.RolePlain
-			switch {
-			case k == 6 && n > 0:
-				r = widget.RoleBad
-			case k == 5 && n > 0:
-				r = widget.RoleWarn
-			}
-			txt := fmt.Sprint(n)
-			if k == 0 && n <= 0 {
-				txt = "-"
-			}
-			l.Cells, l.Roles = append(l.Cells, txt), append(l.Roles, r)
-		}
-		return l
-	})
-}
-
-// total returns the number of resources of a kind in a job, 0 when it is unknown. Servers and
-// agents may omit it. The other counters contain each resource once, a renamed one twice.
-func total(s snapshot.Summary) int64 {
-	if s.Total > 0 {
-		return s.Total
-	}
-	sum := int64(0)
-	for _, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
-		if sum += n; n < 0 || sum < 0 {
-			return 0
-		}
-	}
-	return sum
 }

@@ -50,15 +50,15 @@ func TestSectionsOfAJob(t *testing.T) {
 	s := press(shown(longTexts(), widget.Caps{Mono: true, ASCII: true}), "enter")
 	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
 	t.Run("tab and back", func(t *testing.T) {
-		want := []section{sectionSummary, sectionErrors, sectionLog}
+		want := []sectionID{sectionSummary, sectionErrors, sectionLog}
 		at := s
 		for i, w := range want {
-			if at = press(at, "tab"); at.jobView.section != w {
-				t.Errorf("tab %d leads to %d, want %d", i, at.jobView.section, w)
+			if at = press(at, "tab"); at.detail.focus != w {
+				t.Errorf("tab %d leads to %d, want %d", i, at.detail.focus, w)
 			}
 		}
-		if at = press(at, "shift+tab"); at.jobView.section != sectionErrors {
-			t.Errorf("shift+tab leads to %d", at.jobView.section)
+		if at = press(at, "shift+tab"); at.detail.focus != sectionErrors {
+			t.Errorf("shift+tab leads to %d", at.detail.focus)
 		}
 	})
 	t.Run("what is not on the screen has no focus", func(t *testing.T) {
@@ -66,12 +66,12 @@ func TestSectionsOfAJob(t *testing.T) {
 		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
 		good := press(shown(snap, s.Caps), "enter")
 		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
-			if at := press(good, keys...); at.jobView.section != sectionLog {
-				t.Errorf("%q leads to %d", keys, at.jobView.section)
+			if at := press(good, keys...); at.detail.focus != sectionLog {
+				t.Errorf("%q leads to %d", keys, at.detail.focus)
 			}
 		}
-		if at := press(good, "shift+tab"); at.jobView.section != sectionSummary || strings.Contains(frame(at), "its file") {
-			t.Errorf("shift+tab leads to %d:\n%s", at.jobView.section, frame(at))
+		if at := press(good, "shift+tab"); at.detail.focus != sectionSummary || strings.Contains(frame(at), "its file") {
+			t.Errorf("shift+tab leads to %d:\n%s", at.detail.focus, frame(at))
 		}
 	})
 	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
@@ -79,17 +79,17 @@ func TestSectionsOfAJob(t *testing.T) {
 		j := &snap.Jobs[0]
 		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
 		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
-		if at.jobView.uid != j.UID || at.jobView.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
-			t.Errorf("section %d of %q:\n%s", at.jobView.section, at.jobView.uid, frame(press(at, "end")))
+		if at.detail.job.UID != j.UID || at.detail.focus != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
+			t.Errorf("section %d of %q:\n%s", at.detail.focus, at.detail.job.UID, frame(press(at, "end")))
 		}
 		past := &archive{rows: failedRows(1)}
 		record := settle(t, press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter"), past)
-		if record.jobView.section != sectionErrors {
-			t.Errorf("of a record: section %d", record.jobView.section)
+		if record.detail.focus != sectionErrors {
+			t.Errorf("of a record: section %d", record.detail.focus)
 		}
 		turned := press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter", "tab")
-		if turned = settle(t, turned, past); turned.jobView.section != sectionSummary {
-			t.Errorf("who has turned it: section %d", turned.jobView.section)
+		if turned = settle(t, turned, past); turned.detail.focus != sectionSummary {
+			t.Errorf("who has turned it: section %d", turned.detail.focus)
 		}
 	})
 	t.Run("errors scroll to their end, whole", func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestSectionsOfAJob(t *testing.T) {
 			strings.Contains(f, "board-00.json: panels") {
 			t.Errorf("the end:\n%s", f)
 		}
-		if up := press(at, "down", "up"); up.jobView.tops[sectionErrors] != at.jobView.tops[sectionErrors]-1 {
-			t.Errorf("one up from %d leads to %d", at.jobView.tops[sectionErrors], up.jobView.tops[sectionErrors])
+		if up := press(at, "down", "up"); up.detail.tops[sectionErrors] != at.detail.tops[sectionErrors]-1 {
+			t.Errorf("one up from %d leads to %d", at.detail.tops[sectionErrors], up.detail.tops[sectionErrors])
 		}
 	})
 	t.Run("z gives one section the screen", func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		if again := frame(press(s, "z", "z")); again != frame(s) {
 			t.Errorf("z twice:\n%s", again)
 		}
-		if next := press(s, "z", "esc", "enter"); next.lists.zoomed[screenDetail] {
+		if next := press(s, "z", "esc", "enter"); next.detail.zoomed {
 			t.Error("another visit begins zoomed")
 		}
 	})
@@ -131,13 +131,13 @@ func TestSectionsOfAJob(t *testing.T) {
 			if f := frame(press(at, "f")); !strings.Contains(f, "later 2") {
 				t.Errorf("%s: f does not follow again:\n%s", name, f)
 			}
-			if at = press(at, "end"); at.jobView.paused || at.jobView.scroll != 0 {
+			if at = press(at, "end"); at.detail.paused || at.detail.tops[sectionLog] != 0 {
 				t.Errorf("%s: at its end it does not follow", name)
 			}
 		}
 		top := press(s, "z", "home")
-		if f := frame(top); !strings.Contains(f, "board-00.json") || top.jobView.scroll != 60-18 {
-			t.Errorf("home scrolls to %d:\n%s", top.jobView.scroll, f)
+		if f := frame(top); !strings.Contains(f, "board-00.json") || top.detail.tops[sectionLog] != 60-18 {
+			t.Errorf("home scrolls to %d:\n%s", top.detail.tops[sectionLog], f)
 		}
 	})
 	t.Run("w wraps, and all can be reached", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		if f := frame(at); strings.Contains(f, " made ") || !strings.Contains(f, `"422": 6 of 60 lines of the log`) {
 			t.Errorf("found:\n%s", f)
 		}
-		if n := len(at.jobs()); n != len(testSnapshot().Jobs) {
+		if n := len(at.jobs.rows); n != len(testSnapshot().Jobs) {
 			t.Errorf("the list of jobs has %d rows", n)
 		}
 		if f := frame(press(s, "/", "z", "q")); !strings.Contains(f, `No line has "zq"`) {
@@ -243,12 +243,13 @@ func TestTimeLine(t *testing.T) {
 		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
 		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
-		p := view{s: shown(testSnapshot(), widget.Caps{}), Painter: widget.NewPainter(40, max(tt.h, 1), widget.Caps{ASCII: true})}
-		p.timeLine(0, 0, 40, tt.h, tt.job)
+		s := shown(testSnapshot(), widget.Caps{})
+		p := &view{s: &s, Canvas: widget.NewCanvas(0, 0, widget.Caps{ASCII: true})}
 		var got []string
-		for _, l := range strings.Split(p.Canvas.Frame(widget.Theme{}), "\n") {
-			if l = strings.TrimRight(l, " "); l != "" {
-				got = append(got, l)
+		times := len(p.times(tt.job))
+		for i, l := range p.timeLines(tt.job, 40, tt.h+times) {
+			if i >= times {
+				got = append(got, l.Text)
 			}
 		}
 		if text := strings.Join(got, "|"); text != tt.want {
@@ -301,7 +302,7 @@ func TestEnterOnAnError(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed(), rows: failedRows(3)}
 	s := press(shown(jobWithIssues(), widget.Caps{Mono: true, ASCII: true}), "2", "enter")
-	for s.jobView.section != sectionErrors {
+	for s.detail.focus != sectionErrors {
 		s = press(s, "tab")
 	}
 	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
@@ -311,11 +312,11 @@ func TestEnterOnAnError(t *testing.T) {
 			t.Errorf("the cursor, or its key, is not seen:\n%s", f)
 		}
 		at := settle(t, press(s, "enter"), src)
-		if at.nav.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
-			t.Errorf("Enter leads to %d, %q:\n%s", at.nav.screen, at.changes.path, frame(at))
+		if at.screen != screenDiff || at.diff.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
+			t.Errorf("Enter leads to %d, %q:\n%s", at.screen, at.diff.path, frame(at))
 		}
-		if back := press(at, "esc"); back.nav.screen != screenDetail || back.jobView.section != sectionErrors {
-			t.Errorf("Esc leads to %d", back.nav.screen)
+		if back := press(at, "esc"); back.screen != screenDetail || back.detail.focus != sectionErrors {
+			t.Errorf("Esc leads to %d", back.screen)
 		}
 	})
 	t.Run("of a job: what names no file says so", func(t *testing.T) {
@@ -328,13 +329,13 @@ func TestEnterOnAnError(t *testing.T) {
 		if at := press(at.Show(never), "enter"); at.toast != "this error names no file" || strings.Contains(frame(at), "its file") {
 			t.Errorf("where d shows nothing it says %q", at.toast)
 		}
-		if at = press(at, "enter"); at.nav.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
-			t.Errorf("Enter leads to %d, says %q", at.nav.screen, at.toast)
+		if at = press(at, "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
+			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
 		}
 	})
 	t.Run("of a job: the end of a long one, and the last", func(t *testing.T) {
-		if at := press(s, "down", "down", "down", "down", "enter"); at.changes.path != "dashboards/net/edge.json" {
-			t.Errorf("in the middle of the third: %q", at.changes.path)
+		if at := press(s, "down", "down", "down", "down", "enter"); at.diff.path != "dashboards/net/edge.json" {
+			t.Errorf("in the middle of the third: %q", at.diff.path)
 		}
 		at := press(s, "end")
 		if f := frame(at); !strings.Contains(f, "|>! dashboards/net/old.json") || !strings.Contains(f, " 4/4 ") {
@@ -344,27 +345,27 @@ func TestEnterOnAnError(t *testing.T) {
 	t.Run("of a job that has changed nothing", func(t *testing.T) {
 		same := jobWithIssues()
 		same.Jobs[0].RefFrom = same.Jobs[0].RefTo
-		if at := press(s.Show(same), "enter"); at.nav.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
-			t.Errorf("Enter leads to %d, says %q", at.nav.screen, at.toast)
+		if at := press(s.Show(same), "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "nothing has changed in Git") {
+			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)
 		}
 	})
 	t.Run("of all: the file, and from there the job", func(t *testing.T) {
 		at := press(s, "e", "down", "enter")
-		if at.nav.screen != screenDiff || at.changes.path != "dashboards/net/bgp.json" || at.jobView.uid != "5c1e9c54" {
-			t.Errorf("Enter leads to %d, %q of %q", at.nav.screen, at.changes.path, at.jobView.uid)
+		if at.screen != screenDiff || at.diff.path != "dashboards/net/bgp.json" || at.detail.job.UID != "5c1e9c54" {
+			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.diff.path, at.detail.job.UID)
 		}
-		if at = press(at, "esc"); at.nav.screen != screenDetail {
-			t.Errorf("Esc leads to %d", at.nav.screen)
+		if at = press(at, "esc"); at.screen != screenDetail {
+			t.Errorf("Esc leads to %d", at.screen)
 		}
-		if at := press(s, "1", "e", "enter"); at.nav.screen != screenDetail || at.jobView.uid != "5c1e9c54" {
-			t.Errorf("what names no file leads to %d", at.nav.screen)
+		if at := press(s, "1", "e", "enter"); at.screen != screenDetail || at.detail.job.UID != "5c1e9c54" {
+			t.Errorf("what names no file leads to %d", at.screen)
 		}
 	})
 	t.Run("of all: the record of a job that is gone", func(t *testing.T) {
 		none := testSnapshot()
 		none.Jobs, none.Events = nil, nil
-		if at := press(s.Show(none), "e", "enter"); at.nav.screen != screenHistory || at.filter() != "team-dash-sync" {
-			t.Errorf("Enter leads to %d with the filter %q", at.nav.screen, at.filter())
+		if at := press(s.Show(none), "e", "enter"); at.screen != screenHistory || at.filter() != "team-dash-sync" {
+			t.Errorf("Enter leads to %d with the filter %q", at.screen, at.filter())
 		}
 	})
 }
@@ -412,23 +413,23 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
 	}
-	rows := s.repoJobs() // two of the snapshot, then earlier ones
+	rows := s.repo.rows.rows // two of the snapshot, then earlier ones
 	if len(rows) != 2+7 {
 		t.Fatalf("%d jobs", len(rows))
 	}
 	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
-		if at := press(s, "enter"); at.nav.screen != screenDetail || at.jobView.uid != rows[0].UID || at.jobView.partial {
-			t.Errorf("screen %d shows %q", at.nav.screen, at.jobView.uid)
+		if at := press(s, "enter"); at.screen != screenDetail || at.detail.job.UID != rows[0].UID || at.detail.partial {
+			t.Errorf("screen %d shows %q", at.screen, at.detail.job.UID)
 		}
 		at := settle(t, press(s, "down", "down", "down", "enter"), src)
-		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
-			t.Errorf("screen %d shows %+v", at.nav.screen, j)
+		if j := at.detail.job; at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+			t.Errorf("screen %d shows %+v", at.screen, j)
 		}
-		if at = press(at, "esc"); at.nav.screen != screenRepo || at.repoView.recent.cursor != "ill-1" {
-			t.Errorf("esc: screen %d, cursor %q", at.nav.screen, at.repoView.recent.cursor)
+		if at = press(at, "esc"); at.screen != screenRepo || at.repo.rows.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.screen, at.repo.rows.cursor)
 		}
-		if end := press(s, "end", "down"); end.repoView.recent.cursor != rows[len(rows)-1].UID {
-			t.Errorf("the end: %q", end.repoView.recent.cursor)
+		if end := press(s, "end", "down"); end.repo.rows.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.repo.rows.cursor)
 		}
 	})
 	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
@@ -458,14 +459,14 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	t.Run("a job that has just ended is listed once", func(t *testing.T) {
 		snap := testSnapshot()
 		snap.Jobs[6].UID = "ill-0"
-		if n := len(s.Show(snap).repoJobs()); n != 2+6 {
+		if n := len(s.Show(snap).repo.rows.rows); n != 2+6 {
 			t.Errorf("%d jobs", n)
 		}
 	})
 	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
 		other := press(s, "esc", "down", "enter")
-		if f := frame(other); len(other.repoJobs()) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
-			t.Errorf("%d jobs:\n%s", len(other.repoJobs()), f)
+		if f := frame(other); len(other.repo.rows.rows) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
+			t.Errorf("%d jobs:\n%s", len(other.repo.rows.rows), f)
 		}
 	})
 	t.Run("a fault is said, one that was ended is asked again", func(t *testing.T) {
@@ -475,7 +476,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 		}
 		at, look := first.Fetch()
 		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if at = settle(t, at, src); !at.repoView.recent.known {
+		if at = settle(t, at, src); !at.repo.recent.known {
 			t.Error("it is not asked again")
 		}
 	})
@@ -483,7 +484,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 
 func TestHeights(t *testing.T) {
 	t.Parallel()
-	p := widget.NewPainter(0, 0, widget.Caps{ASCII: true})
+	p := widget.NewCanvas(0, 0, widget.Caps{ASCII: true})
 	if got := p.Heights([]int64{0, 1, 4, 7, 8, 1 << 60}, 1); got != " ....@" {
 		t.Errorf("%q", got)
 	}
@@ -499,7 +500,7 @@ func TestHeights(t *testing.T) {
 // of its job.
 func TestRecentJobsNeedNoHeads(t *testing.T) {
 	t.Parallel()
-	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"),
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter"),
 		&archive{rows: failedRows(5), lately: recentDay()})
 	for h := MinHeight; h <= 44; h++ {
 		for _, w := range []int{40, 41, 50, 59, 60, 80, 100, 119, 120, 140} {
@@ -507,7 +508,7 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 			_, jobs, found := strings.Cut(frame, "Recent jobs")
 			_, row, _ := strings.Cut(jobs, "|> . ")
 			row, _, _ = strings.Cut(row, "\n")
-			if found && !strings.Contains(row, s.repoJobs()[widget.IndexOf(s.repoView.recent.cursor, widget.KeysOf(s.repoJobs(), jobKey))].Name) {
+			if found && !strings.Contains(row, s.repo.rows.here().Name) {
 				t.Errorf("%dx%d: no row of the cursor in\n%s", w, h, frame)
 			} else if !found && h >= 13 {
 				t.Errorf("%dx%d: no jobs in\n%s", w, h, frame)
@@ -523,8 +524,8 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 	src := &archive{rows: failedRows(5), lately: recentDay()}
 	s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "enter"), src)
 	s = press(s, "down", "down", "down", "down") // on the third of the earlier ones
-	if s.repoView.recent.cursor != "ill-2" {
-		t.Fatalf("the cursor is on %q", s.repoView.recent.cursor)
+	if s.repo.rows.cursor != "ill-2" {
+		t.Fatalf("the cursor is on %q", s.repo.rows.cursor)
 	}
 	again := func(drop int) State {
 		at := s
@@ -533,10 +534,10 @@ func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
 		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
 		return settle(t, at, src)
 	}
-	if at := again(0); at.repoView.recent.cursor != "ill-2" {
-		t.Errorf("another one is gone: the cursor is on %q", at.repoView.recent.cursor)
+	if at := again(0); at.repo.rows.cursor != "ill-2" {
+		t.Errorf("another one is gone: the cursor is on %q", at.repo.rows.cursor)
 	}
-	if at := again(2); at.repoView.recent.cursor != "ill-3" {
-		t.Errorf("its own is gone: the cursor is on %q", at.repoView.recent.cursor)
+	if at := again(2); at.repo.rows.cursor != "ill-3" {
+		t.Errorf("its own is gone: the cursor is on %q", at.repo.rows.cursor)
 	}
 }

@@ -76,34 +76,6 @@ func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine,
 	return out, of
 }
 
-// issuesBox draws the section of the errors. With the focus it has a cursor; Enter opens the
-// file under it.
-func (p *view) issuesBox(x, y, w, h int, j snapshot.Job) {
-	lines, of := p.numberedIssueLines(j, w-4)
-	focused, note := p.s.jobView.section == sectionErrors, ""
-	cursor := max(min(p.s.jobView.tops[sectionErrors], len(lines)-1), 0)
-	top := widget.Window(cursor, len(lines), h-2)
-	if focused && len(of) > 0 {
-		note = fmt.Sprintf("%d/%d", of[cursor]+1, of[len(of)-1]+1)
-	}
-	more := "limpet history show " + widget.Cut(j.UID, 36, "")
-	if j.Finished.IsZero() {
-		more = "limpet job show " + widget.Cut(widget.Quote(j.Name), max(w-26, 1), p.G.More)
-	}
-	p.Box(p.G, x, y, w, h, issuesTitle(j), note, more, focused)
-	switch {
-	case len(lines) == 0:
-		p.Empty(x, y, w, h, []string{"None."})
-	case focused:
-		for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
-			p.Put(x+2, y+1+i, w-4, l.Role, l.Text)
-		}
-		p.Put(x+1, y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
-	default:
-		p.PutLines(x, y, w, h, lines[top:])
-	}
-}
-
 // issuesTitle counts the issues. A job keeps only the first messages, but counts all.
 func issuesTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
@@ -120,44 +92,6 @@ func issuesTitle(j snapshot.Job) string {
 		return fmt.Sprintf("%s %s", noun, text.Thousands(shown))
 	}
 	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
-}
-
-// openJobIssue shows the diff of the file of the error under the cursor, if the job has changed
-// it.
-func (s State) openJobIssue() State {
-	switch f, ok := s.issueAtCursor(); {
-	case !ok:
-		return s.showToast("this job has no errors", false)
-	case f.file != "":
-		return s.openFile(f.file)
-	case changesRefusal(s) != "":
-		return s.showToast("this "+f.state+" names no file", false)
-	default:
-		return s.showToast("this "+f.state+" names no file; d shows what the job has changed", false)
-	}
-}
-
-// issueAtCursor returns the error under the cursor.
-func (s State) issueAtCursor() (jobIssue, bool) {
-	p, w, _ := s.layout()
-	j, _ := s.job()
-	_, of := p.numberedIssueLines(j, w-4)
-	if len(of) == 0 {
-		return jobIssue{}, false
-	}
-	return jobIssues(j)[of[max(min(s.jobView.tops[sectionErrors], len(of)-1), 0)]], true
-}
-
-// openFile shows the diff of a file of the job in the detail screen, or the reason why it
-// cannot.
-func (s State) openFile(path string) State {
-	if why := changesRefusal(s); why != "" {
-		return s.showToast(path+": "+why, false)
-	}
-	to := s.goTo(screenDiff)
-	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
-	to.input.filters[screenDiff] = ""
-	return to
 }
 
 // The results of finished jobs, in the words of a row.

@@ -10,115 +10,96 @@ import (
 	"limpet/tui/widget"
 )
 
-var jobsScreen = screen{
-	name: "jobs", tab: "2", under: screenJobs,
-	list: paneOf(paneJobs), selection: State.rowAtCursor,
-	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
-	draw:  func(p *view, x, y, w, h int) { p.jobList(x, y, w, h, true) },
-	hints: (*view).listHints, move: State.moveJobs, open: State.openJob,
+// jobsScreen is the list of jobs on the whole screen.
+type jobsScreen struct{}
+
+func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(at, true) }
+func (jobsScreen) hints(p *view) []widget.Hint  { return p.jobHints() }
+func (jobsScreen) list(s *State) *position      { return &s.jobs.position }
+func (jobsScreen) selection(s *State) []object  { return s.jobs.targets(jobObject) }
+func (jobsScreen) open(s *State)                { openRow(s, &s.jobs, jobObject) }
+func (p *view) jobHints() []widget.Hint {
+	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "tab", "pane", "p", "pull", "P", "full", "x", "cancel", "/", "filter")
 }
 
-// listHints returns the keys of a list.
-func (p *view) listHints() [][2]string {
-	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"},
-		{"/", "filter"}}
+// openRow shows the object under the cursor of a list.
+func openRow[T any](s *State, l *list[T], object func(T) object) {
+	if row := l.here(); row != nil {
+		s.goObject(object(*row))
+	}
 }
 
 // jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another
 // count is shown.
-func jobsNote(counts snapshot.Counts) string {
+func jobsNote(c snapshot.Counts) string {
 	var parts []string
-	if counts.Working+counts.Pending > 0 || counts.All() == 0 {
-		parts = []string{fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)}
+	if c.Working+c.Pending > 0 || c.All() == 0 {
+		parts = []string{fmt.Sprintf("%d working, %d pending", c.Working, c.Pending)}
 	}
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{counts.Resting, "resting"}, {counts.Elsewhere, "elsewhere"}, {counts.Undelivered, "unsent"}, {counts.Done, "just done"}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+	return countsText(parts, count{c.Resting, "resting"}, count{c.Elsewhere, "elsewhere"}, count{c.Undelivered, "unsent"},
+		count{c.Done, "just done"})
+}
+
+// count is a number of something.
+type count struct {
+	n    int
+	what string
+}
+
+// countsText joins parts and the counts that are not zero.
+func countsText(parts []string, counts ...count) string {
+	for _, c := range counts {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func (p *view) jobList(x, y, w, h int, focused bool) {
-	rows := p.s.jobs()
-	counts := p.s.Snap.Counts
+func (p *view) jobList(at widget.Rect, focused bool) {
+	l, counts := &p.s.jobs, p.s.Snap.Counts
+	all := counts.All()
 	if p.s.filter() != "" {
-		counts = snapshot.Count(rows, p.s.Now)
+		counts = snapshot.Count(l.rows, p.s.Now)
 	}
-	note := jobsNote(counts)
-	title := "Jobs"
-	if p.s.offline() {
-		title = "Jobs (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
+	foot := p.place(&l.position, all)
+	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
+		foot += ": limpet job list"
 	}
-	index := widget.IndexOf(p.s.lists.job, widget.KeysOf(rows, jobKey))
-	p.Box(p.G, x, y, w, h, title+p.orderText(paneJobs), note, p.markText(paneJobs, widget.Place(index, len(rows), counts.All())), focused)
-	if len(rows) == 0 {
-		p.Empty(x, y, w, h, p.noJobs())
+	p.Canvas.Box(at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused})
+	if len(l.rows) == 0 {
+		p.Empty(at, p.noJobs()...)
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("JOB", 16, 0), widget.Col("REPOSITORY", 12, 1),
-		widget.Col("ACTION", 9, 3), widget.Col("PROGRESS", 14, 0), widget.NumCol("TIME", 6, 2), widget.NumCol("LEASE", 6, 4)}
-	if w >= 96 {
-		columns[4].Width = 24
-		done := widget.NumCol("DONE", 7, 5)
-		for i := range rows { // figures are never cut
-			done.Width = max(done.Width, len(doneText(rows[i])))
-		}
-		columns = append(append(columns[:5:5], done), columns[5:]...)
-		columns = append(columns, widget.Col("OWNER", 5, 6))
-	}
-	if w >= wideWidth {
-		columns[1].Width, columns[2].Width, columns[5].Width = 20, 16, max(11, columns[5].Width)
-	}
-	if p.s.wide {
-		p.Widen(columns, w, widget.KeysOf(rows, func(j snapshot.Job) string { return j.Name }), 1)
-		p.Widen(columns, w, widget.KeysOf(rows, func(j snapshot.Job) string { return j.Repository }), 2)
-	}
-	wide := widget.Fit(columns, w-4, 4)[4]
-	at, more := p.hidden(rows, counts)
-	p.clickRows(paneJobs, func(s State, i int) State {
-		if more > 0 && i > at {
-			i--
-		}
-		s.lists.job = rows[min(i, len(rows)-1)].UID
-		return s
-	})
-	if more == 0 {
-		p.List(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused,
-			func(i int) widget.Line { return p.jobRow(rows[i], wide, len(columns)) })
-		return
-	}
-	if index >= at {
-		index++
-	}
-	p.List(x+1, y+1, w-2, h-2, columns, 4, len(rows)+1, index, focused, func(i int) widget.Line {
-		switch {
-		case i < at:
-			return p.jobRow(rows[i], wide, len(columns))
-		case i > at:
-			return p.jobRow(rows[i-1], wide, len(columns))
-		}
-		return widget.Line{Whole: fmt.Sprintf("%s and %d more: limpet job list", p.G.More, more)}
-	})
+	p.clickRows(func(s *State) *position { return &s.jobs.position })
+	p.jobTable().Draw(p.Canvas, at, l.rows, l.index(), focused)
 }
 
-// hidden returns how many live jobs the snapshot omits, and the row where they belong: after the
-// live jobs, before the finished ones.
-func (p *view) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
-	if p.s.filter() != "" {
-		return len(rows), 0
-	}
-	if p.s.lists.orders[p.s.nav.screen][paneJobs] != (widget.Order{}) {
-		live := len(rows) - counts.Done
-		return len(rows), max(counts.All()-counts.Done-live, 0)
-	}
-	for at < len(rows) && rows[at].Finished.IsZero() {
-		at++
-	}
-	return at, max(counts.All()-counts.Done-at, 0)
+// jobTable returns the columns of jobs.
+func (p *view) jobTable() widget.Table[snapshot.Job] {
+	type job = snapshot.Job
+	return widget.Table[job]{Grow: 4, Marks: func(j job) bool { return slices.Contains(p.s.jobs.marks, j.UID) }, Columns: []widget.Column[job]{
+		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
+			state := p.shownState(j)
+			return p.StateGlyph(state), widget.StateRole(state)
+		}},
+		{Head: "JOB", Width: 16, Wide: 20, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Name })},
+		{Head: "REPOSITORY", Width: 12, Wide: 16, Rank: 1, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Repository })},
+		{Head: "ACTION", Width: 9, Rank: 3, Cell: widget.Plain(func(j job) string { return strings.TrimSpace(j.Action + " " + j.Detail) })},
+		{Head: "PROGRESS", Width: 14, Wide: 24, Cell: func(j job, w int) (string, widget.Role) {
+			state := p.shownState(j)
+			return p.progress(j, state, w), widget.StateRole(state)
+		}},
+		{Head: "DONE", Width: 7, Wide: 11, Rank: 5, Right: true, Whole: true, Cell: widget.Plain(doneText)},
+		{Head: "TIME", Width: 6, Rank: 2, Right: true, Cell: widget.Plain(p.elapsed)},
+		{Head: "LEASE", Width: 6, Rank: 4, Right: true, Cell: dim(p.lease)},
+		{Head: "OWNER", Width: 5, Rank: 6, Cell: dim(func(j job) string { return text.OrDash(j.Owner) })},
+	}}
+}
+
+// dim adapts a text to a cell that is less important.
+func dim[T any](text func(T) string) func(T, int) (string, widget.Role) {
+	return func(row T, _ int) (string, widget.Role) { return text(row), widget.RoleDim }
 }
 
 // shownState returns the displayed state of a job: "unknown" when it is not live, "other" when
@@ -133,27 +114,6 @@ func (p *view) shownState(j snapshot.Job) string {
 		return "other"
 	}
 	return j.State
-}
-
-func (p *view) jobRow(j snapshot.Job, wide, columns int) widget.Line {
-	state := p.shownState(j)
-	r := widget.StateRole(state)
-	glyph, ok := p.G.State[state]
-	if !ok {
-		glyph = p.G.State["unknown"]
-	}
-	progress := p.progress(j, state, wide)
-	action := strings.TrimSpace(j.Action + " " + j.Detail)
-	l := widget.Line{
-		Marked: slices.Contains(p.s.lists.marks[paneJobs], j.UID),
-		Cells:  []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
-		Roles:  []widget.Role{r, widget.RolePlain, widget.RolePlain, widget.RolePlain, r, widget.RolePlain, widget.RoleDim},
-	}
-	if columns > len(l.Cells) {
-		l.Cells, l.Roles = append(slices.Insert(l.Cells, 5, doneText(j)), text.OrDash(j.Owner)),
-			append(l.Roles[:5], widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim)
-	}
-	return l
 }
 
 // doneText returns the progress of a job in figures: "205/288", or "288" when it is complete.

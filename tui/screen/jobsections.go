@@ -4,201 +4,148 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
-// section is a part of the job screen that can have the focus. Tab moves the focus, because the
-// digits are the keys of the screens.
-type section uint8
+// The sections of the job screen.
 
-const (
-	sectionLog section = iota
-	sectionSummary
-	sectionErrors
-	sectionCount
-)
-
-// turnSection moves the focus to the next section with contents, or with -1 to the previous one.
-func (s State) turnSection(by int) State {
-	p, w, h := s.layout()
-	p.s.lists.zoomed[screenDetail] = false
-	j, _ := s.job()
-	shown := p.shares(w, h-p.detailHead(h, j), j)
-	for range sectionCount {
-		s.jobView.section = section((int(s.jobView.section) + int(sectionCount) + by) % int(sectionCount))
-		if shown[s.jobView.section] > 0 {
-			break
-		}
+// summary counts the objects of a job by kind; zoomed it has the times too.
+func (d *jobScreen) summary(p *view, w int) section {
+	j, out := d.job, section{Box: widget.Box{Title: "Summary"}}
+	if p.timesWidth() > 0 && !d.zoomed {
+		w -= p.timesWidth()
 	}
-	return s
-}
-
-// shares returns the heights of the sections in h lines below the head. A zoomed section gets
-// all lines.
-func (p *view) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
-	if p.s.lists.zoomed[screenDetail] {
-		out[p.s.jobView.section] = h
-		return out
+	switch out.lines = p.summaryLines(j, w-4); {
+	case len(j.Summary) > 0:
+	case !j.Finished.IsZero():
+		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing was written.")}
+	case j.WaitReason != "":
+		out.lines = widget.Wrapped(nil, widget.RoleDim, "This agent leaves the job alone: "+j.WaitReason, w-4)
+	default:
+		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing written yet.")}
 	}
-	lines := len(j.Summary)
-	if j.WaitReason != "" {
-		lines = len(widget.Wrap(j.WaitReason, w-4)) + 1
+	if d.zoomed {
+		out.lines = append(append(out.lines, widget.TextLine{}), p.timeLines(j, w-4, len(p.times(j))+len(j.Steps))...)
 	}
-	if p.timesWidth(w) > 0 {
-		lines = max(lines, len(p.times(j))+len(j.Steps)-1)
-	}
-	most := h * 2 / 5
-	if p.timesWidth(w) > 0 && len(j.Steps) > 0 {
-		most = h / 2
-	}
-	summary := min(max(lines, 1)+3, max(most, 3))
-	errors := 0
-	if troubles := p.issueLines(j, w-4); len(troubles) > 0 {
-		room := h * 2 / 5
-		if len(j.Log) == 0 {
-			room = h - summary - 3
-		}
-		errors = min(len(troubles)+2, max(room, 3))
-	}
-	if len(j.Log) > 0 { // the time line does not displace the last lines of the log
-		summary = min(summary, max(h-errors-3, h*2/5, 3))
-	}
-	log := h - summary - errors
-	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
-		log = 0 // unavailable; the errors remain
-		errors = h - summary
-	}
-	if log < 3 {
-		summary, log = h-errors, 0
-	}
-	out[sectionSummary], out[sectionErrors], out[sectionLog] = summary, errors, log
 	return out
 }
 
-// sectionLines returns the number of lines of a section, and how many of them fit.
-func (p *view) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
-	room = p.shares(w, h, j)[p.s.jobView.section] - 2
-	switch p.s.jobView.section {
-	case sectionSummary:
-		return len(j.Summary), widget.TableRoom(len(j.Summary), room-p.timesHeight(room+2, j))
-	case sectionErrors:
-		return len(p.issueLines(j, w-4)), 1 // it has a cursor
+// summaryLines counts the objects of a job by kind in w cells, below a head.
+func (p *view) summaryLines(j snapshot.Job, w int) []widget.TextLine {
+	heads, width := []string{"NEW", "UPD", "DEL", "ERR"}, 6
+	if w >= 60 {
+		heads, width = []string{"TOTAL", "CREATE", "UPDATE", "DELETE", "NOOP", "WARN", "ERROR"}, 7
 	}
-	return len(p.logBody(j.Log, w-4)), room
-}
-
-// detailHead returns the height of the head, 0 when a section is zoomed.
-func (p *view) detailHead(h int, j snapshot.Job) int {
-	head := leastHead(j)
-	switch {
-	case p.s.lists.zoomed[screenDetail]:
-		return 0
-	case h < 18:
-		return min(head, 6, h)
-	case j.Commit != nil && (len(j.URLs) == 0 || h >= 22):
-		head++
-	}
-	return head
-}
-
-// leastHead returns the height of the head without the commit.
-func leastHead(j snapshot.Job) int {
-	if len(j.URLs) > 0 {
-		return 7
-	}
-	return 6
-}
-
-// moveSection scrolls the focused section within its lines.
-func (s State) moveSection(by int) State {
-	p, w, h := s.layout()
-	j, _ := s.job()
-	lines, room := p.sectionLines(w, h-p.detailHead(h, j), j)
-	most := max(lines-max(room, 1), 0)
-	if s.jobView.section == sectionLog {
-		s.jobView.scroll = min(max(s.jobView.scroll-by, 0), most)
-		s.jobView.paused = s.jobView.scroll > 0
-		return s
-	}
-	s.jobView.tops[s.jobView.section] = min(max(s.jobView.tops[s.jobView.section]+by, 0), most)
-	return s
-}
-
-// widthRefusal returns why w is disabled. widen gives names in lists their full width and wraps
-// long lines of text.
-func widthRefusal(s State) string {
-	if s.nav.screen == screenDetail || s.nav.screen == screenDiff {
-		return ""
-	}
-	return listRefusal(s)
-}
-
-func (s State) widen() State {
-	if s.nav.screen == screenDetail || s.nav.screen == screenDiff {
-		s.wraps = !s.wraps
-		return s
-	}
-	s.wide = !s.wide
-	return s
-}
-
-// pauseLog stops the log at its present position, or lets it follow its end again.
-func (s State) pauseLog() State {
-	s.jobView.paused = !s.jobView.paused
-	if !s.jobView.paused {
-		s.jobView.scroll = 0
-		return s.showToast("the log follows its end", false)
-	}
-	return s.showToast("the log stays where it is; f follows it again", false)
-}
-
-// keepLogPosition keeps the position of a paused log when lines are added behind it.
-func (s State) keepLogPosition(before snapshot.Job) State {
-	j, _ := s.job()
-	if !s.jobView.paused || j.UID != before.UID || len(before.Log) == 0 {
-		return s
-	}
-	added := j.Log
-	for i := len(j.Log) - 1; i >= 0; i-- {
-		if j.Log[i] == before.Log[len(before.Log)-1] {
-			added = j.Log[i+1:]
-			break
+	line := func(r widget.Role, name string, figures ...string) widget.TextLine {
+		txt := ""
+		for _, f := range figures {
+			txt += fmt.Sprintf(" %*s", width-1, p.cut(f, width-1))
 		}
+		name = p.cut(name, max(w-width*len(figures), 4))
+		return widget.Styled(r, name+fmt.Sprintf("%*s", max(w-displaywidth.String(name), 0), txt))
 	}
-	p, w, _ := s.layout()
-	s.jobView.scroll = min(s.jobView.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
-	return s
-}
-
-// logBody lays out the log lines that match the filter in w cells.
-func (p *view) logBody(log []snapshot.Event, w int) (out []widget.TextLine) {
-	filter := p.s.input.filters[screenDetail]
-	for _, e := range log {
-		if filter != "" && !widget.ContainsWords(filter, e.Text, e.Level) {
-			continue
+	out := []widget.TextLine{line(widget.RoleHead, "KIND", heads...)}
+	for _, s := range j.Summary {
+		figures := []int64{s.Create, s.Update, s.Delete, s.Error}
+		if w >= 60 {
+			figures = []int64{total(s), s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error}
+		}
+		texts := strings.Fields(strings.Trim(fmt.Sprint(figures), "[]"))
+		if w >= 60 && figures[0] <= 0 {
+			texts[0] = "-"
 		}
 		r := widget.RolePlain
-		switch e.Level {
-		case "error":
+		if s.Error > 0 {
 			r = widget.RoleBad
-		case "warn":
+		} else if s.Warn > 0 {
 			r = widget.RoleWarn
 		}
-		out = append(out, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w, p.s.wraps)...)
+		out = append(out, line(r, s.Kind, texts...))
 	}
 	return out
 }
 
-// foundInLog describes the matches of the filter.
-func foundInLog(s State) string {
-	p, _, _ := s.layout()
-	p.s.wraps = false
-	j, _ := s.job()
-	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), text.Plural(len(j.Log), "line"))
+// total returns the number of resources of a kind in a job, 0 when it is unknown. Servers and
+// agents may omit it. The other counters contain each resource once, a renamed one twice.
+func total(s snapshot.Summary) int64 {
+	if s.Total > 0 {
+		return s.Total
+	}
+	sum := int64(0)
+	for _, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
+		if sum += n; n < 0 || sum < 0 {
+			return 0
+		}
+	}
+	return sum
+}
+
+// errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file
+// under it.
+func (d *jobScreen) errors(p *view, w int) section {
+	j, out := d.job, section{Box: widget.Box{Title: issuesTitle(d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
+	lines, of := p.numberedIssueLines(j, w-4)
+	if j.Finished.IsZero() {
+		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-26, 1))
+	}
+	if d.focus == sectionErrors && len(of) > 0 {
+		out.Note = fmt.Sprintf("%d/%d", of[max(min(d.tops[sectionErrors], len(of)-1), 0)]+1, of[len(of)-1]+1)
+	}
+	if out.lines = lines; len(lines) == 0 {
+		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "None.")}
+	}
+	return out
+}
+
+// issueAtCursor returns the error under the cursor.
+func (d *jobScreen) issueAtCursor(s *State) (jobIssue, bool) {
+	p, at := s.layout()
+	_, of := p.numberedIssueLines(d.job, at.W-4)
+	if len(of) == 0 {
+		return jobIssue{}, false
+	}
+	return jobIssues(d.job)[of[max(min(d.tops[sectionErrors], len(of)-1), 0)]], true
+}
+
+// log lays out the log lines that match the filter in w cells.
+func (d *jobScreen) log(p *view, log []snapshot.Event, w int) (out []widget.TextLine) {
+	filter := p.s.filterLine.filters[screenDetail]
+	for _, e := range log {
+		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
+			level, r := levelWord(e.Level)
+			out = append(out, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+level+" "+e.Text, w, p.s.wraps)...)
+		}
+	}
+	return out
+}
+
+func (d *jobScreen) logSection(p *view, w int) section {
+	j, out := d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}, lines: d.log(p, d.job.Log, w-4)}
+	_, _, err := d.record.of(j.UID)
+	if len(out.lines) == 0 {
+		why := noLog(j)
+		switch {
+		case len(j.Log) > 0:
+			why = fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filterLine.filters[screenDetail])
+		case d.partial && err != "":
+			why = "The record of the job cannot be read: " + err
+		}
+		out.lines = widget.Wrapped(nil, widget.RoleDim, why, w-4)
+	}
+	switch {
+	case d.paused:
+		out.Note = fmt.Sprintf("held, %d below, f follows", min(d.tops[sectionLog], len(out.lines)))
+	case j.Finished.IsZero() && len(j.Log) > 0:
+		out.Note = "following"
+	}
+	return out
 }
 
 // noLog returns why the log is unavailable: only the agent of the job keeps it, for a limited
@@ -217,49 +164,20 @@ func noLog(j snapshot.Job) string {
 	return "It has said nothing yet."
 }
 
-func (p *view) logBox(x, y, w, h int, j snapshot.Job) {
-	body := p.logBody(j.Log, w-4)
-	scroll := min(p.s.jobView.scroll, max(len(body)-max(h-2, 1), 0))
-	note := ""
-	switch {
-	case p.s.jobView.paused:
-		note = fmt.Sprintf("held, %d below, f follows", scroll)
-	case j.Finished.IsZero() && len(j.Log) > 0:
-		note = "following"
-	}
-	p.Box(p.G, x, y, w, h, "Log", note, text.Plural(len(j.Log), "line"), p.s.jobView.section == sectionLog)
-	if len(body) == 0 && len(j.Log) > 0 {
-		p.Empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.input.filters[screenDetail])})
-	} else if len(body) == 0 {
-		p.Empty(x, y, w, h, []string{noLog(j)})
-	}
-	end := len(body) - scroll
-	for i, l := range body[max(end-(h-2), 0):end] {
-		p.Put(x+2, y+1+i, w-4, l.Role, l.Text)
-	}
-}
-
-// timesWidth returns the width of the times beside the summary on a screen of w cells; 0 = no
-// room.
-func (p *view) timesWidth(w int) int {
-	if w < wideWidth || p.s.lists.zoomed[screenDetail] {
+// timesWidth returns the width of the times beside the summary; 0 = no room.
+func (p *view) timesWidth() int {
+	if p.w < wideWidth {
 		return 0
 	}
 	return 46
 }
 
-// timesHeight returns the height of the times below a zoomed summary in h lines; 0 = no room.
-func (p *view) timesHeight(h int, j snapshot.Job) int {
-	if !p.s.lists.zoomed[screenDetail] || h < 8 {
-		return 0
-	}
-	return min(len(p.times(j))+len(j.Steps)+2, max(h/2, h-max(len(j.Summary), 1)-3))
-}
-
-// times returns the known times of a job.
-func (p *view) times(j snapshot.Job) (out []widget.Fact) {
+// times lists the known times of a job.
+func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 	now := p.s.Now
-	at := func(name, txt string) { out = append(out, widget.NewFact(widget.RolePlain, name, txt)) }
+	at := func(name, txt string) {
+		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%-9s%s", name, txt)))
+	}
 	if !j.Created.IsZero() {
 		at("queued", widget.ClockTime(j.Created, now)+", "+widget.Ago(now, j.Created))
 	}
@@ -287,41 +205,28 @@ func (p *view) times(j snapshot.Job) (out []widget.Fact) {
 	return out
 }
 
-func (p *view) timesBox(x, y, w, h int, j snapshot.Job) {
-	if w < 3 || h < 3 {
-		return
-	}
-	p.Box(p.G, x, y, w, h, "Times", "", "", false)
-	var lines []widget.TextLine
-	for _, f := range p.times(j) {
-		lines = append(lines, widget.Styled(f.Role, fmt.Sprintf("%-9s%s", f.Name, f.Text)))
-	}
-	p.PutLines(x, y, w, h, lines)
-	p.timeLine(x+2, y+1+len(lines), w-4, h-2-len(lines), j)
-}
-
-// timeLine draws the steps of a run below each other, each as a part of the whole time. Without
-// room for all, the longest are shown and the others counted.
-func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
+// timeLines lists the times of a job and then the steps of its run, each as a part of the whole
+// time, on h lines of w cells. Without room for all steps, the longest are shown and the others
+// counted.
+func (p *view) timeLines(j snapshot.Job, w, h int) []widget.TextLine {
 	const took = 6
+	out := p.times(j)
+	h -= len(out)
 	name := max(22, w/2-2)
 	room := w - name - took - 2
 	if len(j.Steps) == 0 || room < 1 || h < 1 {
-		return
+		return out
 	}
 	long := make([]time.Duration, len(j.Steps))
 	for i := range j.Steps {
 		long[i] = tookOf(j, i, p.s.Now)
 	}
-	begin := j.Steps[0].At
-	last := len(j.Steps) - 1
+	begin, last, more := j.Steps[0].At, len(j.Steps)-1, ""
 	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
 	if rest := len(j.Steps) - (h - 1); rest > 1 {
-		txt := fmt.Sprintf("%s %d shorter ones", p.G.More, rest)
-		if h == 1 {
-			txt = fmt.Sprintf("%s %d steps", p.G.More, rest)
+		if more = fmt.Sprintf("%s %d shorter ones", p.G.More, rest); h == 1 {
+			more = fmt.Sprintf("%s %d steps", p.G.More, rest)
 		}
-		p.Put(x, y+h-1, w, widget.RoleDim, txt)
 		h--
 	}
 	for _, i := range longest(long, h) {
@@ -329,15 +234,18 @@ func (p *view) timeLine(x, y, w, h int, j snapshot.Job) {
 		if i == last && p.shownState(j) == "working" {
 			r = widget.RoleWork
 		}
-		p.Put(x, y, name, r, widget.Cut(step.Text, name, p.G.More))
 		txt := widget.SecondsText(long[i])
 		if ms := long[i].Milliseconds(); ms > 0 && ms < 100 {
 			txt = fmt.Sprintf("%dms", ms)
 		}
-		p.Right(x+name, x+name+took, y, r, txt)
-		p.Put(x+name+took+2, y, room, r, p.Stretch(room, step.At.Sub(begin), long[i], whole))
-		y++
+		label := p.cut(step.Text, name)
+		label += strings.Repeat(" ", name-displaywidth.String(label))
+		out = append(out, widget.Styled(r, fmt.Sprintf("%s%*s  %s", label, took, txt, p.Stretch(room, step.At.Sub(begin), long[i], whole))))
 	}
+	if more != "" {
+		out = append(out, widget.Styled(widget.RoleDim, more))
+	}
+	return out
 }
 
 // tookOf returns the duration of a step of a job, up to now for a running one.

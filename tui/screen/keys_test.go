@@ -9,10 +9,10 @@ import (
 )
 
 // open reports whether a confirmation is open; askedText returns its text.
-func open(s State) bool { _, ok := s.confirmOpen(); return ok }
+func open(s State) bool { _, ok := s.overlay.(confirm); return ok }
 
 func askedText(s State) string {
-	q, _ := s.confirmOpen()
+	q, _ := s.overlay.(confirm)
 	return q.title + " " + strings.Join(q.lines, " ")
 }
 
@@ -149,7 +149,7 @@ func TestKeys(t *testing.T) {
 		ended := snap.Jobs[0]
 		ended.State, ended.Finished = "success", noon
 		snap.Jobs = append(snap.Jobs[1:], ended)
-		if j, _ := s.Show(snap).selected(); j.UID != snap.Jobs[0].UID {
+		if j, _ := selected(s.Show(snap)); j.UID != snap.Jobs[0].UID {
 			t.Errorf("cursor is on %q", j.UID)
 		}
 	})
@@ -165,7 +165,7 @@ func TestKeys(t *testing.T) {
 		at := press(s, "down")
 		snap := testSnapshot()
 		snap.Jobs = append([]snapshot.Job{{UID: "new", Name: "new", State: "working"}}, snap.Jobs...)
-		if j, _ := at.Show(snap).selected(); j.UID != "9x1ab" {
+		if j, _ := selected(at.Show(snap)); j.UID != "9x1ab" {
 			t.Errorf("cursor is on %q", j.UID)
 		}
 	})
@@ -173,7 +173,7 @@ func TestKeys(t *testing.T) {
 		at := press(s, "down")
 		snap := testSnapshot()
 		snap.Jobs = append(snap.Jobs[:1:1], snap.Jobs[2:]...)
-		if j, _ := at.Show(snap).selected(); j.UID != "q0p4" {
+		if j, _ := selected(at.Show(snap)); j.UID != "q0p4" {
 			t.Errorf("cursor is on %q", j.UID)
 		}
 	})
@@ -182,20 +182,20 @@ func TestKeys(t *testing.T) {
 		snap := testSnapshot()
 		snap.Jobs = snap.Jobs[1:]
 		at = at.Show(snap)
-		if j, live := at.job(); live || j.UID != "5c1e9c54" {
+		if j, live := at.detail.job, at.detail.live; live || j.UID != "5c1e9c54" {
 			t.Errorf("detail shows %q, live %v", j.UID, live)
 		}
 	})
 	t.Run("Esc clears the filter before it leaves", func(t *testing.T) {
 		at := press(s, "2", "/", "e", "a", "s", "t", "enter")
-		if len(at.jobs()) != 2 {
-			t.Fatalf("filter lets %d jobs through, want 2", len(at.jobs()))
+		if len(at.jobs.rows) != 2 {
+			t.Fatalf("filter lets %d jobs through, want 2", len(at.jobs.rows))
 		}
 		at = press(at, "esc")
-		if at.filter() != "" || at.nav.screen != screenJobs {
+		if at.filter() != "" || at.screen != screenJobs {
 			t.Error("the first Esc must clear the filter and stay")
 		}
-		if at = press(at, "esc"); at.nav.screen != screenOverview {
+		if at = press(at, "esc"); at.screen != screenOverview {
 			t.Error("the second Esc must leave")
 		}
 	})
@@ -231,22 +231,22 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("enter opens a repository, then its job, and esc goes back", func(t *testing.T) {
 		at := press(s, "3", "down", "enter")
-		if r, live := at.repo(); at.nav.screen != screenRepo || r.Name != "lab-east" || !live {
-			t.Fatalf("screen %d shows %q", at.nav.screen, r.Name)
+		if r, live := at.repo.repo, at.repo.live; at.screen != screenRepo || r.Name != "lab-east" || !live {
+			t.Fatalf("screen %d shows %q", at.screen, r.Name)
 		}
 		at = press(at, "x")
 		if open(at) {
 			t.Error("x must not cancel a job that is not shown")
 		}
 		job := press(at, "enter")
-		if j, _ := job.job(); job.nav.screen != screenDetail || j.UID != "z8z8" {
-			t.Errorf("screen %d shows job %q", job.nav.screen, j.UID)
+		if j := job.detail.job; job.screen != screenDetail || j.UID != "z8z8" {
+			t.Errorf("screen %d shows job %q", job.screen, j.UID)
 		}
-		if back := press(job, "esc"); back.nav.screen != screenRepo {
-			t.Errorf("esc leads to %d", back.nav.screen)
+		if back := press(job, "esc"); back.screen != screenRepo {
+			t.Errorf("esc leads to %d", back.screen)
 		}
-		if back := press(job, "esc", "esc"); back.nav.screen != screenRepos {
-			t.Errorf("the second esc leads to %d", back.nav.screen)
+		if back := press(job, "esc", "esc"); back.screen != screenRepos {
+			t.Errorf("the second esc leads to %d", back.screen)
 		}
 		snap := testSnapshot()
 		snap.Repos[1].LastRef = "last"
@@ -254,7 +254,7 @@ func TestKeys(t *testing.T) {
 		snap = testSnapshot()
 		snap.Repos = snap.Repos[:1]
 		at = at.Show(snap)
-		if r, live := at.repo(); live || r.Name != "lab-east" || r.LastRef != "last" {
+		if r, live := at.repo.repo, at.repo.live; live || r.Name != "lab-east" || r.LastRef != "last" {
 			t.Errorf("of a repository that is gone it shows %q, live %v", r.Name, live)
 		}
 		if got, out := at.Key("p", "p"); action(out) != nil || got.toast == "" {
@@ -263,27 +263,27 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("[ and ] walk the places, with the jobs that they showed", func(t *testing.T) {
 		at := press(s, "enter", "2", "down", "down", "enter", "3", "[")
-		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "q0p4" {
-			t.Fatalf("screen %d shows %q", at.nav.screen, j.UID)
+		if j := at.detail.job; at.screen != screenDetail || j.UID != "q0p4" {
+			t.Fatalf("screen %d shows %q", at.screen, j.UID)
 		}
 		at = press(at, "[", "[")
-		if j, _ := at.job(); at.nav.screen != screenDetail || j.UID != "5c1e9c54" {
-			t.Fatalf("two before: screen %d shows %q", at.nav.screen, j.UID)
+		if j := at.detail.job; at.screen != screenDetail || j.UID != "5c1e9c54" {
+			t.Fatalf("two before: screen %d shows %q", at.screen, j.UID)
 		}
-		if at = press(at, "[", "["); at.nav.screen != screenOverview {
-			t.Errorf("the first place is %d", at.nav.screen)
+		if at = press(at, "[", "["); at.screen != screenOverview {
+			t.Errorf("the first place is %d", at.screen)
 		}
 		at = press(at, "]", "]", "]", "]", "]")
-		if at.nav.screen != screenRepos || len(at.nav.forwards) != 0 {
-			t.Errorf("the last place is %d", at.nav.screen)
+		if at.screen != screenRepos || len(at.forwards) != 0 {
+			t.Errorf("the last place is %d", at.screen)
 		}
-		if at = press(at, "[", "1", "]"); at.nav.screen != screenOverview {
+		if at = press(at, "[", "1", "]"); at.screen != screenOverview {
 			t.Error("a new place must end the way forward")
 		}
 	})
 	t.Run("each screen keeps its filter", func(t *testing.T) {
 		at := press(s, "2", "/", "e", "a", "s", "t", "enter", "3")
-		if at.filter() != "" || len(at.repos()) != 4 {
+		if at.filter() != "" || len(at.repos.rows) != 4 {
 			t.Errorf("the filter of the jobs holds on the repositories: %q", at.filter())
 		}
 		if at = press(at, "2"); at.filter() != "east" {
@@ -301,7 +301,7 @@ func TestKeys(t *testing.T) {
 		}
 		busy := s
 		busy.SetUp = true
-		if at, out := busy.Key("enter", ""); out.SetUp || at.nav.screen != screenDetail {
+		if at, out := busy.Key("enter", ""); out.SetUp || at.screen != screenDetail {
 			t.Error("with jobs there Enter opens them")
 		}
 	})
@@ -349,10 +349,10 @@ func TestOneSourceOfRefusals(t *testing.T) {
 		hints := "  " + frame[len(frame)-1]
 		whole := strip(Render(press(s, "?"), 200, 60, widget.Caps{}))
 		for _, b := range bindings {
-			if !b.here(s) {
+			if !b.here(&s) {
 				continue
 			}
-			why := b.refusal(s)
+			why := b.refusal(&s)
 			if b.group != "MOVE" && strings.Contains(whole, "-"+b.label+" ") != (why != "") {
 				t.Errorf("%s: help marks %s, %q:\n%s", name, b.label, why, whole)
 			}
@@ -417,7 +417,7 @@ func TestHelp(t *testing.T) {
 			at := press(s, "?")
 			for range bindings {
 				h := at.overlay.(help)
-				b := h.found(at)[h.at]
+				b := h.found(&at)[h.at]
 				frame := strip(Render(at, size[0], size[1], widget.Caps{}))
 				if !strings.Contains(frame, widget.UnicodeGlyphs.Cursor+b.label) {
 					t.Fatalf("%v: no cursor on %s:\n%s", size, b.label, frame)
@@ -447,7 +447,7 @@ func TestConfirmations(t *testing.T) {
 			snap := testSnapshot()
 			snap.Repos[0].Resources = resources
 			at := press(shown(snap, widget.Caps{}), "3", "P")
-			if q, _ := at.confirmOpen(); (q.name != "") != typed {
+			if q, _ := at.overlay.(confirm); (q.name != "") != typed {
 				t.Fatalf("%d objects: name %q", resources, q.name)
 			}
 			if !typed {
@@ -478,7 +478,7 @@ func TestConfirmations(t *testing.T) {
 		for kind, typed := range map[string]bool{"pull": false, "pr": false, "push": true, "delete": true, "move": true, "migrate": true} {
 			snap := testSnapshot()
 			snap.Jobs[6].Action = kind
-			if q, _ := press(shown(snap, widget.Caps{}), "end", "r").confirmOpen(); (q.name != "") != typed {
+			if q, _ := press(shown(snap, widget.Caps{}), "end", "r").overlay.(confirm); (q.name != "") != typed {
 				t.Errorf("%s: name %q", kind, q.name)
 			}
 		}

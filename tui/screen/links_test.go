@@ -38,9 +38,9 @@ func TestFailingConnection(t *testing.T) {
 	}
 	{
 		at := press(s, "e")
-		at.overlay = errorsPane{id: s.issues.list[len(s.issues.list)-1].id}
-		if at = press(at, "enter"); at.nav.screen != screenAgent || at.overlay != nil {
-			t.Errorf("it opens %v", at.nav.screen)
+		at.overlay = issuesPane{id: s.issues.list[len(s.issues.list)-1].id}
+		if at = press(at, "enter"); at.screen != screenAgent || at.overlay != nil {
+			t.Errorf("it opens %v", at.screen)
 		}
 	}
 	agent := settle(t, press(s, "5"), &archive{care: testDiagnostics()})
@@ -125,13 +125,18 @@ func TestAddressesAreLinks(t *testing.T) {
 	if help := Render(press(job, "?"), 80, 24, widget.Caps{Links: true}); strings.Contains(help, "\x1b]") {
 		t.Error("a link shines through what lies over it")
 	}
-	if got := linkTexts(Render(s.goRepo(repoKey(snap.Repos[1])), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
+	if got := linkTexts(Render(goRepo(s, snap.Repos[1]), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
 		t.Errorf("a short address: %q", got)
 	}
-	got := linkTexts(Render(s.goRepo(repoKey(snap.Repos[0])), 80, 24, s.Caps))[long]
+	got := linkTexts(Render(goRepo(s, snap.Repos[0]), 80, 24, s.Caps))[long]
 	if parts := strings.Split(got, "|"); len(parts) != 4 || strings.Join(parts, "") != long {
 		t.Errorf("an address on three lines: %q", got)
 	}
+}
+
+func goRepo(s State, r snapshot.Repo) State {
+	s.goObject(repoObject(r))
+	return s
 }
 
 // TestLinksOnlyToTheWeb: only web addresses that cannot end their sequence are links.
@@ -189,11 +194,11 @@ func TestLinkStandsAlone(t *testing.T) {
 		"https://…":                             "",
 		strings.Repeat("-", 22) + " " + to[:17]: to[:17], // up to the edge
 	} {
-		p := widget.NewPainter(44, 3, widget.Caps{Links: true})
-		p.Box(p.G, 0, 0, 44, 3, "", "", "", false)
+		p := widget.NewCanvas(44, 3, widget.Caps{Links: true})
+		p.Box(widget.Rect{W: 44, H: 3}, widget.Box{})
 		p.Put(2, 1, 40, widget.RolePlain, txt)
 		p.Link(2, 1, 40, 1, to)
-		if got := strings.TrimPrefix(linkTexts(p.Canvas.Frame(widget.Theme{}))[to], "|"); got != want {
+		if got := strings.TrimPrefix(linkTexts(p.Frame())[to], "|"); got != want {
 			t.Errorf("%q: %q leads there, want %q", txt, got, want)
 		}
 	}
@@ -221,29 +226,29 @@ func TestClicks(t *testing.T) {
 		}
 		s := shown(testSnapshot(), widget.Caps{Mono: true})
 		at := click(s, "· lab-west-push")
-		if j, _ := at.selected(); j.UID != "k2m9" || at.nav.screen != screenOverview {
-			t.Fatalf("a click selects %q on screen %d", j.UID, at.nav.screen)
+		if j, _ := selected(at); j.UID != "k2m9" || at.screen != screenOverview {
+			t.Fatalf("a click selects %q on screen %d", j.UID, at.screen)
 		}
-		if at = click(at, "· lab-west-push"); at.nav.screen != screenDetail || at.jobView.uid != "k2m9" {
-			t.Errorf("the second click shows screen %d", at.nav.screen)
+		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail.job.UID != "k2m9" {
+			t.Errorf("the second click shows screen %d", at.screen)
 		}
 		at = click(s, "✗ lab-east  ")
-		if at.lists.focus != paneRepos || at.lists.repo != "default/lab-east" {
-			t.Errorf("a click on a repository: pane %d, %q", at.lists.focus, at.lists.repo)
+		if !at.overview.onRepos || at.repos.cursor != "default/lab-east" {
+			t.Errorf("a click on a repository: %+v, %q", at.overview, at.repos.cursor)
 		}
-		if at = click(at, "✗ lab-east  "); at.nav.screen != screenRepo || at.repoView.seen.Name != "lab-east" {
-			t.Errorf("the second click shows screen %d", at.nav.screen)
+		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repo.repo.Name != "lab-east" {
+			t.Errorf("the second click shows screen %d", at.screen)
 		}
-		if at = click(s, "3 Repos"); at.nav.screen != screenRepos {
-			t.Errorf("a click on a tab shows screen %d", at.nav.screen)
+		if at = click(s, "3 Repos"); at.screen != screenRepos {
+			t.Errorf("a click on a tab shows screen %d", at.screen)
 		}
 		past := settle(t, press(s, "4"), &archive{rows: failedRows(34)})
-		if at = click(past, "more like these"); len(at.history.items) != len(past.history.items) ||
-			at.history.cursor != past.history.items[foldShown].key() {
-			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items), at.history.cursor)
+		if at = click(past, "more like these"); len(at.history.items.rows) != len(past.history.items.rows) ||
+			at.history.items.cursor != past.history.items.rows[foldShown].key() {
+			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items.rows), at.history.items.cursor)
 		}
-		if at = click(at, "more like these"); len(at.history.items) != 36 {
-			t.Errorf("the second click leaves %d lines", len(at.history.items))
+		if at = click(at, "more like these"); len(at.history.items.rows) != 36 {
+			t.Errorf("the second click leaves %d lines", len(at.history.items.rows))
 		}
 	}
 	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
@@ -255,31 +260,31 @@ func TestClicks(t *testing.T) {
 			text string
 			to   screenID
 		}{
-			"recent jobs": {repo, repo.repoJobs()[3].Name, screenDetail},
-			"changes":     {files, files.changed()[1].Path, screenDiff},
+			"recent jobs": {repo, repo.repo.rows.rows[3].Name, screenDetail},
+			"changes":     {files, files.changes.rows.rows[1].Path, screenDiff},
 		} {
 			x, y := positionOf(t, tt.s, 100, 40, tt.text)
 			at := tt.s.Click(x, y, 100, 40)
-			if at.nav.screen != tt.s.nav.screen || at.cursors() == tt.s.cursors() {
-				t.Errorf("%s: screen %d, %q", name, at.nav.screen, at.cursors())
+			if at.screen != tt.s.screen || at.list().cursor == tt.s.list().cursor {
+				t.Errorf("%s: screen %d, %q", name, at.screen, at.list().cursor)
 			}
-			if at = at.Click(x, y, 100, 40); at.nav.screen != tt.to {
-				t.Errorf("%s: the second click leaves screen %d", name, at.nav.screen)
+			if at = at.Click(x, y, 100, 40); at.screen != tt.to {
+				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
 			}
 		}
-		x, y := positionOf(t, repo, 100, 40, repo.repoJobs()[0].Name)
-		if at := repo.Click(x, y, 100, 40); at.nav.screen != screenDetail {
-			t.Errorf("the row that the cursor is on is not opened: screen %d", at.nav.screen)
+		x, y := positionOf(t, repo, 100, 40, repo.repo.rows.rows[0].Name)
+		if at := repo.Click(x, y, 100, 40); at.screen != screenDetail {
+			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
 		}
 	})
 	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
 		s := shown(testSnapshot(), widget.Caps{Mono: true})
 		x, y := positionOf(t, s, 80, 24, "lab-west-push")
-		if at := press(s, "?").Click(x, y, 80, 24); at.lists.job != s.lists.job {
+		if at := press(s, "?").Click(x, y, 80, 24); at.jobs.cursor != s.jobs.cursor {
 			t.Error("a click went through the help")
 		}
 		for _, at := range []State{s.Click(-1, -1, 80, 24), s.Click(79, 23, 80, 24), s.Click(500, 500, 80, 24), s.Click(3, 3, 20, 5)} {
-			if at.nav.screen != s.nav.screen || at.lists.job != s.lists.job {
+			if at.screen != s.screen || at.jobs.cursor != s.jobs.cursor {
 				t.Error("a click beside everything did something")
 			}
 		}

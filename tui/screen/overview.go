@@ -6,82 +6,72 @@ import (
 	"strings"
 	"time"
 
-	"github.com/clipperhouse/displaywidth"
-
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
-// wideWidth and wideHeight are the minimum size for the third pane and the lower row of the
-// overview; sideWidth is the width of that pane.
+// wideHeight is the height from which a wide overview has the row of events, previewWidth the
+// width of the boxes at its right.
 const (
-	wideWidth    = 120
 	wideHeight   = 30
 	previewWidth = 40
 )
 
-var overviewScreen = screen{
-	name: "overview", tab: "1", panes: 2, under: screenOverview,
-	list: func(s State) pane { return s.lists.focus }, selection: State.rowAtCursor,
-	title: func(State) string { return "Overview" },
-	draw:  (*view).overview,
-	hints: func(p *view) [][2]string {
-		if p.s.firstRun() {
-			if p.s.SetUp {
-				return [][2]string{{"enter", "set up"}, {"1-5", "screens"}}
-			}
-			return [][2]string{{"1-5", "screens"}}
-		}
-		if p.s.lists.focus == paneRepos {
-			return p.repoHints()
-		}
-		return p.listHints()
-	},
-	move: func(s State, by int) State {
-		if s.lists.focus == paneRepos {
-			return s.moveRepos(by)
-		}
-		return s.moveJobs(by)
-	},
-	open: func(s State) State {
-		if s.lists.focus == paneRepos {
-			return s.openRepo()
-		}
-		return s.openJob()
-	},
+// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor, the
+// events and the agent.
+type overviewScreen struct {
+	onRepos bool // the list of repositories has the focus
+	zoomed  bool // it has the whole screen
 }
 
-// overview draws the first screen: jobs, repositories and, if there is room, the job under the
-// cursor, the events and the agent.
-func (p *view) overview(_, top, _, h int) {
-	if p.s.firstRun() {
-		p.drawWelcome(top, top+h)
+func (o *overviewScreen) focused() Screen {
+	if o.onRepos {
+		return reposScreen{}
+	}
+	return jobsScreen{}
+}
+
+func (o *overviewScreen) list(s *State) *position     { return o.focused().(lister).list(s) }
+func (o *overviewScreen) selection(s *State) []object { return o.focused().(selector).selection(s) }
+func (o *overviewScreen) open(s *State)               { o.focused().(opener).open(s) }
+
+func (o *overviewScreen) hints(p *view) []widget.Hint {
+	switch {
+	case !p.s.firstRun():
+		return o.focused().hints(p)
+	case p.s.SetUp:
+		return keyHints("enter", "set up", "1-5", "screens")
+	}
+	return keyHints("1-5", "screens")
+}
+
+func (o *overviewScreen) draw(p *view, at widget.Rect) {
+	switch {
+	case p.s.firstRun():
+		p.drawWelcome(at)
+		return
+	case p.W < 80 || at.H < 16 || o.zoomed: // only one pane fits; Tab changes it
+		o.focused().draw(p, at)
 		return
 	}
-	if p.W < 80 || h < 16 || p.s.lists.zoomed[screenOverview] {
-		// Only one pane fits; Tab changes it.
-		if p.s.lists.focus == paneRepos {
-			p.repoList(0, top, p.W, h, true)
-		} else {
-			p.jobList(0, top, p.W, h, true)
-		}
-		return
+	var side, jobs, low, events, agent widget.Rect
+	wide := p.W >= wideWidth && p.H >= wideHeight
+	if wide {
+		at, low = at.Top(at.H - 8)
+		jobs, at = at.Top(at.H - max(at.H*2/5, 6))
+		jobs, side = jobs.Left(p.W - previewWidth)
+		events, agent = low.Left(p.W - previewWidth)
+	} else {
+		jobs, at = at.Top(p.jobsShare((at.H*11+10)/20, at.H))
 	}
-	if p.W < wideWidth || p.H < wideHeight {
-		jobs := p.jobsShare((h*11+10)/20, h)
-		p.jobList(0, top, p.W, jobs, p.s.lists.focus == paneJobs)
-		p.repoList(0, top+jobs, p.W, h-jobs, p.s.lists.focus == paneRepos)
-		return
+	p.jobList(jobs, !o.onRepos)
+	p.repoList(at, o.onRepos)
+	if wide {
+		p.preview(side)
+		p.eventList(events)
+		p.agentBox(agent)
 	}
-	low := 8
-	repos := max((h-low)*2/5, 6)
-	jobs := h - low - repos
-	p.jobList(0, top, p.W-previewWidth, jobs, p.s.lists.focus == paneJobs)
-	p.preview(p.W-previewWidth, top, previewWidth, jobs)
-	p.repoList(0, top+jobs, p.W, repos, p.s.lists.focus == paneRepos)
-	p.eventList(0, top+jobs+repos, p.W-previewWidth, low)
-	p.agentBox(p.W-previewWidth, top+jobs+repos, previewWidth, low)
 }
 
 // minJobsHeight is the height that the list of jobs always keeps, with its heads and edges.
@@ -90,9 +80,20 @@ const minJobsHeight = 7
 // jobsShare returns the height of the list of jobs, at most most of the h lines for both lists.
 // Lines without jobs go to repositories that need them.
 func (p *view) jobsShare(most, h int) int {
-	spare := most - max(len(p.s.jobs())+3, minJobsHeight)
-	lack := len(p.s.repos()) + 3 - (h - most)
+	spare := most - max(len(p.s.jobs.rows)+3, minJobsHeight)
+	lack := len(p.s.repos.rows) + 3 - (h - most)
 	return most - max(min(spare, lack), 0)
+}
+
+func (p *view) eventList(at widget.Rect) {
+	events := p.s.Snap.Events
+	p.Canvas.Box(at, widget.Box{Title: "Events", Note: "all repositories", Foot: fmt.Sprintf("%d kept", len(events))})
+	for i := range min(at.H-2, len(events)) {
+		e := events[len(events)-1-i]
+		_, r := levelWord(e.Level)
+		mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
+		p.PutCut(at.X+2, at.Y+1+i, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.s.Now)))
+	}
 }
 
 // The first screen of a fresh limpet introduces it and offers two choices: work with its own
@@ -136,34 +137,26 @@ func (p *view) welcomeLines() []welcomeLine {
 	return slices.DeleteFunc(lines, func(l welcomeLine) bool { return l.text == "" && l.rank == 3 })
 }
 
-func (p *view) drawWelcome(top, bottom int) {
-	h := bottom - top
-	p.Box(p.G, 0, top, p.W, h, "First steps", "", p.s.Snap.Agent.StorePath, true)
+func (p *view) drawWelcome(at widget.Rect) {
+	p.Canvas.Box(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true})
 	lines := p.welcomeLines()
-	if h-2 < 7 { // only the two commands fit
+	if at.H-2 < 7 { // only the two commands fit
 		lines = []welcomeLine{
 			{text: "here: limpet repo create NAME --url URL", command: true},
 			{text: "a server: limpet --provisioning-server-url URL", command: true},
 		}
 	}
 	out := layWelcome(lines, p.W-6)
-	for len(out) > h-2 {
-		worst := 0
-		for i, l := range lines {
-			if l.rank > lines[worst].rank {
-				worst = i
+	for rank := 6; rank > 0; rank-- {
+		for i := len(lines) - 1; i >= 0 && len(out) > at.H-2; i-- {
+			if lines[i].rank == rank {
+				lines = slices.Delete(lines, i, i+1)
+				out = layWelcome(lines, p.W-6)
 			}
 		}
-		if lines[worst].rank == 0 {
-			break
-		}
-		lines = append(lines[:worst:worst], lines[worst+1:]...)
-		out = layWelcome(lines, p.W-6)
 	}
-	for i, l := range out {
-		if i < h-2 {
-			p.Put(3, top+1+i, p.W-6, l.Role, l.Text)
-		}
+	for i, l := range out[:min(len(out), at.H-2)] {
+		p.Put(3, at.Y+1+i, p.W-6, l.Role, l.Text)
 	}
 }
 
@@ -191,20 +184,21 @@ func layWelcome(lines []welcomeLine, w int) []widget.TextLine {
 }
 
 // preview draws the object under the cursor of the overview beside the lists.
-func (p *view) preview(x, y, w, h int) {
-	at := p.s.selection()
+func (p *view) preview(at widget.Rect) {
+	job, repo := p.s.jobs.here(), p.s.repos.here()
+	box := widget.Box{Foot: "enter opens"}
 	switch {
-	case at.repo != nil:
-		r := *at.repo
-		p.Box(p.G, x, y, w, h, widget.Cut(r.Name, w-8, p.G.More), "", "enter opens", false)
-		p.PutLines(x, y, w, h, p.repoFacts(r, true, w-4, true))
-		p.Link(x+2, y+1, w-4, h-2, r.URL)
-	case at.job == nil:
-		p.Box(p.G, x, y, w, h, "Job", "", "", false)
-		p.Empty(x, y, w, h, []string{"The job under the cursor is shown here."})
+	case p.s.overview.onRepos && repo != nil:
+		box.Title = p.cut(repo.Name, at.W-8)
+		p.Canvas.Box(at, box)
+		p.Lines(at, p.repoFacts(*repo, true, true).Lines(p.Canvas, at.W-4), repo.URL)
+	case p.s.overview.onRepos || job == nil:
+		p.Canvas.Box(at, widget.Box{Title: "Job"})
+		p.Empty(at, "The job under the cursor is shown here.")
 	default:
-		p.Box(p.G, x, y, w, h, widget.Cut(at.job.Name, w-8, p.G.More), "", "enter opens", false)
-		p.PutLines(x, y, w, h, p.jobLines(*at.job, w-4, h-2))
+		box.Title = p.cut(job.Name, at.W-8)
+		p.Canvas.Box(at, box)
+		p.Lines(at, p.jobLines(*job, at.W-4, at.H-2))
 	}
 }
 
@@ -217,7 +211,7 @@ func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 			out = append(out, widget.Styled(r, txt))
 		}
 	}
-	add(widget.StateRole(state), p.barLine(j, state, w))
+	add(widget.StateRole(state), p.stateLine(j, state, w, false))
 	if j.Total > 0 {
 		txt := doneWords(j)
 		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
@@ -241,14 +235,7 @@ func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 	}
 	if len(j.Summary) > 0 {
 		add(widget.RolePlain, "")
-		add(widget.RoleHead, fmt.Sprintf("%-*s%5s%5s%5s%5s", w-20, "KIND", "NEW", "UPD", "DEL", "ERR"))
-	}
-	for _, s := range j.Summary {
-		r := widget.RolePlain
-		if s.Error > 0 {
-			r = widget.RoleBad
-		}
-		add(r, widget.TableLine(s.Kind, w, p.G.More, s.Create, s.Update, s.Delete, s.Error))
+		out = append(out, p.summaryLines(j, w)...)
 	}
 	if troubles := p.issueLines(j, w); len(troubles) > 0 {
 		add(widget.RolePlain, "")
@@ -257,35 +244,18 @@ func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 	if room := h - len(out) - 1; room > 0 && len(j.Log) > 0 {
 		add(widget.RolePlain, "")
 		for _, e := range j.Log[max(len(j.Log)-room, 0):] {
-			add(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+levelWord(e.Level)+" "+e.Text)
+			level, _ := levelWord(e.Level)
+			add(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text)
 		}
 	}
 	return out
-}
-
-// barLine returns the state of a job with a progress bar, if the progress is known.
-func (p *view) barLine(j snapshot.Job, state string, w int) string {
-	glyph, ok := p.G.State[state]
-	if !ok {
-		glyph = p.G.State["unknown"]
-	}
-	head := glyph + " " + state
-	if e := p.elapsed(j); e != "-" {
-		head += "  " + e
-	}
-	percent := fmt.Sprintf(" %3.0f%%", j.Progress)
-	room := w - displaywidth.String(head) - len(percent) - 2
-	if !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending" || j.Progress < 0 || room < 5 {
-		return head
-	}
-	return head + "  " + p.Bar(room, j.Progress) + percent
 }
 
 // The texts of empty lists: the reason and the next step.
 
 // noJobs returns why the list is empty and what comes next.
 func (p *view) noJobs() []string {
-	if problem := p.s.filterProblem(); problem != "" {
+	if problem := p.s.filterTerms().Problem; problem != "" {
 		return []string{problem, "Esc clears the filter."}
 	}
 	if p.s.filter() != "" {
@@ -367,7 +337,7 @@ func (p *view) notReadYet(what string) []string {
 }
 
 func (p *view) noRepos() []string {
-	if problem := p.s.filterProblem(); problem != "" {
+	if problem := p.s.filterTerms().Problem; problem != "" {
 		return []string{problem, "Esc clears the filter."}
 	}
 	if p.s.filter() != "" {
@@ -380,12 +350,4 @@ func (p *view) noRepos() []string {
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
 	}
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
-}
-
-// openOrSetUp handles Enter: on the first screen of a fresh limpet it starts the setup.
-func (s State) openOrSetUp() (State, Outcome) {
-	if s.nav.screen == screenOverview && s.firstRun() && s.SetUp {
-		return s, Outcome{SetUp: true}
-	}
-	return s.open(), Outcome{}
 }

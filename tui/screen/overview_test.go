@@ -30,7 +30,7 @@ func TestPreviewFollowsTheCursor(t *testing.T) {
 		want []string
 	}{
 		{nil, []string{"team-dash-sync", "> working  0:42", "71%", "205/288   ~17s left", "lease 18s, renews in 8s", "attempt 1 of 3",
-			"main @ a1b2c3d -> 4e55f01", "Dashboard          14    3    0    1", "schemaVersion: want int"}},
+			"main @ a1b2c3d -> 4e55f01", "Dashboard       14     3     0     1", "schemaVersion: want int"}},
 		{[]string{"down"}, []string{"infra-alerts-sync", "22%", "4/18"}},
 		{[]string{"end"}, []string{"lab-east-sync", "x error  0:01", "x 401 bad credentials"}},
 		{[]string{"tab"}, []string{"infra-alerts", "healthy"}},
@@ -117,10 +117,11 @@ func TestTimesOfAJob(t *testing.T) {
 		"clocks": {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)},
 			"queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {
-		p := view{Painter: widget.NewPainter(0, 0, widget.Caps{}), s: shown(testSnapshot(), widget.Caps{})}
+		s := shown(testSnapshot(), widget.Caps{})
+		p := view{Canvas: widget.NewCanvas(0, 0, widget.Caps{}), s: &s}
 		var got []string
 		for _, f := range p.times(tt.job) {
-			got = append(got, f.Name+" "+f.Text)
+			got = append(got, strings.Join(strings.Fields(f.Text), " "))
 		}
 		if strings.Join(got, "|") != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
@@ -142,10 +143,10 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	for _, keys := range [][]string{{"end", "up", "up"}, {"pgdown", "pgdown"}, {"tab", "end", "up"}, {"tab", "pgdown", "pgdown", "up"},
 		{"2", "end"}, {"3", "pgdown", "pgdown"}} {
 		s := press(start, keys...)
-		label := s.lists.job[1:]
+		label := s.jobs.cursor[1:]
 		want := fmt.Sprintf("j%03s", label)
-		if s.lists.focus == paneRepos {
-			want = strings.TrimPrefix(s.lists.repo, "default/")
+		if s.overview.onRepos {
+			want = strings.TrimPrefix(s.repos.cursor, "default/")
 		}
 		for w := 76; w <= 144; w++ {
 			for _, h := range []int{16, 20, 24, 29, 30, 35, 40} {
@@ -325,7 +326,7 @@ func TestBannerCountsDown(t *testing.T) {
 			t.Errorf("%d cells: %q", w, got)
 		}
 	}
-	s.issues = s.issues.markRead(len(s.issues.list))
+	s.issues.markRead(len(s.issues.list))
 	if got := line(s, 80, 22); got != " x dial tcp 10.0.3.7:443: i/o timeout, 7 tries; nothing is queued" {
 		t.Errorf("the reason: %q", got)
 	}

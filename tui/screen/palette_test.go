@@ -54,12 +54,12 @@ func TestPalette(t *testing.T) {
 			c := top(at)
 			line := ""
 			if c.line != nil {
-				line = c.line(at)
+				line = c.line(&at)
 			}
 			if c.words != want[0] || line != want[1] {
 				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
 			}
-			if frame := strip(Render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(at) == "" &&
+			if frame := strip(Render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(&at) == "" &&
 				!strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
 				t.Errorf("%q: no %q in\n%s", words, line, frame)
 			}
@@ -84,14 +84,14 @@ func TestPalette(t *testing.T) {
 		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "runs now") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
 		}
-		if at := press(typed(s, "go repo lab-west"), "enter"); at.nav.screen != screenRepo || at.repoView.seen.Name != "lab-west" {
-			t.Errorf("screen %d", at.nav.screen)
+		if at := press(typed(s, "go repo lab-west"), "enter"); at.screen != screenRepo || at.repo.repo.Name != "lab-west" {
+			t.Errorf("screen %d", at.screen)
 		}
 		if at := press(typed(s, "theme blue"), "enter"); at.Caps.Theme != 2 || at.toast != "theme blue-orange" {
 			t.Errorf("theme %d, said %q", at.Caps.Theme, at.toast)
 		}
-		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.nav.screen != screenJobs || at.filter() != "repo:lab-east" {
-			t.Errorf("screen %d, filter %q", at.nav.screen, at.filter())
+		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
+			t.Errorf("screen %d, filter %q", at.screen, at.filter())
 		}
 		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "Nothing new is claimed") {
 			t.Errorf("asks %q", askedText(at))
@@ -127,8 +127,8 @@ func TestPalette(t *testing.T) {
 			if frame := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
 			}
-			if at = press(at, "enter"); at.nav.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
-				t.Errorf("%s leads to screen %d and says %q", words, at.nav.screen, at.toast)
+			if at = press(at, "enter"); at.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
+				t.Errorf("%s leads to screen %d and says %q", words, at.screen, at.toast)
 			}
 		}
 	})
@@ -137,7 +137,7 @@ func TestPalette(t *testing.T) {
 		later.Jobs = append([]snapshot.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull",
 			State: "pending", Created: noon}}, later.Jobs...)
 		at := typed(s, "cancel").Show(later)
-		if j, _ := at.selected(); j.UID != "new" {
+		if j, _ := selected(at); j.UID != "new" {
 			t.Fatalf("the cursor is on %q", j.Name)
 		}
 		if f := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
@@ -205,7 +205,7 @@ func TestPalette(t *testing.T) {
 	t.Run("it remembers a few", func(t *testing.T) {
 		at := s
 		for i := range 3 * paletteKept {
-			at, _ = at.perform(command{words: fmt.Sprint(i % (2 * paletteKept)), do: same(func(s State) State { return s })})
+			at.perform(command{words: fmt.Sprint(i % (2 * paletteKept)), do: func(*State) {}})
 		}
 		if len(at.usedCommands) != paletteKept || at.usedCommands[paletteKept-1] != fmt.Sprint(paletteKept-1) {
 			t.Errorf("%q", at.usedCommands)
@@ -226,7 +226,7 @@ func TestReadOnly(t *testing.T) {
 	for _, keys := range [][]string{nil, {"2"}, {"3"}, {"enter"}, {"3", "enter"}} {
 		for _, b := range bindings {
 			at := press(s, keys...)
-			if b.verb == "" || !b.here(at) {
+			if b.verb == "" || !b.here(&at) {
 				continue
 			}
 			if at, out := at.Key(b.keys[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
@@ -240,7 +240,7 @@ func TestReadOnly(t *testing.T) {
 		}
 	}
 	s.Source = Standalone
-	if q, _ := press(s, "q").confirmOpen(); len(q.choices) != 1 {
+	if q, _ := press(s, "q").overlay.(confirm); len(q.choices) != 1 {
 		t.Errorf("quit offers %d ways: to drain is to ask for something", len(q.choices))
 	}
 }
@@ -311,8 +311,8 @@ func TestHelpTextsFit(t *testing.T) {
 		if b.asks {
 			text += " (y)"
 		}
-		if len(text) > helpColumn-10 {
-			t.Errorf("%q has %d letters, there is room for %d", text, len(text), helpColumn-10)
+		if len(text) > 15 {
+			t.Errorf("%q has %d letters, there is room for %d", text, len(text), 15)
 		}
 	}
 }
@@ -486,7 +486,7 @@ func TestNoEmptyBoxes(t *testing.T) {
 			j.Owner, j.State = "", "pending"
 		}
 		at := press(shown(snap, s.Caps), "2")
-		at.lists.job = j.UID
+		at.jobs.cursor = j.UID
 		if frame := Render(press(at, "enter"), 80, 24, s.Caps); !strings.Contains(frame, want) || strings.Contains(frame, "following") {
 			t.Errorf("%s: no word of %q in\n%s", state, want, frame)
 		}

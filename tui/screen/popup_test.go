@@ -67,7 +67,7 @@ func TestTestOfARepository(t *testing.T) {
 	if _, out := s.Key("y", "y"); out.Copy != "limpet repo test lab-east" {
 		t.Errorf("y copies %q", out.Copy)
 	}
-	if closed := press(s, "esc"); closed.overlay != nil || closed.nav.screen != screenRepos {
+	if closed := press(s, "esc"); closed.overlay != nil || closed.screen != screenRepos {
 		t.Error("esc does not close it")
 	}
 	// A result that arrives after the box was closed, or for another one, is dropped.
@@ -75,13 +75,13 @@ func TestTestOfARepository(t *testing.T) {
 		t.Errorf("a late answer opens %T", late.overlay)
 	}
 	other, _ := press(press(asked, "esc"), "up", "t").Fetch()
-	if late := take(other); late.overlay.(popup).known {
+	if late := take(other); late.overlay.(popup).result.known {
 		t.Error("an answer to another question is taken")
 	}
 	// From the row of a job the test is of its repository.
-	if q := press(shown(testSnapshot(), widget.Caps{}), "2", "t").overlay.(popup); q.subject.Kind != snapshot.SubjectRepository ||
-		q.subject.Name != "team-dash" {
-		t.Errorf("on a job: %+v", q.subject)
+	if q := press(shown(testSnapshot(), widget.Caps{}), "2", "t").overlay.(popup); q.of.Kind != snapshot.SubjectRepository ||
+		q.of.Name != "team-dash" {
+		t.Errorf("on a job: %+v", q.of)
 	}
 	for name, tt := range map[string]struct {
 		err  error
@@ -123,8 +123,8 @@ func TestYAMLOfARow(t *testing.T) {
 			"limpet history show y7c1 -o yaml"},
 		"record": {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0",
 			UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
-		"source": {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace,
-			Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
+		"source": {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources.rows[0].Namespace,
+			Name: sources.sources.rows[0].Name, UID: sources.sources.rows[0].UID}, "limpet get gitrepository " + sources.sources.rows[0].Name + " -o yaml"},
 	} {
 		src.tried = nil
 		s := settle(t, press(tt.s, "y"), src)
@@ -229,8 +229,8 @@ func TestPopupRefusals(t *testing.T) {
 		"several, YAML":      {live, []string{"3", "*", "y"}, "4 are marked"},
 		"nothing there":      {NewState(Standalone, widget.Caps{}, noon), []string{"3", "t"}, "under the cursor"},
 		"nothing to show":    {NewState(Standalone, widget.Caps{}, noon), []string{"3", "y"}, "nothing under the cursor"},
-		"nothing to edit":    {live, []string{"3", "*", "E"}, "one repository has to be under the cursor"},
-		"sources to edit":    {shown(twoSources(), widget.Caps{}), []string{"6", "*", "E"}, "one source has to be under the cursor"},
+		"nothing to edit":    {live, []string{"3", "*", "E"}, "has to be under the cursor"},
+		"sources to edit":    {shown(twoSources(), widget.Caps{}), []string{"6", "*", "E"}, "has to be under the cursor"},
 		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
 	} {
 		if s := press(tt.s, tt.keys...); s.overlay != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
@@ -238,7 +238,7 @@ func TestPopupRefusals(t *testing.T) {
 		}
 	}
 	// A record is on this host, so it can be shown while the API is unavailable.
-	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).known {
+	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).result.known {
 		t.Error("the record of a job is not shown from the disk")
 	}
 	if cannot := press(live, "3", "*", "t"); cannot.overlay != nil {
@@ -291,8 +291,8 @@ func TestNoRepository(t *testing.T) {
 			}
 		}
 	}
-	if s := press(shown(snap, widget.Caps{}), "h"); s.input.filters[screenHistory] != "" {
-		t.Errorf("the history of %q", s.input.filters[screenHistory])
+	if s := press(shown(snap, widget.Caps{}), "h"); s.filterLine.filters[screenHistory] != "" {
+		t.Errorf("the history of %q", s.filterLine.filters[screenHistory])
 	}
 }
 
@@ -304,8 +304,9 @@ func TestPaletteTests(t *testing.T) {
 	if i < 0 {
 		t.Fatal("no such words")
 	}
-	after, _ := s.perform(s.commands()[i])
-	if q, ok := after.overlay.(popup); !ok || !q.test || q.subject.Name != "lab-east" {
+	after := s
+	after.perform(s.commands()[i])
+	if q, ok := after.overlay.(popup); !ok || !q.test || q.of.Name != "lab-east" {
 		t.Errorf("it opens %+v", after.overlay)
 	}
 	src := shown(sourcesSnapshot(), widget.Caps{})
@@ -314,8 +315,9 @@ func TestPaletteTests(t *testing.T) {
 	if i < 0 {
 		t.Fatal("no such words for a source")
 	}
-	after, _ = src.perform(src.commands()[i])
-	if q, ok := after.overlay.(popup); !ok || q.subject.Kind != snapshot.SubjectSource || q.subject.Name != name ||
+	after = src
+	after.perform(src.commands()[i])
+	if q, ok := after.overlay.(popup); !ok || q.of.Kind != snapshot.SubjectSource || q.of.Name != name ||
 		q.command != "limpet source test "+name {
 		t.Errorf("it opens %+v", after.overlay)
 	}
@@ -355,13 +357,13 @@ func TestAgentScreen(t *testing.T) {
 		if f := Render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
 			t.Errorf("the end is not shown:\n%s", f)
 		}
-		if up := press(end, "up"); up.diagnostics.scroll != end.diagnostics.scroll-1 {
-			t.Errorf("one up from %d leads to %d", end.diagnostics.scroll, up.diagnostics.scroll)
+		if up := press(end, "up"); up.agent.top != end.agent.top-1 {
+			t.Errorf("one up from %d leads to %d", end.agent.top, up.agent.top)
 		}
 		large := s
 		large.W, large.H = 200, 60
-		if large = press(large, "end"); large.diagnostics.scroll != 0 {
-			t.Errorf("all is shown, and it scrolls to %d", large.diagnostics.scroll)
+		if large = press(large, "end"); large.agent.top != 0 {
+			t.Errorf("all is shown, and it scrolls to %d", large.agent.top)
 		}
 	})
 	t.Run("nothing is selected", func(t *testing.T) {
@@ -405,7 +407,7 @@ func TestAgentScreen(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
 			t.Errorf("the screen:\n%s", f)
 		}
-		if at = settle(t, at, src); at.diagnostics.At.IsZero() {
+		if at = settle(t, at, src); at.agent.report.value.At.IsZero() {
 			t.Error("it is not asked again")
 		}
 	})
@@ -413,7 +415,7 @@ func TestAgentScreen(t *testing.T) {
 		low := testDiagnostics()
 		low.Store.DiskFree = lowDiskBytes - 1
 		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "5"), &archive{care: low})
-		if f := Render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"m  disk") {
+		if f := Render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"mdisk") {
 			t.Errorf("the screen:\n%s", f)
 		}
 	})

@@ -11,116 +11,161 @@ import (
 	"limpet/tui/widget"
 )
 
-var repoScreen = screen{
-	list: paneOf(paneRepos),
-	selection: func(s State) (out selection) {
-		if r, live := s.repo(); live {
-			out.repo = &r
-		}
-		return out
-	},
-	under: screenRepos, draw: (*view).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, fetch: State.fetchRecent,
-	hints: func(p *view) [][2]string {
-		at := [2]string{"enter", "job"}
-		if lines, h := p.s.repoHeight(); h-repoHead(lines, h) < 3 {
-			at = [2]string{p.G.Up + p.G.Down, "scroll"}
-		}
-		return [][2]string{{"esc", "back"}, at, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"},
-			{"u", "url"}, {"c", "commit"}}
-	},
+// repoScreen is the screen of one repository: its state, conditions and jobs.
+type repoScreen struct {
+	repo     snapshot.Repo // its last known state
+	live     bool          // the snapshot has it
+	top      int           // first visible fact, when only facts fit
+	recent   fetched[string, snapshot.RecentRuns]
+	finished int // Snap.Agent.History at the lookup
+	rows     list[snapshot.Job]
 }
 
-// repoDetail draws one repository: its state, conditions, jobs and events.
-func (p *view) repoDetail(x, y, w, h int) {
-	if w >= wideWidth && h >= roomyHeight {
-		p.repoWide(x, y, w, h)
+func (r *repoScreen) refreshRepo(s *State) {
+	o, live := s.current(repoObject(r.repo))
+	r.repo, r.live = *o.repo, live
+}
+
+func (r *repoScreen) list(*State) *position { return &r.rows.position }
+
+func (r *repoScreen) selection(*State) []object {
+	if !r.live {
+		return nil
+	}
+	return []object{repoObject(r.repo)}
+}
+
+func (r *repoScreen) hints(p *view) []widget.Hint {
+	at, word := "enter", "job"
+	if lines, h := r.facts(p.s); h-repoHead(lines, h) < 3 {
+		at, word = p.G.Up+p.G.Down, "scroll"
+	}
+	return keyHints("esc", "back", at, word, "p", "pull", "P", "full", "s", p.s.suspendHint(), "t", "test", "h", "history", "u", "url",
+		"c", "commit")
+}
+
+// open shows the job under the cursor.
+func (r *repoScreen) open(s *State) {
+	j := r.rows.here()
+	if j == nil {
+		s.showToast("no job of this repository is known; p starts a pull", false)
 		return
 	}
-	r, live := p.s.repo()
-	facts := p.repoFacts(r, live, w-4, h < roomyHeight)
-	head := repoHead(len(facts), h)
-	name, title := widget.Cut(r.Name+"  "+r.Type, w/2, p.G.More), widget.Cut(r.Title, w/3, p.G.More)
-	if h-head < 3 {
-		top := scrolled(p.s.repoView.top, len(facts), h)
-		foot := ""
-		if rest := len(facts) - top - (h - 2); rest > 0 {
-			foot = text.Plural(rest, "more line") + " below"
-		}
-		p.Box(p.G, x, y, w, h, name, title, foot, true)
-		p.PutLines(x, y, w, h, facts[top:min(top+max(h-2, 0), len(facts))])
-		p.Link(x+2, y+1, w-4, h-2, r.URL)
-		return
-	}
-	p.Box(p.G, x, y, w, head, name, title, "", true)
-	p.PutLines(x, y, w, head, facts)
-	p.Link(x+2, y+1, w-4, head-2, r.URL)
-	y, h = y+head, h-head
-	// The jobs are the most important part; the chart of the day is dropped before the
-	// conditions.
-	jobs := 6
-	if h < roomyHeight {
-		jobs = 4
-	}
-	if h >= dayHeight+jobs {
-		p.dayBox(x, y, w)
-		y, h = y+dayHeight, h-dayHeight
-	}
-	conditions := p.conditionLines(r, w-4)
-	if room := min(len(conditions)+2, h-jobs); room >= 3 && (room == len(conditions)+2 || !allConditionsTrue(r)) {
-		p.Box(p.G, x, y, w, room, "Conditions", "", "", false)
-		p.PutLines(x, y, w, room, conditions)
-		y, h = y+room, h-room
-	}
-	if h >= 3 {
-		p.jobsOfRepo(x, y, w, h)
+	s.openJob(*j)
+}
+
+// openJob shows a job of the snapshot or of the history.
+func (s *State) openJob(j snapshot.Job) {
+	s.goTo(screenDetail)
+	s.showObject(jobObject(j))
+}
+
+// scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.
+func (r *repoScreen) scroll(s *State, by int) {
+	if lines, h := r.facts(s); h-repoHead(lines, h) < 3 {
+		r.top = widget.Scrolled(max(widget.Scrolled(r.top, lines, h)+by, 0), lines, h)
+	} else {
+		r.rows.move(by)
 	}
 }
+
+// facts returns the number of lines of the facts, and the height of the screen.
+func (r *repoScreen) facts(s *State) (lines, h int) {
+	p, at := s.layout()
+	return len(p.repoFacts(r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, at.W-4)), at.H
+}
+
+const (
+	// roomyHeight is the height in lines from which each fact has its own line.
+	roomyHeight = 26
+	// leastJobs is the minimum height of the jobs on a wide screen, with their heads and edges.
+	leastJobs = 9
+)
 
 // repoHead returns how many of h lines the facts of a repository take. When fewer than three
 // lines would remain, the facts take all.
 func repoHead(facts, h int) int { return min(facts+2, max(h-6, min(h, 6))) }
 
-// scrolled returns the first visible line in a box of h lines.
-func scrolled(top, lines, h int) int { return max(min(top, lines-(h-2)), 0) }
-
-// repoHeight returns the number of lines of the facts, and the height of the screen.
-func (s State) repoHeight() (facts, h int) {
-	p, w, h := s.layout()
-	r, live := s.repo()
-	return len(p.repoFacts(r, live, w-4, h < roomyHeight)), h
-}
-
-// moveRepoDetail moves the cursor among the jobs of the repository, or scrolls its facts when
-// the jobs do not fit.
-func (s State) moveRepoDetail(by int) State {
-	if lines, h := s.repoHeight(); h-repoHead(lines, h) < 3 {
-		s.repoView.top = scrolled(max(scrolled(s.repoView.top, lines, h)+by, 0), lines, h)
-		return s
+func (r *repoScreen) draw(p *view, at widget.Rect) {
+	wide := at.W >= wideWidth && at.H >= roomyHeight
+	w := at.W
+	if wide {
+		w = at.W * 9 / 20
 	}
-	return s.moveRecent(by)
+	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, w/2), Note: p.cut(r.repo.Title, w/3), Focused: true}
+	lines := p.repoFacts(r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, w-4)
+	conditions, contents := p.conditionLines(r.repo, at.W-w-4), p.contentLines(r.repo, at.W-w-4)
+	head := repoHead(len(lines), at.H)
+	if wide {
+		beside := dayHeight + len(conditions) + 2
+		if len(contents) > 0 {
+			beside += len(contents) + 2
+		}
+		head = min(max(len(lines)+2, beside), at.H-leastJobs)
+	}
+	if at.H-head < 3 {
+		p.Scroll(at, box, lines, r.top, r.repo.URL)
+		return
+	}
+	top, at := at.Top(head)
+	if wide {
+		var right widget.Rect
+		top, right = top.Left(w)
+		day, rest := right.Top(dayHeight)
+		r.dayBox(p, day)
+		if n := min(len(contents)+2, rest.H-3); len(contents) > 0 && n >= 3 {
+			var made widget.Rect
+			made, rest = rest.Top(n)
+			p.Canvas.Box(made, widget.Box{Title: "Made here"})
+			p.Lines(made, contents)
+		}
+		if rest.H >= 3 {
+			p.Canvas.Box(rest, widget.Box{Title: "Conditions"})
+			p.Lines(rest, conditions)
+		}
+	}
+	p.Canvas.Box(top, box)
+	p.Lines(top, lines, r.repo.URL)
+	if !wide {
+		at = r.drawBelow(p, at)
+	}
+	if at.H >= 3 {
+		r.jobsBox(p, at)
+	}
 }
 
-// roomyHeight is the height in lines from which each fact has its own line.
-const roomyHeight = 26
-
-// repoFacts lays out the state of a repository, one fact a line; long ones continue below. When
-// tight, related facts share a line.
-func (p *view) repoFacts(r snapshot.Repo, live bool, w int, tight bool) []widget.TextLine {
-	return p.FactLines(p.factsOf(r, live, tight), w)
+// drawBelow draws the chart of the day and the conditions above the jobs, which are the most
+// important part; the chart is dropped before the conditions.
+func (r *repoScreen) drawBelow(p *view, at widget.Rect) widget.Rect {
+	jobs := 6
+	if at.H < roomyHeight {
+		jobs = 4
+	}
+	var box widget.Rect
+	if at.H >= dayHeight+jobs {
+		box, at = at.Top(dayHeight)
+		r.dayBox(p, box)
+	}
+	conditions := p.conditionLines(r.repo, at.W-4)
+	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || !allConditionsTrue(r.repo)) {
+		box, at = at.Top(h)
+		p.Canvas.Box(box, widget.Box{Title: "Conditions"})
+		p.Lines(box, conditions)
+	}
+	return at
 }
 
-// factsOf returns the facts about a repository.
-func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
-	fact := func(ro widget.Role, name, txt string) { out = append(out, widget.NewFact(ro, name, txt)) }
+// repoFacts returns the facts about a repository. When tight, related facts share a line.
+func (p *view) repoFacts(r snapshot.Repo, live, tight bool) (out widget.Sheet) {
 	if !live {
-		fact(widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+		out.Add(widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
 	}
 	if !r.Deleting.IsZero() {
 		txt := "since " + widget.Ago(p.s.Now, r.Deleting)
 		if r.DeleteError != "" {
 			txt += "; in the way: " + r.DeleteError
 		}
-		fact(widget.RoleWarn, "deleting", txt)
+		out.Add(widget.RoleWarn, "deleting", txt)
 	}
 	h := health(r)
 	txt := h
@@ -133,9 +178,9 @@ func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 	if r.Health != "" {
 		txt += ": " + r.Health
 	}
-	fact(widget.StateRole(h), "health", txt)
-	if n, since := p.s.failedInARow(); n > 1 {
-		fact(widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n,
+	out.Add(widget.StateRole(h), "health", txt)
+	if n, since := p.s.repo.failedInARow(r); n > 1 {
+		out.Add(widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n,
 			widget.ClockTime(since, p.s.Now), widget.Quote(r.Name)))
 	}
 	sync, next := p.syncText(r), p.nextText(r)
@@ -144,21 +189,21 @@ func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 	} else if tight {
 		sync += "; " + next
 	}
-	fact(widget.StateRole(r.SyncState), "sync", sync)
+	out.Add(widget.StateRole(r.SyncState), "sync", sync)
 	if r.Suspended {
 		until := "until it is resumed; s resumes"
 		if !r.Next.IsZero() {
 			until = fmt.Sprintf("until %s, for %s more; s resumes", widget.ClockTime(r.Next, p.s.Now), text.Age(r.Next.Sub(p.s.Now)))
 		}
-		fact(widget.RoleWarn, "suspended", "on this agent "+until)
+		out.Add(widget.RoleWarn, "suspended", "on this agent "+until)
 	}
 	if !tight {
-		fact(widget.RolePlain, "next", next)
+		out.Add(widget.RolePlain, "next", next)
 	}
-	fact(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
-	fact(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+contentsText(r))
+	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
+	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r))
 	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
-		fact(widget.RolePlain, "controller", c.Text())
+		out.Add(widget.RolePlain, "controller", c.Text())
 	}
 	ro, token := p.tokenText(r)
 	if tight {
@@ -166,15 +211,15 @@ func (p *view) factsOf(r snapshot.Repo, live, tight bool) (out []widget.Fact) {
 		if !r.TokenEnds.IsZero() {
 			txt += "; token " + token
 		}
-		fact(ro, "webhook", txt)
+		out.Add(ro, "webhook", txt)
 		return out
 	}
 	if r.Connection != "" {
-		fact(widget.RolePlain, "connection", r.Connection)
+		out.Add(widget.RolePlain, "connection", r.Connection)
 	}
-	fact(widget.RolePlain, "webhook", p.webhookText(r))
+	out.Add(widget.RolePlain, "webhook", p.webhookText(r))
 	if !r.TokenEnds.IsZero() {
-		fact(ro, "token", token)
+		out.Add(ro, "token", token)
 	}
 	return out
 }
@@ -216,22 +261,20 @@ func (p *view) nextText(r snapshot.Repo) string {
 }
 
 func quotaText(r snapshot.Repo) string {
+	txt := widget.Thousands(r.Resources, "object") + ", no limit"
 	if r.MaxResources > 0 {
-		return fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), widget.Thousands(r.MaxResources, "object"))
+		txt = fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), widget.Thousands(r.MaxResources, "object"))
 	}
-	return widget.Thousands(r.Resources, "object") + ", no limit"
+	return strings.TrimSuffix(txt+": "+kindsText(r), ": ")
 }
 
-// contentsText describes the kinds of the objects.
-func contentsText(r snapshot.Repo) string {
+// kindsText counts the objects by kind.
+func kindsText(r snapshot.Repo) string {
 	var parts []string
 	for _, c := range r.Contents {
 		parts = append(parts, text.Thousands(int(c.Count))+" "+c.Resource)
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func (p *view) webhookText(r snapshot.Repo) string {
@@ -284,54 +327,11 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	return out
 }
 
-// suspendHint returns the word for the key s.
-func (p *view) suspendHint() string {
-	if r, _ := p.s.repo(); r.Suspended {
-		return "resume"
-	}
-	return "suspend"
-}
-
-// leastJobs is the minimum height of the jobs of a repository on a wide screen, with their heads
-// and edges.
-const leastJobs = 9
-
-// repoWide draws one repository on a wide screen: its state at the left; the last day, its
-// objects and conditions at the right; its jobs below.
-func (p *view) repoWide(x, y, w, h int) {
-	r, live := p.s.repo()
-	left := w * 9 / 20
-	right := w - left
-	facts := p.repoFacts(r, live, left-4, false)
-	contents := p.contentLines(r, right-4)
-	conditions := p.conditionLines(r, right-4)
-	beside := dayHeight + len(conditions) + 2
-	if len(contents) > 0 {
-		beside += len(contents) + 2
-	}
-	head := min(max(len(facts)+2, beside), h-leastJobs)
-	p.Box(p.G, x, y, left, head, widget.Cut(r.Name+"  "+r.Type, left/2, p.G.More), widget.Cut(r.Title, left/3, p.G.More), "", true)
-	p.PutLines(x, y, left, head, facts)
-	p.Link(x+2, y+1, left-4, head-2, r.URL)
-	p.dayBox(x+left, y, right)
-	at, room := y+dayHeight, head-dayHeight
-	if n := min(len(contents)+2, room-3); len(contents) > 0 && n >= 3 {
-		p.Box(p.G, x+left, at, right, n, "Made here", "", "", false)
-		p.PutLines(x+left, at, right, n, contents)
-		at, room = at+n, room-n
-	}
-	if room >= 3 {
-		p.Box(p.G, x+left, at, right, room, "Conditions", "", "", false)
-		p.PutLines(x+left, at, right, room, conditions)
-	}
-	p.jobsOfRepo(x, y+head, w, h-head)
-}
-
 // contentLines counts the objects of a repository by kind.
 func (p *view) contentLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	for _, c := range r.Contents {
 		n := text.Thousands(int(c.Count))
-		name := widget.Cut(c.Resource, max(w-displaywidth.String(n)-2, 4), p.G.More)
+		name := p.cut(c.Resource, max(w-displaywidth.String(n)-2, 4))
 		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%s%*s", name, max(min(w, 40)-displaywidth.String(name), len(n)+2), n)))
 	}
 	return out

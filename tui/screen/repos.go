@@ -11,57 +11,93 @@ import (
 	"limpet/tui/widget"
 )
 
-var reposScreen = screen{
-	name: "repositories", tab: "3", under: screenRepos,
-	list: paneOf(paneRepos), selection: State.rowAtCursor,
-	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
-	draw:  func(p *view, x, y, w, h int) { p.repoList(x, y, w, h, true) },
-	hints: (*view).repoHints, move: State.moveRepos, open: State.openRepo,
+// reposScreen is the list of repositories on the whole screen.
+type reposScreen struct{}
+
+func (reposScreen) draw(p *view, at widget.Rect) { p.repoList(at, true) }
+func (reposScreen) hints(p *view) []widget.Hint  { return p.repoHints() }
+func (reposScreen) list(s *State) *position      { return &s.repos.position }
+func (reposScreen) selection(s *State) []object  { return s.repos.targets(repoObject) }
+func (reposScreen) open(s *State)                { openRow(s, &s.repos, repoObject) }
+
+func (p *view) repoHints() []widget.Hint {
+	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "tab", "pane", "p", "pull", "P", "full", "s", p.s.suspendHint(),
+		"h", "history", "/", "filter", "t", "test", "y", "YAML")
 }
 
-// repoHints returns the keys of the list.
-func (p *view) repoHints() [][2]string {
-	suspend := "suspend"
-	if rows := p.s.targetRepos(); len(rows) > 0 && rows[0].Suspended {
-		suspend = "resume"
+// suspendHint returns the word for the key s.
+func (s *State) suspendHint() string {
+	if len(s.selected) > 0 && s.selected[0].suspended() {
+		return "resume"
 	}
-	return [][2]string{{p.G.Up + p.G.Down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend},
-		{"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
+	return "suspend"
 }
 
-func (p *view) repoList(x, y, w, h int, focused bool) {
-	rows := p.s.repos()
-	foot := reposNote(rows)
-	title := "Repositories"
-	if p.s.offline() {
-		title = "Repositories (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
-	}
-	index := widget.IndexOf(p.s.lists.repo, widget.KeysOf(rows, repoKey))
-	p.Box(p.G, x, y, w, h, title+p.orderText(paneRepos), p.markText(paneRepos, widget.Place(index, len(rows), len(rows))), foot, focused)
-	if len(rows) == 0 {
-		p.Empty(x, y, w, h, p.noRepos())
+func (p *view) repoList(at widget.Rect, focused bool) {
+	l := &p.s.repos
+	p.Canvas.Box(at, widget.Box{Title: p.listTitle("Repositories", &l.position), Note: p.place(&l.position, 0), Foot: reposNote(l.rows),
+		Focused: focused})
+	if len(l.rows) == 0 {
+		p.Empty(at, p.noRepos()...)
 		return
 	}
-	columns := []widget.Column{widget.Col("", 1, 0), widget.Col("NAME", 14, 0), widget.Col("TYPE", 6, 4), widget.Col("HEALTH", 11, 3),
-		widget.Col("SYNC", 7, 0), widget.Col("REF", 7, 2), widget.Col("SYNCED", 8, 0), widget.Col("NEXT", 7, 5), widget.Col("24H", 6, 6)}
-	if w >= wideWidth {
-		columns[1].Width, columns[2].Width, columns[3].Width, columns[5].Width = 18, 9, 12, 15
-		columns[5].Head = "LAST REF"
-		columns[7].Head, columns[7].Width = "NEXT PULL", 9
-		columns[8].Head, columns[8].Width = "LAST 24 H", 24
-		columns = append(append(columns[:8:8], widget.Col("WEBHOOK", 8, 8), widget.NumCol("RES", 6, 7)), columns[8:]...)
-		columns = append(columns, widget.Col("URL", 24, 9))
+	p.clickRows(func(s *State) *position { return &s.repos.position })
+	p.repoTable().Draw(p.Canvas, at, l.rows, l.index(), focused)
+}
+
+// repoTable returns the columns of repositories.
+func (p *view) repoTable() widget.Table[snapshot.Repo] {
+	type repo = snapshot.Repo
+	now := p.s.Now
+	return widget.Table[repo]{Grow: 1, Marks: func(r repo) bool { return slices.Contains(p.s.repos.marks, repoKind.key(r)) },
+		Columns: []widget.Column[repo]{
+			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
+				state := repoState(r)
+				if p.s.offline() && state == "working" {
+					state = "unknown"
+				}
+				return p.StateGlyph(state), widget.StateRole(state)
+			}},
+			{Head: "NAME", Width: 14, Wide: 18, Whole: p.s.wide, Cell: widget.Plain(func(r repo) string { return r.Name })},
+			{Head: "TYPE", Width: 6, Wide: 9, Rank: 4, Cell: widget.Plain(func(r repo) string { return r.Type })},
+			{Head: "HEALTH", Width: 11, Wide: 12, Rank: 3, Cell: func(r repo, _ int) (string, widget.Role) {
+				return failingText(r, now), widget.StateRole(health(r))
+			}},
+			{Head: "SYNC", Width: 7, Cell: func(r repo, _ int) (string, widget.Role) {
+				return text.OrDash(r.SyncState), widget.StateRole(r.SyncState)
+			}},
+			{Head: "REF", Width: 7, Wide: 15, Rank: 2, Cell: func(r repo, w int) (string, widget.Role) {
+				ref := text.OrDash(text.ShortRef(r.LastRef))
+				if w > 7 {
+					ref = strings.TrimSpace(r.Branch + " " + ref)
+				}
+				return ref, widget.RolePlain
+			}},
+			{Head: "SYNCED", Width: 8, Cell: widget.Plain(func(r repo) string { return widget.Ago(now, r.Synced) })},
+			{Head: "NEXT", Width: 7, Wide: 9, Rank: 5, Cell: widget.Plain(p.nextPull)},
+			{Head: "WEBHOOK", Width: 8, Rank: 8, Cell: widget.Plain(p.hookText)},
+			{Head: "RES", Width: 6, Rank: 7, Right: true, Cell: dim(func(r repo) string { return fmt.Sprint(r.Resources) })},
+			{Head: "24H", Width: 6, Wide: 24, Rank: 6, Cell: func(r repo, w int) (string, widget.Role) {
+				return p.Spark(r.Runs, w), widget.RoleDim
+			}},
+			{Head: "URL", Width: 24, Rank: 9, Cell: dim(func(r repo) string { return r.URL })},
+		}}
+}
+
+// nextPull returns when a repository is pulled next.
+func (p *view) nextPull(r snapshot.Repo) string {
+	switch {
+	case !r.Enabled:
+		return "off"
+	case p.s.offline():
+	case r.SyncState == "working":
+		return "now"
+	case r.Suspended:
+		return "paused"
+	case !r.Next.IsZero():
+		return "in " + text.Age(r.Next.Sub(p.s.Now))
 	}
-	if p.s.wide {
-		p.Widen(columns, w, widget.KeysOf(rows, func(r snapshot.Repo) string { return r.Name }), 1)
-	}
-	spark := columns[len(columns)-1].Width
-	if w >= wideWidth {
-		spark = columns[10].Width
-	}
-	p.clickRows(paneRepos, func(s State, i int) State { s.lists.repo = repoKey(rows[i]); return s })
-	p.List(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused,
-		func(i int) widget.Line { return p.repoRow(rows[i], spark, len(columns)) })
+	return "-"
 }
 
 // reposNote counts the repositories by state.
@@ -69,25 +105,19 @@ func reposNote(rows []snapshot.Repo) string {
 	if len(rows) == 0 {
 		return ""
 	}
-	counts := map[string]int{}
+	n := map[string]int{}
 	for i := range rows {
 		switch state := repoState(rows[i]); {
 		case state == "pending" && rows[i].SyncState == state && rows[i].LastRef != "":
-			counts["waiting"]++
+			n["waiting"]++
 		case state == "error" || state == "warning" || state == "pending":
-			counts[state]++
+			n[state]++
 		default:
-			counts["in order"]++
+			n["in order"]++
 		}
 	}
-	parts := []string{fmt.Sprintf("%d in order", counts["in order"])}
-	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"waiting", "waiting"},
-		{"pending", "not pulled yet"}} {
-		if n := counts[part[0]]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, part[1]))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return countsText([]string{fmt.Sprintf("%d in order", n["in order"])}, count{n["warning"], "with warnings"},
+		count{n["error"], "failing"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
 }
 
 // repoState returns the state of a repository as one word.
@@ -109,43 +139,6 @@ func health(r snapshot.Repo) string {
 		return "healthy"
 	}
 	return "failing"
-}
-
-func (p *view) repoRow(r snapshot.Repo, spark, columns int) widget.Line {
-	state := repoState(r)
-	if p.s.offline() && state == "working" {
-		state = "unknown"
-	}
-	glyph, ok := p.G.State[state]
-	if !ok {
-		glyph = p.G.State["unknown"]
-	}
-	next := "-"
-	switch {
-	case !r.Enabled:
-		next = "off"
-	case p.s.offline():
-	case r.SyncState == "working":
-		next = "now"
-	case r.Suspended:
-		next = "paused"
-	case !r.Next.IsZero():
-		next = "in " + text.Age(r.Next.Sub(p.s.Now))
-	}
-	h := health(r)
-	l := widget.Line{
-		Marked: slices.Contains(p.s.lists.marks[paneRepos], repoKey(r)),
-		Cells: []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), text.OrDash(r.SyncState), text.OrDash(text.ShortRef(r.LastRef)),
-			widget.Ago(p.s.Now, r.Synced), next, p.Spark(r.Runs, spark)},
-		Roles: []widget.Role{widget.StateRole(state), widget.RolePlain, widget.RolePlain, widget.StateRole(h),
-			widget.StateRole(r.SyncState), widget.RolePlain, widget.RolePlain, widget.RolePlain, widget.RoleDim},
-	}
-	if columns > len(l.Cells) {
-		l.Cells[5] = strings.TrimSpace(r.Branch + " " + l.Cells[5])
-		l.Cells = append(slices.Insert(l.Cells, 8, p.hookText(r), fmt.Sprint(r.Resources)), r.URL)
-		l.Roles = append(l.Roles[:8], widget.RolePlain, widget.RolePlain, widget.RoleDim, widget.RoleDim)
-	}
-	return l
 }
 
 // failingText returns the health of a repository, and the duration of a failure if it is known.
@@ -177,20 +170,4 @@ func (p *view) hookText(r snapshot.Repo) string {
 		return p.G.Dot + " quiet"
 	}
 	return p.G.Dot + " " + widget.Ago(p.s.Now, r.Webhook.LastEvent)
-}
-
-func (p *view) eventList(x, y, w, h int) {
-	events := p.s.Snap.Events
-	p.Box(p.G, x, y, w, h, "Events", "all repositories", fmt.Sprintf("%d kept", len(events)), false)
-	for i := range min(h-2, len(events)) {
-		e := events[len(events)-1-i]
-		r, mark := widget.RolePlain, " "
-		switch e.Level {
-		case "error":
-			r, mark = widget.RoleBad, p.G.State["error"]
-		case "warn":
-			r, mark = widget.RoleWarn, p.G.State["warning"]
-		}
-		p.Put(x+2, y+1+i, w-4, r, widget.Cut(mark+" "+eventLine(e, p.s.Now), w-4, p.G.More))
-	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 func names(s State) (out []string) {
-	if s.listed() == paneRepos {
-		return widget.KeysOf(s.repos(), func(r snapshot.Repo) string { return r.Name })
+	if s.list() == &s.repos.position {
+		return keysOf(s.repos.rows, func(r snapshot.Repo) string { return r.Name })
 	}
-	return widget.KeysOf(s.jobs(), jobKey)
+	return s.jobs.keys
 }
 
 // filtered types a filter into the line of a screen.
@@ -73,7 +73,7 @@ func TestFilterFields(t *testing.T) {
 func TestFilterLine(t *testing.T) {
 	t.Parallel()
 	s := press(shown(testSnapshot(), widget.Caps{}), "2")
-	line := func(s State, keys ...string) string { return press(s, keys...).filter() }
+	line := func(s State, keys ...string) string { s = press(s, keys...); return s.filter() }
 	for want, keys := range map[string][]string{
 		"state:":               {"/", "s", "t", "tab"},
 		"state:error":          {"/", "s", "t", "tab", "e", "tab"},
@@ -109,10 +109,10 @@ func TestFilterLine(t *testing.T) {
 	for i := range 3 * maxFilters {
 		s = filtered(press(s, "esc"), fmt.Sprint(i))
 	}
-	if len(s.input.past) != maxFilters || s.input.past[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
-		t.Errorf("remembered: %q", s.input.past)
+	if len(s.filterLine.past) != maxFilters || s.filterLine.past[maxFilters-1] != fmt.Sprint(3*maxFilters-1) {
+		t.Errorf("remembered: %q", s.filterLine.past)
 	}
-	if at := press(shown(testSnapshot(), widget.Caps{}), "5", "/"); at.input.typing || at.toast == "" {
+	if at := press(shown(testSnapshot(), widget.Caps{}), "5", "/"); at.filterLine.typing || at.toast == "" {
 		t.Error("a screen without a filter takes none")
 	}
 }
@@ -122,7 +122,7 @@ func TestSort(t *testing.T) {
 	s := shown(testSnapshot(), widget.Caps{})
 	by := func(s State, name string) State {
 		s = press(s, "o")
-		at := slices.Index(orderNames(s.listed()), name) - s.overlay.(sortMenu).at
+		at := slices.Index(s.list().sorts, name) - s.overlay.(sortMenu).at
 		for ; at > 0; at-- {
 			s = press(s, "down")
 		}
@@ -146,14 +146,11 @@ func TestSort(t *testing.T) {
 		widget.UnicodeGlyphs.Down) {
 		t.Errorf("the title does not say so:\n%s", frame)
 	}
-	if got := names(press(at, "1")); got[0] != "infra-alerts" {
-		t.Errorf("the order of one screen holds on another: %q", got)
-	}
 	if got := names(press(at, "1", "3")); got[0] != "lab-west" {
 		t.Errorf("it is lost on the way back: %q", got)
 	}
-	if at.lists.repo != s.lists.repo {
-		t.Errorf("the cursor has moved to %q", at.lists.repo)
+	if at.repos.cursor != s.repos.cursor {
+		t.Errorf("the cursor has moved to %q", at.repos.cursor)
 	}
 	if got := names(by(at, "name")); got[0] != "infra-alerts" {
 		t.Errorf("by name: %q", got)
@@ -164,17 +161,17 @@ func TestSort(t *testing.T) {
 			t.Errorf("jobs by %s: %q", name, got)
 		}
 	}
-	for _, of := range []pane{paneJobs, paneRepos} {
-		for i, o := range orderNames(of) {
+	for _, of := range []func(*State) *position{jobsScreen{}.list, reposScreen{}.list} {
+		for i, o := range of(&s).sorts {
 			snap := testSnapshot()
 			at := shown(snap, widget.Caps{})
-			at.lists.orders[at.nav.screen][of] = widget.Order{By: uint8(i), Reverse: true}
-			if at = at.Show(snap); len(at.jobs()) != len(snap.Jobs) || len(at.repos()) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
+			of(&at).order = order{by: i, reverse: true}
+			if at = at.Show(snap); len(at.jobs.rows) != len(snap.Jobs) || len(at.repos.rows) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
 				t.Errorf("by %s rows are lost, or the snapshot was changed", o)
 			}
 		}
 	}
-	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.lists.orders != s.lists.orders {
+	if closed := press(s, "o", "esc"); closed.overlay != nil || closed.jobs.order != s.jobs.order {
 		t.Error("Esc must leave the order")
 	}
 	if at := press(s, "enter", "o"); at.overlay != nil || at.toast == "" {
@@ -209,7 +206,7 @@ func TestMarks(t *testing.T) {
 		snap.Jobs[5].Finished, snap.Jobs[5].State, snap.Jobs[5].Action = noon, "error", "push"
 		for _, keys := range [][]string{{"3", "*", "P"}, {"2", "*", "r"}} {
 			at := press(shown(snap, widget.Caps{}), keys...)
-			q, _ := at.confirmOpen()
+			q, _ := at.overlay.(confirm)
 			if _, out := at.Key("y", "y"); len(out.Actions) > 0 || !strings.HasPrefix(q.name, "all ") {
 				t.Errorf("%v: %+v, name %q", keys, out, q.name)
 			}
@@ -246,25 +243,25 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("Esc takes the filter away, then the marks", func(t *testing.T) {
 		at := press(filtered(press(s, "2", "*"), "lab"), "esc")
-		if at.filter() != "" || len(at.lists.marks[paneJobs]) != 7 {
-			t.Fatalf("filter %q, %d marks", at.filter(), len(at.lists.marks[paneJobs]))
+		if at.filter() != "" || len(at.jobs.marks) != 4 { // the others were hidden
+			t.Fatalf("filter %q, %d marks", at.filter(), len(at.jobs.marks))
 		}
-		if at = press(at, "esc"); len(at.lists.marks[paneJobs]) != 0 || at.nav.screen != screenJobs {
-			t.Errorf("%d marks on screen %d", len(at.lists.marks[paneJobs]), at.nav.screen)
+		if at = press(at, "esc"); len(at.jobs.marks) != 0 || at.screen != screenJobs {
+			t.Errorf("%d marks on screen %d", len(at.jobs.marks), at.screen)
 		}
 	})
 	t.Run("a mark goes with its row, and older states keep theirs", func(t *testing.T) {
 		at := press(s, "2", "space", "space")
 		snap := testSnapshot()
 		snap.Jobs = snap.Jobs[1:]
-		if later := at.Show(snap); !slices.Equal(later.lists.marks[paneJobs], []string{"9x1ab"}) || len(at.lists.marks[paneJobs]) != 2 {
-			t.Errorf("%q, before %q", later.lists.marks[paneJobs], at.lists.marks[paneJobs])
+		if later := at.Show(snap); !slices.Equal(later.jobs.marks, []string{"9x1ab"}) || len(at.jobs.marks) != 2 {
+			t.Errorf("%q, before %q", later.jobs.marks, at.jobs.marks)
 		}
-		if again := press(at, "up", "space"); len(again.lists.marks[paneJobs]) != 1 ||
-			!slices.Equal(at.lists.marks[paneJobs], []string{"5c1e9c54", "9x1ab"}) {
-			t.Errorf("%q, before %q", again.lists.marks[paneJobs], at.lists.marks[paneJobs])
+		if again := press(at, "up", "space"); len(again.jobs.marks) != 1 ||
+			!slices.Equal(at.jobs.marks, []string{"5c1e9c54", "9x1ab"}) {
+			t.Errorf("%q, before %q", again.jobs.marks, at.jobs.marks)
 		}
-		if none := press(s, "2", "*", "*"); len(none.lists.marks[paneJobs]) != 0 {
+		if none := press(s, "2", "*", "*"); len(none.jobs.marks) != 0 {
 			t.Error("* again must take them away")
 		}
 	})
@@ -274,11 +271,11 @@ func TestMarks(t *testing.T) {
 			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
 		}
 		at := press(shown(many, widget.Caps{}), "2", "*")
-		if len(at.lists.marks[paneJobs]) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
-			t.Errorf("%d marks, said %q", len(at.lists.marks[paneJobs]), at.toast)
+		if len(at.jobs.marks) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
+			t.Errorf("%d marks, said %q", len(at.jobs.marks), at.toast)
 		}
-		if at = press(at, "end", "space"); len(at.lists.marks[paneJobs]) != maxMarks || !at.toastBad {
-			t.Errorf("%d marks, said %q", len(at.lists.marks[paneJobs]), at.toast)
+		if at = press(at, "end", "space"); len(at.jobs.marks) != maxMarks || !at.toastBad {
+			t.Errorf("%d marks, said %q", len(at.jobs.marks), at.toast)
 		}
 	})
 	t.Run("they are seen without colours", func(t *testing.T) {
@@ -319,11 +316,11 @@ func TestRowsAreFresh(t *testing.T) {
 	t.Parallel()
 	s := press(shown(testSnapshot(), widget.Caps{}), "2")
 	for name, change := range map[string]func(State) State{
-		"filter": func(s State) State { s.input.filters[s.nav.screen] = "state:error"; return s },
-		"order":  func(s State) State { s.lists.orders[s.nav.screen][paneJobs] = widget.Order{By: 1}; return s },
+		"filter": func(s State) State { s.filterLine.filters[s.screen] = "state:error"; return s },
+		"order":  func(s State) State { s.jobs.order = order{by: 1}; return s },
 		"screen": func(s State) State {
-			s.input.filters[screenRepos] = "state:error"
-			s.nav.screen = screenRepos
+			s.filterLine.filters[screenRepos] = "state:error"
+			s.screen = screenRepos
 			return s
 		},
 		"snapshot": func(s State) State {
@@ -335,11 +332,9 @@ func TestRowsAreFresh(t *testing.T) {
 		},
 	} {
 		at := change(s)
-		if slices.Equal(widget.KeysOf(at.jobs(), jobKey), widget.KeysOf(s.jobs(), jobKey)) {
+		before := strip(Render(s, 100, 40, s.Caps))
+		if strip(Render(at, 100, 40, s.Caps)) == before {
 			t.Errorf("%s: the rows stay the same", name)
-		}
-		if got, want := widget.KeysOf(at.cacheRows().jobs(), jobKey), widget.KeysOf(at.findJobs(), jobKey); !slices.Equal(got, want) {
-			t.Errorf("%s: settled %q, want %q", name, got, want)
 		}
 	}
 }
@@ -356,38 +351,8 @@ func TestPaste(t *testing.T) {
 	}
 	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
 		at := press(s, keys...)
-		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.nav.screen != at.nav.screen {
+		if got := at.Paste("y"); got.overlay == nil != (at.overlay == nil) || got.screen != at.screen {
 			t.Errorf("after %v it does something", keys)
-		}
-	}
-}
-
-// BenchmarkFilterKey types and deletes a letter in the filter of a full history: two keys, their
-// rows and their frames.
-func BenchmarkFilterKey(b *testing.B) {
-	src := &archive{}
-	for i := range maxHistoryRows {
-		src.rows = append(src.rows, snapshot.HistoryRow{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i),
-			Repository: fmt.Sprint("lab-", i%50), Action: "pull",
-			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2],
-			Finished: noon.Add(-time.Duration(i) * time.Second)})
-	}
-	s := press(shown(testSnapshot(), widget.Caps{}), "4")
-	s, look := s.Fetch()
-	s = look(b.Context(), src)(s)
-	s.history.rows, s.history.next = src.rows, ""
-	s.history.fold()
-	s = press(s, "/")
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, key := range []string{"7", "backspace"} {
-			s = press(s, key)
-			if s, look = s.Fetch(); look != nil {
-				b.Fatal("the history is asked")
-			}
-			if frame := Render(s, 80, 24, s.Caps); !strings.Contains(frame, "lab-") {
-				b.Fatal(frame)
-			}
 		}
 	}
 }

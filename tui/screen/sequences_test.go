@@ -123,18 +123,18 @@ func (p *player) step() string {
 // violation returns the violated invariant.
 func (p *player) violation(before State, moved, isSnapshot bool) string {
 	s := p.s
-	jobs, repos := widget.KeysOf(s.jobs(), jobKey), widget.KeysOf(s.repos(), repoKey)
-	items := s.history.keys()
+	jobs, repos := s.jobs.keys, s.repos.keys
+	items := s.history.items.keys
 	for _, c := range []struct {
 		of, was, is   string
 		rows, rowsWas []string
 	}{
-		{"jobs", before.lists.job, s.lists.job, jobs, widget.KeysOf(before.jobs(), jobKey)},
-		{"repositories", before.lists.repo, s.lists.repo, repos, widget.KeysOf(before.repos(), repoKey)},
-		{"sources", before.lists.source, s.lists.source, widget.KeysOf(s.sources(), sourceKey), widget.KeysOf(before.sources(), sourceKey)},
-		{"history", before.history.cursor, s.history.cursor, items, before.history.keys()},
-		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
-		{"repository's jobs", before.repoView.recent.cursor, s.repoView.recent.cursor, ofRepo(s), ofRepo(before)},
+		{"jobs", before.jobs.cursor, s.jobs.cursor, jobs, before.jobs.keys},
+		{"repositories", before.repos.cursor, s.repos.cursor, repos, before.repos.keys},
+		{"sources", before.sources.cursor, s.sources.cursor, s.sources.keys, before.sources.keys},
+		{"history", before.history.items.cursor, s.history.items.cursor, items, before.history.items.keys},
+		{"changes", before.changes.rows.cursor, s.changes.rows.cursor, filesOf(s), filesOf(before)},
+		{"repository's jobs", before.repo.rows.cursor, s.repo.rows.cursor, ofRepo(s), ofRepo(before)},
 	} {
 		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
 			continue // on the first row until it is moved
@@ -155,9 +155,9 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		of       string
 		is, most int
 	}{
-		{"places", len(s.nav.back), trailLength}, {"places ahead", len(s.nav.forwards), trailLength},
+		{"places", len(s.back), trailLength}, {"places ahead", len(s.forwards), trailLength},
 		{"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
-		{"filters", len(s.input.past), maxFilters}, {"marks", max(len(s.lists.marks[0]), len(s.lists.marks[1]), len(s.lists.marks[2])),
+		{"filters", len(s.filterLine.past), maxFilters}, {"marks", max(len(s.jobs.marks), len(s.repos.marks), len(s.sources.marks)),
 			maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
 		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
 	} {
@@ -186,24 +186,24 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 // filesOf returns the listed files, ofRepo the jobs of the shown repository; none on other
 // screens.
 func filesOf(s State) []string {
-	if s.nav.screen != screenChanges {
+	if s.screen != screenChanges {
 		return nil
 	}
-	return widget.KeysOf(s.changed(), pathOf)
+	return s.changes.rows.keys
 }
 
 func ofRepo(s State) []string {
-	if s.nav.screen != screenRepo {
+	if s.screen != screenRepo {
 		return nil
 	}
-	return widget.KeysOf(s.repoJobs(), jobKey)
+	return s.repo.rows.keys
 }
 
 // lineOf returns the length of a typed filter. A filter that contains the name of a job or a
 // repository may be as long as that.
 func lineOf(before, s State) int {
 	n := len([]rune(s.filter()))
-	if !before.input.typing || before.nav.screen != s.nav.screen || n <= len([]rune(before.filter())) {
+	if !before.filterLine.typing || before.screen != s.screen || n <= len([]rune(before.filter())) {
 		return 0
 	}
 	return n
@@ -214,11 +214,11 @@ func (p *player) checkFrame() string {
 	w, h := p.s.size()
 	frame := Render(p.s, w, h, p.s.Caps)
 	if why := violation(frame, w, h, p.s.Caps); why != "" {
-		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.nav.screen, why, strip(frame))
+		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.screen, why, strip(frame))
 	}
 	if p.plain {
-		if what := missing(p.s.cacheRows(), strip(frame), w, h); what != "" {
-			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.nav.screen, what, strip(frame))
+		if what := lacking(p.s, strip(frame), w, h); what != "" {
+			return fmt.Sprintf("%dx%d, screen %d: no word of %s\n%s", w, h, p.s.screen, what, strip(frame))
 		}
 	}
 	return ""

@@ -122,7 +122,7 @@ func TestSourcesTab(t *testing.T) {
 	if got := words(without); len(got) > 0 {
 		t.Errorf("without sources: %q", got)
 	}
-	if press(without, "6").nav.screen != screenOverview || press(with, "6").nav.screen != screenSources {
+	if press(without, "6").screen != screenOverview || press(with, "6").screen != screenSources {
 		t.Error("6 leads elsewhere")
 	}
 	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy",
@@ -136,7 +136,7 @@ func TestSourcesTab(t *testing.T) {
 	if frame := Render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
 		t.Errorf("a source that is gone:\n%s", frame)
 	}
-	if here := press(with, "6").Show(testSnapshot()); here.nav.screen != screenSources ||
+	if here := press(with, "6").Show(testSnapshot()); here.screen != screenSources ||
 		!strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
 		t.Error("an empty list says nothing")
 	}
@@ -147,11 +147,12 @@ func TestSourceKeys(t *testing.T) {
 	t.Parallel()
 	at := func(name string) State {
 		s := press(shown(sourcesSnapshot(), widget.Caps{}), "6")
-		for _, from := range s.sources() {
+		for _, from := range s.sources.rows {
 			if from.Name == name {
-				s.lists.source = from.UID
+				s.sources.cursor = from.UID
 			}
 		}
+		s.update()
 		return s
 	}
 	ask := func(s State, keys ...string) ([]Action, string) {
@@ -222,7 +223,7 @@ func TestSourceKeys(t *testing.T) {
 func TestSourceRows(t *testing.T) {
 	t.Parallel()
 	names := func(s State) string {
-		return strings.Join(widget.KeysOf(s.sources(), func(from snapshot.Source) string { return from.Name }), " ")
+		return strings.Join(keysOf(s.sources.rows, func(from snapshot.Source) string { return from.Name }), " ")
 	}
 	for filter, want := range map[string]string{
 		"":                  "apps base clusters legacy fresh wrong",
@@ -238,25 +239,25 @@ func TestSourceRows(t *testing.T) {
 		"state:failed base": "",
 	} {
 		s := press(shown(sourcesSnapshot(), widget.Caps{}), "6")
-		s.input.filters[screenSources] = filter
+		s.filterLine.filters[screenSources] = filter
 		if got := names(s.Show(s.Snap)); got != want {
 			t.Errorf("%q: %q, want %q", filter, got, want)
 		}
 	}
 	s := press(shown(sourcesSnapshot(), widget.Caps{}), "6", "o", "down", "enter")
-	if got := names(s); got != "wrong apps legacy fresh clusters base" {
+	if got := names(s); got != "wrong apps legacy clusters fresh base" {
 		t.Errorf("by state: %s", got)
 	}
 	s = press(shown(sourcesSnapshot(), widget.Caps{}), "6", "down", "down")
 	next := sourcesSnapshot()
 	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
-	if s = s.Show(next); s.lists.source != "s3" {
-		t.Errorf("the cursor is on %s", s.lists.source)
+	if s = s.Show(next); s.sources.cursor != "s3" {
+		t.Errorf("the cursor is on %s", s.sources.cursor)
 	}
 	next = sourcesSnapshot()
 	next.Sources = slices.Delete(next.Sources, 2, 3)
-	if s = s.Show(next); s.lists.source == "s3" || s.lists.source == "" {
-		t.Errorf("the cursor is on %q, which is gone", s.lists.source)
+	if s = s.Show(next); s.sources.cursor == "s3" || s.sources.cursor == "" {
+		t.Errorf("the cursor is on %q, which is gone", s.sources.cursor)
 	}
 }
 
@@ -287,8 +288,9 @@ func TestSourceIssues(t *testing.T) {
 	if e.next() != "limpet source show apps" {
 		t.Errorf("next: %s", e.next())
 	}
-	if to, _ := s.openIssue(e); to.nav.screen != screenSource || to.sourceView.seen.UID != "s1" {
-		t.Errorf("it opens %d %s", to.nav.screen, to.sourceView.seen.Name)
+	to := s
+	if to.openIssue(e); to.screen != screenSource || to.source.source.UID != "s1" {
+		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
 	}
 }
 

@@ -1,32 +1,21 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
 // A frame is a pure function of State, size and Caps (frame.go), a key press a pure function
-// from State to State (keys.go). Foreign text is cleaned once, where a snapshot enters
-// (clean.go). States have a glyph and a word, never only a colour.
+// from State to State (keys.go). Foreign text is cleaned once, where it enters (fetch.go). States
+// have a glyph and a word, never only a colour.
 package screen
 
 import (
-	"fmt"
 	"slices"
-	"sort"
 	"time"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
-// pane is a list that can have the focus.
-type pane uint8
-
-const (
-	paneJobs pane = iota
-	paneRepos
-	paneSources
-	paneNone // of a screen without panes
-)
-
-// State is the whole input of a frame. It is a value: Key and Show return the next one, Render
-// reads it.
+// State is the whole input of a frame. Key, Show and the other exported methods return the next
+// one and leave the present one as it is, so slices in it are copied before a change.
 type State struct {
 	Snap   *snapshot.Snapshot // never nil, always clean
 	Now    time.Time
@@ -40,18 +29,28 @@ type State struct {
 	ReadOnly bool // nothing is sent to the agent
 	Caps     widget.Caps
 
-	// The state of each screen.
-	nav         navigation
-	lists       lists
-	jobView     jobView
-	changes     changes
-	repoView    repoView
-	sourceView  sourceView
-	history     history
-	diagnostics diagnostics
+	// The lists of the snapshot, which several screens show, and the objects under the cursor.
+	jobs     list[snapshot.Job]
+	repos    list[snapshot.Repo]
+	sources  list[snapshot.Source]
+	inputs   rowInputs
+	selected []object
+
+	// The screens, the present one, and the path to it.
+	overview   overviewScreen
+	detail     jobScreen
+	repo       repoScreen
+	source     sourceScreen
+	history    historyScreen
+	agent      agentScreen
+	changes    changesScreen
+	diff       diffScreen
+	screen     screenID
+	back       []location // targets of [ and Esc; the last is the newest
+	forwards   []location // targets of ]
+	filterLine filterLine
 
 	// The overlay, and the state that all screens share.
-	input        filterInput
 	overlay      overlay // handles the keys; nil = none
 	leaving      leaving
 	issues       issues
@@ -61,58 +60,7 @@ type State struct {
 	wraps        bool     // long lines are wrapped
 	toast        string
 	toastBad     bool
-}
-
-// navigation is the present screen and the path to it.
-type navigation struct {
-	screen   screenID
-	back     []location // targets of [ and Esc; the last is the newest
-	forwards []location // targets of ]
-}
-
-// lists are the lists of jobs, repositories and sources that several screens show.
-type lists struct {
-	focus  pane
-	job    string                              // UID under the cursor; it stays on its row
-	repo   string                              // namespace/name under the cursor
-	source string                              // UID under the cursor
-	orders [screenCount][paneNone]widget.Order // of the lists of each screen
-	marks  [paneNone][]string                  // keys of marked rows
-	zoomed [screenCount]bool                   // the focused pane has the whole screen
-	cache  rowCache
-}
-
-// jobView is the screen of one job.
-type jobView struct {
-	uid     string
-	seen    *snapshot.Job // last known state; never nil
-	partial bool          // seen is a row of the history; its record must be fetched
-	record  record
-	section section           // the focused section
-	tops    [sectionCount]int // first lines of the sections but the log
-	paused  bool              // the log does not follow its end
-	scroll  int               // lines that the log is scrolled up
-}
-
-// repoView is the screen of one repository.
-type repoView struct {
-	seen   *snapshot.Repo // last known state; never nil
-	top    int            // first visible fact, when only facts fit
-	recent recentRuns
-}
-
-// sourceView is the screen of one source.
-type sourceView struct {
-	seen *snapshot.Source // last known state; never nil
-	top  int              // first visible line
-}
-
-// filterInput is the filter line.
-type filterInput struct {
-	filters [screenCount]string // one for each screen
-	typing  bool                // keys edit the filter
-	past    []string            // earlier filters, the newest last
-	pastAt  int                 // position in past, counted from the newest
+	out          Outcome // of the present key press
 }
 
 // leaving is a quit that waits until no job runs.
@@ -121,122 +69,38 @@ type leaving struct {
 	drained  bool // the agent was drained for it
 }
 
-// size returns the size of the terminal, in cells.
-func (s State) size() (w, h int) {
-	if s.W == 0 || s.H == 0 {
-		return 80, 24
-	}
-	return s.W, s.H
+// rowInputs are the inputs that the rows of the lists were computed from.
+type rowInputs struct {
+	snap   *snapshot.Snapshot
+	screen screenID
+	filter string
+	orders [3]order
 }
 
-// filter returns the filter of the present screen.
-func (s State) filter() string { return s.input.filters[s.nav.screen] }
-
-// NewState returns the state before the first snapshot.
-func NewState(source string, caps widget.Caps, now time.Time) State {
-	return State{
-		Snap:        new(snapshot.Snapshot),
-		Now:         now,
-		Source:      source,
-		Caps:        caps,
-		jobView:     jobView{seen: new(snapshot.Job)},
-		repoView:    repoView{seen: new(snapshot.Repo), recent: recentRuns{RecentRuns: new(snapshot.RecentRuns)}},
-		sourceView:  sourceView{seen: new(snapshot.Source)},
-		diagnostics: diagnostics{DiagnosticsReport: new(snapshot.DiagnosticsReport)},
-		changes:     changes{list: new(compared), file: new(compared)},
-	}
+// Screen is one screen. It holds its own position and reads the rest from the State that it is
+// handed. It may implement the interfaces below too.
+type Screen interface {
+	draw(p *view, at widget.Rect)
+	// hints returns the useful keys, the most useful first; help and quit are added.
+	hints(p *view) []widget.Hint
 }
 
-// Show applies a new snapshot. Cursors stay on their rows as long as these exist. A job cursor
-// at the top stays at the top: without a selection the user wants to see the present activity,
-// and a finished job moves to the end of the list.
-func (s State) Show(snap *snapshot.Snapshot) State {
-	oldJobs, oldRepos, oldSources, oldOfRepo := s.jobs(), s.repos(), s.sources(), s.repoJobs()
-	before := s.Snap
-	logged, _ := s.job()
-	s.Snap = cleanSnapshot(snap)
-	s.Gone = ""
-	s = s.collectIssues(before)
-	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
-		s.history.invalidate()
-	}
-	if len(oldJobs) > 0 && oldJobs[0].UID == s.lists.job {
-		s.lists.job = ""
-	}
-	s.lists.job = widget.KeepCursor(s.lists.job, widget.KeysOf(oldJobs, jobKey), widget.KeysOf(s.jobs(), jobKey))
-	s.lists.repo = widget.KeepCursor(s.lists.repo, widget.KeysOf(oldRepos, repoKey), widget.KeysOf(s.repos(), repoKey))
-	s.lists.source = widget.KeepCursor(s.lists.source, widget.KeysOf(oldSources, sourceKey), widget.KeysOf(s.sources(), sourceKey))
-	if s.repoView.recent.cursor != "" {
-		s.repoView.recent.cursor = widget.KeepCursor(s.repoView.recent.cursor, widget.KeysOf(oldOfRepo, jobKey),
-			widget.KeysOf(s.repoJobs(), jobKey))
-	}
-	if s.changes.cursor != "" {
-		s.changes.cursor = widget.KeepCursor(s.changes.cursor, widget.KeysOf(s.changes.list.Files, pathOf), widget.KeysOf(s.changed(), pathOf))
-	}
-	for _, j := range s.Snap.Jobs {
-		if j.UID == s.jobView.uid {
-			s.jobView.seen, s.jobView.partial = &j, false
-		}
-	}
-	seen, _ := s.repo()
-	s.repoView.seen = &seen
-	from, _ := s.source()
-	s.sourceView.seen = &from
-	return s.keepLogPosition(logged).keepMarks().cacheRows()
-}
-
-func jobKey(j snapshot.Job) string   { return j.UID }
-func repoKey(r snapshot.Repo) string { return r.Namespace + "/" + r.Name }
-
-// job returns the job of the detail screen: its present state, else the last known one.
-func (s State) job() (snapshot.Job, bool) {
-	for _, j := range s.Snap.Jobs {
-		if j.UID == s.jobView.uid {
-			return j, true
-		}
-	}
-	return *s.jobView.seen, false
-}
-
-// repo returns the repository of the detail screen: its present state, else the last known one.
-func (s State) repo() (snapshot.Repo, bool) {
-	for _, r := range s.Snap.Repos {
-		if repoKey(r) == repoKey(*s.repoView.seen) {
-			return r, true
-		}
-	}
-	return *s.repoView.seen, false
-}
-
-// firstRun reports whether limpet is fresh: it works with its own API and has no repository.
-func (s State) firstRun() bool {
-	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 &&
-		len(s.Snap.Sources) == 0
-}
-
-// offline reports whether the displayed data is not live.
-func (s State) offline() bool {
-	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
-}
-
-// unavailableReason returns which part is unavailable while the data is old.
-func (s State) unavailableReason() string {
-	if s.Gone != "" {
-		return "the daemon does not answer"
-	}
-	return "the API is away"
-}
-
-// staleSince returns the time since which the displayed data is not live.
-func (s State) staleSince() time.Time {
-	switch {
-	case !s.Snap.AsOf.IsZero():
-		return s.Snap.AsOf
-	case s.Gone != "":
-		return s.Snap.At
-	}
-	return s.Snap.API.Since
-}
+type (
+	// lister has a list in which keys move the cursor.
+	lister interface{ list(s *State) *position }
+	// selector has objects that keys act on.
+	selector interface{ selection(s *State) []object }
+	// opener opens what is under the cursor.
+	opener interface{ open(s *State) }
+	// scroller moves something else than the cursor of a list.
+	scroller interface{ scroll(s *State, by int) }
+	// fetcher needs data that the snapshot does not contain; nil = it needs none now.
+	fetcher interface{ fetch(s *State) Lookup }
+	// refresher recomputes its rows after each change.
+	refresher interface{ refresh(s *State) }
+	// finder has lines of its own for the filter, and describes the matches.
+	finder interface{ found(s *State) string }
+)
 
 // screenID identifies a screen.
 type screenID uint8
@@ -256,231 +120,262 @@ const (
 	screenCount
 )
 
-// screen describes a screen for the frame and the keys. Each screen defines one in the file that
-// draws it.
-type screen struct {
-	name      string             // in the help: "repositories"
-	tab       string             // the key of its tab; "" = it has no tab
-	available func(State) bool   // whether the tab is available; nil = always
-	under     screenID           // the screen whose tab is marked; itself for tabs
-	title     func(State) string // the words of its tab
-
-	draw  func(p *view, x, y, w, h int)
-	hints func(p *view) [][2]string // key and word, the most useful first; help and quit are added
-
-	// list returns the list that keys move in; nil = none.
-	list      func(State) pane
-	selection func(State) selection // nil = nothing can be selected
-
-	panes int // number of panes for Tab and z; 0 = one
-
-	move func(s State, by int) State // nil = nothing moves
-	open func(s State) State         // Enter; nil = nothing to open
-	// fetch returns the lookup that the screen needs and marks it as running; nil = the snapshot
-	// is sufficient.
-	fetch func(s State) (State, Lookup)
-	// found describes the matches of the filter; nil = the filter is for a list, or unused.
-	found func(State) string
-	// command returns the command that shows the object under the cursor; nil = that of a job or
-	// a repository.
-	command func(State) string
+// screens describes the screens; those with a tab have a name, a key, and the command that shows
+// their contents.
+var screens = [screenCount]struct {
+	name, key, command string
+	under              screenID // the screen whose tab is marked
+}{
+	screenOverview: {"overview", "1", "limpet status", screenOverview},
+	screenJobs:     {"jobs", "2", "limpet job list", screenJobs},
+	screenRepos:    {"repositories", "3", "limpet repo list", screenRepos},
+	screenDetail:   {under: screenJobs},
+	screenRepo:     {under: screenRepos},
+	screenHistory:  {"history", "4", "limpet history list", screenHistory},
+	screenAgent:    {"agent", "5", "limpet status", screenAgent},
+	screenChanges:  {under: screenJobs},
+	screenDiff:     {under: screenJobs},
+	screenSources:  {"sources", "6", "limpet source list", screenSources},
+	screenSource:   {under: screenSources},
 }
 
-// screens are all screens, indexed by screenID.
-var screens [screenCount]screen
+// tabs are the screens with a tab, in the order of their keys.
+var tabs = []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenAgent, screenSources}
 
-func init() {
-	screens = [screenCount]screen{
-		screenOverview: overviewScreen,
-		screenJobs:     jobsScreen,
-		screenRepos:    reposScreen,
-		screenDetail:   detailScreen,
-		screenRepo:     repoScreen,
-		screenHistory:  historyScreen,
-		screenAgent:    agentScreen,
-		screenChanges:  changesScreen,
-		screenDiff:     diffScreen,
-		screenSources:  sourcesScreen,
-		screenSource:   sourceScreen,
+// at returns a screen.
+func (s *State) at(id screenID) Screen {
+	return [screenCount]Screen{
+		screenOverview: &s.overview,
+		screenJobs:     jobsScreen{},
+		screenRepos:    reposScreen{},
+		screenDetail:   &s.detail,
+		screenRepo:     &s.repo,
+		screenHistory:  &s.history,
+		screenAgent:    &s.agent,
+		screenChanges:  &s.changes,
+		screenDiff:     &s.diff,
+		screenSources:  sourcesScreen{},
+		screenSource:   &s.source,
+	}[id]
+}
+
+// tabText returns the text of a tab: its key and its words.
+func (s *State) tabText(id screenID) string {
+	words := map[screenID]string{
+		screenOverview: "Overview",
+		screenJobs:     "Jobs " + text.Thousands(s.Snap.Counts.All()),
+		screenRepos:    "Repos " + text.Thousands(len(s.Snap.Repos)),
+		screenHistory:  "History",
+		screenAgent:    "Agent",
+		screenSources:  "Sources " + text.Thousands(len(s.Snap.Sources)),
 	}
-	bindings = keyTable()
+	return screens[id].key + " " + words[id]
 }
+
+// available reports whether the tab of a screen is shown.
+func (s *State) available(id screenID) bool {
+	return id != screenSources || len(s.Snap.Sources) > 0 || screens[s.screen].under == id
+}
+
+// NewState returns the state before the first snapshot.
+func NewState(source string, caps widget.Caps, now time.Time) State {
+	s := State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, jobs: newList(jobKind), repos: newList(repoKind),
+		sources: newList(sourceKind)}
+	s.jobs.follows = true
+	s.history.items.follows, s.repo.rows.follows = true, true
+	s.update()
+	return s
+}
+
+// size returns the size of the terminal, in cells.
+func (s *State) size() (w, h int) {
+	if s.W == 0 || s.H == 0 {
+		return 80, 24
+	}
+	return s.W, s.H
+}
+
+// layout returns a view that computes the lines of the screen for the keys, and the body.
+func (s *State) layout() (*view, widget.Rect) {
+	w, h := s.size()
+	return &view{Canvas: widget.NewCanvas(0, 0, s.Caps), s: s, w: w}, widget.Rect{Y: 2, W: w, H: h - frameRows}
+}
+
+// Show applies a new snapshot.
+func (s State) Show(snap *snapshot.Snapshot) State {
+	before := s.Snap
+	s.Snap, s.Gone = cleanSnapshot(snap), ""
+	s.collectIssues(before)
+	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
+		s.history.changes++
+	}
+	s.update()
+	return s
+}
+
+// update computes what depends on the snapshot and on the place: the rows of the lists and the
+// selection. Cursors stay on their rows as long as these exist.
+func (s *State) update() {
+	in := rowInputs{s.Snap, s.screen, s.filter(), [3]order{s.jobs.order, s.repos.order, s.sources.order}}
+	if was := s.inputs; in != was {
+		s.inputs = in
+		if in.snap != was.snap {
+			s.detail.refreshJob(s)
+			s.repo.refreshRepo(s)
+			s.source.refreshSource(s)
+		}
+		terms := func(on ...screenID) *widget.FilterTerms {
+			if s.filter() == "" || !slices.Contains(append(on, screenOverview), s.screen) {
+				return nil
+			}
+			t := s.filterTerms()
+			return &t
+		}
+		s.jobs.find(s.Snap.Jobs, terms(screenJobs))
+		s.repos.find(s.Snap.Repos, terms(screenRepos))
+		s.sources.find(s.Snap.Sources, terms(screenSources))
+	}
+	s.detail.takeRecord()
+	present := s.at(s.screen)
+	if r, ok := present.(refresher); ok {
+		r.refresh(s)
+	}
+	s.selected = nil
+	if sel, ok := present.(selector); ok {
+		s.selected = sel.selection(s)
+	}
+}
+
+// list returns the list in which keys move; nil = none.
+func (s *State) list() *position {
+	if l, ok := s.at(s.screen).(lister); ok {
+		return l.list(s)
+	}
+	return nil
+}
+
+// firstRun reports whether limpet is fresh: it works with its own API and has no repository.
+func (s *State) firstRun() bool {
+	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 &&
+		len(s.Snap.Sources) == 0
+}
+
+// offline reports whether the displayed data is not live.
+func (s *State) offline() bool {
+	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
+}
+
+// unavailableReason returns which part is unavailable while the data is old.
+func (s *State) unavailableReason() string {
+	if s.Gone != "" {
+		return "the daemon does not answer"
+	}
+	return "the API is away"
+}
+
+// staleSince returns the time since which the displayed data is not live.
+func (s *State) staleSince() time.Time {
+	switch {
+	case !s.Snap.AsOf.IsZero():
+		return s.Snap.AsOf
+	case s.Gone != "":
+		return s.Snap.At
+	}
+	return s.Snap.API.Since
+}
+
+func (s *State) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
 
 // location is a screen and the object that it shows.
 type location struct {
 	screen screenID
-	job    string // UID, on screenDetail and its subscreens
+	object object // on the screen of one object
 	path   string // on screenDiff
-	repo   string // namespace/name, on screenRepo
-	source string // UID, on screenSource
 }
 
 // trailLength bounds the navigation history.
 const trailLength = 32
 
-func (s State) location() location {
-	return location{screen: s.nav.screen, job: s.jobView.uid, path: s.changes.path, repo: repoKey(*s.repoView.seen),
-		source: s.sourceView.seen.UID}
+func (s *State) location() location {
+	at := location{screen: s.screen, path: s.diff.path}
+	switch screens[s.screen].under {
+	case screenJobs:
+		at.object = jobObject(s.detail.job)
+	case screenRepos:
+		at.object = repoObject(s.repo.repo)
+	case screenSources:
+		at.object = sourceObject(s.source.source)
+	}
+	return at
 }
 
 // goTo shows a screen; Esc and [ return.
-func (s State) goTo(to screenID) State {
-	if to == s.nav.screen {
-		return s
+func (s *State) goTo(to screenID) {
+	if to != s.screen {
+		before := s.back[max(len(s.back)-trailLength+1, 0):]
+		s.back, s.forwards = append(slices.Clip(before), s.location()), nil
+		s.setScreen(to)
 	}
-	before := s.nav.back[max(len(s.nav.back)-trailLength+1, 0):]
-	s.nav.back, s.nav.forwards = append(slices.Clip(before), s.location()), nil
-	return s.show(to)
 }
 
-// show shows a screen, with cursors on existing rows.
-func (s State) show(to screenID) State {
-	s.nav.screen = to
-	switch to {
-	case screenJobs:
-		s.lists.focus = paneJobs
-	case screenRepos:
-		s.lists.focus = paneRepos
+func (s *State) setScreen(to screenID) {
+	s.screen = to
+	if to == screenJobs || to == screenRepos {
+		s.overview.onRepos = to == screenRepos
 	}
-	s.lists.job = widget.KeepCursor(s.lists.job, nil, widget.KeysOf(s.jobs(), jobKey))
-	s.lists.repo = widget.KeepCursor(s.lists.repo, nil, widget.KeysOf(s.repos(), repoKey))
-	s.lists.source = widget.KeepCursor(s.lists.source, nil, widget.KeysOf(s.sources(), sourceKey))
-	return s
 }
 
-// previous returns to the previous location; forward undoes that.
-func (s State) previous() State {
-	if len(s.nav.back) == 0 {
-		return s
+// goObject shows the screen of an object, if it is in the snapshot.
+func (s *State) goObject(o object) {
+	o, live := s.current(o)
+	if !live {
+		return
 	}
-	last := len(s.nav.back) - 1
-	to := s.nav.back[last]
-	s.nav.back, s.nav.forwards = s.nav.back[:last:last], append(slices.Clip(s.nav.forwards), s.location())
-	return s.restore(to)
+	switch o.Kind {
+	case snapshot.SubjectJob:
+		s.goTo(screenDetail)
+	case snapshot.SubjectRepository:
+		s.goTo(screenRepo)
+	default:
+		s.goTo(screenSource)
+	}
+	s.showObject(o)
 }
 
-func (s State) next() State {
-	if len(s.nav.forwards) == 0 {
-		return s
+// showObject sets the object of its screen to its present state, else to its last known one.
+func (s *State) showObject(o object) {
+	switch o, live := s.current(o); {
+	case o.job != nil:
+		s.detail.set(s, *o.job, !live)
+	case o.repo != nil:
+		s.repo.repo, s.repo.live, s.repo.top = *o.repo, live, 0
+	case o.source != nil:
+		s.source = sourceScreen{source: *o.source, live: live}
 	}
-	last := len(s.nav.forwards) - 1
-	to := s.nav.forwards[last]
-	s.nav.forwards, s.nav.back = s.nav.forwards[:last:last], append(slices.Clip(s.nav.back), s.location())
-	return s.restore(to)
 }
 
-// restore shows a location again. An object that is gone since is shown in its last known state,
-// if any.
-func (s State) restore(at location) State {
-	switch at.screen {
-	case screenDetail, screenChanges, screenDiff:
-		s = s.showJob(at.job)
-		s.changes.path = at.path
-	case screenRepo:
-		s = s.showRepo(at.repo)
-	case screenSource:
-		s = s.showSource(at.source)
+// walk goes to the last location of a list and adds the present one to the other list.
+func (s *State) walk(from, others *[]location) {
+	last := len(*from) - 1
+	to := (*from)[last]
+	*from, *others = (*from)[:last:last], append(slices.Clip(*others), s.location())
+	s.setScreen(to.screen)
+	if o := to.object; screens[to.screen].key == "" && (o.job == nil || o.UID != s.detail.job.UID) {
+		s.showObject(o)
 	}
-	return s.show(at.screen)
+	s.diff.path = to.path
 }
 
-// Fetch returns the lookup that the present screen needs; nil = none.
-func (s State) Fetch() (State, Lookup) {
-	if q, ok := s.overlay.(popup); ok { // no other lookup replaces it
-		return q.fetch(s)
-	}
-	if f := screens[s.nav.screen].fetch; f != nil {
-		return f(s)
-	}
-	return s, nil
-}
-
-// showJob sets the job of the detail screen.
-func (s State) showJob(uid string) State {
-	if uid == s.jobView.uid {
-		return s
-	}
-	for _, j := range s.Snap.Jobs {
-		if j.UID == uid {
-			return s.setJob(j, false)
-		}
-	}
-	for _, r := range s.history.rows {
-		if r.UID == uid {
-			return s.setJob(jobOfRecord(r), true)
-		}
-	}
-	return s
-}
-
-// showRepo sets the repository of the detail screen.
-func (s State) showRepo(key string) State {
-	for _, r := range s.Snap.Repos {
-		if repoKey(r) == key {
-			s.repoView.seen = &r
-		}
-	}
-	return s
-}
-
-// goBack undoes one step: the filter first, then the screen.
-func (s State) goBack() State {
-	switch {
+// goBack undoes one step: the filter first, then the marks, then the screen.
+func (s *State) goBack() {
+	switch marks := len(s.jobs.marks) + len(s.repos.marks) + len(s.sources.marks); {
 	case s.filter() != "":
-		s.input.filters[s.nav.screen] = ""
-		return s.Show(s.Snap)
-	case len(s.lists.marks[paneJobs])+len(s.lists.marks[paneRepos])+len(s.lists.marks[paneSources]) > 0:
-		s.lists.marks = [paneNone][]string{}
-		return s
-	case screens[s.nav.screen].tab == "" && len(s.nav.back) > 0:
-		return s.previous()
+		s.setFilter("")
+	case marks > 0:
+		s.jobs.marks, s.repos.marks, s.sources.marks = nil, nil, nil
+	case screens[s.screen].key == "" && len(s.back) > 0:
+		s.walk(&s.back, &s.forwards)
+	default:
+		s.goTo(screenOverview)
 	}
-	return s.goTo(screenOverview)
-}
-
-// tabsOf returns the screens with a tab, in their order.
-func tabsOf() []screenID {
-	var out []screenID
-	for i, f := range screens {
-		if f.tab != "" {
-			out = append(out, screenID(i))
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return screens[out[i]].tab < screens[out[j]].tab })
-	return out
-}
-
-// shownTabs returns the available tabs and that of the present screen.
-func shownTabs(s State) (out []screenID) {
-	for _, of := range tabsOf() {
-		if there := screens[of].available; there == nil || there(s) || of == screens[s.nav.screen].under {
-			out = append(out, of)
-		}
-	}
-	return out
-}
-
-// tabText returns the text of a tab: its key and its words.
-func tabText(s State, of screenID) string {
-	return fmt.Sprintf("%s %s", screens[of].tab, screens[of].title(s))
-}
-
-func colourRefusal(s State) string {
-	if s.Caps.Mono {
-		return "no colours here: NO_COLOR, --color never or a terminal without"
-	}
-	return ""
-}
-
-func (s State) nextTheme() State {
-	s.Caps.Theme = (s.Caps.Theme + 1) % len(widget.Coloured)
-	return s.showToast("theme "+widget.Themes[s.Caps.Theme], false)
-}
-
-func (s State) switchASCII() State {
-	s.Caps.ASCII = !s.Caps.ASCII
-	if s.Caps.ASCII {
-		return s.showToast("ASCII alone", false)
-	}
-	return s.showToast("glyphs", false)
 }

@@ -1,8 +1,9 @@
-// Package widget draws the parts of frames: a canvas of cells, boxes, lists and lines of facts.
+// Package widget draws the parts of frames: a canvas of cells, boxes, tables and lines of facts.
 // It does not depend on the state of the dashboard.
 package widget
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -12,10 +13,14 @@ import (
 // Canvas is a grid of w by h cells. Screens draw on it only, so a frame has exactly h lines of
 // exactly w cells whatever its texts contain.
 type Canvas struct {
-	W, H  int
-	cells []cell
-	// addresses are the targets of the links on the canvas.
-	addresses []string
+	W, H int
+	G    glyphs
+	// OnRow, when set, is called with the area of each row of the next table.
+	OnRow func(row int, area Rect)
+
+	caps      Caps
+	cells     []cell
+	addresses []string // targets of the links on the canvas
 }
 
 // cell is one column of one line. A wide grapheme is stored in the first of its two cells; the
@@ -26,12 +31,25 @@ type cell struct {
 	link uint8 // number of the address, from 1; 0 = no link
 }
 
-func newCanvas(w, h int) *Canvas {
-	c := &Canvas{W: w, H: h, cells: make([]cell, w*h)}
+// NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
+func NewCanvas(w, h int, caps Caps) *Canvas {
+	c := &Canvas{W: w, H: h, G: caps.Glyphs(), caps: caps, cells: make([]cell, w*h)}
 	for i := range c.cells {
 		c.cells[i].text = " "
 	}
 	return c
+}
+
+// Rect is an area of a canvas.
+type Rect struct{ X, Y, W, H int }
+
+// Top splits an area after h lines, Left after w columns.
+func (r Rect) Top(h int) (top, rest Rect) {
+	return Rect{r.X, r.Y, r.W, h}, Rect{r.X, r.Y + h, r.W, r.H - h}
+}
+
+func (r Rect) Left(w int) (left, rest Rect) {
+	return Rect{r.X, r.Y, w, r.H}, Rect{r.X + w, r.Y, r.W - w, r.H}
 }
 
 // Put writes clean text at column x of line y, at most limit cells of it, and returns the column
@@ -72,6 +90,17 @@ func (c *Canvas) set(x, y int, text string, r Role) {
 	c.cells[i] = cell{text: text, role: r}
 }
 
+// PutCut writes text and marks a cut.
+func (c *Canvas) PutCut(x, y, limit int, r Role, text string) int {
+	return c.Put(x, y, limit, r, Cut(text, limit, c.G.More))
+}
+
+// Right writes text that ends at column end (not included).
+func (c *Canvas) Right(from, end, y int, r Role, text string) {
+	text = Cut(text, end-from, "")
+	c.Put(end-displaywidth.String(text), y, end-from, r, text)
+}
+
 // Fill repeats text from x to the column end.
 func (c *Canvas) Fill(x, y, end int, r Role, text string) {
 	for x < end {
@@ -91,13 +120,6 @@ func (c *Canvas) text(x, y int) string {
 	return c.cells[y*c.W+x].text
 }
 
-// lead links n cells of a line to the address of that number, until they are overwritten.
-func (c *Canvas) lead(x, y, n, to int) {
-	for k := range n {
-		c.cells[y*c.W+x+k].link = uint8(to)
-	}
-}
-
 // PaintRow changes the role of the cells of a part of a line; lists mark the cursor with it.
 func (c *Canvas) PaintRow(x, y, end int, r Role) {
 	for ; x < end && x < c.W; x++ {
@@ -107,9 +129,10 @@ func (c *Canvas) PaintRow(x, y, end int, r Role) {
 
 // Frame renders the canvas as text: h lines, joined by newlines, with an escape sequence only
 // where the style or the link changes. Empty styles add nothing.
-func (c *Canvas) Frame(t Theme) string {
+func (c *Canvas) Frame() string {
 	var b strings.Builder
 	b.Grow(len(c.cells) + c.H*16)
+	theme := c.caps.Look()
 	for y := range c.H {
 		if y > 0 {
 			b.WriteByte('\n')
@@ -121,7 +144,7 @@ func (c *Canvas) Frame(t Theme) string {
 				b.WriteString(c.hyperlink(cell.link, y))
 				link = cell.link
 			}
-			if s := t[cell.role]; s != style {
+			if s := theme[cell.role]; s != style {
 				if style != "" {
 					b.WriteString("\x1b[0m")
 				}
@@ -142,54 +165,114 @@ func (c *Canvas) Frame(t Theme) string {
 	return b.String()
 }
 
-// Box draws a frame with a title at the left and a note at the right of its upper edge, and a
-// foot at the right of the lower one.
-func (c *Canvas) Box(g glyphs, x, y, w, h int, title, note, foot string, focused bool) {
-	if w < 4 || h < 2 {
+// Box is a frame around an area: a title at the left and a note at the right of its upper edge,
+// and a foot at the right of the lower one.
+type Box struct {
+	Title, Note, Foot string
+	Focused           bool
+}
+
+// Box draws a box.
+func (c *Canvas) Box(at Rect, b Box) {
+	if at.W < 4 || at.H < 2 {
 		return
 	}
-	r := RoleFrame
-	if focused {
+	g, r := c.G, RoleFrame
+	if b.Focused {
 		r = roleFocus
 	}
-	right, bottom := x+w-1, y+h-1
-	c.Fill(x+1, y, right, r, g.Horizontal)
-	c.Fill(x+1, bottom, right, r, g.Horizontal)
+	x, y, right, bottom := at.X, at.Y, at.X+at.W-1, at.Y+at.H-1
+	for _, edge := range []struct {
+		y           int
+		left, right string
+	}{{y, g.topLeft, g.topRight}, {bottom, g.bottomLeft, g.bottomRight}} {
+		c.Put(x, edge.y, 1, r, edge.left)
+		c.Fill(x+1, edge.y, right, r, g.Horizontal)
+		c.Put(right, edge.y, 1, r, edge.right)
+	}
 	for row := y + 1; row < bottom; row++ {
 		c.Put(x, row, 1, r, g.vertical)
 		c.Put(right, row, 1, r, g.vertical)
 	}
-	c.Put(x, y, 1, r, g.topLeft)
-	c.Put(right, y, 1, r, g.topRight)
-	c.Put(x, bottom, 1, r, g.bottomLeft)
-	c.Put(right, bottom, 1, r, g.bottomRight)
 	used := x + 2
-	if title != "" {
-		used = c.Put(x+1, y, w-3, r, " ")
-		used = c.Put(used, y, right-used-1, RoleTitle, title)
+	if b.Title != "" {
+		used = c.Put(x+1, y, at.W-3, r, " ")
+		used = c.Put(used, y, right-used-1, RoleTitle, b.Title)
 		used = c.Put(used, y, right-used-1, r, " ")
 	}
-	c.label(g, used, right, y, r, note)
-	c.label(g, x+2, right, bottom, r, foot)
+	c.label(used, right, y, r, b.Note)
+	c.label(x+2, right, bottom, r, b.Foot)
 }
 
-// label puts text right-aligned into an edge that ends at column right.
-func (c *Canvas) label(g glyphs, from, right, y int, r Role, text string) {
-	if text == "" {
-		return
-	}
+// label puts text right-aligned into an edge that ends at column right, if there is room.
+func (c *Canvas) label(from, right, y int, r Role, text string) {
 	text = " " + text + " "
-	at := right - 1 - displaywidth.String(text)
-	if at < from {
-		return
+	if at := right - 1 - displaywidth.String(text); text != "  " && at >= from {
+		c.Put(at, y, right-1-at, r, text)
 	}
-	c.Put(at, y, right-1-at, r, text)
 }
 
-// Right writes text that ends at column end (not included).
-func (c *Canvas) Right(from, end, y int, r Role, text string) {
-	text = Cut(text, end-from, "")
-	c.Put(end-displaywidth.String(text), y, end-from, r, text)
+// Dialog clears an area of w by h cells in the middle.
+func (c *Canvas) Dialog(w, h int) Rect {
+	r := Rect{max((c.W-w)/2, 0), max((c.H-h)/2, 0), w, h}
+	for row := r.Y; row < r.Y+h && row < c.H; row++ {
+		c.Fill(r.X, row, min(r.X+w, c.W), RolePlain, " ")
+	}
+	return r
+}
+
+// TextLine is a line of the screen.
+type TextLine struct {
+	Role Role
+	Text string
+}
+
+// Styled returns a line of text in a role.
+func Styled(r Role, text string) TextLine { return TextLine{Role: r, Text: text} }
+
+// Wrapped appends text to lines of w cells.
+func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {
+	for _, l := range Wrap(text, w) {
+		out = append(out, Styled(r, l))
+	}
+	return out
+}
+
+// Lines puts lines into a box and links web addresses in them. When they do not fit, the last
+// line counts the missing ones, unless it would be the only one.
+func (c *Canvas) Lines(at Rect, lines []TextLine, addresses ...string) {
+	for i, l := range lines[:min(len(lines), max(at.H-2, 0))] {
+		if rest := len(lines) - i; i == at.H-3 && i > 0 && rest > 1 {
+			l = TextLine{RoleDim, fmt.Sprintf("%s %d more lines", c.G.More, rest)}
+		}
+		c.PutCut(at.X+2, at.Y+1+i, at.W-4, l.Role, l.Text)
+	}
+	for _, a := range addresses {
+		c.Link(at.X+2, at.Y+1, at.W-4, at.H-2, a)
+	}
+}
+
+// Scroll draws a box with the lines from top on. Its foot tells the place when not all fit.
+func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top int, addresses ...string) {
+	top = Scrolled(top, len(lines), at.H)
+	shown := lines[top:min(top+max(at.H-2, 0), len(lines))]
+	if len(shown) < len(lines) {
+		b.Foot = fmt.Sprintf("%d-%d/%d", top+1, top+len(shown), len(lines))
+	}
+	c.Box(at, b)
+	c.Lines(at, shown, addresses...)
+}
+
+// Scrolled returns the first visible line in a box of h lines.
+func Scrolled(top, lines, h int) int { return max(min(top, lines-max(h-2, 0)), 0) }
+
+// Empty explains why a box has no contents.
+func (c *Canvas) Empty(at Rect, texts ...string) {
+	var lines []TextLine
+	for _, t := range texts {
+		lines = Wrapped(lines, RoleDim, t, at.W-4)
+	}
+	c.Lines(at, lines[:min(len(lines), max(at.H-2, 0))])
 }
 
 // Cut shortens text to w cells; tail marks the cut.

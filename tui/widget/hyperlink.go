@@ -44,26 +44,28 @@ func (c Caps) Linked() bool {
 
 // Link links the text of an address wherever it is a separate word in an area, even when it is
 // cut or continues on the lines below.
-func (p *Painter) Link(x, y, w, h int, address string) {
-	if !p.caps.Linked() || WebAddress(address) == "" {
+func (c *Canvas) Link(x, y, w, h int, address string) {
+	if !c.caps.Linked() || WebAddress(address) == "" {
 		return
 	}
-	p.addresses = append(p.addresses, address)
+	c.addresses = append(c.addresses, address)
 	for row := y; row < y+h; row++ {
 		for col := x; col < x+w; col++ {
-			if col > x && p.text(col-1, row) != " " {
+			if col > x && c.text(col-1, row) != " " {
 				continue // within a word
 			}
-			n, rest := p.spelled(col, row, x+w, address)
+			n, rest := c.spelled(col, row, x+w, address)
 			if n < len("https://")+2 { // cut within the scheme or the host
 				continue
 			}
 			for at := row; n > 0; {
-				p.lead(col, at, n, len(p.addresses))
+				for k := range n {
+					c.cells[at*c.W+col+k].link = uint8(len(c.addresses))
+				}
 				if at++; at == y+h {
 					break
 				}
-				n, rest = p.spelled(col, at, x+w, rest)
+				n, rest = c.spelled(col, at, x+w, rest)
 			}
 		}
 	}

@@ -184,13 +184,11 @@ func Edit(line, name, txt string) string {
 	return string(r[:min(len(r), MaxLine)])
 }
 
-// Matches reports whether value begins with one of the values of the field, or the field is not
-// set.
-func (t FilterTerms) Matches(field, value string) bool {
+// Matches reports whether one of the values begins with one of those of the field, or the field
+// is not set.
+func (t FilterTerms) Matches(field string, values ...string) bool {
 	named, ok := t.Fields[field]
-	return !ok || slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(strings.ToLower(value), strings.ToLower(n)) })
-}
-
-func (t FilterTerms) MatchesAny(field string, values []string) bool {
-	return slices.ContainsFunc(values, func(v string) bool { return t.Matches(field, v) })
+	return !ok || slices.ContainsFunc(values, func(v string) bool {
+		return slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(strings.ToLower(v), strings.ToLower(n)) })
+	})
 }

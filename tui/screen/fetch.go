@@ -1,0 +1,164 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+)
+
+// Lookup fetches data that the snapshot does not contain. It runs concurrently with the screen.
+// ctx ends with the dashboard, after LookupTimeout, and when another lookup starts. The returned
+// function applies the result to the present state, which may have changed since.
+type Lookup func(ctx context.Context, src Source) func(*State)
+
+// LookupTimeout bounds one lookup of a screen.
+const LookupTimeout = 10 * time.Second
+
+// Fetch returns the lookup that the present screen needs; nil = none.
+func (s State) Fetch() (State, func(context.Context, Source) func(State) State) {
+	var look Lookup
+	if q, ok := s.overlay.(popup); ok { // no other lookup replaces it
+		look = q.fetch(&s)
+	} else if f, ok := s.at(s.screen).(fetcher); ok {
+		look = f.fetch(&s)
+	}
+	if look == nil {
+		return s, nil
+	}
+	return s, func(ctx context.Context, src Source) func(State) State {
+		apply := look(ctx, src)
+		return func(s State) State {
+			apply(&s)
+			s.update()
+			return s
+		}
+	}
+}
+
+// fetched is the result of a lookup.
+type fetched[K comparable, T any] struct {
+	key     K         // of the value, or of the error
+	value   T         // clean
+	known   bool      // the value has arrived
+	err     string    // why the lookup failed
+	at      time.Time // start of the last lookup; zero = it was cancelled
+	request *K        // the running lookup; nil = none
+	version int       // counts the values
+}
+
+// of returns the value for a key, and whether it has arrived or the lookup failed.
+func (f *fetched[K, T]) of(key K) (value T, known bool, err string) {
+	if f.key != key {
+		return value, false, ""
+	}
+	return f.value, f.known, f.err
+}
+
+// look starts a lookup of key unless it runs already. in returns the place of the result.
+func (f *fetched[K, T]) look(s *State, key K, in func(*State) *fetched[K, T],
+	get func(context.Context, Source) (T, error)) Lookup {
+	if s.Gone != "" || f.request != nil && *f.request == key {
+		return nil
+	}
+	request := &key
+	f.request, f.at = request, s.Now
+	return func(ctx context.Context, src Source) func(*State) {
+		value, err := get(ctx, src)
+		value = clean(value)
+		return func(s *State) {
+			f := in(s)
+			if f == nil || f.request != request {
+				return // replaced by a later request
+			}
+			f.request = nil
+			switch {
+			case errors.Is(err, context.Canceled): // fetched again when the screen is shown
+				f.at = time.Time{}
+			case err != nil:
+				var none T
+				if f.key != key {
+					f.value, f.known = none, false
+				}
+				f.key, f.err = key, text.Clean(err.Error())
+			default:
+				f.key, f.value, f.known, f.err = key, value, true, ""
+				f.version++
+			}
+		}
+	}
+}
+
+// clean returns a copy of v with all foreign text cleaned.
+func clean[T any](v T) T {
+	cleanValue(reflect.ValueOf(&v).Elem())
+	return v
+}
+
+func cleanValue(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text.Clean(v.String()))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c := reflect.New(v.Type().Elem())
+			c.Elem().Set(v.Elem())
+			cleanValue(c.Elem())
+			v.Set(c)
+		}
+	case reflect.Slice:
+		if v.Len() > 0 {
+			c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+			reflect.Copy(c, v)
+			for i := range c.Len() {
+				cleanValue(c.Index(i))
+			}
+			v.Set(c)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanSet() {
+				cleanValue(f)
+			}
+		}
+	}
+}
+
+// cleanSnapshot returns a clean copy of a snapshot. Snapshots enter the screens only through it.
+func cleanSnapshot(in *snapshot.Snapshot) *snapshot.Snapshot {
+	out := clean(*in)
+	for i := range out.Jobs {
+		out.Jobs[i].Progress = percent(out.Jobs[i].Progress)
+	}
+	return &out
+}
+
+// percent bounds a progress, which may be NaN.
+func percent(p float64) float64 {
+	if !(p <= 100) {
+		return 100
+	}
+	return p
+}
+
+// withoutLocalPorts removes the local ends of connections from an error. They change with each
+// attempt: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error
+// each time.
+func withoutLocalPorts(txt string) string {
+	if !strings.Contains(txt, "->") {
+		return txt
+	}
+	words := strings.Split(txt, " ")
+	for i, w := range words {
+		near, far, _ := strings.Cut(w, "->")
+		if _, err := netip.ParseAddrPort(near); err == nil && far != "" {
+			words[i] = far
+		}
+	}
+	return strings.Join(words, " ")
+}

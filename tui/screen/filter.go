@@ -1,0 +1,134 @@
+package screen
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// filterLine is the filter line.
+type filterLine struct {
+	filters [screenCount]string // one for each screen
+	typing  bool                // keys edit the filter
+	past    []string            // earlier filters, the newest last
+	pastAt  int                 // position in past, counted from the newest
+}
+
+// filter returns the filter of the present screen.
+func (s *State) filter() string { return s.filterLine.filters[s.screen] }
+
+// setFilter sets the filter of the present screen.
+func (s *State) setFilter(line string) { s.filterLine.filters[s.screen] = line }
+
+// overviewFields are the fields of both lists of the overview; a list ignores those of the other.
+var overviewFields = widget.FieldSet{"repo": nil, "action": nil, "type": nil,
+	"state": append(slices.Clone(jobKind.fields["state"]), "suspended")}
+
+// filterFields returns the fields of the filter of the present screen; nil = it has none.
+func (s *State) filterFields() widget.FieldSet {
+	return map[screenID]widget.FieldSet{screenOverview: overviewFields, screenJobs: jobKind.fields, screenRepos: repoKind.fields,
+		screenSources: sourceKind.fields, screenHistory: historyFields}[s.screen]
+}
+
+// filters reports whether the present screen has a filter.
+func (s *State) filters() bool {
+	_, found := s.at(s.screen).(finder)
+	return found || s.filterFields() != nil
+}
+
+// filterTerms parses the filter of the present screen.
+func (s *State) filterTerms() widget.FilterTerms {
+	return widget.ParseTerms(s.filter(), s.filterFields())
+}
+
+// fieldValues returns the fields with their values: the possible ones or, for free texts, those
+// of the snapshot.
+func (s *State) fieldValues() widget.FieldSet {
+	fields := s.filterFields()
+	out := maps.Clone(fields)
+	see := func(name, value string) {
+		if known, ok := fields[name]; ok && known == nil && value != "" && !slices.Contains(out[name], value) {
+			out[name] = append(out[name], value)
+		}
+	}
+	for _, r := range s.Snap.Repos {
+		see("repo", r.Name)
+		see("type", r.Type)
+	}
+	for i := range s.Snap.Jobs {
+		see("action", s.Snap.Jobs[i].Action)
+	}
+	for _, from := range s.Snap.Sources {
+		see("source", from.Name)
+		see("namespace", from.Namespace)
+		see("provider", from.Provider)
+		see("reason", from.Reason)
+	}
+	for name, values := range out {
+		out[name] = slices.Sorted(slices.Values(values))
+	}
+	return out
+}
+
+// maxFilters bounds the filter history.
+const maxFilters = 20
+
+// typeFilter handles a key in the filter line. Printable keys are text; up and down recall
+// earlier filters, Tab completes.
+func (s *State) typeFilter(name, typed string) {
+	in := &s.filterLine
+	filter := &in.filters[s.screen]
+	switch name {
+	case "enter":
+		in.typing, in.pastAt = false, 0
+		if *filter != "" {
+			in.past = remembered(in.past, *filter, maxFilters)
+		}
+	case "esc":
+		in.typing, in.pastAt, *filter = false, 0, ""
+	case "up", "down":
+		back := in.pastAt + 1
+		if name == "down" {
+			back = in.pastAt - 1
+		}
+		if back < 0 || back > len(in.past) {
+			return
+		}
+		if in.pastAt, *filter = back, ""; back > 0 {
+			*filter = in.past[len(in.past)-back]
+		}
+	case "tab":
+		if whole := widget.Complete(*filter, s.fieldValues()); len([]rune(whole)) <= widget.MaxLine {
+			*filter = whole
+		}
+	default:
+		*filter = widget.Edit(*filter, name, typed)
+	}
+}
+
+// remembered returns a copy of the past lines with a new one at the end, at most most of them.
+func remembered(past []string, line string, most int) []string {
+	past = slices.DeleteFunc(slices.Clone(past), func(l string) bool { return l == line })
+	return append(past[max(len(past)-most+1, 0):], line)
+}
+
+// filterText describes the matches of the filter. The filter covers the rows of the snapshot
+// only, which may be the beginning of a longer queue.
+func (s *State) filterText() string {
+	if f, ok := s.at(s.screen).(finder); ok {
+		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(s))
+	}
+	if problem := s.filterTerms().Problem; problem != "" {
+		return problem + "; Esc clears"
+	}
+	found := fmt.Sprintf("%d of %d jobs, %d of %d repositories", len(s.jobs.rows), len(s.Snap.Jobs), len(s.repos.rows), len(s.Snap.Repos))
+	if all := s.Snap.Counts.All(); s.screen == screenSources {
+		found = fmt.Sprintf("%d of %s", len(s.sources.rows), text.Plural(len(s.Snap.Sources), "source"))
+	} else if all > len(s.Snap.Jobs) {
+		found = fmt.Sprintf("%d of the first %d jobs of %d", len(s.jobs.rows), len(s.Snap.Jobs), all)
+	}
+	return fmt.Sprintf("filter %q: %s; Esc clears", s.filter(), found)
+}

@@ -1,0 +1,234 @@
+package screen
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// order is the order of a list: the index of a sorting, 0 for that of the snapshot.
+type order struct {
+	by      int
+	reverse bool
+}
+
+// position is the cursor of a list, its marks and its order.
+type position struct {
+	keys    []string // of the rows
+	cursor  string   // key of the row under the cursor
+	marks   []string // keys of marked rows
+	order   order
+	sorts   []string // the names of the orders
+	follows bool     // a cursor on the first row stays on the first row
+}
+
+// list is a list of rows with a cursor that stays on its row.
+type list[T any] struct {
+	position
+	kind *kind[T]
+	rows []T
+}
+
+// kind describes the rows of a list.
+type kind[T any] struct {
+	key    func(T) string
+	fields widget.FieldSet // of a filter line; none = any value
+	match  func(T, *widget.FilterTerms) bool
+	sorts  []sorting[T]
+}
+
+// sorting is one possible order of a list.
+type sorting[T any] struct {
+	name    string
+	compare func(a, b T) int
+}
+
+func newList[T any](of *kind[T]) list[T] {
+	l := list[T]{kind: of}
+	for _, o := range of.sorts {
+		l.sorts = append(l.sorts, o.name)
+	}
+	return l
+}
+
+// find shows the rows that match the filter, in the order of the list; nil = no filter.
+func (l *list[T]) find(all []T, filter *widget.FilterTerms) {
+	rows := all
+	if filter != nil {
+		rows = nil
+		for _, row := range all {
+			if filter.Problem == "" && l.kind.match(row, filter) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	if l.order != (order{}) {
+		rows = slices.Clone(rows)
+		if compare := l.kind.sorts[l.order.by].compare; compare != nil {
+			slices.SortStableFunc(rows, compare)
+		}
+		if l.order.reverse {
+			slices.Reverse(rows)
+		}
+	}
+	l.show(rows, l.kind.key)
+}
+
+// show replaces the rows.
+func (l *list[T]) show(rows []T, key func(T) string) {
+	l.rows = rows
+	l.setKeys(keysOf(rows, key))
+}
+
+// here returns the row under the cursor, nil when there is none.
+func (l *list[T]) here() *T {
+	if len(l.rows) == 0 {
+		return nil
+	}
+	return &l.rows[l.index()]
+}
+
+// targets returns the marked rows, else the one under the cursor, as objects.
+func (l *list[T]) targets(object func(T) object) (out []object) {
+	for i := 0; len(l.marks) > 0 && i < len(l.rows); i++ {
+		if slices.Contains(l.marks, l.keys[i]) {
+			out = append(out, object(l.rows[i]))
+		}
+	}
+	if row := l.here(); len(out) == 0 && row != nil {
+		out = append(out, object(*row))
+	}
+	return out
+}
+
+func keysOf[T any](rows []T, key func(T) string) []string {
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = key(r)
+	}
+	return out
+}
+
+// setKeys replaces the keys of the rows. The cursor stays on its row; when that is gone, it goes
+// to the row that has taken its place. Marks of rows that are not shown any more are dropped:
+// actions never affect hidden rows.
+func (l *position) setKeys(keys []string) {
+	was := slices.Index(l.keys, l.cursor)
+	switch {
+	case len(keys) == 0:
+		l.cursor = ""
+	case l.follows && was <= 0 && (was == 0 || l.cursor == ""), was < 0 && !slices.Contains(keys, l.cursor):
+		l.cursor = keys[0]
+	case !slices.Contains(keys, l.cursor):
+		l.cursor = keys[min(was, len(keys)-1)]
+	}
+	l.keys = keys
+	if len(l.marks) > 0 {
+		l.marks = slices.DeleteFunc(slices.Clone(l.marks), func(k string) bool { return !slices.Contains(keys, k) })
+	}
+}
+
+// index returns the row of the cursor, 0 when no row has its key.
+func (l *position) index() int { return max(slices.Index(l.keys, l.cursor), 0) }
+
+// move moves the cursor by a number of rows.
+func (l *position) move(by int) {
+	if len(l.keys) > 0 {
+		l.cursor = l.keys[min(max(l.index()+by, 0), len(l.keys)-1)]
+	}
+}
+
+// The lists of the snapshot.
+
+var jobKind = &kind[snapshot.Job]{
+	key: func(j snapshot.Job) string { return j.UID },
+	fields: widget.FieldSet{"repo": nil, "action": nil,
+		"state": {"pending", "working", "resting", "other", "unsent", "success", "warning", "error", "cancelled", "dead"}},
+	match: func(j snapshot.Job, t *widget.FilterTerms) bool {
+		return t.Matches("repo", j.Repository) && t.Matches("action", j.Action) && t.Matches("state", jobStates(j)...) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message)
+	},
+	sorts: []sorting[snapshot.Job]{
+		{name: "default order"},
+		{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
+		{"repository", func(a, b snapshot.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
+		{"action", func(a, b snapshot.Job) int { return cmp.Compare(a.Action, b.Action) }},
+		{"state", func(a, b snapshot.Job) int { return cmp.Compare(severity(a.State), severity(b.State)) }},
+		{"progress", func(a, b snapshot.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
+		{"age", func(a, b snapshot.Job) int { return a.Created.Compare(b.Created) }},
+	},
+}
+
+var repoKind = &kind[snapshot.Repo]{
+	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
+	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
+	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
+		states := []string{repoState(r)}
+		if r.Suspended {
+			states = append(states, "suspended")
+		}
+		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", states...) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL)
+	},
+	sorts: []sorting[snapshot.Repo]{
+		{name: "name"},
+		{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(repoState(a)), severity(repoState(b))) }},
+		{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
+		{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
+		{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},
+		{"objects", func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
+	},
+}
+
+var sourceKind = &kind[snapshot.Source]{
+	key: func(from snapshot.Source) string { return from.UID },
+	fields: widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
+		"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
+			snapshot.SourceUnknown, "suspended"}},
+	match: func(from snapshot.Source, t *widget.FilterTerms) bool {
+		return t.Matches("source", from.Name) && t.Matches("namespace", from.Namespace) && t.Matches("provider", from.Provider) &&
+			t.Matches("reason", from.Reason) && t.Matches("state", from.State, sourceState(from)) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), from.Name, from.Namespace, from.URL, from.Ref, artifactOf(from).Revision,
+				from.State, from.Reason, from.Message)
+	},
+	sorts: []sorting[snapshot.Source]{
+		{name: "name"},
+		{"state", func(a, b snapshot.Source) int { return cmp.Compare(severity(sourceState(a)), severity(sourceState(b))) }},
+		{"namespace", func(a, b snapshot.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
+		{"updated", func(a, b snapshot.Source) int { return artifactOf(a).Updated.Compare(artifactOf(b).Updated) }},
+		{"size", func(a, b snapshot.Source) int { return cmp.Compare(artifactOf(b).Size, artifactOf(a).Size) }},
+		{"url", func(a, b snapshot.Source) int { return cmp.Compare(a.URL, b.URL) }},
+	},
+}
+
+// severity orders states: problems first.
+func severity(state string) int {
+	states := []string{"error", "dead", snapshot.SourceStalled, snapshot.SourceFailed, "warning", snapshot.SourceUnknown, "cancelled",
+		"suspended", "working", "pending"}
+	if i := slices.Index(states, state); i >= 0 {
+		return i
+	}
+	return len(states)
+}
+
+// jobStates returns the values of the field state that match a job.
+func jobStates(j snapshot.Job) []string {
+	out := []string{j.State}
+	if j.State == "dead" {
+		out = append(out, "error")
+	}
+	if j.Finished.IsZero() {
+		switch {
+		case !j.Undelivered.IsZero():
+			out = []string{"unsent"}
+		case j.Owner == "other":
+			out = append(out, "other")
+		case j.Owner == "" && !j.RetryAt.IsZero():
+			out = append(out, "resting")
+		}
+	}
+	return out
+}

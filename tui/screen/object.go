@@ -1,0 +1,244 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/tui/widget"
+)
+
+// object is a job, a repository or a source, as the snapshot or the history has it.
+type object struct {
+	snapshot.Subject
+	job    *snapshot.Job
+	repo   *snapshot.Repo // only with a name when it is not in the snapshot
+	source *snapshot.Source
+	gone   bool // the job has left the snapshot, and is not a row of the history
+}
+
+func jobObject(j snapshot.Job) object {
+	return object{job: &j, Subject: snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
+}
+
+func repoObject(r snapshot.Repo) object {
+	return object{repo: &r, Subject: snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}}
+}
+
+func sourceObject(from snapshot.Source) object {
+	return object{source: &from, Subject: snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name,
+		UID: from.UID}}
+}
+
+// current returns the present state of an object, and whether the snapshot has it.
+func (s *State) current(o object) (object, bool) {
+	switch o.Kind {
+	case snapshot.SubjectJob:
+		for i := range s.Snap.Jobs {
+			if s.Snap.Jobs[i].UID == o.UID {
+				return jobObject(s.Snap.Jobs[i]), true
+			}
+		}
+	case snapshot.SubjectRepository:
+		for _, r := range s.Snap.Repos {
+			if r.Namespace == o.Namespace && r.Name == o.Name {
+				return repoObject(r), true
+			}
+		}
+	case snapshot.SubjectSource:
+		for _, from := range s.Snap.Sources {
+			if from.UID == o.UID {
+				return sourceObject(from), true
+			}
+		}
+	}
+	return o, false
+}
+
+// repoOf returns the repository of a job.
+func (s *State) repoOf(j *snapshot.Job) object {
+	o, _ := s.current(repoObject(snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
+	return o
+}
+
+// onRepos returns the repositories of the selection: also those of jobs.
+func (s *State) onRepos(selected []object) (out []object) {
+	for _, o := range selected {
+		if o.job != nil {
+			o = s.repoOf(o.job)
+		}
+		if o.repo != nil && o.Name != "" && !slices.ContainsFunc(out, func(other object) bool {
+			return other.Namespace == o.Namespace && other.Name == o.Name
+		}) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// one returns the only selected object.
+func (s *State) one() (object, bool) {
+	if len(s.selected) != 1 {
+		return object{}, false
+	}
+	return s.selected[0], true
+}
+
+// Command lines.
+
+// twins returns the other objects of the snapshot with the same kind and name.
+func (s *State) twins(o object) (out []object) {
+	add := func(other object) {
+		if other.Name == o.Name && (other.Namespace != o.Namespace || other.UID != o.UID) {
+			out = append(out, other)
+		}
+	}
+	switch o.Kind {
+	case snapshot.SubjectJob:
+		for i := range s.Snap.Jobs {
+			if s.Snap.Jobs[i].Name == o.Name {
+				add(jobObject(s.Snap.Jobs[i]))
+			}
+		}
+	case snapshot.SubjectRepository:
+		for _, r := range s.Snap.Repos {
+			add(repoObject(r))
+		}
+	case snapshot.SubjectSource:
+		for _, from := range s.Snap.Sources {
+			add(sourceObject(from))
+		}
+	}
+	return out
+}
+
+// namespaceFlag returns the flag that selects one of several objects of the same name.
+func (s *State) namespaceFlag(o object) string {
+	if slices.ContainsFunc(s.twins(o), func(other object) bool { return other.Namespace != o.Namespace }) {
+		return " --namespace " + widget.Quote(o.Namespace)
+	}
+	return ""
+}
+
+// command returns the command line for an object.
+func (s *State) command(verb string, o object) string {
+	switch {
+	case o.job == nil && o.Kind == snapshot.SubjectSource:
+		return "limpet source " + verb + " " + widget.Quote(o.Name) + s.namespaceFlag(o)
+	case o.job == nil:
+		return "limpet repo " + verb + " " + widget.Quote(o.Name) + s.namespaceFlag(o)
+	case verb == "show" && !o.job.Finished.IsZero():
+		return "limpet history show " + widget.Quote(o.UID)
+	case len(s.twins(o)) > 0: // the UID selects one of several jobs with the same name
+		return "limpet job " + verb + " " + widget.Quote(o.UID)
+	}
+	return "limpet job " + verb + " " + widget.Quote(o.Name)
+}
+
+// getCommand returns the command that prints an object as YAML.
+func (s *State) getCommand(o object) string {
+	return "limpet get " + o.Kind + " " + widget.Quote(o.Name) + s.namespaceFlag(o) + " -o yaml"
+}
+
+// shownBy returns the command line that shows the selection, "" when there is none.
+func (s *State) shownBy() string {
+	if s.screen == screenChanges || s.screen == screenDiff {
+		return s.command("show", jobObject(s.detail.job))
+	}
+	if len(s.selected) == 0 || s.selected[0].Kind == snapshot.SubjectJob && s.selected[0].UID == "" {
+		return ""
+	}
+	return s.command("show", s.selected[0])
+}
+
+// editLine returns the command line that edits the selected object. The spec belongs to the user
+// of the API, so no key writes it.
+func (s *State) editLine() string {
+	of := s.testable()
+	if len(of) != 1 {
+		return ""
+	}
+	file := widget.Quote(of[0].Name + ".yaml")
+	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of[0]), file, file, file)
+}
+
+// historyLine returns the command that lists the history of the selected repository.
+func (s *State) historyLine() string {
+	if of := s.onRepos(s.selected); len(of) == 1 {
+		return "limpet history list --repository " + widget.Quote(of[0].Name)
+	}
+	return "limpet history list"
+}
+
+// exportLine returns the command line that exports all rows of the history as JSON, beyond those
+// on the screen.
+func (s *State) exportLine() string {
+	q, _ := s.historyQuery()
+	line := "limpet history export"
+	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action},
+		{"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
+		if flag[1] != "" {
+			line += " --" + flag[0] + " " + widget.Quote(flag[1])
+		}
+	}
+	return line + " > history.jsonl"
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// copied copies text to the clipboard of the terminal. It also shows the text, for terminals
+// that refuse the copy.
+func (s *State) copied(text string) {
+	s.out.Copy = text
+	s.showToast(text, false)
+}
+
+// links returns the web addresses of the selected object.
+func (s *State) links() []snapshot.Link {
+	o, ok := s.one()
+	switch {
+	case ok && o.source != nil:
+		out := []snapshot.Link{{Name: "source", URL: o.source.URL}, {Name: "artifact", URL: artifactOf(*o.source).URL}}
+		return slices.DeleteFunc(out, func(l snapshot.Link) bool { return l.URL == "" })
+	case ok && o.job != nil && len(o.job.URLs) > 0:
+		return o.job.URLs
+	}
+	if of := s.onRepos(s.selected); len(of) == 1 && strings.HasPrefix(of[0].repo.URL, "http") {
+		return []snapshot.Link{{Name: "repository", URL: of[0].repo.URL}}
+	}
+	return nil
+}
+
+// copyLink copies an address; the next press copies the next one.
+func (s *State) copyLink() {
+	all := s.links()
+	l := all[s.linkAt%len(all)]
+	s.linkAt = (s.linkAt + 1) % len(all)
+	said := l.Name + ": " + l.URL
+	if len(all) > 1 {
+		said += fmt.Sprintf(" (u: %s)", all[s.linkAt].Name)
+	}
+	s.out.Copy = l.URL
+	s.showToast(said, false)
+}
+
+// commit returns the commit of the selected object, "" = none.
+func (s *State) commit() string {
+	switch o, ok := s.one(); {
+	case !ok:
+		return ""
+	case o.source != nil:
+		return o.source.Commit()
+	case o.job != nil:
+		return o.job.RefTo
+	default:
+		return o.repo.LastRef
+	}
+}

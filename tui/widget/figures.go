@@ -1,0 +1,154 @@
+package widget
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+)
+
+// factWidth is the width of the name of a fact, in cells.
+const factWidth = 13
+
+// Fact is a text with a name. Without a text the name is a head.
+type Fact struct {
+	Role       Role
+	Name, Text string
+}
+
+// Sheet is a list of facts.
+type Sheet []Fact
+
+// Head adds a head, Add a fact.
+func (s *Sheet) Head(name string) { *s = append(*s, Fact{Role: RoleTitle, Name: name}) }
+
+func (s *Sheet) Add(r Role, name, text string) { *s = append(*s, Fact{r, name, text}) }
+
+// Lines lays the facts out on lines of w cells; a long one continues below its text.
+func (s Sheet) Lines(c *Canvas, w int) (out []TextLine) {
+	for _, f := range s {
+		if f.Text == "" {
+			out = append(out, Styled(f.Role, f.Name))
+			continue
+		}
+		for i, l := range Wrap(f.Text, w-factWidth) {
+			if i > 0 {
+				f.Name = ""
+			}
+			out = append(out, TextLine{f.Role, fmt.Sprintf("%-*s%s", factWidth, Cut(f.Name, factWidth-1, c.G.More), l)})
+		}
+	}
+	return out
+}
+
+// FoldLine cuts a text to w cells, or wraps it when wraps is set.
+func (c *Canvas) FoldLine(r Role, txt string, w int, wraps bool) []TextLine {
+	if !wraps {
+		return []TextLine{{r, Cut(txt, w, c.G.More)}}
+	}
+	var out []TextLine
+	for {
+		head := Cut(txt, w, "")
+		if head == "" || head == txt {
+			return append(out, TextLine{r, txt})
+		}
+		out, txt = append(out, TextLine{r, head}), txt[len(head):]
+	}
+}
+
+// MarkedLines wraps text to lines of w cells behind the glyph of a state.
+func (c *Canvas) MarkedLines(r Role, state, text string, w int) (out []TextLine) {
+	mark := c.G.State[state] + " "
+	for _, l := range Wrap(text, w-2) {
+		out = append(out, TextLine{r, mark + l})
+		mark = "  "
+	}
+	return out
+}
+
+// StateGlyph returns the glyph of a state; those of other programs have that of "unknown".
+func (c *Canvas) StateGlyph(state string) string {
+	if glyph, ok := c.G.State[state]; ok {
+		return glyph
+	}
+	return c.G.State["unknown"]
+}
+
+// Bar returns a progress bar of w cells; a percentage below 0 is unknown.
+func (c *Canvas) Bar(w int, percent float64) string {
+	full := 0
+	if percent > 0 {
+		full = min(int(percent/100*float64(w)+0.5), w)
+	}
+	return strings.Repeat(c.G.full, full) + strings.Repeat(c.G.rest, w-full)
+}
+
+// Heights draws values as columns of each cells. The largest value has the full height, zero is
+// a blank, and every other value is visible.
+func (c *Canvas) Heights(values []int64, each int) string {
+	var most int64
+	for _, v := range values {
+		most = max(most, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		glyph := " "
+		if v > 0 {
+			steps := c.G.heights
+			glyph = steps[min(int(float64(v)/float64(most)*float64(len(steps))), len(steps)-1)]
+		}
+		b.WriteString(strings.Repeat(glyph, each))
+	}
+	return b.String()
+}
+
+// Spark draws the last 24 hours. A cell that stands for several hours shows the worst.
+func (c *Canvas) Spark(runs string, w int) string {
+	if runs == "" {
+		return strings.Repeat(c.G.spark['.'], min(w, 24))
+	}
+	const rank = ".cswe"
+	w = min(w, len(runs))
+	var b strings.Builder
+	for i := range w {
+		worst := 0
+		for k := i * len(runs) / w; k < (i+1)*len(runs)/w; k++ {
+			worst = max(worst, strings.IndexByte(rank, runs[k]))
+		}
+		b.WriteString(c.G.spark[rank[worst]])
+	}
+	return b.String()
+}
+
+// Stretch draws a period as a part of a line of w cells. The part has at least one cell.
+func (c *Canvas) Stretch(w int, from, took, whole time.Duration) string {
+	cell := func(d time.Duration) int {
+		if whole <= 0 {
+			return 0
+		}
+		return min(max(int(float64(w)*d.Seconds()/whole.Seconds()+0.5), 0), w)
+	}
+	begin := min(cell(from), w-1)
+	return strings.Repeat(" ", begin) + strings.Repeat(c.G.full, max(cell(from+took)-begin, 1))
+}
+
+// Hint is a key and what it does.
+type Hint struct{ Key, Text string }
+
+// HintWidth returns the width of a line of hints in cells.
+func HintWidth(hints []Hint) int {
+	w := -2
+	for _, h := range hints {
+		w += displaywidth.String(h.Key) + 1 + displaywidth.String(h.Text) + 2
+	}
+	return w
+}
+
+// Hints draws a line of hints.
+func (c *Canvas) Hints(x, y, end int, r Role, hints []Hint) {
+	for _, h := range hints {
+		x = c.Put(x, y, end-x, RoleKey, h.Key)
+		x = c.Put(x+1, y, end-x-1, r, h.Text) + 2
+	}
+}
