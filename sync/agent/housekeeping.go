@@ -50,7 +50,7 @@ func (a *Agent) saveSnapshots(ctx context.Context) {
 			save(context.WithoutCancel(ctx), a.hub.Latest())
 			return
 		case <-tick.C:
-			if s, err := a.hub.Get(ctx); err == nil {
+			if s, err := a.hub.Next(ctx, 0); err == nil {
 				save(ctx, s)
 			}
 		}

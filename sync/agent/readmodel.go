@@ -5,6 +5,7 @@ import (
 
 	"limpet/sync/jobs"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // jobOptions returns the settings of jobs that the snapshot shows.
@@ -14,18 +15,19 @@ func (a *Agent) jobOptions() snapshot.JobOptions {
 
 // newHealth returns the health of the API, once its watches are made.
 func (a *Agent) newHealth() *snapshot.Health {
-	h := &snapshot.Health{
-		Server:   a.serverName(),
-		Embedded: a.embedded != nil,
-		Started:  a.started,
-		Client:   a.client,
-		Jobs:     a.jobs,
-		Repos:    a.repos,
-	}
+	problem := func() string { return "" }
 	if a.manifests != nil {
-		h.Manifests = a.manifests
+		problem = func() string { return text.Redact(a.manifests.Problem()) }
 	}
-	return h
+	return &snapshot.Health{
+		Server:           a.serverName(),
+		Embedded:         a.embedded != nil,
+		Started:          a.started,
+		Client:           a.client,
+		Jobs:             a.jobs,
+		Repos:            a.repos,
+		ManifestsProblem: problem,
+	}
 }
 
 // newBuilder returns the builder of snapshots.
@@ -36,20 +38,19 @@ func (a *Agent) newBuilder(ctx context.Context) *snapshot.Builder {
 		Git:         a.sources,
 		Activity:    a.activity,
 		Jobs:        a.controller.Snapshot,
+		Role:        a.controllers,
 	}
 	if a.repoController != nil {
-		from.RepoFacts = repoFacts{a.repoController, a.suspensions}
+		from.RepoFacts = a.addRepoFacts
 	}
-	b, err := snapshot.NewBuilder(ctx, a.cfg.Store, from, snapshot.AgentOptions{
+	b, err := snapshot.NewBuilder(ctx, a.cfg.Store, from, snapshot.Agent{
 		Version:     a.cfg.Version,
-		StatePath:   a.cfg.StatePath,
+		StorePath:   a.cfg.StatePath,
 		Namespace:   a.cfg.Namespace,
 		Started:     a.started,
 		Drivers:     a.cfg.Jobs.Drivers,
 		HistoryKept: a.cfg.Jobs.LocalHistory,
-		Jobs:        a.jobOptions(),
-		Role:        a.controllers,
-	})
+	}, a.jobOptions())
 	if err != nil {
 		a.log.Warn("read saved snapshot", "err", err)
 	}

@@ -125,16 +125,10 @@ func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
 	return a.suspensions.Suspended(ctx)
 }
 
-// repoFacts is what the controller of Repositories adds to their rows.
-type repoFacts struct {
-	controller  *repos.Controller
-	suspensions *repos.Suspensions
-}
-
-// AddTo implements snapshot.RepoFacts.
-func (f repoFacts) AddTo(row *snapshot.Repo) {
-	row.Next = f.controller.Next(row.Namespace, row.Name)
-	if s, on := f.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
+// addRepoFacts sets what the controller of Repositories knows beside their status.
+func (a *Agent) addRepoFacts(row *snapshot.Repo) {
+	row.Next = a.repoController.Next(row.Namespace, row.Name)
+	if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
 		row.Suspended, row.Next = true, s.Until
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/auth"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 )
@@ -128,8 +129,8 @@ func TestAgentOverSocket(t *testing.T) {
 	if _, err := client.Diagnostics(ctx); err == nil || err.Error() != "the disk is gone" {
 		t.Errorf("diagnostics that fail: %v", err)
 	}
-	agent.diagnostics = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Path: "/x", DiskFree: -1},
-		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", Oldest: time.Minute}}}
+	agent.diagnostics = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Info: state.Info{Path: "/x"}, DiskFree: -1},
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", TokenCounts: auth.TokenCounts{Oldest: time.Minute}}}}
 	if got, err := client.Diagnostics(ctx); err != nil || !reflect.DeepEqual(got, agent.diagnostics) {
 		t.Errorf("%+v, %v", got, err)
 	}

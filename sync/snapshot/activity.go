@@ -26,11 +26,17 @@ type Activity struct {
 	jobs JobOptions
 	Runs *Runs
 
-	mu       sync.Mutex // guards all below
-	events   []Event    // oldest first
-	finished []Job      // oldest first
-	ends     []time.Time
-	skipped  map[string]skippedJob // by UID
+	mu     sync.Mutex // guards all below
+	recent recentActivity
+	ends   []time.Time           // of the jobs of finishedFor
+	skips  map[string]skippedJob // by UID
+}
+
+// recentActivity is what a snapshot shows of an Activity.
+type recentActivity struct {
+	events   []Event // oldest first
+	finished []Job   // oldest first; the latest
+	ended    int     // number of jobs finished in the last minute
 	lost     int
 }
 
@@ -39,18 +45,21 @@ type skippedJob struct{ namespace, name, reason string }
 
 // NewActivity returns an Activity whose changes invalidate the snapshot of hub.
 func NewActivity(hub *Hub, jobs JobOptions) *Activity {
-	return &Activity{hub: hub, jobs: jobs, Runs: newRuns(), skipped: map[string]skippedJob{}}
+	return &Activity{hub: hub, jobs: jobs, Runs: newRuns(), skips: map[string]skippedJob{}}
 }
 
 // AddEvent adds one line to the event list.
 func (a *Activity) AddEvent(e Event) {
 	a.mu.Lock()
-	a.events = append(a.events, e)
-	if len(a.events) > maxEvents {
-		a.events = slices.Clone(a.events[len(a.events)-maxEvents:])
-	}
+	a.recent.events = appendLatest(a.recent.events, e, maxEvents)
 	a.mu.Unlock()
 	a.hub.Invalidate()
+}
+
+// appendLatest appends v and drops the oldest beyond limit.
+func appendLatest[T any](list []T, v T, limit int) []T {
+	list = append(list, v)
+	return slices.Delete(list, 0, max(len(list)-limit, 0))
 }
 
 // Observe consumes one event of the job controller. It does no I/O, because drivers
@@ -62,18 +71,10 @@ func (a *Activity) Observe(e jobs.Event) {
 	case jobs.EventRenewed, jobs.EventProgress, jobs.EventApplied:
 		a.hub.Invalidate()
 		return
-	case jobs.EventSkipped:
-		a.skip(e.UID, skippedJob{e.Namespace, e.Job, e.Text})
-	case jobs.EventClaimed, jobs.EventResumed:
-		a.unskip(e.UID)
-	case jobs.EventLost:
-		a.mu.Lock()
-		a.lost++
-		a.mu.Unlock()
 	case jobs.EventCompleted:
 		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At)
-		a.addFinished(finishedRow(e, a.jobs))
 	}
+	a.count(e)
 	level := e.Level
 	if level == "debug" {
 		level = "info"
@@ -81,69 +82,61 @@ func (a *Activity) Observe(e jobs.Event) {
 	a.AddEvent(Event{At: e.At, Level: level, Job: e.Job, Repo: e.Repository, Text: e.Text})
 }
 
-// addFinished keeps a finished job for finishedFor.
-func (a *Activity) addFinished(j Job) {
+func (a *Activity) count(e jobs.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	switch e.Type {
+	case jobs.EventSkipped:
+		if _, known := a.skips[e.UID]; known || len(a.skips) < maxSkipped {
+			a.skips[e.UID] = skippedJob{e.Namespace, e.Job, e.Text}
+		}
+	case jobs.EventClaimed, jobs.EventResumed:
+		delete(a.skips, e.UID)
+	case jobs.EventLost:
+		a.recent.lost++
+	case jobs.EventCompleted:
+		a.addFinished(finishedRow(e, a.jobs))
+	}
+}
+
+// addFinished keeps a finished job for finishedFor. The caller holds mu.
+func (a *Activity) addFinished(j Job) {
 	a.expire(time.Now())
 	a.ends = append(a.ends, j.Finished)
-	a.finished = append(a.finished, j)
-	if len(a.finished) > maxFinished {
-		a.finished = slices.Clone(a.finished[len(a.finished)-maxFinished:])
-	}
-}
-
-// skip records why a job is skipped, for at most maxSkipped jobs.
-func (a *Activity) skip(uid string, s skippedJob) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, known := a.skipped[uid]; known || len(a.skipped) < maxSkipped {
-		a.skipped[uid] = s
-	}
-}
-
-func (a *Activity) unskip(uid string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.skipped, uid)
+	a.recent.finished = appendLatest(a.recent.finished, j, maxFinished)
 }
 
 // skipReason returns why a job is skipped, "" when it is not known to be.
 func (a *Activity) skipReason(uid string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.skipped[uid].reason
+	return a.skips[uid].reason
 }
 
 // Sweep drops skipped jobs that no longer exist.
 func (a *Activity) Sweep(gone func(namespace, name, uid string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for uid, s := range a.skipped {
+	for uid, s := range a.skips {
 		if gone(s.namespace, s.name, uid) {
-			delete(a.skipped, uid)
+			delete(a.skips, uid)
 		}
 	}
 }
 
-// recentActivity is a copy of an Activity.
-type recentActivity struct {
-	events   []Event
-	finished []Job // the latest
-	ended    int   // number of jobs finished in the last minute
-	lost     int
-}
-
-func (a *Activity) recent(now time.Time) recentActivity {
+// read returns a copy of the recent activity.
+func (a *Activity) read(now time.Time) recentActivity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire(now)
-	return recentActivity{slices.Clone(a.events), slices.Clone(a.finished), len(a.ends), a.lost}
+	out := a.recent
+	out.events, out.finished, out.ended = slices.Clone(out.events), slices.Clone(out.finished), len(a.ends)
+	return out
 }
 
 // expire drops finished jobs after finishedFor. The caller holds mu.
 func (a *Activity) expire(now time.Time) {
 	old := func(at time.Time) bool { return now.Sub(at) >= finishedFor }
-	a.finished = slices.DeleteFunc(a.finished, func(j Job) bool { return old(j.Finished) })
+	a.recent.finished = slices.DeleteFunc(a.recent.finished, func(j Job) bool { return old(j.Finished) })
 	a.ends = slices.DeleteFunc(a.ends, old)
 }

@@ -30,7 +30,7 @@ func TestActivityIsBounded(t *testing.T) {
 		}
 		time.Sleep(finishedFor)
 		a.addFinished(Job{UID: "new", Finished: time.Now()})
-		got := a.recent(time.Now())
+		got := a.read(time.Now())
 		if len(got.events) != maxEvents || got.events[maxEvents-1].Text != "last" {
 			t.Errorf("%d events", len(got.events))
 		}
@@ -62,7 +62,7 @@ func TestFinishedRow(t *testing.T) {
 		At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull",
 		State: "error", Text: "401", Last: last,
 	})
-	got := a.recent(at)
+	got := a.read(at)
 	if len(got.events) != 1 || len(got.finished) != 1 {
 		t.Fatalf("%d events, %d rows", len(got.events), len(got.finished))
 	}

@@ -27,15 +27,6 @@ const (
 	maxConnections = 20
 )
 
-// suspendedText is shown for a job whose claim no driver works on.
-const suspendedText = "waiting for the API; will resume"
-
-// RepoFacts is what the controller of Repositories knows beside their status.
-type RepoFacts interface {
-	// AddTo sets the next action and the suspension of a row.
-	AddTo(row *Repo)
-}
-
 // Sources are what a Builder reads. Connections and RepoFacts are nil where this
 // agent has no controllers.
 type Sources struct {
@@ -44,7 +35,10 @@ type Sources struct {
 	Git         *source.Watcher // GitRepositories of Flux
 	Activity    *Activity
 	Jobs        func() jobs.Snapshot
-	RepoFacts   RepoFacts
+	// RepoFacts sets what the controller of Repositories knows beside their status: the
+	// next action and the suspension.
+	RepoFacts func(row *Repo)
+	Role      func() Controllers
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
@@ -52,7 +46,6 @@ type Builder struct {
 	from    Sources
 	agent   Agent // the constant fields
 	options JobOptions
-	role    func() Controllers
 	saved   *savedSnapshot // shown until the watches have synced; nil = none
 
 	jobRows      *memo[*Job] // nil for an invalid job
@@ -62,34 +55,15 @@ type Builder struct {
 	cpu          cpuUsage
 }
 
-// AgentOptions are the facts of the process that a Builder shows.
-type AgentOptions struct {
-	Version, StatePath, Namespace string
-	Started                       time.Time
-	Drivers                       int
-	HistoryKept                   time.Duration
-	Jobs                          JobOptions
-	Role                          func() Controllers
-}
-
 // NewBuilder returns a Builder that shows the snapshot saved in store until the
-// watches have synced.
-func NewBuilder(ctx context.Context, store *state.Store, from Sources, o AgentOptions) (*Builder, error) {
+// watches have synced. agent has what does not change.
+func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Agent, options JobOptions) (*Builder, error) {
 	saved, err := readSaved(ctx, store)
-	b := &Builder{from: from, options: o.Jobs, role: o.Role, saved: saved}
+	b := &Builder{from: from, agent: agent, options: options, saved: saved}
 	if saved != nil {
 		b.savedSources = saved.Sources
 	}
-	b.agent = Agent{
-		Host:        hostName(),
-		PID:         os.Getpid(),
-		Version:     o.Version,
-		Started:     o.Started,
-		Drivers:     o.Drivers,
-		StorePath:   o.StatePath,
-		HistoryKept: o.HistoryKept,
-		Namespace:   o.Namespace,
-	}
+	b.agent.Host, b.agent.PID = hostName(), os.Getpid()
 	b.Reset()
 	return b, err
 }
@@ -103,13 +77,13 @@ func (b *Builder) Reset() {
 // state of the drivers.
 func (b *Builder) Build() *Snapshot {
 	now := time.Now()
-	recent, own := b.from.Activity.recent(now), b.from.Jobs()
+	recent, own := b.from.Activity.read(now), b.from.Jobs()
 	s := &Snapshot{
 		At:      now,
 		Events:  recent.events,
 		API:     b.from.Health.row(),
 		Agent:   b.agentRow(own, recent, now),
-		Problem: cmp.Or(b.from.Health.Problem(), b.from.Health.ManifestsProblem()),
+		Problem: cmp.Or(b.from.Health.problem(), b.from.Health.ManifestsProblem()),
 	}
 	switch {
 	case s.API.Synced:
@@ -129,15 +103,16 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 	row := b.agent
 	row.Draining, row.Busy, row.Claims = own.DrainingSince, own.Busy, len(own.Running)
 	row.LostCount, row.History = recent.lost, b.from.Activity.Runs.count()
-	row.StoreSize = fileSize(row.StorePath)
+	if info, err := os.Stat(row.StorePath); err == nil {
+		row.StoreSize = info.Size()
+	}
 	row.RSS, row.CPU = residentBytes(), b.cpu.share(now, processorTime())
-	row.Controllers = b.role()
+	row.Controllers = b.from.Role()
 	return row
 }
 
 func (b *Builder) addRepos(s *Snapshot, now time.Time) {
-	objects := b.from.Health.Repos.Objects()
-	for _, o := range objects {
+	for _, o := range b.from.Health.Repos.Objects() {
 		repo := b.repositories.Get(o, readRepository)
 		if repo == nil {
 			continue
@@ -145,14 +120,17 @@ func (b *Builder) addRepos(s *Snapshot, now time.Time) {
 		row := repoRow(o.Unstructured(), *repo)
 		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
 		if b.from.RepoFacts != nil {
-			b.from.RepoFacts.AddTo(&row)
+			b.from.RepoFacts(&row)
 		}
 		s.Repos = append(s.Repos, row)
 	}
-	b.repositories.Sweep(len(objects))
-	slices.SortFunc(s.Repos, func(x, y Repo) int {
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
-	})
+	b.repositories.EndRound()
+	slices.SortFunc(s.Repos, func(x, y Repo) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
+}
+
+// compareNames orders objects by namespace and name.
+func compareNames(namespace, otherNamespace, name, otherName string) int {
+	return cmp.Or(strings.Compare(namespace, otherNamespace), strings.Compare(name, otherName))
 }
 
 // addSources adds the sources; until they are known, those saved before.
@@ -165,17 +143,10 @@ func (b *Builder) addSources(s *Snapshot) {
 	b.savedSources = nil
 	s.SourcesError = b.from.Git.Refused()
 	for _, o := range objects {
-		s.Sources = append(s.Sources, *b.sourceRows.Get(o, readSource))
+		s.Sources = append(s.Sources, *b.sourceRows.Get(o, func(u *unstructured.Unstructured) *Source { return new(source.FromObject(u)) }))
 	}
-	b.sourceRows.Sweep(len(objects))
-	slices.SortFunc(s.Sources, func(x, y Source) int {
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
-	})
-}
-
-func readSource(u *unstructured.Unstructured) *Source {
-	row := source.FromObject(u)
-	return &row
+	b.sourceRows.EndRound()
+	slices.SortFunc(s.Sources, func(x, y Source) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
 }
 
 // Members of a Connection that its health is read from.
@@ -200,8 +171,6 @@ func (b *Builder) unhealthyConnections() (out []Connection) {
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(x, y Connection) int {
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
-	})
+	slices.SortFunc(out, func(x, y Connection) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
 	return out[:min(len(out), maxConnections)]
 }

@@ -14,8 +14,44 @@ import (
 	"limpet/sync/text"
 )
 
-// Diagnostics reads the local storage of an agent and the health of its connections.
-// It is expensive, so it runs on request.
+// DiagnosticsReport describes local storage and the health of outgoing connections.
+// It is expensive, so it is built on request.
+type DiagnosticsReport struct {
+	At      time.Time `json:"at"`
+	Store   Store     `json:"store"`
+	Mirrors Mirrors   `json:"mirrors"`
+	Watches []Watch   `json:"watches"`
+	Tokens  []Tokens  `json:"tokens,omitempty"` // only providers in use
+}
+
+// Store describes the state file and its disk.
+type Store struct {
+	state.Info
+	DiskFree int64 `json:"diskFree"` // -1 = unknown
+	DiskSize int64 `json:"diskSize"`
+}
+
+// Mirrors describes the Git mirrors on this host.
+type Mirrors struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"bytes"` // on disk, Git LFS objects included
+}
+
+// Watch is the watch of one kind of object.
+type Watch struct {
+	Kind    string `json:"kind"`
+	Synced  bool   `json:"synced"`
+	Objects int    `json:"objects"`
+	Error   string `json:"error,omitempty"` // of the last request; "" when it succeeded
+}
+
+// Tokens is the token cache of one identity provider.
+type Tokens struct {
+	Provider string `json:"provider"`
+	auth.TokenCounts
+}
+
+// Diagnostics are the parts that a DiagnosticsReport reads.
 type Diagnostics struct {
 	Store   *state.Store
 	Mirrors interface {
@@ -40,38 +76,25 @@ func (d *Diagnostics) Read(ctx context.Context) (DiagnosticsReport, error) {
 		kind     string
 		informer *kube.Informer
 	}{{"jobs", d.Jobs}, {"repositories", d.Repos}, {"connections", d.Connections}} {
-		if w.informer != nil {
-			c.Watches = append(c.Watches, watchRow(w.kind, w.informer))
+		if w.informer == nil {
+			continue
 		}
+		row := Watch{Kind: w.kind, Synced: w.informer.HasSynced(), Objects: len(w.informer.Objects())}
+		if err := w.informer.LastError(); err != nil {
+			row.Error = text.Redact(err.Error())
+		}
+		c.Watches = append(c.Watches, row)
 	}
 	if synced, objects, problem, on := d.Sources.Watch(); on {
 		c.Watches = append(c.Watches, Watch{Kind: "sources", Synced: synced, Objects: objects, Error: problem})
 	}
 	counts := d.Tokens()
 	for _, provider := range slices.Sorted(maps.Keys(counts)) {
-		n := counts[provider]
-		if n.Hits+n.Minted+n.Failed == 0 {
-			continue
+		if n := counts[provider]; n.Hits+n.Minted+n.Failed > 0 {
+			c.Tokens = append(c.Tokens, Tokens{provider, n})
 		}
-		c.Tokens = append(c.Tokens, Tokens{
-			Provider: provider,
-			Held:     n.Held,
-			Oldest:   n.Oldest,
-			Hits:     n.Hits,
-			Minted:   n.Minted,
-			Failed:   n.Failed,
-			Refused:  n.Refused,
-		})
 	}
 	return c, nil
-}
-
-func watchRow(kind string, informer *kube.Informer) Watch {
-	w := Watch{Kind: kind, Synced: informer.HasSynced(), Objects: len(informer.Objects())}
-	if err := informer.LastError(); err != nil {
-		w.Error = text.Redact(err.Error())
-	}
-	return w
 }
 
 // StoreDiagnostics returns the diagnostics of a state file without an agent.
@@ -79,21 +102,7 @@ func StoreDiagnostics(ctx context.Context, store interface {
 	Info(ctx context.Context) (state.Info, error)
 }) (DiagnosticsReport, error) {
 	info, err := store.Info(ctx)
-	if err != nil {
-		return DiagnosticsReport{}, err
-	}
-	s := Store{
-		Path:         info.Path,
-		Bytes:        info.Bytes,
-		FreeBytes:    info.FreeBytes,
-		History:      info.History,
-		HistoryBytes: info.HistoryBytes,
-		Oldest:       info.Oldest,
-		Claims:       info.Claims,
-		Resting:      info.Resting,
-		Objects:      info.Objects,
-		Secrets:      info.Secrets,
-	}
+	s := Store{Info: info}
 	s.DiskFree, s.DiskSize = diskSpace(filepath.Dir(info.Path))
-	return DiagnosticsReport{At: time.Now().Round(0), Store: s}, nil
+	return DiagnosticsReport{At: time.Now().Round(0), Store: s}, err
 }

@@ -3,9 +3,8 @@ package snapshot
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/kube"
 	"limpet/sync/text"
@@ -15,21 +14,17 @@ import (
 // fields.
 const healthEvery = time.Second
 
-// Manifests reports on the files of --manifests.
-type Manifests interface {
-	// Problem returns why files are not applied, "" when all are.
-	Problem() string
-}
-
 // Health reports whether the API can be used.
 type Health struct {
-	Server    string // URL, or "embedded"
-	Embedded  bool
-	Started   time.Time
-	Client    *kube.Client
-	Jobs      *kube.Informer
-	Repos     *kube.Informer
-	Manifests Manifests // nil = none
+	Server   string // URL, or "embedded"
+	Embedded bool
+	Started  time.Time
+	Client   *kube.Client
+	Jobs     *kube.Informer
+	Repos    *kube.Informer
+	// ManifestsProblem returns why files of --manifests are not applied, "" when all
+	// are. The author of a file sees the screen and not the log.
+	ManifestsProblem func() string
 }
 
 // Synced reports whether the watches have shown all objects.
@@ -43,9 +38,9 @@ func (h *Health) WaitSynced(ctx context.Context) error {
 	return h.Repos.WaitSynced(ctx)
 }
 
-// Problem returns why the API cannot be used and the next command, "" when it can.
+// problem returns why the API cannot be used and the next command, "" when it can.
 // Watches that are not synced yet are no problem by themselves.
-func (h *Health) Problem() string {
+func (h *Health) problem() string {
 	_, err := h.Client.Down()
 	for _, informer := range []*kube.Informer{h.Jobs, h.Repos} {
 		if err == nil {
@@ -62,60 +57,40 @@ func (h *Health) Problem() string {
 	return problem
 }
 
-// ManifestsProblem returns why files of --manifests are not applied, "" when all are.
-// The author of a file sees the screen and not the log.
-func (h *Health) ManifestsProblem() string {
-	if h.Manifests == nil {
-		return ""
-	}
-	return text.Redact(h.Manifests.Problem())
-}
-
 // Run invalidates the snapshot of hub and logs when the API becomes unavailable or
 // available, until ctx ends. An unavailable API sends no events.
 func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		// Without objects the first complete snapshot would come with the idle
-		// tick, as if the start took that long.
+	var synced sync.WaitGroup
+	defer synced.Wait()
+	// Without objects the first complete snapshot would come with the idle tick, as if
+	// the start took that long.
+	synced.Go(func() {
 		if h.WaitSynced(ctx) == nil {
 			hub.Invalidate()
 		}
-		return nil
 	})
-	g.Go(func() error {
-		tick := time.NewTicker(healthEvery)
-		defer tick.Stop()
-		var last healthState
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-				last = h.runOnce(last, hub, log)
-			}
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	problem, manifests := "", ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
 		}
-	})
-	return g.Wait()
-}
-
-// healthState is the last result of runOnce.
-type healthState struct{ problem, manifests string }
-
-func (h *Health) runOnce(last healthState, hub *Hub, log *slog.Logger) healthState {
-	now := healthState{h.Problem(), h.ManifestsProblem()}
-	changed := (now.problem == "") != (last.problem == "")
-	if changed || now.manifests != last.manifests {
-		hub.Invalidate()
+		wasUp, wasManifests := problem == "", manifests
+		problem, manifests = h.problem(), h.ManifestsProblem()
+		isUp := problem == ""
+		if isUp != wasUp || manifests != wasManifests {
+			hub.Invalidate()
+		}
+		switch {
+		case isUp && !wasUp:
+			log.Info("API available again", "server", h.Server)
+		case wasUp && !isUp:
+			log.Warn("API unavailable, retrying", "server", h.Server, "err", problem)
+		}
 	}
-	switch {
-	case !changed:
-	case now.problem == "":
-		log.Info("API available again", "server", h.Server)
-	default:
-		log.Warn("API unavailable, retrying", "server", h.Server, "err", now.problem)
-	}
-	return now
 }
 
 // row returns the API of a snapshot.

@@ -52,9 +52,11 @@ func NewHub() *Hub {
 }
 
 // Invalidate marks the current snapshot as out of date. It never blocks.
-func (h *Hub) Invalidate() {
+func (h *Hub) Invalidate() { signal(h.dirty) }
+
+func signal(c chan struct{}) {
 	select {
-	case h.dirty <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -70,62 +72,30 @@ func (h *Hub) Latest() *Snapshot {
 // Done is closed after the last snapshot.
 func (h *Hub) Done() <-chan struct{} { return h.done }
 
-// Next blocks until there is a snapshot newer than seq, or ctx ends. More are
+// Next blocks until there is a fresh snapshot newer than seq, or ctx ends. More are
 // built for a while after it, because the reader is expected to come again.
 func (h *Hub) Next(ctx context.Context, seq uint64) (*Snapshot, error) {
-	seq = h.subscribe(seq)
-	defer h.unsubscribe(true)
-	return h.await(ctx, seq)
-}
-
-// Get blocks until there is a fresh snapshot, or ctx ends. No more are built for
-// its reader.
-func (h *Hub) Get(ctx context.Context) (*Snapshot, error) {
-	seq := h.subscribe(0)
-	defer h.unsubscribe(false)
-	return h.await(ctx, seq)
-}
-
-// subscribe adds a reader that waits for a snapshot newer than seq, and newer
-// than a stale one.
-func (h *Hub) subscribe(seq uint64) (newer uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.readers++
-	select {
-	case h.arrived <- struct{}{}:
-	default:
-	}
+	defer func() { h.readers, h.left = h.readers-1, time.Now() }()
+	signal(h.arrived)
 	if h.stale {
 		seq = max(seq, h.current.Seq)
 	}
-	return seq
-}
-
-// unsubscribe removes a reader; keepWarm delays the idle stop.
-func (h *Hub) unsubscribe(keepWarm bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.readers--
-	if keepWarm {
-		h.left = time.Now()
-	}
-}
-
-func (h *Hub) await(ctx context.Context, seq uint64) (*Snapshot, error) {
-	for {
-		h.mu.Lock()
-		cur, changed := h.current, h.changed
+	for h.current.Seq <= seq || h.current.At.IsZero() {
+		changed := h.changed
 		h.mu.Unlock()
-		if cur.Seq > seq && !cur.At.IsZero() {
-			return cur, nil
-		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
+	return h.current, nil
 }
 
 // publish makes s the current snapshot.
@@ -169,20 +139,17 @@ func (h *Hub) Run(ctx context.Context, build func() *Snapshot, idle func()) {
 func (h *Hub) wait(ctx context.Context, tick, gap <-chan time.Time, idle func()) bool {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-h.dirty:
 	case <-tick:
 	}
 	select {
 	case <-ctx.Done():
-		return false
 	case <-gap:
 	}
-	for !h.watched() {
+	for ctx.Err() == nil && !h.watched() {
 		idle()
 		select {
 		case <-ctx.Done():
-			return false
 		case <-h.arrived:
 		}
 	}
@@ -190,5 +157,5 @@ func (h *Hub) wait(ctx context.Context, tick, gap <-chan time.Time, idle func())
 	case <-h.dirty:
 	default:
 	}
-	return true
+	return ctx.Err() == nil
 }

@@ -168,30 +168,10 @@ func setUndelivered(row *Job, u jobs.Undelivered) {
 
 // undeliveredRow returns the row of an undelivered result whose job is not in the
 // queue.
-func undeliveredRow(u jobs.Undelivered) *Job {
+func undeliveredRow(u jobs.Undelivered) Job {
 	row := Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
 	setUndelivered(&row, u)
-	return &row
-}
-
-// compareJobs orders jobs for the list: working, then pending, then finished; the
-// oldest first, but of the finished the newest.
-func compareJobs(x, y *Job) int {
-	return cmp.Or(
-		cmp.Compare(rankOf(!x.Finished.IsZero(), x.State, x.Owner), rankOf(!y.Finished.IsZero(), y.State, y.Owner)),
-		y.Finished.Compare(x.Finished), x.Created.Compare(y.Created),
-		strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name), strings.Compare(x.UID, y.UID),
-	)
-}
-
-func rankOf(finished bool, state, owner string) int {
-	switch {
-	case finished:
-		return 2
-	case state == api.StateWorking || owner != "":
-		return 0
-	}
-	return 1
+	return row
 }
 
 // timeOfMillisText parses a time in milliseconds, zero when s is none.

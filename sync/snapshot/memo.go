@@ -10,39 +10,27 @@ import (
 // one changed job in a thousand costs one row. A cached object is immutable, and
 // so identifies its version. A memo belongs to one goroutine.
 type memo[T any] struct {
-	values map[kube.Object]memoized[T]
-	round  uint64
+	before, now map[kube.Object]T // used in the last round, and in this one
 }
 
-type memoized[T any] struct {
-	value T
-	round uint64 // of the last use
+func newMemo[T any]() *memo[T] {
+	return &memo[T]{map[kube.Object]T{}, map[kube.Object]T{}}
 }
-
-func newMemo[T any]() *memo[T] { return &memo[T]{values: map[kube.Object]memoized[T]{}} }
 
 // Get returns what compute makes of the object.
 func (m *memo[T]) Get(o kube.Object, compute func(*unstructured.Unstructured) T) T {
-	e, ok := m.values[o]
-	if ok && e.round == m.round {
-		return e.value
-	}
+	v, ok := m.now[o]
 	if !ok {
-		e.value = compute(o.Unstructured())
+		if v, ok = m.before[o]; !ok {
+			v = compute(o.Unstructured())
+		}
+		m.now[o] = v
 	}
-	e.round = m.round
-	m.values[o] = e
-	return e.value
+	return v
 }
 
-// Sweep ends a round of n objects and forgets those that were not used in it.
-func (m *memo[T]) Sweep(n int) {
-	if len(m.values) > n {
-		for o, e := range m.values {
-			if e.round != m.round {
-				delete(m.values, o)
-			}
-		}
-	}
-	m.round++
+// EndRound forgets what was not used since the last call.
+func (m *memo[T]) EndRound() {
+	clear(m.before)
+	m.before, m.now = m.now, m.before
 }

@@ -1,15 +1,15 @@
 package snapshot
 
 import (
-	"bytes"
+	"fmt"
 	"math"
 	"os"
-	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// cpuSpan is the least time that a share of the processor is measured: the
-// system counts in hundredths of a second.
+// cpuSpan is the least time that a share of the processor is measured.
 const cpuSpan = 10 * time.Second
 
 // cpuUsage measures how much of a processor this process takes.
@@ -21,11 +21,9 @@ type cpuUsage struct {
 
 // share returns the part of one processor used in the last span, in percent rounded
 // to a tenth. A smaller value is 0.05, because 0 means unknown. used is the processor
-// time of the process so far, negative when unknown.
+// time of the process so far.
 func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	switch span := now.Sub(c.at); {
-	case used < 0:
-		return 0
 	case c.at.IsZero() || span < 0 || used < c.used:
 		c.at, c.used = now, used
 	case span >= cpuSpan:
@@ -35,43 +33,21 @@ func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	return c.last
 }
 
-// processorTime returns the processor time of this process so far, -1 when unknown. Source: proc(5), stat, fields 14 and 15 in ticks, of which
-// a second has a hundred for every program on Linux.
+// processorTime returns the processor time of this process so far.
 func processorTime() time.Duration {
-	data, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		return -1
-	}
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:]) // the name before may have blanks
-	if len(fields) < 13 {
-		return -1
-	}
-	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
-	if err != nil {
-		return -1
-	}
-	system, err := strconv.ParseInt(string(fields[12]), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for another first argument
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// residentBytes returns the resident memory of this process, 0 when unknown. Source: proc(5), statm, second field in pages.
+// residentBytes returns the resident memory of this process, 0 when unknown. Source: proc(5), statm, in pages.
 func residentBytes() int64 {
-	data, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
+	var total, resident int64
+	data, _ := os.ReadFile("/proc/self/statm")
+	if _, err := fmt.Sscan(string(data), &total, &resident); err != nil {
 		return 0
 	}
-	fields := bytes.Fields(data)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
+	return resident * int64(os.Getpagesize())
 }
 
 func hostName() string {
@@ -80,13 +56,4 @@ func hostName() string {
 		return "unknown"
 	}
 	return host
-}
-
-// fileSize returns the size of a file in bytes, 0 when it cannot be read.
-func fileSize(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

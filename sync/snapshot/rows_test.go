@@ -2,7 +2,10 @@ package snapshot
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,9 +32,30 @@ func TestOrderOfJobs(t *testing.T) {
 	}
 	for i := range ordered {
 		for k := range ordered {
-			if got := compareJobs(&ordered[i], &ordered[k]); (got < 0) != (i < k) || (got == 0) != (i == k) {
+			if got := compareJobs(ordered[i], ordered[k]); (got < 0) != (i < k) || (got == 0) != (i == k) {
 				t.Errorf("%q against %q: %d", ordered[i].UID, ordered[k].UID, got)
 			}
+		}
+	}
+}
+
+// TestTopJobs: the first of many jobs, in the order of the list.
+func TestTopJobs(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, limit := range []int{0, 1, 10, 500} {
+		var all []queued
+		top := topJobs{limit: limit}
+		for i := range 300 {
+			u := &unstructured.Unstructured{Object: map[string]any{}}
+			u.SetName(fmt.Sprint("job", i))
+			q := queued{object: kube.ObjectOf(u), position: position{rank: r.IntN(3), created: time.Unix(int64(r.IntN(20)), 0)}}
+			all = append(all, q)
+			top.offer(q)
+		}
+		slices.SortFunc(all, compareQueued)
+		if got := top.first(); !slices.Equal(got, all[:min(limit, len(all))]) {
+			t.Errorf("limit %d: %d jobs, or others", limit, len(got))
 		}
 	}
 }
@@ -47,7 +71,7 @@ func TestMemo(t *testing.T) {
 		for _, o := range objects {
 			out = append(out, m.Get(o, compute), m.Get(o, compute))
 		}
-		m.Sweep(len(objects))
+		m.EndRound()
 		return out
 	}
 	round(a, b)
@@ -55,11 +79,11 @@ func TestMemo(t *testing.T) {
 		t.Errorf("%d made, %v", made, out)
 	}
 	round(a, c) // b was replaced by c
-	if made != 3 || len(m.values) != 2 {
-		t.Errorf("%d made, %d kept", made, len(m.values))
+	if made != 3 || len(m.before) != 2 {
+		t.Errorf("%d made, %d kept", made, len(m.before))
 	}
-	if round(); len(m.values) != 0 {
-		t.Errorf("%d kept of nothing", len(m.values))
+	if round(); len(m.before) != 0 {
+		t.Errorf("%d kept of nothing", len(m.before))
 	}
 }
 

@@ -64,13 +64,12 @@ func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) erro
 // older one of the same job.
 func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
 	n, err := store.HistoryCount(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.total = n
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.total = n
-	return nil
+	return err
 }
 
 // add counts a job that has just ended.
@@ -98,13 +97,11 @@ func (r *Runs) count() int {
 
 // put enters one result. The caller holds mu.
 func (r *Runs) put(repository, state string, at time.Time) {
-	line := r.worst[repository]
-	if line == nil {
-		line = map[int64]byte{}
-		r.worst[repository] = line
+	if r.worst[repository] == nil {
+		r.worst[repository] = map[int64]byte{}
 	}
 	hour, l := hourOf(at), runLetter(state)
-	if runRank(l) > runRank(line[hour]) {
+	if line := r.worst[repository]; runRank(l) > runRank(line[hour]) {
 		line[hour] = l
 	}
 }
@@ -116,9 +113,8 @@ func (r *Runs) line(repository string, now time.Time) string {
 	defer r.mu.Unlock()
 	line := r.worst[repository]
 	out := bytes.Repeat([]byte{'.'}, RecentHours)
-	last := hourOf(now)
 	for hour, l := range line {
-		switch at := RecentHours - 1 - (last - hour); {
+		switch at := RecentHours - 1 - (hourOf(now) - hour); {
 		case at < 0:
 			delete(line, hour)
 		case at < RecentHours:

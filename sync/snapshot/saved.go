@@ -17,12 +17,11 @@ const savedKind = "view"
 
 // savedSnapshot is shown after a restart until the watches have synced.
 type savedSnapshot struct {
-	AsOf   time.Time `json:"asOf"`
-	Jobs   []Job     `json:"jobs"`
-	Repos  []Repo    `json:"repos"`
-	Counts Counts    `json:"counts"`
-
-	Sources []Source `json:"sources,omitempty"`
+	AsOf    time.Time `json:"asOf"`
+	Jobs    []Job     `json:"jobs"`
+	Repos   []Repo    `json:"repos"`
+	Counts  Counts    `json:"counts"`
+	Sources []Source  `json:"sources,omitempty"`
 }
 
 // Saver writes snapshots into the state file. It belongs to one goroutine.
@@ -47,8 +46,8 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 		saved.Repos[i].Next = time.Time{}
 	}
 	same, err := json.Marshal(saved)
-	if err == nil && bytes.Equal(same, v.last) {
-		return nil
+	if err != nil || bytes.Equal(same, v.last) {
+		return err
 	}
 	saved.AsOf = s.At
 	if !s.API.Up {
@@ -71,12 +70,9 @@ func readSaved(ctx context.Context, store *state.Store) (*savedSnapshot, error) 
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
 	saved := new(savedSnapshot)
-	if err := json.Unmarshal(data, saved); err != nil || saved.AsOf.IsZero() {
-		return nil, nil
+	if err != nil || json.Unmarshal(data, saved) != nil || saved.AsOf.IsZero() {
+		return nil, err
 	}
 	return saved, nil
 }
@@ -89,12 +85,12 @@ func (v *savedSnapshot) addTo(s *Snapshot, undelivered []jobs.Undelivered) {
 		i := slices.IndexFunc(s.Jobs, func(j Job) bool { return j.UID == u.UID })
 		if i < 0 {
 			i = len(s.Jobs)
-			s.Jobs = append(s.Jobs, *undeliveredRow(u))
+			s.Jobs = append(s.Jobs, undeliveredRow(u))
 		} else {
-			s.Counts.Drop(&s.Jobs[i], v.AsOf)
+			s.Counts.Add(&s.Jobs[i], -1, v.AsOf)
 			setUndelivered(&s.Jobs[i], u)
 		}
-		s.Counts.Add(&s.Jobs[i], v.AsOf)
+		s.Counts.Add(&s.Jobs[i], 1, v.AsOf)
 	}
 }
 

@@ -41,23 +41,22 @@ func (c Counts) All() int {
 	return c.Working + c.Pending + c.Resting + c.Elsewhere + c.Done + c.Undelivered
 }
 
-// Add counts one more job in its state at now.
-func (c *Counts) Add(j *Job, now time.Time) { *c.of(j, now)++ }
+// Add adds n jobs in the state of j at now.
+func (c *Counts) Add(j *Job, n int, now time.Time) {
+	*c.of(j.State, j.Owner, j.Finished, j.Undelivered, j.RetryAt, now) += n
+}
 
-// Drop removes one job from the counts.
-func (c *Counts) Drop(j *Job, now time.Time) { *c.of(j, now)-- }
-
-func (c *Counts) of(j *Job, now time.Time) *int {
+func (c *Counts) of(state, owner string, finished, undelivered, retryAt, now time.Time) *int {
 	switch {
-	case !j.Finished.IsZero():
+	case !finished.IsZero():
 		return &c.Done
-	case !j.Undelivered.IsZero():
+	case !undelivered.IsZero():
 		return &c.Undelivered
-	case j.Owner == "other":
+	case owner == "other":
 		return &c.Elsewhere
-	case j.State == "working":
+	case state == "working":
 		return &c.Working
-	case j.RetryAt.After(now):
+	case retryAt.After(now):
 		return &c.Resting
 	}
 	return &c.Pending
@@ -66,7 +65,7 @@ func (c *Counts) of(j *Job, now time.Time) *int {
 // Count counts jobs by their state at now.
 func Count(jobs []Job, now time.Time) (c Counts) {
 	for i := range jobs {
-		c.Add(&jobs[i], now)
+		c.Add(&jobs[i], 1, now)
 	}
 	return c
 }
@@ -96,6 +95,15 @@ type Agent struct {
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
+}
+
+// Connection is an unhealthy Connection: the Git host rejects its credentials, or its
+// spec is invalid.
+type Connection struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Checked   time.Time `json:"checked"`
+	Message   string    `json:"message,omitempty"`
 }
 
 // API describes the server that the agent watches.

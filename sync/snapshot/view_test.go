@@ -17,7 +17,7 @@ func TestCount(t *testing.T) {
 	if want := (Counts{Working: 1, Elsewhere: 1, Pending: 2, Resting: 1, Done: 1, Undelivered: 1}); got != want || got.All() != len(jobs) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got.Drop(&rests, now); got.Resting != 0 {
-		t.Errorf("%+v after the drop", got)
+	if got.Add(&rests, -1, now); got.Resting != 0 {
+		t.Errorf("%+v after the removal", got)
 	}
 }

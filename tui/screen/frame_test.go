@@ -13,6 +13,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
+	"limpet/state"
+	"limpet/sync/auth"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -294,8 +296,8 @@ func TestInvariants(t *testing.T) {
 		odd.rows = append(odd.rows, snapshot.HistoryRow{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil,
 			State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
-	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}},
-		Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Info: state.Info{Path: evil}}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}},
+		Tokens: []snapshot.Tokens{{Provider: evil, TokenCounts: auth.TokenCounts{Failed: 1 << 60}}}}
 	odd.lately = snapshot.RecentRuns{Rows: odd.rows, Day: snapshot.RecentDay{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62,
 		Hours: [snapshot.RecentHours]snapshot.RecentHour{{Runs: 1 << 60}}}}
 	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil},

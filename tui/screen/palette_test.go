@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/auth"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -500,7 +501,7 @@ func TestSharedErrorIsShownOnce(t *testing.T) {
 	snap.API.Up, snap.API.Error = false, "dial tcp 10.0.3.7:443: i/o timeout"
 	src := &archive{care: snapshot.DiagnosticsReport{At: noon,
 		Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error},
-			{Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
+			{Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", TokenCounts: auth.TokenCounts{Failed: 4}}}}}
 	frame := Render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
 		widget.Caps{Mono: true, ASCII: true})
 	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed",

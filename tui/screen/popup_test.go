@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
+	"limpet/sync/auth"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -326,14 +328,16 @@ func TestPaletteTests(t *testing.T) {
 // testDiagnostics returns the diagnostics of the test snapshot.
 func testDiagnostics() snapshot.DiagnosticsReport {
 	return snapshot.DiagnosticsReport{At: noon.Add(-2 * time.Second),
-		Store: snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288,
-			HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30,
+		Store: snapshot.Store{Info: state.Info{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288,
+			HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2}, DiskFree: 41 << 30,
 			DiskSize: 58 << 30},
 		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
 		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4},
 			{Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
-		Tokens: []snapshot.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9},
-			{Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
+		Tokens: []snapshot.Tokens{
+			{Provider: "github", TokenCounts: auth.TokenCounts{Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9}},
+			{Provider: "gcp", TokenCounts: auth.TokenCounts{Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}},
+		}}
 }
 
 func TestAgentScreen(t *testing.T) {
