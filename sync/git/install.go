@@ -78,11 +78,10 @@ func setShallow(dir string, ends []pack.ID) error {
 // pack.ErrIncomplete.
 func (f *fetch) checkConnected(old *handle, got download) error {
 	s, ends := got.pack, got.ends
-	both, done, err := s.Over(old.below(), f.Limits.ObjectBytes)
+	both, err := s.Over(old.below(), f.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}
-	defer done()
 	need := func(id pack.ID, by string) error {
 		there, err := both.Has(id)
 		if err == nil && !there {

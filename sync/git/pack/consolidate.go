@@ -1,17 +1,13 @@
 package pack
 
 import (
-	"bufio"
 	"context"
-	"crypto"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/go-git/go-git/v5/plumbing/hash"
+	"slices"
 )
 
 // MaxPacks is how many packs a mirror gathers before they are put together:
@@ -21,7 +17,7 @@ const MaxPacks = 30
 // Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas
 // name their base by distance within one pack's part or by hash, and both stay
 // true when the parts are written one after the other. Objects that are in two
-// packs stay twice. The caller has the mirror's turn.
+// packs stay twice. The caller has locked the mirror.
 func Consolidate(ctx context.Context, dir string) error {
 	s, err := Open(dir, 0)
 	if err != nil {
@@ -57,60 +53,48 @@ func Consolidate(ctx context.Context, dir string) error {
 	return SyncDir(packDir)
 }
 
-// join writes the bodies of packs, oldest first, as one pack.
+// join writes the objects of packs, oldest first, as one pack.
 func (s *Spooled) join(ctx context.Context, packs []*pack) error {
-	count := int64(0)
-	for _, p := range packs {
-		count += p.count
+	const head, sum = 12, 20 // bytes before and after the objects of a pack
+	if _, err := s.file.WriteString("PACK\x00\x00\x00\x02\x00\x00\x00\x00"); err != nil {
+		return err
 	}
-	h := hash.New(crypto.SHA1)
-	out := bufio.NewWriterSize(io.MultiWriter(s.file, h), 256<<10)
-	head := append([]byte("PACK"), 0, 0, 0, 2)
-	out.Write(binary.BigEndian.AppendUint32(head, uint32(count)))
-	at := int64(len(head) + 4)
-	for i := len(packs) - 1; i >= 0; i-- {
+	end := int64(head)
+	for _, p := range slices.Backward(packs) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p := packs[i]
-		entries, err := p.entries(at - 12)
+		iter, err := p.idx.Entries()
 		if err != nil {
 			return err
 		}
-		s.entries = append(s.entries, entries...)
-		n, err := io.Copy(out, io.NewSectionReader(p.data, 12, p.size-32))
+		for e, err := iter.Next(); err != io.EOF; e, err = iter.Next() {
+			if err != nil {
+				return err
+			}
+			s.entries = append(s.entries, entry{id: e.Hash, crc: e.CRC32, offset: int64(e.Offset) + end - head})
+		}
+		n, err := io.Copy(s.file, io.NewSectionReader(p.file, head, p.size-head-sum))
 		if err != nil {
 			return err
 		}
-		at += n
+		end += n
 	}
-	if err := out.Flush(); err != nil {
+	return s.seal(end)
+}
+
+// seal writes the number of objects and the checksum of a pack whose last object ends at
+// an offset.
+func (s *Spooled) seal(end int64) error {
+	if _, err := s.file.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(len(s.entries))), 8); err != nil {
+		return err
+	}
+	h := newSum()
+	if _, err := io.Copy(h, io.NewSectionReader(s.file, 0, end)); err != nil {
 		return err
 	}
 	h.Sum(s.sum[:0])
-	s.size = at + 20
-	_, err := s.file.Write(s.sum[:])
+	s.size = end + int64(len(s.sum))
+	_, err := s.file.WriteAt(s.sum[:], end)
 	return err
-}
-
-// entries reads the whole index, with all offsets moved.
-func (p *pack) entries(move int64) ([]entry, error) {
-	out := make([]entry, p.count)
-	names := bufio.NewReaderSize(io.NewSectionReader(p.idx, idxNames, 20*p.count), 64<<10)
-	sums := bufio.NewReaderSize(io.NewSectionReader(p.idx, idxNames+20*p.count, 4*p.count), 64<<10)
-	var b [4]byte
-	for i := range out {
-		if _, err := io.ReadFull(names, out[i].id[:]); err != nil {
-			return nil, err
-		}
-		if _, err := io.ReadFull(sums, b[:]); err != nil {
-			return nil, err
-		}
-		at, err := p.offset(int64(i))
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", i, err)
-		}
-		out[i].crc, out[i].offset = binary.BigEndian.Uint32(b[:]), at+move
-	}
-	return out, nil
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"limpet/sync/git/giterr"
+
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // heldBytes is how much of a chain of deltas is kept inflated while its
@@ -22,32 +25,24 @@ const maxChain = 4095
 type resolver struct {
 	ctx     context.Context
 	pack    *incoming
-	spool   io.ReaderAt
+	spool   *packfile.Scanner
 	limits  Limits
-	outside func(ID) (Kind, []byte, error) // bases that the pack leaves out
+	outside func(ID) (Kind, []byte, error) // bases that the pack leaves out; nil for none
 
-	children []int32        // delta entries, sorted by base
-	waiting  map[ID][]int32 // ref-deltas by the name of their base
-	hash     *idHasher
-	made     int64 // bytes made so far, repetitions included
-	done     int   // deltas resolved
-	spare    [][]byte
-	thin     []Object
+	byBase  []int32        // ofs-deltas, sorted by base
+	waiting map[ID][]int32 // ref-deltas by the name of their base
+	path    []*link        // from an object that is no delta to the present one
+	thin    []Object       // objects from outside that deltas build on
+	made    int64          // bytes made so far, repetitions included
+	done    int            // deltas resolved
 }
 
-// Object is one with its content, such as a thin pack builds on.
-type Object struct {
-	ID   ID
-	Kind Kind
-	Data []byte
-}
-
-// step is one object on the way down a chain.
-type step struct {
+// link is one object of a chain.
+type link struct {
+	base  *link // nil for an object that is no delta
 	entry int32 // -1 for an object from outside the pack
 	kind  Kind
 	data  []byte // nil when dropped
-	kids  []int32
 }
 
 // Resolve makes every delta of the pack once, which gives it its name and kind, and adds
@@ -66,31 +61,25 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 }
 
 // resolveDeltas fills in id, kind and result of every delta of p. It returns
-// the objects outside the pack that were used as bases: a thin pack is made
-// whole by adding them. Errors wrap ErrBadPack or are *TooLargeError.
-func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits,
-	outside func(ID) (Kind, []byte, error)) ([]Object, error) {
-	r := &resolver{ctx: ctx, pack: p, spool: spool, limits: l, outside: outside,
-		waiting: make(map[ID][]int32), hash: newIDHasher()}
-	deltas := 0
-	for i := range p.entries {
-		if !p.entries[i].delta {
-			continue
-		}
-		deltas++
+// the objects outside the pack that were used as bases.
+func resolveDeltas(ctx context.Context, p *incoming, spool io.ReadSeeker, l Limits, outside func(ID) (Kind, []byte, error)) ([]Object, error) {
+	r := &resolver{ctx: ctx, pack: p, spool: packfile.NewScanner(spool), limits: l, outside: outside, waiting: map[ID][]int32{}}
+	deltas := len(p.bases)
+	for i, e := range p.entries {
 		if base, named := p.bases[int32(i)]; named {
 			r.waiting[base] = append(r.waiting[base], int32(i))
-		} else {
-			r.children = append(r.children, int32(i))
+		} else if e.delta {
+			r.byBase = append(r.byBase, int32(i))
+			deltas++
 		}
 	}
 	if deltas == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(r.children, func(a, b int32) int { return cmp.Compare(p.entries[a].base, p.entries[b].base) })
-	for i := range p.entries {
-		if e := &p.entries[i]; !e.delta {
-			if err := r.resolveChain(step{entry: int32(i), kind: e.kind}, e.id); err != nil {
+	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(p.entries[a].base, p.entries[b].base) })
+	for i, e := range p.entries {
+		if !e.delta {
+			if err := r.descend(&link{entry: int32(i), kind: e.kind}, e.id); err != nil {
 				return nil, err
 			}
 		}
@@ -101,7 +90,7 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 	if r.done != deltas {
 		blame := ErrBadPack
 		if r.outside != nil {
-			blame = ErrIncomplete // the mirror may have had them: a clone tells
+			blame = ErrIncomplete // the mirror may have had them: a clone shows it
 		}
 		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
 	}
@@ -110,193 +99,136 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 
 // fromOutside resolves what waits for objects that the pack does not hold.
 func (r *resolver) fromOutside() error {
-	names := make([]ID, 0, len(r.waiting))
-	for id := range r.waiting {
-		names = append(names, id)
+	if r.outside == nil {
+		return nil
 	}
-	slices.SortFunc(names, func(a, b ID) int { return slices.Compare(a[:], b[:]) })
+	names := slices.SortedFunc(maps.Keys(r.waiting), func(a, b ID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range names {
-		if _, still := r.waiting[id]; !still {
+		if r.waiting[id] == nil {
 			continue
-		}
-		if r.outside == nil {
-			break
 		}
 		k, data, err := r.outside(id)
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}
 		r.thin = append(r.thin, Object{id, k, data})
-		if err := r.resolveChain(step{entry: -1, kind: k, data: data}, id); err != nil {
+		if err := r.descend(&link{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// kidsOf takes the deltas that build on an object; each is given out once. Those
-// that nothing builds on come first: with the last one the object is let go.
-func (r *resolver) kidsOf(entry int32, id ID) []int32 {
-	kids := r.ofsKids(entry)
-	if named, ok := r.waiting[id]; ok {
-		kids = append(slices.Clone(kids), named...)
-		delete(r.waiting, id)
-	}
-	slices.SortStableFunc(kids, func(a, b int32) int { return cmp.Compare(len(r.ofsKids(a)), len(r.ofsKids(b))) })
-	return kids
+// takeDeltas takes the deltas that build on an object; each is given out once. Those that
+// no other delta builds on come first: after the last one the object is not needed again.
+func (r *resolver) takeDeltas(entry int32, id ID) []int32 {
+	out := slices.Concat(r.near(entry), r.waiting[id])
+	delete(r.waiting, id)
+	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(len(r.near(a)), len(r.near(b))) })
+	return out
 }
 
-// ofsKids are the deltas that name an entry by its place.
-func (r *resolver) ofsKids(entry int32) []int32 {
-	if entry < 0 {
-		return nil
+// near returns the deltas that name an entry by its distance.
+func (r *resolver) near(entry int32) []int32 {
+	find := func(base int32) int {
+		at, _ := slices.BinarySearchFunc(r.byBase, base, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
+		return at
 	}
-	at, _ := slices.BinarySearchFunc(r.children, entry, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
-	end := at
-	for end < len(r.children) && r.pack.entries[r.children[end]].base == entry {
-		end++
-	}
-	return r.children[at:end]
+	return r.byBase[find(entry):find(entry+1)]
 }
 
-// resolveChain walks all chains that begin at root, whose name is id.
-func (r *resolver) resolveChain(root step, id ID) error {
-	root.kids = r.kidsOf(root.entry, id)
-	if len(root.kids) == 0 {
+// descend makes all deltas that build on an object, and those that build on them.
+func (r *resolver) descend(l *link, id ID) error {
+	deltas := r.takeDeltas(l.entry, id)
+	if len(deltas) == 0 {
 		return nil
 	}
-	path := []step{root}
-	for len(path) > 0 {
-		top := &path[len(path)-1]
-		if len(top.kids) == 0 {
-			r.recycle(top)
-			path = path[:len(path)-1]
-			continue
-		}
+	if len(r.path) >= maxChain {
+		return fmt.Errorf("%w: a chain of more than %d deltas", ErrBadPack, maxChain)
+	}
+	r.path = append(r.path, l)
+	defer func() { r.path = r.path[:len(r.path)-1] }()
+	for i, at := range deltas {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		kid := top.kids[0]
-		top.kids = top.kids[1:]
-		base, err := r.content(path, len(path)-1)
+		base, err := r.content(l)
 		if err != nil {
 			return err
 		}
-		e := &r.pack.entries[kid]
-		data, err := r.apply(e, base)
-		if err != nil {
+		next := &link{base: l, entry: at, kind: l.kind}
+		if next.data, err = r.apply(at, base); err != nil {
 			return err
 		}
-		e.kind, e.result = top.kind, int64(len(data))
-		e.id = r.hash.of(e.kind, data)
+		if l.entry >= 0 {
+			if l.data = base; i == len(deltas)-1 {
+				l.data = nil
+			}
+		}
+		e := &r.pack.entries[at]
+		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
 		r.done++
-		if len(top.kids) == 0 {
-			r.recycle(top)
+		r.drop(len(next.data))
+		if err := r.descend(next, e.id); err != nil {
+			return err
 		}
-		next := step{entry: kid, kind: e.kind, data: data, kids: r.kidsOf(kid, e.id)}
-		if len(next.kids) == 0 {
-			r.recycle(&next)
-			continue
-		}
-		if len(path) >= maxChain {
-			return fmt.Errorf("%w: a chain of more than %d deltas", ErrBadPack, maxChain)
-		}
-		path = append(path, next)
-		r.drop(path)
 	}
 	return nil
 }
 
 // drop forgets contents from the bottom of the path up until little is held.
-func (r *resolver) drop(path []step) {
-	held := 0
-	for i := len(path) - 1; i >= 0; i-- {
-		held += len(path[i].data)
-		if held > heldBytes && i < len(path)-1 && path[i].entry >= 0 {
-			held -= len(path[i].data)
-			r.recycle(&path[i])
+func (r *resolver) drop(held int) {
+	for _, l := range slices.Backward(r.path) {
+		if held += len(l.data); held > heldBytes && l.entry >= 0 {
+			held -= len(l.data)
+			l.data = nil
 		}
 	}
 }
 
-// recycle takes the content of a step for the next object: with large objects
-// the collector would else lag behind by several of them. What came from
-// outside the pack is still needed.
-func (r *resolver) recycle(s *step) {
-	if s.entry >= 0 && s.data != nil {
-		if len(r.spare) < 2 {
-			r.spare = append(r.spare, s.data)
-		}
-		s.data = nil
+// content returns an object of the path, making it again when it was dropped.
+func (r *resolver) content(l *link) ([]byte, error) {
+	switch {
+	case l.data != nil:
+		return l.data, nil
+	case l.base == nil:
+		return r.inflate(l.entry)
 	}
-}
-
-// spareBuffer returns a recycled slice.
-func (r *resolver) spareBuffer() []byte {
-	if len(r.spare) == 0 {
-		return nil
-	}
-	last := r.spare[len(r.spare)-1]
-	r.spare = r.spare[:len(r.spare)-1]
-	return last
-}
-
-// content returns the object at path[i], making it again when it was dropped.
-func (r *resolver) content(path []step, i int) ([]byte, error) {
-	from := i
-	for path[from].data == nil && from > 0 {
-		from--
-	}
-	if path[from].data == nil {
-		e := &r.pack.entries[path[from].entry]
-		data, err := r.inflate(e)
-		if err != nil {
-			return nil, err
-		}
-		path[from].data = data
-	}
-	data := path[from].data
-	for at := from + 1; at <= i; at++ {
-		next, err := r.apply(&r.pack.entries[path[at].entry], data)
-		if err != nil {
-			return nil, err
-		}
-		if at-1 > from { // made on the way only
-			r.recycle(&step{data: data})
-		}
-		data = next
-	}
-	path[i].data = data
-	return data, nil
-}
-
-func (r *resolver) apply(e *entry, base []byte) ([]byte, error) {
-	delta, err := r.inflate(e)
+	base, err := r.content(l.base)
 	if err != nil {
 		return nil, err
 	}
-	data, err := applyDelta(r.spareBuffer(), base, delta, r.limits.ObjectBytes)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
-	}
-	return data, r.count(len(data))
+	return r.apply(l.entry, base)
 }
 
-func (r *resolver) inflate(e *entry) ([]byte, error) {
-	if err := r.count(int(e.size)); err != nil {
+func (r *resolver) apply(at int32, base []byte) ([]byte, error) {
+	delta, err := r.inflate(at)
+	if err != nil {
 		return nil, err
 	}
-	data, err := inflateAt(r.spool, e.offset+int64(e.head), e.size)
+	data, err := applyDelta(base, delta)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
-	return data, nil
+	return data, r.count(int64(len(data)))
+}
+
+func (r *resolver) inflate(at int32) ([]byte, error) {
+	e := &r.pack.entries[at]
+	if err := r.count(e.size); err != nil {
+		return nil, err
+	}
+	h, err := r.spool.SeekObjectHeader(e.offset)
+	if err != nil {
+		return nil, err
+	}
+	return inflate(r.spool, h)
 }
 
 // count holds the work against the limit: a small pack can describe a great
 // many large objects.
-func (r *resolver) count(n int) error {
-	r.made += int64(n)
+func (r *resolver) count(n int64) error {
+	r.made += n
 	if limit := 2 * r.limits.InflatedBytes; r.made > limit {
 		return &giterr.TooLargeError{What: "work of resolving deltas", Size: r.made, Limit: limit}
 	}

@@ -1,5 +1,7 @@
 package pack
 
+import "cmp"
+
 // Limits bound what one remote may make this process receive, hold and walk.
 // Zero fields take the defaults.
 type Limits struct {
@@ -32,25 +34,16 @@ var DefaultLimits = Limits{
 
 // Or fills the zero fields of l from d.
 func (l Limits) Or(d Limits) Limits {
-	fill := func(v *int64, def int64) {
-		if *v <= 0 {
-			*v = def
-		}
+	return Limits{
+		PackBytes:     cmp.Or(l.PackBytes, d.PackBytes),
+		RefsBytes:     cmp.Or(l.RefsBytes, d.RefsBytes),
+		ObjectBytes:   cmp.Or(l.ObjectBytes, d.ObjectBytes),
+		InflatedBytes: cmp.Or(l.InflatedBytes, d.InflatedBytes),
+		Objects:       cmp.Or(l.Objects, d.Objects),
+		TreeDepth:     cmp.Or(l.TreeDepth, d.TreeDepth),
+		PathBytes:     cmp.Or(l.PathBytes, d.PathBytes),
+		TreeEntries:   cmp.Or(l.TreeEntries, d.TreeEntries),
+		LargeObject:   cmp.Or(l.LargeObject, d.LargeObject),
+		LargeBytes:    cmp.Or(l.LargeBytes, d.LargeBytes),
 	}
-	fillInt := func(v *int, def int) {
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	fill(&l.PackBytes, d.PackBytes)
-	fill(&l.RefsBytes, d.RefsBytes)
-	fill(&l.ObjectBytes, d.ObjectBytes)
-	fill(&l.InflatedBytes, d.InflatedBytes)
-	fill(&l.LargeObject, d.LargeObject)
-	fill(&l.LargeBytes, d.LargeBytes)
-	fillInt(&l.Objects, d.Objects)
-	fillInt(&l.TreeDepth, d.TreeDepth)
-	fillInt(&l.PathBytes, d.PathBytes)
-	fillInt(&l.TreeEntries, d.TreeEntries)
-	return l
 }

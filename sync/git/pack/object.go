@@ -7,18 +7,12 @@
 package pack
 
 import (
-	"bufio"
-	"compress/zlib"
-	"crypto"
+	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
-	"io"
-	"math"
-	"strconv"
-	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/hash"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // ID is the name of an object. Only SHA-1 repositories are supported.
@@ -35,6 +29,13 @@ const (
 	OfsDeltaKind = plumbing.OFSDeltaObject
 	RefDeltaKind = plumbing.REFDeltaObject
 )
+
+// Object is an object with its content.
+type Object struct {
+	ID   ID
+	Kind Kind
+	Data []byte
+}
 
 var (
 	// ErrBadPack is wrapped when what the server sent is not a sound pack.
@@ -55,112 +56,97 @@ func ParseID(s string) (ID, bool) {
 	return plumbing.NewHash(s), true
 }
 
-// idHasher computes object names one after the other. It notices the known
-// SHA-1 collision attacks, as git does, and then gives another name.
-type idHasher struct{ h hash.Hash }
+// IDOf is the name of an object with this content. The hash notices the known SHA-1
+// collision attacks, as git does, and then gives another name.
+func IDOf(k Kind, data []byte) ID { return plumbing.ComputeHash(k, data) }
 
-func newIDHasher() *idHasher { return &idHasher{hash.New(crypto.SHA1)} }
-
-func (i *idHasher) begin(k Kind, size int64) {
-	i.h.Reset()
-	i.h.Write(k.Bytes())
-	var head [24]byte
-	b := append(head[:0], ' ')
-	b = strconv.AppendInt(b, size, 10)
-	i.h.Write(append(b, 0))
-}
-
-func (i *idHasher) Write(p []byte) (int, error) { return i.h.Write(p) }
-
-func (i *idHasher) id() (id ID) {
-	i.h.Sum(id[:0])
-	return id
-}
-
-func (i *idHasher) of(k Kind, data []byte) ID {
-	i.begin(k, int64(len(data)))
-	i.h.Write(data)
-	return i.id()
-}
-
-var hashers = sync.Pool{New: func() any { return newIDHasher() }}
-
-// IDOf is the name of an object with this content.
-func IDOf(k Kind, data []byte) ID {
-	h := hashers.Get().(*idHasher)
-	defer hashers.Put(h)
-	return h.of(k, data)
-}
-
-var inflaters sync.Pool
-
-var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
-
-// inflateAt is inflate for a stream that begins at an offset of a file.
-func inflateAt(f io.ReaderAt, at, size int64) ([]byte, error) {
-	r := readers.Get().(*bufio.Reader)
-	defer readers.Put(r)
-	r.Reset(io.NewSectionReader(f, at, math.MaxInt64-at))
-	return inflate(r, size)
-}
-
-// inflate reads a whole zlib stream of exactly size bytes from r. With an r
-// that is an io.ByteReader not a byte beyond the stream is consumed.
-func inflate(r io.Reader, size int64) ([]byte, error) {
-	data := make([]byte, size)
-	err := withInflater(r, func(z io.Reader) error {
-		if _, err := io.ReadFull(z, data); err != nil {
-			return fmt.Errorf("object ends early: %w", err)
-		}
-		return atEnd(z)
-	})
-	if err != nil {
+// inflate reads the content of the object whose header was read last. The caller has
+// held the size in the header against a limit.
+func inflate(s *packfile.Scanner, h *packfile.ObjectHeader) ([]byte, error) {
+	out := bytes.NewBuffer(make([]byte, 0, h.Length))
+	if _, _, err := s.NextObject(out); err != nil {
 		return nil, err
 	}
-	return data, nil
+	if int64(out.Len()) != h.Length {
+		return nil, errShort
+	}
+	return out.Bytes(), nil
 }
 
-// inflateHead is the first size bytes of the stream at an offset.
-func inflateHead(f io.ReaderAt, at, size int64) ([]byte, error) {
-	r := readers.Get().(*bufio.Reader)
-	defer readers.Put(r)
-	r.Reset(io.NewSectionReader(f, at, math.MaxInt64-at))
-	head := make([]byte, size)
-	return head, withInflater(r, func(z io.Reader) error {
-		_, err := io.ReadFull(z, head)
-		return err
-	})
+var (
+	errShort = errors.New("object is shorter than its header says")
+	errDelta = errors.New("malformed delta")
+)
+
+// deltaHead is how many bytes of a delta hold both of its sizes.
+const deltaHead = 20
+
+// deltaSize is the size of the object that a delta makes, from the head of the delta.
+func deltaSize(delta []byte) (int64, error) {
+	_, rest, ok := varint(delta)
+	size, _, ok2 := varint(rest)
+	if !ok || !ok2 {
+		return 0, errDelta
+	}
+	return size, nil
 }
 
-// atEnd expects the end of the stream; reading it also checks the checksum.
-func atEnd(z io.Reader) error {
-	var one [1]byte
-	for {
-		n, err := z.Read(one[:])
-		switch {
-		case n > 0:
-			return errors.New("object is longer than its header says")
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
+// varint reads a little-endian base-128 number below 2^56.
+func varint(b []byte) (v int64, rest []byte, ok bool) {
+	for i := 0; i < len(b) && i < 8; i++ {
+		v |= int64(b[i]&0x7f) << (7 * i)
+		if b[i]&0x80 == 0 {
+			return v, b[i+1:], true
 		}
 	}
+	return 0, nil, false
 }
 
-// withInflater lends f a pooled zlib reader over r.
-func withInflater(r io.Reader, f func(io.Reader) error) error {
-	z, ok := inflaters.Get().(io.ReadCloser)
-	if !ok {
-		nz, err := zlib.NewReader(r)
-		if err != nil {
-			return err
-		}
-		z = nz
-	} else if err := z.(zlib.Resetter).Reset(r, nil); err != nil {
-		inflaters.Put(z)
-		return err
+// applyDelta makes the object that a delta describes from its base. The caller has held
+// the size that the delta announces against a limit.
+func applyDelta(base, delta []byte) ([]byte, error) {
+	baseSize, ops, ok := varint(delta)
+	size, ops, ok2 := varint(ops)
+	if !ok || !ok2 || baseSize != int64(len(base)) {
+		return nil, errDelta
 	}
-	defer inflaters.Put(z)
-	return f(z)
+	out := make([]byte, 0, size)
+	for len(ops) > 0 {
+		op := ops[0]
+		ops = ops[1:]
+		if op == 0 {
+			return nil, errDelta
+		}
+		from := ops // bytes of the delta itself
+		at, n := int64(0), int64(op)
+		if op&0x80 != 0 { // bytes of the base
+			from, at, n = base, 0, 0
+			for i := range 7 {
+				if op&(1<<i) == 0 {
+					continue
+				}
+				if len(ops) == 0 {
+					return nil, errDelta
+				}
+				if i < 4 {
+					at |= int64(ops[0]) << (8 * i)
+				} else {
+					n |= int64(ops[0]) << (8 * (i - 4))
+				}
+				ops = ops[1:]
+			}
+			n = cmp.Or(n, 0x10000)
+		}
+		if at+n > int64(len(from)) || int64(len(out))+n > size {
+			return nil, errDelta
+		}
+		out = append(out, from[at:at+n]...)
+		if op&0x80 == 0 {
+			ops = ops[n:]
+		}
+	}
+	if int64(len(out)) != size {
+		return nil, errDelta
+	}
+	return out, nil
 }

@@ -40,7 +40,9 @@ func Spool(dir string, pack io.Reader, l Limits) (*Spooled, error) {
 		return nil, err
 	}
 	s := &Spooled{file: file}
-	s.incoming, err = readPack(pack, file, l)
+	if s.incoming, err = readPack(pack, file, l); err == nil {
+		err = file.Truncate(s.size)
+	}
 	return s, err
 }
 
@@ -68,36 +70,18 @@ func (s *Spooled) Objects() iter.Seq2[ID, Kind] {
 // complete adds to a thin pack the objects that it builds on, so that it can be
 // read by itself.
 func (s *Spooled) complete(thin []Object) error {
-	at := s.size - 20
-	if err := s.file.Truncate(at); err != nil {
-		return err
-	}
-	if _, err := s.file.Seek(at, io.SeekStart); err != nil {
-		return err
-	}
-	for _, b := range thin {
-		e, err := appendObject(s.file, at, b)
+	end := s.size - int64(len(s.sum))
+	for _, o := range thin {
+		to := io.NewOffsetWriter(s.file, end)
+		e, err := appendObject(to, end, o)
 		if err != nil {
 			return err
 		}
 		s.entries = append(s.entries, e)
-		if at, err = s.file.Seek(0, io.SeekCurrent); err != nil {
-			return err
-		}
+		n, _ := to.Seek(0, io.SeekCurrent)
+		end += n
 	}
-	var count [4]byte
-	binary.BigEndian.PutUint32(count[:], uint32(len(s.entries)))
-	if _, err := s.file.WriteAt(count[:], 8); err != nil {
-		return err
-	}
-	h := hash.New(crypto.SHA1)
-	if _, err := io.Copy(h, io.NewSectionReader(s.file, 0, at)); err != nil {
-		return err
-	}
-	h.Sum(s.sum[:0])
-	s.size = at + 20
-	_, err := s.file.Write(s.sum[:])
-	return err
+	return s.seal(end)
 }
 
 // appendObject writes an object whole, as an entry of a pack.
@@ -108,7 +92,6 @@ func appendObject(w io.Writer, at int64, b Object) (entry, error) {
 		head[len(head)-1] |= 0x80
 		head = append(head, byte(left&0x7f))
 	}
-	e.head = uint8(len(head))
 	sum := crc32.NewIEEE()
 	out := bufio.NewWriter(io.MultiWriter(w, sum))
 	out.Write(head)
@@ -156,22 +139,21 @@ func (s *Spooled) Publish(dir string) error {
 }
 
 // Over is a store of the spooled pack, whose index is written, on top of what was there;
-// old is nil for nothing. done closes what it has opened.
-func (s *Spooled) Over(old *Store, limit int64) (both *Store, done func(), err error) {
-	p := &pack{name: s.sum.String(), data: s.file}
-	if p.idx, err = os.Open(s.idx); err != nil {
-		return nil, nil, err
+// old is nil for nothing. It needs no Close.
+func (s *Spooled) Over(old *Store, limit int64) (*Store, error) {
+	p, err := openPack(s.sum.String(), s.file, s.idx)
+	if err != nil {
+		return nil, err
 	}
-	if err := p.check(); err != nil {
-		p.idx.Close()
-		return nil, nil, err
-	}
-	both = &Store{Packs: []*pack{p}, Limit: limit, cache: newBaseCache()}
+	both := &Store{Packs: []*pack{p}, Limit: limit}
 	if old != nil {
 		both.Packs = append(both.Packs, old.Packs...)
 	}
-	return both, func() { p.idx.Close() }, nil
+	return both, nil
 }
+
+// newSum is the hash of the checksum of a pack.
+func newSum() hash.Hash { return hash.New(crypto.SHA1) }
 
 // Encode is a pack of whole objects.
 func Encode(made []Object) ([]byte, error) {
@@ -183,7 +165,7 @@ func Encode(made []Object) ([]byte, error) {
 			return nil, err
 		}
 	}
-	h := hash.New(crypto.SHA1)
+	h := newSum()
 	h.Write(out.Bytes())
 	return h.Sum(out.Bytes()), nil
 }

@@ -1,58 +1,121 @@
 package pack
 
 import (
-	"container/list"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"limpet/sync/git/giterr"
+
+	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// Store is the open packs of one mirror. It is immutable and safe for
-// concurrent use; a fetch makes a new one. Every object is checked against its
-// name before it is given out.
+// Store is the open packs of one mirror. Its packs stay the same; a fetch makes a new
+// Store. It is safe for concurrent use. Every object is checked against its name before it
+// is given out.
 type Store struct {
 	Packs []*pack // newest first
 	Limit int64   // bytes of any one object
-	cache *baseCache
+	cache baseCache
 }
 
-// Open opens all packs below dir/objects/pack.
+// pack is a pack with its index, which is in memory.
+type pack struct {
+	name     string // 40 hex digits, as in pack-<name>.pack
+	file     *os.File
+	idx      *idxfile.MemoryIndex
+	size     int64
+	modified time.Time
+
+	mu      sync.Mutex // guards scanner
+	scanner *packfile.Scanner
+}
+
+// Open opens all packs below dir/objects/pack that have an index. Its errors wrap
+// ErrDamaged unless the file system itself fails.
 func Open(dir string, limit int64) (*Store, error) {
 	packDir := filepath.Join(dir, "objects", "pack")
-	names, err := packNames(packDir)
+	files, err := os.ReadDir(packDir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Limit: limit, cache: newBaseCache()}
-	var ages []int64
-	for _, name := range names {
-		p, err := openPack(packDir, name)
-		if err != nil {
-			s.Close()
-			if errors.Is(err, os.ErrNotExist) {
-				err = fmt.Errorf("%w: pack %.8s is gone", ErrDamaged, name)
+	s := &Store{Limit: limit}
+	for _, f := range files {
+		name, isIndex := strings.CutSuffix(f.Name(), ".idx")
+		name, named := strings.CutPrefix(name, "pack-")
+		if !isIndex || !named || len(name) != 40 {
+			continue
+		}
+		base := filepath.Join(packDir, "pack-"+name)
+		file, err := os.Open(base + ".pack")
+		if err == nil {
+			var p *pack
+			if p, err = openPack(name, file, base+".idx"); err == nil {
+				s.Packs = append(s.Packs, p)
+				continue
 			}
-			return nil, err
+			file.Close()
 		}
-		age := int64(0)
-		if info, err := p.data.Stat(); err == nil {
-			age = info.ModTime().UnixNano()
+		s.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: pack %.8s is gone", ErrDamaged, name)
 		}
-		at, _ := slices.BinarySearchFunc(ages, age, func(a, b int64) int { return int(min(max(b-a, -1), 1)) })
-		ages = slices.Insert(ages, at, age)
-		s.Packs = slices.Insert(s.Packs, at, p)
+		return nil, err
 	}
+	slices.SortStableFunc(s.Packs, func(a, b *pack) int { return b.modified.Compare(a.modified) })
 	return s, nil
+}
+
+// openPack reads the index of a pack and checks that both belong together.
+func openPack(name string, file *os.File, index string) (*pack, error) {
+	f, err := os.Open(index)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p := &pack{name: name, file: file, idx: idxfile.NewMemoryIndex(), scanner: packfile.NewScanner(file)}
+	if err := idxfile.NewDecoder(f).Decode(p.idx); err != nil {
+		return nil, p.damaged(err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	p.size, p.modified = info.Size(), info.ModTime()
+	var head [12]byte
+	var sum ID
+	if _, err := file.ReadAt(head[:], 0); err != nil {
+		return nil, p.damaged(err)
+	}
+	if _, err := file.ReadAt(sum[:], max(p.size-20, 0)); err != nil {
+		return nil, p.damaged(err)
+	}
+	if string(head[:4]) != "PACK" || binary.BigEndian.Uint32(head[8:]) != p.idx.Fanout[255] || sum != p.idx.PackfileChecksum {
+		return nil, p.damaged(errors.New("pack and index do not belong together"))
+	}
+	return p, nil
+}
+
+// damaged wraps ErrDamaged. An object that is too large is no damage.
+func (p *pack) damaged(err error) error {
+	if _, large := errors.AsType[*giterr.TooLargeError](err); large {
+		return err
+	}
+	return fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
 }
 
 func (s *Store) Close() {
 	for _, p := range s.Packs {
-		p.close()
+		p.file.Close()
 	}
 }
 
@@ -64,35 +127,40 @@ func (s *Store) Bytes() (n int64) {
 	return n
 }
 
-func (s *Store) find(id ID) (*pack, int64, error) {
-	for _, p := range s.Packs {
-		at, err := p.find(id)
-		if err != nil || at >= 0 {
-			return p, at, err
-		}
-	}
-	return nil, -1, fmt.Errorf("%w: %s", ErrMissing, id)
-}
-
 // Has reports whether an object is there, without reading it.
 func (s *Store) Has(id ID) (bool, error) {
-	_, _, err := s.find(id)
+	_, err := s.find(id)
 	if errors.Is(err, ErrMissing) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
+func (s *Store) find(id ID) (*pack, error) {
+	for _, p := range s.Packs {
+		if there, err := p.idx.Contains(id); err != nil || there {
+			return p, err
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", ErrMissing, id)
+}
+
 // Read returns an object of at most limit bytes and its kind. The bytes are the
 // caller's. Errors wrap ErrMissing or ErrDamaged, or are *TooLargeError.
 func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
-	p, at, err := s.find(id)
+	p, err := s.find(id)
 	if err != nil {
 		return 0, nil, err
 	}
-	k, data, err := s.at(p, at, min(limit, s.Limit))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, err := p.idx.FindOffset(id)
 	if err != nil {
-		return 0, nil, fmt.Errorf("object %s: %w", id, err)
+		return 0, nil, p.damaged(err)
+	}
+	k, data, err := s.read(p, at, min(limit, s.Limit), 0)
+	if err != nil {
+		return 0, nil, fmt.Errorf("object %s: %w", id, p.damaged(err))
 	}
 	if IDOf(k, data) != id {
 		return 0, nil, fmt.Errorf("%w: object %s has other content", ErrDamaged, id)
@@ -100,7 +168,7 @@ func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
 	return k, data, nil
 }
 
-// ReadKind is read for an object that has to be of one kind.
+// ReadKind is Read for an object that has to be of one kind.
 func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
 	k, data, err := s.Read(id, limit)
 	if err == nil && k != want {
@@ -109,111 +177,90 @@ func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// at reads the object at an offset: down the chain of deltas to something
-// whole, then up again.
-func (s *Store) at(p *pack, offset, limit int64) (Kind, []byte, error) {
-	type link struct {
-		offset int64
-		delta  []byte
+// read reads the object at an offset, and first the one that it is a delta of. The caller
+// holds p.mu.
+func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, error) {
+	h, err := p.scanner.SeekObjectHeader(offset)
+	if err != nil {
+		return 0, nil, err
 	}
-	var chain []link
-	damaged := func(err error) error {
-		if _, large := errors.AsType[*giterr.TooLargeError](err); large {
-			return err
-		}
-		return fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
+	isDelta := h.Type == OfsDeltaKind || h.Type == RefDeltaKind
+	most := limit
+	if isDelta {
+		most = s.Limit
 	}
-	var k Kind
-	var data []byte
-	for {
-		var cached bool
-		if k, data, cached = s.cache.get(p, offset); cached {
-			if len(chain) == 0 {
-				if int64(len(data)) > limit {
-					return 0, nil, &giterr.TooLargeError{What: "object", Size: int64(len(data)), Limit: limit}
-				}
-				return k, slices.Clone(data), nil
-			}
-			break
-		}
-		h, err := p.header(offset)
-		if err != nil {
+	if h.Length > most {
+		return 0, nil, &giterr.TooLargeError{What: "object", Size: h.Length, Limit: most}
+	}
+	content, err := inflate(p.scanner, h)
+	if err != nil || !isDelta {
+		return h.Type, content, err
+	}
+	if size, err := deltaSize(content); err != nil {
+		return 0, nil, err
+	} else if size > limit {
+		return 0, nil, &giterr.TooLargeError{What: "object", Size: size, Limit: limit}
+	}
+	if depth > maxChain {
+		return 0, nil, errors.New("delta chain is cyclic")
+	}
+	at := h.OffsetReference
+	if h.Type == RefDeltaKind {
+		if at, err = p.idx.FindOffset(h.Reference); err != nil {
 			return 0, nil, err
 		}
-		isDelta := h.kind == OfsDeltaKind || h.kind == RefDeltaKind
-		if most := s.Limit; h.size > most || !isDelta && len(chain) == 0 && h.size > limit {
-			if len(chain) == 0 && !isDelta {
-				most = limit
-			}
-			return 0, nil, &giterr.TooLargeError{What: "object", Size: h.size, Limit: most}
-		}
-		content, err := inflateAt(p.data, h.at, h.size)
-		if err != nil {
-			return 0, nil, damaged(err)
-		}
-		if !isDelta {
-			k, data = h.kind, content
-			if len(chain) > 0 {
-				s.cache.put(p, offset, k, data)
-			}
-			break
-		}
-		if _, size, _, err := deltaSizes(content); err != nil {
-			return 0, nil, damaged(err)
-		} else if len(chain) == 0 && size > limit {
-			return 0, nil, &giterr.TooLargeError{What: "object", Size: size, Limit: limit}
-		}
-		chain = append(chain, link{offset, content})
-		if len(chain) > maxChain {
-			return 0, nil, damaged(errors.New("delta chain is cyclic"))
-		}
-		if offset = h.base; h.kind == RefDeltaKind {
-			if offset, err = p.find(h.name); err == nil && offset < 0 {
-				err = errors.New("a delta's base is missing")
-			}
-			if err != nil {
-				return 0, nil, damaged(err)
-			}
-		}
 	}
-	for i := len(chain) - 1; i >= 0; i-- {
-		next, err := applyDelta(nil, data, chain[i].delta, s.Limit)
-		if err != nil {
-			return 0, nil, damaged(err)
+	key := baseKey{p, at}
+	k, data, cached := s.cache.get(key)
+	if !cached {
+		if k, data, err = s.read(p, at, s.Limit, depth+1); err != nil {
+			return 0, nil, err
 		}
-		if data = next; i > 0 {
-			s.cache.put(p, chain[i].offset, k, data)
-		}
+		s.cache.put(key, k, data)
 	}
-	return k, data, nil
+	data, err = applyDelta(data, content)
+	return k, data, err
 }
 
-// Size tells the kind-independent size of an object without inflating it.
+// Size is the size of an object, for which nothing but the head of a delta is inflated.
 func (s *Store) Size(id ID) (int64, error) {
-	p, at, err := s.find(id)
+	p, err := s.find(id)
 	if err != nil {
 		return 0, err
 	}
-	h, err := p.header(at)
-	if err != nil || h.kind != OfsDeltaKind && h.kind != RefDeltaKind {
-		return h.size, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, err := p.idx.FindOffset(id)
+	if err != nil {
+		return 0, p.damaged(err)
 	}
-	head, err := inflateHead(p.data, h.at, min(h.size, 20))
-	if err == nil {
-		_, h.size, _, err = deltaSizes(head)
+	h, err := p.scanner.SeekObjectHeader(at)
+	if err != nil {
+		return 0, p.damaged(err)
+	}
+	if h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
+		return h.Length, nil
+	}
+	delta, err := p.scanner.ReadObject()
+	if err != nil {
+		return 0, p.damaged(err)
+	}
+	defer delta.Close()
+	head := make([]byte, min(h.Length, deltaHead))
+	if _, err = io.ReadFull(delta, head); err == nil {
+		h.Length, err = deltaSize(head)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
+		return 0, p.damaged(err)
 	}
-	return h.size, nil
+	return h.Length, nil
 }
 
-// baseCache keeps objects that deltas were built on, the least recently used
-// leave first. The slices in it are shared and must not be changed.
+// baseCache holds objects that deltas were built on. The slices in it are shared and must
+// not be changed.
 type baseCache struct {
 	mu    sync.Mutex // guards all below
-	order *list.List // front = used last
-	items map[baseKey]*list.Element
+	items map[baseKey]base
 	bytes int
 }
 
@@ -223,49 +270,32 @@ type baseKey struct {
 }
 
 type base struct {
-	key  baseKey
 	kind Kind
 	data []byte
 }
 
 // cacheBytes bounds the cache of one mirror: more than 16 MiB gained nothing
-// when it was measured. largestBase keeps one object from emptying it.
+// when it was measured. largestBase is the largest object that is cached.
 const (
 	cacheBytes  = 12 << 20
 	largestBase = 1 << 20
 )
 
-func newBaseCache() *baseCache {
-	return &baseCache{order: list.New(), items: make(map[baseKey]*list.Element)}
-}
-
-func (c *baseCache) get(p *pack, offset int64) (Kind, []byte, bool) {
+func (c *baseCache) get(key baseKey) (Kind, []byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.items[baseKey{p, offset}]
-	if !ok {
-		return 0, nil, false
-	}
-	c.order.MoveToFront(e)
-	b := e.Value.(*base)
-	return b.kind, b.data, true
+	b, ok := c.items[key]
+	return b.kind, b.data, ok
 }
 
-func (c *baseCache) put(p *pack, offset int64, k Kind, data []byte) {
+func (c *baseCache) put(key baseKey, k Kind, data []byte) {
 	if len(data) > largestBase {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := baseKey{p, offset}
-	if _, there := c.items[key]; there {
-		return
+	if c.bytes += len(data); c.bytes > cacheBytes || c.items == nil {
+		c.items, c.bytes = map[baseKey]base{}, len(data)
 	}
-	c.items[key] = c.order.PushFront(&base{key, k, data})
-	for c.bytes += len(data); c.bytes > cacheBytes; {
-		last := c.order.Back()
-		b := c.order.Remove(last).(*base)
-		delete(c.items, b.key)
-		c.bytes -= len(b.data)
-	}
+	c.items[key] = base{k, data}
 }
