@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/testenv/suite"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/testenv/suite"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // A disk that is full ends the fetch cleanly; the mirror stays. The limit that

@@ -16,8 +16,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 // twins are a repository at two servers: the one of the URL, and a copy.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 func TestFetchFirstAndNext(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 // No damage of a mirror ends in an error: it is noticed, and the mirror is made

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // noGit makes sure that nothing below starts a git.

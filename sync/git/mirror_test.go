@@ -19,8 +19,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 // site is a repository of some files, fetched once.

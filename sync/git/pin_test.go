@@ -16,7 +16,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // long makes a repository whose main has n commits, and returns their hashes, the

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // Tests run against real git: its http-backend behind net/http/cgi, its

@@ -14,8 +14,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/text"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/signature"
+	"limpet/sync/testenv/gittest"
 )
 
 // make new fixtures with: go test ./sync/git -run TestSignatures -signatures

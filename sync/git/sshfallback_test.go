@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/git/gittest"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/gittest"
 )
 
 // TestFallbackOverSSH: while a host of http is away, its mirror is asked over ssh, at a real

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 func module(name, path, url string) string {

@@ -13,8 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/text"
 
 	"github.com/go-git/go-git/v5/plumbing"

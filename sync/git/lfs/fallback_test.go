@@ -12,8 +12,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 // TestLargeOfAFallback: what Git LFS keeps comes from the mirror that has told the commit,

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 	"limpet/sync/testenv/nettest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"crypto/sha1"
 
 	"limpet/sync/git/giterr"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 
 	"bytes"
 	"errors"
@@ -144,8 +144,8 @@ func TestPackHostile(t *testing.T) {
 	cases := map[string][]byte{
 		"longer than said":    gittest.Pack(gittest.Entry(BlobKind, len(text)-1, nil, text)),
 		"shorter than said":   gittest.Pack(gittest.Entry(BlobKind, len(text)+1, nil, text)),
-		"unknown type":        gittest.Pack(gittest.Entry(5, 3, nil, []byte("abc"))),
-		"type zero":           gittest.Pack(gittest.Entry(0, 3, nil, []byte("abc"))),
+		"unknown type":        gittest.Pack(gittest.Entry(Kind(5), 3, nil, []byte("abc"))),
+		"type zero":           gittest.Pack(gittest.Entry(Kind(0), 3, nil, []byte("abc"))),
 		"size overflows":      gittest.Pack(append([]byte{0xbf}, bytes.Repeat([]byte{0xff}, 12)...)),
 		"base before pack":    gittest.Pack(blob, gittest.Entry(OfsDeltaKind, 4, []byte{0x7f}, delta(2, 2, 'x', 'y'))),
 		"base is itself":      gittest.Pack(blob, gittest.Entry(OfsDeltaKind, 4, []byte{0}, delta(2, 2, 'x', 'y'))),

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 // TestPushable: only what is sure to refuse a push is said to. The accounts are

@@ -17,10 +17,10 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 // pushable is a repository with a commit that may be written to.

@@ -21,8 +21,8 @@ import (
 	"limpet/sync/testenv/suite"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
 )
 
 // Small packs that describe a great deal. Each is fetched by a process of its

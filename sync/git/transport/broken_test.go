@@ -13,8 +13,8 @@ import (
 	"limpet/sync/git"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 // A server that goes silent: in the refs, before the pack, within the pack.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/git/giterr"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // TestGateOpens: after the time that the host has asked for, at most an hour.

@@ -19,8 +19,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 func TestHTTPAnswers(t *testing.T) {

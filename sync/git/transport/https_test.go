@@ -14,8 +14,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 	"limpet/sync/testenv/nettest"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"limpet/sync/git"
 
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 // devops is real git behind what Azure DevOps and CodeCommit make of it: few

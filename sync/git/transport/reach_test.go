@@ -13,9 +13,9 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
 	"limpet/sync/netx"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 	"limpet/sync/testenv/nettest"
 )
 

@@ -20,9 +20,9 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
-	"limpet/sync/git/mirrortest"
 	"limpet/sync/git/pack"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
 )
 
 func TestSSH(t *testing.T) {

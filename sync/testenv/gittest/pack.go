@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-
-	"github.com/go-git/go-git/v5/plumbing"
 )
 
 // Pack makes a pack of raw entries, with the right count and checksum.
@@ -30,7 +28,7 @@ func deflated(content []byte) []byte {
 }
 
 // Entry is an entry of a pack; size is what its header claims.
-func Entry(k plumbing.ObjectType, size int, extra, content []byte) []byte {
+func Entry[K ~int8](k K, size int, extra, content []byte) []byte {
 	var b bytes.Buffer
 	head := []byte{byte(k)<<4 | byte(size&15)}
 	for left := size >> 4; left > 0; left >>= 7 {
@@ -56,23 +54,24 @@ func Zeros(n int) []byte {
 }
 
 // EntryOf is an entry whose stream is given.
-func EntryOf(k plumbing.ObjectType, size int, extra, stream []byte) []byte {
+func EntryOf[K ~int8](k K, size int, extra, stream []byte) []byte {
 	e := Entry(k, size, extra, nil)
 	return append(e[:len(e)-len(deflated(nil))], stream...)
 }
 
 // ServeRaw is a server whose only commit and whose packs are given.
-func ServeRaw(commit plumbing.Hash, pack func(io.Writer)) *httptest.Server {
+func ServeRaw(id [20]byte, pack func(io.Writer)) *httptest.Server {
+	commit := fmt.Sprintf("%x", id)
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 		if r.Method == http.MethodGet {
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 			io.WriteString(w, pkt("# service=git-upload-pack\n")+"0000"+
-				pkt(commit.String()+" HEAD\x00shallow ofs-delta symref=HEAD:refs/heads/main\n")+pkt(commit.String()+" refs/heads/main\n")+"0000")
+				pkt(commit+" HEAD\x00shallow ofs-delta symref=HEAD:refs/heads/main\n")+pkt(commit+" refs/heads/main\n")+"0000")
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		io.WriteString(w, pkt("shallow "+commit.String())+"0000"+pkt("NAK\n"))
+		io.WriteString(w, pkt("shallow "+commit)+"0000"+pkt("NAK\n"))
 		pack(w)
 	}))
 }

@@ -13,7 +13,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/gittest"
+	"limpet/sync/testenv/gittest"
 )
 
 // At is a repository of a server.
