@@ -20,8 +20,7 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestAudit: the oracle of the tests with several agents sees what it is there
-// for.
+// TestAudit: the audit finds each kind of wrong write.
 func TestAudit(t *testing.T) {
 	const base = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/"
 	version := int64(0)
@@ -70,9 +69,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// audit is what the log of the API says about the jobs: who held which when,
-// and what was written without the right to. The versions of objects tell the
-// order in which writes took effect.
+// audit is what the request log of the API says about the jobs: who held which job when,
+// and the writes without a claim. Object versions give the order of the writes.
 type audit struct {
 	jobs   map[string]*trail // by UID
 	wrong  []string
@@ -84,7 +82,7 @@ type audit struct {
 	halfReturned map[string][]string
 }
 
-// trail is the life of one job.
+// trail is the history of one job.
 type trail struct {
 	holder, token      string // who has it now, under which token; "" = nobody
 	claimed            int64  // the label, server milliseconds
@@ -256,8 +254,8 @@ func bodyName(body []byte) string {
 	return u.Metadata.Name
 }
 
-// judge fails the test for every write without the right to it, and for every
-// job that has not ended exactly once.
+// judge fails the test for every write without a claim, and for every job that has not
+// ended exactly once.
 func (a *audit) judge(t testing.TB, uids ...string) {
 	t.Helper()
 	for _, w := range a.wrong {
@@ -274,9 +272,9 @@ func (a *audit) judge(t testing.TB, uids ...string) {
 	}
 }
 
-// evidence is what people and other processes see of an agent: the screens of a
-// dashboard on a terminal, what commands print of its objects, and the arguments
-// of its process and of what it has started. repo is opened on the dashboard.
+// evidence is everything a person or another process can see of an agent: dashboard
+// screens, command output, and the arguments of its process and children. The dashboard
+// opens repo.
 func (h *home) evidence(t *testing.T, d *daemon, repo string) string {
 	t.Helper()
 	var seen strings.Builder

@@ -110,7 +110,7 @@ spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled
 		}
 	}
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
-	if r := h.feed(t, objects.String(), "apply", "-f", "-"); r.code != 0 {
+	if r := h.runWithInput(t, objects.String(), "apply", "-f", "-"); r.code != 0 {
 		t.Fatalf("exit %d: %s", r.code, r.err)
 	}
 	for _, name := range all {
@@ -156,7 +156,7 @@ func TestCredentialKinds(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-kinds"
 	repo := testenv.Repo(t, 2, 2)
-	backend, mine, others := testenv.Git(t, testenv.GitOptions{}), newIdentity(t, "site"), newIdentity(t, "others")
+	backend, mine, others := testenv.Git(t, testenv.GitOptions{}), newCertificates(t, "site"), newCertificates(t, "others")
 	var refuse atomic.Bool
 	host := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")

@@ -28,9 +28,9 @@ func TestTerminalBudgets(t *testing.T) {
 	tt.showsNow(t, "repo-00")
 	<-time.After(2 * time.Second) // the start
 	rest := time.Duration(size(5, 60)) * time.Second
-	bytes, before := tt.Bytes(), readWeight(t, tt.Process.Pid)
+	bytes, before := tt.Bytes(), readUsage(t, tt.Process.Pid)
 	<-time.After(rest)
-	after := readWeight(t, tt.Process.Pid)
+	after := readUsage(t, tt.Process.Pid)
 	sent, cpu := float64(tt.Bytes()-bytes)/rest.Seconds(), (after.cpu-before.cpu).Seconds()/rest.Seconds()
 	if sent > restBytes || cpu > restCPU*float64(wider) {
 		t.Errorf("at rest: %.0f B/s, %.2f %% of a core", sent, 100*cpu)

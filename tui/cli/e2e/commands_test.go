@@ -76,7 +76,7 @@ func TestAllExitCodes(t *testing.T) {
 		known.says(t, r, tt.try)
 	}
 	// The job of the last one goes on.
-	waiting := h.aside(t, "job", "watch", "gated-sync", "-o", "json", "-q")
+	waiting := h.runInBackground(t, "job", "watch", "gated-sync", "-o", "json", "-q")
 	until(t, "somebody waits", func() bool { return h.daemonWorks(t) })
 	h.must(t, 0, "job", "cancel", "gated-sync")
 	r := waiting()
@@ -125,9 +125,9 @@ func (s schemas) says(t *testing.T, r result, try string) {
 	}
 }
 
-// TestAskedOnATerminal: on a terminal a person is asked before something is gone for
-// good; Enter alone keeps it, and so does Ctrl-C. There is no question off a terminal.
-func TestAskedOnATerminal(t *testing.T) {
+// TestConfirmation: on a terminal a command asks before it deletes; Enter and Ctrl-C keep the
+// object. Off a terminal nothing is asked.
+func TestConfirmation(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
@@ -238,7 +238,7 @@ func TestNextCommandRuns(t *testing.T) {
 	}
 }
 
-// shell runs a command line as a person does who copies it.
+// shell runs a command line in sh.
 func (h *home) shell(t *testing.T, line string) result {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -5,13 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,11 +26,11 @@ import (
 func TestDashboardsOnOneDaemon(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--repository-selector", "site=here")...)
+	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--repository-selector", "site=here")...)
 	a := f.agents[0]
 	g := newGate(t, 1)
-	f.labelled("slow", g.URL, map[string]string{"site": "here"})
-	f.repository("elsewhere", "") // its jobs wait for another agent
+	f.repository("slow", g.URL, map[string]string{"site": "here"})
+	f.repository("elsewhere", "", nil) // its jobs wait for another agent
 	for i := range 1000 {
 		f.job(fmt.Sprintf("other-%04d", i), "elsewhere")
 	}
@@ -43,8 +41,8 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 		tt.showsNow(t, "slow")
 		all = append(all, tt)
 	}
-	stop := f.noise(20 * time.Millisecond)
-	before := readWeight(t, a.cmd.Process.Pid)
+	stop := f.editJobs(20 * time.Millisecond)
+	before := readUsage(t, a.cmd.Process.Pid)
 	send := func(s syscall.Signal) {
 		if err := all[4].Process.Signal(s); err != nil {
 			t.Fatal(err)
@@ -52,21 +50,21 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 	}
 	send(syscall.SIGSTOP)
 	uid := string(f.job("job", "slow"))
-	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
-	mark, last, owner, longest := f.api.Mark(t), time.Now(), f.owner("job"), time.Duration(0)
+	until(t, "the job is claimed", func() bool { return f.claimOwner("job") != "" })
+	mark, last, owner, longest := f.api.Mark(t), time.Now(), f.claimOwner("job"), time.Duration(0)
 	<-time.After(20 * time.Second) // the connection of the one that is stopped ends after 10 s
 	for _, r := range f.renewals(a, mark) {
 		longest, last = max(longest, time.UnixMilli(r.At).Sub(last)), time.UnixMilli(r.At)
 	}
-	if longest = max(longest, time.Since(last)); longest >= fieldGivesUp || f.owner("job") != owner {
-		t.Errorf("at most %s between two renewals; owner %q, then %q", longest, owner, f.owner("job"))
+	if longest = max(longest, time.Since(last)); longest >= fleetGivesUp || f.claimOwner("job") != owner {
+		t.Errorf("at most %s between two renewals; owner %q, then %q", longest, owner, f.claimOwner("job"))
 	}
-	f.labelled("new-one", "", map[string]string{"site": "here"})
+	f.repository("new-one", "", map[string]string{"site": "here"})
 	for _, tt := range all[:4] {
 		tt.showsNow(t, "new-one")
 	}
 	stop()
-	if after := readWeight(t, a.cmd.Process.Pid); after.rss-before.rss > 32<<10 {
+	if after := readUsage(t, a.cmd.Process.Pid); after.rss-before.rss > 32<<10 {
 		t.Errorf("the daemon has grown: %s, then %s", before, after)
 	}
 	send(syscall.SIGCONT)
@@ -77,7 +75,7 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 	}
 	f.start()
 	g.open()
-	within(t, time.Minute, "the job has ended", func() bool { return f.look("job") == nil })
+	within(t, time.Minute, "the job has ended", func() bool { return f.getJob("job") == nil })
 	for _, tt := range all {
 		tt.Await(t, "it is attached again", callTimeout, func(s string) bool { return !strings.Contains(s, "reconnecting") })
 		tt.Press(t, "q")
@@ -85,7 +83,7 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 			t.Errorf("exit %d", code)
 		}
 	}
-	auditOf(t, f.api.Requests(t, f.began), fieldExpiry).judge(t, uid)
+	auditOf(t, f.api.Requests(t, f.began), fleetExpiry).judge(t, uid)
 }
 
 // TestDashboardsComeAndGo: a thousand watchers leave a daemon with the descriptors that
@@ -132,8 +130,8 @@ func TestDashboardFinishesFirst(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
-	silent := listenSilently(t)
-	h.must(t, 0, "repo", "create", "boards", "--url", "https://"+silent.Addr().String()+"/boards.git")
+	url, answer := hangingHost(t)
+	h.must(t, 0, "repo", "create", "boards", "--url", url+"/boards.git")
 	h.must(t, 0, "job", "create", "boards")
 	tt := h.terminal(t)
 	tt.showsNow(t, "1 working")
@@ -142,49 +140,9 @@ func TestDashboardFinishesFirst(t *testing.T) {
 	tt.Press(t, "\r") // decides nothing
 	tt.Press(t, "f")
 	tt.showsNow(t, "draining")
-	silent.hangUp()
+	answer()
 	if code := tt.exit(t); code != 0 {
 		t.Errorf("exit %d", code)
-	}
-}
-
-// silence is a host that takes connections and says nothing until it hangs up.
-type silence struct {
-	net.Listener
-	mu    sync.Mutex // guards calls
-	calls []net.Conn
-}
-
-func listenSilently(t *testing.T) *silence {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &silence{Listener: l}
-	taken := make(chan struct{})
-	go func() {
-		defer close(taken)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.calls = append(s.calls, c)
-			s.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() { s.hangUp(); <-taken })
-	return s
-}
-
-func (s *silence) hangUp() {
-	s.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.calls {
-		c.Close()
 	}
 }
 
@@ -304,38 +262,4 @@ func TestSetUpOnATerminal(t *testing.T) {
 		t.Errorf("exit %d, or the token was on the screen", code)
 	}
 	h.must(t, 0, "config", "validate")
-}
-
-// boardsMatch fails unless the API holds exactly the dashboards of the branch
-// for a Repository, each with the checksum of its file.
-func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *testenv.Repository) {
-	t.Helper()
-	var list struct{ Items []object }
-	r := h.must(t, 0, "get", "dashboards", "-n", namespace, "-o", "json")
-	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	for _, o := range list.Items {
-		a := o.Metadata.Annotations
-		if a["grafana.app/managerId"] != repository {
-			t.Errorf("%s/%s is managed by %q", namespace, o.Metadata.Name, a["grafana.app/managerId"])
-		}
-		got[a["grafana.app/sourcePath"]] = a["grafana.app/sourceChecksum"]
-	}
-	blobs := map[string]string{}
-	for _, line := range strings.Split(repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch, testenv.Directory), "\n") {
-		hash, file, _ := strings.Cut(line, " ")
-		blobs[file] = hash
-	}
-	for _, d := range repo.Dashboards() {
-		rel := strings.TrimPrefix(d.Path, testenv.Directory+"/")
-		if got[rel] != blobs[d.Path] {
-			t.Errorf("%s %s: checksum %q, want %q", namespace, rel, got[rel], blobs[d.Path])
-		}
-		delete(got, rel)
-	}
-	for rel := range got {
-		t.Errorf("%s %s is in the API but not in the branch", namespace, rel)
-	}
 }

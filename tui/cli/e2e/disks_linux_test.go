@@ -30,18 +30,18 @@ import (
 
 const (
 	disksEnv   = "LIMPET_TEST_DISKS" // the state directory: this process is the keeper of disks
-	stateRoom  = "size=5m"
-	mirrorRoom = "size=6m"
+	stateSize  = "size=5m"
+	mirrorSize = "size=6m"
 	noMount    = 77 // exit code of a keeper that was not allowed to mount
 )
 
-// onSmallDisks does the work of a keeper and says whether this process is one.
+// onSmallDisks runs the mounting process and reports whether this process is one.
 func onSmallDisks() bool {
 	dir := os.Getenv(disksEnv)
 	if dir == "" {
 		return false
 	}
-	if err := errors.Join(mountDisk(dir, stateRoom), mountDisk(filepath.Join(dir, "mirrors"), mirrorRoom)); err != nil {
+	if err := errors.Join(mountDisk(dir, stateSize), mountDisk(filepath.Join(dir, "mirrors"), mirrorSize)); err != nil {
 		fmt.Fprintln(os.Stderr, "mount:", err)
 		os.Exit(noMount)
 	}
@@ -67,9 +67,9 @@ func onSmallDisks() bool {
 		case "free":
 			err = os.Remove(filepath.Join(at, "others"))
 		case "readonly":
-			err = syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, mirrorRoom)
+			err = syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, mirrorSize)
 		case "writable":
-			err = syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_REMOUNT, mirrorRoom)
+			err = syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_REMOUNT, mirrorSize)
 		case "list":
 			found, err = filesBelow(at)
 		case "stop":
@@ -83,7 +83,7 @@ func onSmallDisks() bool {
 		default:
 			err = fmt.Errorf("cannot %s", what)
 		}
-		answer := keeperAnswer{Files: found}
+		answer := diskAnswer{Files: found}
 		select {
 		case <-ended:
 			answer.Ended = true
@@ -101,8 +101,8 @@ func onSmallDisks() bool {
 	return true
 }
 
-// keeperAnswer is what a keeper says to each line.
-type keeperAnswer struct {
+// diskAnswer is the answer of the mounting process to each line.
+type diskAnswer struct {
 	Err   string
 	Ended bool // of the agent
 	Files []string
@@ -122,19 +122,19 @@ func filesBelow(dir string) (out []string, err error) {
 	return out, err
 }
 
-// keeper is a life on small disks.
-type keeper struct {
-	*life
-	m   *mortal
+// diskAgent is an agent on small disks.
+type diskAgent struct {
+	*process
+	m   *crashAgent
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// settle starts an agent on small disks. It returns false where the system does
-// not let a process have mounts of its own.
-func (m *mortal) settle(path string, env ...string) (*keeper, bool) {
+// startOnSmallDisks starts an agent on small disks. It returns false where a process may
+// not mount.
+func (m *crashAgent) startOnSmallDisks(path string, env ...string) (*diskAgent, bool) {
 	m.t.Helper()
-	k := &keeper{life: &life{done: make(chan struct{})}, m: m}
+	k := &diskAgent{process: &process{done: make(chan struct{})}, m: m}
 	k.cmd = exec.Command(os.Args[0], append([]string{path}, m.flags()...)...)
 	k.cmd.Env, k.cmd.Dir, k.cmd.Stderr = append(append(slices.Clone(m.env), disksEnv+"="+filepath.Dir(m.state())), env...), m.dir, &m.log
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -152,7 +152,7 @@ func (m *mortal) settle(path string, env ...string) (*keeper, bool) {
 	}
 	k.in, k.out = in, bufio.NewReader(out)
 	if err := k.cmd.Start(); err != nil {
-		return m.noDisks(err)
+		return m.noMounts(err)
 	}
 	m.t.Cleanup(func() {
 		_ = in.Close()
@@ -160,10 +160,10 @@ func (m *mortal) settle(path string, env ...string) (*keeper, bool) {
 		_ = k.cmd.Wait()
 	})
 	if _, err := fmt.Fprintln(in, "list state"); err != nil {
-		return m.noDisks(err)
+		return m.noMounts(err)
 	}
 	if _, err := k.out.Peek(1); err != nil {
-		return m.noDisks(fmt.Errorf("%w: %s", err, m.log.String()))
+		return m.noMounts(fmt.Errorf("%w: %s", err, m.log.String()))
 	}
 	_, err = k.out.ReadString('\n')
 	return k, err == nil
@@ -171,7 +171,7 @@ func (m *mortal) settle(path string, env ...string) (*keeper, bool) {
 
 // noDisks fails the long form of a test, which is there for this; 'make test'
 // has to pass also where containers must not mount.
-func (m *mortal) noDisks(err error) (*keeper, bool) {
+func (m *crashAgent) noMounts(err error) (*diskAgent, bool) {
 	m.t.Helper()
 	if suite.IsFull() {
 		m.t.Fatalf("no mount namespace: %v", err)
@@ -180,8 +180,8 @@ func (m *mortal) noDisks(err error) (*keeper, bool) {
 	return nil, false
 }
 
-// tell has the keeper do something.
-func (k *keeper) tell(what, disk string) []string {
+// do sends one line to the mounting process.
+func (k *diskAgent) do(what, disk string) []string {
 	k.m.t.Helper()
 	a := k.try(what, disk)
 	if a.Err != "" {
@@ -190,13 +190,13 @@ func (k *keeper) tell(what, disk string) []string {
 	return a.Files
 }
 
-func (k *keeper) try(what, disk string) keeperAnswer {
+func (k *diskAgent) try(what, disk string) diskAnswer {
 	k.m.t.Helper()
 	if _, err := fmt.Fprintln(k.in, what, disk); err != nil {
 		k.m.t.Fatal(err)
 	}
 	line, err := k.out.ReadBytes('\n')
-	var a keeperAnswer
+	var a diskAnswer
 	if err := errors.Join(err, json.Unmarshal(line, &a)); err != nil {
 		k.m.t.Fatalf("%v: %s", err, line)
 	}
@@ -206,29 +206,28 @@ func (k *keeper) try(what, disk string) keeperAnswer {
 	return a
 }
 
-// leave stops the agent in order and brings its files to where they are looked
-// at.
-func (k *keeper) leave() {
+// stop stops the agent with SIGTERM and copies its files out of the mounts.
+func (k *diskAgent) stop() {
 	k.m.t.Helper()
-	k.tell("stop", "state")
-	k.tell("export", "state")
+	k.do("stop", "state")
+	k.do("export", "state")
 	export, dir := filepath.Join(k.m.dir, "export"), filepath.Dir(k.m.state())
 	if err := errors.Join(os.RemoveAll(dir), os.Rename(export, dir), os.Chmod(dir, 0o700)); err != nil {
 		k.m.t.Fatal(err)
 	}
 }
 
-// idle waits until the queue is empty.
-func (m *mortal) idle() {
+// awaitIdle waits until the queue is empty.
+func (m *crashAgent) awaitIdle() {
 	m.t.Helper()
-	until(m.t, "all jobs have ended in "+m.namespace, func() bool { return len(m.list(api.Jobs)) == 0 })
+	until(m.t, "all jobs have ended in "+m.namespace, func() bool { return len(m.user.list(api.Jobs)) == 0 })
 }
 
 // What the system says of its disks.
 var noSpace, readOnly = syscall.ENOSPC.Error(), syscall.EROFS.Error()
 
-// says waits until the agent has said something.
-func (m *mortal) says(text string) {
+// awaitLog waits until the log has a text.
+func (m *crashAgent) awaitLog(text string) {
 	m.t.Helper()
 	until(m.t, "the agent says: "+text, func() bool { return strings.Contains(m.log.String(), text) })
 }
@@ -241,45 +240,45 @@ func pause(rng *rand.Rand, most time.Duration) { <-time.After(time.Duration(rng.
 func TestFullStateDisk(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	path, err := mortalBinary()
+	first, w := suite.Seed(t), newServers(t)
+	path, err := failpointBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMortal(t, w, "full-state", first, few())
+	m := newCrashAgent(t, w, "full-state", first, few())
 	flag := filepath.Join(m.dir, "full")
-	k, ok := m.settle(path, "LIMPET_STATE_FULL="+flag)
+	k, ok := m.startOnSmallDisks(path, "LIMPET_STATE_FULL="+flag)
 	if !ok {
 		return
 	}
-	m.waitsForRoom(flag)
+	m.completesWithoutSpace(flag)
 	cycles := suite.Count(2, 100)
 	for range cycles {
-		m.feed(m.names()...)
+		m.ensureJobs(m.names()...)
 		pause(m.rng, 200*time.Millisecond)
-		k.tell("fill", "state")
-		m.feed(m.names()...)
+		k.do("fill", "state")
+		m.ensureJobs(m.names()...)
 		pause(m.rng, 600*time.Millisecond)
-		k.tell("free", "state")
+		k.do("free", "state")
 	}
-	m.idle()
-	k.leave()
-	m.forgets = true // history makes room
-	m.judge()
+	m.awaitIdle()
+	k.stop()
+	m.historyIncomplete = true // history makes room
+	m.verify()
 	hits := strings.Count(m.log.String(), noSpace)
 	if hits == 0 && suite.IsFull() {
 		t.Error("the disk was never full for the agent")
 	}
 }
 
-// waitsForRoom has a job come to its end while no transaction finds room, for
-// longer than a lease lasts. The result waits, under the claim that the job had.
-func (m *mortal) waitsForRoom(flag string) {
+// completesWithoutSpace ends a job while no transaction finds space, for longer than a
+// lease lasts: the result waits, and the claim is renewed.
+func (m *crashAgent) completesWithoutSpace(flag string) {
 	m.t.Helper()
 	m.api.Break(m.t, testenv.Fault{Path: "/namespaces/" + m.namespace + "/dashboards", Delay: 700 * time.Millisecond})
-	m.feed("a")
+	m.ensureJobs("a")
 	held := func() (owner string, claim int64) {
-		for _, job := range m.list(api.Jobs) {
+		for _, job := range m.user.list(api.Jobs) {
 			owner = job.GetLabels()[api.LabelClaimOwner]
 			claim, _ = strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
 		}
@@ -299,13 +298,13 @@ func (m *mortal) waitsForRoom(flag string) {
 		if now != owner {
 			m.t.Fatalf("the job is in the hands of %q, and was in those of %q", now, owner)
 		}
-		return claim > full.Add(mortalExpiry).UnixMilli()
+		return claim > full.Add(shortExpiry).UnixMilli()
 	})
 	if err := os.Remove(flag); err != nil {
 		m.t.Fatal(err)
 	}
 	m.api.Break(m.t)
-	m.idle()
+	m.awaitIdle()
 	if got := strings.Count(m.log.String(), stepped("claimed")); got != 1 {
 		m.t.Errorf("the job was claimed %d times", got)
 	}
@@ -316,37 +315,37 @@ func (m *mortal) waitsForRoom(flag string) {
 func TestFullMirrorDisk(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "full-mirrors", first, few())
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "full-mirrors", first, few())
 	m.attempts = 2 // the rest before a third is longer than the test
-	k, ok := m.settle(limpetBinary(t))
+	k, ok := m.startOnSmallDisks(limpetBinary(t))
 	if !ok {
 		return
 	}
-	m.feed(m.names()...)
-	m.idle()
+	m.ensureJobs(m.names()...)
+	m.awaitIdle()
 	cycles := suite.Count(2, 100)
 	for cycle := range cycles {
-		k.tell("fill", "mirrors")
-		m.feed(m.names()...)
+		k.do("fill", "mirrors")
+		m.ensureJobs(m.names()...)
 		if cycle == 0 {
-			m.says(noSpace)
+			m.awaitLog(noSpace)
 		}
 		pause(m.rng, 600*time.Millisecond)
-		k.tell("free", "mirrors")
+		k.do("free", "mirrors")
 		pause(m.rng, 300*time.Millisecond)
 	}
-	m.idle()
-	m.feed(m.names()...)
-	m.idle()
-	for _, file := range k.tell("list", "mirrors") {
+	m.awaitIdle()
+	m.ensureJobs(m.names()...)
+	m.awaitIdle()
+	for _, file := range k.do("list", "mirrors") {
 		if strings.Contains(filepath.Base(file), "tmp") || strings.HasSuffix(file, ".lock") {
 			t.Errorf("left behind: %s", file)
 		}
 	}
-	k.leave()
-	m.fails = true // a fetch without room
-	m.judge()
+	k.stop()
+	m.jobsMayFail = true // a fetch without room
+	m.verify()
 }
 
 // TestReadOnlyDisks: the disks become read-only and writable again. The agent
@@ -357,23 +356,23 @@ func TestFullMirrorDisk(t *testing.T) {
 func TestReadOnlyDisks(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	path, err := mortalBinary()
+	first, w := suite.Seed(t), newServers(t)
+	path, err := failpointBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMortal(t, w, "readonly", first, few())
+	m := newCrashAgent(t, w, "readonly", first, few())
 	m.attempts = 2
 	flag := filepath.Join(m.dir, "readonly")
-	k, ok := m.settle(path, "LIMPET_STATE_READONLY="+flag)
+	k, ok := m.startOnSmallDisks(path, "LIMPET_STATE_READONLY="+flag)
 	if !ok {
 		return
 	}
-	m.feed(m.names()...)
-	m.idle()
+	m.ensureJobs(m.names()...)
+	m.awaitIdle()
 	flips, refused := suite.Count(2, 50), 0
 	for flip := range flips {
-		m.feed(m.names()...)
+		m.ensureJobs(m.names()...)
 		pause(m.rng, 100*time.Millisecond)
 		if err := os.WriteFile(flag, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -382,29 +381,29 @@ func TestReadOnlyDisks(t *testing.T) {
 			refused++
 		}
 		since := time.Now()
-		m.feed(m.names()...)
+		m.ensureJobs(m.names()...)
 		if flip == 0 {
-			m.says(readOnly)
+			m.awaitLog(readOnly)
 		}
 		pause(m.rng, 600*time.Millisecond)
-		m.noClaims(since)
+		m.verifyNoClaims(since)
 		if err := os.Remove(flag); err != nil {
 			t.Fatal(err)
 		}
-		k.tell("writable", "mirrors")
+		k.do("writable", "mirrors")
 		if m.rng.IntN(4) == 0 {
-			m.idle()
+			m.awaitIdle()
 		}
 	}
-	m.idle()
-	k.leave()
-	m.fails = true
-	m.judge()
+	m.awaitIdle()
+	k.stop()
+	m.jobsMayFail = true
+	m.verify()
 }
 
-// noClaims fails when the agent has begun to claim jobs since then. Those that
-// its two drivers were about to claim it may have claimed.
-func (m *mortal) noClaims(since time.Time) {
+// verifyNoClaims fails when the agent has begun to claim jobs since then, beyond those that
+// its two drivers were about to claim.
+func (m *crashAgent) verifyNoClaims(since time.Time) {
 	m.t.Helper()
 	known, claims := map[string]bool{}, 0
 	for _, r := range m.api.Writes(m.t, 0) {

@@ -3,13 +3,10 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"limpet/sync/testenv/suite"
@@ -17,56 +14,6 @@ import (
 	"limpet/state"
 	"limpet/sync/testenv"
 )
-
-// facade stands before a Git host: it notes with what that is asked, and may answer in
-// its place.
-type facade struct {
-	*httptest.Server
-	status atomic.Int64        // to answer with; 0 = the host does
-	half   atomic.Bool         // of packs one half is sent
-	asked  chan struct{}       // has one for each pack of which half is sent
-	mu     sync.Mutex          // guards seen
-	seen   map[string]struct{} // user:password
-}
-
-func newFacade(t *testing.T, host http.Handler) *facade {
-	f := &facade{asked: make(chan struct{}, 16), seen: map[string]struct{}{}}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, password, _ := r.BasicAuth()
-		f.mu.Lock()
-		f.seen[user+":"+password] = struct{}{}
-		f.mu.Unlock()
-		switch status := int(f.status.Load()); {
-		case status != 0:
-			http.Error(w, "", status)
-		case f.half.Load() && r.Method == http.MethodPost:
-			whole := httptest.NewRecorder()
-			host.ServeHTTP(whole, r)
-			w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
-			w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
-			http.NewResponseController(w).Flush()
-			f.asked <- struct{}{}
-			<-r.Context().Done()
-		default:
-			host.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(f.Close)
-	return f
-}
-
-// take returns with what the host was asked, and forgets it.
-func (f *facade) take() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []string
-	for s := range f.seen {
-		out = append(out, s)
-	}
-	f.seen = map[string]struct{}{}
-	slices.Sort(out)
-	return out
-}
 
 // TestFallback: a site whose host is away is pulled from its fallback URL, also after a
 // power cut that leaves half of a pack. The fallback is not asked while the host answers
@@ -88,7 +35,7 @@ func TestFallback(t *testing.T) {
 	one, two := testenv.Git(t, testenv.GitOptions{User: "git", Password: first}), testenv.Git(t, testenv.GitOptions{User: "bob", Password: second})
 	one.Serve("boards.git", repo.Dir)
 	two.Serve("copy.git", copied)
-	own, other := newFacade(t, one), newFacade(t, two)
+	own, other := newRecordingProxy(t, one), newRecordingProxy(t, two)
 	h := newHome(t)
 	h.file(t, "credentials/default.site/token", first)
 	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: bob}\n  files: {password: %s}\n", other.URL, h.file(t, "second", second)))
@@ -107,7 +54,7 @@ func TestFallback(t *testing.T) {
 		})
 		boardsMatch(t, h, "default", "site", repo)
 	}
-	asked := func(f *facade, want ...string) {
+	asked := func(f *recordingProxy, want ...string) {
 		t.Helper()
 		if got := f.take(); !slices.Equal(got, want) {
 			t.Errorf("asked with %q, want %q", got, want)

@@ -48,7 +48,7 @@ func TestHostileHosts(t *testing.T) {
 	for range suite.Count(1, 5) {
 		calls := map[string]func() result{}
 		for _, path := range paths {
-			calls[path] = h.aside(t, "repo", "pull", name(path), "--full", "--wait", "--timeout", "60s")
+			calls[path] = h.runInBackground(t, "repo", "pull", name(path), "--full", "--wait", "--timeout", "60s")
 		}
 		good.Edit(t, good.Dashboards()[0].Path)
 		began := time.Now()
@@ -68,7 +68,7 @@ func TestHostileHosts(t *testing.T) {
 	if sink, err := os.ReadDir(filepath.Join(h.dir, "sinks", "names")); err != nil || !slices.ContainsFunc(sink, func(e os.DirEntry) bool { return e.Name() == "good.json" }) {
 		t.Errorf("what is good among bad names was not pulled: %v %v", sink, err)
 	}
-	if w := readWeight(t, d.cmd.Process.Pid); w.peak > hostilePeak {
+	if w := readUsage(t, d.cmd.Process.Pid); w.peak > hostilePeak {
 		t.Errorf("the agent held %d MiB", w.peak>>10)
 	}
 	if code := d.stop(t); code != 0 {
@@ -81,8 +81,8 @@ func TestHostileHosts(t *testing.T) {
 	h.noSecret(t, d.log.String(), token)
 }
 
-// TestSlowFetch: a host that sends its pack in drops is left after --git-timeout,
-// and told; it is asked again later, and another one is pulled meanwhile.
+// TestSlowFetch: a fetch in drops ends after --git-timeout with a message and is retried, and
+// another repository is pulled meanwhile.
 func TestSlowFetch(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -104,8 +104,8 @@ func TestSlowFetch(t *testing.T) {
 	}
 }
 
-// TestHostileWords: what looks like an option or a command is no URL and no branch.
-func TestHostileWords(t *testing.T) {
+// TestHostileArguments: what looks like an option or a command is refused as URL and branch.
+func TestHostileArguments(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t)
@@ -133,8 +133,8 @@ func TestHostileWords(t *testing.T) {
 	d.stop(t)
 }
 
-// TestBadInput calls the binary with what people get wrong. Each call must end
-// with its exit code, say what was wrong, and change nothing.
+// TestBadInput calls the binary with common mistakes. Each call ends with its exit code, names
+// the mistake, and changes nothing.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -189,7 +189,7 @@ func TestBadInput(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := h.feed(t, tt.in, tt.args...)
+			r := h.runWithInput(t, tt.in, tt.args...)
 			if r.code != tt.code {
 				t.Errorf("exit %d, want %d; stderr: %s", r.code, tt.code, r.err)
 			}
@@ -220,7 +220,7 @@ func TestBadObjectsAreRefusedWhole(t *testing.T) {
 	h := newHome(t)
 	good := "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: good, namespace: default}\nspec: {title: Good, type: git, git: {url: https://git.example.com/a.git, branch: main}, sync: {enabled: false, target: folder}}\n"
 	bad := strings.NewReplacer("name: good", "name: bad", "target: folder", "target: nowhere").Replace(good)
-	r := h.feed(t, good+"---\n"+bad, "apply", "-f", "-")
+	r := h.runWithInput(t, good+"---\n"+bad, "apply", "-f", "-")
 	if r.code != 1 || !strings.Contains(r.err, "spec.sync.target") || !strings.Contains(r.err, "document 2") {
 		t.Errorf("exit %d: %s", r.code, r.err)
 	}
@@ -228,7 +228,7 @@ func TestBadObjectsAreRefusedWhole(t *testing.T) {
 		t.Errorf("half of the file was applied: %s", r.out)
 	}
 	for _, verb := range []string{"created", "unchanged"} {
-		if r := h.feed(t, good, "apply", "-f", "-"); r.code != 0 || r.out != "repository/good "+verb+"\n" {
+		if r := h.runWithInput(t, good, "apply", "-f", "-"); r.code != 0 || r.out != "repository/good "+verb+"\n" {
 			t.Errorf("exit %d, want %s: %s%s", r.code, verb, r.out, r.err)
 		}
 	}

@@ -27,49 +27,48 @@ import (
 )
 
 // cloudLife is how long the tokens of vouchers live: a run sees several.
-const cloudLife = 5 * time.Second
+const tokenLifetime = 5 * time.Second
 
-// vouchers is a fake of all who make tokens, in their documented wire form, and a
-// real git http-backend behind them that lets in whom they vouch for. Every
-// secret that it makes or is given has the canary in it.
-type vouchers struct {
+// tokenIssuer is a fake of all token services in their documented wire form, and a real git
+// http-backend that accepts their tokens. Every secret has the canary in it.
+type tokenIssuer struct {
 	*httptest.Server
 	git *testenv.GitServer
 
 	mu     sync.Mutex // guards what follows
-	tokens map[string]voucher
-	made   map[string]int // by who made them
+	tokens map[string]issuedToken
+	issued map[string]int // by who made them
 	refuse bool
 	next   string // refresh token of GitLab that is good
 }
 
-// voucher is what a token is good for.
-type voucher struct {
+// issuedToken is the use of a token.
+type issuedToken struct {
 	path  string // of the repository
 	until time.Time
 }
 
-const cloudCanary = "s3cr3t-canary-identity"
+const tokenCanary = "s3cr3t-canary-identity"
 
-func newVouchers(t *testing.T) *vouchers {
+func newTokenIssuer(t *testing.T) *tokenIssuer {
 	t.Helper()
-	v := &vouchers{git: testenv.Git(t, testenv.GitOptions{}), tokens: map[string]voucher{}, made: map[string]int{}, next: "refresh-0-" + cloudCanary}
+	v := &tokenIssuer{git: testenv.Git(t, testenv.GitOptions{}), tokens: map[string]issuedToken{}, issued: map[string]int{}, next: "refresh-0-" + tokenCanary}
 	v.Server = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.Close)
 	return v
 }
 
-// make makes a token that lets in at a path.
-func (v *vouchers) make(who string) string {
-	v.made[who]++
-	token := fmt.Sprintf("%s-%d-%s", who, v.made[who], cloudCanary)
-	v.tokens[token] = voucher{"/" + who + "/", time.Now().Add(cloudLife)}
+// issue makes a token for a path.
+func (v *tokenIssuer) issue(who string) string {
+	v.issued[who]++
+	token := fmt.Sprintf("%s-%d-%s", who, v.issued[who], tokenCanary)
+	v.tokens[token] = issuedToken{"/" + who + "/", time.Now().Add(tokenLifetime)}
 	return token
 }
 
-func (v *vouchers) serve(w http.ResponseWriter, r *http.Request) {
+func (v *tokenIssuer) serve(w http.ResponseWriter, r *http.Request) {
 	if who, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/site.git"); ok {
-		if !v.letsIn(who, r) {
+		if !v.accepts(who, r) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
 			http.Error(w, "no", http.StatusUnauthorized)
 			return
@@ -87,28 +86,28 @@ func (v *vouchers) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": text + r.Header.Get("Authorization"), "message": text + r.Header.Get("Authorization")})
 		return
 	}
-	until, seconds := time.Now().Add(cloudLife).UTC().Format(time.RFC3339Nano), int(cloudLife/time.Second)
+	until, seconds := time.Now().Add(tokenLifetime).UTC().Format(time.RFC3339Nano), int(tokenLifetime/time.Second)
 	switch {
 	case r.URL.Path == "/google/token" && form.Get("assertion") != "":
-		fmt.Fprintf(w, `{"access_token":%q,"expires_in":%d,"token_type":"Bearer"}`, v.make("gcp"), seconds)
+		fmt.Fprintf(w, `{"access_token":%q,"expires_in":%d,"token_type":"Bearer"}`, v.issue("gcp"), seconds)
 	case r.URL.Path == "/oauth/token" && form.Get("refresh_token") == v.next:
-		token := v.make("gitlab")
+		token := v.issue("gitlab")
 		v.next = "refresh-" + token
 		fmt.Fprintf(w, `{"access_token":%q,"expires_in":%d,"refresh_token":%q,"token_type":"Bearer"}`, token, seconds, v.next)
 	case r.URL.Path == "/api/v3/app/installations/34/access_tokens" && strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ey"):
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"token":%q,"expires_at":%q}`, v.make("github"), until)
-	case form.Get("Action") == "AssumeRoleWithWebIdentity" && form.Get("WebIdentityToken") == "projected-"+cloudCanary:
+		fmt.Fprintf(w, `{"token":%q,"expires_at":%q}`, v.issue("github"), until)
+	case form.Get("Action") == "AssumeRoleWithWebIdentity" && form.Get("WebIdentityToken") == "projected-"+tokenCanary:
 		fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>ASIALENT</AccessKeyId><SecretAccessKey>aws-%s</SecretAccessKey>
-			<SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`, cloudCanary, v.make("aws"), until)
+			<SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`, tokenCanary, v.issue("aws"), until)
 	default:
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":"invalid_request"}`)
 	}
 }
 
-// letsIn is what each Git host checks.
-func (v *vouchers) letsIn(who string, r *http.Request) bool {
+// accepts checks the credentials as each Git host does.
+func (v *tokenIssuer) accepts(who string, r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	token := password
 	switch who {
@@ -133,7 +132,7 @@ func signedForGit(password, host, path string) bool {
 		return false
 	}
 	hash := func(text string) string { sum := sha256.Sum256([]byte(text)); return hex.EncodeToString(sum[:]) }
-	key := []byte("AWS4aws-" + cloudCanary)
+	key := []byte("AWS4aws-" + tokenCanary)
 	for _, part := range []string{stamp[:8], "eu-west-1", "codecommit", "aws4_request", "AWS4-HMAC-SHA256\n" + stamp + "\n" + stamp[:8] +
 		"/eu-west-1/codecommit/aws4_request\n" + hash("GIT\n"+path+"\n\nhost:"+host+"\n\nhost\n")} {
 		mac := hmac.New(sha256.New, key)
@@ -143,18 +142,18 @@ func signedForGit(password, host, path string) bool {
 	return signature == hex.EncodeToString(key)
 }
 
-// counts are the tokens that were made so far.
-func (v *vouchers) count(who string) int {
+// count returns how many tokens were issued.
+func (v *tokenIssuer) count(who string) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.made[who]
+	return v.issued[who]
 }
 
-// revoke ends all tokens at once; refuse says whether there will be others.
-func (v *vouchers) revoke(refuse bool) {
+// revoke ends all tokens; refuse also refuses new ones.
+func (v *tokenIssuer) revoke(refuse bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.tokens, v.refuse = map[string]voucher{}, refuse
+	v.tokens, v.refuse = map[string]issuedToken{}, refuse
 }
 
 // TestIdentities pulls with the credentials that each provider makes while they
@@ -163,7 +162,7 @@ func (v *vouchers) revoke(refuse bool) {
 func TestIdentities(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	v, h := newVouchers(t), newHome(t)
+	v, h := newTokenIssuer(t), newHome(t)
 	repo := testenv.Repo(t, 2, 2)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -189,7 +188,7 @@ func TestIdentities(t *testing.T) {
 	for name, text := range map[string]string{"githubAppID": "12", "githubAppInstallationID": "34", "githubAppPrivateKey": private, "githubAppBaseURL": v.URL + "/api/v3"} {
 		h.file(t, "credentials/default.via-github/"+name, text)
 	}
-	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
+	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+tokenCanary))
 	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s", "--sink-prefix", h.dir}
 	d := h.daemon(t, flags...)
 	names := []string{"aws", "gcp", "github", "gitlab"} // Azure takes https alone; package identity has its tests
@@ -199,8 +198,8 @@ func TestIdentities(t *testing.T) {
 			site := fmt.Sprintf(`{apiVersion: provisioning.grafana.app/v0alpha1, kind: Repository, metadata: {name: via-gitlab, namespace: default, annotations: {limpet/git-provider: gitlab, limpet/sink-dir: %q}},
 				spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled: true, target: folder, intervalSeconds: 86400}},
 				secure: {gitlabAppID: {create: app}, gitlabAppSecret: {create: "app-%[5]s"}, gitlabAppRefreshToken: {create: "refresh-0-%[5]s"}}}`,
-				filepath.Join(h.dir, "sinks", name), v.URL+"/gitlab/site.git", testenv.Branch, testenv.Directory, cloudCanary)
-			if r := h.feed(t, site, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.err, "unknown") {
+				filepath.Join(h.dir, "sinks", name), v.URL+"/gitlab/site.git", testenv.Branch, testenv.Directory, tokenCanary)
+			if r := h.runWithInput(t, site, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.err, "unknown") {
 				t.Fatalf("exit %d: %s", r.code, r.err)
 			}
 			continue
@@ -243,7 +242,7 @@ func TestIdentities(t *testing.T) {
 	told.WriteString(h.evidence(t, d2, "via-gitlab"))
 	d2.stop(t)
 	lines := strings.Split(strings.TrimSpace(private), "\n")
-	secrets := []string{cloudCanary, lines[1], base64.StdEncoding.EncodeToString([]byte(private))[:60]}
+	secrets := []string{tokenCanary, lines[1], base64.StdEncoding.EncodeToString([]byte(private))[:60]}
 	h.noSecret(t, d.log.String()+d2.log.String()+told.String(), secrets...)
 	// Authorization headers hide it; so do users and passwords joined.
 	for _, log := range []string{d.log.String(), d2.log.String(), told.String()} {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
@@ -43,8 +41,8 @@ func TestProgressOnATerminal(t *testing.T) {
 		t.Error("the job does not go on")
 	}
 	watch := h.terminal(t, "job", "watch", "gated-sync")
-	plain := h.aside(t, "job", "watch", "gated-sync")
-	forced := h.aside(t, "job", "watch", "gated-sync", "--progress", "none")
+	plain := h.runInBackground(t, "job", "watch", "gated-sync")
+	forced := h.runInBackground(t, "job", "watch", "gated-sync", "--progress", "none")
 	watch.shows(t, "░░░░")
 	g.open()
 	if code := watch.exit(t); code != 0 || strings.Contains(watch.Text(), "█") || !strings.Contains(watch.Text(), "success") {
@@ -180,23 +178,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// hangingHost is a Git host that answers nothing until it is told to, and then that
-// there is no such repository.
-func hangingHost(t *testing.T) (url string, answer func()) {
-	t.Helper()
-	hang, done := context.WithCancel(t.Context())
-	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-hang.Done():
-		case <-r.Context().Done():
-		}
-		http.NotFound(w, r)
-	}))
-	t.Cleanup(host.Close)
-	return host.URL, done
-}
-
-// working has a job at work whose Git host hangs.
+// working starts a job whose Git host hangs.
 func (h *home) working(t *testing.T) (answer func()) {
 	t.Helper()
 	url, answer := hangingHost(t)
@@ -206,7 +188,7 @@ func (h *home) working(t *testing.T) (answer func()) {
 	return answer
 }
 
-// waiter is a call that goes on, and what it has printed.
+// waiter is a command that runs beside the test, and its output.
 type waiter struct {
 	cmd       *exec.Cmd
 	out, errs *log
@@ -225,7 +207,7 @@ func (h *home) waiter(t *testing.T, args ...string) *waiter {
 	return w
 }
 
-// ends says how the call has ended, once it has.
+// ends waits for the end of the command and returns its exit code.
 func (w *waiter) ends(t *testing.T) int {
 	t.Helper()
 	until(t, strings.Join(w.cmd.Args[1:], " ")+" ends", func() bool {
@@ -297,7 +279,7 @@ func TestDrain(t *testing.T) {
 	until(t, "the agent drains", func() bool { return strings.Contains(h.run(t, "status").out, "draining") })
 	h.must(t, 0, "repo", "create", "later", "--url", "https://127.0.0.1:1/later.git", "--disabled")
 	h.must(t, 0, "repo", "pull", "later")
-	waited := h.aside(t, "drain", "--wait", "-o", "json")
+	waited := h.runInBackground(t, "drain", "--wait", "-o", "json")
 	h.must(t, exitTimeout, "drain", "--wait", "--timeout", "1s")
 	answer()
 	r := waited()
@@ -325,7 +307,7 @@ func TestDashboardRetriesAndCancels(t *testing.T) {
 	h.daemon(t, "--controllers", "off", "--max-attempts", "1")
 	tt := h.terminal(t)
 	tt.shows(t, altScreen)
-	h.feed(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"away","namespace":"default"},
+	h.runWithInput(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"away","namespace":"default"},
 		"spec":{"title":"away","type":"git","git":{"url":"http://127.0.0.1:1/away.git"},"sync":{"enabled":true,"target":"folder","intervalSeconds":86400}}}`, "apply", "-f", "-")
 	h.must(t, 0, "repo", "pull", "away")
 	until(t, "the job is dead", func() bool {

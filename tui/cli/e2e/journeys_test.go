@@ -16,28 +16,28 @@ import (
 
 // local is an agent with the embedded API that pulls from a Git host that wants a
 // token.
-type local struct {
+type localSite struct {
 	*home
 	repo *testenv.Repository
 }
 
-func newLocal(t *testing.T, commits, dashboards int) *local {
+func newLocalSite(t *testing.T, commits, dashboards int) *localSite {
 	t.Helper()
 	host := testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken})
-	l := &local{home: newHome(t), repo: testenv.Repo(t, commits, dashboards)}
+	l := &localSite{home: newHome(t), repo: testenv.Repo(t, commits, dashboards)}
 	l.file(t, "credentials/default.boards/token", gitToken)
 	url := host.Serve("boards.git", l.repo.Dir)
 	l.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h")
 	return l
 }
 
-func (l *local) start(t *testing.T) *daemon {
+func (l *localSite) start(t *testing.T) *daemon {
 	t.Helper()
 	return l.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(l.dir, "credentials"), "--max-sync-workers", "1")
 }
 
 // pull waits until a pull has ended well: the agent itself begins the first one.
-func (l *local) pull(t *testing.T, args ...string) {
+func (l *localSite) pull(t *testing.T, args ...string) {
 	t.Helper()
 	until(t, "the pull has ended well", func() bool {
 		return l.run(t, append([]string{"repo", "pull", "boards", "--wait"}, args...)...).code == 0
@@ -47,7 +47,7 @@ func (l *local) pull(t *testing.T, args ...string) {
 
 // once fails the test unless each job has one record, which is a success, and
 // returns their number.
-func (l *local) once(t *testing.T) int {
+func (l *localSite) verifyOnce(t *testing.T) int {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, r := range l.history(t) {
@@ -63,7 +63,7 @@ func (l *local) once(t *testing.T) int {
 // token of the Git host is in no file, log or output.
 func TestPull(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t, 20, 25)
+	l := newLocalSite(t, 20, 25)
 	d := l.start(t)
 	l.pull(t, "--full")
 	boards := l.repo.Dashboards()
@@ -74,7 +74,7 @@ func TestPull(t *testing.T) {
 	l.pull(t)
 	l.must(t, 0, "delete", "dashboard", boards[3].UID, "-n", "default")
 	l.pull(t, "--full")
-	l.once(t)
+	l.verifyOnce(t)
 	output := l.evidence(t, d, "boards")
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -90,10 +90,10 @@ func TestPull(t *testing.T) {
 // dashboards of the branch.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t, 2, 100)
+	l := newLocalSite(t, 2, 100)
 	d := l.start(t)
 	l.pull(t)
-	ended := l.once(t)
+	ended := l.verifyOnce(t)
 	for _, point := range []struct {
 		step  string
 		times int
@@ -112,7 +112,7 @@ func TestKilled(t *testing.T) {
 		until(t, "the job has ended", func() bool { return len(l.history(t)) == ended })
 		boardsMatch(t, l.home, "default", "boards", l.repo)
 	}
-	l.once(t)
+	l.verifyOnce(t)
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

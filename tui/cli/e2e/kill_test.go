@@ -24,13 +24,12 @@ var killPoints = []string{failpoint.Seen, failpoint.Intent, failpoint.Claimed, f
 // few are Repositories of which each job writes a handful of objects.
 func few() map[string]int { return map[string]int{"a": small, "b": small, "c": small, "d": small} }
 
-// TestKilledAtEveryPoint: the process ends itself with SIGKILL at a point in the
-// life of a job and is started again, over and over. Then everything is as if it
-// had never been killed.
+// TestKilledAtEveryPoint: the process kills itself at a point of a job and is started again,
+// over and over. The end state is that of an agent that was never killed.
 func TestKilledAtEveryPoint(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
+	first, w := suite.Seed(t), newServers(t)
 	lives := [][]string{killPoints} // one agent for all points
 	if suite.IsFull() {
 		lives = nil
@@ -54,7 +53,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 				case len(points) > 1:
 					sizes["large"] = large
 				}
-				m := newMortal(t, w, "kill-"+name, first+uint64(i), sizes)
+				m := newCrashAgent(t, w, "kill-"+name, first+uint64(i), sizes)
 				kills := 0
 				for range each {
 					for _, p := range points {
@@ -62,9 +61,9 @@ func TestKilledAtEveryPoint(t *testing.T) {
 						kills++
 					}
 				}
-				m.rest()
-				m.judge()
-				writes, again := m.rewritten()
+				m.finishJobs()
+				m.verify()
+				writes, again := m.redundantWrites()
 				if again > 0 {
 					t.Errorf("%d of %d writes wrote what was there already", again, writes)
 				}
@@ -73,8 +72,8 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	})
 }
 
-// killAt lets the agent live until a job comes to a point.
-func (m *mortal) killAt(point string) {
+// killAt runs the agent until a job reaches a point.
+func (m *crashAgent) killAt(point string) {
 	m.t.Helper()
 	passage, names := 1+m.rng.IntN(3), []string{"a", "b", "c", "d"}
 	switch point {
@@ -83,19 +82,19 @@ func (m *mortal) killAt(point string) {
 	case failpoint.Applying:
 		passage = 1 + m.rng.IntN(3*small)
 	}
-	m.feed(names...)
+	m.ensureJobs(names...)
 	l := m.start(fmt.Sprintf("%s=kill@%d", point, passage))
 	hungry := time.NewTicker(300 * time.Millisecond)
 	defer hungry.Stop()
 	for deadline := time.After(callTimeout); ; {
 		select {
 		case <-l.done:
-			if !m.end(l) {
+			if !m.awaitEnd(l) {
 				m.t.Fatalf("not killed at %s", point)
 			}
 			return
 		case <-hungry.C: // what earlier lives have left does not come to the point again
-			m.feed(names...)
+			m.ensureJobs(names...)
 		case <-deadline:
 			m.t.Fatalf("still alive, no job has come to %s for the %d. time", point, passage)
 		}
@@ -106,21 +105,21 @@ func (m *mortal) killAt(point string) {
 func TestKilledAtAnyMoment(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
+	first, w := suite.Seed(t), newServers(t)
 	agents := suite.Count(1, 3)
 	each := suite.Count(6, 300) / agents
 	t.Run("agent", func(t *testing.T) {
 		for i := range agents {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				m := newMortal(t, w, fmt.Sprint("kill-anywhere-", i), first+uint64(i), few())
+				m := newCrashAgent(t, w, fmt.Sprint("kill-anywhere-", i), first+uint64(i), few())
 				rng := rand.New(rand.NewPCG(first+uint64(i), 5))
 				for range each {
 					m.killWithin(rng)
 				}
-				m.rest()
-				m.judge()
-				writes, again := m.rewritten()
+				m.finishJobs()
+				m.verify()
+				writes, again := m.redundantWrites()
 				if again > 0 {
 					t.Errorf("%d of %d writes wrote what was there already", again, writes)
 				}
@@ -129,44 +128,44 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	})
 }
 
-// killWithin kills an agent some time after it has been started.
-func (m *mortal) killWithin(rng *rand.Rand) {
+// killWithin kills an agent some time after its start.
+func (m *crashAgent) killWithin(rng *rand.Rand) {
 	m.t.Helper()
-	m.feed("a", "b", "c", "d")
+	m.ensureJobs("a", "b", "c", "d")
 	l := m.start("")
 	if rng.IntN(4) > 0 { // else it may die on the way to its feet
-		m.claims(l)
+		m.awaitClaim(l)
 	}
 	timer := time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
 	defer timer.Stop()
-	if !m.end(l) {
+	if !m.awaitEnd(l) {
 		m.t.Fatal("ended by itself")
 	}
 }
 
-// TestKilledWhileItStops: a job has been given back and the process dies before
-// it could note that.
-func TestKilledWhileItStops(t *testing.T) {
+// TestKilledWhileReleasing: a job was released and the process dies before it could record
+// that.
+func TestKilledWhileReleasing(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "kill-released", first, few())
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-released", first, few())
 	want := suite.Count(1, 20)
 	kills := 0
 	for try := 0; kills < want; try++ {
 		if try > 20*want {
 			t.Fatalf("%d kills after %d tries", kills, try)
 		}
-		m.feed("a", "b", "c", "d")
+		m.ensureJobs("a", "b", "c", "d")
 		l := m.start("released=kill")
-		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[m.logged:], stepped("applied")) })
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[m.logStart:], stepped("applied")) })
 		_ = l.cmd.Process.Signal(syscall.SIGTERM)
-		if m.end(l) {
+		if m.awaitEnd(l) {
 			kills++
 		}
 	}
-	m.rest()
-	m.judge()
+	m.finishJobs()
+	m.verify()
 }
 
 // TestKilledBetweenVerifyAndApply: an agent that verifies, by a rule of its config file, is
@@ -175,9 +174,9 @@ func TestKilledWhileItStops(t *testing.T) {
 func TestKilledBetweenVerifyAndApply(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "kill-verify", first, map[string]int{"a": small})
-	m.fails = true // what is not signed is refused
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-verify", first, map[string]int{"a": small})
+	m.jobsMayFail = true // what is not signed is refused
 	signer, public := sshSigner(t)
 	m.file(t, "allowed_signers", "ops@example.com "+public)
 	config := m.file(t, "limpet.yaml", fmt.Sprintf("git-verify:\n- url: \"*\"\n  mode: HEAD\n  principals: [ops@example.com]\n  files: {allowed_signers: %s/allowed_signers}\n", m.dir))
@@ -188,7 +187,7 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 		t.Helper()
 		m.pull("a", nil)
 		l := m.start(point + "=kill")
-		if !m.end(l) {
+		if !m.awaitEnd(l) {
 			t.Fatalf("not killed at %s", point)
 		}
 	}
@@ -200,29 +199,29 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 				evil[m.revision["a"]] = true
 				killedAt(point)
 				kills++
-				m.rest()
+				m.finishJobs()
 				m.edit("a")
 			}
 			signHead(t, m.repo, signer)
 			killedAt(point)
 			kills++
-			m.rest()
-			m.content()
+			m.finishJobs()
+			m.verifyContent()
 		}
 	}
 	m.edit("a")
 	evil[m.revision["a"]] = true
 	m.pull("a", nil)
-	m.rest()
+	m.finishJobs()
 	m.edit("a")
 	evil[m.revision["a"]] = true
 	m.pull("a", nil)
-	m.rest()
+	m.finishJobs()
 	signHead(t, m.repo, signer)
 	delete(evil, m.revision["a"]) // signed after all, and not applied before
 	m.pull("a", nil)
-	m.rest()
-	m.judge()
+	m.finishJobs()
+	m.verify()
 	writes := 0
 	for _, q := range w.api.Requests(t, mark) {
 		if !strings.Contains(q.Path, "/namespaces/"+m.namespace+"/dashboards") || q.Method == "GET" {
@@ -247,7 +246,7 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 	if refused != len(evil)+1 || writes == 0 {
 		t.Errorf("%d jobs were refused of %d, %d writes", refused, len(evil)+1, writes)
 	}
-	repo, err := api.RepositoryView(&m.list(api.Repositories)[0])
+	repo, err := api.RepositoryView(&m.user.list(api.Repositories)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,17 +259,17 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 
 // TestKilledWhileItWrites kills the agent at each point of a delete and of a move: one
 // commit is made of each, and the API is as the branch.
-func TestKilledWhileItWrites(t *testing.T) {
+func TestKilledWhilePushing(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "kill-write", first, map[string]int{"a": small})
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-write", first, map[string]int{"a": small})
 	m.repo.Git(t, "config", "http.receivepack", "true")
-	repo := m.list(api.Repositories)[0]
+	repo := m.user.list(api.Repositories)[0]
 	if err := unstructured.SetNestedSlice(repo.Object, []any{"write"}, "spec", "workflows"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.people.Resource(api.Repositories).Namespace(m.namespace).Update(t.Context(), &repo, metav1.UpdateOptions{}); err != nil {
+	if _, err := m.user.Resource(api.Repositories).Namespace(m.namespace).Update(t.Context(), &repo, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	type kill struct{ action, point string }
@@ -287,25 +286,25 @@ func TestKilledWhileItWrites(t *testing.T) {
 	}
 	m.repo.Commit(t, "targets", changes...)
 	m.pull("a", nil)
-	m.rest()
+	m.finishJobs()
 	for i, k := range kills {
 		before := m.repo.Head(t)
 		options := map[string]any{"paths": []any{fmt.Sprintf("from/target-%d.json", i)}}
 		if k.action == "move" {
 			options["targetPath"] = "to/"
 		}
-		m.made++
-		job := m.create(api.Jobs, "Job", fmt.Sprintf("a-%s-%d", k.action, m.made), nil, map[string]any{"action": k.action, "repository": "a", k.action: options})
+		m.jobsCreated++
+		job := m.user.create(api.Jobs, fmt.Sprintf("a-%s-%d", k.action, m.jobsCreated), nil, map[string]any{"action": k.action, "repository": "a", k.action: options})
 		m.jobs[string(job.GetUID())] = true
-		if !m.end(m.start(k.point + "=kill")) {
+		if !m.awaitEnd(m.start(k.point + "=kill")) {
 			t.Fatalf("%s: not killed at %s", k.action, k.point)
 		}
-		m.rest()
+		m.finishJobs()
 		if got := m.repo.Git(t, "log", "--format=%s", before+"..main"); !strings.HasSuffix(got, " from Grafana "+job.GetName()) || strings.Contains(got, "\n") {
 			t.Errorf("%s, killed at %s: commits %q", k.action, k.point, got)
 		}
 	}
-	m.judge()
+	m.verify()
 	m.repo.Git(t, "fsck", "--full", "--strict")
 	t.Logf("%d kills", len(kills))
 }

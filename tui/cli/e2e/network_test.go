@@ -18,15 +18,15 @@ import (
 // What goes wrong between an agent and its API. Every agent is a process of the
 // built binary.
 
-// through makes an agent reach the API by a door.
-func (f *field) through(a *agent) *door {
+// useRelay puts a relay between an agent and the API.
+func (f *fleet) useRelay(a *agent) *relay {
 	f.t.Helper()
-	d := newDoor(f.t, f.api.URL)
+	d := newRelay(f.t, f.api.URL)
 	a.args[slices.Index(a.args, "--provisioning-server-url")+1] = d.URL
 	return d
 }
 
-// lines returns what an agent has logged with that message or event.
+// lines returns the log lines of an agent with a text.
 func (a *agent) lines(part string) []string {
 	var out []string
 	for line := range strings.Lines(a.log.String()) {
@@ -37,10 +37,10 @@ func (a *agent) lines(part string) []string {
 	return out
 }
 
-// done waits until the queue is empty and every job has ended exactly once.
-func (f *field) done(patience time.Duration, uids ...string) *audit {
+// verifyDone waits until the queue is empty and checks that every job has ended once.
+func (f *fleet) verifyDone(patience time.Duration, uids ...string) *audit {
 	f.t.Helper()
-	within(f.t, patience, "all jobs have ended", func() bool { return f.waiting() == 0 })
+	within(f.t, patience, "all jobs have ended", func() bool { return f.pendingJobs() == 0 })
 	a := auditOf(f.t, f.api.Requests(f.t, f.began), f.expiry)
 	a.judge(f.t, uids...)
 	return a
@@ -54,35 +54,35 @@ func TestNetServerAway(t *testing.T) {
 	t.Parallel()
 	backlog := suite.Count(60, 200)
 	away := time.Duration(suite.Count(12, 300)) * time.Second
-	f := newField(t, testenv.Options{}, 1, fieldLease()...)
+	f := newFleet(t, testenv.Options{}, 1, fleetLease()...)
 	a := f.agents[0]
-	d := f.through(a)
+	d := f.useRelay(a)
 	g := newGate(t, 3)
-	f.repository("slow", g.URL)
-	f.repository("quick", "")
+	f.repository("slow", g.URL, nil)
+	f.repository("quick", "", nil)
 	f.start()
 	uids := []string{string(f.job("slow-job", "slow"))}
-	until(t, "the job is claimed", func() bool { return f.owner("slow-job") != "" })
+	until(t, "the job is claimed", func() bool { return f.claimOwner("slow-job") != "" })
 	a.suspend(t)
 	for i := range backlog {
 		uids = append(uids, string(f.job(fmt.Sprintf("backlog-%03d", i), "quick")))
 	}
 	a.resume(t)
-	until(t, "some are done", func() bool { return f.waiting() < backlog-5 })
+	until(t, "some are done", func() bool { return f.pendingJobs() < backlog-5 })
 	d.close()
-	within(t, 3*fieldExpiry, "the lease is given up", func() bool { return len(a.lines(stepped("lost"))) > 0 })
-	d.knocks()
-	cpu, began := a.cpu(t), time.Now()
+	within(t, 3*fleetExpiry, "the lease is given up", func() bool { return len(a.lines(stepped("lost"))) > 0 })
+	d.attempts()
+	cpu, began := readUsage(t, a.cmd.Process.Pid).cpu, time.Now()
 	for i := range 20 {
 		uids = append(uids, string(f.job(fmt.Sprintf("meanwhile-%02d", i), "quick")))
 	}
 	g.open()
 	<-time.After(away)
 	took := time.Since(began)
-	used, knocks := a.cpu(t)-cpu, d.knocks()
+	used, knocks := readUsage(t, a.cmd.Process.Pid).cpu-cpu, d.attempts()
 	d.reopen()
-	f.done(time.Duration(suite.Count(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
-	if most := 4*took.Minutes() + 3; float64(knocks) > most {     // the first few are on their way already
+	f.verifyDone(time.Duration(suite.Count(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
+	if most := 4*took.Minutes() + 3; float64(knocks) > most {           // the first few are on their way already
 		t.Errorf("%d connections tried in %s, at most %.0f are allowed", knocks, took, most)
 	}
 	if used > took/100 {
@@ -97,11 +97,11 @@ func TestNetRenewalsStall(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	const each = 10
-	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
+	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--drivers", fmt.Sprint(each))...)
 	a := f.agents[0]
 	g := newGate(t, 3)
 	for i := range each {
-		f.repository(fmt.Sprintf("slow-%d", i), g.URL)
+		f.repository(fmt.Sprintf("slow-%d", i), g.URL, nil)
 	}
 	f.start()
 	var uids []string
@@ -112,29 +112,29 @@ func TestNetRenewalsStall(t *testing.T) {
 	for range suite.Count(1, 10) {
 		before := len(a.lines(stepped("lost")))
 		within(t, time.Minute, "all jobs are held", func() bool {
-			return f.held() == each && len(a.lines(stepped("resumed"))) >= lost
+			return f.claimedJobs() == each && len(a.lines(stepped("resumed"))) >= lost
 		})
 		f.api.Break(t, testenv.Fault{User: a.name, Agent: "(lease)", Hang: true})
-		within(t, 2*fieldExpiry, "all leases are given up", func() bool { return len(a.lines(stepped("lost")))-before >= each })
+		within(t, 2*fleetExpiry, "all leases are given up", func() bool { return len(a.lines(stepped("lost")))-before >= each })
 		f.api.Break(t)
 		lost += len(a.lines(stepped("lost"))) - before
 	}
 	g.open()
-	f.done(time.Minute, uids...)
-	waits := f.outlived(a)
-	if worst := slices.Max(waits); worst >= fieldExpiry {
+	f.verifyDone(time.Minute, uids...)
+	waits := f.lostAfter(a)
+	if worst := slices.Max(waits); worst >= fleetExpiry {
 		t.Errorf("the work went on for %s after the last renewal", worst)
 	}
 	// On a busy machine the answer to one of the renewals may have come too late
 	// for the agent, or the agent may be late.
-	if usual := median(waits); (usual - fieldGivesUp).Abs() > time.Second {
-		t.Errorf("leases were given up %s after the last renewal, want %s", usual, fieldGivesUp)
+	if usual := median(waits); (usual - fleetGivesUp).Abs() > time.Second {
+		t.Errorf("leases were given up %s after the last renewal, want %s", usual, fleetGivesUp)
 	}
 }
 
-// outlived returns for each lease that an agent has lost how long after the last
-// renewal that the API took the work ended.
-func (f *field) outlived(a *agent) []time.Duration {
+// lostAfter returns for each lost lease how long after the last accepted renewal the work
+// ended.
+func (f *fleet) lostAfter(a *agent) []time.Duration {
 	f.t.Helper()
 	var waits []time.Duration
 	all := f.requestsOf(a, f.began)
@@ -161,7 +161,7 @@ func (f *field) outlived(a *agent) []time.Duration {
 	return waits
 }
 
-// claimOf is the claim in the body of a write, 0 without one.
+// claimOf returns the claim label in the body of a write, 0 without one.
 func claimOf(body []byte) int64 {
 	var u struct {
 		Metadata struct{ Labels map[string]string }
@@ -171,11 +171,11 @@ func claimOf(body []byte) int64 {
 	return n
 }
 
-// held is how many jobs of the queue are claimed.
-func (f *field) held() int {
+// claimedJobs returns how many jobs of the queue are claimed.
+func (f *fleet) claimedJobs() int {
 	f.t.Helper()
 	n := 0
-	for _, u := range f.queue() {
+	for _, u := range f.listJobs() {
 		if u.GetLabels()[api.LabelClaimOwner] != "" {
 			n++
 		}
@@ -183,27 +183,27 @@ func (f *field) held() int {
 	return n
 }
 
-// TestNetConflictStorm: somebody else writes the job every 50 ms. Every renewal
-// succeeds, and so does what the worker reports.
+// TestNetConflictStorm: another client writes the job every 50 ms. Every renewal succeeds, and
+// so does the progress of the worker.
 func TestNetConflictStorm(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	const renew = 2 * fieldRenew // a call may take as long, on a busy machine too
+	const renew = 2 * fleetRenewal // a call may take as long, on a busy machine too
 	storm := time.Duration(suite.Count(15, 120)) * time.Second
-	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (2 * fieldExpiry).String(), "--lease-renewal-interval", renew.String())
-	f.expiry = 2 * fieldExpiry
+	f := newFleet(t, testenv.Options{}, 1, "--claim-expiry", (2 * fleetExpiry).String(), "--lease-renewal-interval", renew.String())
+	f.expiry = 2 * fleetExpiry
 	a := f.agents[0]
 	g := newGate(t, 30)
-	f.repository("slow", g.URL)
+	f.repository("slow", g.URL, nil)
 	f.start()
 	uid := string(f.job("job", "slow"))
-	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
-	owner := f.owner("job")
-	noise := f.noise(50 * time.Millisecond)
+	until(t, "the job is claimed", func() bool { return f.claimOwner("job") != "" })
+	owner := f.claimOwner("job")
+	noise := f.editJobs(50 * time.Millisecond)
 	for end := time.After(storm); ; {
 		select {
 		case <-time.After(500 * time.Millisecond):
-			if now := f.owner("job"); now != owner {
+			if now := f.claimOwner("job"); now != owner {
 				t.Fatalf("the job is in the hands of %q, and was in those of %q", now, owner)
 			}
 			continue
@@ -212,7 +212,7 @@ func TestNetConflictStorm(t *testing.T) {
 		break
 	}
 	g.open()
-	f.done(time.Minute, uid)
+	f.verifyDone(time.Minute, uid)
 	noise()
 	if failed := a.lines(stepped("renewal")); len(failed) > 0 {
 		t.Errorf("%d renewals failed: %s", len(failed), failed[0])
@@ -249,34 +249,34 @@ func TestNetSlowServer(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	part := time.Duration(suite.Count(10, 1)) // of the times below
-	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
+	f := newFleet(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
 	a := f.agents[0]
 	g := newGate(t, 3)
-	f.repository("slow", g.URL)
+	f.repository("slow", g.URL, nil)
 	f.start()
 	uid := string(f.job("job", "slow"))
-	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
-	owner := f.owner("job")
+	until(t, "the job is claimed", func() bool { return f.claimOwner("job") != "" })
+	owner := f.claimOwner("job")
 	figures := ""
 	for _, c := range []struct {
 		trip time.Duration // there and back
 		keep bool
 	}{{5 * time.Second, true}, {10 * time.Second, false}, {30 * time.Second, false}} {
 		before := len(a.lines(stepped("lost")))
-		a.way.Set(t, testenv.Latency(c.trip/part/2, 0))
+		a.proxy.Set(t, testenv.Latency(c.trip/part/2, 0))
 		<-time.After(70 * time.Second / part)
 		lost := len(a.lines(stepped("lost"))) - before
 		figures += fmt.Sprintf(" %d lost at %s,", lost, c.trip/part)
-		if c.keep && (lost > 0 || f.owner("job") != owner) {
+		if c.keep && (lost > 0 || f.claimOwner("job") != owner) {
 			t.Errorf("%d leases lost with answers after %s", lost, c.trip/part)
 		}
 		if !c.keep {
-			a.way.Set(t)
-			within(t, time.Minute, "the job is held", func() bool { return f.owner("job") != "" })
+			a.proxy.Set(t)
+			within(t, time.Minute, "the job is held", func() bool { return f.claimOwner("job") != "" })
 		}
 	}
 	g.open()
-	within(t, 2*time.Minute, "the job has ended", func() bool { return f.waiting() == 0 })
+	within(t, 2*time.Minute, "the job has ended", func() bool { return f.pendingJobs() == 0 })
 	auditOf(t, f.api.Requests(t, f.began), 60*time.Second/part).judge(t, uid)
 }
 
@@ -288,30 +288,30 @@ func TestNetSlowServer(t *testing.T) {
 func TestNetServerClock(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	f := newField(t, testenv.Options{}, 1, fieldLease()...)
+	f := newFleet(t, testenv.Options{}, 1, fleetLease()...)
 	a := f.agents[0]
 	g := newGate(t, 1)
-	f.repository("slow", g.URL)
+	f.repository("slow", g.URL, nil)
 	const decade = 10 * 365 * 24 * time.Hour
 	f.api.ShiftClock(t, decade)
 	f.start()
 	uid := string(f.job("job", "slow"))
-	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
-	owner := f.owner("job")
+	until(t, "the job is claimed", func() bool { return f.claimOwner("job") != "" })
+	owner := f.claimOwner("job")
 	began := f.api.Mark(t)
 	shifts := []time.Duration{time.Hour, -time.Hour, -decade, time.Until(time.Unix(100, 0)), decade, 0, 3 * time.Second, 0}
 	for _, ahead := range shifts {
 		f.api.ShiftClock(t, ahead)
 		mark := f.api.Mark(t)
 		// The first may have been on its way with what the server said before.
-		within(t, fieldExpiry, "the lease is renewed twice", func() bool { return len(f.renewals(a, mark)) >= 2 })
+		within(t, fleetExpiry, "the lease is renewed twice", func() bool { return len(f.renewals(a, mark)) >= 2 })
 		for _, r := range f.renewals(a, mark)[1:] {
 			want := time.UnixMilli(r.At).Add(ahead)
-			if off := time.UnixMilli(claimOf(r.Body)).Sub(want); off.Abs() > fieldExpiry/6 {
+			if off := time.UnixMilli(claimOf(r.Body)).Sub(want); off.Abs() > fleetExpiry/6 {
 				t.Errorf("the clock of the server is ahead by %s: a claim is off by %s", ahead, off)
 			}
 		}
-		if now := f.owner("job"); now != owner {
+		if now := f.claimOwner("job"); now != owner {
 			t.Fatalf("ahead by %s: the job is in the hands of %q", ahead, now)
 		}
 	}
@@ -322,17 +322,16 @@ func TestNetServerClock(t *testing.T) {
 	for i, r := range all[1:] {
 		longest = max(longest, time.UnixMilli(r.At).Sub(time.UnixMilli(all[i].At)))
 	}
-	if longest >= fieldExpiry {
+	if longest >= fleetExpiry {
 		t.Errorf("the claim was not renewed for %s", longest)
 	}
 	g.open()
-	within(t, time.Minute, "the job has ended", func() bool { return f.waiting() == 0 })
-	auditOf(t, f.api.Requests(t, f.began), fieldExpiry).judge(t, uid)
+	within(t, time.Minute, "the job has ended", func() bool { return f.pendingJobs() == 0 })
+	auditOf(t, f.api.Requests(t, f.began), fleetExpiry).judge(t, uid)
 }
 
-// renewals returns the writes of an agent that put a new claim into the job
-// "job" and were taken.
-func (f *field) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
+// renewals returns the accepted writes of an agent that put a new claim into the job "job".
+func (f *fleet) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 	f.t.Helper()
 	last := int64(0)
 	for _, r := range f.requestsOf(a, since) {
@@ -344,14 +343,14 @@ func (f *field) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 	return out
 }
 
-// TestNetUnknownClock: a server whose answers have no date gets no claim, since
-// nobody could tell when that ends. As soon as its time is known the work begins.
+// TestNetUnknownClock: without a Date header the agent claims nothing, since the claim could
+// not be dated. It starts when the server time is known.
 func TestNetUnknownClock(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
+	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--job-interval", "1s")...)
 	a := f.agents[0]
-	f.repository("quick", "")
+	f.repository("quick", "", nil)
 	f.api.HideClock(t)
 	f.start()
 	uid := string(f.job("job", "quick"))
@@ -362,7 +361,7 @@ func TestNetUnknownClock(t *testing.T) {
 		}
 	}
 	f.api.ShiftClock(t, 0)
-	f.done(time.Minute, uid)
+	f.verifyDone(time.Minute, uid)
 }
 
 // TestNetExchangeAway: the token of an agent expires while the exchange that gives
@@ -373,26 +372,26 @@ func TestNetExchangeAway(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	away := time.Duration(suite.Count(15, 180)) * time.Second
-	f := newField(t, testenv.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
+	f := newFleet(t, testenv.Options{SignTTL: 20 * time.Second}, 1, fleetLease()...)
 	a := f.agents[0]
-	d := newDoor(t, f.api.SignURL)
+	d := newRelay(t, f.api.SignURL)
 	a.args[slices.Index(a.args, "--token-file")+1] = a.file(t, "subject", testenv.SignToken+"\n")
 	a.args = append(a.args, "--token-exchange-url", d.URL)
 	g := newGate(t, 3)
-	f.repository("slow", g.URL)
-	f.repository("quick", "")
+	f.repository("slow", g.URL, nil)
+	f.repository("quick", "", nil)
 	f.start()
 	uids := []string{string(f.job("held", "slow"))}
-	until(t, "the job is claimed", func() bool { return f.owner("held") != "" })
+	until(t, "the job is claimed", func() bool { return f.claimOwner("held") != "" })
 
 	d.close()
 	within(t, time.Minute, "the lease is given up", func() bool { return len(a.lines(stepped("lost"))) > 0 })
-	d.knocks()
+	d.attempts()
 	mark, began := f.api.Mark(t), time.Now()
 	uids = append(uids, string(f.job("meanwhile", "quick")))
 	g.open()
 	<-time.After(away)
-	took, knocks := time.Since(began), d.knocks()
+	took, knocks := time.Since(began), d.attempts()
 	refused := 0
 	for _, r := range f.api.Requests(t, mark) {
 		if r.Code == http.StatusUnauthorized {
@@ -400,17 +399,14 @@ func TestNetExchangeAway(t *testing.T) {
 		}
 	}
 	d.reopen()
-	within(t, time.Minute, "all jobs have ended", func() bool { return f.waiting() == 0 })
+	within(t, time.Minute, "all jobs have ended", func() bool { return f.pendingJobs() == 0 })
 	if most := int(took/(30*time.Second)) + 1 + 5; knocks > most {
 		t.Errorf("the exchange was asked %d times in %s, at most %d are allowed", knocks, took, most)
 	}
 	if refused > knocks {
 		t.Errorf("%d requests with an expired token", refused)
 	}
-	done := map[string]int{}
-	for _, uid := range f.historicJobs() {
-		done[uid]++
-	}
+	done := f.user.archived()
 	for _, uid := range uids {
 		if done[uid] != 1 {
 			t.Errorf("job %s has %d HistoricJobs", uid, done[uid])

@@ -93,9 +93,9 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 	return slices.Compact(types)
 }
 
-// servers are the commands that print no document: they run until they are told
+// undocumented are the commands that print no document: they run until they are told
 // to end, or speak to a person.
-var servers = map[string]string{
+var undocumented = map[string]string{
 	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
 }
 
@@ -231,7 +231,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\\fBlimpet ([a-z -]+)\\fR`).FindAllStringSubmatch(h.must(t, 0, "man").out, -1) {
 		command := m[1]
-		if !called[command] && servers[command] == "" {
+		if !called[command] && undocumented[command] == "" {
 			t.Errorf("limpet %s is called by no line of this test: give it one, and its output a schema in testdata/schema", command)
 		}
 	}
@@ -298,7 +298,7 @@ func TestLongLists(t *testing.T) {
 
 // TestNamesakes: a name that is one of several namespaces is refused with the call that
 // means one of them, and nothing is done to either.
-func TestNamesakes(t *testing.T) {
+func TestNameInSeveralNamespaces(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)

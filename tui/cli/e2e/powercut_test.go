@@ -19,18 +19,17 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// island is an agent with the embedded API: its state file holds the whole
-// world, Repositories, jobs and dashboards, and all but the Git host is lost with
-// it.
-type island struct {
+// standalone is an agent with the embedded API: Repositories, jobs and dashboards are in its
+// state file.
+type standalone struct {
 	*home
 	repo      *testenv.Repository
 	manifests string
 }
 
-func newIsland(t *testing.T, repo *testenv.Repository, url string) *island {
+func newStandalone(t *testing.T, repo *testenv.Repository, url string) *standalone {
 	t.Helper()
-	i := &island{home: newHome(t), repo: repo}
+	i := &standalone{home: newHome(t), repo: repo}
 	i.manifests = filepath.Dir(i.file(t, "site/boards.yaml", fmt.Sprintf(`
 apiVersion: provisioning.grafana.app/v0alpha1
 kind: Repository
@@ -44,40 +43,39 @@ spec:
 	return i
 }
 
-// live starts the agent and waits until it has pulled everything. A job that had
-// ended may come back out of a damaged file, claimed as it was then; it is made
-// eligible when that claim has expired, so the lease is short here.
-func (i *island) live(t *testing.T) *daemon {
+// start starts the agent and waits until everything is pulled. An ended job may come back out
+// of a damaged file with its old claim and is requeued when that expires, so the lease is short.
+func (i *standalone) start(t *testing.T) *daemon {
 	t.Helper()
-	d := i.daemon(t, "--manifests", i.manifests, "--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String())
+	d := i.daemon(t, "--manifests", i.manifests, "--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String())
 	i.pull(t)
 	return d
 }
 
-func (i *island) pull(t *testing.T) {
+func (i *standalone) pull(t *testing.T) {
 	t.Helper()
 	until(t, "everything is pulled", func() bool { return i.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 })
 }
 
-// leave stops the agent in order.
-func (i *island) leave(t *testing.T, d *daemon) {
+// stop stops the agent with SIGTERM.
+func (i *standalone) stop(t *testing.T, d *daemon) {
 	t.Helper()
 	if code := d.stop(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 }
 
-// wake starts a new home with a state file that a power cut or a bad disk has
-// left, and asks for what every start has to lead to.
-func (i *island) wake(t *testing.T, image, key []byte, url string) *island {
+// restartFrom starts a new home with a damaged state file and checks what every start must
+// achieve.
+func (i *standalone) restartFrom(t *testing.T, image, key []byte, url string) *standalone {
 	t.Helper()
-	next := newIsland(t, i.repo, url)
+	next := newStandalone(t, i.repo, url)
 	next.file(t, "state/limpet.db", string(image))
 	next.file(t, "state/limpet.db.owner", `{"pid":1}`)
 	if key != nil {
 		next.file(t, "state/limpet.db.key", string(key))
 	}
-	next.leave(t, next.live(t))
+	next.stop(t, next.start(t))
 	boardsMatch(t, next.home, "default", "boards", i.repo)
 	if check := next.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
 		t.Errorf("store check: %s", check.out)
@@ -88,8 +86,7 @@ func (i *island) wake(t *testing.T, image, key []byte, url string) *island {
 	return next
 }
 
-// contents of a state file that matter to people: jobs that wait or run, by UID,
-// and jobs that have ended.
+// contents are the UIDs of the queued and the ended jobs of a state file.
 type contents struct{ jobs, ended map[string]bool }
 
 func contentsOf(t *testing.T, path string) contents {
@@ -118,23 +115,23 @@ func contentsOf(t *testing.T, path string) contents {
 	return c
 }
 
-// TestPowerCutOfAnIsland cuts the power in the transactions of an agent at work,
-// and starts the real program on what is left, without its mirrors: no job is
-// lost or done twice, and the dashboards are those of the branch.
-func TestPowerCutOfAnIsland(t *testing.T) {
+// TestPowerCut cuts the power within the transactions of a working agent and starts the real
+// program on the file, without mirrors: no job is lost or done twice, and the dashboards are
+// those of the branch.
+func TestPowerCut(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	first := suite.Seed(t)
 	rng := rand.New(rand.NewPCG(first, 23))
-	program, err := mortalBinary()
+	program, err := failpointBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	repo := testenv.Repo(t, 3, large)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
-	i, journal := newIsland(t, repo, url), t.TempDir()
+	i, journal := newStandalone(t, repo, url), t.TempDir()
 	i.program, i.env = program, append(i.env, "LIMPET_STATE_JOURNAL="+journal)
-	d := i.live(t)
+	d := i.start(t)
 	for round := range 3 {
 		repo.Edit(t, repo.Dashboards()[round].Path, repo.Dashboards()[round+9].Path)
 		i.must(t, 0, "delete", "dashboard", repo.Dashboards()[20+round].UID, "-n", "default")
@@ -142,7 +139,7 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 	}
 	i.must(t, 0, "store", "compact")
 	i.pull(t)
-	i.leave(t, d)
+	i.stop(t, d)
 	all, err := powercut.Read(journal)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +170,7 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 				t.Fatal(err)
 			}
 			was := contentsOf(t, probe)
-			now := i.wake(t, image, key, url)
+			now := i.restartFrom(t, image, key, url)
 			records := map[string]int{}
 			for _, r := range now.history(t) {
 				records[r.UID]++
@@ -194,9 +191,9 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 	}
 }
 
-// spoilt are ways in which a disk spoils a file. The state has a test with all of
-// them; these go through the start of the program and a whole pull.
-var spoilt = map[string]func(rng *rand.Rand, data []byte) []byte{
+// damages are ways in which a disk damages a file. Package state tests all of them; these go
+// through the start of the program and a pull.
+var damages = map[string]func(rng *rand.Rand, data []byte) []byte{
 	"flipped bits": func(rng *rand.Rand, data []byte) []byte {
 		for range 40 {
 			data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
@@ -229,23 +226,23 @@ var spoilt = map[string]func(rng *rand.Rand, data []byte) []byte{
 	},
 }
 
-// TestDamagedIsland starts the program on a damaged file. It comes up, says what
-// it has put aside, and a pull brings everything back that the branch has.
-func TestDamagedIsland(t *testing.T) {
+// TestDamagedStateFile: the program starts on a damaged file, reports what it set aside, and a
+// pull restores the branch.
+func TestDamagedStateFile(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	first := suite.Seed(t)
 	rng := rand.New(rand.NewPCG(first, 29))
 	repo := testenv.Repo(t, 2, 40)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
-	i := newIsland(t, repo, url)
-	i.leave(t, i.live(t))
+	i := newStandalone(t, repo, url)
+	i.stop(t, i.start(t))
 	data, err := os.ReadFile(i.state())
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := make([]string, 0, len(spoilt))
-	for kind := range spoilt {
+	kinds := make([]string, 0, len(damages))
+	for kind := range damages {
 		kinds = append(kinds, kind)
 	}
 	slices.Sort(kinds)
@@ -253,7 +250,7 @@ func TestDamagedIsland(t *testing.T) {
 	for n := range files {
 		kind := kinds[(n+int(first))%len(kinds)]
 		t.Logf("file %d: %s", n, kind)
-		next := i.wake(t, spoilt[kind](rng, slices.Clone(data)), nil, url)
+		next := i.restartFrom(t, damages[kind](rng, slices.Clone(data)), nil, url)
 		found, err := filepath.Glob(next.state() + ".corrupt-*")
 		if err != nil || len(found) > 1 {
 			t.Errorf("file %d, seed %d, %s: put aside %q %v", n, first, kind, found, err)
@@ -268,8 +265,8 @@ func TestDamageIsRepairedAtWork(t *testing.T) {
 	suite.Full(t)
 	repo := testenv.Repo(t, 2, 320)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
-	i := newIsland(t, repo, url)
-	i.leave(t, i.live(t))
+	i := newStandalone(t, repo, url)
+	i.stop(t, i.start(t))
 	data, err := os.ReadFile(i.state())
 	if err != nil || len(data) <= 4<<20 {
 		t.Fatalf("%v; the state file has %d bytes only, so it is checked before it is opened", err, len(data))
@@ -283,7 +280,7 @@ func TestDamageIsRepairedAtWork(t *testing.T) {
 	if err := os.WriteFile(i.state(), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i.live(t)
+	i.start(t)
 	boardsMatch(t, i.home, "default", "boards", repo)
 	i.must(t, 0, "store", "check")
 	aside, err := filepath.Glob(i.state() + ".corrupt-*")

@@ -101,64 +101,12 @@ func (s *site) boards(t *testing.T) map[string]object {
 	return out
 }
 
-type object struct {
-	Metadata struct {
-		Name            string
-		ResourceVersion string
-		Annotations     map[string]string
-	}
-	Spec struct{ Title string }
-}
+func (s *site) objects(t *testing.T, kind string) []object { return s.home.objects(t, "default", kind) }
 
-func (s *site) objects(t *testing.T, kind string) []object {
-	t.Helper()
-	var list struct{ Items []object }
-	r := s.must(t, 0, "get", kind, "-n", "default", "-o", "json")
-	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
-
-// matches fails unless the API holds exactly the dashboards of the branch, each
-// with the checksum of its file and below its folder.
+// matches fails unless the API holds exactly the dashboards of the branch.
 func (s *site) matches(t *testing.T) {
 	t.Helper()
-	blobs := map[string]string{}
-	for _, line := range strings.Split(s.repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch, testenv.Directory), "\n") {
-		hash, file, _ := strings.Cut(line, " ")
-		blobs[strings.TrimPrefix(file, testenv.Directory+"/")] = hash
-	}
-	folders := map[string]string{}
-	for _, f := range s.objects(t, "folders") {
-		folders[strings.Trim(f.Metadata.Annotations["grafana.app/sourcePath"], "/")] = f.Metadata.Name
-	}
-	got := s.boards(t)
-	for _, d := range s.repo.Dashboards() {
-		rel := strings.TrimPrefix(d.Path, testenv.Directory+"/")
-		o, ok := got[rel]
-		delete(got, rel)
-		a := o.Metadata.Annotations
-		folder := folders[strings.TrimSuffix(path.Dir(rel), ".")]
-		if path.Dir(rel) == "." {
-			folder = "boards"
-		}
-		switch {
-		case !ok:
-			t.Errorf("%s is not in the API", rel)
-		case a["grafana.app/managedBy"] != "repo" || a["grafana.app/managerId"] != "boards":
-			t.Errorf("%s: managed by %q %q", rel, a["grafana.app/managedBy"], a["grafana.app/managerId"])
-		case a["grafana.app/sourceChecksum"] != blobs[rel]:
-			t.Errorf("%s: checksum %s, want %s", rel, a["grafana.app/sourceChecksum"], blobs[rel])
-		case a["grafana.app/folder"] != folder:
-			t.Errorf("%s: in folder %q, want %q", rel, a["grafana.app/folder"], folder)
-		case o.Spec.Title != d.Title:
-			t.Errorf("%s: title %q, want %q", rel, o.Spec.Title, d.Title)
-		}
-	}
-	for rel := range got {
-		t.Errorf("%s is in the API but not in the branch", rel)
-	}
+	boardsMatch(t, s.home, "default", "boards", s.repo)
 }
 
 // TestPullJourney is the main job on real input: 300 commits and 100 dashboards
@@ -313,29 +261,7 @@ func TestPullJourney(t *testing.T) {
 	if code := s.agent.stop(t); code != 0 {
 		t.Errorf("exit code %d on SIGTERM", code)
 	}
-	s.noSecrets(t, gitToken)
-}
-
-// noSecrets looks for a secret in all that the site has written: logs, state
-// file, mirrors.
-func (s *site) noSecrets(t *testing.T, secret string) {
-	t.Helper()
-	if strings.Contains(s.agent.log.String(), secret) {
-		t.Error("the secret is in the log")
-	}
-	err := filepath.WalkDir(filepath.Dir(s.state()), func(file string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(data), secret) {
-			t.Errorf("the secret is in %s", file)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	s.noSecret(t, s.agent.log.String(), gitToken)
 }
 
 // TestBadFilesDoNotStopGoodOnes commits what goes wrong in real repositories
@@ -452,7 +378,7 @@ func TestLargeFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes with %s, want %d: %v", name, len(data), hex.EncodeToString(got[:4]), len(want), err)
 		}
 	}
-	w := readWeight(t, d.cmd.Process.Pid)
+	w := readUsage(t, d.cmd.Process.Pid)
 	t.Logf("90 MiB from Git LFS: %s", w)
 	if w.peak > 100<<10 {
 		t.Errorf("the agent held %d MiB", w.peak>>10)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,16 +20,13 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
 
-// TestRace: agents on different hosts find a full queue at the same moment, while
-// somebody edits its jobs all the time. Every job is done once: one HistoricJob, one
-// DELETE, one record in one history, and no write by an agent that did not hold
-// the job. In every second run one agent is killed halfway and does not come
-// back before the end: others take over what it held.
+// TestRace: agents on different hosts find a full queue at once while a client edits its jobs.
+// Every job is done once: one HistoricJob, one DELETE, one record, and no write without the
+// claim. In every second run one agent is killed halfway and others take over.
 func TestRace(t *testing.T) {
 	suite.Full(t)
 	rng := rand.New(rand.NewPCG(suite.Seed(t), 8))
@@ -41,9 +37,9 @@ func TestRace(t *testing.T) {
 }
 
 func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
-	f := newField(t, testenv.Options{}, 4, fieldLease()...)
+	f := newFleet(t, testenv.Options{}, 4, fleetLease()...)
 	for i := range repositories {
-		f.repository(fmt.Sprintf("repo-%02d", i), "")
+		f.repository(fmt.Sprintf("repo-%02d", i), "", nil)
 	}
 	f.start()
 	for _, a := range f.agents {
@@ -53,27 +49,26 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 	for i := range jobs {
 		uids[string(f.job(fmt.Sprintf("job-%04d", i), fmt.Sprintf("repo-%02d", rng.IntN(repositories))))] = true
 	}
-	noise := f.noise(50 * time.Millisecond)
+	noise := f.editJobs(50 * time.Millisecond)
 	for _, a := range f.agents {
 		a.resume(t)
 	}
 	if kill {
-		within(t, 5*time.Minute, "half of the jobs are done", func() bool { return f.waiting() <= jobs/2 })
+		within(t, 5*time.Minute, "half of the jobs are done", func() bool { return f.pendingJobs() <= jobs/2 })
 		f.agents[rng.IntN(len(f.agents))].kill()
 	}
-	within(t, 5*time.Minute, "the queue is empty", func() bool { return f.waiting() == 0 })
+	within(t, 5*time.Minute, "the queue is empty", func() bool { return f.pendingJobs() == 0 })
 	noise()
 
-	a := auditOf(t, f.api.Requests(t, f.began), fieldExpiry)
+	a := auditOf(t, f.api.Requests(t, f.began), fleetExpiry)
 	list := make([]string, 0, len(uids))
 	for uid := range uids {
 		list = append(list, uid)
 	}
-	historic := map[string]int{}
-	for _, uid := range f.historicJobs() {
-		historic[uid]++
-		if kill { // the answer to who made it may have come to nobody
-			a.jobs[uid].perhapsArchived++
+	historic := f.user.archived()
+	if kill { // the killed agent may not have got the answer to its POST
+		for uid, n := range historic {
+			a.jobs[uid].perhapsArchived += n
 		}
 	}
 	a.judge(t, list...)
@@ -114,9 +109,9 @@ func TestAgentsShareTheWork(t *testing.T) {
 		counts = []int{1, 4}
 	}
 	server := testenv.Start(t, testenv.Options{})
-	y, flags := realYard(t, server)
+	y, flags := realWorkload(t, server)
 	y.repositories(20)
-	s := y.look()
+	s := y.watchJobs()
 	n, rounds := size(60, 600), size(1, 3)
 	rate := map[int]float64{}
 	for _, agents := range counts {
@@ -124,11 +119,11 @@ func TestAgentsShareTheWork(t *testing.T) {
 			for range agents {
 				newHome(t, flags...).daemon(t, "--log-level", "warn")
 			}
-			y.drain(s, n/4, 8) // warm
+			y.runJobs(s, n/4, 8) // warm
 			since := server.Mark(t)
 			var took []time.Duration
 			for range rounds {
-				took = append(took, y.drain(s, n, 8))
+				took = append(took, y.runJobs(s, n, 8))
 			}
 			rate[agents] = perSecond(n, median(took))
 			total, lost := 0.0, 0.0
@@ -168,11 +163,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{Leases: true})
 	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
-	people, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(people.Close)
+	user := connectUser(t, server, "user", "default")
 	ca, err := os.ReadFile(host.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -198,27 +189,15 @@ func TestAgentsShareRepositories(t *testing.T) {
 	second := run(agents[1])
 	until(t, "the second is standby", func() bool { return strings.Contains(agents[1].run(t, "status").out, "standby; active: ") })
 	mark := server.Mark(t)
-	res := people.Resource(api.Repositories).Namespace("default")
+	res := user.Resource(api.Repositories).Namespace("default")
 	for n := range count {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
-			"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory},
-			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
-		u.SetAPIVersion(api.Repositories.GroupVersion().String())
-		u.SetKind("Repository")
-		u.SetName(fmt.Sprintf("repo-%d", n))
-		if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		user.create(api.Repositories, fmt.Sprintf("repo-%d", n), nil, gitRepository("Boards", url, testenv.Branch, time.Hour))
 	}
 	observed := func(generation int64) func() bool {
 		return func() bool {
-			list, err := res.List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			n := 0
-			for i := range list.Items {
-				if view, err := api.RepositoryView(&list.Items[i]); err == nil && view.Status.ObservedGeneration >= generation && view.Status.Health.Healthy {
+			for _, u := range user.list(api.Repositories) {
+				if view, err := api.RepositoryView(&u); err == nil && view.Status.ObservedGeneration >= generation && view.Status.Health.Healthy {
 					n++
 				}
 			}
@@ -263,11 +242,11 @@ func TestAgentsShareRepositories(t *testing.T) {
 	if code := second.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	leases, err := people.Resource(testenv.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(leases.Items) != 1 {
-		t.Fatalf("%d leases, %v", len(leases.Items), err)
+	leases := user.list(testenv.Leases)
+	if len(leases) != 1 {
+		t.Fatalf("%d leases", len(leases))
 	}
-	if holder, held, _ := unstructured.NestedString(leases.Items[0].Object, "spec", "holderIdentity"); held {
+	if holder, held, _ := unstructured.NestedString(leases[0].Object, "spec", "holderIdentity"); held {
 		t.Errorf("the lease is still held by %s", holder)
 	}
 }
@@ -278,20 +257,7 @@ func TestControllersAutoElsewhere(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	grafana, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(grafana.Close)
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
-		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder"}}}}
-	u.SetAPIVersion(api.Repositories.GroupVersion().String())
-	u.SetKind("Repository")
-	u.SetName("boards")
-	res := grafana.Resource(api.Repositories).Namespace("default")
-	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	connectUser(t, server, "grafana", "default").create(api.Repositories, "boards", nil, gitRepository("boards", "https://git.example.com/x.git", testenv.Branch, time.Hour))
 	mark := server.Mark(t)
 	h := newHome(t)
 	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent")+"\n")}
@@ -311,11 +277,11 @@ func TestControllersAutoElsewhere(t *testing.T) {
 }
 
 // crowdRepos is how many repositories the pending jobs of TestCrowd are for.
-const crowdRepos = 200
+const pendingRepositories = 200
 
 // TestCrowd bounds the memory of an agent while 10,000 jobs are pending, with -figures
 // 100,000. Its drivers are busy with a Git host that never answers.
-func TestCrowd(t *testing.T) {
+func TestPendingJobsMemory(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h, n := newHome(t), size(10_000, 100_000)
@@ -323,7 +289,7 @@ func TestCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fillCrowd(t, n, func(plural, name, object string) error {
+	createPendingJobs(t, n, func(plural, name, object string) error {
 		key := state.ObjectKey{Resource: "provisioning.grafana.app/" + plural, Namespace: "default", Name: name}
 		_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
 			return state.Mutation{Data: bytes.Replace([]byte(object), []byte(`"0"`), fmt.Appendf(nil, `"%d"`, rev), 1)}, nil
@@ -343,7 +309,7 @@ func TestCrowd(t *testing.T) {
 		r := h.run(t, "status", "-o", "json")
 		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live.Counts.Working > 0 && status.Live.Counts.Working+status.Live.Counts.Pending >= n
 	})
-	w := readWeight(t, d.cmd.Process.Pid)
+	w := readUsage(t, d.cmd.Process.Pid)
 	t.Logf("%d jobs: %s", n, w)
 	if limit := 55<<10 + n*45/100; w.peak > limit { // KiB; 100 MiB for a hundred thousand
 		t.Errorf("%d MiB at most, want %d", w.peak>>10, limit>>10)
@@ -352,9 +318,9 @@ func TestCrowd(t *testing.T) {
 }
 
 // fillCrowd makes the repositories and the jobs.
-func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error) {
+func createPendingJobs(t *testing.T, n int, put func(plural, name, object string) error) {
 	t.Helper()
-	url := strings.TrimSuffix(hang(t), "/x.git")
+	url, _ := hangingHost(t)
 	start := time.Now()
 	var g errgroup.Group
 	g.SetLimit(64)
@@ -364,7 +330,7 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 		return fmt.Sprintf(`"metadata":{"name":%q,"namespace":"default","uid":"%x-%x-%x-%x-%x","resourceVersion":"0","generation":1,"creationTimestamp":%q,"labels":{%s}}`,
 			name, id[:4], id[4:6], id[6:8], id[8:10], id[10:], start.Add(-time.Hour).UTC().Format(time.RFC3339), labels)
 	}
-	for i := range crowdRepos {
+	for i := range pendingRepositories {
 		name := fmt.Sprintf("repository-%04d", i)
 		g.Go(func() error {
 			return put("repositories", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
@@ -372,7 +338,7 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 		})
 	}
 	for i := range n {
-		repo := fmt.Sprintf("repository-%04d", i%crowdRepos)
+		repo := fmt.Sprintf("repository-%04d", i%pendingRepositories)
 		name := fmt.Sprintf("%s-pull-%06d", repo, i)
 		g.Go(func() error {
 			return put("jobs", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
@@ -382,51 +348,5 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d jobs of %d repositories made in %s", n, crowdRepos, time.Since(start).Round(time.Millisecond))
-}
-
-// weight is what a process holds, in KiB, and the processor time it has used.
-type weight struct {
-	peak, rss, anon, file int
-	cpu                   time.Duration
-}
-
-func (w weight) String() string {
-	mib := func(kib int) string { return fmt.Sprintf("%.1f", float64(kib)/1024) }
-	return fmt.Sprintf("VmHWM %s MiB, VmRSS %s (RssAnon %s, RssFile %s), %s of processor time",
-		mib(w.peak), mib(w.rss), mib(w.anon), mib(w.file), w.cpu)
-}
-
-func readWeight(t *testing.T, pid int) weight {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	figure := func(name string) int {
-		_, rest, _ := strings.Cut(string(text), name+":")
-		fields := strings.Fields(rest)
-		if len(fields) == 0 {
-			t.Fatalf("no %s in %s", name, text)
-		}
-		n, err := strconv.Atoi(fields[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	w := weight{peak: figure("VmHWM"), rss: figure("VmRSS"), anon: figure("RssAnon"), file: figure("RssFile")}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := bytes.Cut(stat, []byte(") "))
-	for _, n := range []int{11, 12} { // utime and stime in hundredths of a second
-		ticks, err := strconv.Atoi(string(bytes.Fields(rest)[n]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.cpu += time.Duration(ticks) * 10 * time.Millisecond
-	}
-	return w
+	t.Logf("%d jobs of %d repositories made in %s", n, pendingRepositories, time.Since(start).Round(time.Millisecond))
 }

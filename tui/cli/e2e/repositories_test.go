@@ -15,24 +15,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
-
-// newRepository is a Repository of a Git host.
-func newRepository(name, url, branch string, interval time.Duration) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git", "workflows": []any{},
-		"git":  map[string]any{"url": url, "branch": branch, "path": testenv.Directory},
-		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(interval / time.Second)}}}}
-	u.SetAPIVersion(api.Repositories.GroupVersion().String())
-	u.SetKind("Repository")
-	u.SetName(name)
-	return u
-}
 
 // TestManyRepositories: one agent checks many Repositories that do not change. Goal for
 // 1,000 each minute (-figures): 2 % of a core and 80 MiB, and in no second twice the
@@ -56,11 +43,12 @@ func TestManyRepositories(t *testing.T) {
 	h := newHome(t)
 	h.env = append(h.env, "SSL_CERT_FILE="+host.CAFile)
 	d := h.daemon(t, "--log-level", "info")
-	repositories := embeddedYard(t, h).client.Resource(api.Repositories).Namespace("default")
+	repositories := embeddedWorkload(t, h).client.Resource(api.Repositories).Namespace("default")
 	for i := range count {
 		repo := testenv.EmptyRepo(t)
 		repo.Commit(t, "a dashboard", testenv.Change{Path: testenv.Directory + "/board.json", Data: fmt.Appendf(nil, `{"uid":"board-%d","title":"Board","schemaVersion":39,"tags":[],"panels":[]}`, i)})
-		u := newRepository(fmt.Sprintf("r%04d", i), host.Serve(fmt.Sprintf("site/r%04d.git", i), repo.Dir), testenv.Branch, interval)
+		name := fmt.Sprintf("r%04d", i)
+		u := newObject(api.Repositories, name, nil, gitRepository(name, host.Serve("site/"+name+".git", repo.Dir), testenv.Branch, interval))
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": gitToken}}
 		if _, err := repositories.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -84,9 +72,9 @@ func TestManyRepositories(t *testing.T) {
 	asked = nil
 	mu.Unlock()
 	host.Reset()
-	first := readWeight(t, d.cmd.Process.Pid)
+	first := readUsage(t, d.cmd.Process.Pid)
 	<-time.After(watched)
-	last, counts := readWeight(t, d.cmd.Process.Pid), host.Reset()
+	last, counts := readUsage(t, d.cmd.Process.Pid), host.Reset()
 	mu.Lock()
 	times := slices.Clone(asked)
 	mu.Unlock()
@@ -125,12 +113,8 @@ func TestUnhealthyRepositories(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	people, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(people.Close)
-	repositories := people.Resource(api.Repositories).Namespace("default")
+	user := connectUser(t, server, "user", "default")
+	repositories := user.Resource(api.Repositories).Namespace("default")
 	h, repo := newHome(t), testenv.Repo(t, 1, 1)
 	open, closed, unsigned := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken}), testenv.Git(t, testenv.GitOptions{TLS: true})
 	ca, err := os.ReadFile(unsigned.CAFile)
@@ -181,9 +165,7 @@ func TestUnhealthyRepositories(t *testing.T) {
 		return view.Status, ready
 	}
 	for _, r := range all {
-		if _, err := repositories.Create(t.Context(), newRepository(r.name, r.url, r.branch, time.Minute), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		user.create(api.Repositories, r.name, nil, gitRepository(r.name, r.url, r.branch, time.Minute))
 	}
 	for _, r := range all {
 		until(t, r.name+" is checked", func() bool { s, _ := status(r.name); return s.Health.Checked > 0 })

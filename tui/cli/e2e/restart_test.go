@@ -21,13 +21,13 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// TestKilledWhileItTakesFromTheDead: a job whose owner is gone has been made
-// eligible again, and the agent that did so dies then.
-func TestKilledWhileItTakesFromTheDead(t *testing.T) {
+// TestKilledWhileRequeueing: the agent dies after it has requeued the job of an agent that is
+// gone.
+func TestKilledWhileRequeueing(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "kill-requeued", first, few())
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-requeued", first, few())
 	kills := suite.Count(1, 10)
 	for range kills {
 		for _, name := range m.names() {
@@ -35,12 +35,12 @@ func TestKilledWhileItTakesFromTheDead(t *testing.T) {
 			m.pull(name, map[string]string{api.LabelClaim: strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10), api.LabelClaimOwner: "somebody-gone"})
 		}
 		l := m.start(fmt.Sprintf("%s=kill@%d", failpoint.Requeued, 1+m.rng.IntN(len(m.sizes))))
-		if !m.end(l) {
+		if !m.awaitEnd(l) {
 			t.Fatal("not killed")
 		}
 	}
-	m.rest()
-	m.judge()
+	m.finishJobs()
+	m.verify()
 }
 
 // TestSecondAgentOnOneFile: an agent that finds its state file in use ends at once and
@@ -68,10 +68,10 @@ func TestSecondAgentOnOneFile(t *testing.T) {
 func TestRestarts(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
-	m := newMortal(t, w, "restarts", first, few())
-	m.feed(m.names()...)
-	m.rest()
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "restarts", first, few())
+	m.ensureJobs(m.names()...)
+	m.finishJobs()
 	size := func() int64 {
 		info, err := os.Stat(m.state())
 		if err != nil {
@@ -82,19 +82,19 @@ func TestRestarts(t *testing.T) {
 	before, since := size(), w.api.Mark(t)
 	restarts := suite.Count(4, 100)
 	for i := range restarts {
-		m.feed(m.names()...)
+		m.ensureJobs(m.names()...)
 		l := m.start("")
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[i%2]
 		if m.rng.IntN(4) > 0 {
-			m.claims(l)
+			m.awaitClaim(l)
 		}
 		timer := time.AfterFunc(time.Duration(m.rng.IntN(300))*time.Millisecond, func() { _ = l.cmd.Process.Signal(signal) })
-		m.end(l)
+		m.awaitEnd(l)
 		timer.Stop()
 	}
 	lists := map[string]int{}
 	for _, r := range w.api.Requests(t, since) {
-		if dir, kind := filepath.Split(r.Path); r.Method == "GET" && !strings.Contains(r.Query, "watch=") && r.Agent != "people" &&
+		if dir, kind := filepath.Split(r.Path); r.Method == "GET" && !strings.Contains(r.Query, "watch=") && r.Agent != "user" &&
 			strings.HasSuffix(dir, "/namespaces/"+m.namespace+"/") && (kind == "jobs" || kind == "repositories") {
 			lists[kind]++
 		}
@@ -104,8 +104,8 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("%d lists of %s for %d starts", n, kind, restarts)
 		}
 	}
-	m.rest()
-	m.judge()
+	m.finishJobs()
+	m.verify()
 	grown := size() - before
 	if grown >= 1<<20 {
 		t.Errorf("the state file has grown by %d bytes", grown)
@@ -132,7 +132,7 @@ const previous = "2ec8c84"
 func TestUpgradeInFlight(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first, w := suite.Seed(t), newWorld(t)
+	first, w := suite.Seed(t), newServers(t)
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old", "limpet")
 	build := exec.Command("sh", "-ec", `mkdir "$1/old"; git -C "$(go env GOMOD | xargs dirname)" archive "$2" | tar -x -C "$1/old"; cd "$1/old"; go build -o limpet .`, "sh", dir, previous)
@@ -141,15 +141,15 @@ func TestUpgradeInFlight(t *testing.T) {
 	}
 	rounds, taken := 3, 0
 	for i := range rounds {
-		m := newMortal(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
-		m.feed(m.names()...)
+		m := newCrashAgent(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
+		m.ensureJobs(m.names()...)
 		l := m.startAs(old, "")
 		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String(), stepped("claimed")) })
 		timer := time.AfterFunc(time.Duration(m.rng.IntN(150))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
-		m.end(l)
+		m.awaitEnd(l)
 		timer.Stop()
-		m.rest()
-		m.judge()
+		m.finishJobs()
+		m.verify()
 		taken += strings.Count(m.log.String(), stepped("resumed"))
 	}
 	if taken == 0 {
@@ -157,10 +157,9 @@ func TestUpgradeInFlight(t *testing.T) {
 	}
 }
 
-// TestHandedOverBySystemd: a daemon that is started with the words of its unit reads
-// config and token where systemd has put them: files that nobody may write, in a
-// directory that nobody may write.
-func TestHandedOverBySystemd(t *testing.T) {
+// TestSystemdCredentials: a daemon started with the command line of its unit reads config and
+// token from $CREDENTIALS_DIRECTORY, which is read-only.
+func TestSystemdCredentials(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

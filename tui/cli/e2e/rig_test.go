@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -129,10 +130,10 @@ func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.
 // run calls the binary and waits for its end.
 func (h *home) run(t *testing.T, args ...string) result {
 	t.Helper()
-	return h.feed(t, "", args...)
+	return h.runWithInput(t, "", args...)
 }
 
-func (h *home) feed(t *testing.T, in string, args ...string) result {
+func (h *home) runWithInput(t *testing.T, in string, args ...string) result {
 	t.Helper()
 	r, err := h.call(t, in, args...)()
 	if err != nil {
@@ -143,7 +144,7 @@ func (h *home) feed(t *testing.T, in string, args ...string) result {
 
 // aside calls the binary while the test goes on. The returned function waits for
 // its end.
-func (h *home) aside(t *testing.T, args ...string) func() result {
+func (h *home) runInBackground(t *testing.T, args ...string) func() result {
 	t.Helper()
 	call, done := h.call(t, "", args...), make(chan struct{})
 	var r result
@@ -292,17 +293,22 @@ func (d *daemon) kill() {
 	<-d.done
 }
 
-// until polls across the border of a process; the end of its patience fails
-// the test.
+// until polls until ok and fails the test after callTimeout: ok looks at another process.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(callTimeout)
+	within(t, callTimeout, what, ok)
+}
+
+// within is until with another limit.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("timed out: %s", what)
+			t.Fatalf("not within %s: %s", limit, what)
 		case <-tick.C:
 		}
 	}
@@ -335,4 +341,58 @@ func (h *home) history(t *testing.T) []state.Record {
 		t.Fatalf("%v: %s", err, r.out)
 	}
 	return list.Items
+}
+
+// object is what tests read of a dashboard or folder.
+type object struct {
+	Metadata struct {
+		Name            string
+		ResourceVersion string
+		Annotations     map[string]string
+	}
+	Spec struct{ Title string }
+}
+
+// objects returns the objects of a kind that the API has.
+func (h *home) objects(t *testing.T, namespace, kind string) []object {
+	t.Helper()
+	var list struct{ Items []object }
+	r := h.must(t, 0, "get", kind, "-n", namespace, "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+	return list.Items
+}
+
+// boardsMatch fails unless the API holds exactly the dashboards of the branch for a
+// Repository, each with title and checksum of its file, in the folder of its directory.
+func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *testenv.Repository) {
+	t.Helper()
+	blobs, folders, got := map[string]string{}, map[string]string{".": repository}, map[string]object{}
+	for line := range strings.Lines(repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch, testenv.Directory)) {
+		hash, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		blobs[file] = hash
+	}
+	for _, f := range h.objects(t, namespace, "folders") {
+		if dir := strings.Trim(f.Metadata.Annotations["grafana.app/sourcePath"], "/"); dir != "" {
+			folders[dir] = f.Metadata.Name
+		}
+	}
+	for _, o := range h.objects(t, namespace, "dashboards") {
+		got[o.Metadata.Annotations["grafana.app/sourcePath"]] = o
+	}
+	for _, d := range repo.Dashboards() {
+		rel := strings.TrimPrefix(d.Path, testenv.Directory+"/")
+		o, ok := got[rel]
+		delete(got, rel)
+		a := o.Metadata.Annotations
+		found := [5]string{a["grafana.app/managedBy"], a["grafana.app/managerId"], a["grafana.app/sourceChecksum"], a["grafana.app/folder"], o.Spec.Title}
+		want := [5]string{"repo", repository, blobs[d.Path], folders[path.Dir(rel)], d.Title}
+		if !ok || found != want {
+			t.Errorf("%s %s: there: %t, %q, want %q", namespace, rel, ok, found, want)
+		}
+	}
+	for rel := range got {
+		t.Errorf("%s %s is in the API but not in the branch", namespace, rel)
+	}
 }

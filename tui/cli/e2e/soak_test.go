@@ -14,14 +14,10 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
@@ -34,11 +30,11 @@ type soak struct {
 	t      *testing.T
 	rng    *rand.Rand
 	api    *testenv.Server
-	people *kube.Client
+	user   *apiClient
 	host   *testenv.GitServer
 	git    *testenv.Proxy
 	sites  []*testenv.Repository // site i is Repository "boards" in namespace "site-i"
-	agents []*soaker
+	agents []*agent
 	jobs   map[types.UID]bool // made; true = deleted by hand
 	counts map[string]int     // what was done
 	faults map[string]fault   // by the part that has it
@@ -50,15 +46,6 @@ type fault struct {
 	mend  func()
 }
 
-// soaker is one agent of the fleet.
-type soaker struct {
-	*home
-	name  string
-	flags []string
-	way   *testenv.Proxy // to the API
-	*daemon
-}
-
 // TestSoak lets a fleet work for -soak, with jobs, commits, kills, stops and suspensions
 // at random. Then every job has ended once, nothing was written without a lease, every
 // board is as in the branch, every state file is sound, no secret is anywhere, and the
@@ -66,7 +53,7 @@ type soaker struct {
 func TestSoak(t *testing.T) {
 	suite.Full(t)
 	s := newSoak(t)
-	var used []weight
+	var used []usage
 	var files []int
 	end, sample, step := time.After(*soakFor), time.NewTicker(max(*soakFor/60, 200*time.Millisecond)), time.NewTicker(250*time.Millisecond)
 	defer sample.Stop()
@@ -81,7 +68,7 @@ func TestSoak(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			used, files = append(used, readWeight(t, pid)), append(files, len(open))
+			used, files = append(used, readUsage(t, pid)), append(files, len(open))
 		case <-end:
 			running = false
 		}
@@ -108,12 +95,7 @@ func TestSoak(t *testing.T) {
 func newSoak(t *testing.T) *soak {
 	s := &soak{t: t, rng: rand.New(rand.NewPCG(suite.Seed(t), 11)), jobs: map[types.UID]bool{}, counts: map[string]int{}, faults: map[string]fault{},
 		api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
-	var err error
-	s.people, err = kube.Connect(t.Context(), kube.Config{Server: s.api.URL, TLS: kube.TLS{CAFile: s.api.CAFile}, Token: s.api.TokenOf("people"), UserAgent: "people"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.people.Close)
+	s.user = connectUser(t, s.api, "user", "")
 	s.git = s.api.Proxy(t, "git", s.host.URL)
 	ca, err := os.ReadFile(s.host.CAFile)
 	if err != nil {
@@ -123,46 +105,31 @@ func newSoak(t *testing.T) *soak {
 		repo := testenv.Repo(t, 8, 12)
 		s.sites = append(s.sites, repo)
 		url := strings.Replace(s.host.Serve(fmt.Sprintf("site-%d.git", i), repo.Dir), s.host.URL, s.git.URL, 1)
-		s.create(i, api.Repositories, "Repository", "boards", map[string]any{"title": "Boards", "type": "git",
-			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)},
-			"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory}})
+		s.site(i).create(api.Repositories, "boards", nil, gitRepository("boards", url, testenv.Branch, time.Minute))
 	}
 	for i := range 3 {
-		a := &soaker{home: newHome(t), name: fmt.Sprintf("agent-%d", i)}
+		a := &agent{home: newHome(t), name: fmt.Sprintf("agent-%d", i)}
 		for n := range s.sites {
 			a.file(t, fmt.Sprintf("credentials/site-%d.boards/token", n), gitToken)
 			a.file(t, fmt.Sprintf("credentials/site-%d.boards/ca.crt", n), string(ca))
 		}
-		a.way = s.api.Proxy(t, a.name, s.api.URL)
-		a.args = []string{"--provisioning-server-url", a.way.URL, "--tls-ca-file", s.api.CAFile, "--token-file", a.file(t, "token", s.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
-		a.flags = append(fieldLease(), "--credentials-dir", filepath.Join(a.dir, "credentials"), "--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json")
+		a.proxy = s.api.Proxy(t, a.name, s.api.URL)
+		a.args = []string{"--provisioning-server-url", a.proxy.URL, "--tls-ca-file", s.api.CAFile, "--token-file", a.file(t, "token", s.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
+		a.flags = append(fleetLease(), "--credentials-dir", filepath.Join(a.dir, "credentials"), "--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json")
 		s.agents = append(s.agents, a)
 		a.begin(t)
 	}
 	return s
 }
 
-// create makes an object of a site; "" when there is one of that name.
-func (s *soak) create(site int, kind schema.GroupVersionResource, noun, name string, spec map[string]any) types.UID {
-	s.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": noun, "spec": spec}}
-	u.SetName(name)
-	u.SetLabels(map[string]string{api.LabelRepository: "boards"})
-	u, err := s.people.Resource(kind).Namespace(fmt.Sprint("site-", site)).Create(s.t.Context(), u, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return ""
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return u.GetUID()
-}
+// site is the user in the namespace of a site.
+func (s *soak) site(n int) *apiClient { return &apiClient{s.user.Client, s.t, fmt.Sprint("site-", n)} }
 
 // pull queues a job, unless one is in the queue.
 func (s *soak) pull(site int, full bool) {
-	uid := s.create(site, api.Jobs, "Job", "boards-sync", map[string]any{"action": "pull", "repository": "boards", "pull": map[string]any{"incremental": !full}})
-	if uid != "" {
-		s.jobs[uid] = false
+	job := s.site(site).create(api.Jobs, "boards-sync", nil, pullJob("boards", !full))
+	if job != nil {
+		s.jobs[job.GetUID()] = false
 		s.counts["jobs"]++
 	}
 }
@@ -171,7 +138,7 @@ func (s *soak) pull(site int, full bool) {
 func (s *soak) step() {
 	s.mend(time.Now())
 	site := s.rng.IntN(len(s.sites))
-	repo, jobs := s.sites[site], s.people.Resource(api.Jobs).Namespace(fmt.Sprint("site-", site))
+	repo, jobs := s.sites[site], s.user.Resource(api.Jobs).Namespace(fmt.Sprint("site-", site))
 	boards := repo.Dashboards()
 	any, other := s.agents[s.rng.IntN(len(s.agents))], s.agents[1+s.rng.IntN(len(s.agents)-1)]
 	_, suspended := s.faults[other.name]
@@ -214,10 +181,10 @@ func (s *soak) step() {
 	case n == 32:
 		s.harm(other.name, "suspensions", func() { _ = other.cmd.Process.Signal(syscall.SIGSTOP) }, func() { _ = other.cmd.Process.Signal(syscall.SIGCONT) })
 	case n == 33:
-		s.harm(any.way.URL, "cuts to the API", func() { any.way.Down(s.t) }, func() { any.way.Set(s.t) })
+		s.harm(any.proxy.URL, "cuts to the API", func() { any.proxy.Down(s.t) }, func() { any.proxy.Set(s.t) })
 	case n == 34:
 		toxics := []testenv.Toxic{testenv.Silence(), testenv.Latency(700*time.Millisecond, 300*time.Millisecond), testenv.ResetPeer(200 * time.Millisecond), testenv.Slicer(200, time.Millisecond)}
-		s.harm(any.way.URL, "bad links to the API", func() { any.way.Set(s.t, toxics[s.rng.IntN(len(toxics))]) }, func() { any.way.Set(s.t) })
+		s.harm(any.proxy.URL, "bad links to the API", func() { any.proxy.Set(s.t, toxics[s.rng.IntN(len(toxics))]) }, func() { any.proxy.Set(s.t) })
 	case n == 35:
 		s.harm("git", "cuts to the Git host", func() { s.git.Down(s.t) }, func() { s.git.Set(s.t) })
 	case n == 36:
@@ -245,39 +212,27 @@ func (s *soak) mend(now time.Time) {
 	}
 }
 
-func (s *soak) list(kind schema.GroupVersionResource) []unstructured.Unstructured {
-	s.t.Helper()
-	list, err := s.people.Resource(kind).List(s.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return list.Items
-}
-
 func (s *soak) idle() {
 	s.t.Helper()
 	// A job that has failed often backs off for up to 5 min.
-	within(s.t, 8*time.Minute, "the queue is empty", func() bool { return len(s.list(api.Jobs)) == 0 })
+	within(s.t, 8*time.Minute, "the queue is empty", func() bool { return len(s.user.list(api.Jobs)) == 0 })
 }
 
 // judge holds the end against what must be true of it.
 func (s *soak) judge() {
 	s.t.Helper()
-	archived, recorded := map[types.UID]int{}, map[types.UID]bool{}
-	for _, h := range s.list(api.HistoricJobs) {
-		archived[types.UID(h.GetLabels()[api.LabelOriginalUID])]++
-	}
+	archived, recorded := s.user.archived(), map[types.UID]bool{}
 	for _, a := range s.agents {
 		for _, r := range a.history(s.t) {
 			recorded[types.UID(r.UID)] = true
 		}
 	}
 	for uid, deleted := range s.jobs {
-		if n := archived[uid]; n > 1 || !deleted && (n == 0 || !recorded[uid]) {
+		if n := archived[string(uid)]; n > 1 || !deleted && (n == 0 || !recorded[uid]) {
 			s.t.Errorf("job %s has %d HistoricJobs; deleted %t, recorded %t", uid, n, deleted, recorded[uid])
 		}
 	}
-	for _, w := range auditOf(s.t, s.api.Requests(s.t, 0), fieldExpiry).wrong {
+	for _, w := range auditOf(s.t, s.api.Requests(s.t, 0), fleetExpiry).wrong {
 		s.t.Error(w)
 	}
 	for i, repo := range s.sites {
@@ -296,7 +251,7 @@ func (s *soak) judge() {
 }
 
 // begin starts the process, with its log in a file.
-func (a *soaker) begin(t *testing.T) {
+func (a *agent) begin(t *testing.T) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(a.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -3,11 +3,9 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -55,7 +53,7 @@ func statusWith(url string) string {
 // packed gives a source of a daemon's own API an artifact, and returns its name.
 func packed(t *testing.T, h *home, name string) string {
 	t.Helper()
-	resource := embeddedYard(t, h).client.Resource(api.GitRepositories).Namespace("default")
+	resource := embeddedWorkload(t, h).client.Resource(api.GitRepositories).Namespace("default")
 	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {
 		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
@@ -72,7 +70,7 @@ func TestSources(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	yard, _ := realYard(t, server)
+	yard, _ := realWorkload(t, server)
 	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
 	base := serveArtifacts(t)
 	const spec = `{"url":"https://git.example.com/x.git","interval":"5m"}`
@@ -179,7 +177,7 @@ func TestSources(t *testing.T) {
 		}
 		// Its controller answers: of "ready" well, of "auth" as before.
 		before := read("ready").request()
-		yard.answers(resource)
+		yard.answerReconciles(resource)
 		if r := h.must(t, 0, "source", "reconcile", "ready", "--wait"); !strings.Contains(r.out, "main@sha1:") {
 			t.Errorf("%s", r.out)
 		}
@@ -226,7 +224,7 @@ func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
 
 // answers does what the controller of Flux does with a request for a look: it writes
 // that it has handled it, until the test ends.
-func (y *yard) answers(resource testenv.Resource) {
+func (y *workload) answerReconciles(resource testenv.Resource) {
 	t := y.t
 	t.Helper()
 	inf := y.client.Informer(api.GitRepositories, "flux-system", kube.InformerOptions{})
@@ -250,12 +248,12 @@ func (y *yard) answers(resource testenv.Resource) {
 		}
 	}()
 	t.Cleanup(func() { close(requests); <-done })
-	y.run(inf)
+	y.runInformer(inf)
 }
 
-// TestConfigOfOthers: a config file that cannot be read, or that others may write to, is
-// refused by all commands with the command that puts it right; help needs none.
-func TestConfigOfOthers(t *testing.T) {
+// TestConfigPermissions: a config file that is unreadable or writable by others is refused by
+// all commands with the command that corrects it; help works without one.
+func TestConfigPermissions(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -320,62 +318,6 @@ func TestConfigOfOthers(t *testing.T) {
 			if r := call(args...); r.code != want || !strings.Contains(r.err, c.tries) {
 				t.Errorf("%s: limpet %v: exit %d: %s", name, args, r.code, r.err)
 			}
-		}
-	}
-}
-
-// keepers are the files and directories of a home that have to hold secrets.
-var keepers = []string{"token", "subject", "credentials", "tls"}
-
-// noSecret looks for secrets in everything else below a home, and in a log.
-func (h *home) noSecret(t *testing.T, log string, secrets ...string) {
-	t.Helper()
-	if found := holds([]byte(log), secrets...); found != "" {
-		t.Errorf("the log has the secret %s", found)
-	}
-	err := filepath.WalkDir(h.dir, func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case slices.Contains(keepers, d.Name()) && d.IsDir():
-			return filepath.SkipDir
-		case slices.Contains(keepers, d.Name()) || !d.Type().IsRegular():
-			return nil
-		}
-		data, err := os.ReadFile(file)
-		if found := holds(data, secrets...); found != "" {
-			t.Errorf("%s has the secret %s", file, found)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// holds returns the first secret that a text has, plain or as in an
-// Authorization header of the user git; "" when there is none.
-func holds(text []byte, secrets ...string) string {
-	for _, secret := range secrets {
-		basic := base64.StdEncoding.EncodeToString([]byte("git:" + secret))
-		for _, form := range []string{secret, strings.TrimRight(basic, "=")} {
-			if bytes.Contains(text, []byte(form)) {
-				return form
-			}
-		}
-	}
-	return ""
-}
-
-func TestSecretsAreSeen(t *testing.T) {
-	h := newHome(t)
-	h.file(t, "token", gitToken)
-	h.file(t, "credentials/default.boards/token", gitToken)
-	h.noSecret(t, "nothing", gitToken)
-	for text, want := range map[string]bool{"": false, "git": false, "x" + gitToken + "y": true,
-		"Basic " + base64.StdEncoding.EncodeToString([]byte("git:"+gitToken)): true} {
-		if got := holds([]byte(text), "another", gitToken) != ""; got != want {
-			t.Errorf("%q: %t", text, got)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // sourceTrial is what 'limpet source test -o json' prints.
-type sourceTrial struct {
+type sourceTestResult struct {
 	Code     int
 	Success  bool
 	Revision string
@@ -33,7 +33,7 @@ type sourceTrial struct {
 }
 
 // steps are the steps in one line.
-func (s sourceTrial) steps() string {
+func (s sourceTestResult) steps() string {
 	var out []string
 	for _, step := range s.Steps {
 		out = append(out, step.Name+" "+step.Result)
@@ -42,7 +42,7 @@ func (s sourceTrial) steps() string {
 }
 
 // testSource calls 'limpet source test', and returns all that it has told too.
-func (h *home) testSource(t *testing.T, known schemas, name string) (got sourceTrial, code int, told string) {
+func (h *home) testSource(t *testing.T, known schemas, name string) (got sourceTestResult, code int, told string) {
 	t.Helper()
 	r := h.run(t, "source", "test", name, "-o", "json")
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -98,7 +98,7 @@ func sourcesYAML(rows map[string]sourceRow) (objects string) {
 // all through a daemon, which has ended then. It returns all that was told and logged.
 func (h *home) examine(t *testing.T, known schemas, objects string, rows map[string]sourceRow, alone ...string) (told string) {
 	t.Helper()
-	if r := h.feed(t, objects, "apply", "-f", "-"); r.code != 0 {
+	if r := h.runWithInput(t, objects, "apply", "-f", "-"); r.code != 0 {
 		t.Fatalf("exit %d: %s", r.code, r.err)
 	}
 	look := func(how, name string) {
@@ -135,7 +135,7 @@ func TestSourceTest(t *testing.T) {
 	repo.Git(t, "tag", "v1.2.0", testenv.Branch+"~1")
 	repo.Git(t, "-c", "user.name=a", "-c", "user.email=a@b", "tag", "-a", "-m", "x", "v1.10.0", testenv.Branch)
 	head, before := repo.Head(t), strings.TrimSpace(repo.Git(t, "rev-parse", testenv.Branch+"~1"))
-	backend, mine := testenv.Git(t, testenv.GitOptions{}), newIdentity(t, "site")
+	backend, mine := testenv.Git(t, testenv.GitOptions{}), newCertificates(t, "site")
 	backend.Serve("open/x.git", repo.Dir)
 	backend.Serve("empty/x.git", testenv.EmptyRepo(t).Dir)
 	for _, who := range []string{"basic", "bearer", "mtls"} {
@@ -262,7 +262,7 @@ func TestSourceTestOnTheAPI(t *testing.T) {
 	backend := testenv.Git(t, testenv.GitOptions{User: "ann", Password: canary, TLS: true})
 	repo := testenv.Repo(t, 1, 1)
 	link := backend.Serve("x.git", repo.Dir)
-	yard, args := realYard(t, server)
+	yard, args := realWorkload(t, server)
 	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
 	for name, more := range map[string]string{"filed": `,"secretRef":{"name":"keys"}`, "gone": `,"secretRef":{"name":"site"}`, "ruled": ""} {
 		testenv.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource, "flux-system")
@@ -320,10 +320,10 @@ func TestSourceTestOfAFile(t *testing.T) {
 	look(3, "late", "near", "-f", both)
 	d := h.daemon(t, "--controllers", "off")
 	all()
-	if r := h.feed(t, secretYAML("late", "username", "ann", "password", "pw-canary-1"), "apply", "-f", "-"); r.code != 0 {
+	if r := h.runWithInput(t, secretYAML("late", "username", "ann", "password", "pw-canary-1"), "apply", "-f", "-"); r.code != 0 {
 		t.Fatal(r.err)
 	}
-	if r := h.feed(t, near, "source", "test", "-f", "-"); r.code != 1 || strings.Contains(r.out+r.err, "pw-canary-1") {
+	if r := h.runWithInput(t, near, "source", "test", "-f", "-"); r.code != 1 || strings.Contains(r.out+r.err, "pw-canary-1") {
 		t.Errorf("from stdin: exit %d: %s%s", r.code, r.out, r.err)
 	}
 	if r := h.must(t, 0, "source", "list", "-o", "name"); r.out != "" {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,52 +22,19 @@ import (
 	"limpet/sync/testenv"
 )
 
-// hang is a Git host that takes connections and never answers: a job that pulls
-// from it works for as long as the test wants.
-func hang(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var held []net.Conn
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				break
-			}
-			held = append(held, c)
-		}
-		for _, c := range held {
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		ln.Close()
-		<-done
-	})
-	return "http://" + ln.Addr().String() + "/x.git"
-}
-
-// working starts a daemon with one job that does not end by itself.
-func working(t *testing.T) (*home, *daemon) {
+// runningJob starts a daemon with one job that does not end by itself.
+func runningJob(t *testing.T) (*home, *daemon) {
 	t.Helper()
 	h := newHome(t)
 	d := h.daemon(t, "--controllers", "off") // they would ask before they ask for a pull
-	h.must(t, 0, "repo", "create", "slow", "--url", hang(t))
-	h.must(t, 0, "repo", "pull", "slow")
-	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
+	h.working(t)
 	return h, d
 }
 
-// TestStopWhileAJobRuns: SIGTERM gives the job back and ends with 0; the next
-// agent takes it up.
+// TestStopWhileAJobRuns: SIGTERM releases the job and exits with 0; the next agent claims it.
 func TestStopWhileAJobRuns(t *testing.T) {
 	t.Parallel()
-	h, d := working(t)
+	h, d := runningJob(t)
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
@@ -90,11 +56,11 @@ func TestStopWhileAJobRuns(t *testing.T) {
 	until(t, "the job is claimed again", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
 }
 
-// TestCancelARunningJob: by the command, seen by who waits for it.
+// TestCancelARunningJob: job cancel ends it, and job watch reports that.
 func TestCancelARunningJob(t *testing.T) {
 	t.Parallel()
-	h, _ := working(t)
-	ended := h.aside(t, "job", "watch", "slow-sync")
+	h, _ := runningJob(t)
+	ended := h.runInBackground(t, "job", "watch", "slow-sync")
 	h.must(t, 1, "job", "retry", "slow-sync") // it runs
 	h.must(t, 0, "job", "cancel", "slow-sync")
 	if r := ended(); r.code != exitCancelled {
@@ -103,7 +69,7 @@ func TestCancelARunningJob(t *testing.T) {
 	until(t, "the history says cancelled", func() bool { return strings.Contains(h.run(t, "history", "list").out, "cancelled") })
 }
 
-// TestTwoSignals: the second one does not wait for anything.
+// TestTwoSignals: the second signal ends the process at once.
 func TestTwoSignals(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -171,8 +137,8 @@ func fill(t *testing.T, w *os.File) {
 	})
 }
 
-// TestReaderThatGoesAway: who prints into a pipe cleans up when nobody reads.
-func TestReaderThatGoesAway(t *testing.T) {
+// TestClosedOutput: a command whose output pipe is closed cleans up and exits with SIGPIPE.
+func TestClosedOutput(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	limpetBinary(t)
@@ -219,13 +185,14 @@ func TestCancelReachesTheAgent(t *testing.T) {
 		return h
 	}
 	worker, person := agent("worker"), agent("person", "--drain")
+	silent, _ := hangingHost(t)
 	for _, c := range []struct {
 		name, url string
 		ask       []string
 		historic  int
 	}{
-		{"cancelled-in-fetch", hang(t), []string{"job", "cancel"}, 1},
-		{"deleted-in-fetch", hang(t), []string{"delete", "job"}, 0},
+		{"cancelled-in-fetch", silent + "/x.git", []string{"job", "cancel"}, 1},
+		{"deleted-in-fetch", silent + "/x.git", []string{"delete", "job"}, 0},
 		{"cancelled-in-writes", boards, []string{"job", "cancel"}, 1},
 		{"deleted-in-writes", boards, []string{"delete", "job"}, 0},
 	} {
@@ -286,7 +253,7 @@ func claimsOf(t *testing.T, h *home) int {
 func TestDaemonThatHangs(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	h, d := working(t)
+	h, d := runningJob(t)
 	signal := func(s syscall.Signal) {
 		t.Helper()
 		if err := d.cmd.Process.Signal(s); err != nil {
@@ -311,7 +278,7 @@ func TestDaemonThatHangs(t *testing.T) {
 	calls := map[string]func() result{}
 	for _, args := range []string{"", "status", "status --watch", "job list", "job cancel slow-sync", "repo list", "repo test slow", "repo pull slow",
 		"get jobs", "history list", "store check", "store info", "drain", "drain --off", "doctor"} {
-		calls[args] = h.aside(t, strings.Fields(args)...)
+		calls[args] = h.runInBackground(t, strings.Fields(args)...)
 	}
 	for args, ended := range calls {
 		r, want := ended(), exitStore

@@ -162,7 +162,7 @@ func fullPipe(t *testing.T) (read, write *os.File, held int) {
 }
 
 // answers waits until the daemon of a home does, whatever becomes of its log.
-func (h *home) answers(t *testing.T, pid int) {
+func (h *home) awaitReady(t *testing.T, pid int) {
 	t.Helper()
 	until(t, "the daemon answers", func() bool {
 		return h.owner() == pid && strings.Contains(h.run(t, "status", "-o", "json").out, `"synced": true`)
@@ -171,7 +171,7 @@ func (h *home) answers(t *testing.T, pid int) {
 
 // worksUnheard has the daemon of a home do a job whose repository comes when the test
 // says so, and fails unless it renews its lease several times meanwhile.
-func (h *home) worksUnheard(t *testing.T) {
+func (h *home) verifyWorkContinues(t *testing.T) {
 	t.Helper()
 	gate := newGate(t, 3)
 	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
@@ -202,16 +202,16 @@ func (h *home) worksUnheard(t *testing.T) {
 }
 
 // leased are short leases, so that several are renewed in the time of a test.
-var leased = []string{"--daemon", "--controllers", "off", "--log-format", "text", "--log-level", "debug", "--claim-expiry", "9s", "--lease-renewal-interval", "1s"}
+var shortLease = []string{"--daemon", "--controllers", "off", "--log-format", "text", "--log-level", "debug", "--claim-expiry", "9s", "--lease-renewal-interval", "1s"}
 
-// TestDaemonWhoseLogNobodyReads: its log is a pipe that takes nothing from the first
-// line on. It does its work, and what it had to say comes once somebody reads.
-func TestDaemonWhoseLogNobodyReads(t *testing.T) {
+// TestDaemonWithUnreadLog: the log is a full pipe from the first line on. The daemon works, and
+// the log comes once it is read.
+func TestDaemonWithUnreadLog(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	read, write, held := fullPipe(t)
-	cmd := h.command(context.WithoutCancel(t.Context()), t, leased...)
+	cmd := h.command(context.WithoutCancel(t.Context()), t, shortLease...)
 	cmd.Stderr = write
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -220,8 +220,8 @@ func TestDaemonWhoseLogNobodyReads(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	defer cmd.Process.Kill()
 	write.Close()
-	h.answers(t, cmd.Process.Pid)
-	h.worksUnheard(t)
+	h.awaitReady(t, cmd.Process.Pid)
+	h.verifyWorkContinues(t)
 
 	heard := &log{}
 	all := make(chan struct{})
@@ -239,9 +239,9 @@ func TestDaemonWhoseLogNobodyReads(t *testing.T) {
 	}
 }
 
-// TestDaemonEndsUnheard: who is told to end while nobody takes its log ends in order,
-// within seconds.
-func TestDaemonEndsUnheard(t *testing.T) {
+// TestDaemonEndsWithUnreadLog: SIGTERM ends a daemon in order within seconds while its log is
+// a full pipe.
+func TestDaemonEndsWithUnreadLog(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	for _, args := range [][]string{{"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}, {"--daemon", "--state", "/proc/none/limpet.db"}} {
@@ -259,7 +259,7 @@ func TestDaemonEndsUnheard(t *testing.T) {
 		want := 0
 		switch {
 		case len(args) == 1:
-			h.answers(t, cmd.Process.Pid)
+			h.awaitReady(t, cmd.Process.Pid)
 		case args[0] == "api":
 			until(t, "it has its file", func() bool { return h.owner() == cmd.Process.Pid })
 		default:

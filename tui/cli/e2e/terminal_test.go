@@ -59,7 +59,7 @@ func (tt *terminal) exit(t *testing.T) int {
 	return exitOf(tt.End(t, callTimeout))
 }
 
-// readable fails the test for what a screen reader must not be sent.
+// readable fails the test for control characters, which a screen reader must not get.
 func readable(t *testing.T, out string) {
 	t.Helper()
 	for _, r := range strings.ReplaceAll(out, "\r\n", "\n") {
@@ -396,9 +396,9 @@ func TestBlockedByAnAPI(t *testing.T) {
 	h.must(t, 0, "store", "check")
 }
 
-// TestOnlyLooking: with --read-only a dashboard shows what the last agent has left,
-// holds nothing and sends nothing, and shows an agent that starts.
-func TestOnlyLooking(t *testing.T) {
+// TestReadOnlyDashboard: with --read-only a dashboard shows the last state, opens and sends
+// nothing, and shows an agent that starts.
+func TestReadOnlyDashboard(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)

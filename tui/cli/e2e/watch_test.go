@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
@@ -35,19 +34,18 @@ import (
 // What happens to watches: agents learn of every job, whatever becomes of the
 // connection that was to tell them.
 
-// TestNetHalfOpenWatch: a device on the way forgets the connections, and nobody
-// hears of it. A job that is made then is found within a minute, although the
-// watch is silent and does not break.
+// TestNetHalfOpenWatch: a device on the way drops the connection state silently. A new job is
+// found within a minute, although the watch is silent and does not break.
 func TestNetHalfOpenWatch(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	agents := suite.Count(1, 12)
-	f := newField(t, testenv.Options{}, agents)
-	doors := make([]*door, agents)
+	f := newFleet(t, testenv.Options{}, agents)
+	doors := make([]*relay, agents)
 	for i, a := range f.agents {
-		doors[i] = f.through(a)
+		doors[i] = f.useRelay(a)
 		a.flags = append(a.flags, "--repository-selector", "site="+a.name)
-		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
+		f.repository("repo-"+a.name, "", map[string]string{"site": a.name})
 	}
 	f.start()
 	var took []time.Duration
@@ -60,8 +58,8 @@ func TestNetHalfOpenWatch(t *testing.T) {
 			f.job(fmt.Sprintf("job-%d-%s", round, a.name), "repo-"+a.name)
 		}
 		for left := agents; left > 0; {
-			within(t, 70*time.Second, "the next job is done", func() bool { return f.waiting() < left })
-			for now := f.waiting(); left > now; left-- {
+			within(t, 70*time.Second, "the next job is done", func() bool { return f.pendingJobs() < left })
+			for now := f.pendingJobs(); left > now; left-- {
 				took = append(took, time.Since(began))
 			}
 		}
@@ -77,12 +75,12 @@ func TestNetForgottenVersions(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	agents := suite.Count(2, 4)
-	f := newField(t, testenv.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
-	doors := make([]*door, agents)
+	f := newFleet(t, testenv.Options{NoWatchCache: true}, agents, append(fleetLease(), "--job-interval", "1h")...)
+	doors := make([]*relay, agents)
 	for i, a := range f.agents {
-		doors[i] = f.through(a)
+		doors[i] = f.useRelay(a)
 		a.flags = append(slices.Clone(a.flags), "--repository-selector", "site="+a.name)
-		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
+		f.repository("repo-"+a.name, "", map[string]string{"site": a.name})
 	}
 	f.start()
 	var uids []string
@@ -101,9 +99,9 @@ func TestNetForgottenVersions(t *testing.T) {
 		for _, d := range doors {
 			d.reopen()
 		}
-		within(t, time.Minute, "all jobs have ended", func() bool { return f.waiting() == 0 })
+		within(t, time.Minute, "all jobs have ended", func() bool { return f.pendingJobs() == 0 })
 	}
-	f.done(time.Minute, uids...)
+	f.verifyDone(time.Minute, uids...)
 	relists := 0
 	for _, r := range f.api.Requests(t, f.began) {
 		if strings.HasPrefix(r.User, "agent-") && strings.HasSuffix(r.Path, "/jobs") && r.Method == "GET" &&
@@ -119,14 +117,14 @@ func TestNetForgottenVersions(t *testing.T) {
 
 // identity is one generation of certificates: an authority, and what it signed
 // for the server and for the agent.
-type identity struct {
+type certificates struct {
 	name           string // of the agent in its certificate
 	server         tls.Certificate
 	trust          *x509.CertPool
 	ca, cert, priv []byte // PEM
 }
 
-func newIdentity(t *testing.T, name string) *identity {
+func newCertificates(t *testing.T, name string) *certificates {
 	t.Helper()
 	sign := func(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) []byte {
 		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
@@ -156,29 +154,28 @@ func newIdentity(t *testing.T, name string) *identity {
 		t.Fatal(err)
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	i := &identity{name: name, trust: x509.NewCertPool(), server: tls.Certificate{Certificate: [][]byte{server}, PrivateKey: keys[1]},
+	i := &certificates{name: name, trust: x509.NewCertPool(), server: tls.Certificate{Certificate: [][]byte{server}, PrivateKey: keys[1]},
 		ca: block("CERTIFICATE", caDER), cert: block("CERTIFICATE", client), priv: block("PRIVATE KEY", key)}
 	i.trust.AddCert(ca)
 	return i
 }
 
-// front stands before the API and takes nobody without a certificate of the
-// present authority.
-type front struct {
+// mtlsProxy stands before the API and requires a client certificate of the present authority.
+type mtlsProxy struct {
 	*httptest.Server
 
 	mu      sync.Mutex // guards the fields below
-	now     *identity
+	now     *certificates
 	watches map[string]int // open ones by the name that they came with
 }
 
-func newFront(t *testing.T, s *testenv.Server) *front {
+func newMTLSProxy(t *testing.T, s *testenv.Server) *mtlsProxy {
 	t.Helper()
 	target, err := url.Parse(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{now: newIdentity(t, "agent-0"), watches: map[string]int{}}
+	f := &mtlsProxy{now: newCertificates(t, "agent-0"), watches: map[string]int{}}
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport, forward.FlushInterval = s.Client(t).Transport, -1
 	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -202,7 +199,7 @@ func newFront(t *testing.T, s *testenv.Server) *front {
 	return f
 }
 
-func (f *front) count(name string, n int) {
+func (f *mtlsProxy) count(name string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.watches[name] += n; f.watches[name] == 0 {
@@ -210,10 +207,10 @@ func (f *front) count(name string, n int) {
 	}
 }
 
-// rotate begins a new generation, at the front and in the files of an agent.
-func (f *front) rotate(t *testing.T, a *agent, name string) {
+// rotate replaces all certificates, of the proxy and in the files of an agent.
+func (f *mtlsProxy) rotate(t *testing.T, a *agent, name string) {
 	t.Helper()
-	next := newIdentity(t, name)
+	next := newCertificates(t, name)
 	f.mu.Lock()
 	f.now = next
 	f.mu.Unlock()
@@ -221,7 +218,7 @@ func (f *front) rotate(t *testing.T, a *agent, name string) {
 }
 
 // write puts the files in place as a secret mount does: by rename.
-func (f *front) write(t *testing.T, a *agent) (ca, cert, key string) {
+func (f *mtlsProxy) write(t *testing.T, a *agent) (ca, cert, key string) {
 	t.Helper()
 	put := func(name string, data []byte) string {
 		part := a.file(t, "tls/"+name+".new", string(data))
@@ -240,67 +237,65 @@ func (f *front) write(t *testing.T, a *agent) (ca, cert, key string) {
 func TestNetRotation(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	f := newField(t, testenv.Options{}, 1, fieldLease()...)
-	a, fr := f.agents[0], newFront(t, f.api)
+	f := newFleet(t, testenv.Options{}, 1, fleetLease()...)
+	a, fr := f.agents[0], newMTLSProxy(t, f.api)
 	ca, cert, key := fr.write(t, a)
 	a.args = []string{"--provisioning-server-url", fr.URL, "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key,
 		"--token-file", a.file(t, "token", f.api.TokenOf(a.name)+"\n")}
-	f.repository("quick", "")
+	f.repository("quick", "", nil)
 	f.start()
 	var uids []string
 	rounds := suite.Count(5, 100)
 	for i := range rounds {
 		fr.rotate(t, a, fmt.Sprintf("agent-%d", i+1))
 		uids = append(uids, string(f.job(fmt.Sprintf("job-%03d", i), "quick")))
-		within(t, time.Minute, "the job is done with the new certificates", func() bool { return f.waiting() == 0 })
+		within(t, time.Minute, "the job is done with the new certificates", func() bool { return f.pendingJobs() == 0 })
 	}
 	within(t, time.Minute, "the watches came with the last certificate", func() bool {
 		fr.mu.Lock()
 		defer fr.mu.Unlock()
 		return len(fr.watches) == 1 && fr.watches[fr.now.name] > 0
 	})
-	f.done(time.Minute, uids...)
+	f.verifyDone(time.Minute, uids...)
 }
 
 // An agent that was away for longer than its leases, and jobs that are not any
 // more what an agent holds them for.
 
-// crew is an agent that holds many jobs at once, one per repository, which all
-// wait at the same gate.
-type crew struct {
-	*field
+// busyAgent is an agent that holds many jobs at once, one per repository, all behind one gate.
+type busyAgent struct {
+	*fleet
 	*agent
 	gate *gate
 	jobs []string
 }
 
-func newCrew(t *testing.T, jobs int) *crew {
+func newBusyAgent(t *testing.T, jobs int) *busyAgent {
 	t.Helper()
-	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(jobs), "--job-interval", "1s", "--cleanup", "off")...)
-	c := &crew{field: f, agent: f.agents[0], gate: newGate(t, 1)}
+	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--drivers", fmt.Sprint(jobs), "--job-interval", "1s", "--cleanup", "off")...)
+	c := &busyAgent{fleet: f, agent: f.agents[0], gate: newGate(t, 1)}
 	for i := range jobs {
-		f.repository(fmt.Sprintf("repo-%02d", i), c.gate.URL)
+		f.repository(fmt.Sprintf("repo-%02d", i), c.gate.URL, nil)
 		c.jobs = append(c.jobs, fmt.Sprintf("job-%02d", i))
 	}
 	f.start()
 	return c
 }
 
-// fill makes all jobs of the crew and waits until they are held. It returns
-// their UIDs by name.
-func (c *crew) fill() map[string]string {
+// claimAll makes all jobs, waits until they are claimed, and returns their UIDs by name.
+func (c *busyAgent) claimAll() map[string]string {
 	c.t.Helper()
 	uids := map[string]string{}
 	for i, name := range c.jobs {
 		uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
 	}
-	within(c.t, time.Minute, "all jobs are held", func() bool { return c.held() == len(c.jobs) })
+	within(c.t, time.Minute, "all jobs are held", func() bool { return c.claimedJobs() == len(c.jobs) })
 	return uids
 }
 
-// wrote returns what the agent began to write about jobs since then, taken or
-// not, and what was taken of what it had begun before.
-func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
+// jobWrites returns the writes about jobs that the agent began since then, and the accepted ones
+// that it had begun before.
+func (c *busyAgent) jobWrites(since testenv.Mark, begin time.Time) []testenv.Request {
 	c.t.Helper()
 	var out []testenv.Request
 	for _, r := range c.requestsOf(c.agent, since) {
@@ -317,17 +312,13 @@ func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
 func TestNetSuspendedAgent(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	c := newCrew(t, suite.Count(6, 30))
-	thief, err := kube.Connect(t.Context(), kube.Config{Server: c.field.api.URL, TLS: kube.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(thief.Close)
+	c := newBusyAgent(t, suite.Count(6, 30))
+	thief := connectUser(t, c.fleet.api, "agent-thief", "default")
 	jobs := thief.Resource(api.Jobs).Namespace("default")
 	for round := range suite.Count(1, 10) {
-		uids := c.fill()
+		uids := c.claimAll()
 		c.suspend(t)
-		<-time.After(fieldExpiry + time.Second)
+		<-time.After(fleetExpiry + time.Second)
 		if round%2 == 0 {
 			c.gate.open() // the work is done at the moment of waking
 		}
@@ -343,14 +334,14 @@ func TestNetSuspendedAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mark, before, begin := c.field.api.Mark(t), len(c.lines(stepped("lost"))), time.Now()
+		mark, before, begin := c.fleet.api.Mark(t), len(c.lines(stepped("lost"))), time.Now()
 		c.resume(t)
 		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(stepped("lost")))-before >= len(c.jobs) })
-		if wrote := c.wrote(mark, begin); len(wrote) > 0 {
+		if wrote := c.jobWrites(mark, begin); len(wrote) > 0 {
 			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code, len(wrote)-1)
 		}
 		for _, name := range c.jobs {
-			if u := c.look(name); u == nil || u.GetLabels()[api.LabelClaimOwner] != fmt.Sprintf("thief-%d", round) {
+			if u := c.getJob(name); u == nil || u.GetLabels()[api.LabelClaimOwner] != fmt.Sprintf("thief-%d", round) {
 				t.Errorf("round %d: %s is not any more in the hands of who took it", round, name)
 			}
 			c.remove(types.UID(uids[name]))
@@ -359,7 +350,7 @@ func TestNetSuspendedAgent(t *testing.T) {
 			c.gate.shut()
 		}
 	}
-	for _, w := range auditOf(t, c.field.api.Requests(t, c.began), fieldExpiry).wrong {
+	for _, w := range auditOf(t, c.fleet.api.Requests(t, c.began), fleetExpiry).wrong {
 		t.Error(w)
 	}
 }
@@ -369,8 +360,8 @@ func TestNetSuspendedAgent(t *testing.T) {
 func TestNetReusedName(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	c := newCrew(t, suite.Count(6, 25))
-	uids := c.fill()
+	c := newBusyAgent(t, suite.Count(6, 25))
+	uids := c.claimAll()
 	for range suite.Count(2, 20) {
 		old := uids
 		uids = map[string]string{}
@@ -378,15 +369,15 @@ func TestNetReusedName(t *testing.T) {
 			c.remove(types.UID(old[name]))
 			uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
 		}
-		within(t, time.Minute, "all jobs are held again", func() bool { return c.held() == len(c.jobs) })
+		within(t, time.Minute, "all jobs are held again", func() bool { return c.claimedJobs() == len(c.jobs) })
 	}
 	c.gate.open()
 	list := make([]string, 0, len(uids))
 	for _, uid := range uids {
 		list = append(list, uid)
 	}
-	c.done(time.Minute, list...)
-	if n := len(c.historicJobs()); n != len(list) {
+	c.verifyDone(time.Minute, list...)
+	if n := len(c.user.archived()); n != len(list) {
 		t.Errorf("%d HistoricJobs, want those of the last %d jobs", n, len(list))
 	}
 }

@@ -28,9 +28,9 @@ const (
 	webhookPath   = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/repositories/boards/webhook"
 )
 
-// hooked is an agent on its embedded API that receives webhooks for one
-// repository, default/boards, whose interval is too long to matter.
-type hooked struct {
+// webhookSite is an agent on its embedded API that receives webhooks for default/boards, whose
+// interval is too long to matter.
+type webhookSite struct {
 	*home
 	repo  *testenv.Repository
 	flags []string
@@ -38,9 +38,9 @@ type hooked struct {
 	url   string
 }
 
-func newHooked(t *testing.T) *hooked {
+func newWebhookSite(t *testing.T) *webhookSite {
 	t.Helper()
-	h := &hooked{home: newHome(t), repo: testenv.Repo(t, 5, 8)}
+	h := &webhookSite{home: newHome(t), repo: testenv.Repo(t, 5, 8)}
 	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("ops/dashboards.git", h.repo.Dir)
 	h.file(t, "credentials/default.boards/webhookSecret", webhookSecret+"\n")
@@ -53,7 +53,7 @@ func newHooked(t *testing.T) *hooked {
 
 var listening = regexp.MustCompile(`"msg":"webhooks","address":"([^"]+)"`)
 
-func (h *hooked) start(t *testing.T) {
+func (h *webhookSite) start(t *testing.T) {
 	t.Helper()
 	h.agent = h.daemon(t, h.flags...)
 	until(t, "webhooks are received", func() bool {
@@ -65,7 +65,7 @@ func (h *hooked) start(t *testing.T) {
 	})
 }
 
-// pushBody is what GitHub tells of a push to a branch of the repository.
+// pushBody is the payload of a push as GitHub sends it.
 func pushBody(branch, after string) []byte {
 	return fmt.Appendf(nil, `{"ref":"refs/heads/%s","after":%q,"repository":{"full_name":"ops/dashboards"},"commits":[{"id":%q,"added":[],"removed":[],"modified":["grafana/x.json"]}]}`, branch, after, after)
 }
@@ -77,7 +77,7 @@ func signature(secret string, body []byte) string {
 }
 
 // delivery is a request as GitHub makes it, from a client of its own.
-func (h *hooked) delivery(t testing.TB, event, signature string, body io.Reader, from string) *http.Request {
+func (h *webhookSite) delivery(t testing.TB, event, signature string, body io.Reader, from string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+webhookPath, body)
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *hooked) delivery(t testing.TB, event, signature string, body io.Reader,
 }
 
 // deliver sends a signed event and returns the answer.
-func (h *hooked) deliver(t *testing.T, event string, body []byte) (code int, answer string) {
+func (h *webhookSite) deliver(t *testing.T, event string, body []byte) (code int, answer string) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(h.delivery(t, event, signature(webhookSecret, body), bytes.NewReader(body), "192.0.2.1"))
 	if err != nil {
@@ -109,7 +109,7 @@ func (h *hooked) deliver(t *testing.T, event string, body []byte) (code int, ans
 func TestWebhookPull(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	h := newHooked(t)
+	h := newWebhookSite(t)
 	if code, answer := h.deliver(t, "ping", []byte(`{"zen":"x"}`)); code != 200 {
 		t.Errorf("ping: %d %s", code, answer)
 	}
@@ -172,13 +172,13 @@ func TestWebhookFlood(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	const requests = 4_000
-	h := newHooked(t)
+	h := newWebhookSite(t)
 	push := pushBody(testenv.Branch, h.repo.Edit(t, h.repo.Dashboards()[1].Path))
 	if code, answer := h.deliver(t, "push", push); code != 202 {
 		t.Fatalf("%d %s", code, answer)
 	}
 	until(t, "the push is pulled", func() bool { return len(h.history(t)) == 2 })
-	before := readWeight(t, h.agent.cmd.Process.Pid)
+	before := readUsage(t, h.agent.cmd.Process.Pid)
 	began := time.Now()
 
 	seed := uint64(began.UnixNano())
@@ -188,7 +188,7 @@ func TestWebhookFlood(t *testing.T) {
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex // guards counts
 	counts := map[string]int{}
-	flood := func(half uint64) weight {
+	flood := func(half uint64) usage {
 		var running sync.WaitGroup
 		for s := range senders {
 			running.Go(func() {
@@ -207,7 +207,7 @@ func TestWebhookFlood(t *testing.T) {
 			})
 		}
 		running.Wait()
-		return readWeight(t, h.agent.cmd.Process.Pid)
+		return readUsage(t, h.agent.cmd.Process.Pid)
 	}
 	first, after := flood(0), flood(1)
 	took := time.Since(began)
@@ -249,12 +249,12 @@ func TestWebhookFlood(t *testing.T) {
 type attack struct {
 	name string
 	want int
-	send func(h *hooked, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error)
+	send func(h *webhookSite, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error)
 }
 
 // posted makes an attack of a request that is sent as it is.
-func posted(change func(r *rand.Rand, push []byte) (event, signature string, body []byte)) func(*hooked, *testing.T, *http.Client, *rand.Rand, []byte, string) (int, error) {
-	return func(h *hooked, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
+func posted(change func(r *rand.Rand, push []byte) (event, signature string, body []byte)) func(*webhookSite, *testing.T, *http.Client, *rand.Rand, []byte, string) (int, error) {
+	return func(h *webhookSite, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
 		event, signature, body := change(r, push)
 		return finish(c.Do(h.delivery(t, event, signature, bytes.NewReader(body), from)))
 	}
@@ -288,13 +288,13 @@ var attacks = []attack{
 	{"replayed as another event", 200, posted(func(_ *rand.Rand, push []byte) (string, string, []byte) {
 		return "pull_request", signature(webhookSecret, push), push
 	})},
-	{"oversized", 413, func(h *hooked, t *testing.T, _ *http.Client, _ *rand.Rand, push []byte, from string) (int, error) {
+	{"oversized", 413, func(h *webhookSite, t *testing.T, _ *http.Client, _ *rand.Rand, push []byte, from string) (int, error) {
 		return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", 26<<20), nil)
 	}},
-	{"truncated: the connection ends", 400, func(h *hooked, t *testing.T, _ *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
+	{"truncated: the connection ends", 400, func(h *webhookSite, t *testing.T, _ *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
 		return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", len(push)), push[:r.IntN(len(push))])
 	}},
-	{"another repository", 401, func(h *hooked, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
+	{"another repository", 401, func(h *webhookSite, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
 		req := h.delivery(t, "push", signature(webhookSecret, push), bytes.NewReader(push), from)
 		req.URL.Path = strings.Replace(webhookPath, "/boards/", fmt.Sprintf("/boards-%d/", r.IntN(1000)), 1)
 		return finish(c.Do(req))
@@ -302,7 +302,7 @@ var attacks = []attack{
 }
 
 // raw writes a request by hand, ends its own side, and reads the code.
-func (h *hooked) raw(t *testing.T, from string, signed []byte, headers string, body []byte) (int, error) {
+func (h *webhookSite) raw(t *testing.T, from string, signed []byte, headers string, body []byte) (int, error) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {

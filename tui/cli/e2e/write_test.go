@@ -4,13 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +42,7 @@ func TestWritesOfASite(t *testing.T) {
 	h.file(t, "credentials/default.site/commitSigningKey", string(key))
 	h.file(t, "credentials/default.site/a.sshpub", public)
 	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"))
-	site := h.feed(t, `apiVersion: provisioning.grafana.app/v0alpha1
+	site := h.runWithInput(t, `apiVersion: provisioning.grafana.app/v0alpha1
 kind: Repository
 metadata: {name: site, namespace: default, annotations: {limpet/git-verify: HEAD}}
 spec:
@@ -156,64 +152,13 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 	}
 }
 
-// gate is a Git host that lets nobody through until it is opened: a job that
-// pulls from it works for as long as the test wants, and then ends.
-type gate struct {
-	URL  string // of the repository
-	Repo *testenv.Repository
-
-	mu     sync.Mutex    // guards opened
-	opened chan struct{} // closed while the gate is open
-}
-
-// newGate serves a repository with so many dashboards.
-func newGate(t *testing.T, dashboards int) *gate {
-	t.Helper()
-	host := testenv.Git(t, testenv.GitOptions{})
-	g := &gate{Repo: testenv.Repo(t, 2, dashboards), opened: make(chan struct{})}
-	inner := host.Serve("gate.git", g.Repo.Dir)
-	target, err := url.Parse(host.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.mu.Lock()
-		opened := g.opened
-		g.mu.Unlock()
-		select {
-		case <-opened:
-			forward.ServeHTTP(w, r)
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	g.URL = front.URL + inner[len(host.URL):]
-	return g
-}
-
-// open lets all through who wait and who come.
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.opened)
-}
-
-// shut stops those who come from now on.
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.opened = make(chan struct{})
-}
-
 // TestSelectorNarrowsTheWatch: an agent with a selector neither hears of the
 // repositories of others nor asks about them or their jobs; one that gets the
 // label later is served at once.
 func TestSelectorNarrowsTheWatch(t *testing.T) {
 	suite.Full(t)
 	server := testenv.Start(t, testenv.Options{})
-	y, flags := realYard(t, server)
+	y, flags := realWorkload(t, server)
 	y.repositories(2)
 	repos := y.client.Resource(api.Repositories).Namespace("default")
 	label := func(name, site string) {
@@ -231,14 +176,14 @@ func TestSelectorNarrowsTheWatch(t *testing.T) {
 	label("r0001", "west")
 	h := newHome(t, flags...)
 	h.daemon(t, "--repository-selector", "site=east")
-	s := y.look()
+	s := y.watchJobs()
 	east, west := y.jobOf(0), y.jobOf(1)
 	for _, u := range []*unstructured.Unstructured{west, east} {
 		if _, err := y.jobs().Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if ended := <-s.gone; ended != east.GetName() {
+	if ended := <-s.deleted; ended != east.GetName() {
 		t.Fatalf("%s ended first", ended)
 	}
 	for _, r := range server.Requests(t, 0) {
@@ -248,17 +193,17 @@ func TestSelectorNarrowsTheWatch(t *testing.T) {
 	}
 	began := time.Now()
 	label("r0001", "east")
-	y.await("the job of the repository that came", s.gone, 1)
+	y.await("the job of the repository that came", s.deleted, 1)
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %s, as long as the periodic look", took)
 	}
 }
 
 // jobOf is a no-op job of one repository.
-func (y *yard) jobOf(repo int) *unstructured.Unstructured {
+func (y *workload) jobOf(repo int) *unstructured.Unstructured {
 	for {
 		u := y.job()
-		if int(y.posted.Load())%y.repos == repo {
+		if int(y.posted.Load())%y.repositoryCount == repo {
 			return u
 		}
 	}

@@ -33,7 +33,7 @@ import (
 
 var figures = flag.Bool("figures", false, "measure at full size and judge by the goals")
 
-// size is how many of something a measurement takes.
+// size returns the size of a workload.
 func size(small, full int) int {
 	if *figures {
 		return full
@@ -41,29 +41,24 @@ func size(small, full int) int {
 	return small
 }
 
-// yard is an API with repositories to post jobs for, and a client that sees
-// what becomes of them.
-type yard struct {
-	t      *testing.T
-	client *kube.Client
-	repos  int
-	posted atomic.Int64
+// workload is an API with repositories to create jobs for, and a client that watches them.
+type workload struct {
+	t               *testing.T
+	client          *kube.Client
+	repositoryCount int
+	posted          atomic.Int64
 }
 
-// realYard is a namespace of the API machinery with an agent's flags for it.
-func realYard(t *testing.T, s *testenv.Server) (*yard, []string) {
+// realWorkload is a workload on the API machinery, with the flags of an agent for it.
+func realWorkload(t *testing.T, s *testenv.Server) (*workload, []string) {
 	t.Helper()
 	token := (&home{dir: t.TempDir()}).file(t, "token", s.Token)
-	client, err := kube.Connect(t.Context(), kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, UserAgent: "yard"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return &yard{t: t, client: client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file", token, "--controllers", "off"}
+	client := connectUser(t, s, "user", "default")
+	return &workload{t: t, client: client.Client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file", token, "--controllers", "off"}
 }
 
-// embeddedYard is the embedded API of a daemon, through its socket.
-func embeddedYard(t *testing.T, h *home) *yard {
+// embeddedWorkload is a workload on the embedded API of a daemon.
+func embeddedWorkload(t *testing.T, h *home) *workload {
 	t.Helper()
 	tr := control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
 	t.Cleanup(tr.CloseIdleConnections)
@@ -72,40 +67,31 @@ func embeddedYard(t *testing.T, h *home) *yard {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &yard{t: t, client: client}
+	return &workload{t: t, client: client}
 }
 
 // repositories makes n of them whose sync is off: a pull of one runs through
 // claim, worker, history and removal, and the worker returns at once. Nothing
 // in limpet does less.
-func (y *yard) repositories(n int) {
+func (y *workload) repositories(n int) {
 	y.t.Helper()
 	for i := range n {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
-			"spec": map[string]any{"title": fmt.Sprint("r", i), "type": "git",
-				"git":  map[string]any{"url": fmt.Sprintf("https://git.invalid/r%d.git", i), "branch": "main"},
-				"sync": map[string]any{"enabled": false, "target": "folder", "intervalSeconds": int64(3600)}}}}
-		u.SetName(fmt.Sprintf("r%04d", i))
-		if _, err := y.client.Resource(api.Repositories).Namespace("default").Create(y.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		name := fmt.Sprintf("r%04d", i)
+		if _, err := y.client.Resource(api.Repositories).Namespace("default").Create(y.t.Context(), newObject(api.Repositories, name, nil, disabledRepository(name)), metav1.CreateOptions{}); err != nil {
 			y.t.Fatal(err)
 		}
 	}
-	y.repos = n
+	y.repositoryCount = n
 }
 
 // job is a no-op job with a name of its own.
-func (y *yard) job() *unstructured.Unstructured {
+func (y *workload) job() *unstructured.Unstructured {
 	n := y.posted.Add(1)
-	repo := fmt.Sprintf("r%04d", int(n)%y.repos)
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job",
-		"spec": map[string]any{"action": "pull", "repository": repo, "pull": map[string]any{"incremental": true}}}}
-	u.SetName(fmt.Sprintf("job-%06d", n))
-	u.SetLabels(map[string]string{api.LabelRepository: repo})
-	return u
+	return newObject(api.Jobs, fmt.Sprintf("job-%06d", n), nil, pullJob(fmt.Sprintf("r%04d", int(n)%y.repositoryCount), true))
 }
 
 // post makes n jobs from several goroutines at once.
-func (y *yard) post(n, at int) {
+func (y *workload) post(n, at int) {
 	y.t.Helper()
 	var all sync.WaitGroup
 	for w := range at {
@@ -121,16 +107,16 @@ func (y *yard) post(n, at int) {
 	all.Wait()
 }
 
-// sight is what a watch of the jobs has seen.
-type sight struct {
+// jobWatch is what a watch of the jobs has seen.
+type jobWatch struct {
 	claimed chan string // names, once each
-	gone    chan string // names
+	deleted chan string // names
 }
 
-// look watches the jobs until the test ends.
-func (y *yard) look() sight {
+// watchJobs watches the jobs until the test ends.
+func (y *workload) watchJobs() jobWatch {
 	y.t.Helper()
-	s := sight{claimed: make(chan string, 1<<16), gone: make(chan string, 1<<16)}
+	s := jobWatch{claimed: make(chan string, 1<<16), deleted: make(chan string, 1<<16)}
 	list, err := y.jobs().List(y.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		y.t.Fatal(err)
@@ -148,7 +134,7 @@ func (y *yard) look() sight {
 			switch {
 			case !ok:
 			case e.Type == watch.Deleted:
-				s.gone <- job.GetName()
+				s.deleted <- job.GetName()
 			case e.Type != watch.Bookmark && job.GetLabels()[api.LabelClaim] != "" && !claimed[job.GetUID()]:
 				claimed[job.GetUID()] = true
 				s.claimed <- job.GetName()
@@ -159,8 +145,8 @@ func (y *yard) look() sight {
 	return s
 }
 
-// run keeps an informer until the test ends and waits for its first picture.
-func (y *yard) run(inf *kube.Informer) {
+// runInformer runs an informer until the test ends and waits until it is synced.
+func (y *workload) runInformer(inf *kube.Informer) {
 	y.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -171,8 +157,8 @@ func (y *yard) run(inf *kube.Informer) {
 	}
 }
 
-// await takes n names from a channel of a sight.
-func (y *yard) await(what string, from <-chan string, n int) {
+// await receives n names.
+func (y *workload) await(what string, from <-chan string, n int) {
 	y.t.Helper()
 	for i := range n {
 		select {
@@ -183,26 +169,26 @@ func (y *yard) await(what string, from <-chan string, n int) {
 	}
 }
 
-// drain posts n jobs and waits until an agent has ended them all. It returns
-// the time from the first POST to the last removal.
-func (y *yard) drain(s sight, n, posters int) time.Duration {
+// runJobs creates n jobs, waits until an agent has ended them, and returns the time from the
+// first POST to the last removal.
+func (y *workload) runJobs(s jobWatch, n, posters int) time.Duration {
 	y.t.Helper()
 	began := time.Now()
 	y.post(n, posters)
-	y.await("jobs ended", s.gone, n)
+	y.await("jobs ended", s.deleted, n)
 	return time.Since(began)
 }
 
-// bare does what the life of a job costs at least, without limpet: create,
-// three updates, delete, of n jobs by so many goroutines.
-func (y *yard) bare(n, at int) time.Duration {
+// baseline runs the least API calls of a job without limpet, for n jobs: create, three updates,
+// delete.
+func (y *workload) baseline(n, at int) time.Duration {
 	y.t.Helper()
 	began := time.Now()
 	var all sync.WaitGroup
 	for w := range at {
 		all.Go(func() {
 			for range (n + at - 1 - w) / at {
-				if err := y.life(); err != nil {
+				if err := y.baselineJob(); err != nil {
 					y.t.Error(err)
 					return
 				}
@@ -213,9 +199,8 @@ func (y *yard) bare(n, at int) time.Duration {
 	return time.Since(began)
 }
 
-// life is one bare life. The job has a claim from the start, so that no agent
-// looks at it.
-func (y *yard) life() error {
+// baselineJob is one of them. The job is claimed from the start, so that agents skip it.
+func (y *workload) baselineJob() error {
 	u := y.job()
 	u.SetLabels(map[string]string{api.LabelClaim: "9999999999999", api.LabelClaimOwner: "bare"})
 	u, err := y.jobs().Create(y.t.Context(), u, metav1.CreateOptions{})
@@ -231,9 +216,9 @@ func (y *yard) life() error {
 	return y.jobs().Delete(y.t.Context(), u.GetName(), metav1.DeleteOptions{})
 }
 
-func (y *yard) jobs() jobClient { return y.client.Resource(api.Jobs).Namespace("default") }
+func (y *workload) jobs() jobClient { return y.client.Resource(api.Jobs).Namespace("default") }
 
-// jobClient is what a yard needs of the API of jobs.
+// jobClient is the part of the dynamic client that a workload uses.
 type jobClient interface {
 	Create(ctx context.Context, obj *unstructured.Unstructured, o metav1.CreateOptions, sub ...string) (*unstructured.Unstructured, error)
 	Update(ctx context.Context, obj *unstructured.Unstructured, o metav1.UpdateOptions, sub ...string) (*unstructured.Unstructured, error)
@@ -251,9 +236,8 @@ func quantile[T float64 | time.Duration](v []T, q float64) T {
 	return v[min(int(q*float64(len(v))), len(v)-1)]
 }
 
-// TestThroughput compares one agent with the bare calls that the life of a job costs at
-// least, in turn, at the same concurrency: on the API machinery, and with the embedded
-// API and its history in one durable file.
+// TestThroughput compares one agent with the bare API calls of its jobs at the same
+// concurrency: on the API machinery and on the embedded API.
 func TestThroughput(t *testing.T) {
 	suite.Full(t)
 	for _, c := range []struct {
@@ -267,16 +251,16 @@ func TestThroughput(t *testing.T) {
 		{"API machinery, 16 drivers", true, "16", 0.7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			y, h := newYard(t, c.real, "--drivers", c.drivers)
+			y, h := newWorkload(t, c.real, "--drivers", c.drivers)
 			y.repositories(32)
-			s := y.look()
+			s := y.watchJobs()
 			n := size(60, 500)
-			y.drain(s, n/4, 16) // warm
+			y.runJobs(s, n/4, 16) // warm
 			var bare, limpet, ratios []float64
 			for range size(1, 5) {
-				b := perSecond(n, y.bare(n, 16))
-				y.await("bare jobs deleted", s.gone, n)
-				l := perSecond(n, y.drain(s, n, 16))
+				b := perSecond(n, y.baseline(n, 16))
+				y.await("bare jobs deleted", s.deleted, n)
+				l := perSecond(n, y.runJobs(s, n, 16))
 				bare, limpet, ratios = append(bare, b), append(limpet, l), append(ratios, l/b)
 			}
 			t.Logf("bare create+3 updates+delete %.0f/s, limpet %.0f jobs/s, median ratio %.2f of %.2f (n=%d each)", median(bare), median(limpet), median(ratios), ratios, n)
@@ -290,19 +274,19 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// newYard is a yard with an agent at work.
-func newYard(t *testing.T, real bool, flags ...string) (*yard, *home) {
+// newWorkload is a workload with a running agent.
+func newWorkload(t *testing.T, real bool, flags ...string) (*workload, *home) {
 	t.Helper()
 	flags = append(flags, "--log-level", "warn")
 	if real {
-		y, args := realYard(t, testenv.Start(t, testenv.Options{}))
+		y, args := realWorkload(t, testenv.Start(t, testenv.Options{}))
 		h := newHome(t, args...)
 		h.daemon(t, flags...)
 		return y, h
 	}
 	h := newHome(t)
 	h.daemon(t, flags...)
-	return embeddedYard(t, h), h
+	return embeddedWorkload(t, h), h
 }
 
 // TestClaimLatency measures from before the POST of a job until a watch of a third party
@@ -312,9 +296,9 @@ func TestClaimLatency(t *testing.T) {
 	const half, most = 20 * time.Millisecond, 150 * time.Millisecond
 	for name, real := range map[string]bool{"API machinery": true, "embedded": false} {
 		t.Run(name, func(t *testing.T) {
-			y, _ := newYard(t, real)
+			y, _ := newWorkload(t, real)
 			y.repositories(8)
-			s := y.look()
+			s := y.watchJobs()
 			var took []time.Duration
 			for range size(20, 600) {
 				began := time.Now()
@@ -323,7 +307,7 @@ func TestClaimLatency(t *testing.T) {
 				}
 				y.await("job claimed", s.claimed, 1)
 				took = append(took, time.Since(began))
-				y.await("job ended", s.gone, 1)
+				y.await("job ended", s.deleted, 1)
 			}
 			p50, p99 := median(took), quantile(took, 0.99)
 			t.Logf("POST to claim seen by a watch, n=%d: p50 %s, p99 %s", len(took), p50, p99)
@@ -339,11 +323,11 @@ func TestClaimLatency(t *testing.T) {
 func TestIdleAgentIsQuiet(t *testing.T) {
 	suite.Full(t)
 	server := testenv.Start(t, testenv.Options{})
-	y, flags := realYard(t, server)
+	y, flags := realWorkload(t, server)
 	y.repositories(20)
 	newHome(t, flags...).daemon(t, "--log-level", "warn")
-	s := y.look()
-	y.drain(s, 20, 1)
+	s := y.watchJobs()
+	y.runJobs(s, 20, 1)
 	// What belongs to the start is over once the first pass over expired claims
 	// has been seen.
 	until(t, "the agent has looked for expired claims", func() bool {

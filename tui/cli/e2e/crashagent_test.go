@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+)
+
+// mortalBinary is limpet with failpoints, built once for all tests.
+var failpointBinary = sync.OnceValues(func() (string, error) {
+	path := binary.path + "-failpoints"
+	out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", path, "limpet").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// servers are those that outlive the agents of a crash test.
+type servers struct {
+	api  *testenv.Server
+	host *testenv.GitServer
+}
+
+func newServers(t *testing.T) *servers {
+	t.Helper()
+	return &servers{api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
+}
+
+// crashAgent is an agent that is killed again and again, in a namespace of its own,
+// with Repositories that are directories of one Git repository.
+type crashAgent struct {
+	*home
+	*servers
+	user              *apiClient
+	t                 *testing.T
+	rng               *rand.Rand
+	namespace         string
+	repo              *testenv.Repository
+	sizes             map[string]int // dashboards of each Repository
+	revision          map[string]int
+	jobs              map[string]bool // UIDs of those that people made; true = nobody held them then
+	jobsCreated       int
+	log               log           // of all its lives
+	logStart          int           // length of the log when the last life began
+	endedAt           time.Time     // when the last life ended
+	slowest           time.Duration // from a kill to the moment when an own claim was taken up again
+	attempts          int           // --max-attempts
+	historyIncomplete bool          // records may be missing from the local history
+	jobsMayFail       bool          // jobs may end as error
+}
+
+// The lease of these tests, and what a claim may take to be taken up again.
+const (
+	shortExpiry  = 6 * time.Second
+	shortRenewal = 2 * time.Second
+	resumeWithin = shortExpiry + 10*time.Second
+)
+
+// small and large are numbers of dashboards: few for speed, and more than there
+// are between two progress marks.
+const (
+	small = 6
+	large = 210
+)
+
+func newCrashAgent(t *testing.T, w *servers, namespace string, seed uint64, sizes map[string]int) *crashAgent {
+	t.Helper()
+	m := &crashAgent{home: newHome(t), servers: w, user: connectUser(t, w.api, "user", namespace), t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: testenv.EmptyRepo(t),
+		attempts: 1000, sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
+	ca, err := os.ReadFile(w.host.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range m.names() {
+		m.edit(name)
+	}
+	url := w.host.Serve(namespace+".git", m.repo.Dir)
+	for _, name := range m.names() {
+		m.file(t, "credentials/"+namespace+"."+name+"/token", gitToken)
+		m.file(t, "credentials/"+namespace+"."+name+"/ca.crt", string(ca))
+		spec := gitRepository(name, url, testenv.Branch, time.Hour)
+		spec["git"].(map[string]any)["path"] = name
+		m.user.create(api.Repositories, name, nil, spec)
+	}
+	tmp := filepath.Join(m.dir, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.env = append(m.env, "TMPDIR="+tmp)
+	m.args = []string{"--provisioning-server-url", w.api.URL, "--tls-ca-file", w.api.CAFile, "--token-exchange-url", w.api.SignURL,
+		"--token-file", m.file(t, "token", testenv.SignToken+"\n"), "--namespace", namespace, "--controllers", "off"}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", namespace, tail(m.log.String(), 8_000))
+		}
+	})
+	return m
+}
+
+func (m *crashAgent) names() []string { return slices.Sorted(maps.Keys(m.sizes)) }
+
+// edit commits a change of every dashboard of a Repository.
+func (m *crashAgent) edit(name string) {
+	m.revision[name]++
+	var changes []testenv.Change
+	for i := range m.sizes[name] {
+		changes = append(changes, testenv.Change{Path: fmt.Sprintf("%s/shelf-%d/board-%d.json", name, i%3, i),
+			Data: fmt.Appendf(nil, `{"uid":"%s-%d","title":"Board %d","tags":["revision %d"],"panels":[],"schemaVersion":41}`, name, i, i, m.revision[name])})
+	}
+	m.repo.Commit(m.t, fmt.Sprintf("Revision %d of %s", m.revision[name], name), changes...)
+}
+
+// ensureJobs commits a change for each of these Repositories that has no job and queues one.
+func (m *crashAgent) ensureJobs(names ...string) {
+	m.t.Helper()
+	busy := map[string]bool{}
+	for _, job := range m.user.list(api.Jobs) {
+		busy[job.GetLabels()[api.LabelRepository]] = true
+	}
+	for _, name := range names {
+		if !busy[name] {
+			m.edit(name)
+			m.pull(name, nil)
+		}
+	}
+}
+
+// pull makes a job.
+func (m *crashAgent) pull(name string, labels map[string]string) {
+	m.t.Helper()
+	m.jobsCreated++
+	job := m.user.create(api.Jobs, fmt.Sprintf("%s-%d", name, m.jobsCreated), labels, pullJob(name, m.rng.IntN(2) == 0))
+	m.jobs[string(job.GetUID())] = labels[api.LabelClaim] == ""
+}
+
+// process is one run of a crashAgent.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// start runs the agent with LIMPET_FAILPOINTS.
+func (m *crashAgent) start(failpoints string, flags ...string) *process {
+	m.t.Helper()
+	path, err := failpointBinary()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return m.startAs(path, failpoints, flags...)
+}
+
+func (m *crashAgent) startAs(path, failpoints string, flags ...string) *process {
+	m.t.Helper()
+	l := &process{done: make(chan struct{})}
+	l.cmd = tied(exec.Command(path, append(m.flags(), flags...)...))
+	l.cmd.Env, l.cmd.Dir = append(slices.Clone(m.env), "LIMPET_FAILPOINTS="+failpoints), m.dir
+	l.cmd.Stdout, l.cmd.Stderr = &m.log, &m.log
+	m.logStart = len(m.log.String())
+	if err := l.cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	go func() { defer close(l.done); _ = l.cmd.Wait() }()
+	m.t.Cleanup(func() {
+		_ = l.cmd.Process.Kill()
+		<-l.done
+	})
+	return l
+}
+
+// flags are those of every run.
+func (m *crashAgent) flags() []string {
+	return append(slices.Clone(m.args), "--daemon", "--log-format", "json", "--log-level", "debug", "--credentials-dir", filepath.Join(m.dir, "credentials"),
+		"--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String(), "--job-interval", "1s", "--drivers", "2", "--max-attempts", strconv.Itoa(m.attempts),
+		"--history-expiration", "24h")
+}
+
+// awaitClaim waits until a process has claimed or resumed a job.
+func (m *crashAgent) awaitClaim(l *process) {
+	m.t.Helper()
+	until(m.t, "a job is claimed", func() bool {
+		select {
+		case <-l.done:
+			return true
+		default:
+		}
+		now := m.log.String()[m.logStart:]
+		return strings.Contains(now, stepped("claimed")) || strings.Contains(now, stepped("resumed"))
+	})
+}
+
+// awaitEnd waits for the end of a process and reports whether it was killed.
+func (m *crashAgent) awaitEnd(l *process) (killed bool) {
+	m.t.Helper()
+	select {
+	case <-l.done:
+	case <-time.After(callTimeout):
+		m.t.Fatalf("still alive, with %d jobs in the queue", len(m.user.list(api.Jobs)))
+	}
+	m.recordResume()
+	m.endedAt = time.Now()
+	status := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() && status.ExitStatus() != 0 {
+		m.t.Fatalf("ended with exit code %d", status.ExitStatus())
+	}
+	return status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// finishJobs runs the agent until the queue is empty, and stops it with SIGTERM.
+func (m *crashAgent) finishJobs(flags ...string) {
+	m.t.Helper()
+	l := m.start("", flags...)
+	until(m.t, "all jobs have ended in "+m.namespace, func() bool {
+		select {
+		case <-l.done:
+			m.t.Fatal("the agent ended by itself")
+		default:
+		}
+		// One that is stopped before it listens leaves the socket of a killed one.
+		return len(m.user.list(api.Jobs)) == 0 && m.hasSocket()
+	})
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.awaitEnd(l) {
+		m.t.Fatal("killed, but nobody did")
+	}
+}
+
+// hasSocket reports whether a running agent listens on the socket.
+func (m *crashAgent) hasSocket() bool {
+	c, err := net.Dial("unix", filepath.Join(filepath.Dir(m.state()), "limpet.sock"))
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
+}
