@@ -148,7 +148,7 @@ func (t *txn) putClaim(c Claim) error {
 			old = f.Body
 		}
 	}
-	body, err := encodeClaim(c, old)
+	body, err := encodeOver(frame.Claims, c, old, claimFields)
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,7 @@ func (t *txn) putRecord(r Record, ending bool) error {
 			return err
 		}
 	}
-	body, err := encodeRecord(r, oldBody)
+	body, err := encodeOver(frame.History, r, oldBody, recordFields)
 	if err != nil {
 		return err
 	}

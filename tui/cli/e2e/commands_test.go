@@ -288,7 +288,7 @@ func TestCompletion(t *testing.T) {
 		"bash": {"--norc", "-c", `source "$0"; complete=($(complete -p limpet)); for i in "${!complete[@]}"; do [ "${complete[i]}" = -F ] && fn=${complete[i+1]}; done
 			COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=($1) COMPREPLY=(); case $1 in *" ") COMP_WORDS+=("");; esac; COMP_CWORD=$((${#COMP_WORDS[@]}-1))
 			$fn limpet "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; printf '%s\n' "${COMPREPLY[@]}"`},
-		"fish": {"--no-config", "-c", `source $argv[1]; complete -C $argv[2] | string replace -r '\t.*' ''`},
+		"fish": {"--no-config", "-c", `source $argv[1]; complete -C $argv[2] | string replace -r '\t.*' ''; true`},
 	}
 	offers := func(shell, line string) []string {
 		t.Helper()
