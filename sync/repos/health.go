@@ -34,6 +34,15 @@ func age(stamp int64, now time.Time) time.Duration {
 	return d
 }
 
+// pauseLeft returns how much of a pause is left that was set in memory. One that is longer
+// than any was set by a clock that was wrong; a correction of the clock by less is none.
+func pauseLeft(until, now time.Time) time.Duration {
+	if left := until.Sub(now); left > 0 && left <= refusedCooldown+unhealthyFor {
+		return left
+	}
+	return 0
+}
+
 // window returns how long a check is good for.
 func window(h api.HealthState) time.Duration {
 	if h.Healthy {

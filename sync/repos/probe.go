@@ -315,7 +315,7 @@ func (a *attempt) ownGeneration(now *unstructured.Unstructured, done bool) {
 func (c *Controller) identify(ctx context.Context, a *attempt) (id int64, url string) {
 	block := a.facts.repo.Spec.Block()
 	if c.o.Hosts == nil || block == nil || a.probe.mirrored() || a.facts.repo.Spec.Type != string(forge.GitHub) ||
-		a.facts.now.Before(a.memory.specAfter) {
+		pauseLeft(a.memory.specAfter, a.facts.now) > 0 {
 		return 0, ""
 	}
 	has, there, _ := unstructured.NestedFieldNoCopy(a.obj.Object, "spec", "github", "repoID")

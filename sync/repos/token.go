@@ -90,7 +90,7 @@ func (f *facts) tokenHeld() bool { return !f.token.sealed || f.repo.Secure["toke
 func (c *Controller) tokenFacts(ctx context.Context, a *attempt) *tokenFacts {
 	repo := a.facts.repo
 	if c.o.Tokens == nil || repo.Spec.Connection == nil || repo.Spec.Connection.Name == "" || repo.Spec.Type == typeLocal ||
-		!inlineOrNone(repo.Secure["token"]) || a.facts.now.Before(a.memory.tokenAfter) && !a.facts.specChanged() {
+		!inlineOrNone(repo.Secure["token"]) || pauseLeft(a.memory.tokenAfter, a.facts.now) > 0 && !a.facts.specChanged() {
 		return nil
 	}
 	return &tokenFacts{sealed: c.seals(ctx, a), created: a.obj.GetCreationTimestamp().Time, resync: c.o.Resync}
@@ -98,7 +98,7 @@ func (c *Controller) tokenFacts(ctx context.Context, a *attempt) *tokenFacts {
 
 // seals reports whether the server may be given a secret.
 func (c *Controller) seals(ctx context.Context, a *attempt) bool {
-	if c.o.Tokens == nil || a.facts.now.Before(a.memory.sealAfter) {
+	if c.o.Tokens == nil || pauseLeft(a.memory.sealAfter, a.facts.now) > 0 {
 		return false
 	}
 	if c.o.Tokens.Sealed {
@@ -144,7 +144,7 @@ func (a *attempt) nextToken() time.Time {
 	switch {
 	case !f.repo.Status.Health.Healthy:
 		return time.Time{}
-	case a.memory.tokenAfter.After(f.now):
+	case pauseLeft(a.memory.tokenAfter, f.now) > 0:
 		return a.memory.tokenAfter
 	case f.token == nil:
 		return time.Time{}

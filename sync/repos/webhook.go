@@ -104,19 +104,10 @@ func (c *Controller) planWebhook(ctx context.Context, a *attempt) webhookPlan {
 	m, changed := a.memory, a.facts.specChanged()
 	plan.due = webhookDue(url, a.facts.repo.Status.Webhook, changed || m.webhookOwed || c.webhookMoved(ctx, a, url), a.facts.now)
 	m.webhookOwed = m.webhookOwed || changed && plan.due != ""
-	if m.webhookPause(a.facts.now) > 0 && !changed {
+	if pauseLeft(m.webhookAfter, a.facts.now) > 0 && !changed {
 		plan.due = ""
 	}
 	return plan
-}
-
-// webhookPause returns how long a webhook that could not be made is not retried from now
-// on. A time that is further away than any pause comes from a clock that was wrong.
-func (m *memory) webhookPause(now time.Time) time.Duration {
-	if pause := m.webhookAfter.Sub(now); pause > 0 && pause <= refusedCooldown {
-		return pause
-	}
-	return 0
 }
 
 // nextWebhook returns when the webhook is tried again; zero is never.
@@ -125,7 +116,7 @@ func (c *Controller) nextWebhook(ctx context.Context, a *attempt) time.Time {
 		return time.Time{}
 	}
 	plan := c.planWebhook(ctx, a)
-	if pause := a.memory.webhookPause(a.facts.now); pause > 0 {
+	if pause := pauseLeft(a.memory.webhookAfter, a.facts.now); pause > 0 {
 		return a.facts.now.Add(pause)
 	}
 	if plan.due != "" {

@@ -285,13 +285,29 @@ func TestForeignWebhook(t *testing.T) {
 	}
 }
 
+func TestPauseLeft(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ set, left time.Duration }{
+		{0, 0},
+		{-time.Second, 0},
+		{webhookCooldown, webhookCooldown},
+		{refusedCooldown, refusedCooldown},
+		{refusedCooldown + 100*time.Millisecond, refusedCooldown + 100*time.Millisecond}, // the clock was corrected
+		{20 * 365 * 24 * time.Hour, 0},
+	} {
+		if got := pauseLeft(at.Add(c.set), at); got != c.left {
+			t.Errorf("%s: %s left, want %s", c.set, got, c.left)
+		}
+	}
+}
+
 // TestWebhookPauseAfterAWrongClock: a pause that was set by a clock of years ahead is over
 // when the clock is right.
 func TestWebhookPauseAfterAWrongClock(t *testing.T) {
 	t.Parallel()
 	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
 	r, host := newWebhookRig(t, token)
-	// An attempt that is under way still would set a pause by the right clock.
+	// An attempt that is still under way would set a pause by the right clock.
 	r.until("it is refused by the right clock", func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
 	var refused atomic.Int64
 	host.Fault(func(req *http.Request) *forgetest.Answer {
@@ -361,7 +377,7 @@ func TestRegisterWebhook(t *testing.T) {
 		{"again", "manages", "", t.Context(), there, true, 0, 0},
 	} {
 		a := try(s.ctx, s.want, s.token, s.has)
-		rest := a.memory.webhookPause(at)
+		rest := pauseLeft(a.memory.webhookAfter, at)
 		var status map[string]any
 		changed := len(a.change.ops) > 0
 		if changed {
@@ -377,8 +393,8 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 	// One that cannot be reached is asked again soon.
 	host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
-	if a := try(t.Context(), url, "manages", nil); len(a.change.ops) > 0 || a.memory.webhookPause(at) != webhookCooldown {
-		t.Errorf("%v, rest %s", a.change.ops, a.memory.webhookPause(at))
+	if a := try(t.Context(), url, "manages", nil); len(a.change.ops) > 0 || pauseLeft(a.memory.webhookAfter, at) != webhookCooldown {
+		t.Errorf("%v, rest %s", a.change.ops, pauseLeft(a.memory.webhookAfter, at))
 	}
 }
 
