@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -237,20 +238,6 @@ func (r *run) stopFor(err error) {
 	}
 }
 
-// made and unmade count what came to the server and what left it.
-func (r *run) made(resource string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.Created[resource]++
-}
-
-func (r *run) unmade(resource string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.Deleted[resource]++
-	r.room++
-}
-
 // fail keeps the folders above path from being deleted.
 func (r *run) fail(path string) {
 	r.mu.Lock()
@@ -283,20 +270,101 @@ func (r *run) missingFolder(path string) (string, bool) {
 	return "", false
 }
 
-// acquire takes one creation from the quota.
-func (r *run) acquire(path string) error {
+// create creates an object under the quota.
+func (r *run) create(ctx context.Context, ref Ref, path string, strict bool, body func(version string) []byte) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.MaxResources > 0 && r.room <= 0 {
+	full := r.MaxResources > 0 && r.room <= 0
+	if !full {
+		r.room--
+	}
+	r.mu.Unlock()
+	if full {
 		return &QuotaError{Path: path, Max: r.MaxResources}
 	}
-	r.room--
+	err := r.Server.Create(ctx, ref, strict, body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.room++
+		return err
+	}
+	r.tally.Created[ref.Resource]++
 	return nil
 }
 
-// giveBack returns a creation that did not happen.
-func (r *run) giveBack() {
+// deleteFile deletes the object of a file that is gone.
+func (r *run) deleteFile(ctx context.Context, c *Change) {
+	item, cancel := r.item(ctx)
+	defer cancel()
+	done, err := r.remove(item, *c.Existing)
+	r.record(ctx, item, c, c.Existing.Identity(), done, err)
+}
+
+// deleteFolder deletes the folder of a directory that is gone, or that has
+// another one now, unless something in it is still there.
+func (r *run) deleteFolder(ctx context.Context, c *Change) {
+	item, cancel := r.item(ctx)
+	defer cancel()
+	id := c.Existing.Identity()
+	r.mu.Lock()
+	kept := r.failed[c.Path] || r.broken[c.Path] || r.occupied[c.Existing.Name]
+	r.mu.Unlock()
+	if kept {
+		r.keepFolder(c.Existing.Folder)
+		reason := fmt.Sprintf("%s was not deleted, because a change in %s did not succeed", id, c.Path)
+		r.record(ctx, item, c, id, Ignored, &SkippedError{Reason: reason})
+		return
+	}
+	done, err := r.remove(item, *c.Existing)
+	r.record(ctx, item, c, id, done, err)
+}
+
+// sweep deletes what files had before they named another object, unless another
+// file has taken it over.
+func (r *run) sweep(ctx context.Context) error {
+	var changes []Change
+	for _, c := range r.plan.WriteFiles {
+		for _, item := range c.Replaces {
+			if !r.claims.taken(item.Identity()) {
+				changes = append(changes, Change{Action: Deleted, Path: c.Path, Existing: &item})
+			}
+		}
+	}
+	return r.parallel(ctx, changes, r.deleteFile)
+}
+
+// remove deletes the object if it still is what the item says: managed by this
+// repository and made from that path. An object that is gone already counts as
+// deleted; one that belongs to another path now is left to that path.
+func (r *run) remove(ctx context.Context, item Item) (Action, error) {
+	ref := Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
+	old := item.live()
+	var err error
+	for range conflicts {
+		if old == nil {
+			if old, err = r.Server.Get(ctx, ref, false); apierrors.IsNotFound(err) {
+				break
+			} else if err != nil {
+				return Deleted, err
+			}
+			if err = checkManaged(r.plan.target.Repository, item.Identity(), old.Annotations); err != nil {
+				return Deleted, err
+			}
+			if was := (Item{Group: item.Group, Path: old.Annotations[api.AnnoSourcePath]}).normal().Path; was != item.Path {
+				return Ignored, nil
+			}
+		}
+		if err = r.Server.Delete(ctx, ref, old.UID, old.ResourceVersion); !apierrors.IsConflict(err) {
+			break
+		}
+		old = nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return Deleted, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.tally.Deleted[item.Resource]++
 	r.room++
+	return Deleted, nil
 }

@@ -5,16 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"path"
 	"strings"
 	"unicode/utf8"
 )
 
-// Files come from strangers. A file becomes compact JSON in bounded space, or
-// an error with the place of the fault; only then is it interpreted.
-// Dashboards stay JSON text from the file to the wire: no tree of maps is built
-// for them, so numbers keep their digits and a large file costs a few passes.
+// A file, which is not trusted, becomes compact JSON in bounded space, or an error with
+// the place of the fault. Dashboards stay JSON text from the file to the wire, so
+// numbers keep their digits and no tree of maps is built.
 
 // Limits of one file, in bytes. A file over a limit is a warning.
 const (
@@ -70,17 +68,17 @@ func decode(p string, data []byte) ([]byte, error) {
 }
 
 func decodeJSON(data []byte) ([]byte, error) {
-	out, ok := compact(data)
-	if !ok {
-		if err := checkDepth(data); err != nil {
-			return nil, err
-		}
-		return nil, syntaxError(data)
+	if err := checkDepth(data); err != nil {
+		return nil, err
 	}
-	if out[0] != '{' {
+	var out bytes.Buffer
+	if json.Compact(&out, data) != nil { // its error has no place
+		return nil, located(data, json.Unmarshal(data, new(json.RawMessage)))
+	}
+	if out.Bytes()[0] != '{' {
 		return nil, errors.New("the file does not hold an object")
 	}
-	return sized(out)
+	return sized(out.Bytes())
 }
 
 func sized(compact []byte) ([]byte, error) {
@@ -90,9 +88,8 @@ func sized(compact []byte) ([]byte, error) {
 	return compact, nil
 }
 
-// syntaxError returns why data is not JSON, with line and column.
-func syntaxError(data []byte) error {
-	err := json.Unmarshal(data, new(json.RawMessage))
+// located adds line and column to a syntax error.
+func located(data []byte, err error) error {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
 		return err
@@ -106,86 +103,56 @@ func syntaxError(data []byte) error {
 // checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON:
 // strings are all that it parses.
 func checkDepth(data []byte) error {
-	depth := 0
+	depth, quoted := 0, false
 	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '"':
-			i = stringEnd(data, i) - 1
-		case '{', '[':
+		switch b := data[i]; {
+		case quoted && b == '\\':
+			i++
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{' || b == '[':
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
 			}
-		case '}', ']':
+		case b == '}' || b == ']':
 			depth--
 		}
 	}
 	return nil
 }
 
-// stringEnd returns the index after the string that begins at data[i].
-func stringEnd(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(data)
+// field is one member of an object.
+type field struct {
+	name  string
+	value json.RawMessage
 }
 
-// valueEnd returns the index after the value that begins at compact[i].
-func valueEnd(compact []byte, i int) int {
-	depth := 0
-	for i < len(compact) {
-		switch compact[i] {
-		case '"':
-			i = stringEnd(compact, i)
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
+// fieldsOf returns the members of a valid JSON object, in order. Anything but an
+// object has none.
+func fieldsOf(object json.RawMessage) []field {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil
 	}
-	return i
+	var out []field
+	for dec.More() {
+		name, err := dec.Token()
+		f := field{}
+		if f.name, _ = name.(string); err != nil || dec.Decode(&f.value) != nil {
+			break // the text is valid, so there is no error
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
-// members yields the members of a valid, compact JSON object in their order:
-// the name and the text of the value, which is a part of compact. Anything but
-// an object has no members.
-func members(compact []byte) iter.Seq2[string, json.RawMessage] {
-	return func(yield func(string, json.RawMessage) bool) {
-		if len(compact) < 2 || compact[0] != '{' {
-			return
-		}
-		for i := 1; i < len(compact) && compact[i] == '"'; {
-			end := stringEnd(compact, i)
-			name := string(compact[i+1 : end-1])
-			if strings.ContainsRune(name, '\\') {
-				// The text is valid, so it unquotes.
-				_ = json.Unmarshal(compact[i:end], &name)
-			}
-			start := end + 1 // after the colon
-			stop := valueEnd(compact, start)
-			if !yield(name, compact[start:stop]) {
-				return
-			}
-			i = stop + 1 // after the comma
+// value returns the value of the last member of that name; nil when there is none.
+func value(fields []field, name string) json.RawMessage {
+	for i := len(fields) - 1; i >= 0; i-- {
+		if fields[i].name == name {
+			return fields[i].value
 		}
 	}
+	return nil
 }

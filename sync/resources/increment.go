@@ -1,6 +1,12 @@
 package resources
 
-import "limpet/sync/api/repopath"
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"limpet/sync/api/repopath"
+)
 
 // FileChange is one difference between two commits, with what its blobs are
 // about: the identity of the object at the old path or blob, where it could be
@@ -24,10 +30,15 @@ func (c FileChange) OldFile() string {
 	case Renamed:
 		p = c.From
 	}
-	if !repopath.IsResourceFile(p) || repopath.IsFolderFile(p) || repopath.CheckPath(p) != nil {
+	if !isResource(p) {
 		return ""
 	}
 	return p
+}
+
+// isResource reports whether the file at path may make a resource of its own.
+func isResource(path string) bool {
+	return repopath.IsResourceFile(path) && !repopath.IsFolderFile(path) && repopath.CheckPath(path) == nil
 }
 
 // Increment plans the way from one commit to the next. tree is the new one,
@@ -48,7 +59,7 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 		}
 	}
 	for _, f := range tree.Files {
-		if renamed[repopath.Parent(f.Path)] && !touched[f.Path] && repopath.IsResourceFile(f.Path) && !repopath.IsFolderFile(f.Path) && repopath.CheckPath(f.Path) == nil {
+		if renamed[repopath.Parent(f.Path)] && !touched[f.Path] && isResource(f.Path) {
 			p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: f.Path, Hash: f.Hash})
 		}
 	}
@@ -74,4 +85,31 @@ func (p *Plan) change(c FileChange) {
 	case old != nil && !p.files[old.Path] && !p.shadowed(old.Path):
 		p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: old.Path, Existing: old})
 	}
+}
+
+// keepFile stands for a directory that is empty, as FolderFile stands for one
+// that has a folder of its own.
+const keepFile = ".keep"
+
+// LostMarker finds, among deleted files, a marker whose directory has no other
+// deleted file. Such a list does not show whether the directory is deleted too. It
+// returns the first by name, "" for the root. Source: Grafana's policy for
+// incremental syncs.
+func LostMarker(gone []string) (dir string, is bool) {
+	marked, others := map[string]bool{}, map[string]bool{}
+	for _, path := range gone {
+		slash := strings.LastIndexByte(path, '/')
+		dir, base := path[:slash+1], path[slash+1:]
+		if base == keepFile || base == repopath.FolderFile {
+			marked[dir] = true
+		} else {
+			others[dir] = true
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(marked)) {
+		if !others[dir] {
+			return dir, true
+		}
+	}
+	return "", false
 }

@@ -1,8 +1,11 @@
 package resources
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -58,64 +61,44 @@ const generalFolder = "general"
 
 // Live is an object as the server has it, without its content.
 type Live struct {
-	Name, UID, ResourceVersion string
-	Annotations                map[string]string
-	Finalizers                 []string
-	OwnerReferences            []json.RawMessage
-	Title                      string
-	Raw                        []byte // the whole object; kept for folders only
-}
-
-type liveJSON struct {
-	Metadata struct {
-		Name            string            `json:"name"`
-		UID             string            `json:"uid"`
-		ResourceVersion string            `json:"resourceVersion"`
-		Annotations     map[string]string `json:"annotations"`
-		Finalizers      []string          `json:"finalizers"`
-		OwnerReferences []json.RawMessage `json:"ownerReferences"`
-	} `json:"metadata"`
+	Meta `json:"metadata"`
 	Spec struct {
 		Title any `json:"title"`
 	} `json:"spec"`
+	Raw []byte `json:"-"` // the whole object; kept for folders only
 }
 
-func (l liveJSON) live() *Live {
-	title, _ := l.Spec.Title.(string)
-	m := l.Metadata
-	return &Live{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Annotations: m.Annotations,
-		Finalizers: m.Finalizers, OwnerReferences: m.OwnerReferences, Title: title}
+// Meta is the metadata of a Live object.
+type Meta struct {
+	Name            string            `json:"name"`
+	UID             string            `json:"uid"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Annotations     map[string]string `json:"annotations"`
+	Finalizers      []string          `json:"finalizers"`
+	OwnerReferences []json.RawMessage `json:"ownerReferences"`
 }
 
 // ParseLive reads an object that a server answered with.
 func ParseLive(data []byte) (*Live, error) {
-	var l liveJSON
-	if err := json.Unmarshal(data, &l); err != nil {
+	l := new(Live)
+	if err := json.Unmarshal(data, l); err != nil {
 		return nil, fmt.Errorf("read object of the server: %w", err)
 	}
-	return l.live(), nil
+	return l, nil
 }
 
 // Page is one page of a list.
 type Page struct {
-	Items    []*Live
-	Continue string
+	Metadata struct {
+		Continue string `json:"continue"`
+	} `json:"metadata"`
+	Items []Live `json:"items"`
 }
 
 // ParsePage reads one page of a list that a server answered with.
-func ParsePage(data []byte) (Page, error) {
-	var list struct {
-		Metadata struct {
-			Continue string `json:"continue"`
-		} `json:"metadata"`
-		Items []liveJSON `json:"items"`
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
+func ParsePage(data []byte) (p Page, err error) {
+	if err := json.Unmarshal(data, &p); err != nil {
 		return Page{}, fmt.Errorf("read list of the server: %w", err)
-	}
-	p := Page{Continue: list.Metadata.Continue, Items: make([]*Live, len(list.Items))}
-	for i, item := range list.Items {
-		p.Items[i] = item.live()
 	}
 	return p, nil
 }
@@ -123,8 +106,9 @@ func ParsePage(data []byte) (Page, error) {
 // Item returns what a plan has to know of l. An object with finalizers or
 // owners is read again before a write, so that they are kept.
 func (l *Live) Item(group, resource string) Item {
+	title, _ := l.Spec.Title.(string)
 	i := Item{
-		Group: group, Resource: resource, Name: l.Name, Title: l.Title,
+		Group: group, Resource: resource, Name: l.Name, Title: title,
 		Path: l.Annotations[api.AnnoSourcePath], Hash: l.Annotations[api.AnnoSourceChecksum], Folder: l.Annotations[api.AnnoFolder],
 	}
 	if len(l.Finalizers) == 0 && len(l.OwnerReferences) == 0 {
@@ -139,7 +123,7 @@ func (i Item) live() *Live {
 	if i.UID == "" || i.ResourceVersion == "" {
 		return nil
 	}
-	return &Live{Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}
+	return &Live{Meta: Meta{Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}}
 }
 
 // ParseManaged reads the answer of repositories/NAME/resources.
@@ -162,4 +146,66 @@ func ParseManaged(data []byte) ([]Item, error) {
 			Title: i.Title, Folder: i.Folder}.normal())
 	}
 	return items, nil
+}
+
+// Leaving splits what a repository manages into objects and folders, with the
+// folders deepest first: in that order everything can be deleted. The other way
+// round, folders from the top and then objects, is the order in which they are
+// released. Source: Grafana's orphan clean-up.
+func Leaving(items []Item) (objects, folders []Item) {
+	for _, item := range items {
+		if item.IsFolder() {
+			folders = append(folders, item)
+		} else {
+			objects = append(objects, item)
+		}
+	}
+	slices.SortFunc(folders, func(a, b Item) int { return cmp.Or(deepestFirst(a.Path, b.Path), strings.Compare(a.Name, b.Name)) })
+	return objects, folders
+}
+
+// managedByRepo is the manager kind of objects that belong to a Repository.
+const managedByRepo = "repo"
+
+// OwnershipError reports that an object has another manager. It is a warning:
+// the object is left alone.
+type OwnershipError struct {
+	Object     Identity
+	Repository string // that wanted to write it
+	Manager    string // kind and name of the owner; "" when it has none
+}
+
+func (e *OwnershipError) Error() string {
+	if e.Manager == "" {
+		return e.Object.String() + " exists and is not managed by a repository; rename it in the file, or delete or migrate it on the server"
+	}
+	return fmt.Sprintf("%s is managed by %s, not by repository %q", e.Object, e.Manager, e.Repository)
+}
+
+// Manages reports whether the annotations name repository as the manager.
+func Manages(repository string, annotations map[string]string) bool {
+	return annotations[api.AnnoManagedBy] == managedByRepo && annotations[api.AnnoManagerID] == repository
+}
+
+// CheckOwner returns nil when repository may write the object with these
+// annotations: it is the manager, or there is one that allows edits. Otherwise
+// it returns an *OwnershipError.
+func CheckOwner(repository string, id Identity, annotations map[string]string) error {
+	managed := annotations[api.AnnoManagedBy] != "" || annotations[api.AnnoManagerID] != ""
+	if managed && annotations[api.AnnoManagerAllowsEdits] == "true" {
+		return nil
+	}
+	return checkManaged(repository, id, annotations)
+}
+
+// checkManaged is CheckOwner for what only the manager may do.
+func checkManaged(repository string, id Identity, annotations map[string]string) error {
+	kind, name := annotations[api.AnnoManagedBy], annotations[api.AnnoManagerID]
+	switch {
+	case Manages(repository, annotations):
+		return nil
+	case kind == "" && name == "":
+		return &OwnershipError{Object: id, Repository: repository}
+	}
+	return &OwnershipError{Object: id, Repository: repository, Manager: fmt.Sprintf("%s %q", kind, name)}
 }

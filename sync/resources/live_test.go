@@ -19,7 +19,7 @@ func TestParsePage(t *testing.T) {
 			"grafana.app/sourcePath":"x/a.json","grafana.app/sourceChecksum":"h","grafana.app/folder":"f"}},"spec":{"title":"A"}},
 		{"metadata":{"name":"b","uid":"u2","resourceVersion":"8","finalizers":["keep"]},"spec":{"title":7}},
 		{"metadata":{"name":"c"}}]}`))
-	if err != nil || page.Continue != "more" || len(page.Items) != 3 {
+	if err != nil || page.Metadata.Continue != "more" || len(page.Items) != 3 {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	want := Item{Group: "g", Resource: "r", Name: "a", Path: "x/a.json", Hash: "h", Folder: "f", Title: "A", UID: "u1", ResourceVersion: "7"}

@@ -3,9 +3,10 @@ package resources
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"limpet/sync/api/repopath"
 	"path"
 	"strings"
+
+	"limpet/sync/api/repopath"
 )
 
 // Names that are made from paths. They have to be those that Grafana makes from

@@ -26,19 +26,6 @@ func TestFolderID(t *testing.T) {
 	}
 }
 
-func TestSuffix(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ in, want string }{
-		{"test", "test-ae2h65vh3ygoxmprmnludpyhhpr3d-5iosy"},
-		{strings.Repeat("test", 200), "testtesttesttesttesttesttesttes-8dogmh7b"},
-		{strings.Repeat("test", 7), "testtesttesttesttesttesttest-icauzj-i5j5"},
-	} {
-		if got := suffixed("repository", "key", c.in); got != c.want {
-			t.Errorf("suffixed(%.20q) = %q, want %q", c.in, got, c.want)
-		}
-	}
-}
-
 func TestFileIDIgnoresTheFormat(t *testing.T) {
 	t.Parallel()
 	id := FileID("r", "team/cpu.json")

@@ -45,11 +45,6 @@ type Object struct {
 	fields []field        // further members of the object, in order
 }
 
-type field struct {
-	name  string
-	value json.RawMessage
-}
-
 // Identity says which object of a server a file is about.
 type Identity struct{ Group, Kind, Name string }
 
@@ -121,24 +116,26 @@ func parse(f File, data []byte) (*Object, error) {
 	return o, nil
 }
 
-// fieldsOf returns the members of an object, in order.
-func fieldsOf(object json.RawMessage) []field {
-	out := make([]field, 0, 32)
-	for name, value := range members(object) {
-		out = append(out, field{name, value})
-	}
-	return out
-}
-
-// value returns the value of the last member of that name; nil when there is
-// none.
-func value(fields []field, name string) json.RawMessage {
-	for i := len(fields) - 1; i >= 0; i-- {
-		if fields[i].name == name {
-			return fields[i].value
+// parseClassic reads a dashboard as Grafana's "JSON model" has it.
+func parseClassic(f File, all []field) (*Object, error) {
+	for _, want := range []string{"panels", "schemaVersion", "tags"} {
+		if v := value(all, want); v != nil && string(v) != "null" {
+			continue
 		}
+		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
+			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
+		}
+		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
-	return nil
+	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
+	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
+		return nil, errors.New("uid is not text")
+	}
+	if o.Name == "" {
+		o.Name = FileID(f.Repository, f.Path)
+	}
+	o.spec = cleaned(all)
+	return o, checkName("uid", o.Name)
 }
 
 // supported refuses kinds that a repository cannot hold.
@@ -149,7 +146,8 @@ func supported(gvk schema.GroupVersionKind) error {
 	case gvk.Group == api.FolderGroup:
 		return fmt.Errorf("a folder is a directory; give it a name and a title with a %s inside", repopath.FolderFile)
 	}
-	return fmt.Errorf("kind %s of %s is not one that a repository can hold; only dashboards and folders are synced", gvk.Kind, gvk.GroupVersion())
+	return fmt.Errorf("kind %s of %s is not one that a repository can hold; only dashboards and folders are synced",
+		gvk.Kind, gvk.GroupVersion())
 }
 
 func (o *Object) readMetadata(f File, data json.RawMessage) error {
@@ -224,13 +222,9 @@ func checkName(member, name string) error {
 		return fmt.Errorf("%s %q is not a name", member, name)
 	}
 	for _, r := range name {
-		if !allowedName(r) {
+		if r >= 0x80 || r == ' ' || r == '/' || !repopath.AllowedByte(byte(r)) {
 			return fmt.Errorf("%s %q has %q, which is not one of letters, digits, '-', '_', '.'", member, name, r)
 		}
 	}
 	return nil
-}
-
-func allowedName(r rune) bool {
-	return r < 0x80 && r != ' ' && r != '/' && repopath.AllowedByte(byte(r))
 }

@@ -180,7 +180,7 @@ func TestBody(t *testing.T) {
 	if got := string(o.Body("v1", stamp)); got != create {
 		t.Errorf("create\n got %s\nwant %s", got, create)
 	}
-	stamp.Replaces = &Live{UID: "live", ResourceVersion: "12", Finalizers: []string{"f/z"}, OwnerReferences: []json.RawMessage{json.RawMessage(`{"name":"o"}`)}}
+	stamp.Replaces = &Live{Meta: Meta{UID: "live", ResourceVersion: "12", Finalizers: []string{"f/z"}, OwnerReferences: []json.RawMessage{json.RawMessage(`{"name":"o"}`)}}}
 	update := `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{` + annotations +
 		`,"finalizers":["f/z"],"labels":{"team":"a"},"name":"x","namespace":"default","ownerReferences":[{"name":"o"}],"resourceVersion":"12","uid":"live"},"spec":{"title":"T"},"extra":[1,2]}`
 	if got := string(o.Body("v1", stamp)); got != update {

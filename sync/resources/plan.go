@@ -1,10 +1,20 @@
+// Package resources turns the files of a Git tree into Grafana resources: path rules,
+// identities, parsing, ownership, the plan of a sync and its application.
+//
+// The plan is pure: it compares a tree with what the server has and returns the changes
+// in order. Apply carries them out through the interfaces Server, Reader and Recorder.
+//
+// The rules are those of Grafana's own sync, so that an agent and a Grafana that take
+// turns on one repository agree on every name, annotation and checksum.
 package resources
 
 import (
 	"cmp"
-	"limpet/sync/api/repopath"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
+
+	"limpet/sync/api/repopath"
 )
 
 // Target is where the tree of a repository goes.
@@ -154,7 +164,8 @@ func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *P
 		switch item = item.normal(); {
 		case item.IsFolder():
 		case item.Path == "":
-			p.skip(item.Name, &SkippedError{Reason: item.Identity().String() + " is managed by this repository but names no file; it is left alone"})
+			reason := item.Identity().String() + " is managed by this repository but names no file; it is left alone"
+			p.skip(item.Name, &SkippedError{Reason: reason})
 			p.held[item.Identity()] = ""
 		default:
 			byPath[item.Path] = append(byPath[item.Path], item)
@@ -169,7 +180,7 @@ func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *P
 		}
 		p.compare(file, items)
 	}
-	for _, path := range sortedKeys(byPath) {
+	for _, path := range slices.Sorted(maps.Keys(byPath)) {
 		if p.files[path] || p.shadowed(path) {
 			p.hold(byPath[path])
 			continue
@@ -190,9 +201,8 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 	}
 	// More than one object means that a former sync was cut between the write
 	// of a new uid and the deletion of the old one.
-	sort.Slice(items, func(i, j int) bool {
-		a, b := items[i], items[j]
-		return cmp.Or(-cmp.Compare(b2i(a.Hash == file.Hash), b2i(b.Hash == file.Hash)), strings.Compare(a.Name, b.Name)) < 0
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(b2i(b.Hash == file.Hash)-b2i(a.Hash == file.Hash), strings.Compare(a.Name, b.Name))
 	})
 	first := items[0]
 	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.parent(file.Path) {
@@ -203,7 +213,10 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 }
 
 func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
-	p := &Plan{target: target, live: make(map[Identity]Item, len(live)), held: map[Identity]string{}, files: make(map[string]bool, len(tree.Files)), refused: map[string]string{}}
+	p := &Plan{
+		target: target, live: make(map[Identity]Item, len(live)), held: map[Identity]string{},
+		files: make(map[string]bool, len(tree.Files)), refused: map[string]string{},
+	}
 	var folders []Item
 	for _, item := range live {
 		item = item.normal()

@@ -1,12 +1,15 @@
 package resources
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"limpet/sync/api/repopath"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
+
+	"limpet/sync/api/repopath"
 )
 
 // Folders. Every directory of the tree that passes the path rule has one. Its
@@ -25,7 +28,8 @@ func FolderFilesToRead(tree Tree, live []Item) []TreeFile {
 	}
 	var out []TreeFile
 	for _, f := range tree.Files {
-		if dir := repopath.Parent(f.Path); repopath.IsFolderFile(f.Path) && dir != "" && repopath.CheckPath(f.Path) == nil && known[dir] != f.Hash {
+		dir := repopath.Parent(f.Path)
+		if repopath.IsFolderFile(f.Path) && dir != "" && repopath.CheckPath(f.Path) == nil && known[dir] != f.Hash {
 			out = append(out, f)
 		}
 	}
@@ -46,33 +50,18 @@ func directories(tree Tree) []string {
 	for _, f := range tree.Files {
 		add(f.Path)
 	}
-	dirs := slices.Collect(maps.Keys(seen))
-	sort.Slice(dirs, func(i, j int) bool { return topDown(dirs[i], dirs[j]) < 0 })
-	return dirs
-}
-
-// topDown sorts paths so that a directory comes before what is in it.
-func topDown(a, b string) int {
-	if d := strings.Count(repopath.AsDir(a), "/") - strings.Count(repopath.AsDir(b), "/"); d != 0 {
-		return d
-	}
-	return strings.Compare(a, b)
+	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(depth(a)-depth(b), strings.Compare(a, b)) })
 }
 
 // deepestFirst sorts paths so that a directory comes after what is in it.
-func deepestFirst(a, b string) int {
-	if d := strings.Count(repopath.AsDir(b), "/") - strings.Count(repopath.AsDir(a), "/"); d != 0 {
-		return d
-	}
-	return strings.Compare(a, b)
-}
+func deepestFirst(a, b string) int { return cmp.Or(depth(b)-depth(a), strings.Compare(a, b)) }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func depth(path string) int { return strings.Count(repopath.AsDir(path), "/") }
 
 func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) {
 	p.folders = map[string]string{}
 	byPath, byName := map[string][]Item{}, map[string]Item{}
-	sort.Slice(live, func(i, j int) bool { return live[i].Name < live[j].Name })
+	slices.SortFunc(live, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
 	for _, item := range live {
 		byName[item.Name] = item
 		byPath[item.Path] = append(byPath[item.Path], item)
@@ -92,7 +81,8 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 	for _, dir := range directories(tree) {
 		want := p.wanted(dir, folderFiles, byPath[dir], metas)
 		if other, used := taken[want.ID]; used {
-			p.skip(dir, &FolderFileError{Path: dir + repopath.FolderFile, Err: fmt.Errorf("the uid %q is that of directory %q already", want.ID, "/"+other)})
+			err := fmt.Errorf("the uid %q is that of directory %q already", want.ID, "/"+other)
+			p.skip(dir, &FolderFileError{Path: dir + repopath.FolderFile, Err: err})
 			want = FolderSpec{ID: FolderID(p.target.Repository, dir), Title: repopath.Base(dir)}
 		}
 		want.Parent = p.parent(strings.TrimSuffix(dir, "/"))
@@ -124,11 +114,7 @@ func (p *Plan) wanted(dir string, files map[string]TreeFile, has []Item, metas m
 		}
 		meta := metas[dir]
 		if meta.Err == nil && meta.UID != "" {
-			spec := FolderSpec{ID: meta.UID, Title: meta.Title, Hash: file.Hash}
-			if spec.Title == "" {
-				spec.Title = repopath.Base(dir)
-			}
-			return spec
+			return FolderSpec{ID: meta.UID, Title: cmp.Or(meta.Title, repopath.Base(dir)), Hash: file.Hash}
 		}
 		if meta.Err != nil {
 			p.skip(file.Path, meta.Err)
@@ -160,4 +146,74 @@ func (p *Plan) writeFolder(dir string, want FolderSpec, byName map[string]Item) 
 		}
 	}
 	p.WriteFolders = append(p.WriteFolders, c)
+}
+
+// MaxUID is the longest UID of a folder, in bytes. Source: Grafana.
+const MaxUID = 40
+
+// FolderMeta is what a folder file says: the stable UID of its directory's
+// folder and, where it is not empty, the title.
+type FolderMeta struct {
+	UID, Title string
+	Hash       string // of the file
+	// Err returns why the file could not be used. The folder then keeps what it
+	// has, or gets the names that it would have without the file.
+	Err error
+}
+
+// FolderFileError reports why a folder file could not be used. It is a warning.
+type FolderFileError struct {
+	Path string
+	Err  error
+}
+
+func (e *FolderFileError) Error() string {
+	return fmt.Sprintf("read folder file %s: %v", e.Path, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *FolderFileError) Unwrap() error { return e.Err }
+
+// ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends
+// up in Err as a *FolderFileError.
+func ParseFolderFile(p, hash string, data []byte) FolderMeta {
+	m, err := parseFolderFile(data)
+	if err != nil {
+		m = FolderMeta{Err: &FolderFileError{Path: p, Err: err}}
+	}
+	m.Hash = hash
+	return m
+}
+
+func parseFolderFile(data []byte) (FolderMeta, error) {
+	doc, err := decode(repopath.FolderFile, data)
+	if err != nil {
+		return FolderMeta{}, err
+	}
+	var folder struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Spec struct {
+			Title string `json:"title"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(doc, &folder); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return FolderMeta{}, fmt.Errorf("%s is a %s", wrong.Field, wrong.Value)
+		}
+		return FolderMeta{}, err
+	}
+	if folder.Kind != "" && folder.Kind != folderKind {
+		return FolderMeta{}, fmt.Errorf("kind is %q, not %s", folder.Kind, folderKind)
+	}
+	if err := checkName("metadata.name", folder.Metadata.Name); err != nil {
+		return FolderMeta{}, err
+	}
+	if n := len(folder.Metadata.Name); n > MaxUID {
+		return FolderMeta{}, fmt.Errorf("metadata.name has %d bytes, a folder UID has at most %d", n, MaxUID)
+	}
+	return FolderMeta{UID: folder.Metadata.Name, Title: folder.Spec.Title}, nil
 }

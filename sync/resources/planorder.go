@@ -2,7 +2,7 @@ package resources
 
 import (
 	"cmp"
-	"sort"
+	"slices"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -72,18 +72,15 @@ func (p *Plan) order() {
 		p.LateFolders = append(p.LateFolders, Change{Action: Deleted, Path: item.Path, Existing: &item})
 	}
 	byDepth := func(a, b Change) int { return deepestFirst(a.Path, b.Path) }
-	for _, list := range [][]Change{p.Skipped, p.DeleteFiles} {
-		sort.SliceStable(list, func(i, j int) bool { return byDepth(list[i], list[j]) < 0 })
-	}
+	slices.SortStableFunc(p.Skipped, byDepth)
+	slices.SortStableFunc(p.DeleteFiles, byDepth)
 	for _, list := range [][]Change{p.DeleteFolders, p.LateFolders} {
-		sort.SliceStable(list, func(i, j int) bool {
-			a, b := list[i], list[j]
-			return cmp.Or(p.depth(b.Existing.Name)-p.depth(a.Existing.Name), byDepth(a, b)) < 0
+		slices.SortStableFunc(list, func(a, b Change) int {
+			return cmp.Or(p.depth(b.Existing.Name)-p.depth(a.Existing.Name), byDepth(a, b))
 		})
 	}
-	sort.SliceStable(p.WriteFiles, func(i, j int) bool {
-		a, b := p.WriteFiles[i], p.WriteFiles[j]
-		return cmp.Or(b2i(a.Action == Created)-b2i(b.Action == Created), byDepth(a, b)) < 0
+	slices.SortStableFunc(p.WriteFiles, func(a, b Change) int {
+		return cmp.Or(b2i(a.Action == Created)-b2i(b.Action == Created), byDepth(a, b))
 	})
 }
 

@@ -39,17 +39,18 @@ func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, err
 	g.SetLimit(r.Parallel)
 	var mu sync.Mutex // guards later
 	var later []*Change
-	before := closed // closed when the change before has taken its object
+	before := make(chan struct{}) // closed when the change before has taken its object
+	close(before)
 	for _, c := range changes {
 		if r.stop(ctx) != nil {
 			break
 		}
 		after := make(chan struct{})
-		turn := turn{before: before, after: after}
+		turn := turn{before, sync.OnceFunc(func() { close(after) })}
 		before = after
 		g.Go(func() error {
 			defer turn.pass()
-			if r.writeFile(ctx, c, &turn) {
+			if r.writeFile(ctx, c, turn) {
 				mu.Lock()
 				later = append(later, c)
 				mu.Unlock()
@@ -64,34 +65,17 @@ func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, err
 // turn keeps the order in which changes take their objects.
 type turn struct {
 	before <-chan struct{}
-	after  chan struct{} // closed by pass, once
-	done   bool
+	pass   func() // lets the next change go on
 }
-
-func (t *turn) wait(ctx context.Context) {
-	select {
-	case <-t.before:
-	case <-ctx.Done():
-	}
-}
-
-func (t *turn) pass() {
-	if !t.done {
-		t.done = true
-		close(t.after)
-	}
-}
-
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // writeFile carries out one change. It returns true when the change has to wait
 // for files that have not been read.
-func (r *run) writeFile(ctx context.Context, c *Change, turn *turn) (later bool) {
+func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) {
 	item, cancel := r.item(ctx)
 	defer cancel()
 	if dir, is := r.missingFolder(c.Path); is {
 		r.claims.unreadable(c.Path)
-		r.record(ctx, item, c, known(c), Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
+		r.record(ctx, item, c, known(c), Ignored, errNoFolder(dir))
 		return false
 	}
 	o, err := r.object(item, c)
@@ -100,7 +84,10 @@ func (r *run) writeFile(ctx context.Context, c *Change, turn *turn) (later bool)
 	} else {
 		r.claims.unreadable(c.Path)
 	}
-	turn.wait(ctx)
+	select {
+	case <-turn.before:
+	case <-ctx.Done():
+	}
 	if err != nil {
 		r.record(ctx, item, c, known(c), c.Action, err)
 		return false
@@ -111,7 +98,7 @@ func (r *run) writeFile(ctx context.Context, c *Change, turn *turn) (later bool)
 		return true
 	}
 	if other != "" {
-		r.record(ctx, item, c, o.Identity(), c.Action, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other})
+		r.record(ctx, item, c, o.Identity(), c.Action, &DuplicateError{o.Identity(), c.Path, other})
 		return false
 	}
 	if c.Existing != nil && c.Existing.Identity() != o.Identity() {
@@ -151,7 +138,7 @@ func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	ref := Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: DashboardResource, Name: o.Name}
 	strict := strictly(ref.Version) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
-	stamp := Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: c.Path, Checksum: c.Hash, Folder: r.plan.parent(c.Path)}
+	stamp := r.stamp(c.Path, c.Hash, r.plan.parent(c.Path))
 
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()
@@ -160,8 +147,10 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	for range conflicts {
 		if old == nil && !absent {
 			if old, err = r.existing(ctx, ref, c, o, stamp); errors.Is(err, errSame) {
-				if c.Action == Created && !r.plan.complete {
-					r.made(ref.Resource) // by an attempt that did not come to its end
+				if c.Action == Created && !r.plan.complete { // by an attempt that did not come to its end
+					r.mu.Lock()
+					r.tally.Created[ref.Resource]++
+					r.mu.Unlock()
 				}
 				return Ignored, nil
 			} else if err != nil {
@@ -226,24 +215,90 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 			return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
 		}
 	}
-	same := other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum &&
-		old.Annotations[api.AnnoFolder] == want.Folder
-	if same {
+	if other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum && old.Annotations[api.AnnoFolder] == want.Folder {
 		return nil, errSame
 	}
 	return old, nil
 }
 
-// create creates an object under the quota.
-func (r *run) create(ctx context.Context, ref Ref, path string, strict bool, body func(string) []byte) error {
-	if err := r.acquire(path); err != nil {
-		return err
+// claims decides which file an object belongs to when several name it. A file
+// that does not change keeps its object; a changed one keeps it as long as its
+// new content still names it; among new ones the first of the plan wins. The
+// answer does not depend on which file was read first.
+type claims struct {
+	mu       sync.Mutex          // guards all fields
+	owner    map[Identity]string // path that has the object
+	reserved map[Identity]string // path that had it and has not been read yet
+	had      map[string]Identity // the same by path
+	byPath   map[string]Identity // what each file that was read is about
+}
+
+func (c *claims) init(p *Plan) {
+	c.owner, c.reserved = map[Identity]string{}, map[Identity]string{}
+	c.had, c.byPath = map[string]Identity{}, map[string]Identity{}
+	for id, path := range p.held {
+		c.owner[id] = path
 	}
-	err := r.Server.Create(ctx, ref, strict, body)
-	if err != nil {
-		r.giveBack()
-		return err
+	for _, w := range p.WriteFiles {
+		if w.Existing != nil && w.Action != Renamed {
+			id := w.Existing.Identity()
+			c.reserved[id], c.had[w.Path] = w.Path, id
+		}
 	}
-	r.made(ref.Resource)
-	return nil
+}
+
+// read reports that the file at path turned out to be about id.
+func (c *claims) read(path string, id Identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(path)
+	c.byPath[path] = id
+}
+
+// unreadable reports that the file at path is about nothing that can be known. It
+// keeps what it had.
+func (c *claims) unreadable(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id, had := c.had[path]; had {
+		c.owner[id] = path
+	}
+	c.release(path)
+}
+
+func (c *claims) release(path string) {
+	if id, had := c.had[path]; had && c.reserved[id] == path {
+		delete(c.reserved, id)
+	}
+}
+
+// take gives id to path. wait is true when another file may still need it: ask
+// again when all files have been read. other is the path that has it.
+func (c *claims) take(path string, id Identity) (other string, wait bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if owner, taken := c.owner[id]; taken && owner != path {
+		return owner, false
+	}
+	if holder, is := c.reserved[id]; is && holder != path {
+		return holder, true
+	}
+	c.owner[id] = path
+	return "", false
+}
+
+// taken reports whether a file has id.
+func (c *claims) taken(id Identity) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, is := c.owner[id]
+	return is
+}
+
+// about returns what the file at path is about, when it was read.
+func (c *claims) about(path string) (Identity, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id, known := c.byPath[path]
+	return id, known
 }

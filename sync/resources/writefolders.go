@@ -22,7 +22,7 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 	defer cancel()
 	id := Identity{Group: api.FolderGroup, Kind: folderKind, Name: c.Folder.ID}
 	if dir, is := r.missingFolder(repopath.Parent(c.Path)); is {
-		r.record(ctx, item, c, id, Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
+		r.record(ctx, item, c, id, Ignored, errNoFolder(dir))
 		return
 	}
 	done, err := r.putFolder(item, c, id)
@@ -76,12 +76,16 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 	return c.Action, err
 }
 
-func (r *run) folderStamp(c *Change) Stamp {
-	return Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: c.Path, Checksum: c.Folder.Hash, Folder: c.Folder.Parent}
+func (r *run) stamp(path, hash, folder string) Stamp {
+	return Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: path, Checksum: hash, Folder: folder}
+}
+
+func errNoFolder(dir string) error {
+	return &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"}
 }
 
 func (r *run) newFolder(version string, c *Change) []byte {
-	annotations := r.folderStamp(c).annotations()
+	annotations := r.stamp(c.Path, c.Folder.Hash, c.Folder.Parent).annotations()
 	if c.Folder.Parent == "" {
 		annotations[api.AnnoGrantPermissions] = grantDefault
 	}
@@ -105,7 +109,7 @@ func (r *run) changedFolder(old *Live, c *Change) ([]byte, bool, error) {
 	meta := child(object, "metadata")
 	annotations := child(meta, "annotations")
 	changed := set(child(object, "spec"), "title", c.Folder.Title)
-	want := r.folderStamp(c).annotations()
+	want := r.stamp(c.Path, c.Folder.Hash, c.Folder.Parent).annotations()
 	for _, key := range []string{api.AnnoManagedBy, api.AnnoManagerID, api.AnnoSourcePath, api.AnnoSourceChecksum, api.AnnoFolder} {
 		if set(annotations, key, want[key]) {
 			changed = true

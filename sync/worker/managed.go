@@ -101,11 +101,11 @@ func (s *server) pages(ctx context.Context, repository string, ref resources.Ref
 				items = append(items, live.Item(ref.Group, ref.Resource))
 			}
 		}
-		if page.Continue == "" {
+		if page.Metadata.Continue == "" {
 			return items, nil
 		}
 		each := len(answer)/max(len(page.Items), 1) + 1
 		query.Set("limit", strconv.Itoa(min(max(pageBytes/each, firstPage), mostPage)))
-		query.Set("continue", page.Continue)
+		query.Set("continue", page.Metadata.Continue)
 	}
 }
