@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"limpet/sync/text"
@@ -59,10 +60,9 @@ func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	defer cancel()
 	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil,
 		now: time.Now()}, caps: capsOf(o)}
-	switch err := runProgram(ctx, m, o); {
-	case errors.Is(err, errUnresponsive):
+	if err := runProgram(ctx, m, o); errors.Is(err, errUnresponsive) {
 		return Leave, nil
-	case err != nil:
+	} else if err != nil {
 		return Leave, err
 	}
 	return m.answer, nil
@@ -91,23 +91,17 @@ type blocked struct {
 // press returns the state after a key press. It reports whether the key requests a copy and
 // whether it ends the screen.
 func (b blocked) press(key string) (next blocked, copies bool, answer Answer, ends bool) {
-	switch key {
-	case "q", "ctrl+c", "esc":
-		return b, false, Leave, true
-	case "w":
-		if b.free {
-			return b, false, Enter, true
-		}
-		if b.waiting.IsZero() {
-			b.waiting, b.looks = b.now, 0
-		}
-	case "o":
-		if b.canCopy && !b.copying {
-			b.copying, b.failed = true, ""
-			return b, true, Leave, false
-		}
+	switch {
+	case key == "q", key == "ctrl+c", key == "esc":
+		ends = true
+	case key == "w" && b.free:
+		answer, ends = Enter, true
+	case key == "w" && b.waiting.IsZero():
+		b.waiting, b.looks = b.now, 0
+	case key == "o" && b.canCopy && !b.copying:
+		b.copying, b.failed, copies = true, "", true
 	}
-	return b, false, Leave, false
+	return b, copies, answer, ends
 }
 
 // applyLook applies the result of an attempt.
@@ -121,71 +115,65 @@ func (b blocked) applyLook(l Look, now time.Time) (next blocked, enter bool) {
 }
 
 // lines returns the text of the screen.
-func (b blocked) lines() []widget.TextLine {
-	who := "another process"
-	if b.holder.PID > 0 {
-		who = fmt.Sprintf("process %d", b.holder.PID)
-	}
-	var about string
-	if b.holder.Version != "" {
-		about = "limpet " + b.holder.Version
-	}
-	if !b.holder.Since.IsZero() {
-		about = withComma(about, fmt.Sprintf("since %s, %s", widget.ClockTime(b.holder.Since, b.now), widget.Ago(b.now, b.holder.Since)))
-	}
-	if about != "" {
-		about = " (" + about + ")"
-	}
-	why := "It offers no socket, so nothing can be asked of it: it is a command, or an API without an agent."
-	if b.holder.Socket != "" {
-		why = "It has a socket, but does not answer there. It is shown as soon as it does."
-	}
+func (b blocked) lines() (out []widget.TextLine) {
+	add := func(r widget.Role, txt string) { out = append(out, widget.Styled(r, txt)) }
 	if b.free {
 		then := "w opens it to look at what is there."
 		if b.works {
 			then = "w opens it: this limpet then claims jobs."
 		}
-		return []widget.TextLine{widget.Styled(widget.RoleTitle, "The state file is free now."),
-			widget.Styled(widget.RolePlain, b.holder.Path), {}, widget.Styled(widget.RolePlain, then)}
+		add(widget.RoleTitle, "The state file is free now.")
+		add(widget.RolePlain, b.holder.Path)
+		add(widget.RolePlain, "")
+		add(widget.RolePlain, then)
+		return out
 	}
-	out := []widget.TextLine{
-		widget.Styled(widget.RoleTitle, "The state file is in use by "+who+about+"."), widget.Styled(widget.RolePlain, b.holder.Path), {},
-		widget.Styled(widget.RolePlain, why), {},
+	who := "another process"
+	if b.holder.PID > 0 {
+		who = fmt.Sprintf("process %d", b.holder.PID)
 	}
-	switch {
-	case b.copying:
-		out = append(out, widget.Styled(widget.RoleWork, "Asking "+who+" for a copy to look at."))
-	case b.failed != "":
-		out = append(out, widget.Styled(widget.RoleBad, "No copy: "+b.failed))
+	var about []string
+	if b.holder.Version != "" {
+		about = append(about, "limpet "+b.holder.Version)
+	}
+	if !b.holder.Since.IsZero() {
+		about = append(about, fmt.Sprintf("since %s, %s", widget.ClockTime(b.holder.Since, b.now), widget.Ago(b.now, b.holder.Since)))
+	}
+	title := "The state file is in use by " + who
+	if len(about) > 0 {
+		title += " (" + strings.Join(about, ", ") + ")"
+	}
+	add(widget.RoleTitle, title+".")
+	add(widget.RolePlain, b.holder.Path)
+	add(widget.RolePlain, "")
+	if b.holder.Socket != "" {
+		add(widget.RolePlain, "It has a socket, but does not answer there. It is shown as soon as it does.")
+	} else {
+		add(widget.RolePlain, "It offers no socket, so nothing can be asked of it: it is a command, or an API without an agent.")
+	}
+	add(widget.RolePlain, "")
+	if b.copying {
+		add(widget.RoleWork, "Asking "+who+" for a copy to look at.")
+	} else if b.failed != "" {
+		add(widget.RoleBad, "No copy: "+b.failed)
 	}
 	if !b.waiting.IsZero() {
-		out = append(out, widget.Styled(widget.RoleWork,
-			fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks))))
+		add(widget.RoleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks)))
 	}
 	return out
 }
 
-func withComma(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ", " + b
-}
-
-// hints returns the keys, without the copy when the holder cannot write one.
-func (b blocked) hints() []widget.Hint {
-	out := []widget.Hint{{Key: "w", Text: "wait until it is free"}}
-	if b.free {
-		out[0].Text = "open it"
-	} else if b.canCopy {
-		out = append(out, widget.Hint{Key: "o", Text: "open a copy, read-only"})
-	}
-	return append(out, widget.Hint{Key: "q", Text: "quit"})
-}
-
-// renderBlocked draws the screen; it is pure.
+// renderBlocked draws the screen; it is pure. The hints omit the copy when the holder cannot
+// write one.
 func renderBlocked(b blocked, w, h int, caps widget.Caps) string {
-	return renderBox(w, h, caps, "Blocked", b.now.UTC().Format("15:04:05Z"), b.hints(), func(_ *widget.Canvas, w int) (out []widget.TextLine) {
+	hints := []widget.Hint{{Key: "w", Text: "wait until it is free"}}
+	if b.free {
+		hints[0].Text = "open it"
+	} else if b.canCopy {
+		hints = append(hints, widget.Hint{Key: "o", Text: "open a copy, read-only"})
+	}
+	hints = append(hints, widget.Hint{Key: "q", Text: "quit"})
+	return renderBox(w, h, caps, "Blocked", b.now.UTC().Format("15:04:05Z"), hints, func(_ *widget.Canvas, w int) (out []widget.TextLine) {
 		for _, l := range b.lines() {
 			out = widget.Wrapped(out, l.Role, l.Text, w)
 		}
@@ -235,11 +223,9 @@ func (m *blockedModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return m, tea.Suspend
 		}
 		next, copies, answer, ends := m.blocked.press(msg.String())
-		m.blocked = next
-		switch {
-		case ends:
+		if m.blocked = next; ends {
 			return m.end(answer)
-		case copies:
+		} else if copies {
 			return m, func() tea.Msg { return copiedMsg{m.door.Copy(m.ctx)} }
 		}
 	}

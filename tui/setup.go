@@ -39,10 +39,9 @@ func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: text.Clean(u.File)}, caps: capsOf(o)}
-	switch err := runProgram(ctx, m, o); {
-	case errors.Is(err, errUnresponsive):
+	if err := runProgram(ctx, m, o); errors.Is(err, errUnresponsive) {
 		return false, nil
-	case err != nil:
+	} else if err != nil {
 		return false, err
 	}
 	return m.saved, nil
@@ -82,29 +81,28 @@ type setUp struct {
 
 // settings returns the answers.
 func (u setUp) settings() Settings {
-	s := Settings{Server: u.server}
-	if u.isPath() {
-		s.TokenFile = u.token
-	} else {
-		s.Token = u.token
+	if isPath(u.token) {
+		return Settings{Server: u.server, TokenFile: u.token}
 	}
-	return s
+	return Settings{Server: u.server, Token: u.token}
 }
-
-// isPath reports whether the token is the path of a token file.
-func (u setUp) isPath() bool { return isPath(u.token) }
 
 // isPath reports whether an answer is a path. Tokens and addresses begin with letters.
 func isPath(answer string) bool {
 	return strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/")
 }
 
+// maxAnswerBytes bounds an answer; signed tokens have a few thousand bytes.
+const maxAnswerBytes = 8 << 10
+
 // answerWith appends text to an answer. It drops the line breaks and surrounding blanks of
 // pasted text, but keeps blanks within a path.
 func answerWith(answer, more string) string {
-	more = strings.Join(strings.FieldsFunc(more, func(r rune) bool { return r == '\n' || r == '\r' }), "")
-	answer = strings.TrimLeft(answer+text.Clean(more), " ")
-	if isPath(answer) {
+	if len(answer) >= maxAnswerBytes {
+		return answer
+	}
+	more = strings.NewReplacer("\n", "", "\r", "").Replace(more)
+	if answer = strings.TrimLeft(answer+text.Clean(more), " "); isPath(answer) {
 		return answer
 	}
 	return strings.Join(strings.Fields(answer), "")
@@ -112,14 +110,15 @@ func answerWith(answer, more string) string {
 
 // press returns the state after a key press and the requested action.
 func (u setUp) press(name, txt string) (setUp, setUpAction) {
+	field := &u.server
+	if u.step == askToken {
+		field = &u.token
+	}
 	switch {
-	case name == "ctrl+c":
-		return u, actionQuit
-	case name == "esc" && u.step == askServer:
+	case name == "ctrl+c", name == "esc" && u.step == askServer:
 		return u, actionQuit
 	case name == "esc":
-		u.step, u.wrong, u.tried, u.busy = u.step-1, "", false, false
-		return u, actionNone
+		u.step, u.tried, u.busy = u.step-1, false, false
 	case u.busy:
 		return u, actionNone
 	case u.step == askTest:
@@ -130,51 +129,35 @@ func (u setUp) press(name, txt string) (setUp, setUpAction) {
 		return u, actionNone
 	case name == "enter":
 		return u.answered()
-	}
-	field := &u.server
-	if u.step == askToken {
-		field = &u.token
-	}
-	switch name {
-	case "backspace":
-		if r := []rune(*field); len(r) > 0 {
-			*field = string(r[:len(r)-1])
-		}
-	case "ctrl+u":
+	case name == "backspace":
+		r := []rune(*field)
+		*field = string(r[:max(len(r)-1, 0)])
+	case name == "ctrl+u":
 		*field = ""
 	default:
-		if len(*field) < maxAnswerBytes {
-			*field = answerWith(*field, txt)
-		}
+		*field = answerWith(*field, txt)
 	}
 	u.wrong = ""
 	return u, actionNone
 }
 
-// maxAnswerBytes bounds an answer; signed tokens have a few thousand bytes.
-const maxAnswerBytes = 8 << 10
-
 // answered validates the answer and goes to the next question.
 func (u setUp) answered() (setUp, setUpAction) {
-	u.wrong = ""
-	switch u.step {
-	case askServer:
-		at, err := url.Parse(u.server)
-		switch {
-		case u.server == "":
-			u.wrong = "an address is needed, such as https://grafana.example.com"
-		case !strings.Contains(u.server, "://"):
-			u.server = "https://" + u.server
-			return u.answered()
-		case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-			u.wrong = "this is no address of a server; one is https://grafana.example.com"
-		case at.User != nil:
-			u.wrong = "a password does not belong into an address; the next question is for the token"
-		}
-	case askToken:
-		if u.token = strings.TrimRight(u.token, " "); u.token == "" {
-			u.wrong = "a token is needed: the path of a file with it, or the token itself"
-		}
+	if u.step == askServer && u.server != "" && !strings.Contains(u.server, "://") {
+		u.server = "https://" + u.server
+	}
+	u.token = strings.TrimRight(u.token, " ")
+	at, err := url.Parse(u.server)
+	switch u.wrong = ""; {
+	case u.step == askToken && u.token == "":
+		u.wrong = "a token is needed: the path of a file with it, or the token itself"
+	case u.step == askToken:
+	case u.server == "":
+		u.wrong = "an address is needed, such as https://grafana.example.com"
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		u.wrong = "this is no address of a server; one is https://grafana.example.com"
+	case at.User != nil:
+		u.wrong = "a password does not belong into an address; the next question is for the token"
 	}
 	if u.wrong != "" {
 		return u, actionNone
@@ -186,63 +169,74 @@ func (u setUp) answered() (setUp, setUpAction) {
 	return u, actionNone
 }
 
+// applyTest applies the result of a test, unless the user has changed the answers since.
+func (u setUp) applyTest(msg testedMsg) setUp {
+	if u.step != askTest || u.settings() != msg.of.settings() {
+		return u
+	}
+	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, text.Clean(msg.found)
+	if msg.err != nil {
+		u.found = text.Clean(msg.err.Error())
+	}
+	return u
+}
+
 // lines returns the text of the screen. The second to the fourth line hold the answers.
 func (u setUp) lines() []widget.TextLine {
 	mark := func(step setUpStep, txt, answer string) widget.TextLine {
 		r := widget.RolePlain
 		switch {
-		case step == u.step && step != askTest:
-			r, answer = widget.RoleKey, answer+"_"
 		case step == u.step:
-			r = widget.RoleKey
+			if r = widget.RoleKey; step != askTest {
+				answer += "_"
+			}
 		case step > u.step:
 			r, answer = widget.RoleDim, ""
 		}
 		return widget.Styled(r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer))
 	}
 	token := u.token
-	if !u.isPath() {
+	if !isPath(token) {
 		token = strings.Repeat("*", min(len([]rune(token)), 40))
 	}
 	out := []widget.TextLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token),
 		mark(askTest, "Can we talk?", ""), {}}
+	add := func(r widget.Role, txt string) { out = append(out, widget.Styled(r, txt)) }
 	switch {
 	case u.wrong != "":
-		return append(out, widget.Styled(widget.RoleBad, u.wrong))
+		add(widget.RoleBad, u.wrong)
 	case u.step == askServer:
-		return append(out, widget.Styled(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources."))
+		add(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources.")
 	case u.step == askToken:
-		return append(out, widget.Styled(widget.RoleDim,
-			"The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which "+
-				"only you can read."))
+		add(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own "+
+			"which only you can read.")
 	case u.busy && u.tried:
-		return append(out, widget.Styled(widget.RoleWork, "Writing "+u.file))
+		add(widget.RoleWork, "Writing "+u.file)
 	case u.busy:
-		return append(out, widget.Styled(widget.RoleWork, "Trying"))
+		add(widget.RoleWork, "Trying")
 	case u.failed:
-		return append(out, widget.Styled(widget.RoleBad, u.found), widget.TextLine{},
-			widget.Styled(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+"."))
+		add(widget.RoleBad, u.found)
+		add(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+".")
+	default:
+		add(widget.RoleGood, u.found)
+		add(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before.")
 	}
-	return append(out, widget.Styled(widget.RoleGood, u.found), widget.TextLine{},
-		widget.Styled(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before."))
-}
-
-func (u setUp) hints() []widget.Hint {
-	next, back, leave := widget.Hint{Key: "enter", Text: "next"}, widget.Hint{Key: "esc", Text: "back"}, widget.Hint{Key: "^c", Text: "leave"}
-	switch {
-	case u.step == askTest && u.tried:
-		return []widget.Hint{{Key: "y", Text: "write it"}, back, leave}
-	case u.step == askTest:
-		return []widget.Hint{back, leave}
-	case u.step == askServer:
-		return []widget.Hint{next, {Key: "esc", Text: "leave"}}
-	}
-	return []widget.Hint{next, back, leave}
+	return out
 }
 
 // renderSetUp draws the screen; it is pure. A long answer continues on the next line.
 func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
-	return renderBox(w, h, caps, "Set-up", "", u.hints(), func(c *widget.Canvas, w int) (out []widget.TextLine) {
+	next, back, leave := widget.Hint{Key: "enter", Text: "next"}, widget.Hint{Key: "esc", Text: "back"}, widget.Hint{Key: "^c", Text: "leave"}
+	hints := []widget.Hint{next, back, leave}
+	switch {
+	case u.step == askTest && u.tried:
+		hints[0] = widget.Hint{Key: "y", Text: "write it"}
+	case u.step == askTest:
+		hints = hints[1:]
+	case u.step == askServer:
+		hints = []widget.Hint{next, {Key: "esc", Text: "leave"}}
+	}
+	return renderBox(w, h, caps, "Set-up", "", hints, func(c *widget.Canvas, w int) (out []widget.TextLine) {
 		for i, l := range u.lines() {
 			if i < 4 {
 				out = append(out, c.FoldLine(l.Role, l.Text, w, true)...)
@@ -279,14 +273,14 @@ func (m *setUpModel) Init() tea.Cmd { return nil }
 const testTimeout = 15 * time.Second
 
 func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	want := actionNone
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.w, m.h = msg.Width, msg.Height
 	case testedMsg:
 		m.setUp = m.setUp.applyTest(msg)
 	case savedMsg:
-		if msg.err == nil {
-			m.saved = true
+		if m.saved = msg.err == nil; m.saved {
 			return m, tea.Quit
 		}
 		m.setUp.busy, m.setUp.failed, m.setUp.found = false, true, text.Clean(msg.err.Error())
@@ -296,38 +290,22 @@ func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.String() == "ctrl+z" {
 			return m, tea.Suspend
 		}
-		var want setUpAction
 		m.setUp, want = m.setUp.press(msg.String(), msg.Text)
-		asked := m.setUp
-		switch want {
-		case actionQuit:
-			return m, tea.Quit
-		case actionTest:
-			return m, func() tea.Msg {
-				ctx, cancel := context.WithTimeout(m.ctx, testTimeout)
-				defer cancel()
-				found, err := m.do.Try(ctx, asked.settings())
-				return testedMsg{asked, found, err}
-			}
-		case actionSave:
-			return m, func() tea.Msg { return savedMsg{m.do.Save(asked.settings())} }
+	}
+	switch asked := m.setUp; want {
+	case actionQuit:
+		return m, tea.Quit
+	case actionTest:
+		return m, func() tea.Msg {
+			ctx, cancel := context.WithTimeout(m.ctx, testTimeout)
+			defer cancel()
+			found, err := m.do.Try(ctx, asked.settings())
+			return testedMsg{asked, found, err}
 		}
+	case actionSave:
+		return m, func() tea.Msg { return savedMsg{m.do.Save(asked.settings())} }
 	}
 	return m, nil
 }
 
-// applyTest applies the result of a test, unless the user has changed the answers since.
-func (u setUp) applyTest(msg testedMsg) setUp {
-	if u.step != askTest || u.settings() != msg.of.settings() {
-		return u
-	}
-	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, text.Clean(msg.found)
-	if msg.err != nil {
-		u.found = text.Clean(msg.err.Error())
-	}
-	return u
-}
-
-func (m *setUpModel) View() tea.View {
-	return viewOf(renderSetUp(m.setUp, m.w, m.h, m.caps), false)
-}
+func (m *setUpModel) View() tea.View { return viewOf(renderSetUp(m.setUp, m.w, m.h, m.caps), false) }

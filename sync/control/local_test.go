@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -59,88 +58,6 @@ func TestHistoryOfAFile(t *testing.T) {
 	}
 	if _, err := c.PastJob(t.Context(), "none"); err == nil {
 		t.Error("a job that is not there was found")
-	}
-}
-
-// TestRowsAreSelectedAsInTheFile: HistoryQuery.Selects selects the rows that the state
-// file returns, and a query that covers another one returns all of its rows.
-func TestRowsAreSelectedAsInTheFile(t *testing.T) {
-	t.Parallel()
-	store := openStore(t)
-	r := rand.New(rand.NewPCG(5, 8))
-	pick := func(from ...string) string { return from[r.IntN(len(from))] }
-	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	moment := func() time.Time { return at.Add(time.Duration(r.IntN(200_000)) * 50 * time.Microsecond) }
-	for i := range 150 {
-		rec := state.Record{UID: fmt.Sprint("u", i), Namespace: pick("default", "Default"), Name: pick("lab-1", "LAB-17", "\u00c9tat", "a b", "\u212a\""), Repository: pick("lab", "lab-1", ""), Action: pick("pull", "push"),
-			Commit: &state.Commit{Subject: pick("", "Tune \"panels\"", "LAB")}, State: pick("success", "error", "warning"), Message: pick("", "401 Bad", "two\nlines", "lab\x1b[0m"), Started: at, Finished: moment(), RefTo: pick("", "abc")}
-		if r.IntN(50) == 0 {
-			rec.Finished = time.Unix(-100, 0)
-		}
-		if err := store.PutRecord(t.Context(), rec); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask := func(q snapshot.HistoryQuery) []snapshot.HistoryRow {
-		page, err := NewLocal(nil, store).HistoryPage(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return page.Rows
-	}
-	query := func() (q snapshot.HistoryQuery) {
-		if r.IntN(3) == 0 {
-			q.Repository, q.Action = pick("", "lab", "lab-1"), pick("", "pull")
-		}
-		if r.IntN(3) == 0 {
-			q.Namespace = pick("default", "other")
-		}
-		for range r.IntN(3) {
-			q.States = append(q.States, pick("success", "error"))
-		}
-		for range r.IntN(3) {
-			q.Words = append(q.Words, pick("lab", "LAB-1", "1", "\u00e9", "\u00c9TAT", "k", "two\nlines", "pull", "err", "\x1b", "panels\"", "tune"))
-		}
-		if r.IntN(3) == 0 {
-			q.Since = moment()
-		}
-		if r.IntN(3) == 0 {
-			q.Until = moment()
-		}
-		return q
-	}
-	all, covered := ask(snapshot.HistoryQuery{}), 0
-	for range 1500 {
-		wide, narrow := query(), query()
-		if more := query(); r.IntN(2) == 0 { // what a person has typed behind it
-			narrow = wide
-			narrow.Words = append(slices.Clone(wide.Words), more.Words...)
-			narrow.Since, narrow.States = more.Since, more.States
-		}
-		rows := ask(wide)
-		var want []snapshot.HistoryRow
-		for _, row := range all {
-			if wide.Selects(row) {
-				want = append(want, row)
-			}
-		}
-		if !slices.Equal(rows, want) {
-			t.Fatalf("%+v: the file has %d rows, the dashboard selects %d", wide, len(rows), len(want))
-		}
-		wide.Ref, narrow.Ref = pick("", "a", "b"), pick("", "a", "b")
-		if !wide.Covers(narrow) {
-			continue
-		}
-		rows = ask(wide)
-		covered++
-		for _, row := range ask(narrow) {
-			if !slices.Contains(rows, row) {
-				t.Fatalf("%+v is said to cover %+v, and lacks %+v", wide, narrow, row)
-			}
-		}
-	}
-	if covered < 100 {
-		t.Errorf("%d pairs are covered: too few to tell", covered)
 	}
 }
 

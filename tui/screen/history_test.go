@@ -41,7 +41,7 @@ func (a *archive) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snaps
 			skip = r.UID != q.After
 			continue
 		}
-		if !q.Selects(r) {
+		if !selects(q, r) {
 			continue
 		}
 		if len(page.Rows) == q.Limit {
@@ -51,6 +51,12 @@ func (a *archive) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snaps
 		page.Rows = append(page.Rows, r)
 	}
 	return page, nil
+}
+
+// selects reports whether a query selects a row.
+func selects(q snapshot.HistoryQuery, r snapshot.HistoryRow) bool {
+	return (q.Repository == "" || q.Repository == r.Repository) && (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+		widget.ContainsWords(strings.Join(q.Words, " "), r.Name, r.Repository, r.Action, r.State, r.Message)
 }
 
 func (a *archive) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
