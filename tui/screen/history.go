@@ -74,7 +74,8 @@ func (h *historyScreen) list(*State) *position { return &h.items.position }
 
 func (h *historyScreen) selection(*State) []object {
 	if at := h.items.here(); at != nil {
-		return []object{jobObject(jobOfRecord(*at.row))}
+		j := jobOfRecord(*at.row)
+		return []object{jobObject(&j)}
 	}
 	return nil
 }

@@ -196,38 +196,31 @@ func (e issuesPane) key(s *State, name, _ string) {
 // openIssue shows the subject of an error: the changed file, the job, the repository or the
 // source, else the agent.
 func (s *State) openIssue(e issue) {
-	for _, j := range s.Snap.Jobs {
-		if e.job != "" && j.Name == e.job && (e.repo == "" || j.Repository == e.repo) {
-			s.goObject(jobObject(j))
-			if file := parseIssue("error", e.text).file; file != "" && s.changesRefusal() == "" {
-				s.openFile(file)
+	find := func(kind, name string, match func(object) bool) bool {
+		for o := range s.objects(kind) {
+			if name != "" && o.Name == name && match(o) {
+				s.goObject(o)
+				return true
 			}
-			return
 		}
+		return false
 	}
-	if e.job != "" { // it has finished
+	any := func(object) bool { return true }
+	switch file := parseIssue("error", e.text).file; {
+	case find(snapshot.SubjectJob, e.job, func(o object) bool { return e.repo == "" || o.job.Repository == e.repo }):
+		if file != "" && s.changesRefusal() == "" {
+			s.openFile(file)
+		}
+	case e.job != "": // it has finished
 		s.goTo(screenHistory)
 		s.setFilter(e.job)
-		return
+	case find(snapshot.SubjectRepository, e.repo, any), find(snapshot.SubjectSource, e.source, any):
+	case e.subject() != "" && e.connection == "":
+		s.showToast(e.subject()+" is not there any more", true)
+	default:
+		s.goTo(screenAgent)
+		s.showToast(e.next()+" says more", false)
 	}
-	for _, r := range s.Snap.Repos {
-		if e.repo != "" && r.Name == e.repo {
-			s.goObject(repoObject(r))
-			return
-		}
-	}
-	for _, from := range s.Snap.Sources {
-		if e.source != "" && from.Name == e.source {
-			s.goObject(sourceObject(from))
-			return
-		}
-	}
-	if who := e.subject(); who != "" && e.connection == "" {
-		s.showToast(who+" is not there any more", true)
-		return
-	}
-	s.goTo(screenAgent)
-	s.showToast(e.next()+" says more", false)
 }
 
 func (e issuesPane) hints(p *view) []widget.Hint {

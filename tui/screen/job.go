@@ -54,7 +54,7 @@ func (d *jobScreen) focusIssues() {
 // refreshJob follows the job in the snapshot. A paused log keeps its position when lines are
 // added behind it.
 func (d *jobScreen) refreshJob(s *State) {
-	o, live := s.current(jobObject(d.job))
+	o, live := s.current(d.object())
 	before := d.job.Log
 	if d.live = live; live {
 		d.job, d.partial = *o.job, false
@@ -99,9 +99,14 @@ func (d *jobScreen) takeRecord() {
 }
 
 func (d *jobScreen) selection(*State) []object {
-	o := jobObject(d.job)
+	o := d.object()
 	o.gone = !d.live
 	return []object{o}
+}
+
+func (d *jobScreen) object() object {
+	j := d.job
+	return jobObject(&j)
 }
 
 func (d *jobScreen) hints(p *view) []widget.Hint {

@@ -23,9 +23,9 @@ func (p *view) jobHints() []widget.Hint {
 }
 
 // openRow shows the object under the cursor of a list.
-func openRow[T any](s *State, l *list[T], object func(T) object) {
+func openRow[T any](s *State, l *list[T], object func(*T) object) {
 	if row := l.here(); row != nil {
-		s.goObject(object(*row))
+		s.goObject(object(row))
 	}
 }
 

@@ -135,7 +135,7 @@ func TestAddressesAreLinks(t *testing.T) {
 }
 
 func goRepo(s State, r snapshot.Repo) State {
-	s.goObject(repoObject(r))
+	s.goObject(repoObject(&r))
 	return s
 }
 

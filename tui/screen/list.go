@@ -92,14 +92,14 @@ func (l *list[T]) here() *T {
 }
 
 // targets returns the marked rows, else the one under the cursor, as objects.
-func (l *list[T]) targets(object func(T) object) (out []object) {
+func (l *list[T]) targets(object func(*T) object) (out []object) {
 	for i := 0; len(l.marks) > 0 && i < len(l.rows); i++ {
 		if slices.Contains(l.marks, l.keys[i]) {
-			out = append(out, object(l.rows[i]))
+			out = append(out, object(&l.rows[i]))
 		}
 	}
 	if row := l.here(); len(out) == 0 && row != nil {
-		out = append(out, object(*row))
+		out = append(out, object(row))
 	}
 	return out
 }

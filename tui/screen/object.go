@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -19,39 +20,44 @@ type object struct {
 	gone   bool // the job has left the snapshot, and is not a row of the history
 }
 
-func jobObject(j snapshot.Job) object {
-	return object{job: &j, Subject: snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
+func jobObject(j *snapshot.Job) object {
+	return object{job: j, Subject: snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
 }
 
-func repoObject(r snapshot.Repo) object {
-	return object{repo: &r, Subject: snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}}
+func repoObject(r *snapshot.Repo) object {
+	return object{repo: r, Subject: snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}}
 }
 
-func sourceObject(from snapshot.Source) object {
-	return object{source: &from, Subject: snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name,
+func sourceObject(from *snapshot.Source) object {
+	return object{source: from, Subject: snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name,
 		UID: from.UID}}
+}
+
+// objects yields the objects of a kind in the snapshot.
+func (s *State) objects(kind string) iter.Seq[object] {
+	return func(yield func(object) bool) {
+		for i := 0; kind == snapshot.SubjectJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
+		}
+		for i := 0; kind == snapshot.SubjectRepository && i < len(s.Snap.Repos) && yield(repoObject(&s.Snap.Repos[i])); i++ {
+		}
+		for i := 0; kind == snapshot.SubjectSource && i < len(s.Snap.Sources) && yield(sourceObject(&s.Snap.Sources[i])); i++ {
+		}
+	}
+}
+
+// same reports whether two objects of a kind are the same one, perhaps in another state.
+func (o object) same(other object) bool {
+	if o.repo != nil {
+		return o.Namespace == other.Namespace && o.Name == other.Name
+	}
+	return o.UID == other.UID
 }
 
 // current returns the present state of an object, and whether the snapshot has it.
 func (s *State) current(o object) (object, bool) {
-	switch o.Kind {
-	case snapshot.SubjectJob:
-		for i := range s.Snap.Jobs {
-			if s.Snap.Jobs[i].UID == o.UID {
-				return jobObject(s.Snap.Jobs[i]), true
-			}
-		}
-	case snapshot.SubjectRepository:
-		for _, r := range s.Snap.Repos {
-			if r.Namespace == o.Namespace && r.Name == o.Name {
-				return repoObject(r), true
-			}
-		}
-	case snapshot.SubjectSource:
-		for _, from := range s.Snap.Sources {
-			if from.UID == o.UID {
-				return sourceObject(from), true
-			}
+	for now := range s.objects(o.Kind) {
+		if o.same(now) {
+			return now, true
 		}
 	}
 	return o, false
@@ -59,7 +65,7 @@ func (s *State) current(o object) (object, bool) {
 
 // repoOf returns the repository of a job.
 func (s *State) repoOf(j *snapshot.Job) object {
-	o, _ := s.current(repoObject(snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
+	o, _ := s.current(repoObject(&snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
 	return o
 }
 
@@ -69,9 +75,7 @@ func (s *State) onRepos(selected []object) (out []object) {
 		if o.job != nil {
 			o = s.repoOf(o.job)
 		}
-		if o.repo != nil && o.Name != "" && !slices.ContainsFunc(out, func(other object) bool {
-			return other.Namespace == o.Namespace && other.Name == o.Name
-		}) {
+		if o.repo != nil && o.Name != "" && !slices.ContainsFunc(out, o.same) {
 			out = append(out, o)
 		}
 	}
@@ -88,50 +92,35 @@ func (s *State) one() (object, bool) {
 
 // Command lines.
 
-// twins returns the other objects of the snapshot with the same kind and name.
-func (s *State) twins(o object) (out []object) {
-	add := func(other object) {
-		if other.Name == o.Name && (other.Namespace != o.Namespace || other.UID != o.UID) {
-			out = append(out, other)
+// twin reports whether the snapshot has another object of the same kind and name, elsewhere: in
+// another namespace.
+func (s *State) twin(o object, elsewhere bool) bool {
+	for other := range s.objects(o.Kind) {
+		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
+			return true
 		}
 	}
-	switch o.Kind {
-	case snapshot.SubjectJob:
-		for i := range s.Snap.Jobs {
-			if s.Snap.Jobs[i].Name == o.Name {
-				add(jobObject(s.Snap.Jobs[i]))
-			}
-		}
-	case snapshot.SubjectRepository:
-		for _, r := range s.Snap.Repos {
-			add(repoObject(r))
-		}
-	case snapshot.SubjectSource:
-		for _, from := range s.Snap.Sources {
-			add(sourceObject(from))
-		}
-	}
-	return out
+	return false
 }
 
-// namespaceFlag returns the flag that selects one of several objects of the same name.
-func (s *State) namespaceFlag(o object) string {
-	if slices.ContainsFunc(s.twins(o), func(other object) bool { return other.Namespace != o.Namespace }) {
-		return " --namespace " + widget.Quote(o.Namespace)
+// named returns the name of an object as an argument, with its namespace if it needs one.
+func (s *State) named(o object) string {
+	if s.twin(o, true) {
+		return widget.Quote(o.Name) + " --namespace " + widget.Quote(o.Namespace)
 	}
-	return ""
+	return widget.Quote(o.Name)
 }
 
 // command returns the command line for an object.
 func (s *State) command(verb string, o object) string {
 	switch {
-	case o.job == nil && o.Kind == snapshot.SubjectSource:
-		return "limpet source " + verb + " " + widget.Quote(o.Name) + s.namespaceFlag(o)
-	case o.job == nil:
-		return "limpet repo " + verb + " " + widget.Quote(o.Name) + s.namespaceFlag(o)
+	case o.source != nil:
+		return "limpet source " + verb + " " + s.named(o)
+	case o.repo != nil:
+		return "limpet repo " + verb + " " + s.named(o)
 	case verb == "show" && !o.job.Finished.IsZero():
 		return "limpet history show " + widget.Quote(o.UID)
-	case len(s.twins(o)) > 0: // the UID selects one of several jobs with the same name
+	case s.twin(o, false): // the UID selects one of several jobs with the same name
 		return "limpet job " + verb + " " + widget.Quote(o.UID)
 	}
 	return "limpet job " + verb + " " + widget.Quote(o.Name)
@@ -139,13 +128,13 @@ func (s *State) command(verb string, o object) string {
 
 // getCommand returns the command that prints an object as YAML.
 func (s *State) getCommand(o object) string {
-	return "limpet get " + o.Kind + " " + widget.Quote(o.Name) + s.namespaceFlag(o) + " -o yaml"
+	return "limpet get " + o.Kind + " " + s.named(o) + " -o yaml"
 }
 
 // shownBy returns the command line that shows the selection, "" when there is none.
 func (s *State) shownBy() string {
 	if s.screen == screenChanges || s.screen == screenDiff {
-		return s.command("show", jobObject(s.detail.job))
+		return s.command("show", s.detail.object())
 	}
 	if len(s.selected) == 0 || s.selected[0].Kind == snapshot.SubjectJob && s.selected[0].UID == "" {
 		return ""

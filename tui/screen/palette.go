@@ -210,11 +210,6 @@ func (c command) sending(v Verb, o object) command {
 	return c
 }
 
-// copying returns a command that copies a command line.
-func copying(words string, line func(*State) string) command {
-	return command{words: words, note: "copies the command", line: line, do: func(s *State) { s.copied(line(s)) }}
-}
-
 // commands returns all available commands: the keys, the screens, then the actions on each
 // repository, source and job of the snapshot.
 func (s *State) commands() []command {
@@ -232,20 +227,10 @@ func (s *State) commands() []command {
 		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refuses: drainRefusal(false),
 			do: func(s *State) { s.sendPlain(Undrain, "claims jobs again") }},
 	)
-	for _, r := range s.Snap.Repos {
-		out = append(out, s.repoCommands(r)...)
-	}
-	for _, from := range s.Snap.Sources {
-		out = append(out, s.sourceCommands(from)...)
-	}
-	for _, j := range s.Snap.Jobs {
-		o := jobObject(j)
-		act := command{note: j.Repository + ", asks"}
-		out = append(out, s.goCommand("go job "+j.Name, j.State+" "+j.Repository, o))
-		act.words, act.label = "cancel "+j.Name, "x"
-		out = append(out, act.sending(Cancel, o))
-		act.words, act.label = "retry "+j.Name, "r"
-		out = append(out, act.sending(Retry, o))
+	for _, kind := range []string{snapshot.SubjectRepository, snapshot.SubjectSource, snapshot.SubjectJob} {
+		for o := range s.objects(kind) {
+			out = append(out, s.commandsFor(o)...)
+		}
 	}
 	return out
 }
@@ -286,21 +271,6 @@ func (s *State) keyCommands() (out []command) {
 	return out
 }
 
-// goCommand returns the command that shows an object.
-func (s *State) goCommand(words, note string, o object) command {
-	return command{words: words, note: note, label: "enter", refuses: missing(o), do: func(s *State) { s.goObject(o) },
-		line: func(s *State) string { return s.command("show", o) }}
-}
-
-// testCommand returns the command that tests an object.
-func (s *State) testCommand(words string, o object) command {
-	return command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { s.openPopup(o, true) },
-		line: func(s *State) string { return s.command("test", o) },
-		refuses: func(s *State) string {
-			return cmp.Or(s.testsRefused(), missing(o)(s))
-		}}
-}
-
 // missing returns a refusal once an object is gone.
 func missing(o object) func(*State) string {
 	return func(s *State) string {
@@ -314,57 +284,65 @@ func missing(o object) func(*State) string {
 	}
 }
 
-func (s *State) repoCommands(r snapshot.Repo) []command {
-	o := repoObject(r)
-	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.sending(v, o)
+// commandsFor returns the commands of an object.
+func (s *State) commandsFor(o object) (out []command) {
+	act := func(words, note, label string, v Verb) {
+		out = append(out, command{words: words, note: note, label: label}.sending(v, o))
 	}
-	suspend := act("suspend "+r.Name, "asks", "s", Suspend)
-	if r.Suspended {
-		suspend = act("resume "+r.Name, "", "s", Resume)
+	show := func(words, note string) {
+		out = append(out, command{words: words, note: note, label: "enter", refuses: missing(o), do: func(s *State) { s.goObject(o) },
+			line: func(s *State) string { return s.command("show", o) }})
 	}
-	out := []command{
-		act("pull "+r.Name, "what has changed", "p", Pull),
-		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
-		s.goCommand("go repo "+r.Name, r.Title, o),
-		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: func(s *State) {
+	test := func(words string) {
+		out = append(out, command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { s.openPopup(o, true) },
+			line:    func(s *State) string { return s.command("test", o) },
+			refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
+	}
+	copies := func(words string, line func(*State) string) {
+		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s *State) { s.copied(line(s)) }})
+	}
+	suspend := func(name string, off, on Verb) {
+		if o.suspended() {
+			act("resume "+name, "", "s", on)
+		} else {
+			act("suspend "+name, "asks", "s", off)
+		}
+	}
+	filter := "repo:" + o.Name
+	switch name := o.Name; o.Kind {
+	case snapshot.SubjectJob:
+		show("go job "+name, o.job.State+" "+o.job.Repository)
+		act("cancel "+name, o.job.Repository+", asks", "x", Cancel)
+		act("retry "+name, o.job.Repository+", asks", "r", Retry)
+	case snapshot.SubjectSource:
+		show("go source "+name, sourceState(*o.source))
+		act("reconcile "+name, "its controller looks now", "p", Reconcile)
+		suspend("source "+name, SuspendSource, ResumeSource)
+		test("test source " + name)
+		copies("get source "+name, func(s *State) string { return s.command("get", o) })
+	default:
+		act("pull "+name, "what has changed", "p", Pull)
+		act("pull "+name+" --full", "everything, asks", "P", PullFull)
+		show("go repo "+name, o.repo.Title)
+		out = append(out, command{words: "filter " + filter, note: "jobs and repositories", label: "/", do: func(s *State) {
 			if s.screen != screenOverview && s.screen != screenHistory {
 				s.goTo(screenJobs)
 			}
-			s.setFilter("repo:" + r.Name)
-		}},
-		{words: "history repo:" + r.Name, note: "what has ended", label: "h",
-			line: plain("limpet history list --repository " + widget.Quote(r.Name)), do: func(s *State) {
+			s.setFilter(filter)
+		}}, command{words: "history " + filter, note: "what has ended", label: "h",
+			line: plain("limpet history list --repository " + widget.Quote(name)), do: func(s *State) {
 				s.goTo(screenHistory)
-				s.setFilter("repo:" + r.Name)
-			}},
-		suspend,
-		s.testCommand("test "+r.Name, o),
-	}
-	for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
-		out = append(out, copying(action+" "+r.Name, func(s *State) string {
-			return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
-		}))
+				s.setFilter(filter)
+			}})
+		suspend(name, Suspend, Resume)
+		test("test " + name)
+		for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
+			copies(action+" "+name, func(s *State) string {
+				return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
+			})
+		}
 	}
 	return out
-}
-
-func (s *State) sourceCommands(from snapshot.Source) []command {
-	o := sourceObject(from)
-	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label}.sending(v, o)
-	}
-	suspend := act("suspend source "+from.Name, "asks", "s", SuspendSource)
-	if from.Suspended {
-		suspend = act("resume source "+from.Name, "", "s", ResumeSource)
-	}
-	return []command{
-		s.goCommand("go source "+from.Name, sourceState(from), o),
-		act("reconcile "+from.Name, "its controller looks now", "p", Reconcile),
-		suspend,
-		s.testCommand("test source "+from.Name, o),
-		copying("get source "+from.Name, func(s *State) string { return s.command("get", o) }),
-	}
 }
 
 // drainRefusal returns why the agent cannot be drained, or undrained, now.

@@ -22,7 +22,7 @@ type repoScreen struct {
 }
 
 func (r *repoScreen) refreshRepo(s *State) {
-	o, live := s.current(repoObject(r.repo))
+	o, live := s.current(r.object())
 	r.repo, r.live = *o.repo, live
 }
 
@@ -32,7 +32,12 @@ func (r *repoScreen) selection(*State) []object {
 	if !r.live {
 		return nil
 	}
-	return []object{repoObject(r.repo)}
+	return []object{r.object()}
+}
+
+func (r *repoScreen) object() object {
+	repo := r.repo
+	return repoObject(&repo)
 }
 
 func (r *repoScreen) hints(p *view) []widget.Hint {
@@ -57,7 +62,7 @@ func (r *repoScreen) open(s *State) {
 // openJob shows a job of the snapshot or of the history.
 func (s *State) openJob(j snapshot.Job) {
 	s.goTo(screenDetail)
-	s.showObject(jobObject(j))
+	s.showObject(jobObject(&j))
 }
 
 // scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.

@@ -19,7 +19,7 @@ type sourceScreen struct {
 }
 
 func (f *sourceScreen) refreshSource(s *State) {
-	o, live := s.current(sourceObject(f.source))
+	o, live := s.current(f.object())
 	f.source, f.live = *o.source, live
 }
 
@@ -27,7 +27,12 @@ func (f *sourceScreen) selection(*State) []object {
 	if !f.live {
 		return nil
 	}
-	return []object{sourceObject(f.source)}
+	return []object{f.object()}
+}
+
+func (f *sourceScreen) object() object {
+	from := f.source
+	return sourceObject(&from)
 }
 
 func (f *sourceScreen) hints(p *view) []widget.Hint {

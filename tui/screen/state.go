@@ -300,11 +300,11 @@ func (s *State) location() location {
 	at := location{screen: s.screen, path: s.diff.path}
 	switch screens[s.screen].under {
 	case screenJobs:
-		at.object = jobObject(s.detail.job)
+		at.object = s.detail.object()
 	case screenRepos:
-		at.object = repoObject(s.repo.repo)
+		at.object = s.repo.object()
 	case screenSources:
-		at.object = sourceObject(s.source.source)
+		at.object = s.source.object()
 	}
 	return at
 }
