@@ -21,10 +21,6 @@ type agentScreen struct {
 	top    int // first visible line
 }
 
-func (g *agentScreen) hints(p *view) []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "scroll", "esc", "back")
-}
-
 func (g *agentScreen) scroll(s *State, by int) {
 	p, at := s.layout()
 	n := len(g.sheet(p).Lines(p.Canvas, at.W-4))

@@ -135,10 +135,6 @@ func (c *changesScreen) refresh(s *State) {
 
 func (c *changesScreen) list(*State) *position { return &c.rows.position }
 
-func (c *changesScreen) hints(p *view) []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "move", "enter", "old against new", "/", "find", "esc", "back")
-}
-
 func (c *changesScreen) found(*State) string {
 	return fmt.Sprintf("%d of %s", len(c.rows.rows), text.Plural(len(c.files.value.Files), "file"))
 }
@@ -214,10 +210,6 @@ func (d *diffScreen) fetch(s *State) Lookup {
 		return nil
 	}
 	return s.compare(&d.file, d.path, func(s *State) *comparison { return &s.diff.file })
-}
-
-func (d *diffScreen) hints(p *view) []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "scroll", "n", "next change", "w", "wrap", "/", "find", "esc", "back")
 }
 
 // open fetches the diff again when that failed.

@@ -240,7 +240,7 @@ func TestComparisonIsCleaned(t *testing.T) {
 	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}},
 		Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
 	s := NewState(Standalone, widget.Caps{}, noon)
-	s.detail.job = snapshot.Job{UID: "1", RefTo: "b"}
+	s.detail.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
 	src := &archive{comparison: in}
 	s.compare(&s.changes.files, "a.json", func(s *State) *comparison { return &s.changes.files })(t.Context(), src)(&s)
 	got := s.changes.files.value

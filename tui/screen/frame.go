@@ -289,7 +289,7 @@ func (p *view) hints(y int) {
 		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
 			p.arrows("those of before")}
 	default:
-		for _, hint := range p.s.at(p.s.screen).hints(p) {
+		for _, hint := range p.keyHints() {
 			if b, ok := p.s.bound(hint.Key); !ok || b.refusal(p.s) == "" {
 				hints = append(hints, hint)
 			}
@@ -313,10 +313,21 @@ func (p *view) hints(y int) {
 	p.Canvas.Hints(1, y, p.W, widget.RoleDim, hints)
 }
 
-// keyHints returns hints from keys and words in turn.
-func keyHints(words ...string) (out []widget.Hint) {
-	for i := 0; i+1 < len(words); i += 2 {
-		out = append(out, widget.Hint{Key: words[i], Text: words[i+1]})
+// keyHints returns the hints of the screen.
+func (p *view) keyHints() (out []widget.Hint) {
+	hints := screens[p.s.screen].hints
+	if h, ok := p.s.at(p.s.screen).(hinter); ok {
+		hints = h.hints(p)
+	}
+	for _, hint := range strings.Split(hints, "|") {
+		key, word, _ := strings.Cut(hint, " ")
+		if key == "^v" {
+			key = p.G.Up + p.G.Down
+		}
+		if key == "s" && len(p.s.selected) > 0 && p.s.selected[0].suspended() {
+			word = "resume"
+		}
+		out = append(out, widget.Hint{Key: key, Text: word})
 	}
 	return out
 }

@@ -80,10 +80,6 @@ func (h *historyScreen) selection(*State) []object {
 	return nil
 }
 
-func (h *historyScreen) hints(p *view) []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "/", "filter", "+", "unfold", "esc", "back")
-}
-
 // open shows the full record under the cursor; on folded rows it unfolds them.
 func (h *historyScreen) open(s *State) {
 	switch at := h.items.here(); {

@@ -254,7 +254,7 @@ func lacking(s State, frame string, w, h int) string {
 		}
 	}
 	if s.screen == screenSource {
-		if from, live := s.source.source, s.source.live; live && len(from.State) < 12 && h > 14 && s.source.top == 0 {
+		if from, live := *s.source.source, s.source.live; live && len(from.State) < 12 && h > 14 && s.source.top == 0 {
 			state := from.State
 			if s.offline() && state == snapshot.SourceWorking {
 				state = snapshot.SourceUnknown
@@ -265,7 +265,7 @@ func lacking(s State, frame string, w, h int) string {
 		}
 	}
 	if s.screen == screenDetail && !s.detail.zoomed {
-		j, live := s.detail.job, s.detail.live
+		j, live := *s.detail.job, s.detail.live
 		state := p.shownState(j)
 		if !live && j.Finished.IsZero() {
 			state = "unknown"

@@ -27,9 +27,8 @@ const (
 
 // jobScreen is the screen of one job.
 type jobScreen struct {
-	job     snapshot.Job // its last known state
-	live    bool         // the snapshot has it
-	partial bool         // only its row of the history is known
+	subject
+	partial bool // only its row of the history is known
 	record  fetched[string, snapshot.Job]
 	focus   sectionID
 	tops    [sectionCount]int // first lines of the sections; of the log the lines that it is scrolled up
@@ -37,28 +36,26 @@ type jobScreen struct {
 	zoomed  bool              // the focused section has the whole screen
 }
 
-// set shows a job; partial means that only its history row is known.
-func (d *jobScreen) set(s *State, j snapshot.Job, partial bool) {
-	*d = jobScreen{job: j, live: !partial, partial: partial}
+// set shows a job. Of a job that has left the snapshot only its history row is known.
+func (d *jobScreen) set(s *State, o object, live bool) {
+	*d = jobScreen{subject: subject{o, live}, partial: !live}
 	s.linkAt, s.filterLine.filters[screenDetail] = 0, ""
 	d.focusIssues()
 }
 
 // focusIssues focuses the errors of a job without a log.
 func (d *jobScreen) focusIssues() {
-	if d.focus == sectionLog && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(d.job)) > 0 {
+	if d.focus == sectionLog && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
 		d.focus = sectionErrors
 	}
 }
 
-// refreshJob follows the job in the snapshot. A paused log keeps its position when lines are
+// followJob follows the job in the snapshot. A paused log keeps its position when lines are
 // added behind it.
-func (d *jobScreen) refreshJob(s *State) {
-	o, live := s.current(d.object())
+func (d *jobScreen) followJob(s *State) {
 	before := d.job.Log
-	if d.live = live; live {
-		d.job, d.partial = *o.job, false
-	}
+	d.follow(s)
+	d.partial = d.partial && !d.live
 	if !d.paused || len(before) == 0 {
 		return
 	}
@@ -92,28 +89,22 @@ func (d *jobScreen) fetch(s *State) Lookup {
 // takeRecord applies the record of a job when it has arrived.
 func (d *jobScreen) takeRecord() {
 	if j, known, _ := d.record.of(d.job.UID); d.partial && known {
-		d.job, d.partial = j, false
-		d.job.Progress = percent(j.Progress)
+		j.Progress = percent(j.Progress)
+		d.object, d.partial = jobObject(&j), false
 		d.focusIssues()
 	}
 }
 
 func (d *jobScreen) selection(*State) []object {
-	o := d.object()
+	o := d.object
 	o.gone = !d.live
 	return []object{o}
 }
 
-func (d *jobScreen) object() object {
-	j := d.job
-	return jobObject(&j)
-}
-
-func (d *jobScreen) hints(p *view) []widget.Hint {
-	hints := keyHints("esc", "back", p.G.Up+p.G.Down, "scroll", "tab", "section", "d", "changes", "z", "zoom", "x", "cancel", "p", "pull",
-		"f", "follow", "/", "find", "u", "url")
+func (d *jobScreen) hints(p *view) string {
+	hints := screens[screenDetail].hints
 	if f, _ := d.issueAtCursor(p.s); d.focus == sectionErrors && f.file != "" && p.s.changesRefusal() == "" {
-		hints = slices.Insert(hints, 2, widget.Hint{Key: "enter", Text: "its file"})
+		hints = strings.Replace(hints, "|tab", "|enter its file|tab", 1)
 	}
 	return hints
 }
@@ -212,7 +203,7 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 			var side widget.Rect
 			sec.at, side = sec.at.Left(sec.at.W - p.timesWidth())
 			p.Canvas.Box(side, widget.Box{Title: "Times"})
-			p.Lines(side, p.timeLines(d.job, side.W-4, side.H-2))
+			p.Lines(side, p.timeLines(*d.job, side.W-4, side.H-2))
 		}
 		sec.Focused = id == d.focus
 		d.drawSection(p, sec, id)
@@ -269,7 +260,7 @@ func (d *jobScreen) leastHead() int {
 
 // sections lays out the screen. A zoomed section gets all lines.
 func (d *jobScreen) sections(p *view, at widget.Rect) (head widget.Rect, out [sectionCount]section) {
-	j := d.job
+	j := *d.job
 	head, at = at.Top(d.headHeight(at.H))
 	out[sectionSummary] = d.summary(p, at.W)
 	out[sectionErrors] = d.errors(p, at.W)
@@ -313,7 +304,7 @@ func (d *jobScreen) sections(p *view, at widget.Rect) (head widget.Rect, out [se
 }
 
 func (d *jobScreen) drawHead(p *view, at widget.Rect) {
-	j := d.job
+	j := *d.job
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	p.Canvas.Box(at, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3),
 		Note: p.cut(j.Repository, at.W/3)})

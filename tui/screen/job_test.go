@@ -422,7 +422,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 			t.Errorf("screen %d shows %q", at.screen, at.detail.job.UID)
 		}
 		at := settle(t, press(s, "down", "down", "down", "enter"), src)
-		if j := at.detail.job; at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+		if j := *at.detail.job; at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
 			t.Errorf("screen %d shows %+v", at.screen, j)
 		}
 		if at = press(at, "esc"); at.screen != screenRepo || at.repo.rows.cursor != "ill-1" {

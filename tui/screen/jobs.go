@@ -14,13 +14,9 @@ import (
 type jobsScreen struct{}
 
 func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(at, true) }
-func (jobsScreen) hints(p *view) []widget.Hint  { return p.jobHints() }
 func (jobsScreen) list(s *State) *position      { return &s.jobs.position }
 func (jobsScreen) selection(s *State) []object  { return s.jobs.targets(jobObject) }
 func (jobsScreen) open(s *State)                { openRow(s, &s.jobs, jobObject) }
-func (p *view) jobHints() []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "tab", "pane", "p", "pull", "P", "full", "x", "cancel", "/", "filter")
-}
 
 // openRow shows the object under the cursor of a list.
 func openRow[T any](s *State, l *list[T], object func(*T) object) {

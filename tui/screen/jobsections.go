@@ -18,7 +18,7 @@ import (
 
 // summary counts the objects of a job by kind; zoomed it has the times too.
 func (d *jobScreen) summary(p *view, w int) section {
-	j, out := d.job, section{Box: widget.Box{Title: "Summary"}}
+	j, out := *d.job, section{Box: widget.Box{Title: "Summary"}}
 	if p.timesWidth() > 0 && !d.zoomed {
 		w -= p.timesWidth()
 	}
@@ -90,7 +90,7 @@ func total(s snapshot.Summary) int64 {
 // errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file
 // under it.
 func (d *jobScreen) errors(p *view, w int) section {
-	j, out := d.job, section{Box: widget.Box{Title: issuesTitle(d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
+	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
 	lines, of := p.numberedIssueLines(j, w-4)
 	if j.Finished.IsZero() {
 		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-26, 1))
@@ -107,11 +107,11 @@ func (d *jobScreen) errors(p *view, w int) section {
 // issueAtCursor returns the error under the cursor.
 func (d *jobScreen) issueAtCursor(s *State) (jobIssue, bool) {
 	p, at := s.layout()
-	_, of := p.numberedIssueLines(d.job, at.W-4)
+	_, of := p.numberedIssueLines(*d.job, at.W-4)
 	if len(of) == 0 {
 		return jobIssue{}, false
 	}
-	return jobIssues(d.job)[of[max(min(d.tops[sectionErrors], len(of)-1), 0)]], true
+	return jobIssues(*d.job)[of[max(min(d.tops[sectionErrors], len(of)-1), 0)]], true
 }
 
 // log lays out the log lines that match the filter in w cells.
@@ -127,7 +127,7 @@ func (d *jobScreen) log(p *view, log []snapshot.Event, w int) (out []widget.Text
 }
 
 func (d *jobScreen) logSection(p *view, w int) section {
-	j, out := d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}, lines: d.log(p, d.job.Log, w-4)}
+	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}, lines: d.log(p, d.job.Log, w-4)}
 	_, _, err := d.record.of(j.UID)
 	if len(out.lines) == 0 {
 		why := noLog(j)

@@ -33,6 +33,22 @@ func sourceObject(from *snapshot.Source) object {
 		UID: from.UID}}
 }
 
+// subject is the object of a screen, in its last known state.
+type subject struct {
+	object
+	live bool // the snapshot has it
+}
+
+// follow takes the state of the object from a new snapshot.
+func (u *subject) follow(s *State) { u.object, u.live = s.current(u.object) }
+
+func (u *subject) selection(*State) []object {
+	if !u.live {
+		return nil
+	}
+	return []object{u.object}
+}
+
 // objects yields the objects of a kind in the snapshot.
 func (s *State) objects(kind string) iter.Seq[object] {
 	return func(yield func(object) bool) {
@@ -134,7 +150,7 @@ func (s *State) getCommand(o object) string {
 // shownBy returns the command line that shows the selection, "" when there is none.
 func (s *State) shownBy() string {
 	if s.screen == screenChanges || s.screen == screenDiff {
-		return s.command("show", s.detail.object())
+		return s.command("show", s.detail.object)
 	}
 	if len(s.selected) == 0 || s.selected[0].Kind == snapshot.SubjectJob && s.selected[0].UID == "" {
 		return ""

@@ -36,14 +36,16 @@ func (o *overviewScreen) list(s *State) *position     { return o.focused().(list
 func (o *overviewScreen) selection(s *State) []object { return o.focused().(selector).selection(s) }
 func (o *overviewScreen) open(s *State)               { o.focused().(opener).open(s) }
 
-func (o *overviewScreen) hints(p *view) []widget.Hint {
+func (o *overviewScreen) hints(p *view) string {
 	switch {
-	case !p.s.firstRun():
-		return o.focused().hints(p)
-	case p.s.SetUp:
-		return keyHints("enter", "set up", "1-5", "screens")
+	case p.s.firstRun() && p.s.SetUp:
+		return "enter set up|1-5 screens"
+	case p.s.firstRun():
+		return "1-5 screens"
+	case o.onRepos:
+		return repoHints
 	}
-	return keyHints("1-5", "screens")
+	return jobHints
 }
 
 func (o *overviewScreen) draw(p *view, at widget.Rect) {

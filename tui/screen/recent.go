@@ -22,7 +22,7 @@ const (
 
 // fetch fetches the recent jobs of the repository.
 func (r *repoScreen) fetch(s *State) Lookup {
-	key, age := repoKind.key(r.repo), s.Now.Sub(r.recent.at)
+	key, age := repoKind.key(*r.repo), s.Now.Sub(r.recent.at)
 	if r.repo.Name == "" ||
 		r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
 		return nil
@@ -44,7 +44,7 @@ func (r *repoScreen) refresh(s *State) {
 			out, seen[j.UID] = append(out, *j), true
 		}
 	}
-	runs, _, _ := r.recent.of(repoKind.key(r.repo))
+	runs, _, _ := r.recent.of(repoKind.key(*r.repo))
 	for _, row := range runs.Rows {
 		if !seen[row.UID] {
 			out = append(out, jobOfRecord(row))
@@ -71,7 +71,7 @@ const dayHeight = 5
 
 // dayBox draws the last 24 hours: runs, durations and changes, each with figures.
 func (r *repoScreen) dayBox(p *view, at widget.Rect) {
-	runs, known, err := r.recent.of(repoKind.key(r.repo))
+	runs, known, err := r.recent.of(repoKind.key(*r.repo))
 	d, box := runs.Day, widget.Box{Title: "Last 24 h"}
 	if !d.Since.IsZero() {
 		box.Note = "since " + widget.ClockTime(d.Since, p.s.Now) + ", there are more"
@@ -128,7 +128,7 @@ func (r *repoScreen) dayBox(p *view, at widget.Rect) {
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
 	p.Canvas.Box(at, widget.Box{Title: "Recent jobs", Note: "h all", Foot: p.place(&r.rows.position, 0), Focused: true})
-	_, known, err := r.recent.of(repoKind.key(r.repo))
+	_, known, err := r.recent.of(repoKind.key(*r.repo))
 	switch {
 	case len(r.rows.rows) > 0:
 	case !known && err == "":

@@ -13,40 +13,21 @@ import (
 
 // repoScreen is the screen of one repository: its state, conditions and jobs.
 type repoScreen struct {
-	repo     snapshot.Repo // its last known state
-	live     bool          // the snapshot has it
-	top      int           // first visible fact, when only facts fit
+	subject
+	top      int // first visible fact, when only facts fit
 	recent   fetched[string, snapshot.RecentRuns]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
 }
 
-func (r *repoScreen) refreshRepo(s *State) {
-	o, live := s.current(r.object())
-	r.repo, r.live = *o.repo, live
-}
-
 func (r *repoScreen) list(*State) *position { return &r.rows.position }
 
-func (r *repoScreen) selection(*State) []object {
-	if !r.live {
-		return nil
-	}
-	return []object{r.object()}
-}
-
-func (r *repoScreen) object() object {
-	repo := r.repo
-	return repoObject(&repo)
-}
-
-func (r *repoScreen) hints(p *view) []widget.Hint {
-	at, word := "enter", "job"
+func (r *repoScreen) hints(p *view) string {
+	hints := screens[screenRepo].hints
 	if lines, h := r.facts(p.s); h-repoHead(lines, h) < 3 {
-		at, word = p.G.Up+p.G.Down, "scroll"
+		hints = strings.Replace(hints, "enter job", "^v scroll", 1)
 	}
-	return keyHints("esc", "back", at, word, "p", "pull", "P", "full", "s", p.s.suspendHint(), "t", "test", "h", "history", "u", "url",
-		"c", "commit")
+	return hints
 }
 
 // open shows the job under the cursor.
@@ -77,7 +58,7 @@ func (r *repoScreen) scroll(s *State, by int) {
 // facts returns the number of lines of the facts, and the height of the screen.
 func (r *repoScreen) facts(s *State) (lines, h int) {
 	p, at := s.layout()
-	return len(p.repoFacts(r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, at.W-4)), at.H
+	return len(p.repoFacts(*r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, at.W-4)), at.H
 }
 
 const (
@@ -98,8 +79,8 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 		w = at.W * 9 / 20
 	}
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, w/2), Note: p.cut(r.repo.Title, w/3), Focused: true}
-	lines := p.repoFacts(r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, w-4)
-	conditions, contents := p.conditionLines(r.repo, at.W-w-4), p.contentLines(r.repo, at.W-w-4)
+	lines := p.repoFacts(*r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, w-4)
+	conditions, contents := p.conditionLines(*r.repo, at.W-w-4), p.contentLines(*r.repo, at.W-w-4)
 	head := repoHead(len(lines), at.H)
 	if wide {
 		beside := dayHeight + len(conditions) + 2
@@ -151,8 +132,8 @@ func (r *repoScreen) drawBelow(p *view, at widget.Rect) widget.Rect {
 		box, at = at.Top(dayHeight)
 		r.dayBox(p, box)
 	}
-	conditions := p.conditionLines(r.repo, at.W-4)
-	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || !allConditionsTrue(r.repo)) {
+	conditions := p.conditionLines(*r.repo, at.W-4)
+	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || !allConditionsTrue(*r.repo)) {
 		box, at = at.Top(h)
 		p.Canvas.Box(box, widget.Box{Title: "Conditions"})
 		p.Lines(box, conditions)

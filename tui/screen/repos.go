@@ -15,23 +15,9 @@ import (
 type reposScreen struct{}
 
 func (reposScreen) draw(p *view, at widget.Rect) { p.repoList(at, true) }
-func (reposScreen) hints(p *view) []widget.Hint  { return p.repoHints() }
 func (reposScreen) list(s *State) *position      { return &s.repos.position }
 func (reposScreen) selection(s *State) []object  { return s.repos.targets(repoObject) }
 func (reposScreen) open(s *State)                { openRow(s, &s.repos, repoObject) }
-
-func (p *view) repoHints() []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "tab", "pane", "p", "pull", "P", "full", "s", p.s.suspendHint(),
-		"h", "history", "/", "filter", "t", "test", "y", "YAML")
-}
-
-// suspendHint returns the word for the key s.
-func (s *State) suspendHint() string {
-	if len(s.selected) > 0 && s.selected[0].suspended() {
-		return "resume"
-	}
-	return "suspend"
-}
 
 func (p *view) repoList(at widget.Rect, focused bool) {
 	l := &p.s.repos

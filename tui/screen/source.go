@@ -13,37 +13,15 @@ import (
 
 // sourceScreen is the screen of one source: its state, its artifact and its conditions.
 type sourceScreen struct {
-	source snapshot.Source // its last known state
-	live   bool            // the snapshot has it
-	top    int             // first visible line
-}
-
-func (f *sourceScreen) refreshSource(s *State) {
-	o, live := s.current(f.object())
-	f.source, f.live = *o.source, live
-}
-
-func (f *sourceScreen) selection(*State) []object {
-	if !f.live {
-		return nil
-	}
-	return []object{f.object()}
-}
-
-func (f *sourceScreen) object() object {
-	from := f.source
-	return sourceObject(&from)
-}
-
-func (f *sourceScreen) hints(p *view) []widget.Hint {
-	return keyHints("esc", "back", "p", "look now", "s", p.s.suspendHint(), "t", "test", "u", "url", "c", "commit", "Y", "command")
+	subject
+	top int // first visible line
 }
 
 func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
-	facts := p.sourceFacts(f.source, f.live)
+	facts := p.sourceFacts(*f.source, f.live)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
-		conditionFacts(&facts, p, f.source)
+		conditionFacts(&facts, p, *f.source)
 	}
 	return facts.Lines(p.Canvas, w)
 }
@@ -56,7 +34,7 @@ func (f *sourceScreen) scroll(s *State, by int) {
 
 func (f *sourceScreen) draw(p *view, at widget.Rect) {
 	p.Scroll(at, widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true},
-		f.lines(p, at.W-4), f.top, f.source.URL, artifactOf(f.source).URL)
+		f.lines(p, at.W-4), f.top, f.source.URL, artifactOf(*f.source).URL)
 }
 
 // controllerTimeout is the time without an answer after which a controller is reported as

@@ -17,11 +17,6 @@ func (sourcesScreen) list(s *State) *position     { return &s.sources.position }
 func (sourcesScreen) selection(s *State) []object { return s.sources.targets(sourceObject) }
 func (sourcesScreen) open(s *State)               { openRow(s, &s.sources, sourceObject) }
 
-func (sourcesScreen) hints(p *view) []widget.Hint {
-	return keyHints(p.G.Up+p.G.Down, "move", "enter", "open", "p", "look now", "s", p.s.suspendHint(), "t", "test", "/", "filter",
-		"o", "sort", "u", "url", "c", "commit")
-}
-
 // briefHeight is the height of the box below the list, in lines.
 const briefHeight = 7
 

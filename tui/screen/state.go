@@ -79,11 +79,7 @@ type rowInputs struct {
 
 // Screen is one screen. It holds its own position and reads the rest from the State that it is
 // handed. It may implement the interfaces below too.
-type Screen interface {
-	draw(p *view, at widget.Rect)
-	// hints returns the useful keys, the most useful first; help and quit are added.
-	hints(p *view) []widget.Hint
-}
+type Screen interface{ draw(p *view, at widget.Rect) }
 
 type (
 	// lister has a list in which keys move the cursor.
@@ -98,6 +94,8 @@ type (
 	fetcher interface{ fetch(s *State) Lookup }
 	// refresher recomputes its rows after each change.
 	refresher interface{ refresh(s *State) }
+	// hinter has hints that depend on its state.
+	hinter interface{ hints(p *view) string }
 	// finder has lines of its own for the filter, and describes the matches.
 	finder interface{ found(s *State) string }
 )
@@ -120,23 +118,33 @@ const (
 	screenCount
 )
 
+// The hints of the lists.
+const (
+	jobHints  = "^v move|enter open|tab pane|p pull|P full|x cancel|/ filter"
+	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML"
+)
+
 // screens describes the screens; those with a tab have a name, a key, and the command that shows
-// their contents.
+// their contents. hints are the useful keys, the most useful first; help and quit are added.
 var screens = [screenCount]struct {
 	name, key, command string
 	under              screenID // the screen whose tab is marked
+	hints              string
 }{
-	screenOverview: {"overview", "1", "limpet status", screenOverview},
-	screenJobs:     {"jobs", "2", "limpet job list", screenJobs},
-	screenRepos:    {"repositories", "3", "limpet repo list", screenRepos},
-	screenDetail:   {under: screenJobs},
-	screenRepo:     {under: screenRepos},
-	screenHistory:  {"history", "4", "limpet history list", screenHistory},
-	screenAgent:    {"agent", "5", "limpet status", screenAgent},
-	screenChanges:  {under: screenJobs},
-	screenDiff:     {under: screenJobs},
-	screenSources:  {"sources", "6", "limpet source list", screenSources},
-	screenSource:   {under: screenSources},
+	screenOverview: {"overview", "1", "limpet status", screenOverview, jobHints},
+	screenJobs:     {"jobs", "2", "limpet job list", screenJobs, jobHints},
+	screenRepos:    {"repositories", "3", "limpet repo list", screenRepos, repoHints},
+	screenDetail: {under: screenJobs,
+		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
+	screenRepo: {under: screenRepos,
+		hints: "esc back|enter job|p pull|P full|s suspend|t test|h history|u url|c commit"},
+	screenHistory: {"history", "4", "limpet history list", screenHistory, "^v move|enter open|/ filter|+ unfold|esc back"},
+	screenAgent:   {"agent", "5", "limpet status", screenAgent, "^v scroll|esc back"},
+	screenChanges: {under: screenJobs, hints: "^v move|enter old against new|/ find|esc back"},
+	screenDiff:    {under: screenJobs, hints: "^v scroll|n next change|w wrap|/ find|esc back"},
+	screenSources: {"sources", "6", "limpet source list", screenSources,
+		"^v move|enter open|p look now|s suspend|t test|/ filter|o sort|u url|c commit"},
+	screenSource: {under: screenSources, hints: "esc back|p look now|s suspend|t test|u url|c commit|Y command"},
 }
 
 // tabs are the screens with a tab, in the order of their keys.
@@ -181,6 +189,8 @@ func (s *State) available(id screenID) bool {
 func NewState(source string, caps widget.Caps, now time.Time) State {
 	s := State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, jobs: newList(jobKind), repos: newList(repoKind),
 		sources: newList(sourceKind)}
+	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
+		sourceObject(new(snapshot.Source))
 	s.jobs.follows = true
 	s.history.items.follows, s.repo.rows.follows = true, true
 	s.update()
@@ -220,9 +230,9 @@ func (s *State) update() {
 	if was := s.inputs; in != was {
 		s.inputs = in
 		if in.snap != was.snap {
-			s.detail.refreshJob(s)
-			s.repo.refreshRepo(s)
-			s.source.refreshSource(s)
+			s.detail.followJob(s)
+			s.repo.follow(s)
+			s.source.follow(s)
 		}
 		terms := func(on ...screenID) *widget.FilterTerms {
 			if s.filter() == "" || !slices.Contains(append(on, screenOverview), s.screen) {
@@ -300,11 +310,11 @@ func (s *State) location() location {
 	at := location{screen: s.screen, path: s.diff.path}
 	switch screens[s.screen].under {
 	case screenJobs:
-		at.object = s.detail.object()
+		at.object = s.detail.object
 	case screenRepos:
-		at.object = s.repo.object()
+		at.object = s.repo.object
 	case screenSources:
-		at.object = s.source.object()
+		at.object = s.source.object
 	}
 	return at
 }
@@ -346,11 +356,11 @@ func (s *State) goObject(o object) {
 func (s *State) showObject(o object) {
 	switch o, live := s.current(o); {
 	case o.job != nil:
-		s.detail.set(s, *o.job, !live)
+		s.detail.set(s, o, live)
 	case o.repo != nil:
-		s.repo.repo, s.repo.live, s.repo.top = *o.repo, live, 0
-	case o.source != nil:
-		s.source = sourceScreen{source: *o.source, live: live}
+		s.repo.subject, s.repo.top = subject{o, live}, 0
+	default:
+		s.source = sourceScreen{subject: subject{o, live}}
 	}
 }
 
