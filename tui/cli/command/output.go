@@ -220,6 +220,20 @@ type Fields struct {
 
 func (f *Fields) Add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
 
+// AddSet adds a value, unless it is empty.
+func (f *Fields) AddSet(key, value string) {
+	if value != "" {
+		f.Add(key, value)
+	}
+}
+
+// AddTime adds a time, unless it is zero.
+func (f *Fields) AddTime(key string, at time.Time) {
+	if !at.IsZero() {
+		f.Add(key, at.UTC().Format(time.RFC3339))
+	}
+}
+
 // AddState adds a value that begins with the name of a state.
 func (f *Fields) AddState(key, state, value string) {
 	f.Add(key, value)

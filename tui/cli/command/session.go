@@ -72,6 +72,37 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	return s, nil
 }
 
+// With calls f with a session, and closes it.
+func (e *Env) With(ctx context.Context, n Needs, f func(*Session) error) error {
+	s, err := e.Open(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return f(s)
+}
+
+// PrintObjects prints the objects of a kind, at most limit of them, with the cells of their rows. name is that of
+// the kind for -o name.
+func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, name string, limit uint, t Table,
+	row func(u *unstructured.Unstructured) ([]string, error)) error {
+	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", nil, limit)
+	if err != nil {
+		return err
+	}
+	objects := make([]any, len(items))
+	for i := range items {
+		u := &items[i]
+		cells, err := row(u)
+		if err != nil {
+			return err
+		}
+		t.Add(u.GetNamespace(), name+"/"+u.GetName(), cells...)
+		objects[i] = u.Object
+	}
+	return e.PrintList(objects, t)
+}
+
 // Connect returns a client of the server that the flags name, else of the embedded API. A daemon that uses the
 // same server, or any when none is named, passes the calls on with its own credentials.
 func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Client, error) {

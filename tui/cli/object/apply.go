@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"limpet/tui/cli/command"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/tui/cli/command"
 )
 
 // fieldManager owns the fields that 'limpet apply' sets.
@@ -54,26 +53,21 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 		return sessions[group], nil
 	}
 	// A dry run of all comes first, so that an invalid one is rejected before anything is written.
-	for _, o := range objects {
-		s, err := at(o)
-		if err != nil {
-			return err
-		}
-		if _, err := applyOne(ctx, e, s, o, true); err != nil {
-			return applyError(err, o, 0)
-		}
-	}
 	var made []any
-	for n, o := range objects {
-		s, err := at(o)
-		if err != nil {
-			return err
+	for _, dry := range []bool{true, false} {
+		for _, o := range objects {
+			s, err := at(o)
+			if err != nil {
+				return err
+			}
+			u, err := applyOne(ctx, e, s, o, dry)
+			if err != nil {
+				return applyError(err, o, len(made))
+			}
+			if !dry {
+				made = append(made, u.Object)
+			}
 		}
-		u, err := applyOne(ctx, e, s, o, false)
-		if err != nil {
-			return applyError(err, o, n)
-		}
-		made = append(made, u.Object)
 	}
 	if e.Flags.Data() {
 		return e.PrintList(made, command.Table{})

@@ -7,14 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/tui/cli/command"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/tui/cli/command"
 )
 
 // DeleteCommand is 'limpet delete'.
@@ -28,53 +26,42 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.Open(ctx, command.Needs{API: true, Group: k.Group})
-	if err != nil {
-		return err
-	}
-	defer func() { s.Close() }()
-	res, err := Resource(ctx, s, k)
-	if err != nil {
-		return err
-	}
-	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), c.Name)
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, c.Name)
-	}
-	if err != nil {
-		return err
-	}
-	if e.MayAsk() {
-		consequence := fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(),
-			deletionEffect(ctx, s, k, u))
-		// The state file is free for others while the question is open.
-		s.Close()
-		s = new(command.Session)
-		if err := e.Confirm(ctx, consequence); err != nil {
+	needs := command.Needs{API: true, Group: k.Group}
+	var u *unstructured.Unstructured
+	var res command.Resource
+	effect := ""
+	err = e.With(ctx, needs, func(s *command.Session) error {
+		if res, err = Resource(ctx, s, k); err != nil {
 			return err
 		}
-		if s, err = e.Open(ctx, command.Needs{API: true, Group: k.Group}); err != nil {
-			s = new(command.Session)
-			return err
+		if u, err = findOne(ctx, e, s, k, res, c.Name); err == nil {
+			effect = deletionEffect(ctx, s, k, u)
 		}
-	}
-	// The UID protects another object that has the name by now.
-	uid := u.GetUID()
-	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), deletionEffect(ctx, s, k, u))
+	// The state file is free for others while the question is open.
+	if err := e.Confirm(ctx, fmt.Sprintf("This deletes %s %s for good%s.", k.Singular, u.GetNamespace()+"/"+u.GetName(), effect)); err != nil {
+		return err
+	}
+	uid := u.GetUID() // protects another object that has the name by now
+	err = e.With(ctx, needs, func(s *command.Session) error {
+		return s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	if err != nil {
+		return err
+	}
+	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), effect)
 	if len(u.GetFinalizers()) > 0 {
 		result = "deleting"
-		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(),
-			deletionEffect(ctx, s, k, u), e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
+		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), effect,
+			e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
 	}
 	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result},
-		k.Singular+"/"+c.Name, func(w io.Writer) {
-			fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
-		})
+		k.Singular+"/"+c.Name, func(w io.Writer) { fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text) })
 }
 
 // deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"limpet/tui/cli/command"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
 )
 
 // nouns are the names of kinds in other commands.
@@ -75,36 +74,39 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 	if _, err := labels.Parse(c.Selector); err != nil {
 		return command.Usagef("limpet get "+k.Plural+" -l site=east", "--selector %s: %w", c.Selector, err)
 	}
-	s, err := e.Open(ctx, command.Needs{API: true, Group: k.Group})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	res, err := Resource(ctx, s, k)
-	if err != nil {
-		return err
-	}
-	if c.Name != "" {
-		u, err := s.Find(ctx, res, e.Flags.ListNamespace(), c.Name)
-		if apierrors.IsNotFound(err) {
-			return command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, c.Name)
-		}
+	return e.With(ctx, command.Needs{API: true, Group: k.Group}, func(s *command.Session) error {
+		res, err := Resource(ctx, s, k)
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(u.Object, k.Singular+"/"+u.GetName(), func(w io.Writer) {
-			_ = kindTable(k, []unstructured.Unstructured{*u}).Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
-		})
+		if c.Name != "" {
+			u, err := findOne(ctx, e, s, k, res, c.Name)
+			if err != nil {
+				return err
+			}
+			return e.PrintOne(u.Object, k.Singular+"/"+u.GetName(), func(w io.Writer) {
+				_ = kindTable(k, []unstructured.Unstructured{*u}).Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
+			})
+		}
+		items, err := s.List(ctx, res, e.Flags.ListNamespace(), c.Selector, nil, c.Limit)
+		if err != nil {
+			return err
+		}
+		objects := make([]any, len(items))
+		for i := range items {
+			objects[i] = items[i].Object
+		}
+		return e.PrintList(objects, kindTable(k, items))
+	})
+}
+
+// findOne returns the object of a name.
+func findOne(ctx context.Context, e *command.Env, s *command.Session, k api.Kind, res command.Resource, name string) (*unstructured.Unstructured, error) {
+	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), name)
+	if apierrors.IsNotFound(err) {
+		err = command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, name)
 	}
-	items, err := s.List(ctx, res, e.Flags.ListNamespace(), c.Selector, nil, c.Limit)
-	if err != nil {
-		return err
-	}
-	objects := make([]any, len(items))
-	for i := range items {
-		objects[i] = items[i].Object
-	}
-	return e.PrintList(objects, kindTable(k, items))
+	return u, err
 }
 
 // kindTable shows objects in the printer columns of their kind.

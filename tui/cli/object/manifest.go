@@ -2,21 +2,20 @@
 package object
 
 import (
-	"limpet/tui/cli/command"
-
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-
 	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
+	"limpet/tui/cli/command"
 )
 
 // Manifest is one object of a file and its position there.
@@ -56,10 +55,10 @@ func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 			break
 		}
 		where := fmt.Sprintf("%s, document %d", name, n)
-		if err != nil {
-			return nil, command.Usagef(validates(file), "%s: %w", where, err)
+		var js []byte
+		if err == nil {
+			js, err = yaml.YAMLToJSONStrict(doc)
 		}
-		js, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
 			return nil, command.Usagef(validates(file), "%s: %w", where, err)
 		}
@@ -100,26 +99,25 @@ func validates(file string) string {
 // checkObject finds the kind of an object.
 func checkObject(o Manifest) (Manifest, error) {
 	gvk := o.Object.GroupVersionKind()
-	var near []string
-	for _, k := range api.Kinds {
-		if k.Group == gvk.Group && k.Kind == gvk.Kind {
-			if name, there, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name"); there && o.Object.GetName() == "" &&
-				name != "" && name != nil {
-				// YAML reads y, on and 1e3 as other types than text.
-				return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks",
-					o.Where, k.Kind)
-			}
-			if o.Object.GetName() == "" {
-				return o, command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, k.Kind)
-			}
-			o.Kind = k
-			return o, nil
+	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
+	if i < 0 {
+		msg := fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion())
+		var names []string
+		for _, k := range api.Kinds {
+			names = append(names, k.Kind)
 		}
-		near = append(near, k.Kind)
+		if n := command.Nearest(gvk.Kind, names); n != "" {
+			msg += fmt.Sprintf(", did you mean %q?", n)
+		}
+		return o, command.Usagef("limpet get --help    # lists the kinds", "%s", msg)
 	}
-	msg := fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion())
-	if n := command.Nearest(gvk.Kind, near); n != "" {
-		msg += fmt.Sprintf(", did you mean %q?", n)
+	o.Kind = api.Kinds[i]
+	name, _, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name")
+	switch {
+	case o.Object.GetName() != "":
+		return o, nil
+	case name != nil && name != "": // YAML reads y, on and 1e3 as other types than text
+		return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, gvk.Kind)
 	}
-	return o, command.Usagef("limpet get --help    # lists the kinds", "%s", msg)
+	return o, command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, gvk.Kind)
 }

@@ -10,11 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"limpet/tui/cli/command"
-
 	"limpet/sync/api"
 	"limpet/sync/forge"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
 )
 
 type openCmd struct {
@@ -51,34 +50,29 @@ func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 // find reads the repository and derives its address. The session is closed before a browser starts.
-func (c openCmd) find(ctx context.Context, e *command.Env) (repoPage, error) {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return repoPage{}, err
-	}
-	defer s.Close()
-	u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
-	if err != nil {
-		return repoPage{}, err
-	}
-	repo, err := api.RepositoryView(u)
-	if err != nil {
-		return repoPage{}, err
-	}
-	var block api.GitBlock
-	if b := repo.Spec.Block(); b != nil {
-		block = *b
-	}
-	shown := block.Branch
-	if repo.GitRef != "" { // the pulled revision
-		shown = repo.Status.Sync.LastRef
-	}
-	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
-	if err != nil {
-		return repoPage{}, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
-			"repository %s cannot be shown in a browser: %w", u.GetName(), err)
-	}
-	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(text.Redact(address)), false}, nil
+func (c openCmd) find(ctx context.Context, e *command.Env) (page repoPage, err error) {
+	err = e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
+		if err != nil {
+			return err
+		}
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			return err
+		}
+		shown := gitOf(repo).Branch
+		if repo.GitRef != "" { // the pulled revision
+			shown = repo.Status.Sync.LastRef
+		}
+		address, err := forge.Page(forge.TargetOf(u), shown, gitOf(repo).Path)
+		if err != nil {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
+				"repository %s cannot be shown in a browser: %w", u.GetName(), err)
+		}
+		page = repoPage{Namespace: u.GetNamespace(), Repository: u.GetName(), URL: text.Clean(text.Redact(address))}
+		return nil
+	})
+	return page, err
 }
 
 // browser returns the program that opens addresses, nil without a graphical session on this terminal.

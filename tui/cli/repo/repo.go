@@ -10,9 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"limpet/tui/cli/command"
-	"limpet/tui/cli/job"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,9 +17,10 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/sync/worker"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/job"
 )
 
 // Command has the commands of 'limpet repo'.
@@ -59,61 +57,48 @@ type createCmd struct {
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	git := map[string]any{"url": c.URL}
-	setIf := func(m map[string]any, key, value string) {
+	for member, value := range map[string]string{"branch": c.Branch, "path": c.Path, "tokenUser": c.TokenUser} {
 		if value != "" {
-			m[key] = value
+			git[member] = value
 		}
 	}
-	setIf(git, "branch", c.Branch)
-	setIf(git, "path", c.Path)
-	setIf(git, "tokenUser", c.TokenUser)
-	title := c.Title
-	if title == "" {
-		title = c.Name
-	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"title": title, "type": "git", "git": git,
+		"title": cmp.Or(c.Title, c.Name), "type": "git", "git": git,
 		"sync": map[string]any{"enabled": !c.Disabled, "target": c.Target, "intervalSeconds": int64(c.Interval / time.Second)},
 	}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(c.Name)
-	annotations := map[string]string{}
 	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref,
 		api.AnnoGitMirrors: strings.Join(c.Mirror, " "), api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
 		if value != "" {
-			annotations[name] = value
+			api.SetAnnotation(u, name, value)
 		}
-	}
-	if len(annotations) > 0 {
-		u.SetAnnotations(annotations)
 	}
 	if c.TokenFrom != "" {
 		data, err := e.ReadFile(c.TokenFrom)
 		if err != nil {
-			return command.Usagef("limpet repo create "+command.ShellWord(c.Name)+" --url "+command.ShellWord(c.URL)+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
+			return command.Usagef("limpet repo create "+command.ShellWord(c.Name)+" --url "+command.ShellWord(c.URL)+
+				" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
 		text.RegisterSecret(data)
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}
 	}
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	made, err := s.Client.Resource(api.Repositories).Namespace(e.Flags.OneNamespace()).Create(ctx, u, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return command.WithHint(err, command.CommandFor(e.Flags.OneNamespace(), "repo show "+c.Name))
-	}
-	if err != nil {
-		return err
-	}
-	if s.Embedded != nil && strings.HasPrefix(c.URL, "file:") && len(e.Flags.LocalGitPrefix) == 0 { // the flags of a daemon are unknown
-		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
-	}
-	made.SetManagedFields(nil)
-	return e.PrintOne(made.Object, "repository/"+made.GetName(),
-		func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		made, err := s.Client.Resource(api.Repositories).Namespace(e.Flags.OneNamespace()).Create(ctx, u, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return command.WithHint(err, command.CommandFor(e.Flags.OneNamespace(), "repo show "+c.Name))
+		}
+		if err != nil {
+			return err
+		}
+		if s.Embedded != nil && strings.HasPrefix(c.URL, "file:") && len(e.Flags.LocalGitPrefix) == 0 { // the flags of a daemon are unknown
+			e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
+		}
+		made.SetManagedFields(nil)
+		return e.PrintOne(made.Object, "repository/"+made.GetName(),
+			func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+	})
 }
 
 type listCmd struct {
@@ -121,51 +106,34 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	paused, err := readSuspensions(ctx, s)
-	if err != nil {
-		return err
-	}
-	items, err := s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", nil, c.Limit)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
-		Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
-	objects := []any{}
-	for i := range items {
-		u := &items[i]
-		repo, err := api.RepositoryView(u)
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		paused, err := readSuspensions(ctx, s)
 		if err != nil {
 			return err
 		}
-		var block api.GitBlock
-		if b := repo.Spec.Block(); b != nil {
-			block = *b
-		}
-		t.Add(u.GetNamespace(), "repository/"+u.GetName(),
-			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), text.OrDash(repo.Status.Sync.State),
-			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), command.Since(now, api.TimeOfMillis(repo.Status.Sync.Finished)),
-			text.OrDash(repo.Spec.Sync.Target),
-			repo.Spec.Title, text.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
-		objects = append(objects, u.Object)
-	}
-	return e.PrintList(objects, t)
+		now := time.Now()
+		t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
+			Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
+		return e.PrintObjects(ctx, s, api.Repositories, "repository", c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+			repo, err := api.RepositoryView(u)
+			health, git := healthText(repo.Status.Health), gitOf(repo)
+			if _, suspended := paused.of(u); suspended {
+				health = "suspended"
+			}
+			st := repo.Status.Sync
+			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.State), text.OrDash(text.ShortRef(st.LastRef)),
+				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
+				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
+		})
+	})
 }
 
-func healthText(h api.HealthState) string {
-	switch {
-	case h.Checked == 0:
-		return "unchecked"
-	case h.Healthy:
-		return "healthy"
+// gitOf returns the Git part of a spec, which is empty for a type without one.
+func gitOf(repo api.Repository) api.GitBlock {
+	if b := repo.Spec.Block(); b != nil {
+		return *b
 	}
-	return "failing"
+	return api.GitBlock{}
 }
 
 type showCmd struct {
@@ -173,45 +141,38 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
-	if err != nil {
-		return err
-	}
-	repo, err := api.RepositoryView(u)
-	if err != nil {
-		return err
-	}
-	paused, err := readSuspensions(ctx, s)
-	if err != nil {
-		return err
-	}
-	by, err := controllers(ctx, s)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(u.Object, "repository/"+u.GetName(),
-		func(w io.Writer) { showRepo(w, u, repo, paused.text(e, u), signatures(e, u, repo), by, time.Now()) })
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
+		if err != nil {
+			return err
+		}
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			return err
+		}
+		paused, err := readSuspensions(ctx, s)
+		if err != nil {
+			return err
+		}
+		by := ""
+		if s.Daemon != nil {
+			live, err := s.Daemon.Snapshot(ctx)
+			if err != nil {
+				return err
+			}
+			if by = live.Agent.Controllers.Text(); live.Agent.Controllers.Mode == "" {
+				by = ""
+			}
+		}
+		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, by, time.Now()) })
+	})
 }
 
-// controllers returns the state of the repository controllers by the daemon, the zero value without one.
-func controllers(ctx context.Context, s *command.Session) (snapshot.Controllers, error) {
-	if s.Daemon == nil {
-		return snapshot.Controllers{}, nil
+// webhookText describes the webhook registered at the host, "" without one.
+func webhookText(h *api.WebhookStatus, now time.Time) string {
+	if h == nil || h.ID == 0 && h.UUID == "" {
+		return ""
 	}
-	live, err := s.Daemon.Snapshot(ctx)
-	if err != nil {
-		return snapshot.Controllers{}, err
-	}
-	return live.Agent.Controllers, nil
-}
-
-// webhookText describes the webhook registered at the host.
-func webhookText(h api.WebhookStatus, now time.Time) string {
 	txt := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
 	if at := api.TimeOfMillis(h.LastEvent); !at.IsZero() {
 		txt += ", last event " + command.Since(now, at) + " ago"
@@ -219,72 +180,56 @@ func webhookText(h api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by snapshot.Controllers,
-	now time.Time) {
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, by string, now time.Time) {
 	var f command.Fields
+	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.Add("title", repo.Spec.Title)
 	f.Add("type", repo.Spec.Type)
 	if b := repo.Spec.Block(); b != nil {
 		f.Add("url", text.Redact(b.URL))
-		if repo.GitMirrors != "" {
-			f.Add("mirrors", text.Redact(repo.GitMirrors))
-		}
-		if repo.GitRef != "" {
-			f.Add("revision", repo.GitRef)
-		} else {
+		f.AddSet("mirrors", text.Redact(repo.GitMirrors))
+		if f.AddSet("revision", repo.GitRef); repo.GitRef == "" {
 			f.Add("branch", text.OrDash(b.Branch))
 		}
 		f.Add("path", text.OrDash(b.Path))
 	}
-	if signed != "" {
-		f.Add("signatures", signed)
-	}
+	f.AddSet("signatures", signatures(e, u, repo))
 	interval := "off"
 	if repo.Spec.Sync.Enabled {
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
 	}
 	f.Add("sync", interval+", target "+text.OrDash(repo.Spec.Sync.Target))
-	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
-		f.Add("sink", dir)
+	f.AddSet("sink", u.GetAnnotations()[api.AnnoSinkDir])
+	addHealth(&f, st.Health)
+	if one, suspended := paused.of(u); suspended {
+		until := ", until: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
+		if !one.Until.IsZero() {
+			until = " until " + one.Until.UTC().Format(time.RFC3339)
+		}
+		f.Add("suspended", "on this agent"+until)
 	}
-	f.AddState("health", healthText(repo.Status.Health),
-		strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
-	if paused != "" {
-		f.Add("suspended", paused)
-	}
-	if by.Mode != "" {
-		f.Add("controller", by.Text())
-	}
-	st := repo.Status.Sync
-	f.AddState("last pull", st.State, text.OrDash(st.State))
-	if st.Finished > 0 {
-		f.Add("finished", api.TimeOfMillis(st.Finished).UTC().Format(time.RFC3339))
-	}
-	f.Add("last ref", text.OrDash(st.LastRef))
+	f.AddSet("controller", by)
+	f.AddState("last pull", st.Sync.State, text.OrDash(st.Sync.State))
+	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
+	f.Add("last ref", text.OrDash(st.Sync.LastRef))
 	if c := repo.Spec.Connection; c != nil {
 		f.Add("connection", c.Name)
 	}
-	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-		f.Add("webhook", webhookText(*h, now))
-	}
-	if at := api.TimeOfMillis(repo.Status.Token.Expiration); !at.IsZero() {
-		f.AddState("token", expiryText(now, repo.Status.Token), expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
-	}
-	if q := repo.Status.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {
+	f.AddSet("webhook", webhookText(st.Webhook, now))
+	addToken(&f, now, st.Token)
+	if q := st.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {
 		f.Add("limits", fmt.Sprintf("%d repositories, %d objects (0 = none)", q.MaxRepositories, q.MaxResourcesPerRepository))
 	}
-	addConditions(&f, repo.Status.Conditions, repo.Status.FieldErrors)
-	for _, m := range st.Message {
+	addConditions(&f, st.Conditions, st.FieldErrors)
+	for _, m := range st.Sync.Message {
 		f.Add("message", m)
 	}
-	if u.GetDeletionTimestamp() != nil {
-		f.Add("being deleted", "since "+u.GetDeletionTimestamp().UTC().Format(time.RFC3339))
-		if repo.Status.DeleteError != "" {
-			f.Add("in the way", repo.Status.DeleteError)
-		}
+	if at := u.GetDeletionTimestamp(); at != nil {
+		f.Add("being deleted", "since "+at.UTC().Format(time.RFC3339))
+		f.AddSet("in the way", st.DeleteError)
 	}
-	for _, stat := range repo.Status.Stats {
+	for _, stat := range st.Stats {
 		f.Add(stat.Resource, fmt.Sprint(stat.Count))
 	}
 	f.Write(w)

@@ -6,13 +6,12 @@ import (
 	"io"
 	"time"
 
-	"limpet/tui/cli/command"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/control"
 	"limpet/sync/repos"
+	"limpet/tui/cli/command"
 )
 
 type suspendCmd struct {
@@ -50,35 +49,29 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		text := "was not suspended"
-		if was {
-			text = "resumed"
-		}
+		text := map[bool]string{true: "resumed", false: "was not suspended"}[was]
 		return e.PrintOne(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
 			"repository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s %s\n", u.GetName(), text) })
 	})
 }
 
-// withSuspender finds the repository and the store of suspensions: the daemon that holds the state file, or
-// the file itself.
+// withSuspender finds the repository and the store of suspensions.
 func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
-	s, err := e.Open(ctx, command.Needs{API: true, Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := e.FindObject(ctx, s, api.Repositories, name)
-	if err != nil {
-		return err
-	}
-	who, err := suspensionStore(ctx, s)
-	if err != nil {
-		return err
-	}
-	return f(who, u)
+	return e.With(ctx, command.Needs{API: true, Desk: true}, func(s *command.Session) error {
+		u, err := e.FindObject(ctx, s, api.Repositories, name)
+		if err != nil {
+			return err
+		}
+		who, err := suspensionStore(ctx, s)
+		if err != nil {
+			return err
+		}
+		return f(who, u)
+	})
 }
 
-// suspensionStore returns the store of suspensions, nil when the session has no state file.
+// suspensionStore returns the daemon that holds the state file, or the store of suspensions in the file; nil when
+// the session has none.
 func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
 	switch {
 	case s.Daemon != nil:
@@ -89,43 +82,23 @@ func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender
 	return nil, nil
 }
 
-// suspensions are those of the agent on this host, by namespace/name.
-type suspensions map[string]repos.Suspension
+// suspensions are those of the agent on this host.
+type suspensions []repos.Suspension
 
 func readSuspensions(ctx context.Context, s *command.Session) (suspensions, error) {
 	who, err := suspensionStore(ctx, s)
 	if who == nil || err != nil {
 		return nil, err
 	}
-	all, err := who.Suspended(ctx)
-	out := suspensions{}
-	for _, one := range all {
-		out[one.Namespace+"/"+one.Repository] = one
-	}
-	return out, err
+	return who.Suspended(ctx)
 }
 
+// of returns the suspension of a repository.
 func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
-	one, ok := s[u.GetNamespace()+"/"+u.GetName()]
-	return one, ok && one.UID == string(u.GetUID())
-}
-
-// word is "suspended" for a suspended repository, "" for any other.
-func (s suspensions) word(u *unstructured.Unstructured) string {
-	if _, ok := s.of(u); ok {
-		return "suspended"
+	for _, one := range s {
+		if one.Namespace == u.GetNamespace() && one.Repository == u.GetName() && one.UID == string(u.GetUID()) {
+			return one, true
+		}
 	}
-	return ""
-}
-
-// text describes the end of a suspension, "" without one.
-func (s suspensions) text(e *command.Env, u *unstructured.Unstructured) string {
-	one, ok := s.of(u)
-	switch {
-	case !ok:
-		return ""
-	case one.Until.IsZero():
-		return "on this agent, until: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
-	}
-	return "on this agent, until " + one.Until.UTC().Format(time.RFC3339)
+	return repos.Suspension{}, false
 }

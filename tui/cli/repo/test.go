@@ -5,15 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/tui/cli/command"
-	"limpet/tui/cli/object"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/control"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 )
 
 type testCmd struct {
@@ -28,48 +27,70 @@ func (testCmd) Help() string {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	given, again, err := Given(e, "repo test", "repository", "Repository", c.Name, c.File)
-	if err != nil {
-		return err
+	t := Test{Call: "repo test", Noun: "repository", Nouns: "repositories", Kind: "Repository"}
+	return t.Run(ctx, e, c.Name, c.File, func(s *command.Session) (*unstructured.Unstructured, error) {
+		return e.FindObject(ctx, s, api.Repositories, c.Name)
+	})
+}
+
+type connectionTestCmd struct {
+	Name string `arg:"" help:"Name of the connection."`
+}
+
+// Help is the long help of the command.
+func (connectionTestCmd) Help() string {
+	return "Nothing is written. A daemon that holds the state file is asked, because the credentials are there."
+}
+
+func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
+	t := Test{Call: "connection test", Noun: "connection", Kind: "Connection"}
+	return t.Run(ctx, e, c.Name, "", func(s *command.Session) (*unstructured.Unstructured, error) {
+		return e.FindObject(ctx, s, api.Connections, c.Name)
+	})
+}
+
+// Test is a command that tests one object with the credentials of the agent.
+type Test struct {
+	Call        string // words of the command
+	Noun, Nouns string // of the object
+	Kind        string
+}
+
+// Run tests the object of a file, else the one that find returns, and prints the results.
+func (t Test) Run(ctx context.Context, e *command.Env, name, file string,
+	find func(*command.Session) (*unstructured.Unstructured, error)) (err error) {
+	var given *unstructured.Unstructured
+	again := strings.TrimSpace(t.Call + " " + name)
+	switch {
+	case file != "":
+		again += " -f " + command.ShellWord(file)
+		if given, err = t.read(e, name, file); err != nil {
+			return err
+		}
+	case name == "":
+		return command.Usagef("limpet "+t.Call+" NAME    # or -f FILE", "which %s? give its name, or a file with --file", t.Noun)
 	}
 	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
-		u, err := given, error(nil)
+		u, namespace := given, ""
 		if u == nil {
-			u, err = e.FindObject(ctx, s, api.Repositories, c.Name)
-		}
-		if err != nil {
-			return err
+			if u, err = find(s); err != nil {
+				return err
+			}
+			namespace = u.GetNamespace()
 		}
 		results, err := who.Test(ctx, u)
 		if err != nil {
 			return err
 		}
-		return e.PrintResults(results, "repository/"+u.GetName(), again(u))
+		return e.PrintResults(results, strings.ToLower(t.Kind)+"/"+u.GetName(), command.CommandFor(namespace, again))
 	})
 }
 
-// Given returns the object of a file to test, with defaults, nil where the object is on the API; again is the
-// command that repeats the test. Call, noun and kind name what is tested.
-func Given(e *command.Env, call, noun, kind, name, file string) (u *unstructured.Unstructured,
-	again func(*unstructured.Unstructured) string, err error) {
-	words := strings.TrimSpace(call + " " + name)
-	switch {
-	case file != "":
-		u, err = objectIn(e, file, name, call, noun, kind)
-		return u, func(*unstructured.Unstructured) string {
-			return command.CommandFor("", words+" -f "+command.ShellWord(file))
-		}, err
-	case name == "":
-		return nil, nil, command.Usagef("limpet "+call+" NAME    # or -f FILE", "which %s? give its name, or a file with --file", noun)
-	}
-	return nil, func(u *unstructured.Unstructured) string { return command.CommandFor(u.GetNamespace(), words) }, nil
-}
-
-// objectIn reads the only object of a kind in a file, or that of a name.
-func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructured.Unstructured, error) {
+// read returns the only object of the kind in a file, or that of a name, with defaults.
+func (t Test) read(e *command.Env, name, file string) (*unstructured.Unstructured, error) {
 	data, err := e.ReadFile(file)
 	if err != nil {
-		return nil, command.Usagef("limpet "+call+" -f FILE    # - is stdin", "read objects: %w", err)
+		return nil, command.Usagef("limpet "+t.Call+" -f FILE    # - is stdin", "read objects: %w", err)
 	}
 	objects, err := object.ParseObjects(file, data)
 	if err != nil {
@@ -77,7 +98,7 @@ func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructure
 	}
 	var names []string
 	objects = slices.DeleteFunc(objects, func(o object.Manifest) bool {
-		if o.Object.GetKind() != kind {
+		if o.Object.GetKind() != t.Kind {
 			return true
 		}
 		names = append(names, o.Object.GetName())
@@ -85,11 +106,10 @@ func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructure
 	})
 	switch {
 	case len(objects) == 0:
-		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file,
-			strings.TrimSpace(noun+" "+name))
+		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(t.Noun+" "+name))
 	case len(objects) > 1:
-		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several %s: %s", file,
-			map[string]string{"repository": "repositories", "source": "sources"}[noun], strings.Join(names, ", "))
+		return nil, command.Usagef("limpet "+t.Call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several %s: %s", file, t.Nouns,
+			strings.Join(names, ", "))
 	}
 	u := objects[0].Object
 	if u.GetNamespace() == "" {
@@ -97,7 +117,7 @@ func objectIn(e *command.Env, file, name, call, noun, kind string) (*unstructure
 	}
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	for field := range secure {
-		value, _, _ := unstructured.NestedString(u.Object, "secure", field, "create")
+		value, _, _ := unstructured.NestedString(secure, field, "create")
 		text.RegisterSecret([]byte(value))
 	}
 	admission.Default(u)

@@ -38,16 +38,15 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 		}
 		admission.Default(o.Object)
 	}
-	var faulty int
+	faulty := 0
 	t := command.Table{Columns: []string{"OBJECT", "FIELD", "REASON", "MESSAGE"}}
 	items := []any{}
 	for _, o := range objects {
-		v := verdictOf(o, objects)
-		if len(v.causes) > 0 {
+		faults, warnings := check(o, objects)
+		if len(faults) > 0 {
 			faulty++
 		}
-		v.rows(&t)
-		items = append(items, v.object())
+		items = append(items, result(o, faults, warnings, &t))
 	}
 	if err := e.PrintList(items, t); err != nil {
 		return err
@@ -59,61 +58,41 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 	return nil
 }
 
-// check is the result of the admission rules for one object of a file.
-type check struct {
-	object.Manifest
-	causes   field.ErrorList
-	warnings []string
-}
-
-// verdictOf checks an object as a new one, beside the others of its file.
-func verdictOf(o object.Manifest, all []object.Manifest) check {
+// check checks an object as a new one, beside the others of its file.
+func check(o object.Manifest, all []object.Manifest) (faults field.ErrorList, warnings []string) {
 	var siblings []*unstructured.Unstructured
-	v := check{Manifest: o, causes: admission.Check(o.Object, nil)}
+	faults = admission.Check(o.Object, nil)
 	for _, other := range all {
 		if other.Object == o.Object || other.Object.GroupVersionKind().GroupKind() != o.Object.GroupVersionKind().GroupKind() ||
 			other.Object.GetNamespace() != o.Object.GetNamespace() {
 			continue
 		}
 		if other.Object.GetName() == o.Object.GetName() {
-			v.causes = append(v.causes, field.Duplicate(field.NewPath("metadata", "name"), o.Object.GetName()))
+			faults = append(faults, field.Duplicate(field.NewPath("metadata", "name"), o.Object.GetName()))
 		}
 		siblings = append(siblings, other.Object)
 	}
-	v.causes = append(v.causes, admission.CheckSiblings(o.Object, nil, siblings)...)
-	v.warnings = admission.Warnings(o.Object, siblings)
-	return v
+	return append(faults, admission.CheckSiblings(o.Object, nil, siblings)...), admission.Warnings(o.Object, siblings)
 }
 
-func (v check) name() string {
-	return strings.ToLower(v.Kind.Kind) + "/" + v.Object.GetName()
-}
-
-// rows adds a line for each cause and each warning, or one for a valid object.
-func (v check) rows(t *command.Table) {
-	if len(v.causes)+len(v.warnings) == 0 {
-		t.Add(v.Object.GetNamespace(), v.name(), v.name(), "-", "ok", "-")
+// result returns the result as data, with causes in the form of those of a Status. It adds a row for each cause and
+// each warning, or one for a valid object.
+func result(o object.Manifest, faults field.ErrorList, warnings []string, t *command.Table) map[string]any {
+	namespace, name := o.Object.GetNamespace(), strings.ToLower(o.Kind.Kind)+"/"+o.Object.GetName()
+	causes := []any{}
+	for _, f := range faults {
+		message := text.Redact(f.ErrorBody())
+		t.Add(namespace, name, name, f.Field, string(f.Type), message)
+		causes = append(causes, map[string]any{"field": f.Field, "reason": string(f.Type), "message": message})
 	}
-	for _, cause := range v.causes {
-		t.Add(v.Object.GetNamespace(), v.name(), v.name(), cause.Field, string(cause.Type), text.Redact(cause.ErrorBody()))
+	for _, warning := range warnings {
+		t.Add(namespace, name, name, "-", "warning", warning)
 	}
-	for _, warning := range v.warnings {
-		t.Add(v.Object.GetNamespace(), v.name(), v.name(), "-", "warning", warning)
-	}
-}
-
-// object returns the result as data; causes have the form of those of a Status.
-func (v check) object() map[string]any {
-	causes, warnings := []any{}, []any{}
-	for _, cause := range v.causes {
-		causes = append(causes, map[string]any{"field": cause.Field, "reason": string(cause.Type),
-			"message": text.Redact(cause.ErrorBody())})
-	}
-	for _, warning := range v.warnings {
-		warnings = append(warnings, warning)
+	if len(faults)+len(warnings) == 0 {
+		t.Add(namespace, name, name, "-", "ok", "-")
 	}
 	return map[string]any{
-		"where": v.Where, "kind": v.Kind.Kind, "namespace": v.Object.GetNamespace(), "name": v.Object.GetName(),
-		"valid": len(v.causes) == 0, "causes": causes, "warnings": warnings,
+		"where": o.Where, "kind": o.Kind.Kind, "namespace": namespace, "name": o.Object.GetName(),
+		"valid": len(faults) == 0, "causes": causes, "warnings": command.List(warnings),
 	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -53,7 +53,7 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		var n int64
-		from, err := fetchArtifact(ctx, s, e, from, func(a *snapshot.Artifact) (err error) {
+		from, err := fetchArtifact(ctx, s, e, from, func(a *source.Artifact) (err error) {
 			n, err = command.WriteAtomic(file, func(w io.Writer) (int64, error) { return source.Fetch(ctx, a, c.Via, w) })
 			return err
 		})
@@ -70,8 +70,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 
 // fetchArtifact fetches an artifact. When its digest differs, the status is read again: it may have been
 // packed anew.
-func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from snapshot.Source,
-	fetch func(*snapshot.Artifact) error) (snapshot.Source, error) {
+func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from source.Source,
+	fetch func(*source.Artifact) error) (source.Source, error) {
 	for n := 1; ; n++ {
 		err := fetch(from.Artifact)
 		var other *source.DigestError
@@ -91,7 +91,7 @@ func fetchArtifact(ctx context.Context, s *command.Session, e *command.Env, from
 }
 
 // streamArtifact writes an artifact to stdout after its digest was verified.
-func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, from snapshot.Source, via string) error {
+func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, from source.Source, via string) error {
 	if command.IsTerminal(e.Out) {
 		return command.Usagef(command.CommandFor(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz",
 			"an artifact is no text for a terminal")
@@ -106,7 +106,7 @@ func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, fro
 	if err := os.Remove(tmp.Name()); err != nil {
 		return err
 	}
-	from, err = fetchArtifact(ctx, s, e, from, func(a *snapshot.Artifact) error {
+	from, err = fetchArtifact(ctx, s, e, from, func(a *source.Artifact) error {
 		if err := tmp.Truncate(0); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func streamArtifact(ctx context.Context, e *command.Env, s *command.Session, fro
 }
 
 // artifactName is the file name of an artifact: source and commit. It never leaves the directory.
-func artifactName(from snapshot.Source) string {
+func artifactName(from source.Source) string {
 	ending := ".tar.gz"
 	if base := path.Base(from.Artifact.URL); strings.HasSuffix(base, ".tgz") {
 		ending = ".tgz"
@@ -140,7 +140,7 @@ func artifactName(from snapshot.Source) string {
 }
 
 // fetchFailure adds the exit code and the next command to a failed download.
-func fetchFailure(err error, from snapshot.Source, via string) error {
+func fetchFailure(err error, from source.Source, via string) error {
 	var (
 		away  *source.UnreachableError
 		other *source.DigestError
@@ -163,7 +163,7 @@ func fetchFailure(err error, from snapshot.Source, via string) error {
 
 // forwardHint returns the commands that reach a server inside a cluster. The host names its Service, as in
 // source-controller.flux-system.svc.cluster.local.
-func forwardHint(from snapshot.Source, get string) string {
+func forwardHint(from source.Source, get string) string {
 	u, err := url.Parse(from.Artifact.URL)
 	if err != nil {
 		return get + " --via URL"
@@ -173,13 +173,7 @@ func forwardHint(from snapshot.Source, get string) string {
 	if service == "" || namespace == "" || rest != "" && rest != "svc" && !strings.HasPrefix(rest, "svc.") {
 		return get + " --via URL    # another address of the same server"
 	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443"}[u.Scheme]
-	}
-	if port == "" {
-		port = "80"
-	}
+	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
 	return fmt.Sprintf("kubectl -n %s port-forward svc/%s 8080:%s    # in another terminal, then: %s --via http://127.0.0.1:8080",
 		namespace, service, port, get)
 }

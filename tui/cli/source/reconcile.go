@@ -6,18 +6,15 @@ import (
 	"io"
 	"time"
 
-	"limpet/tui/cli/command"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
 )
 
 const (
@@ -54,7 +51,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 				return err
 			}
 			from := source.FromObject(asked)
-			if from.State != snapshot.SourceReady {
+			if from.State != source.Ready {
 				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
 					c.Name, from.State, SourceMessage(from))
 			}
@@ -80,7 +77,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		case err != nil && !kube.Retryable(err):
 			return nil, err
 		case err == nil && source.Handled(u, request):
-			if from := source.FromObject(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {
+			if from := source.FromObject(u); from.State != source.Working && from.State != source.Pending {
 				u.SetManagedFields(nil)
 				return u, nil
 			}
@@ -90,8 +87,8 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 			return nil, context.Cause(ctx)
 		case <-end.C:
 			return nil, command.Errorf(command.ExitTimeout,
-				command.CommandFor(asked.GetNamespace(),
-					"source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
+				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?",
+				"the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
 		case <-tick.C:
 		}
 	}
@@ -114,13 +111,17 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
-	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) error {
-		txt := map[bool]string{true: "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name),
-			false: "resumed"}[on]
-		if source.FromObject(u).Suspended == on {
-			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
-		} else {
-			var err error
+	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
+		txt := "resumed"
+		switch is := source.FromObject(u).Suspended; {
+		case is == on && on:
+			txt = "was suspended already"
+		case is == on:
+			txt = "was not suspended"
+		default:
+			if on {
+				txt = "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
+			}
 			if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
 				return withMissingRight(err)
 			}
@@ -131,16 +132,13 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 
 // onSource runs f with the source of a name.
 func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := findSource(ctx, e, s, name)
-	if err != nil {
-		return err
-	}
-	return f(s, u)
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := findSource(ctx, e, s, name)
+		if err != nil {
+			return err
+		}
+		return f(s, u)
+	})
 }
 
 // withMissingRight adds the missing right to a refused write.

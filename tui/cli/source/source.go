@@ -10,15 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"limpet/tui/cli/command"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
 )
 
 // Command has the commands of 'limpet source'.
@@ -38,59 +36,43 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	items, err := s.List(ctx, api.GitRepositories, e.Flags.ListNamespace(), "", nil, c.Limit)
-	if err != nil {
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		now := time.Now()
+		t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
+			Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
+		err := e.PrintObjects(ctx, s, api.GitRepositories, "gitrepository", c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+			from := source.FromObject(u)
+			a := artifactOf(from)
+			state, size := from.State, "-"
+			if from.Suspended {
+				state = "suspended"
+			}
+			if a.Size > 0 {
+				size = text.Size(a.Size)
+			}
+			source.Redacted(u)
+			return []string{u.GetName(), state, text.OrDash(source.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
+				from.Due(now), text.OrDash(SourceMessage(from)), from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason)}, nil
+		})
 		return withoutFlux(err)
-	}
-	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
-		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
-	objects := []any{}
-	for i := range items {
-		u := &items[i]
-		from := source.FromObject(u)
-		a := artifactOf(from)
-		size := "-"
-		if a.Size > 0 {
-			size = text.Size(a.Size)
-		}
-		t.Add(u.GetNamespace(), "gitrepository/"+u.GetName(),
-			u.GetName(), stateText(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
-			from.Due(now), text.OrDash(SourceMessage(from)),
-			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
-		objects = append(objects, source.Redacted(u))
-	}
-	return e.PrintList(objects, t)
-}
-
-// stateText is the state of a source; suspended comes first.
-func stateText(from snapshot.Source) string {
-	if from.Suspended {
-		return "suspended"
-	}
-	return from.State
+	})
 }
 
 // SourceMessage is the message of a source in a list: none for one that is ready.
-func SourceMessage(from snapshot.Source) string {
-	if from.State == snapshot.SourceReady {
+func SourceMessage(from source.Source) string {
+	if from.State == source.Ready {
 		return ""
 	}
-	message := strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
+	message := reasonText(from)
 	if r := []rune(message); len(r) > 100 {
 		message = string(r[:100]) + "..."
 	}
 	return message
 }
 
-func artifactOf(from snapshot.Source) snapshot.Artifact {
+func artifactOf(from source.Source) source.Artifact {
 	if from.Artifact == nil {
-		return snapshot.Artifact{}
+		return source.Artifact{}
 	}
 	return *from.Artifact
 }
@@ -123,19 +105,17 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := findSource(ctx, e, s, c.Name)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
+	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
+		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
+	})
 }
 
-func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time) {
+// reasonText returns the reason and the message of a source.
+func reasonText(from source.Source) string {
+	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
+}
+
+func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
 	if !from.Deleting.IsZero() {
@@ -145,12 +125,11 @@ func showSource(e *command.Env, w io.Writer, from snapshot.Source, now time.Time
 	if !from.Since.IsZero() {
 		state += ", for " + command.Since(now, from.Since)
 	}
-	f.AddState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message,
-		": "), ": "), ": "))
+	f.AddState("state", from.State, strings.TrimSuffix(state+": "+reasonText(from), ": "))
 	if from.Suspended {
 		f.Add("suspended", "for everybody, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
 	}
-	if from.Behind && from.State != snapshot.SourcePending {
+	if from.Behind && from.State != source.Pending {
 		f.Add("changed", "its controller has not seen the last change of its spec yet")
 	}
 	f.Add("next look", from.DueText(now))

@@ -3,7 +3,8 @@ package source
 import (
 	"context"
 
-	"limpet/sync/control"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/repo"
 )
@@ -20,22 +21,8 @@ func (testCmd) Help() string {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	given, again, err := repo.Given(e, "source test", "source", "GitRepository", c.Name, c.File)
-	if err != nil {
-		return err
-	}
-	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
-		u, err := given, error(nil)
-		if u == nil {
-			u, err = findSource(ctx, e, s, c.Name)
-		}
-		if err != nil {
-			return err
-		}
-		results, err := who.Test(ctx, u)
-		if err != nil {
-			return err
-		}
-		return e.PrintResults(results, "gitrepository/"+u.GetName(), again(u))
+	t := repo.Test{Call: "source test", Noun: "source", Nouns: "sources", Kind: "GitRepository"}
+	return t.Run(ctx, e, c.Name, c.File, func(s *command.Session) (*unstructured.Unstructured, error) {
+		return findSource(ctx, e, s, c.Name)
 	})
 }
