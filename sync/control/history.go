@@ -21,60 +21,17 @@ const (
 )
 
 // HistoryPage returns a page of the history.
-func (l *Local) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
-	records, err := l.store.History(ctx, state.Query{
-		Namespace:  q.Namespace,
-		Repository: q.Repository,
-		Action:     q.Action,
-		States:     q.States,
-		Since:      q.Since,
-		Until:      q.Until,
-		Ref:        q.Ref,
-		Words:      q.Words,
-		Limit:      q.Limit,
-		Before:     q.After,
-		Brief:      true,
-	})
-	if err != nil {
-		return snapshot.HistoryPage{}, err
+func (l *Local) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (page snapshot.HistoryPage, err error) {
+	q.Brief = true
+	if page.Rows, err = l.store.History(ctx, q); err != nil {
+		return page, err
+	}
+	if n := len(page.Rows); q.Limit > 0 && n == q.Limit {
+		page.Next = page.Rows[n-1].Cursor()
 	}
 	info, err := l.store.Info(ctx)
-	if err != nil {
-		return snapshot.HistoryPage{}, err
-	}
-	page := snapshot.HistoryPage{All: info.History, Rows: make([]snapshot.HistoryRow, len(records))}
-	for i, r := range records {
-		page.Rows[i] = historyRow(r)
-	}
-	if n := len(records); q.Limit > 0 && n == q.Limit {
-		page.Next = records[n-1].Cursor()
-	}
-	return page, nil
-}
-
-func historyRow(r state.Record) snapshot.HistoryRow {
-	row := snapshot.HistoryRow{
-		UID:        r.UID,
-		Namespace:  r.Namespace,
-		Name:       r.Name,
-		Repository: r.Repository,
-		Action:     r.Action,
-		State:      r.State,
-		Message:    r.Message,
-		Agent:      r.Agent,
-		Started:    r.Started,
-		Finished:   r.Finished,
-		RefTo:      r.RefTo,
-		Attempts:   len(r.Attempts),
-	}
-	if r.Commit != nil {
-		row.Subject = r.Commit.Subject
-	}
-	if t := r.Tally; t != nil {
-		row.Result = snapshot.JobResult{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update,
-			Deleted: t.Delete, Counted: t.Counted}
-	}
-	return row
+	page.All = info.History
+	return page, err
 }
 
 // RecentRuns returns the recent jobs of a repository.
@@ -84,17 +41,14 @@ func (l *Local) RecentRuns(ctx context.Context, namespace, repository string) (s
 		return snapshot.RecentRuns{}, err
 	}
 	now := time.Now()
-	var rows []snapshot.HistoryRow
+	var rows []state.Record
 	var since time.Time
 	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.RecentHours * time.Hour), Brief: true}
 	for page, err := range Pages(ctx, l.store, q, recentPage) {
 		if err != nil {
 			return snapshot.RecentRuns{}, err
 		}
-		for _, r := range page {
-			rows = append(rows, historyRow(r))
-		}
-		if len(rows) >= recentMax {
+		if rows = append(rows, page...); len(rows) >= recentMax {
 			since = rows[len(rows)-1].Finished
 			break
 		}

@@ -34,15 +34,15 @@ func TestHistoryOfAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range page.Rows {
-			if want := (snapshot.JobResult{Errors: 1, Only: "401", Created: 3, Counted: true}); r.Result != want {
-				t.Errorf("%s came to %+v, want %+v", r.UID, r.Result, want)
+			if want := (state.Totals{Errors: 1, Only: "401", Create: 3, Counted: true}); *r.Tally != want {
+				t.Errorf("%s came to %+v, want %+v", r.UID, *r.Tally, want)
 			}
 			seen = append(seen, r.UID)
 		}
 		if page.All != 5 {
 			t.Errorf("%d jobs in all", page.All)
 		}
-		if q.After = page.Next; q.After == "" {
+		if q.Before = page.Next; q.Before == "" {
 			break
 		}
 	}

@@ -59,9 +59,10 @@ func RecentDayOf(rows []HistoryRow, now time.Time) (d RecentDay) {
 		default:
 			d.Good++
 		}
-		n := row.Result
-		h.Changes += n.Created + n.Updated + n.Deleted
-		d.Created, d.Updated, d.Deleted = d.Created+n.Created, d.Updated+n.Updated, d.Deleted+n.Deleted
+		if n := row.Tally; n != nil {
+			h.Changes += n.Create + n.Update + n.Delete
+			d.Created, d.Updated, d.Deleted = d.Created+n.Create, d.Updated+n.Update, d.Deleted+n.Delete
+		}
 		if !row.Started.IsZero() {
 			t := max(row.Finished.Sub(row.Started), 0)
 			took, tookOf[at] = append(took, t), append(tookOf[at], t)

@@ -3,15 +3,17 @@ package snapshot
 import (
 	"testing"
 	"time"
+
+	"limpet/state"
 )
 
 func TestDay(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 	var rows []HistoryRow
-	add := func(ago, took time.Duration, state string, created int64) {
+	add := func(ago, took time.Duration, end string, created int64) {
 		at := now.Add(-ago)
-		rows = append(rows, HistoryRow{Started: at.Add(-took), Finished: at, State: state, Result: JobResult{Created: created, Updated: 2, Deleted: 1}})
+		rows = append(rows, HistoryRow{Started: at.Add(-took), Finished: at, State: end, Tally: &state.Totals{Create: created, Update: 2, Delete: 1}})
 	}
 	for i := range 100 {
 		add(time.Duration(i)*time.Second, time.Duration(i+1)*time.Second, "success", 0)

@@ -131,6 +131,7 @@ func (h *generator) fill(v reflect.Value, name string) {
 		v.SetInt(h.number())
 	case reflect.Uint64:
 		v.SetUint(uint64(h.number()))
+	case reflect.Map: // labels are on no screen
 	case reflect.Float64:
 		v.SetFloat([]float64{-1, 0, 22.5, 71, 99.6, 100, 1e9, math.NaN(), math.Inf(1), math.Inf(-1)}[h.IntN(10)])
 	default:

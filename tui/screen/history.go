@@ -94,7 +94,7 @@ func (h *historyScreen) open(s *State) {
 // jobOfRecord converts a row of the history to a job, without the fields of the full record.
 func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
 	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State,
-		Message: recordResult(r), Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100,
+		Message: recordResult(r), Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: len(r.Attempts), Progress: 100,
 		Owner: "this"}
 }
 
@@ -126,7 +126,7 @@ func (h *historyScreen) fetch(s *State) Lookup {
 	default:
 		return nil
 	}
-	q.After = ask.after
+	q.Before = ask.after
 	return h.page.look(s, ask, func(s *State) *fetched[historyRequest, snapshot.HistoryPage] { return &s.history.page },
 		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
 }
@@ -358,9 +358,9 @@ func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRo
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
 	}
 	add(widget.RolePlain, span)
-	add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(r.Attempts, 1), "attempt")+", by "+text.OrDash(r.Agent))
-	if r.Subject != "" {
-		add(widget.RolePlain, "commit "+text.ShortRef(r.RefTo)+" "+widget.Quoted(r.Subject))
+	add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(len(r.Attempts), 1), "attempt")+", by "+text.OrDash(r.Agent))
+	if c := r.Commit; c != nil && c.Subject != "" {
+		add(widget.RolePlain, "commit "+text.ShortRef(r.RefTo)+" "+widget.Quoted(c.Subject))
 	}
 	n, since := 0, time.Time{}
 	for _, other := range h.rows {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -35,10 +36,10 @@ func (a *archive) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snaps
 		return snapshot.HistoryPage{}, a.err
 	}
 	page := snapshot.HistoryPage{All: len(a.rows)}
-	skip := q.After != ""
+	skip := q.Before != ""
 	for _, r := range a.rows {
 		if skip {
-			skip = r.UID != q.After
+			skip = r.UID != q.Before
 			continue
 		}
 		if !selects(q, r) {
@@ -133,14 +134,14 @@ func failedRows(n int) []snapshot.HistoryRow {
 		at := noon.Add(-time.Duration(i+1) * time.Minute)
 		out = append(out, snapshot.HistoryRow{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i),
 			Repository: "lab-east", Action: "pull", State: "error",
-			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
+			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: make([]state.Attempt, 3)})
 	}
 	at := noon.Add(-26 * time.Hour)
 	return append(out,
 		snapshot.HistoryRow{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning",
-			Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+			Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: make([]state.Attempt, 1)},
 		snapshot.HistoryRow{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success",
-			Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+			Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: make([]state.Attempt, 1)})
 }
 
 func TestHistoryScreen(t *testing.T) {

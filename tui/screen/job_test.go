@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -389,8 +390,8 @@ func recentDay() snapshot.RecentRuns {
 			continue
 		}
 		rows = append(rows, snapshot.HistoryRow{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at,
-			State:  []string{"success", "success", "success", "warning"}[i%4],
-			Result: snapshot.JobResult{Created: int64(i % 3), Updated: int64(i / 100)}})
+			State: []string{"success", "success", "success", "warning"}[i%4],
+			Tally: &state.Totals{Create: int64(i % 3), Update: int64(i / 100)}})
 	}
 	return snapshot.RecentRuns{Rows: failedRows(5), Day: snapshot.RecentDayOf(rows, noon)}
 }

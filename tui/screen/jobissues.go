@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -101,12 +102,12 @@ func jobResult(j snapshot.Job) string {
 	if !genericMessage(j.Message) {
 		return j.Message
 	}
-	c := snapshot.JobResult{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
+	c := state.Totals{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
 	if complaints := jobIssues(j); len(complaints) == 1 {
 		c.Only = complaints[0].text
 	}
 	for _, s := range j.Summary {
-		c.Created, c.Updated, c.Deleted = c.Created+s.Create, c.Updated+s.Update, c.Deleted+s.Delete
+		c.Create, c.Update, c.Delete = c.Create+s.Create, c.Update+s.Update, c.Delete+s.Delete
 	}
 	return resultText(c)
 }
@@ -116,14 +117,18 @@ func recordResult(r snapshot.HistoryRow) string {
 	if !genericMessage(r.Message) {
 		return r.Message
 	}
-	if r.Result.Only != "" {
-		r.Result.Only = parseIssue(r.State, r.Result.Only).text
+	if r.Tally == nil {
+		return ""
 	}
-	return resultText(r.Result)
+	c := *r.Tally
+	if c.Only != "" {
+		c.Only = parseIssue(r.State, c.Only).text
+	}
+	return resultText(c)
 }
 
 // resultText returns the only message, or the number of messages and the written objects.
-func resultText(c snapshot.JobResult) string {
+func resultText(c state.Totals) string {
 	if c.Only != "" {
 		return c.Only
 	}
@@ -134,7 +139,7 @@ func resultText(c snapshot.JobResult) string {
 	if c.Warnings > 0 {
 		parts = append(parts, text.Plural(c.Warnings, "warning"))
 	}
-	if wrote := changesText(c.Created, c.Updated, c.Deleted); wrote != "" {
+	if wrote := changesText(c.Create, c.Update, c.Delete); wrote != "" {
 		parts = append(parts, wrote)
 	} else if c.Counted && len(parts) == 0 {
 		parts = append(parts, "nothing to change")

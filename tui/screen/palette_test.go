@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/auth"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -346,17 +347,17 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
 	for _, tt := range []struct {
-		came snapshot.JobResult
+		came state.Totals
 		want string
 	}{
-		{snapshot.JobResult{}, ""},
-		{snapshot.JobResult{Counted: true}, "nothing to change"},
-		{snapshot.JobResult{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
-		{snapshot.JobResult{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
-		{snapshot.JobResult{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
-		{snapshot.JobResult{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
+		{state.Totals{}, ""},
+		{state.Totals{Counted: true}, "nothing to change"},
+		{state.Totals{Counted: true, Create: 2024, Update: 3, Delete: 1}, "+2,024 ~3 -1"},
+		{state.Totals{Counted: true, Create: 1, Warnings: 2}, "2 warnings, +1"},
+		{state.Totals{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
+		{state.Totals{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
 	} {
-		r := snapshot.HistoryRow{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Result: tt.came}
+		r := snapshot.HistoryRow{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Tally: &tt.came}
 		if got := recordResult(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
@@ -366,8 +367,8 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
 		}
 	}
-	if a, b := (snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "a"}}),
-		(snapshot.HistoryRow{State: "warning", Message: warned, Result: snapshot.JobResult{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
+	if a, b := (snapshot.HistoryRow{State: "warning", Message: warned, Tally: &state.Totals{Only: "a"}}),
+		(snapshot.HistoryRow{State: "warning", Message: warned, Tally: &state.Totals{Only: "b"}}); sameFailure(a, b) || !sameFailure(a, a) {
 		t.Error("two warnings of different texts are folded as one")
 	}
 	src := &archive{rows: []snapshot.HistoryRow{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
