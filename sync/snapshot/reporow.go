@@ -25,6 +25,18 @@ func readRepository(u *unstructured.Unstructured) *api.Repository {
 	return &repo
 }
 
+// RepoOf returns the row of a Repository; ok is false for an invalid one.
+func RepoOf(u *unstructured.Unstructured) (row Repo, ok bool) {
+	repo := readRepository(u)
+	if repo == nil {
+		return Repo{}, false
+	}
+	return repoRow(u, *repo), true
+}
+
+// Failing reports whether the last health check of the repository failed.
+func (r Repo) Failing() bool { return !r.Checked.IsZero() && !r.Healthy }
+
 // repoRow returns the row of a Repository.
 func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 	spec, status := repo.Spec, repo.Status

@@ -109,7 +109,7 @@ func reposNote(rows []snapshot.Repo) string {
 // repoState returns the state of a repository as one word.
 func repoState(r snapshot.Repo) string {
 	switch {
-	case !r.Checked.IsZero() && !r.Healthy:
+	case r.Failing():
 		return "error"
 	case r.SyncState == "":
 		return "pending"

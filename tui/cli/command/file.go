@@ -66,12 +66,12 @@ func (e *TargetError) hint() string {
 
 // target writes to such a file.
 type target struct {
-	*os.File
+	file *os.File
 	path string
 }
 
 func (t target) Write(p []byte) (int, error) {
-	n, err := t.File.Write(p)
+	n, err := t.file.Write(p)
 	return n, t.failed(err)
 }
 
@@ -85,52 +85,60 @@ func (t target) failed(err error) error {
 // privateMode is the mode of a file made by os.CreateTemp.
 const privateMode = 0o600
 
+// WriteText writes a text with WriteAtomic, as a file of another mode.
+func WriteText(path string, mode fs.FileMode, text string) error {
+	_, err := writeAtomic(path, mode, func(w io.Writer) (int64, error) {
+		n, err := io.WriteString(w, text)
+		return int64(n), err
+	})
+	return err
+}
+
 // WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut:
 // temporary file, fsync, rename, fsync of the directory.
 func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
-	return WriteAtomicAs(path, privateMode, write)
+	return writeAtomic(path, privateMode, write)
 }
 
-// WriteAtomicAs is WriteAtomic with another mode.
-func WriteAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
+func writeAtomic(path string, mode fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
 	parts := tempPrefix(path)
 	removeLeftovers(parts)
 	out := target{path: path}
-	if out.File, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
+	if out.file, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
 		return 0, out.failed(err)
 	}
 	defer func() {
 		if err != nil {
-			out.Close()
-			os.Remove(out.Name())
+			out.file.Close()
+			os.Remove(out.file.Name())
 		}
 	}()
-	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would bypass Write
+	if n, err = write(out); err != nil {
 		return n, err
 	}
-	if rights != privateMode { // FAT and network shares refuse chmod even to the present mode
-		if err = out.Chmod(rights); err != nil {
-			return n, out.failed(err)
+	if mode != privateMode { // FAT and network shares refuse chmod even to the present mode
+		err = out.file.Chmod(mode)
+	}
+	for _, step := range []func() error{out.file.Sync, out.file.Close, func() error { return os.Rename(out.file.Name(), path) },
+		func() error { return syncDir(filepath.Dir(path)) }} {
+		if err == nil {
+			err = step()
 		}
 	}
-	if err = out.Sync(); err != nil {
-		return n, out.failed(err)
-	}
-	if err = out.Close(); err != nil {
-		return n, out.failed(err)
-	}
-	if err = os.Rename(out.Name(), path); err != nil {
-		return n, out.failed(err)
-	}
-	dir, err := os.Open(filepath.Dir(path))
+	return n, out.failed(err)
+}
+
+// syncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB cannot.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
-		return n, out.failed(err)
+		return err
 	}
 	defer dir.Close()
-	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // file systems such as FUSE and SMB do not support it
+	if err := dir.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
 	}
-	return n, out.failed(err)
+	return nil
 }
 
 // tempPrefix returns the prefix of the names of temporary files; a number follows it.
@@ -180,10 +188,4 @@ func (e *Env) ReadFile(path string) ([]byte, error) {
 		err = fmt.Errorf("%s is larger than %s", path, text.Size(maxManifest))
 	}
 	return data, err
-}
-
-func TrimLine(data []byte) string {
-	var s string
-	fmt.Sscan(string(data), &s)
-	return s
 }

@@ -199,12 +199,5 @@ func (n nameCache) write(kind string, names []string) {
 	if err != nil || os.MkdirAll(filepath.Dir(n.path), 0o700) != nil {
 		return
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(n.path), ".names-*")
-	if err != nil {
-		return
-	}
-	_, err = tmp.Write(data)
-	if errors.Join(err, tmp.Close()) != nil || os.Rename(tmp.Name(), n.path) != nil {
-		os.Remove(tmp.Name())
-	}
+	_ = command.WriteText(n.path, 0o600, string(data))
 }

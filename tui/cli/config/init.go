@@ -43,11 +43,7 @@ func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	if err := command.Writable(path, "limpet config init"); err != nil {
 		return err
 	}
-	_, err = command.WriteAtomic(path, func(w io.Writer) (int64, error) {
-		n, err := io.WriteString(w, exampleConfig(call.Model.Node))
-		return int64(n), err
-	})
-	if err != nil {
+	if err := command.WriteText(path, 0o600, exampleConfig(call.Model.Node)); err != nil {
 		return command.Errorf(command.ExitError, "limpet config init FILE    # another place", "write config file: %w", err)
 	}
 	out := map[string]string{"path": path}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 
 	"limpet/state"
 	"limpet/sync/apiserver"
@@ -116,7 +117,7 @@ func (c APICommand) token(e *command.Env) (string, error) {
 		if err != nil {
 			return "", command.Usagef("", "--token-file: %w", err)
 		}
-		secret = command.TrimLine(data)
+		secret = strings.TrimSpace(string(data))
 	}
 	if secret != "" {
 		return secret, nil

@@ -29,8 +29,9 @@ type Command struct {
 
 // Help is the long help of the command.
 func (Command) Help() string {
-	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes nothing but what --fix says. " +
-		"While a daemon holds the state file the API is asked through it. On a dead network it ends within half a minute."
+	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes " +
+		"nothing but what --fix says. While a daemon holds the state file the API is asked through it. On a dead network it ends " +
+		"within half a minute."
 }
 
 // Results of a check.
@@ -47,6 +48,25 @@ type check struct {
 	Result string `json:"result"`
 	Found  string `json:"found"`
 	Next   string `json:"next"` // the next command; "" where nothing is to do
+}
+
+func passed(format string, args ...any) check {
+	return check{Result: checkOK, Found: fmt.Sprintf(format, args...)}
+}
+
+func skipped(found string) check { return check{Result: checkSkipped, Found: found} }
+
+func warned(next, format string, args ...any) check {
+	return check{Result: checkWarn, Found: fmt.Sprintf(format, args...), Next: next}
+}
+
+func failed(next, format string, args ...any) check {
+	return check{Result: checkFail, Found: fmt.Sprintf(format, args...), Next: next}
+}
+
+// but makes a result a warning and adds the reason.
+func (c check) but(next, found string) check {
+	return check{Result: checkWarn, Found: c.Found + found, Next: next}
 }
 
 // diagnosis is the output of 'limpet doctor -o json'.
@@ -73,21 +93,21 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	var failed []check
+	var bad []check
 	for i := range d.Checks {
 		c := &d.Checks[i]
 		c.Next = e.Invocation.Complete(c.Next)
 		if c.Result == checkFail {
-			failed = append(failed, *c)
+			bad = append(bad, *c)
 		}
 	}
-	d.OK = len(failed) == 0
+	d.OK = len(bad) == 0
 	err = e.PrintOne(d, "", func(w io.Writer) { d.write(w) })
 	if err != nil || d.OK {
 		return err
 	}
-	return command.Errorf(command.ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"),
-		failed[0].Name, failed[0].Found)
+	return command.Errorf(command.ExitError, bad[0].Next, "%s failed, the first is %s: %s", text.Plural(len(bad), "check"), bad[0].Name,
+		bad[0].Found)
 }
 
 // write prints each check on a line, and its next command on another.
@@ -121,8 +141,7 @@ type examination struct {
 	daemon       *control.Client            // nil without a daemon
 	snap         *snapshot.Snapshot         // of the daemon, nil without an answer
 	exists       bool                       // the state file exists
-	exposed      string                     // which part of it is open to others, before it was opened
-	exposedFix   string                     // the fix of that
+	exposed      check                      // which part of it was open to others before it was opened
 	report       state.Report               // of opening the file, without a daemon
 	openErr      error                      // why the file could not be opened
 	unresponsive *command.UnresponsiveError // the agent does not answer
@@ -132,6 +151,45 @@ type examination struct {
 	client    *kube.Client // nil when there is no API to check
 	direct    bool         // the client uses a server, and not the daemon
 	clientErr error        // why there is no client
+
+	api    check        // the result of checkAPI
+	listed check        // the result of listing the repositories
+	repos  []repository // nil = unknown
+}
+
+// What a check needs.
+const (
+	needsNothing = iota
+	needsAPI
+	needsRepos
+)
+
+// checks are all checks, in the order of the output.
+var checks = []struct {
+	name  string
+	needs int
+	run   func(*examination, context.Context) check
+}{
+	{"config", needsNothing, (*examination).checkConfig},
+	{"state", needsNothing, (*examination).checkState},
+	{"disk", needsNothing, (*examination).checkDisk},
+	{"writes", needsNothing, (*examination).checkWrites},
+	{"daemon", needsNothing, (*examination).checkDaemon},
+	{"api", needsNothing, func(p *examination, _ context.Context) check { return p.api }},
+	{"tls", needsNothing, (*examination).checkTLS},
+	{"token", needsNothing, (*examination).checkToken},
+	{"clock", needsAPI, (*examination).checkClock},
+	{"resources", needsAPI, (*examination).checkResources},
+	{"permissions", needsAPI, (*examination).checkPermissions},
+	{"repositories", needsNothing, func(p *examination, _ context.Context) check { return p.listed }},
+	{"git hosts", needsRepos, (*examination).checkGitHosts},
+	{"credentials", needsNothing, (*examination).checkCredentials},
+	{"signers", needsNothing, (*examination).checkSigners},
+	{"signing", needsNothing, (*examination).checkSigning},
+	{"controllers", needsRepos, (*examination).checkControllers},
+	{"webhooks", needsNothing, (*examination).checkWebhooks},
+	{"terminal", needsNothing, (*examination).checkTerminal},
+	{"service", needsNothing, (*examination).checkService},
 }
 
 // examine makes all checks. It fails only for invalid usage and when ctx ends.
@@ -141,31 +199,25 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	if err := p.connect(ctx); err != nil {
 		return nil, err
 	}
-	reach := p.checkAPI(ctx) // other checks depend on it
-	repos, listed := p.repositories(ctx, reach)
-	parts := []func(context.Context) check{
-		p.checkConfig, p.checkState, p.checkDisk, p.checkWrites, p.checkDaemon,
-		func(context.Context) check { return reach },
-		p.checkTLS, p.checkToken, p.needs(reach, "clock", p.checkClock), p.needs(reach, "resources", p.checkResources),
-		p.needs(reach, "permissions", p.checkPermissions),
-		func(context.Context) check { return listed },
-		func(ctx context.Context) check { return p.checkGitHosts(ctx, repos) },
-		p.checkCredentials,
-		func(ctx context.Context) check { return p.checkSigners(ctx, repos) },
-		func(ctx context.Context) check { return p.checkSigning(ctx, repos) },
-		func(context.Context) check { return p.checkControllers(repos) },
-		func(ctx context.Context) check { return p.checkWebhooks(ctx, repos) },
-		p.checkTerminal, p.checkService,
-	}
-	d := &diagnosis{Checks: make([]check, len(parts))}
+	p.api = p.checkAPI(ctx)
+	p.repos, p.listed = p.repositories(ctx)
+	d := &diagnosis{Checks: make([]check, len(checks))}
 	var g errgroup.Group
 	g.SetLimit(8)
-	for i, part := range parts {
+	for i, part := range checks {
 		g.Go(func() error {
 			limited, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
-			d.Checks[i] = part(limited)
-			d.Checks[i].Found, d.Checks[i].Next = text.Clean(text.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
+			var c check
+			switch {
+			case part.needs == needsAPI && !p.api.usable():
+				c = skipped(noAnswer)
+			case part.needs == needsRepos && p.repos == nil:
+				c = skipped("repositories are not known")
+			default:
+				c = part.run(p, limited)
+			}
+			d.Checks[i] = check{part.name, c.Result, text.Clean(text.Redact(c.Found)), text.Clean(c.Next)}
 			return nil
 		})
 	}
@@ -177,13 +229,11 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	return d, nil
 }
 
-// needs skips a check when the one that it depends on has failed.
-func (p *examination) needs(reach check, name string, f func(context.Context) check) func(context.Context) check {
-	if reach.Result == checkOK || reach.Result == checkWarn {
-		return f
-	}
-	return func(context.Context) check { return check{name, checkSkipped, "the API is not there to be asked", ""} }
-}
+// noAnswer is the reason why checks of the API are skipped.
+const noAnswer = "the API does not answer"
+
+// usable reports whether the checks that depend on this one can be made.
+func (c check) usable() bool { return c.Result == checkOK || c.Result == checkWarn }
 
 // connect opens the daemon, else the existing state file, and a client of the API.
 func (p *examination) connect(ctx context.Context) (err error) {
@@ -195,7 +245,7 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	if p.fix && state.Foreign(p.path) == nil {
 		p.recordFixes(fixPermissions(p.places()))
 	}
-	p.exposed, p.exposedFix = p.tooOpen()
+	p.exposed = p.tooOpen()
 	p.s.Daemon, err = command.Attach(ctx, p.path)
 	if err != nil && !errors.Is(err, control.ErrNoDaemon) {
 		return err
@@ -213,40 +263,47 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	} else if errors.As(err, &p.unresponsive) {
 		p.openErr = p.unresponsive
 	} else if p.exists {
-		opening, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
-		defer cancel()
-		p.s.File, p.report, p.openErr = state.Open(opening, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
-		if p.openErr == nil {
-			if p.fix { // the file is held, so no agent is about to listen
-				p.recordFixes(fixSocket(agent.SocketPath(p.path)))
-			}
-			if info, err := p.s.File.Info(limited); err == nil {
-				p.info = &info
-			}
-		}
+		p.openFile(ctx)
 	}
 	if p.daemon == nil && p.Embedded() && p.s.File == nil {
 		return ctx.Err() // the embedded API is in the file
 	}
 	p.client, p.clientErr = p.Connect(ctx, p.s, "")
-	p.s.Client = p.client
+	p.s.Client, p.direct = p.client, !p.Embedded()
 	if p.daemon != nil && p.client != nil {
 		base, _ := p.client.Endpoint()
 		p.direct = base.String() != control.BaseURL
-	} else {
-		p.direct = !p.Embedded()
 	}
 	return ctx.Err()
+}
+
+// openFile opens the state file and reads what it holds.
+func (p *examination) openFile(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
+	defer cancel()
+	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
+	if p.openErr != nil {
+		return
+	}
+	if p.fix { // the file is held, so no agent is about to listen
+		p.recordFixes(fixSocket(agent.SocketPath(p.path)))
+	}
+	if info, err := p.s.File.Info(ctx); err == nil {
+		p.info = &info
+	}
 }
 
 // TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.
 func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
 	p := &examination{Env: e, now: began, client: client, direct: true}
 	found := ""
-	for _, look := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
-		c := look(ctx)
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) check
+	}{{"api", p.checkAPI}, {"resources", p.checkResources}, {"permissions", p.checkPermissions}} {
+		c := part.run(ctx)
 		if c.Result == checkFail {
-			return "", fmt.Errorf("%s: %s", c.Name, c.Found)
+			return "", fmt.Errorf("%s: %s", part.name, c.Found)
 		}
 		found += c.Found + ". "
 	}

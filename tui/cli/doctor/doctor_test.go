@@ -22,7 +22,6 @@ import (
 func TestDoctorJudges(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	c := check{"x", checkOK, "", ""}
 	env := func(pairs ...string) func(string) string {
 		return func(name string) string {
 			for i := 0; i < len(pairs); i += 2 {
@@ -38,68 +37,71 @@ func TestDoctorJudges(t *testing.T) {
 	jwt := func(exp int64) string {
 		return "h." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".s"
 	}
-	ill := []repository{{namespace: "a", name: "well", checked: now}, {namespace: "b", name: "sick", failing: true, checked: now}}
-	one := func(checked time.Time) []repository { return []repository{{enabled: true, checked: checked}} }
-	hosts := map[string]repository{"git.lab:443": {namespace: "b", name: "boards"}}
+	repo := func(r snapshot.Repo) repository { return repository{Repo: r} }
+	mixed := []repository{repo(snapshot.Repo{Namespace: "a", Name: "good", Checked: now, Healthy: true}), repo(snapshot.Repo{Namespace: "b", Name: "bad", Checked: now})}
+	one := func(checked time.Time) []repository {
+		return []repository{repo(snapshot.Repo{Enabled: true, Checked: checked})}
+	}
+	hosts := map[string]repository{"git.lab:443": repo(snapshot.Repo{Namespace: "b", Name: "boards"})}
 	for _, tt := range []struct {
 		what         string
 		got          check
 		result, says string
 		next         string
 	}{
-		{"a full disk", diskText("/d", disk{free: noDisk - 1}), checkFail, "32 MiB free at /d", "df -h /d"},
-		{"little room", diskText("/d", disk{free: noDisk}), checkWarn, "free at /d", "df -h /d"},
-		{"room", diskText("/d", disk{free: lowDisk}), checkOK, "256 MiB free", ""},
-		{"a file system in memory", diskText("/d", disk{free: lowDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
-		{"a network", diskText("/d", disk{free: lowDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
-		{"not told", diskText("/d", disk{free: -1}), checkSkipped, "does not tell", ""},
+		{"a full disk", judgeDisk("/d", disk{free: noDisk - 1}), checkFail, "32 MiB free at /d", "df -h /d"},
+		{"little room", judgeDisk("/d", disk{free: noDisk}), checkWarn, "free at /d", "df -h /d"},
+		{"room", judgeDisk("/d", disk{free: lowDisk}), checkOK, "256 MiB free", ""},
+		{"a file system in memory", judgeDisk("/d", disk{free: lowDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
+		{"a network", judgeDisk("/d", disk{free: lowDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
+		{"not told", judgeDisk("/d", disk{free: -1}), checkSkipped, "does not tell", ""},
 
-		{"a good terminal", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkOK, "80x24", ""},
-		{"a dumb one", terminalText(c, 80, 24, env("TERM", "dumb", "LANG", "C.UTF-8")), checkWarn, "only print", "TERM="},
-		{"a small one", terminalText(c, 39, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkWarn, "40x10", ""},
-		{"one without UTF-8", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C")), checkWarn, "ASCII", "LC_ALL="},
+		{"a good terminal", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkOK, "80x24", ""},
+		{"a dumb one", judgeTerminal(80, 24, env("TERM", "dumb", "LANG", "C.UTF-8")), checkWarn, "only print", "TERM="},
+		{"a small one", judgeTerminal(39, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkWarn, "40x10", ""},
+		{"one without UTF-8", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C")), checkWarn, "ASCII", "LC_ALL="},
 
-		{"a quick disk", writesText(c, times(ms(2), ms(3)), 10*time.Second), checkOK, "after 3ms, the slowest in a hundred after 3ms", ""},
-		{"a slow disk", writesText(c, times(ms(2), ms(100)), 10*time.Second), checkWarn, "the slowest in a hundred after 100ms", "--state"},
-		{"one that loses leases", writesText(c, times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost", "--lease-renewal-interval"},
-		{"one outlier in a hundred", writesText(c, append(slices.Repeat(times(ms(2)), 99), ms(900)), 10*time.Second), checkOK, "after 2ms", ""},
-		{"no time", writesText(c, nil, 0), checkSkipped, "no time", ""},
-		{"one whose LANG counts for nothing", terminalText(c, 80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII", "LC_ALL="},
-		{"a terminal of all colours", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK, "all colours", ""},
-		{"one of 256", terminalText(c, 80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
-		{"one without", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
+		{"a quick disk", judgeWrites(times(ms(2), ms(3)), 10*time.Second), checkOK, "after 3ms, the slowest in a hundred after 3ms", ""},
+		{"a slow disk", judgeWrites(times(ms(2), ms(100)), 10*time.Second), checkWarn, "the slowest in a hundred after 100ms", "--state"},
+		{"one that loses leases", judgeWrites(times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost", "--lease-renewal-interval"},
+		{"one outlier in a hundred", judgeWrites(append(slices.Repeat(times(ms(2)), 99), ms(900)), 10*time.Second), checkOK, "after 2ms", ""},
+		{"no time", judgeWrites(nil, 0), checkSkipped, "no time", ""},
+		{"one whose LANG counts for nothing", judgeTerminal(80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII", "LC_ALL="},
+		{"a terminal of all colours", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK, "all colours", ""},
+		{"one of 256", judgeTerminal(80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
+		{"one without", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
 
-		{"an opaque token", tokenText(c, "glsa_x", now), checkOK, "does not tell", ""},
-		{"no token", tokenText(c, "", now), checkFail, "empty", "--token-file"},
-		{"a token that ended", tokenText(c, jwt(now.Unix()), now), checkFail, "it ended", "--token-file"},
-		{"a token that ends", tokenText(c, jwt(now.Unix()+7200), now), checkOK, "ends in 2h", ""},
-		{"a JWT without an end", tokenText(c, "h."+base64.RawURLEncoding.EncodeToString([]byte(`{}`))+".s", now), checkOK, "does not tell", ""},
+		{"an opaque token", judgeToken("glsa_x", now), checkOK, "does not tell", ""},
+		{"no token", judgeToken("", now), checkFail, "empty", "--token-file"},
+		{"a token that ended", judgeToken(jwt(now.Unix()), now), checkFail, "it ended", "--token-file"},
+		{"a token that ends", judgeToken(jwt(now.Unix()+7200), now), checkOK, "ends in 2h", ""},
+		{"a JWT without an end", judgeToken("h."+base64.RawURLEncoding.EncodeToString([]byte(`{}`))+".s", now), checkOK, "does not tell", ""},
 
-		{"a clock ahead", clockText(c, 31*time.Second, time.Second/2, true), checkWarn, "31s ahead of this host's", "timedatectl"},
-		{"a clock behind", clockText(c, -31*time.Second, time.Second/2, true), checkWarn, "31s behind", "timedatectl"},
-		{"a clock that is right", clockText(c, 30*time.Second, time.Second/2, true), checkOK, "30s ahead of", ""},
-		{"no clock", clockText(c, 0, 0, false), checkFail, "Date header", "curl"},
+		{"a clock ahead", judgeClock(31*time.Second, time.Second/2, true), checkWarn, "31s ahead of this host's", "timedatectl"},
+		{"a clock behind", judgeClock(-31*time.Second, time.Second/2, true), checkWarn, "31s behind", "timedatectl"},
+		{"a clock that is right", judgeClock(30*time.Second, time.Second/2, true), checkOK, "30s ahead of", ""},
+		{"no clock", judgeClock(0, 0, false), checkFail, "Date header", "curl"},
 
-		{"a certificate that ended", certificateText(c, now.Add(-time.Hour), nil, false, now), checkFail, "ended 1h ago", "date -u"},
-		{"one that ends", certificateText(c, now.Add(certificateWarning-1), nil, false, now), checkWarn, "ends in", "new one"},
-		{"one that is good", certificateText(c, now.Add(certificateWarning), nil, false, now), checkOK, "good for another", ""},
-		{"one that is not checked", certificateText(c, now.Add(certificateWarning), nil, true, now), checkWarn, "not checked", "--tls-ca-file"},
-		{"one that is not seen", certificateText(c, time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
+		{"a certificate that ended", judgeCertificate(now.Add(-time.Hour), nil, false, now), checkFail, "ended 1h ago", "date -u"},
+		{"one that ends", judgeCertificate(now.Add(certificateWarning-1), nil, false, now), checkWarn, "ends in", "new one"},
+		{"one that is good", judgeCertificate(now.Add(certificateWarning), nil, false, now), checkOK, "good for another", ""},
+		{"one that is not checked", judgeCertificate(now.Add(certificateWarning), nil, true, now), checkWarn, "not checked", "--tls-ca-file"},
+		{"one that is not seen", judgeCertificate(time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
 
-		{"no repositories", repositoriesText(c, nil), checkOK, "none", "repo create"},
-		{"an ill one", repositoriesText(c, ill), checkWarn, "1 of 2 are not healthy, the first is b/sick", "limpet repo test sick -n b"},
-		{"well ones", repositoriesText(c, ill[:1]), checkOK, "1, none", ""},
+		{"no repositories", judgeRepositories(nil), checkOK, "none", "repo create"},
+		{"a failing one", judgeRepositories(mixed), checkWarn, "1 of 2 are not healthy, the first is b/bad", "limpet repo test bad -n b"},
+		{"healthy ones", judgeRepositories(mixed[:1]), checkOK, "1, none", ""},
 
-		{"no hosts", gitHostsText(c, nil, 0, nil, nil), checkOK, "no repository", ""},
-		{"hosts", gitHostsText(c, []string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
-		{"a host that is away", gitHostsText(c, []string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
+		{"no hosts", judgeGitHosts(nil, 0, nil, nil), checkOK, "no repository", ""},
+		{"hosts", judgeGitHosts([]string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
+		{"a host that is away", judgeGitHosts([]string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
 
-		{"nobody looked", judgeControllers(c, snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
-		{"nobody looks any more", judgeControllers(c, snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
-		{"somebody looks", judgeControllers(c, snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
-		{"nothing to look after", judgeControllers(c, snapshot.Controllers{}, []repository{{}}, now), checkOK, "no repository has sync enabled", ""},
-		{"another agent is active", judgeControllers(c, snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now), now), checkOK, "standby; active: lab", ""},
-		{"it is off, and nobody looks", judgeControllers(c, snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers on"},
+		{"nobody looked", judgeControllers(snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
+		{"nobody looks any more", judgeControllers(snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
+		{"somebody looks", judgeControllers(snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
+		{"nothing to look after", judgeControllers(snapshot.Controllers{}, []repository{{}}, now), checkOK, "no repository has sync enabled", ""},
+		{"another agent is active", judgeControllers(snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now), now), checkOK, "standby; active: lab", ""},
+		{"it is off, and nobody looks", judgeControllers(snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers on"},
 	} {
 		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) || (tt.next == "") != (tt.got.Next == "") {
 			t.Errorf("%s: %+v, want %s %q %q", tt.what, tt.got, tt.result, tt.says, tt.next)
@@ -252,7 +254,6 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 // where the API is away, and what it has not seen yet is not taken for nothing.
 func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 	t.Parallel()
-	away := check{"api", checkFail, "away", ""}
 	seen := []snapshot.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &snapshot.Webhook{ID: "7", LastEvent: time.Now()}}}
 	for name, tt := range map[string]struct {
 		snap  *snapshot.Snapshot
@@ -264,12 +265,12 @@ func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 		"kept from before":        {&snapshot.Snapshot{AsOf: time.Now(), Repos: seen}, 1},
 		"read, and there is none": {&snapshot.Snapshot{API: snapshot.API{Synced: true}}, 0},
 	} {
-		p := &examination{snap: tt.snap}
-		repos, c := p.repositories(t.Context(), away)
+		p := &examination{snap: tt.snap, api: failed("", "away")}
+		repos, c := p.repositories(t.Context())
 		if (repos == nil) != (tt.known < 0) || repos != nil && len(repos) != tt.known || (c.Result == checkSkipped) != (tt.known < 0) {
 			t.Errorf("%s: %+v %+v", name, repos, c)
 		}
-		if tt.known == 1 && (!repos[0].failing || !repos[0].hooked || repos[0].urls[0] == "" || !repos[0].enabled) {
+		if tt.known == 1 && (!repos[0].Failing() || repos[0].Webhook == nil || repos[0].URL == "" || !repos[0].Enabled) {
 			t.Errorf("%s: %+v", name, repos[0])
 		}
 	}

@@ -295,7 +295,7 @@ func TestDoctorKeepsTheGroup(t *testing.T) {
 // TestWritesAreTold in letters that every terminal has.
 func TestWritesAreTold(t *testing.T) {
 	t.Parallel()
-	c := writesText(check{}, []time.Duration{4 * time.Microsecond, 260 * time.Microsecond, 4210 * time.Microsecond}, 10*time.Second)
+	c := judgeWrites([]time.Duration{4 * time.Microsecond, 260 * time.Microsecond, 4210 * time.Microsecond}, 10*time.Second)
 	if c.Found != "safe on the disk after 0.26ms, the slowest in a hundred after 4.2ms" {
 		t.Errorf("%q", c.Found)
 	}

@@ -25,83 +25,55 @@ import (
 
 // Checks of repositories.
 
-// repository is what the doctor knows of one.
+// repository is the row of one, with the object where the API was asked.
 type repository struct {
-	namespace, name string
-	urls            []string // of the repository and its mirrors
-	enabled, hooked bool
-	failing         bool
-	checked, event  time.Time
-	object          *api.Repository // nil = known from the daemon's snapshot only
+	snapshot.Repo
+	object *api.Repository // nil = from the daemon's snapshot
 }
+
+// test is the command that tests the repository.
+func (r repository) test() string { return command.CommandFor(r.Namespace, "repo test "+r.Name) }
 
 // maxRepositories bounds how many are checked.
 const maxRepositories = 5000
 
 // repositories lists them from the API, else from the daemon's snapshot. nil means unknown.
-func (p *examination) repositories(ctx context.Context, reach check) ([]repository, check) {
-	c := check{"repositories", checkSkipped, "the API is not there to be asked", ""}
+func (p *examination) repositories(ctx context.Context) ([]repository, check) {
 	repos := []repository{}
 	switch {
-	case reach.Result == checkOK || reach.Result == checkWarn:
+	case p.api.usable():
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
 		items, err := p.s.List(ctx, api.Repositories, p.Flags.ListNamespace(), "", nil, maxRepositories)
 		if err != nil {
-			return nil, check{c.Name, checkFail, command.ErrorText(err), kube.Hint(err)}
+			return nil, failed(kube.Hint(err), "%s", command.ErrorText(err))
 		}
 		for i := range items {
-			repo, err := api.RepositoryView(&items[i])
-			if err != nil {
-				continue
+			object, err := api.RepositoryView(&items[i])
+			if row, ok := snapshot.RepoOf(&items[i]); ok && err == nil {
+				repos = append(repos, repository{row, &object})
 			}
-			one := repository{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled,
-				checked: api.TimeOfMillis(repo.Status.Health.Checked)}
-			one.failing = !one.checked.IsZero() && !repo.Status.Health.Healthy
-			one.object = &repo
-			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
-				one.urls = []string{b.URL}
-				if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil {
-					one.urls = append(one.urls, mirrors...)
-				}
-			}
-			if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-				one.hooked, one.event = true, api.TimeOfMillis(h.LastEvent)
-			}
-			repos = append(repos, one)
 		}
 	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
-		for _, r := range p.snap.Repos {
-			one := repository{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...),
-				enabled: r.Enabled, checked: r.Checked, failing: !r.Checked.IsZero() && !r.Healthy}
-			if r.Webhook != nil {
-				one.hooked, one.event = true, r.Webhook.LastEvent
-			}
-			repos = append(repos, one)
+		for _, row := range p.snap.Repos {
+			repos = append(repos, repository{row, nil})
 		}
 	default:
-		return nil, c
+		return nil, skipped(noAnswer)
 	}
-	return repos, repositoriesText(check{c.Name, checkOK, "", ""}, repos)
+	return repos, judgeRepositories(repos)
 }
 
-func repositoriesText(c check, repos []repository) check {
-	var ill []repository
-	for _, r := range repos {
-		if r.failing {
-			ill = append(ill, r)
-		}
-	}
+func judgeRepositories(repos []repository) check {
+	failing := slices.DeleteFunc(slices.Clone(repos), func(r repository) bool { return !r.Failing() })
 	switch {
 	case len(repos) == 0:
-		c.Found, c.Next = "there is none", "limpet repo create NAME --url URL"
-	case len(ill) == 0:
-		c.Found = fmt.Sprintf("%d, none is known to be ill", len(repos))
-	default:
-		c.Result, c.Next = checkWarn, command.CommandFor(ill[0].namespace, "repo test "+ill[0].name)
-		c.Found = fmt.Sprintf("%d of %d are not healthy, the first is %s/%s", len(ill), len(repos), ill[0].namespace, ill[0].name)
+		return check{Result: checkOK, Found: "there is none", Next: "limpet repo create NAME --url URL"}
+	case len(failing) == 0:
+		return passed("%d, none is known to be failing", len(repos))
 	}
-	return c
+	return warned(failing[0].test(), "%d of %d are not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
+		failing[0].Name)
 }
 
 // maxHosts bounds the Git hosts that are tried.
@@ -109,14 +81,10 @@ const maxHosts = 64
 
 // checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test'
 // does.
-func (p *examination) checkGitHosts(ctx context.Context, repos []repository) check {
-	c := check{"git hosts", checkOK, "", ""}
-	if repos == nil {
-		return check{c.Name, checkSkipped, "repositories are not known", ""}
-	}
+func (p *examination) checkGitHosts(ctx context.Context) check {
 	users := map[string]repository{} // one repository for each address
-	for _, r := range repos {
-		for _, url := range r.urls {
+	for _, r := range p.repos {
+		for _, url := range append(strings.Fields(r.Mirrors), r.URL) {
 			if address, ok := gitAddress(url); ok {
 				users[address] = r
 			}
@@ -130,41 +98,38 @@ func (p *examination) checkGitHosts(ctx context.Context, repos []repository) che
 	g.SetLimit(16)
 	for _, address := range tried {
 		g.Go(func() error {
-			var dialer net.Dialer
-			conn, err := dialer.DialContext(ctx, "tcp", address)
-			if err != nil {
+			if err := dial(ctx, address); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				away[address] = dialText(err)
-				return nil
+				away[address] = err.Error()
 			}
-			return conn.Close()
+			return nil
 		})
 	}
-	_ = g.Wait() // a connection that cannot be closed was open
-	return gitHostsText(c, tried, len(addresses), away, users)
+	_ = g.Wait() // no part fails
+	return judgeGitHosts(tried, len(addresses), away, users)
 }
 
-// dialText returns the end of a dial error, without the address.
-func dialText(err error) string {
-	txt := err.Error()
-	if i := strings.LastIndex(txt, ": "); i >= 0 {
-		txt = txt[i+2:]
+// dial opens and closes a connection. Its error has no address.
+func dial(ctx context.Context, address string) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		txt := err.Error()
+		return fmt.Errorf("%s", txt[strings.LastIndex(": "+txt, ": "):])
 	}
-	return txt
+	_ = conn.Close() // a connection that cannot be closed was open
+	return nil
 }
 
-func gitHostsText(c check, tried []string, all int, away map[string]string, users map[string]repository) check {
+func judgeGitHosts(tried []string, all int, away map[string]string, users map[string]repository) check {
+	c := passed("reached: %s", strings.Join(tried, ", "))
 	switch {
 	case all == 0:
-		c.Found = "no repository needs one"
-	case len(away) == 0:
-		c.Found = "reached: " + strings.Join(tried, ", ")
-	default:
+		return passed("no repository needs one")
+	case len(away) > 0:
 		first := slices.Sorted(maps.Keys(away))[0]
-		c.Result, c.Found = checkFail, fmt.Sprintf("%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first,
-			away[first])
-		c.Next = command.CommandFor(users[first].namespace, "repo test "+users[first].name)
+		c = failed(users[first].test(), "%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first, away[first])
 	}
 	if len(tried) < all {
 		c.Found += fmt.Sprintf("; %d more were not tried", all-len(tried))
@@ -193,91 +158,72 @@ const maxHealthAge = 15 * time.Minute
 
 // checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the
 // newest check.
-func (p *examination) checkControllers(repos []repository) check {
-	if repos == nil {
-		return check{"controllers", checkSkipped, "repositories are not known", ""}
-	}
+func (p *examination) checkControllers(context.Context) check {
 	var seen snapshot.Controllers
 	if p.snap != nil {
 		seen = p.snap.Agent.Controllers
 	}
-	return judgeControllers(check{"controllers", checkOK, "", ""}, seen, repos, p.now)
+	return judgeControllers(seen, p.repos, p.now)
 }
 
-func judgeControllers(c check, seen snapshot.Controllers, repos []repository, now time.Time) check {
+func judgeControllers(seen snapshot.Controllers, repos []repository, now time.Time) check {
 	var newest time.Time
-	enabled := 0
+	enabled := false
 	for _, r := range repos {
-		if r.enabled {
-			enabled++
-		}
-		if r.checked.After(newest) {
-			newest = r.checked
+		enabled = enabled || r.Enabled
+		if r.Checked.After(newest) {
+			newest = r.Checked
 		}
 	}
-	start := "limpet --daemon"
+	start, mode := "limpet --daemon", ""
 	if seen.Mode != "" {
-		c.Found = seen.Text() + "; "
-		start = "limpet --daemon --controllers on"
+		start, mode = "limpet --daemon --controllers on", seen.Text()+"; "
 	}
-	switch {
-	case enabled == 0:
-		c.Found += "no repository has sync enabled"
+	switch age := now.Sub(newest); {
+	case !enabled:
+		return passed("%sno repository has sync enabled", mode)
 	case newest.IsZero():
-		c.Result, c.Next = checkWarn, start
-		c.Found += "no repository was ever checked"
-	case now.Sub(newest) > maxHealthAge:
-		c.Result, c.Next = checkWarn, start
-		c.Found += fmt.Sprintf("the newest check of a repository is %s old", text.Age(now.Sub(newest)))
+		return warned(start, "%sno repository was ever checked", mode)
+	case age > maxHealthAge:
+		return warned(start, "%sthe newest check of a repository is %s old", mode, text.Age(age))
 	default:
-		c.Found += fmt.Sprintf("a repository was checked %s ago", text.Age(max(now.Sub(newest), 0)))
+		return passed("%sa repository was checked %s ago", mode, text.Age(max(age, 0)))
 	}
-	return c
 }
 
-func (p *examination) checkWebhooks(ctx context.Context, repos []repository) check {
-	c := check{"webhooks", checkOK, "off: changes are found by the interval", ""}
+func (p *examination) checkWebhooks(ctx context.Context) check {
 	hooked, last := 0, time.Time{}
-	for _, r := range repos {
-		if r.hooked {
+	for _, r := range p.repos {
+		if r.Webhook != nil {
 			hooked++
-		}
-		if r.event.After(last) {
-			last = r.event
+			if r.Webhook.LastEvent.After(last) {
+				last = r.Webhook.LastEvent
+			}
 		}
 	}
-	if p.Flags.WebhookListen == "" {
-		if hooked > 0 {
-			c.Found = fmt.Sprintf("not received here; %d repositories have one, %s", hooked, lastEvent(p.now, last))
-		}
-		return c
+	event := "no event yet"
+	if !last.IsZero() {
+		event = "last event " + command.Since(p.now, last) + " ago"
 	}
-	c.Found = fmt.Sprintf("received on %s, %d repositories have one, %s", p.Flags.WebhookListen, hooked, lastEvent(p.now, last))
-	var dialer net.Dialer
-	if conn, err := dialer.DialContext(ctx, "tcp", p.Flags.WebhookListen); err == nil {
-		conn.Close()
-	} else {
-		return check{c.Name, checkFail, fmt.Sprintf("nobody listens on %s: %s", p.Flags.WebhookListen, dialText(err)),
-			"limpet --daemon --webhook-listen " + command.ShellWord(p.Flags.WebhookListen)}
+	listen := p.Flags.WebhookListen
+	switch {
+	case listen == "" && hooked == 0:
+		return passed("off: changes are found by the interval")
+	case listen == "":
+		return passed("not received here; %d repositories have one, %s", hooked, event)
 	}
+	if err := dial(ctx, listen); err != nil {
+		return failed("limpet --daemon --webhook-listen "+command.ShellWord(listen), "nothing listens on %s: %v", listen, err)
+	}
+	c := passed("received on %s, %d repositories have one, %s", listen, hooked, event)
 	u, err := url.Parse(p.Flags.WebhookURL)
 	if p.Flags.WebhookURL == "" || err != nil {
 		c.Found += "; without --webhook-url a person has to register them"
 		return c
 	}
-	conn, err := dialer.DialContext(ctx, "tcp", withPort(u))
-	if err != nil {
-		return check{c.Name, checkWarn, fmt.Sprintf("%s cannot be reached from here: %s; hosts may have another way to it", u.Host,
-			dialText(err)), "curl -i " + p.Flags.WebhookURL}
+	if err := dial(ctx, withPort(u)); err != nil {
+		return warned("curl -i "+p.Flags.WebhookURL, "%s cannot be reached from here: %v; hosts may have another way to it", u.Host, err)
 	}
-	conn.Close()
 	c.Found += ", reached at " + u.Host
 	return c
-}
-
-func lastEvent(now, at time.Time) string {
-	if at.IsZero() {
-		return "no event yet"
-	}
-	return "last event " + command.Since(now, at) + " ago"
 }

@@ -35,7 +35,8 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 	if err := os.WriteFile(other, data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := &examination{Env: &command.Env{World: s.world("", io.Discard, io.Discard)}}
+	env := s.world("", io.Discard, io.Discard)
+	p := &examination{Env: &command.Env{World: env}}
 	for _, tt := range []struct{ binary, result, found, next string }{
 		{self, checkOK, "starts this program", ""}, {same, checkOK, "starts this program", ""},
 		{other, checkWarn, "another version than this", "limpet service install --user --now"},
@@ -43,11 +44,11 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("[Service]\nExecStart="+tt.binary+" --daemon\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		state, err := service.StateOfService(t.Context(), path, nil)
-		if err != nil {
-			t.Fatal(err)
+		state, err := service.Installed(t.Context(), true, env.Getenv)
+		if err != nil || state == nil {
+			t.Fatal(state, err)
 		}
-		if c := judgeService(state, true); c.Result != tt.result || !strings.Contains(c.Found, tt.found) || c.Next != tt.next {
+		if c := judgeService(*state, true); c.Result != tt.result || !strings.Contains(c.Found, tt.found) || c.Next != tt.next {
 			t.Errorf("%s: %+v", tt.binary, c)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"limpet/sync/snapshot/diff"
 	"limpet/tui/cli/command"
 )
 
@@ -36,8 +37,8 @@ const unitName = "limpet.service"
 // unitMark begins a unit that limpet may replace and remove.
 const unitMark = "# Made by 'limpet service install'"
 
-// Path returns the path of the unit file.
-func (p Location) Path(user bool, env func(string) string) (string, error) {
+// path returns the path of the unit file.
+func (p Location) path(user bool, env func(string) string) (string, error) {
 	switch {
 	case p.UnitDir != "":
 		return filepath.Join(p.UnitDir, unitName), nil
@@ -58,21 +59,31 @@ type systemd struct {
 	ctl    string // systemctl
 }
 
-// Manager returns systemd; nil when it is not to be notified.
-func (p Location) Manager(user bool) *systemd {
+// managerOf returns systemd; nil when it is not to be notified.
+func (p Location) managerOf(user bool) *systemd {
 	if p.UnitDir != "" {
 		return nil
 	}
 	return &systemd{user: user, booted: "/run/systemd/system", ctl: "systemctl"}
 }
 
-// There returns an error where systemd does not run.
-func (s *systemd) There() error {
+// find returns the path of the unit and its service manager. It fails where systemd has to run and does not.
+func (p Location) find(e *command.Env, user bool) (path string, manager *systemd, err error) {
+	if path, err = p.path(user, e.Getenv); err == nil {
+		manager = p.managerOf(user)
+		err = manager.available()
+	}
+	return path, manager, err
+}
+
+// available returns an error where systemd does not run.
+func (s *systemd) available() error {
 	if s == nil {
 		return nil
 	}
 	if info, err := os.Stat(s.booted); err != nil || !info.IsDir() {
-		return command.Errorf(command.ExitError, "limpet --daemon    # to be started by what this host has instead; the unit: limpet service print", "this host does not run systemd")
+		return command.Errorf(command.ExitError,
+			"limpet --daemon    # to be started by what this host has instead; the unit: limpet service print", "this host does not run systemd")
 	}
 	if _, err := exec.LookPath(s.ctl); err != nil {
 		return command.Errorf(command.ExitError, "limpet service print    # the unit, to be installed by hand",
@@ -122,60 +133,30 @@ type installCmd struct {
 	Now    bool `help:"Start the daemon too, or restart it when the unit has changed."`
 }
 
-// installed is the output of 'limpet service install' and 'uninstall' with -o json.
-type installed struct {
-	Unit    string   `json:"unit"`
-	Changed bool     `json:"changed"`
-	Diff    string   `json:"diff"`
-	Ran     []string `json:"ran"` // with --dry-run: what would run
-	DryRun  bool     `json:"dryRun"`
-}
-
 func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context) error {
 	u, err := newUnit(e, call, c.unitOptions)
 	if err != nil {
 		return err
 	}
-	path, err := c.Path(c.User, e.Getenv)
+	path, manager, err := c.find(e, c.User)
 	if err != nil {
-		return err
-	}
-	manager := c.Manager(c.User)
-	if err := manager.There(); err != nil {
 		return err
 	}
 	if err := u.checkVisible(manager); err != nil {
 		return err
 	}
-	old, err := ownUnit(path)
+	out, err := newChange(path, u.text(), c.DryRun)
 	if err != nil {
 		return err
 	}
-	text := u.text()
-	out := installed{Unit: path, Changed: old != text, Diff: diffLines(old, text), DryRun: c.DryRun, Ran: []string{}}
 	if !e.Flags.Data() && e.Flags.Output != "name" {
-		out.show(e.Out)
+		out.writeDiff(e.Out)
 	}
-	if out.Changed && !c.DryRun {
-		if err := writeUnit(path, text); err != nil {
-			return err
-		}
-	}
-	if manager != nil {
-		for _, args := range steps(out.Changed, c.Now) {
-			out.Ran = append(out.Ran, strings.Join(manager.call(args...), " "))
-			if c.DryRun {
-				continue
-			}
-			if _, err := manager.run(ctx, args...); err != nil {
-				return err
-			}
-		}
+	if err := out.apply(ctx, manager, installSteps(out.Changed, c.Now)); err != nil {
+		return err
 	}
 	return e.PrintOne(out, path, func(w io.Writer) {
-		for _, line := range out.Ran {
-			fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
-		}
+		out.writeRan(w)
 		if !c.Now && !c.DryRun && manager != nil {
 			fmt.Fprintf(w, "start it with: limpet service install --now%s\n", map[bool]string{true: " --user"}[c.User])
 		}
@@ -185,10 +166,46 @@ func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context)
 	})
 }
 
-// steps are the calls of systemctl that activate a unit.
-func steps(changed, now bool) (out [][]string) {
+type uninstallCmd struct {
+	Location
+	User   bool `help:"The service of this user, instead of the host's."`
+	DryRun bool `name:"dry-run" help:"Show what would be done without doing it."`
+}
+
+func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {
+	path, manager, err := c.find(e, c.User)
+	if err != nil {
+		return err
+	}
+	out, err := newChange(path, "", c.DryRun)
+	if err != nil {
+		return err
+	}
+	if out.Changed {
+		if err := out.apply(ctx, manager, [][]string{{"disable", "--now", unitName}, fileStep, {"daemon-reload"}}); err != nil {
+			return err
+		}
+	}
+	return e.PrintOne(out, path, func(w io.Writer) {
+		switch {
+		case !out.Changed:
+			fmt.Fprintf(w, "%s is not there\n", path)
+		case c.DryRun:
+			fmt.Fprintf(w, "would remove %s\n", path)
+		default:
+			fmt.Fprintf(w, "%s is removed; the state stays\n", path)
+		}
+		out.writeRan(w)
+	})
+}
+
+// fileStep stands for the change of the file among the calls of systemctl.
+var fileStep []string
+
+// installSteps are the calls of systemctl that activate a unit.
+func installSteps(changed, now bool) (out [][]string) {
 	if changed {
-		out = append(out, []string{"daemon-reload"})
+		out = append(out, fileStep, []string{"daemon-reload"})
 	}
 	out = append(out, []string{"enable", unitName})
 	switch {
@@ -208,109 +225,94 @@ func (u unit) checkVisible(manager *systemd) error {
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(u.binary, hidden) {
-			return command.Usagef("sudo install -m 755 "+command.ShellWord(u.binary)+" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install", "the service does not see %s, where this program is", hidden)
+			return command.Usagef("sudo install -m 755 "+command.ShellWord(u.binary)+
+				" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install",
+				"the service does not see %s, where this program is", hidden)
 		}
 	}
 	if os.Geteuid() != 0 {
-		return command.Errorf(command.ExitError, "sudo limpet service install    # or, for this user alone: limpet service install --user", "the service of the host is installed by root")
+		return command.Errorf(command.ExitError, "sudo limpet service install    # or, for this user alone: limpet service install --user",
+			"the service of the host is installed by root")
 	}
 	return nil
 }
 
-// ownUnit reads the existing unit, "" when there is none. It rejects one that limpet has not written.
-func ownUnit(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("read the unit: %w", err)
-	case !strings.HasPrefix(string(data), unitMark):
-		return "", command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"),
-			"%s was not made by limpet and is left alone", path)
-	}
-	return string(data), nil
+// change is what 'limpet service install' and 'uninstall' do, and their output with -o json.
+type change struct {
+	Unit    string   `json:"unit"`
+	Changed bool     `json:"changed"`
+	Diff    string   `json:"diff"`
+	Ran     []string `json:"ran"` // with --dry-run: what would run
+	DryRun  bool     `json:"dryRun"`
+	text    string   // of the new unit; "" = none
 }
 
-// writeUnit writes a unit that everybody may read, as usual for units.
-func writeUnit(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// newChange compares the unit at path with its new text. It rejects one that limpet has not written.
+func newChange(path, text string, dryRun bool) (*change, error) {
+	old, err := os.ReadFile(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the unit: %w", err)
+	case err == nil && !strings.HasPrefix(string(old), unitMark):
+		return nil, command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"),
+			"%s was not made by limpet and is left alone", path)
+	}
+	var b strings.Builder
+	for _, line := range diff.Texts(old, []byte(text)).Lines {
+		if line.Op != "@" {
+			line.Text = line.Op + " " + line.Text
+		}
+		b.WriteString(line.Text + "\n")
+	}
+	return &change{Unit: path, Changed: string(old) != text, Diff: b.String(), DryRun: dryRun, Ran: []string{}, text: text}, nil
+}
+
+// apply makes the change and the calls of systemctl, in the order of the steps.
+func (c *change) apply(ctx context.Context, manager *systemd, steps [][]string) (err error) {
+	for _, args := range steps {
+		switch {
+		case args == nil && !c.DryRun:
+			err = c.writeFile()
+		case args != nil && manager != nil:
+			c.Ran = append(c.Ran, strings.Join(manager.call(args...), " "))
+			if !c.DryRun {
+				_, err = manager.run(ctx, args...)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFile writes the unit, which everybody may read, as usual for units, or removes it.
+func (c *change) writeFile() error {
+	if c.text == "" {
+		if err := os.Remove(c.Unit); err != nil {
+			return fmt.Errorf("remove the unit: %w", err)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Unit), 0o755); err != nil {
 		return fmt.Errorf("make the directory of the unit: %w", err)
 	}
-	_, err := command.WriteAtomicAs(path, 0o644, func(w io.Writer) (int64, error) {
-		n, err := io.WriteString(w, text)
-		return int64(n), err
-	})
-	if err != nil {
+	if err := command.WriteText(c.Unit, 0o644, c.text); err != nil {
 		return fmt.Errorf("write the unit: %w", err)
 	}
 	return nil
 }
 
-func (i installed) show(w io.Writer) {
-	if !i.Changed {
-		fmt.Fprintf(w, "%s is as it should be\n", i.Unit)
+func (c *change) writeDiff(w io.Writer) {
+	if !c.Changed {
+		fmt.Fprintf(w, "%s is as it should be\n", c.Unit)
 		return
 	}
-	fmt.Fprintf(w, "%s:\n%s", i.Unit, i.Diff)
+	fmt.Fprintf(w, "%s:\n%s", c.Unit, c.Diff)
 }
 
-type uninstallCmd struct {
-	Location
-	User   bool `help:"The service of this user, instead of the host's."`
-	DryRun bool `name:"dry-run" help:"Show what would be done without doing it."`
-}
-
-func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {
-	path, err := c.Path(c.User, e.Getenv)
-	if err != nil {
-		return err
+func (c *change) writeRan(w io.Writer) {
+	for _, line := range c.Ran {
+		fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
 	}
-	manager := c.Manager(c.User)
-	if err := manager.There(); err != nil {
-		return err
-	}
-	old, err := ownUnit(path)
-	if err != nil {
-		return err
-	}
-	out := installed{Unit: path, Changed: old != "", Diff: diffLines(old, ""), DryRun: c.DryRun, Ran: []string{}}
-	step := func(args ...string) error {
-		if manager == nil {
-			return nil
-		}
-		out.Ran = append(out.Ran, strings.Join(manager.call(args...), " "))
-		if c.DryRun {
-			return nil
-		}
-		_, err := manager.run(ctx, args...)
-		return err
-	}
-	if out.Changed {
-		if err := step("disable", "--now", unitName); err != nil {
-			return err
-		}
-		if !c.DryRun {
-			if err := os.Remove(path); err != nil {
-				return fmt.Errorf("remove the unit: %w", err)
-			}
-		}
-		if err := step("daemon-reload"); err != nil {
-			return err
-		}
-	}
-	return e.PrintOne(out, path, func(w io.Writer) {
-		switch {
-		case !out.Changed:
-			fmt.Fprintf(w, "%s is not there\n", path)
-			return
-		case c.DryRun:
-			fmt.Fprintf(w, "would remove %s\n", path)
-		default:
-			fmt.Fprintf(w, "%s is removed; the state stays\n", path)
-		}
-		for _, line := range out.Ran {
-			fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
-		}
-	})
 }

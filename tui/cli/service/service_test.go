@@ -92,7 +92,7 @@ func TestUnitText(t *testing.T) {
 		}
 		want, err := os.ReadFile(golden)
 		if err != nil || text != string(want) {
-			t.Errorf("%s: %v\n%s", name, err, diffLines(string(want), text))
+			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestServiceInstall(t *testing.T) {
 	dir := filepath.Join(s.Dir, "image", "etc", "systemd", "system")
 	path := filepath.Join(dir, unitName)
 	install := []string{"service", "install", "--unit-dir", dir}
-	if out, _ := s.Must(t, 0, append(install, "--dry-run")...); !strings.Contains(out, path+":\n+ # Made by") || Exists(path) {
+	if out, _ := s.Must(t, 0, append(install, "--dry-run")...); !strings.Contains(out, "\n+ # Made by") || exists(path) {
 		t.Errorf("a dry run:\n%s", out)
 	}
 	if _, errs := s.Must(t, command.ExitError, "service", "status", "--unit-dir", dir); !strings.Contains(errs, "the service is not installed\n  try: sudo limpet service install --now") {
@@ -239,24 +239,24 @@ func TestServiceInstall(t *testing.T) {
 		t.Fatalf("%v %v", info, err)
 	}
 	out, _ := s.Must(t, 0, append(install, "-o", "json")...)
-	var got installed
+	var got change
 	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Changed || got.Diff != "" || got.Unit != path {
 		t.Errorf("the second time: %v %s", err, out)
 	}
 	if again, _ := os.Stat(path); !again.ModTime().Equal(info.ModTime()) {
 		t.Error("the second time it is written again")
 	}
-	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") || !strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n  Type=notify\n") {
+	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") || !strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n+ ExecStart=") {
 		t.Errorf("a change:\n%s", out)
 	}
 	if out, _ := s.Must(t, 0, "service", "status", "--unit-dir", dir); !strings.Contains(out, ", which is this one\n") {
 		t.Errorf("%s", out)
 	}
-	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) || !Exists(path) {
+	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) || !exists(path) {
 		t.Errorf("%s", out)
 	}
 	for _, want := range []string{"is removed; the state stays", "is not there"} {
-		if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir); !strings.Contains(out, want) || Exists(path) {
+		if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir); !strings.Contains(out, want) || exists(path) {
 			t.Errorf("%s", out)
 		}
 	}
@@ -281,10 +281,10 @@ func TestServiceInstall(t *testing.T) {
 func TestSystemctl(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).There(); err == nil || err.Error() != "this host does not run systemd" {
+	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).available(); err == nil || err.Error() != "this host does not run systemd" {
 		t.Errorf("without systemd: %v", err)
 	}
-	if err := (&systemd{booted: dir, ctl: "no-such-program"}).There(); err == nil {
+	if err := (&systemd{booted: dir, ctl: "no-such-program"}).available(); err == nil {
 		t.Error("without systemctl all is well")
 	}
 	ctl := filepath.Join(dir, "systemctl")
@@ -319,7 +319,7 @@ esac
 	} {
 		write(ctl+".state", tt.active, 0o600)
 		write(path, unit{binary: tt.binary}.text(), 0o600)
-		s, err := StateOfService(t.Context(), path, manager)
+		s, err := stateOf(t.Context(), path, manager)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,10 +332,10 @@ esac
 		t.Errorf("%v", err)
 	}
 	for want, got := range map[string][][]string{
-		"[[daemon-reload] [enable limpet.service]]":                          steps(true, false),
-		"[[enable limpet.service]]":                                          steps(false, false),
-		"[[daemon-reload] [enable limpet.service] [restart limpet.service]]": steps(true, true),
-		"[[enable limpet.service] [start limpet.service]]":                   steps(false, true),
+		"[[] [daemon-reload] [enable limpet.service]]":                          installSteps(true, false),
+		"[[enable limpet.service]]":                                             installSteps(false, false),
+		"[[] [daemon-reload] [enable limpet.service] [restart limpet.service]]": installSteps(true, true),
+		"[[enable limpet.service] [start limpet.service]]":                      installSteps(false, true),
 	} {
 		if fmt.Sprint(got) != want {
 			t.Errorf("%v, want %s", got, want)
@@ -343,17 +343,5 @@ esac
 	}
 	if words := (&systemd{user: true, ctl: "systemctl"}).call("start"); strings.Join(words, " ") != "systemctl --user start" {
 		t.Errorf("%v", words)
-	}
-}
-
-func TestDiffLines(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ before, after, want string }{
-		{"a\nb\n", "a\nb\n", ""}, {"", "a\n", "+ a\n"}, {"a\n", "", "- a\n"},
-		{"a\nb\nc\n", "a\nx\nc\nd\n", "  a\n- b\n+ x\n  c\n+ d\n"},
-	} {
-		if got := diffLines(tt.before, tt.after); got != tt.want {
-			t.Errorf("%q to %q:\n%s", tt.before, tt.after, got)
-		}
 	}
 }

@@ -32,15 +32,11 @@ type State struct {
 }
 
 func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
-	path, err := c.Path(c.User, e.Getenv)
+	path, manager, err := c.find(e, c.User)
 	if err != nil {
 		return err
 	}
-	manager := c.Manager(c.User)
-	if err := manager.There(); err != nil {
-		return err
-	}
-	s, err := StateOfService(ctx, path, manager)
+	s, err := stateOf(ctx, path, manager)
 	if err != nil {
 		return err
 	}
@@ -72,7 +68,7 @@ func (s State) Fault(user bool) (fault, next string) {
 	switch {
 	case !s.Installed:
 		return "the service is not installed", install
-	case s.Binary != "" && !Exists(s.Binary):
+	case s.Binary != "" && !exists(s.Binary):
 		return "the unit starts " + s.Binary + ", which is not there", install
 	case !s.Same:
 		return "the unit starts " + s.Binary + ", which is another version than this", install
@@ -86,8 +82,23 @@ func (s State) Fault(user bool) (fault, next string) {
 	return "", ""
 }
 
-// StateOfService examines a unit file and asks systemd about it unless manager is nil.
-func StateOfService(ctx context.Context, path string, manager *systemd) (State, error) {
+// Installed returns the state of the installed unit of this user or of the host, nil when there is none.
+func Installed(ctx context.Context, user bool, env func(string) string) (*State, error) {
+	var place Location
+	path, err := place.path(user, env)
+	if err != nil || !exists(path) {
+		return nil, nil
+	}
+	manager := place.managerOf(user)
+	if manager.available() != nil {
+		manager = nil // perhaps the unit of an image
+	}
+	s, err := stateOf(ctx, path, manager)
+	return &s, err
+}
+
+// stateOf examines a unit file and asks systemd about it unless manager is nil.
+func stateOf(ctx context.Context, path string, manager *systemd) (State, error) {
 	s := State{Unit: path}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +110,7 @@ func StateOfService(ctx context.Context, path string, manager *systemd) (State, 
 	s.Installed = true
 	for line := range strings.Lines(string(data)) {
 		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
-			s.Binary = firstWord(command)
+			s.Binary = firstWord(strings.TrimSpace(command))
 		}
 	}
 	self, err := os.Executable()
@@ -114,17 +125,11 @@ func StateOfService(ctx context.Context, path string, manager *systemd) (State, 
 	if err != nil {
 		return s, err
 	}
+	fields := map[string]*string{"ActiveState": &s.Active, "UnitFileState": &s.Enabled, "Result": &s.Result, "MainPID": &s.PID}
 	for line := range strings.Lines(out) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch key {
-		case "ActiveState":
-			s.Active = value
-		case "UnitFileState":
-			s.Enabled = value
-		case "Result":
-			s.Result = value
-		case "MainPID":
-			s.PID = value
+		if field := fields[key]; field != nil {
+			*field = value
 		}
 	}
 	if target, err := os.Readlink("/proc/" + s.PID + "/exe"); err == nil {
@@ -135,35 +140,31 @@ func StateOfService(ctx context.Context, path string, manager *systemd) (State, 
 
 // firstWord returns the program of a command line of a unit, the reverse of quoteUnit.
 func firstWord(command string) string {
-	command = strings.TrimSpace(command)
-	if quoted, ok := strings.CutPrefix(command, `"`); ok {
-		word, _, _ := strings.Cut(quoted, `"`)
-		return strings.ReplaceAll(word, "%%", "%")
-	}
 	word, _, _ := strings.Cut(command, " ")
+	if quoted, ok := strings.CutPrefix(command, `"`); ok {
+		word, _, _ = strings.Cut(quoted, `"`)
+	}
 	return strings.ReplaceAll(word, "%%", "%")
 }
 
-func Exists(path string) bool {
+func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
 // sameContent reports whether two files have the same content.
 func sameContent(a, b string) bool {
-	one, errOne := os.Stat(a)
+	one, err := os.Stat(a)
 	other, errOther := os.Stat(b)
-	switch {
-	case errOne != nil || errOther != nil:
-		return false
-	case os.SameFile(one, other):
-		return true
-	case one.Size() != other.Size():
+	if err != nil || errOther != nil || one.Size() != other.Size() {
 		return false
 	}
-	sumOne, errOne := hashOf(a)
+	if os.SameFile(one, other) {
+		return true
+	}
+	sum, err := hashOf(a)
 	sumOther, errOther := hashOf(b)
-	return errOne == nil && errOther == nil && sumOne == sumOther
+	return err == nil && errOther == nil && sum == sumOther
 }
 
 func hashOf(path string) (sum [sha256.Size]byte, err error) {

@@ -28,10 +28,10 @@ type unit struct {
 	writable    []string          // directories besides the state
 }
 
-// Sections that all units share. An exit with 2, 6 or 9 would repeat: invalid usage, an unsupported version, a
-// state file that is held or cannot be written.
-const (
-	unitHead = `# Made by 'limpet service install', which replaces this file.
+// unitText is the unit. Lines with "host:" are those of the service of the host; words in braces are replaced. A
+// large state file is checked before READY=1 after a power cut. An exit with 2, 6 or 9 would repeat: invalid usage,
+// an unsupported version, a state file that is held or cannot be written.
+const unitText = `# Made by 'limpet service install', which replaces this file.
 [Unit]
 Description=limpet, an edge agent for Git sync
 Wants=network-online.target
@@ -39,14 +39,12 @@ After=network-online.target
 
 [Service]
 Type=notify
-ExecStart=%s
-`
-	hostUnit = `StateDirectory=limpet
-StateDirectoryMode=0700
-RuntimeDirectory=limpet
-`
-	// A large state file is checked before READY=1 after a power cut.
-	unitLife = `Restart=on-failure
+ExecStart={command}
+host:{user}
+host:StateDirectory=limpet
+host:StateDirectoryMode=0700
+host:RuntimeDirectory=limpet
+{credentials}Restart=on-failure
 RestartSec=5
 RestartPreventExitStatus=2 6 9
 TimeoutStartSec=10min
@@ -63,58 +61,54 @@ RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
-`
-	hostWalls = `ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictNamespaces=yes
-CapabilityBoundingSet=
-`
-	unitTail = `
+host:ProtectSystem=strict
+host:ProtectHome=yes
+host:PrivateTmp=yes
+host:PrivateDevices=yes
+host:ProtectClock=yes
+host:ProtectControlGroups=yes
+host:ProtectHostname=yes
+host:ProtectKernelLogs=yes
+host:ProtectKernelModules=yes
+host:ProtectKernelTunables=yes
+host:ProtectProc=invisible
+host:RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+host:RestrictNamespaces=yes
+host:CapabilityBoundingSet=
+{writable}
 [Install]
-WantedBy=%s
+WantedBy={target}
 `
-)
 
 // text returns the unit file.
 func (u unit) text() string {
+	var lines, credentials, writable strings.Builder
+	for line := range strings.Lines(unitText) {
+		if line, host := strings.CutPrefix(line, "host:"); !host || !u.user {
+			lines.WriteString(line)
+		}
+	}
 	words := []string{quoteUnit(u.binary), "--daemon"}
 	for _, arg := range u.args {
 		words = append(words, quoteUnit(arg))
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, unitHead, strings.Join(words, " "))
-	target := "default.target"
-	if !u.user {
-		target = "multi-user.target"
-		if u.runAs != "" {
-			fmt.Fprintf(&b, "User=%s\n", u.runAs)
-		} else {
-			b.WriteString("DynamicUser=yes\n")
-		}
-		b.WriteString(hostUnit)
+	user, target := "DynamicUser=yes", "multi-user.target"
+	switch {
+	case u.user:
+		target = "default.target"
+	case u.runAs != "":
+		user = "User=" + u.runAs
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.credentials)) {
-		fmt.Fprintf(&b, "LoadCredential=%s:%s\n", name, strings.ReplaceAll(u.credentials[name], "%", "%%"))
+		fmt.Fprintf(&credentials, "LoadCredential=%s:%s\n", name, strings.ReplaceAll(u.credentials[name], "%", "%%"))
 	}
-	b.WriteString(unitLife)
-	if !u.user {
-		b.WriteString(hostWalls)
-		for _, dir := range u.writable {
-			fmt.Fprintf(&b, "ReadWritePaths=%s\n", quoteUnit(dir))
+	for _, dir := range u.writable {
+		if !u.user {
+			fmt.Fprintf(&writable, "ReadWritePaths=%s\n", quoteUnit(dir))
 		}
 	}
-	fmt.Fprintf(&b, unitTail, target)
-	return b.String()
+	return strings.NewReplacer("{command}", strings.Join(words, " "), "{user}", user, "{credentials}", credentials.String(),
+		"{writable}", writable.String(), "{target}", target).Replace(lines.String())
 }
 
 // quoteUnit quotes a word of a command line for systemd. A variable in braces is kept.
@@ -164,8 +158,10 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 			return u, command.Usagef("limpet service install --token-file FILE",
 				"a unit can be read by everybody, so it takes no token (%s)", s.Origin)
 		case slices.Contains(credentialFlags, flag.Name):
-			if path := fileOf(e, s); path != "" {
-				u.passFile(flag.Name, path)
+			if path, _ := s.Value.(string); path != "" && path != "-" {
+				if path, err = filepath.Abs(path); err == nil {
+					u.passFile(flag.Name, path)
+				}
 			}
 		case flag.Name == "state":
 			err = u.setState(e, s)
@@ -189,11 +185,8 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 // noteUnreadable notes files with secrets that are not passed as credentials and that a dynamic user cannot
 // own.
 func noteUnreadable(e *command.Env) {
-	place := ""
-	if e.Flags.CredentialsDir != "" {
-		place = e.Flags.CredentialsDir
-	}
-	rules, _ := e.GitRules()
+	place := e.Flags.CredentialsDir
+	rules, _ := e.GitRules() // the daemon reports the error
 	for _, rule := range rules {
 		for _, path := range rule.Files {
 			place = path
@@ -211,19 +204,6 @@ type unitOptions struct {
 }
 
 var unixName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
-
-// fileOf returns the absolute path in a setting, "" for none.
-func fileOf(e *command.Env, s config.Setting) string {
-	name, _ := s.Value.(string)
-	if name == "" || name == "-" {
-		return ""
-	}
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return name
-	}
-	return path
-}
 
 // passFile passes a file to the service: for the host as a credential of systemd.
 func (u *unit) passFile(flag, path string) {
@@ -256,14 +236,14 @@ func (u *unit) setState(e *command.Env, s config.Setting) error {
 }
 
 // argsOf returns the value of a flag as arguments.
-func argsOf(flag *kong.Flag) []string {
+func argsOf(flag *kong.Flag) (out []string) {
 	value := config.Shown(flag.Target)
-	if list, ok := value.([]string); ok {
-		var out []string
-		for _, one := range list {
-			out = append(out, "--"+flag.Name+"="+one)
-		}
-		return out
+	list, ok := value.([]string)
+	if !ok {
+		list = []string{fmt.Sprint(value)}
 	}
-	return []string{fmt.Sprintf("--%s=%v", flag.Name, value)}
+	for _, one := range list {
+		out = append(out, "--"+flag.Name+"="+one)
+	}
+	return out
 }
