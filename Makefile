@@ -22,7 +22,7 @@ FUZZTIME ?= 30s
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
-.PHONY: run build test full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui scale pictures release clean
+.PHONY: run build test full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures release clean
 
 build:
 	$(GO) build -ldflags '$(LDFLAGS)' -o limpet .
@@ -100,10 +100,6 @@ bench-repos: apiserver
 
 bench-tui:
 	$(MEASURE) '^TestTerminalBudgets$$'
-
-# The simulated fleet, with what the API cost when it was measured.
-scale:
-	$(GO) test -count=1 -timeout 60m -v -run '^TestFleet' ./sync/jobs -fleet
 
 # The screens of README, of the demo as it is now.
 pictures:

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,6 @@ func (t *claimTable) get(uid string) *heldJob {
 func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pending := t.pendingThat(func(state.Claim) bool { return true })
 	held := make([]*heldJob, 0, len(t.held))
 	for uid, h := range t.held {
 		if _, over := t.pending[uid]; !over {
@@ -83,8 +83,10 @@ func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
 		}
 	}
 	slices.SortFunc(held, func(a, b *heldJob) int { return cmp.Compare(a.uid, b.uid) })
-	return held, pending
+	return held, slices.SortedFunc(maps.Values(t.pending), byUID)
 }
+
+func byUID(a, b pendingClaim) int { return cmp.Compare(a.claim.UID, b.claim.UID) }
 
 // addPending has a claim settled later. The driver that has its key gives it back
 // with an urgent result.
@@ -100,23 +102,17 @@ func (t *claimTable) dropPending(uid string) {
 	delete(t.pending, uid)
 }
 
-// pendingOf returns the pending claims under a key. There may be two when the name
-// was reused.
-func (t *claimTable) pendingOf(k queue.Key) []pendingClaim {
+// pendingOf returns the pending claims under a key, ordered by UID. There may be two
+// when the name was reused.
+func (t *claimTable) pendingOf(k queue.Key) (out []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pendingThat(func(of state.Claim) bool { return of.Namespace == k.Namespace && of.Name == k.Name })
-}
-
-// pendingThat returns the pending claims that fit, ordered by UID. The caller has the
-// lock.
-func (t *claimTable) pendingThat(fit func(state.Claim) bool) (out []pendingClaim) {
 	for _, p := range t.pending {
-		if fit(p.claim) {
+		if p.key() == k {
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b pendingClaim) int { return cmp.Compare(a.claim.UID, b.claim.UID) })
+	slices.SortFunc(out, byUID)
 	return out
 }
 
@@ -134,22 +130,27 @@ func (t *claimTable) openIntent(uid string) (state.Claim, bool) {
 	return p.claim, ok && p.claim.Phase == state.PhaseIntent
 }
 
-// isOwnClaim reports whether a claim is one of this agent. That the job was wanted
-// here too is not enough: another agent may have got it.
-func (t *claimTable) isOwnClaim(uid, token string) bool {
+// token returns the token under which this agent works on a job or has still to
+// settle it. ok is false for a job of others.
+func (t *claimTable) token(uid string) (token string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h := t.held[uid]; h != nil {
-		return h.token == token
+		return h.token, true
 	}
 	p, ok := t.pending[uid]
-	return ok && p.claim.Token == token
+	return p.claim.Token, ok
+}
+
+// isOwnClaim reports whether a claim is one of this agent. That the job was wanted
+// here too is not enough: another agent may have got it.
+func (t *claimTable) isOwnClaim(uid, token string) bool {
+	own, ok := t.token(uid)
+	return ok && own == token
 }
 
 // isOwn reports whether this agent works on a job or has still to settle it.
 func (t *claimTable) isOwn(uid string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, pending := t.pending[uid]
-	return t.held[uid] != nil || pending
+	_, ok := t.token(uid)
+	return ok
 }

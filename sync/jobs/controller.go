@@ -122,7 +122,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c.drain = &drain{env: e, queue: c.queue}
 	exclusion := &exclusion{env: e, foreign: c.foreign}
 	archiver := &archiver{env: e}
-	c.backoffs = &backoffs{env: e, archiver: archiver, pruner: c.pruner, jobs: map[string]backoffJob{}}
+	c.backoffs = &backoffs{env: e, pruner: c.pruner, jobs: map[string]backoffJob{}}
 	releaser := &releaser{env: e, backoffs: c.backoffs, exclusion: exclusion}
 	c.completer = &completer{env: e, archiver: archiver, releaser: releaser, pruner: c.pruner, queue: c.queue}
 	claimer := &claimer{env: e, jobs: jobs, exclusion: exclusion, delay: c.delay, backoffs: c.backoffs, releaser: releaser}

@@ -219,12 +219,10 @@ func sameTerms(decided, now *unstructured.Unstructured) bool {
 		notBefore(decided) == notBefore(now) && cancelReason(decided) == cancelReason(now)
 }
 
-// An agent that drains ends what it has begun and begins nothing new: running
-// jobs go on, own claims of before are settled, results are sent. The queue fills
-// all the same, expired claims of others are made eligible for other agents, and
-// history is pruned. Draining is of the process: the next one claims again unless
-// it is told otherwise, because an agent that was forgotten in this state looks
-// healthy and does nothing.
+// An agent that drains ends what it has begun and begins nothing new: running jobs go
+// on, own claims are settled, results are sent, expired claims of others are made
+// eligible. Draining is of the process: an agent that was forgotten in this state
+// looks healthy and does nothing.
 type drain struct {
 	*env
 	queue *workQueue
@@ -237,15 +235,17 @@ type drain struct {
 // set has the agent claim nothing new, or claim again. To set it twice changes nothing.
 func (d *drain) set(on bool) {
 	d.mu.Lock()
-	if on == !d.since.IsZero() {
-		d.mu.Unlock()
-		return
-	}
-	d.since, d.reported = time.Time{}, false
-	if on {
-		d.since = time.Now()
+	was := !d.since.IsZero()
+	if on != was {
+		d.since, d.reported = time.Time{}, false
+		if on {
+			d.since = time.Now()
+		}
 	}
 	d.mu.Unlock()
+	if on == was {
+		return
+	}
 	d.queue.setClosed(on)
 	if !on {
 		d.events.emit(EventDrain, jobRef{}, "jobs are claimed again")

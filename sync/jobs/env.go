@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
@@ -198,7 +199,7 @@ type server interface {
 // cleanup.
 const pageSize = 100
 
-// wire is the server behind an kube.Client.
+// wire is the server behind a kube.Client.
 type wire struct {
 	client  *kube.Client
 	timeout time.Duration // of one call
@@ -206,39 +207,68 @@ type wire struct {
 
 var _ server = wire{}
 
-func (w wire) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, w.timeout)
+// within makes one call under the timeout.
+func within[T any](ctx context.Context, w wire, call func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	return call(ctx)
+}
+
+func (w wire) get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	return within(ctx, w, func(ctx context.Context) (*unstructured.Unstructured, error) {
+		return w.client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+func (w wire) list(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions,
+) (*unstructured.UnstructuredList, error) {
+	return within(ctx, w, func(ctx context.Context) (*unstructured.UnstructuredList, error) {
+		return w.client.Resource(gvr).Namespace(namespace).List(ctx, o)
+	})
+}
+
+func (w wire) delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, uid, resourceVersion string) error {
+	_, err := within(ctx, w, func(ctx context.Context) (any, error) {
+		id := types.UID(uid)
+		return nil, w.client.Resource(gvr).Namespace(namespace).Delete(ctx, name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
+	})
+	return err
 }
 
 func (w wire) job(ctx context.Context, k queue.Key) (*unstructured.Unstructured, error) {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	return w.client.Resource(api.Jobs).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+	return w.get(ctx, api.Jobs, k.Namespace, k.Name)
+}
+
+func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	return w.get(ctx, api.Repositories, namespace, name)
 }
 
 func (w wire) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
+	return within(ctx, w, func(ctx context.Context) (*unstructured.Unstructured, error) {
+		return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
+	})
 }
 
 func (w wire) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	id := types.UID(uid)
-	return w.client.Resource(api.Jobs).Namespace(k.Namespace).Delete(ctx, k.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
+	return w.delete(ctx, api.Jobs, k.Namespace, k.Name, uid, resourceVersion)
+}
+
+func (w wire) deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error {
+	return w.delete(ctx, api.HistoricJobs, namespace, name, uid, resourceVersion)
 }
 
 func (w wire) claimedBefore(ctx context.Context, namespace string, before int64, each func(job *unstructured.Unstructured)) error {
-	for page := ""; ; {
-		list, err := w.claimedPage(ctx, namespace, before, page)
+	o := metav1.ListOptions{LabelSelector: api.LabelClaim + "<" + strconv.FormatInt(before, 10), Limit: pageSize}
+	for {
+		list, err := w.list(ctx, api.Jobs, namespace, o)
 		switch {
-		case apierrors.IsResourceExpired(err) && page != "":
-			page = ""
+		case apierrors.IsResourceExpired(err) && o.Continue != "":
+			o.Continue = ""
 			continue
 		case err != nil:
 			return err
@@ -246,58 +276,29 @@ func (w wire) claimedBefore(ctx context.Context, namespace string, before int64,
 		for i := range list.Items {
 			each(&list.Items[i])
 		}
-		if page = list.GetContinue(); page == "" {
+		if o.Continue = list.GetContinue(); o.Continue == "" {
 			return nil
 		}
 	}
 }
 
-func (w wire) claimedPage(ctx context.Context, namespace string, before int64, page string) (*unstructured.UnstructuredList, error) {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	selector := api.LabelClaim + "<" + strconv.FormatInt(before, 10)
-	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize, Continue: page}
-	return w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, options)
-}
-
-func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	return w.client.Resource(api.Repositories).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
 func (w wire) archived(ctx context.Context, namespace, uid string) (bool, error) {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	list, err := w.client.Resource(api.HistoricJobs).Namespace(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.Set{api.LabelOriginalUID: uid}.String(), Limit: 1})
-	if err != nil {
-		return false, err
-	}
-	return len(list.Items) > 0, nil
+	selector := labels.Set{api.LabelOriginalUID: uid}.String()
+	list, err := w.list(ctx, api.HistoricJobs, namespace, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+	return err == nil && len(list.Items) > 0, err
 }
 
 func (w wire) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	_, err := w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
+	_, err := within(ctx, w, func(ctx context.Context) (any, error) {
+		return w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
+	})
 	return err
 }
 
 func (w wire) archivePage(ctx context.Context, namespace, page string) ([]unstructured.Unstructured, string, error) {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	list, err := w.client.Resource(api.HistoricJobs).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: page})
+	list, err := w.list(ctx, api.HistoricJobs, namespace, metav1.ListOptions{Limit: pageSize, Continue: page})
 	if err != nil {
 		return nil, "", err
 	}
 	return list.Items, list.GetContinue(), nil
-}
-
-func (w wire) deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error {
-	ctx, cancel := w.call(ctx)
-	defer cancel()
-	id := types.UID(uid)
-	return w.client.Resource(api.HistoricJobs).Namespace(namespace).Delete(ctx, name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
 }

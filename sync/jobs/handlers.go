@@ -21,7 +21,8 @@ type handler struct {
 	listing      func(on bool) // nil = it does not matter
 }
 
-// chain has each change seen by one handler after the other.
+// chain has each change seen by one handler after the other. A name that was given to
+// another object is a deletion and an addition.
 func chain(handlers ...handler) kube.Handler {
 	each := func(fn func(h handler)) {
 		for _, h := range handlers {
@@ -35,7 +36,15 @@ func chain(handlers ...handler) kube.Handler {
 		},
 		Update: func(before, o kube.Object) {
 			old, obj := before.Unstructured(), o.Unstructured()
-			each(func(h handler) { h.update(old, obj) })
+			same := api.Meta(old, "uid") == api.Meta(obj, "uid")
+			each(func(h handler) {
+				if same {
+					h.update(old, obj)
+				} else {
+					h.deleted(old)
+					h.add(obj)
+				}
+			})
 		},
 		Delete: func(o kube.Object) {
 			obj := o.Unstructured()
@@ -66,12 +75,11 @@ func (c *Controller) watchJobs() handler {
 		},
 		update: func(old, job *unstructured.Unstructured) {
 			c.measureSeen(time.Time{})
-			same := api.Meta(old, "uid") == api.Meta(job, "uid")
 			switch {
 			case claimed(job):
-			case same && !claimed(old) && backoffEnded(old, job):
+			case !claimed(old) && backoffEnded(old, job):
 				c.queue.expedite(keyOf(job), repoOf(job))
-			case same && claimed(old):
+			case claimed(old):
 				c.queue.addAfter(keyOf(job), repoOf(job), c.backoffOf(job))
 			default:
 				c.enqueue(job)
@@ -139,13 +147,8 @@ func (c *Controller) watchClaims() handler {
 		freed(job, foreign.see(old, job))
 	}
 	return handler{
-		add: func(job *unstructured.Unstructured) { see(nil, job) },
-		update: func(old, job *unstructured.Unstructured) {
-			if api.Meta(old, "uid") != api.Meta(job, "uid") {
-				deleted(old)
-			}
-			see(old, job)
-		},
+		add:     func(job *unstructured.Unstructured) { see(nil, job) },
+		update:  see,
 		deleted: deleted,
 		listing: foreign.setListing,
 	}
@@ -153,52 +156,30 @@ func (c *Controller) watchClaims() handler {
 
 // watchCancellations stops the work on a job that is cancelled or deleted.
 func (c *Controller) watchCancellations() handler {
-	cancel := func(job *unstructured.Unstructured) {
-		if reason := cancelReason(job); reason != "" {
-			if h := c.env.claims.get(api.Meta(job, "uid")); h != nil {
-				h.cancelOnRequest(reason, false)
-			}
-		}
-	}
-	deleted := func(job *unstructured.Unstructured) {
-		if h := c.env.claims.get(api.Meta(job, "uid")); h != nil {
-			h.cancelOnRequest("the job was deleted while it ran", true)
+	stop := func(job *unstructured.Unstructured, reason string, gone bool) {
+		if h := c.env.claims.get(api.Meta(job, "uid")); h != nil && reason != "" {
+			h.cancelOnRequest(reason, gone)
 		}
 	}
 	return handler{
-		add: cancel,
-		update: func(old, job *unstructured.Unstructured) {
-			if api.Meta(old, "uid") != api.Meta(job, "uid") {
-				deleted(old)
-			}
-			cancel(job)
-		},
-		deleted: deleted,
+		add:     func(job *unstructured.Unstructured) { stop(job, cancelReason(job), false) },
+		update:  func(_, job *unstructured.Unstructured) { stop(job, cancelReason(job), false) },
+		deleted: func(job *unstructured.Unstructured) { stop(job, "the job was deleted while it ran", true) },
 	}
 }
 
-// watchBackoffs keeps which jobs in backoff are claimed by other agents, and has
-// those that are deleted recorded.
+// watchBackoffs has the jobs in backoff recorded that are deleted.
 func (c *Controller) watchBackoffs() handler {
-	deleted := func(job *unstructured.Unstructured) {
-		if _, ok := c.backoffs.claim(api.Meta(job, "uid")); ok {
-			c.scanner.soon()
-		}
-	}
+	listing := false
+	ignore := func(*unstructured.Unstructured) {}
 	return handler{
-		add: c.backoffs.see,
-		update: func(old, job *unstructured.Unstructured) {
-			if api.Meta(old, "uid") != api.Meta(job, "uid") {
-				deleted(old)
-			}
-			c.backoffs.see(job)
-		},
-		deleted: deleted,
-		listing: func(on bool) {
-			if on {
-				c.backoffs.relisted()
+		add: ignore, update: func(_, _ *unstructured.Unstructured) {},
+		deleted: func(job *unstructured.Unstructured) {
+			if !listing && c.backoffs.deleted(job) { // a list does not show what happened before the deletion
+				c.scanner.soon()
 			}
 		},
+		listing: func(on bool) { listing = on },
 	}
 }
 
@@ -212,7 +193,7 @@ func (c *Controller) watchRepos() handler {
 		}
 	}
 	return handler{add: scan, deleted: scan, update: func(old, repo *unstructured.Unstructured) {
-		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
+		if !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
 			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
 			scan(repo)

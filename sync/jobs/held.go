@@ -373,14 +373,8 @@ func (h *heldJob) renewUntilEnd() {
 	for {
 		var next time.Time
 		h.change(func() { next = h.lease.Next() })
-		timer := time.NewTimer(next.Sub(h.env.clock.host.now().Time))
-		select {
-		case <-timer.C:
-		case <-h.afterRenew:
-			timer.Stop()
-			return
-		case <-h.ctx.Done():
-			timer.Stop()
+		wait(h.ctx, h.afterRenew, time.Now().Add(next.Sub(h.env.clock.host.now().Time)), true)
+		if h.ctx.Err() != nil || h.closing() {
 			return
 		}
 		h.renew()
@@ -415,12 +409,9 @@ func (h *heldJob) renew() {
 }
 
 func (h *heldJob) closing() bool {
-	select {
-	case <-h.afterRenew:
-		return true
-	default:
-		return false
-	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ended
 }
 
 // renewInTurn reads the job, checks that it is ours and writes the new claim

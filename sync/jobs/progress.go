@@ -18,7 +18,8 @@ import (
 // it to the Job at most as often as throttle allows. It is safe for concurrent
 // use.
 type Progress struct {
-	job jobSink
+	job    jobSink
+	action string
 	// changed holds one token when something has changed since the last write.
 	changed chan struct{}
 
@@ -31,15 +32,13 @@ type Progress struct {
 
 // jobSink receives what a Progress does not keep in memory.
 type jobSink interface {
-	// putMark stores a resume mark. The error is state.ErrNotFound when the claim is
-	// gone.
+	// putMark stores a resume mark. The error is state.ErrNotFound when the claim is gone.
 	putMark(ctx context.Context, mark json.RawMessage) error
 	// leaseLost returns why nothing may be written any more, or nil.
 	leaseLost() error
-	// emit reports a step, and measure a result or a duration.
-	emit(typ, text string)
+	// report emits a step, and measure a result or a duration.
+	report(typ, text string)
 	measure(detail any)
-	action() string
 }
 
 // noJob is the sink of a Progress that belongs to no job.
@@ -47,15 +46,14 @@ type noJob struct{}
 
 func (noJob) putMark(context.Context, json.RawMessage) error { return nil }
 func (noJob) leaseLost() error                               { return nil }
-func (noJob) emit(string, string)                            {}
+func (noJob) report(string, string)                          {}
 func (noJob) measure(any)                                    {}
-func (noJob) action() string                                 { return "" }
 
 // NewProgress returns one that is written nowhere, for a worker that runs by itself.
-func NewProgress() *Progress { return newProgress(noJob{}) }
+func NewProgress() *Progress { return newProgress(noJob{}, "") }
 
-func newProgress(job jobSink) *Progress {
-	return &Progress{job: job, changed: make(chan struct{}, 1), results: newResults(), throttle: throttle{last: time.Now()}}
+func newProgress(job jobSink, action string) *Progress {
+	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), results: newResults(), throttle: throttle{last: time.Now()}}
 }
 
 // SetMessage sets what the job does now, which is a step of it.
@@ -78,7 +76,7 @@ func (p *Progress) say(text string, due bool) bool {
 	p.throttle.message = p.throttle.message || due && !same
 	p.mu.Unlock()
 	if !same {
-		p.job.emit(EventProgress, text)
+		p.job.report(EventProgress, text)
 	}
 	return !same
 }
@@ -110,14 +108,14 @@ func (p *Progress) Record(_ context.Context, r Result) {
 	p.results.record(r)
 	p.throttle.record = true
 	p.mu.Unlock()
-	p.job.measure(ResourceDone{p.job.action(), r})
+	p.job.measure(ResourceDone{p.action, r})
 	switch {
 	case r.Err != nil:
-		p.job.emit(EventRejected, resultText(r, r.Err))
+		p.job.report(EventRejected, resultText(r, r.Err))
 	case r.Warning != nil:
-		p.job.emit(EventRejected, resultText(r, r.Warning))
+		p.job.report(EventRejected, resultText(r, r.Warning))
 	case r.Action != Ignored:
-		p.job.emit(EventApplied, appliedText(r))
+		p.job.report(EventApplied, appliedText(r))
 	}
 	notify(p.changed)
 }
@@ -171,22 +169,17 @@ func (p *Progress) StrictMaxErrors(n int) {
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tooMany()
-}
-
-// TooManyErrorsError is what TooManyErrors returns.
-type TooManyErrorsError struct{ Count int }
-
-func (e *TooManyErrorsError) Error() string { return fmt.Sprintf("too many errors: %d", e.Count) }
-
-func (p *Progress) tooMany() error {
-	if p.maxErrors > 0 && p.results.ErrorCount >= int64(p.maxErrors) {
-		return &TooManyErrorsError{Count: int(p.results.ErrorCount)}
+	if p.tooMany() {
+		return fmt.Errorf("too many errors: %d", p.results.ErrorCount)
 	}
 	return nil
 }
 
-// ResetResults drops all results, for a worker that begins again in another way (a full pull after an incremental one was impossible).
+func (p *Progress) tooMany() bool {
+	return p.maxErrors > 0 && p.results.ErrorCount >= int64(p.maxErrors)
+}
+
+// ResetResults drops all results, for a worker that begins again in another way.
 func (p *Progress) ResetResults() {
 	p.mu.Lock()
 	p.results.reset()
@@ -223,7 +216,7 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	p.job.emit(EventNote, "progress mark not kept: "+err.Error())
+	p.job.report(EventNote, "progress mark not kept: "+err.Error())
 	return nil
 }
 
@@ -261,7 +254,7 @@ func (p *Progress) due() (time.Time, bool) {
 func (p *Progress) begin(now time.Time) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.throttle.begin(now)
+	p.throttle = throttle{last: now}
 	return p.results.status(api.StateWorking)
 }
 
@@ -269,7 +262,7 @@ func (p *Progress) begin(now time.Time) api.JobStatus {
 func (p *Progress) again() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.throttle.again()
+	p.throttle.record = true
 }
 
 // look returns a copy of the results for the dashboard and for history.
@@ -287,12 +280,11 @@ const (
 	recordInterval  = 5 * time.Second
 )
 
-// throttle decides when the progress of one job is written. It is told the time
-// and does no I/O.
+// throttle decides when the progress of one job is written.
 type throttle struct {
 	last    time.Time // of the last write
 	message bool      // a message or a total has changed since
-	record  bool      // a resource was recorded since
+	record  bool      // a resource was recorded since, or the last write did not arrive
 }
 
 // due returns when the next write has to happen, if anything has changed.
@@ -305,14 +297,6 @@ func (t *throttle) due() (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
-
-// begin records that a write with everything known so far starts now.
-func (t *throttle) begin(now time.Time) {
-	*t = throttle{last: now}
-}
-
-// again records that the write did not arrive.
-func (t *throttle) again() { t.record = true }
 
 // maxSteps bounds the steps of a run that are kept; the last one goes on for the rest.
 const maxSteps = 16

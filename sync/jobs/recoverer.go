@@ -156,9 +156,9 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	r.events.emit(EventResumed, h.jobRef, text)
 	switch {
 	case k.Doomed:
-		return r.completer.finish(ctx, h, newProgress(heldSink{h}), expiredOutcome())
+		return r.completer.finish(ctx, h, newProgress(h, h.action), expiredOutcome())
 	case k.Attempt > r.o.MaxAttempts:
-		return r.completer.finish(ctx, h, newProgress(heldSink{h}), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+		return r.completer.finish(ctx, h, newProgress(h, h.action), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
 	}
 	first, err := r.exclusion.replacedBy(h)
 	switch {

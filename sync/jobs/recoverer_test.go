@@ -284,28 +284,25 @@ func restsLong() *script {
 	})
 }
 
-// TestJobIsDeletedInBackoff: the history tells of its attempts, whether the
-// agent sees it or is away, and whether the server keeps HistoricJobs. An agent
-// that was away where there are none cannot know how the job has ended.
+// TestJobIsDeletedInBackoff: the agent that has seen it records its attempts. One that
+// was away cannot know how the job has ended.
 func TestJobIsDeletedInBackoff(t *testing.T) {
-	cases := map[string]struct{ away, archiveless, reused bool }{
-		"seen":                      {},
-		"the agent is away":         {away: true},
-		"without HistoricJobs":      {archiveless: true},
-		"away, without any":         {away: true, archiveless: true},
-		"the name is used again":    {reused: true},
-		"away, and used once again": {away: true, reused: true},
+	cases := map[string]struct{ away, reused, claimed bool }{
+		"seen":                         {},
+		"the agent is away":            {away: true},
+		"the name is used again":       {reused: true},
+		"another agent has claimed it": {claimed: true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
-				if c.archiveless {
-					r.model.absent["historicjobs"] = 404
-				}
 				r.repository("r1")
 				a := r.start("a1", Options{}, restsLong())
 				job := r.job("r1", "r1-sync")
 				pass(time.Second)
+				if c.claimed {
+					r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+				}
 				if c.away {
 					a.stop()
 				}
@@ -316,58 +313,27 @@ func TestJobIsDeletedInBackoff(t *testing.T) {
 				if c.away {
 					a = r.start("a2", Options{}, quick())
 				}
-				pass(time.Second)
-				if c.away && c.archiveless {
-					if len(r.history()) != 0 || len(r.claims()) != 0 {
-						t.Errorf("history %+v, claims %+v", r.history(), r.claims())
+				pass(2 * time.Minute)
+				if len(r.claims()) != 0 || len(r.model.all("historicjobs")) != 0 {
+					t.Errorf("claims %v", r.claims())
+				}
+				if c.away || c.claimed {
+					if len(r.history()) != 0 {
+						t.Errorf("history %+v", r.history())
 					}
 					return
 				}
 				rec := r.only()
 				if rec.UID != string(job.GetUID()) || rec.State != stateCancelled || rec.HistoricJob != archiveSkipped ||
-					rec.Message != "cancelled: the job was deleted after attempt 1: the git host does not answer" || !contains(string(rec.Spec), `"pull"`) ||
-					!contains(string(rec.Status), `"state":"error"`) || rec.Repository != "r1" || rec.Action != "pull" || rec.Finished.Before(rec.Started) {
+					rec.Message != "cancelled: the job was deleted after attempt 1: the git host does not answer" ||
+					!contains(string(rec.Spec), `"pull"`) || !contains(string(rec.Status), `"state":"error"`) ||
+					rec.Repository != "r1" || rec.Action != "pull" || rec.Finished.Before(rec.Started) {
 					t.Errorf("record %+v", rec)
 				}
-				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a1 transient"}) {
-					t.Errorf("attempts %q", got)
-				}
-				if len(r.claims()) != 0 || len(r.model.all("historicjobs")) != 0 || a.count(EventCompleted) != 1 {
-					t.Errorf("claims %v, told %q", r.claims(), a.texts(EventCompleted))
-				}
-				pass(2 * time.Minute)
-				if len(r.history()) != 1 || a.count(EventCompleted) != 1 {
-					t.Errorf("told %q", a.texts(EventCompleted))
+				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a1 transient"}) || a.count(EventCompleted) != 1 {
+					t.Errorf("attempts %q, told %q", got, a.texts(EventCompleted))
 				}
 			})
-		})
-	}
-}
-
-// TestBackoffSeesForeignClaims: a claim or an attempt of another agent else is one, the own
-// claim of before, which the watch shows late, is none.
-func TestBackoffSeesForeignClaims(t *testing.T) {
-	cases := map[string]struct {
-		change    func(u *unstructured.Unstructured)
-		elsewhere bool
-	}{
-		"no claim":                  {func(*unstructured.Unstructured) {}, false},
-		"the own claim, shown late": {func(u *unstructured.Unstructured) { setClaim(u, 1, "mine") }, false},
-		"another claim":             {func(u *unstructured.Unstructured) { setClaim(u, 1, "theirs") }, true},
-		"an attempt that is known":  {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 2}) }, false},
-		"another attempt":           {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 3}) }, true},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := &backoffs{jobs: map[string]backoffJob{"u": {token: "mine", claim: state.Claim{Attempts: []state.Attempt{{N: 1}, {N: 2}}}}}}
-			job := &unstructured.Unstructured{Object: map[string]any{}}
-			job.SetUID("u")
-			c.change(job)
-			b.see(job)
-			if got := b.jobs["u"].elsewhere; got != c.elsewhere {
-				t.Errorf("elsewhere %v", got)
-			}
 		})
 	}
 }

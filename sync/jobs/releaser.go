@@ -2,16 +2,14 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -141,24 +139,15 @@ func (r *releaser) dropClaim(ctx context.Context, h *heldJob) {
 	}
 }
 
-// What is stored of a job in backoff between two attempts. Its mark stays in the
-// state file: if this agent gets the job again, also after a restart, the work
-// goes on from it. And so do its attempts: when the job is deleted while it has no
-// claim, the record with its attempts is made by the agent that had it last. Both are
-// dropped where keeping them would cost too much.
-
-// Bounds of what is stored: a mark may be as large as the texts of its job
-// (textBudget), the attempts are small.
-const (
-	maxBackoffs = 4096
-	maxMarks    = 256
-)
+// What is stored of a job in backoff between two attempts: its mark, with which the
+// work goes on if this agent gets the job again, also after a restart. It is dropped
+// where keeping it would cost too much: a mark may be as large as the texts of its job.
+const maxMarks = 256
 
 // backoffs are the jobs that this agent has released between two attempts.
 type backoffs struct {
 	*env
-	archiver *archiver
-	pruner   *pruner
+	pruner *pruner
 
 	mu   sync.Mutex            // guards jobs
 	jobs map[string]backoffJob // by UID
@@ -166,43 +155,32 @@ type backoffs struct {
 
 type backoffJob struct {
 	claim state.Claim
-	token string // of the claim that was released: the watch may show it late
-	// elsewhere reports that another agent has claimed the job since, and reports its
-	// end.
-	elsewhere bool
-	// unwatched reports that the watch has begun anew since: a claim may have been
-	// missed.
-	unwatched bool
+	gone  *unstructured.Unstructured // as the watch showed it last, when it was deleted
 }
 
 // keep turns the claim of a job that was released into one in backoff, or reports
 // that there is nothing to keep.
 func (b *backoffs) keep(ctx context.Context, h *heldJob) (kept bool) {
 	k, _ := h.stored()
-	job := h.last()
-	k.Phase, k.Token, k.Doomed, k.Attempts = state.PhaseResting, "", false, attemptsEnded(job)
+	k.Phase, k.Token, k.Doomed = state.PhaseResting, "", false
 	b.mu.Lock()
 	known := len(b.jobs)
 	b.mu.Unlock()
 	if known >= maxMarks {
-		k.Mark = nil
-	} else if len(k.Attempts) > 0 {
-		k.Spec, k.Status = raw(job, "spec"), raw(job, "status")
-	}
-	if known >= maxBackoffs || len(k.Mark) == 0 && len(k.Attempts) == 0 || b.store.PutClaim(ctx, k) != nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.jobs[k.UID] = backoffJob{claim: k, token: h.token}
+	if len(k.Mark) == 0 && attemptsOf(h.last()) == 0 || b.store.PutClaim(ctx, k) != nil {
+		return false
+	}
+	b.restore(k)
 	return true
 }
 
-// restore takes over a job in backoff that an earlier process has left.
+// restore takes over a job in backoff, also one that an earlier process has left.
 func (b *backoffs) restore(k state.Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.jobs[k.UID] = backoffJob{claim: k, unwatched: true}
+	b.jobs[k.UID] = backoffJob{claim: k}
 }
 
 // claim returns what is stored of a job in backoff.
@@ -220,42 +198,30 @@ func (b *backoffs) drop(uid string) {
 	delete(b.jobs, uid)
 }
 
-// see records that another agent has claimed a job in backoff: by the claim, or by
-// the attempt that came of it.
-func (b *backoffs) see(job *unstructured.Unstructured) {
+// deleted reports whether a job was deleted between two attempts: no agent had claimed
+// it, and its last attempt was one of this agent.
+func (b *backoffs) deleted(job *unstructured.Unstructured) bool {
 	uid := api.Meta(job, "uid")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	j, ok := b.jobs[uid]
-	if !ok || j.elsewhere {
-		return
-	}
-	known := 0
-	if n := len(j.claim.Attempts); n > 0 {
-		known = j.claim.Attempts[n-1].N
-	}
-	if claimed(job) && api.Label(job, api.LabelClaimOwner) != j.token || attemptsOf(job) > known {
-		j.elsewhere = true
+	if ok && !claimed(job) && len(attemptsEnded(job)) > 0 && attemptsOf(job) <= j.claim.Attempt {
+		j.gone = job
 		b.jobs[uid] = j
 	}
-}
-
-// relisted records that the watch begins anew.
-func (b *backoffs) relisted() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for uid, j := range b.jobs {
-		j.unwatched = true
-		b.jobs[uid] = j
-	}
+	return ok
 }
 
 // sweep forgets the jobs that have left the queue while they were in backoff. Of
 // those that were deleted it makes the record.
 func (b *backoffs) sweep(ctx context.Context, jobs lister) {
-	for _, j := range b.gone(jobs) {
-		if b.claims.isOwn(j.claim.UID) {
-			continue // its record is that of the claim now
+	b.mu.Lock()
+	known := slices.SortedFunc(maps.Values(b.jobs), func(x, y backoffJob) int { return strings.Compare(x.claim.UID, y.claim.UID) })
+	b.mu.Unlock()
+	for _, j := range known {
+		job, ok := jobs.Get(j.claim.Namespace, j.claim.Name)
+		if ok && api.Meta(job, "uid") == j.claim.UID || b.claims.isOwn(j.claim.UID) {
+			continue
 		}
 		if err := b.forget(ctx, j); err != nil {
 			return // the next sweep tries again
@@ -264,74 +230,31 @@ func (b *backoffs) sweep(ctx context.Context, jobs lister) {
 	}
 }
 
-// gone returns the jobs in backoff that the watch does not show, ordered by UID.
-func (b *backoffs) gone(jobs lister) (out []backoffJob) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, j := range b.jobs {
-		job, ok := jobs.Get(j.claim.Namespace, j.claim.Name)
-		if !ok || api.Meta(job, "uid") != j.claim.UID {
-			out = append(out, j)
-		}
-	}
-	slices.SortFunc(out, func(x, y backoffJob) int { return strings.Compare(x.claim.UID, y.claim.UID) })
-	return out
-}
-
-// forget forgets a job that has left the queue, as far as the watch shows. It was
-// deleted if no agent has claimed it since and none has archived it. What the
-// watch may have missed and no HistoricJob can tell is not known, and then there
-// is no record: it might call a job cancelled that others have done.
 func (b *backoffs) forget(ctx context.Context, j backoffJob) error {
-	k := j.claim
-	if j.elsewhere || len(k.Attempts) == 0 {
-		return b.store.DropClaim(ctx, k.UID)
+	if j.gone == nil {
+		return b.store.DropClaim(ctx, j.claim.UID)
 	}
-	switch job, err := b.server.job(ctx, queue.Key{Namespace: k.Namespace, Name: k.Name}); {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return err
-	case string(job.GetUID()) == k.UID: // the watch was behind, or is of another namespace now
-		return b.store.DropClaim(ctx, k.UID)
-	}
-	unknown := j.unwatched
-	if !b.archiver.unavailableNow() {
-		switch found, err := b.server.archived(ctx, k.Namespace, k.UID); {
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
-		case err != nil:
-			return err
-		case found:
-			return b.store.DropClaim(ctx, k.UID)
-		default:
-			unknown = false
-		}
-	}
-	if unknown {
-		return b.store.DropClaim(ctx, k.UID)
-	}
-	r := b.deletedRecord(k)
-	if err := storeRecord(ctx, b.store, k, r); err != nil {
+	r := b.deletedRecord(j.gone)
+	if err := storeRecord(ctx, b.store, j.claim, r); err != nil {
 		return err
 	}
 	b.pruner.recordAdded()
-	b.events.emitState(EventCompleted, refOfClaim(k), r.State, r.Message, nil)
-	return b.store.EndClaim(ctx, k.UID, archiveSkipped)
+	b.events.emitState(EventCompleted, refOfClaim(j.claim), r.State, r.Message, nil)
+	return b.store.EndClaim(ctx, j.claim.UID, archiveSkipped)
 }
 
 // deletedRecord is the record of a job that was deleted between two attempts.
-func (b *backoffs) deletedRecord(k state.Claim) state.Record {
-	last, now := k.Attempts[len(k.Attempts)-1], b.clock.roughMillis()
+func (b *backoffs) deletedRecord(job *unstructured.Unstructured) state.Record {
+	ref, attempts, now := refOf(job), attemptsEnded(job), b.clock.roughMillis()
+	last := attempts[len(attempts)-1]
 	text := clip(fmt.Sprintf("cancelled: the job was deleted after attempt %d: %s", last.N, last.Message), maxMessage)
-	status := map[string]any{}
-	if utiljson.Unmarshal(k.Status, &status) != nil || status == nil {
-		status = map[string]any{}
-	}
+	job = job.DeepCopy()
+	status := statusOf(job)
 	status["state"], status["message"], status["finished"] = api.StateError, text, now
-	data, _ := json.Marshal(status) // plain data
 	return state.Record{
-		UID: k.UID, Namespace: k.Namespace, Name: k.Name, Repository: k.Repository, Action: k.Action,
+		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
 		State: stateCancelled, Message: text, Agent: b.o.Agent, Started: last.Started, Finished: time.UnixMilli(now),
-		Spec: k.Spec, Status: data, Attempts: k.Attempts,
+		Spec: raw(job, "spec"), Status: raw(job, "status"), Attempts: attempts,
 	}
 }
 

@@ -234,7 +234,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured, resu
 	if !doomed {
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
-	if done := r.completer.finish(ctx, h, newProgress(heldSink{h}), out); done.Retry {
+	if done := r.completer.finish(ctx, h, newProgress(h, h.action), out); done.Retry {
 		r.queue.add(ref.Key, ref.repo(), true)
 	}
 	result.Failed++

@@ -1,10 +1,10 @@
 package jobs
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -153,11 +153,8 @@ func (all *results) summary() []api.JobSummary {
 		c.Errors, c.Warnings = slices.Clone(s.Errors), slices.Clone(s.Warnings)
 		out = append(out, c)
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if out[i].Group != out[j].Group {
-			return out[i].Group < out[j].Group
-		}
-		return out[i].Kind < out[j].Kind
+	slices.SortFunc(out, func(a, b api.JobSummary) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out
 }
@@ -179,17 +176,12 @@ func resultText(r Result, err error) string {
 
 func appliedText(r Result) string {
 	text := r.Action
-	if r.Kind != "" {
-		text += " " + strings.ToLower(r.Kind)
-	}
-	if r.Name != "" {
-		text += " " + r.Name
-	}
-	if r.PreviousPath != "" {
-		text += " from " + r.PreviousPath
-	}
-	if r.Path != "" {
-		text += " (" + r.Path + ")"
+	for _, part := range []struct{ before, text, after string }{
+		{" ", strings.ToLower(r.Kind), ""}, {" ", r.Name, ""}, {" from ", r.PreviousPath, ""}, {" (", r.Path, ")"},
+	} {
+		if part.text != "" {
+			text += part.before + part.text + part.after
+		}
 	}
 	return text
 }
@@ -274,7 +266,7 @@ func (p *Progress) Outcome(err error) Outcome {
 		if len(out.Errors) < maxErrors && !slices.Contains(out.Errors, clip(err.Error(), maxText)) {
 			out.Errors = append(out.Errors, clip(err.Error(), maxText))
 		}
-	case a.ErrorCount > 0 && p.tooMany() != nil:
+	case a.ErrorCount > 0 && p.tooMany():
 		out.State, out.Message = api.StateError, "completed with too many errors"
 	case a.ErrorCount > 0:
 		out.State, out.Message = api.StateError, "completed with errors"

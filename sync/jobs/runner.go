@@ -43,7 +43,7 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 // run does a held job as decided, and ends it as the return of the worker and the
 // cause of its end demand.
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
-	p := newProgress(heldSink{h})
+	p := newProgress(h, h.action)
 	if d.end != nil {
 		return r.completer.finish(ctx, h, p, *d.end)
 	}
@@ -184,17 +184,12 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, f failure) 
 	})
 }
 
-// heldSink connects the Progress of a held job with the state file and the events.
-type heldSink struct{ h *heldJob }
-
-func (s heldSink) leaseLost() error      { return context.Cause(s.h.ctx) }
-func (s heldSink) emit(typ, text string) { s.h.env.events.emit(typ, s.h.jobRef, text) }
-func (s heldSink) measure(detail any)    { s.h.env.events.measure(detail) }
-func (s heldSink) action() string        { return s.h.jobRef.action }
+func (h *heldJob) leaseLost() error        { return context.Cause(h.ctx) }
+func (h *heldJob) report(typ, text string) { h.env.events.emit(typ, h.jobRef, text) }
+func (h *heldJob) measure(detail any)      { h.env.events.measure(detail) }
 
 // putMark stores a resume mark and keeps it for a resume in this process.
-func (s heldSink) putMark(ctx context.Context, mark json.RawMessage) error {
-	h := s.h
+func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {
 	err := h.env.store.PutMark(ctx, h.uid, mark)
 	if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
 		k, _ := h.stored()

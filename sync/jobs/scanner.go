@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +20,6 @@ const (
 	// minScanPause is the least time between two scans when the queue is short of
 	// keys: a scan of a hundred thousand jobs takes a tenth of a second.
 	minScanPause = 2 * time.Second
-	// turnShare is one in how many keys that are picked by turn.
-	turnShare = 4
 )
 
 // scanner brings the jobs without a claim, and the pending claims, into the queue
@@ -35,7 +34,6 @@ type scanner struct {
 	again     chan struct{} // holds one token when a scan is due before its time
 
 	// Memory of Run.
-	turn         turn          // see pickByTurn
 	pause        time.Duration // that scanPause returned last
 	claimsBefore int64         // of this agent, when it did
 }
@@ -112,8 +110,8 @@ type scannedRepo struct {
 // ones, because of every four takes one goes by age, and the best ones by
 // priority and age. What this agent cannot run keeps nothing else out: what the
 // cache shows to be so comes last, and of what turns out to be so when a driver
-// looks (a credential is missing) the oldest would come in again and again, so a
-// part is picked by turn, through all that there are.
+// looks (a credential is missing) the oldest would come in again and again, so one in
+// four is picked by chance.
 func (s *scanner) pick(all []kube.Object, limit int) ([]candidate, map[queue.RepoKey]struct{}) {
 	found, repos := s.scan(all)
 	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
@@ -127,7 +125,7 @@ func (s *scanner) pick(all []kube.Object, limit int) ([]candidate, map[queue.Rep
 		return pickedOf(found, all)
 	}
 	share := max(queue.RepoShare, limit/len(repos))
-	n := s.pickByTurn(found, all, limit/turnShare)
+	n := 0
 	pick := func(most, perRepo int, able bool, priority int) {
 		for i := range found {
 			x := &found[i]
@@ -147,7 +145,14 @@ func (s *scanner) pick(all []kube.Object, limit int) ([]candidate, map[queue.Rep
 			pick(limit, perRepo, true, p)
 		}
 	}
-	pick(n+limit/4, max(1, share/4), true, queue.Unranked) // the share of the queue that goes by age
+	pick(limit/4, max(1, share/4), true, queue.Unranked) // the share of the queue that goes by age
+	for _, i := range rand.Perm(len(found)) {
+		if x := &found[i]; x.able && !x.picked && n < limit/2 {
+			x.picked = true
+			x.repo.picked++
+			n++
+		}
+	}
 	byRank(share)
 	byRank(limit)
 	pick(limit, limit, false, queue.Unranked)
@@ -195,30 +200,4 @@ func pickedOf(found []scanned, all []kube.Object) ([]candidate, map[queue.RepoKe
 		}
 	}
 	return picked, outside
-}
-
-// turn is where to go on by turn.
-type turn struct {
-	created int64
-	key     string
-}
-
-// pickByTurn picks up to n of the jobs that follow those of the last time.
-func (s *scanner) pickByTurn(found []scanned, all []kube.Object, n int) (picked int) {
-	at, _ := slices.BinarySearchFunc(found, s.turn, func(x scanned, t turn) int {
-		return cmp.Or(cmp.Compare(x.created, t.created), strings.Compare(all[x.job].Key(), t.key))
-	})
-	for i := range found {
-		x := &found[(at+i)%len(found)]
-		if picked == n {
-			s.turn = turn{x.created, all[x.job].Key()}
-			break
-		}
-		if x.able {
-			x.picked = true
-			x.repo.picked++
-			picked++
-		}
-	}
-	return picked
 }

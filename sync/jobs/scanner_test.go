@@ -135,9 +135,9 @@ func TestScanPicksTheOldest(t *testing.T) {
 	}
 }
 
-// TestScanPicksByTurn: what looks as if this agent could run it, and is left
+// TestScanPicksByChance: what looks as if this agent could run it, and is left
 // each time for a reason that the cache does not tell, keeps no agent out for ever.
-func TestScanPicksByTurn(t *testing.T) {
+func TestScanPicksByChance(t *testing.T) {
 	t.Parallel()
 	var crowd sights
 	for i := range 1000 {
@@ -154,12 +154,9 @@ func TestScanPicksByTurn(t *testing.T) {
 		if slices.Contains(got, "young") {
 			break
 		}
-		if fill > len(crowd)/(limit/turnShare)+1 {
+		if fill > 2000 { // one in forty fills has it
 			t.Fatalf("not among those that came in within %d fills", fill)
 		}
-	}
-	if !slices.Equal(func() []string { got, _ := c.choice(limit); return got[:limit/2] }(), func() []string { got, _ := c.choice(limit); return got[:limit/2] }()) {
-		t.Error("the oldest do not come in any more")
 	}
 }
 

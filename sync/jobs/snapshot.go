@@ -88,7 +88,7 @@ func (c *Controller) Snapshot() Snapshot {
 
 func (h *heldJob) running() Running {
 	r := Running{
-		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.jobRef.action, Driver: h.driver,
+		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action, Driver: h.driver,
 		State: api.StateWorking, Attempt: h.attempt, MaxAttempts: h.env.o.MaxAttempts, Created: h.created, Started: h.began,
 		Progress: -1, Lines: h.env.events.logs.lines(h.uid),
 	}
