@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
@@ -102,16 +103,13 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 		if n := min(len(contents)+2, rest.H-3); len(contents) > 0 && n >= 3 {
 			var made widget.Rect
 			made, rest = rest.Top(n)
-			p.Canvas.Box(made, widget.Box{Title: "Made here"})
-			p.Lines(made, contents)
+			p.Panel(made, widget.Box{Title: "Made here"}, contents)
 		}
 		if rest.H >= 3 {
-			p.Canvas.Box(rest, widget.Box{Title: "Conditions"})
-			p.Lines(rest, conditions)
+			p.Panel(rest, widget.Box{Title: "Conditions"}, conditions)
 		}
 	}
-	p.Canvas.Box(top, box)
-	p.Lines(top, lines, r.repo.URL)
+	p.Panel(top, box, lines, r.repo.URL)
 	if !wide {
 		at = r.drawBelow(p, at)
 	}
@@ -133,80 +131,54 @@ func (r *repoScreen) drawBelow(p *view, at widget.Rect) widget.Rect {
 		r.dayBox(p, box)
 	}
 	conditions := p.conditionLines(*r.repo, at.W-4)
-	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || !allConditionsTrue(*r.repo)) {
+	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || slices.ContainsFunc(r.repo.Conditions, func(c snapshot.Condition) bool { return c.Status != "True" })) {
 		box, at = at.Top(h)
-		p.Canvas.Box(box, widget.Box{Title: "Conditions"})
-		p.Lines(box, conditions)
+		p.Panel(box, widget.Box{Title: "Conditions"}, conditions)
 	}
 	return at
 }
 
 // repoFacts returns the facts about a repository. When tight, related facts share a line.
 func (p *view) repoFacts(r snapshot.Repo, live, tight bool) (out widget.Sheet) {
-	if !live {
-		out.Add(widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	now := p.s.Now
+	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
+		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
+	h, since := health(r), failingSince(r)
+	out.Add(widget.StateRole(h), "health", h+widget.When(h == "failing" && !since.IsZero(), " for "+text.Age(now.Sub(since)))+
+		widget.When(!r.Checked.IsZero(), ", checked "+widget.Ago(now, r.Checked))+widget.When(r.Health != "", ": "+r.Health))
+	failed, first := p.s.repo.failedInARow(r)
+	out.AddIf(failed > 1, widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", failed,
+		widget.ClockTime(first, now), widget.Quote(r.Name)))
+	state, next := p.syncText(r), p.nextText(r)
+	if tight {
+		state += "; " + widget.When(r.Enabled && !r.Suspended && !p.s.offline(), "next ") + next
 	}
-	if !r.Deleting.IsZero() {
-		txt := "since " + widget.Ago(p.s.Now, r.Deleting)
-		if r.DeleteError != "" {
-			txt += "; in the way: " + r.DeleteError
-		}
-		out.Add(widget.RoleWarn, "deleting", txt)
+	out.Add(widget.StateRole(r.SyncState), "sync", state)
+	until := "until it is resumed; s resumes"
+	if !r.Next.IsZero() {
+		until = fmt.Sprintf("until %s, for %s more; s resumes", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now)))
 	}
-	h := health(r)
-	txt := h
-	if since := failingSince(r); h == "failing" && !since.IsZero() {
-		txt += " for " + text.Age(p.s.Now.Sub(since))
-	}
-	if !r.Checked.IsZero() {
-		txt += ", checked " + widget.Ago(p.s.Now, r.Checked)
-	}
-	if r.Health != "" {
-		txt += ": " + r.Health
-	}
-	out.Add(widget.StateRole(h), "health", txt)
-	if n, since := p.s.repo.failedInARow(r); n > 1 {
-		out.Add(widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n,
-			widget.ClockTime(since, p.s.Now), widget.Quote(r.Name)))
-	}
-	sync, next := p.syncText(r), p.nextText(r)
-	if tight && r.Enabled && !r.Suspended && !p.s.offline() {
-		sync += "; next " + next
-	} else if tight {
-		sync += "; " + next
-	}
-	out.Add(widget.StateRole(r.SyncState), "sync", sync)
-	if r.Suspended {
-		until := "until it is resumed; s resumes"
-		if !r.Next.IsZero() {
-			until = fmt.Sprintf("until %s, for %s more; s resumes", widget.ClockTime(r.Next, p.s.Now), text.Age(r.Next.Sub(p.s.Now)))
-		}
-		out.Add(widget.RoleWarn, "suspended", "on this agent "+until)
-	}
-	if !tight {
-		out.Add(widget.RolePlain, "next", next)
-	}
+	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent "+until)
+	out.AddIf(!tight, widget.RolePlain, "next", next)
 	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r))
-	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
-		out.Add(widget.RolePlain, "controller", c.Text())
+	c := p.s.Snap.Agent.Controllers
+	out.AddIf(c.Mode != "", widget.RolePlain, "controller", c.Text())
+	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
+	if !r.TokenEnds.After(now) {
+		role, token = widget.RoleBad, "expired "+widget.Ago(now, r.TokenEnds)
 	}
-	ro, token := p.tokenText(r)
+	if r.TokenEnds.IsZero() {
+		role, token = widget.RolePlain, ""
+	}
 	if tight {
-		txt := p.webhookText(r)
-		if !r.TokenEnds.IsZero() {
-			txt += "; token " + token
-		}
-		out.Add(ro, "webhook", txt)
+		out.Add(role, "webhook", p.webhookText(r)+widget.When(token != "", "; token "+token))
 		return out
 	}
-	if r.Connection != "" {
-		out.Add(widget.RolePlain, "connection", r.Connection)
-	}
+	out.AddIf(r.Connection != "", widget.RolePlain, "connection", r.Connection)
 	out.Add(widget.RolePlain, "webhook", p.webhookText(r))
-	if !r.TokenEnds.IsZero() {
-		out.Add(ro, "token", token)
-	}
+	out.AddIf(token != "", role, "token", token)
 	return out
 }
 
@@ -215,24 +187,13 @@ func (p *view) syncText(r snapshot.Repo) string {
 	if p.s.offline() && state == "working" {
 		state = "unknown"
 	}
-	txt := text.OrDash(state)
-	if r.SyncJob != "" && (r.SyncState == "working" || r.SyncState == "pending") { // else it is among the jobs below
-		txt += ", job " + r.SyncJob
-	}
-	if r.LastRef != "" {
-		txt += ", at " + text.ShortRef(r.LastRef)
-	}
-	if !r.Synced.IsZero() {
-		txt += ", " + widget.Ago(p.s.Now, r.Synced)
-	}
-	return txt
+	runs := r.SyncState == "working" || r.SyncState == "pending" // else it is among the jobs below
+	return widget.Join(", ", text.OrDash(state), widget.When(r.SyncJob != "" && runs, "job "+r.SyncJob),
+		widget.When(r.LastRef != "", "at "+text.ShortRef(r.LastRef)), widget.When(!r.Synced.IsZero(), widget.Ago(p.s.Now, r.Synced)))
 }
 
 func (p *view) nextText(r snapshot.Repo) string {
-	every := ""
-	if r.Interval > 0 {
-		every = ", every " + text.Age(r.Interval)
-	}
+	every := widget.When(r.Interval > 0, ", every "+text.Age(r.Interval))
 	switch {
 	case !r.Enabled:
 		return "off: the repository is not pulled by itself"
@@ -251,7 +212,7 @@ func quotaText(r snapshot.Repo) string {
 	if r.MaxResources > 0 {
 		txt = fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), widget.Thousands(r.MaxResources, "object"))
 	}
-	return strings.TrimSuffix(txt+": "+kindsText(r), ": ")
+	return widget.Join(": ", txt, kindsText(r))
 }
 
 // kindsText counts the objects by kind.
@@ -264,51 +225,28 @@ func kindsText(r snapshot.Repo) string {
 }
 
 func (p *view) webhookText(r snapshot.Repo) string {
-	if r.Webhook == nil {
+	switch {
+	case r.Webhook == nil:
 		return "none: changes are found by the interval"
+	case r.Webhook.LastEvent.IsZero():
+		return "registered, id " + r.Webhook.ID + ", no event yet"
 	}
-	txt := "registered, id " + r.Webhook.ID
-	if r.Webhook.LastEvent.IsZero() {
-		return txt + ", no event yet"
-	}
-	return txt + ", last event " + widget.Ago(p.s.Now, r.Webhook.LastEvent)
-}
-
-func (p *view) tokenText(r snapshot.Repo) (widget.Role, string) {
-	switch left := r.TokenEnds.Sub(p.s.Now); {
-	case r.TokenEnds.IsZero():
-		return widget.RolePlain, ""
-	case left <= 0:
-		return widget.RoleBad, "expired " + widget.Ago(p.s.Now, r.TokenEnds)
-	default:
-		return widget.RolePlain, "ends in " + text.Age(left)
-	}
-}
-
-// allConditionsTrue reports whether all conditions are true.
-func allConditionsTrue(r snapshot.Repo) bool {
-	for _, c := range r.Conditions {
-		if c.Status != "True" {
-			return false
-		}
-	}
-	return true
+	return "registered, id " + r.Webhook.ID + ", last event " + widget.Ago(p.s.Now, r.Webhook.LastEvent)
 }
 
 // conditionLines returns the conditions: the failing ones with their messages, then the others
 // in one text.
 func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
-	item := func(ro widget.Role, state, txt string) { out = append(out, p.MarkedLines(ro, state, txt, w)...) }
 	var met []string
 	for _, c := range r.Conditions {
 		if c.Status == "True" {
 			met = append(met, c.Type+" "+c.Reason)
-			continue
+		} else {
+			out = append(out, p.MarkedLines(widget.RoleBad, "error", widget.Join(": ", c.Type+" "+c.Reason, c.Message), w)...)
 		}
-		item(widget.RoleBad, "error", strings.TrimSuffix(c.Type+" "+c.Reason+": "+c.Message, ": "))
 	}
 	if len(met) > 0 {
-		item(widget.RolePlain, "success", strings.Join(met, ", "))
+		out = append(out, p.MarkedLines(widget.RolePlain, "success", strings.Join(met, ", "), w)...)
 	}
 	return out
 }

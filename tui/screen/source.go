@@ -21,8 +21,24 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	facts := p.sourceFacts(*f.source, f.live)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
-		conditionFacts(&facts, p, *f.source)
 	}
+	var met []string
+	for _, c := range f.source.Conditions { // the failing ones first and in full
+		txt := strings.TrimSpace(c.Type + " " + c.Status + " " + c.Reason)
+		switch {
+		case !c.Unmet():
+			met = append(met, txt)
+			continue
+		case c.Message != "" && c.Message != f.source.Message: // else it is shown with the state
+			txt += ": " + c.Message
+		}
+		if c.Status == "Unknown" {
+			facts.Add(widget.RoleWarn, p.G.State["unknown"]+" not known", txt)
+		} else {
+			facts.Add(widget.RoleBad, p.G.State["error"]+" not met", txt)
+		}
+	}
+	facts.AddIf(len(met) > 0, widget.RolePlain, p.G.State["success"]+" met", strings.Join(met, ", "))
 	return facts.Lines(p.Canvas, w)
 }
 
@@ -43,84 +59,59 @@ const controllerTimeout = 2 * time.Minute
 
 // sourceFacts returns the facts about a source.
 func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
-	if !live {
-		out.Add(widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
-	}
-	if !from.Deleting.IsZero() {
-		out.Add(widget.RoleWarn, "deleting", "since "+widget.Ago(p.s.Now, from.Deleting)+"; its controller removes what it has packed first")
-	}
+	now := p.s.Now
+	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
+		"since "+widget.Ago(now, from.Deleting)+"; its controller removes what it has packed first")
 	state := from.State
 	if p.s.offline() && state == snapshot.SourceWorking {
 		state = snapshot.SourceUnknown
 	}
-	txt := p.G.State[sourceGlyph(state)] + " " + text.OrDash(state)
-	if !from.Since.IsZero() {
-		txt += " for " + text.Age(p.s.Now.Sub(from.Since))
+	glyph := sourceGlyph(state)
+	out.Add(widget.StateRole(glyph), "state", widget.Join(": ", p.G.State[glyph]+" "+text.OrDash(state)+
+		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), sourceProblem(from)))
+	out.AddIf(from.Suspended, widget.RoleWarn, "suspended", "in its spec: its controller leaves it alone; s resumes it")
+	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
+		"its controller has not seen the last change of its spec yet")
+	due := from.DueText(now)
+	if p.s.offline() {
+		due = "not known while " + p.s.unavailableReason()
 	}
-	if w := sourceProblem(from); w != "" {
-		txt += ": " + w
-	}
-	out.Add(widget.StateRole(sourceGlyph(state)), "state", txt)
-	if from.Suspended {
-		out.Add(widget.RoleWarn, "suspended", "in its spec: its controller leaves it alone; s resumes it")
-	}
-	if from.Behind && from.State != snapshot.SourcePending {
-		out.Add(widget.RoleWarn, "changed", "its controller has not seen the last change of its spec yet")
-	}
-	out.Add(widget.RolePlain, "next look", p.dueText(from))
-	if txt, ro := p.askedText(from); txt != "" {
-		out.Add(ro, "asked for", txt)
-	}
+	out.Add(widget.RolePlain, "next look", due)
+	asked, role := p.askedText(from)
+	out.AddIf(asked != "", role, "asked for", asked)
 	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
-	out.Add(widget.RolePlain, "follows", from.Ref)
-	if from.Provider != "" && from.Provider != "generic" {
-		out.Add(widget.RolePlain, "provider", from.Provider)
-	}
+	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
+	out.AddIf(from.Provider != "" && from.Provider != "generic", widget.RolePlain, "provider", from.Provider)
 	if a := from.Artifact; a == nil {
 		out.Add(widget.RoleWarn, "artifact", "none yet")
 	} else {
-		txt := text.OrDash(a.Revision)
-		if a.Size > 0 {
-			txt += ", " + text.Size(a.Size)
-		}
-		if !a.Updated.IsZero() {
-			txt += ", packed " + widget.Ago(p.s.Now, a.Updated)
-		}
-		out.Add(widget.RolePlain, "artifact", txt)
+		out.Add(widget.RolePlain, "artifact", widget.Join(", ", text.OrDash(a.Revision), widget.When(a.Size > 0, text.Size(a.Size)),
+			widget.When(!a.Updated.IsZero(), "packed "+widget.Ago(now, a.Updated))))
 		out.Add(widget.RolePlain, "digest", text.OrDash(a.Digest))
 		out.Add(widget.RolePlain, "served at", text.OrDash(a.URL))
 	}
-	if from.Verify != "" {
-		ro, txt := verifiedText(from)
-		out.Add(ro, "signed", txt)
-	}
+	role, signed := verifiedText(from)
+	out.AddIf(from.Verify != "", role, "signed", signed)
 	for _, in := range from.Includes {
-		txt := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
+		role, at := widget.RolePlain, "at "+snapshot.ShortRevision(in.Revision)
 		if in.Revision == "" {
-			out.Add(widget.RoleWarn, "includes", txt+", not in the artifact yet")
-		} else {
-			out.Add(widget.RolePlain, "includes", txt+", at "+snapshot.ShortRevision(in.Revision))
+			role, at = widget.RoleWarn, "not in the artifact yet"
 		}
+		out.Add(role, "includes", fmt.Sprintf("%s of %s in %s, %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name), at))
 	}
 	return out
 }
 
-func (p *view) dueText(from snapshot.Source) string {
-	if p.s.offline() {
-		return "not known while " + p.s.unavailableReason()
-	}
-	return from.DueText(p.s.Now)
-}
-
 // askedText describes a pending reconcile request.
 func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
-	switch {
+	switch ago := widget.Ago(p.s.Now, from.Asked); {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", widget.RoleWarn
 	case from.Waiting && p.s.Now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
-		return widget.Ago(p.s.Now, from.Asked) + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
+		return ago + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
 	case from.Waiting:
-		return widget.Ago(p.s.Now, from.Asked) + ", not looked at yet", widget.RoleWork
+		return ago + ", not looked at yet", widget.RoleWork
 	case !from.Handled.IsZero():
 		return widget.Ago(p.s.Now, from.Handled) + ", done", widget.RolePlain
 	}
@@ -131,34 +122,12 @@ func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 func verifiedText(from snapshot.Source) (widget.Role, string) {
 	want := from.Verify + " has to be: "
 	for _, c := range from.Conditions {
-		if c.Type == "SourceVerified" && c.Status == "True" {
-			return widget.RoleGood, want + "verified" + strings.TrimSuffix(" ("+from.Verified+")", " ()")
-		} else if c.Type == "SourceVerified" {
+		switch {
+		case c.Type == "SourceVerified" && c.Status == "True":
+			return widget.RoleGood, want + "verified" + widget.When(from.Verified != "", " ("+from.Verified+")")
+		case c.Type == "SourceVerified":
 			return widget.RoleBad, want + "not verified, " + text.OrDash(c.Reason)
 		}
 	}
 	return widget.RoleWarn, want + "not verified yet"
-}
-
-// conditionFacts adds the conditions, the failing ones first and in full.
-func conditionFacts(out *widget.Sheet, p *view, from snapshot.Source) {
-	var met []string
-	for _, c := range from.Conditions {
-		txt := strings.TrimSpace(c.Status + " " + c.Reason)
-		if !c.Unmet() {
-			met = append(met, strings.TrimSpace(c.Type+" "+txt))
-			continue
-		}
-		ro, state := widget.RoleBad, "error"
-		if c.Status == "Unknown" {
-			ro, state = widget.RoleWarn, "unknown"
-		}
-		if c.Message != "" && c.Message != from.Message { // shown with the state
-			txt += ": " + c.Message
-		}
-		out.Add(ro, p.G.State[state]+" not met", c.Type+" "+txt)
-	}
-	if len(met) > 0 {
-		out.Add(widget.RolePlain, p.G.State["success"]+" met", strings.Join(met, ", "))
-	}
 }

@@ -89,8 +89,7 @@ func (p *view) sourceBrief(at widget.Rect, from snapshot.Source) {
 	facts := slices.DeleteFunc(p.sourceFacts(from, true), func(f widget.Fact) bool {
 		return !slices.Contains([]string{"state", "suspended", "asked for", "url", "artifact"}, f.Name)
 	})
-	p.Canvas.Box(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)})
-	p.Lines(at, facts.Lines(p.Canvas, at.W-4), from.URL)
+	p.Panel(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)}, facts.Lines(p.Canvas, at.W-4), from.URL)
 }
 
 // sourcesNote counts the sources by state.

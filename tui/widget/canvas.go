@@ -252,6 +252,12 @@ func (c *Canvas) Lines(at Rect, lines []TextLine, addresses ...string) {
 	}
 }
 
+// Panel draws a box with lines.
+func (c *Canvas) Panel(at Rect, b Box, lines []TextLine, addresses ...string) {
+	c.Box(at, b)
+	c.Lines(at, lines, addresses...)
+}
+
 // Scroll draws a box with the lines from top on. Its foot tells the place when not all fit.
 func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top int, addresses ...string) {
 	top = Scrolled(top, len(lines), at.H)
@@ -259,8 +265,7 @@ func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top int, addresses ...
 	if len(shown) < len(lines) {
 		b.Foot = fmt.Sprintf("%d-%d/%d", top+1, top+len(shown), len(lines))
 	}
-	c.Box(at, b)
-	c.Lines(at, shown, addresses...)
+	c.Panel(at, b, shown, addresses...)
 }
 
 // Scrolled returns the first visible line in a box of h lines.

@@ -25,6 +25,13 @@ func (s *Sheet) Head(name string) { *s = append(*s, Fact{Role: RoleTitle, Name: 
 
 func (s *Sheet) Add(r Role, name, text string) { *s = append(*s, Fact{r, name, text}) }
 
+// AddIf adds a fact if a condition holds.
+func (s *Sheet) AddIf(holds bool, r Role, name, text string) {
+	if holds {
+		s.Add(r, name, text)
+	}
+}
+
 // Lines lays the facts out on lines of w cells; a long one continues below its text.
 func (s Sheet) Lines(c *Canvas, w int) (out []TextLine) {
 	for _, f := range s {

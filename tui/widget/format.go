@@ -2,6 +2,7 @@ package widget
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,19 @@ func SecondsText(d time.Duration) string {
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 	return Clock(d)
+}
+
+// When returns text if a condition holds, else "".
+func When(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
+}
+
+// Join joins the texts that are not empty.
+func Join(sep string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(t string) bool { return t == "" }), sep)
 }
 
 // Thousands formats a count with its noun: "1 file", "1,204 files".
