@@ -41,153 +41,106 @@ func (g *agentScreen) draw(p *view, at widget.Rect) {
 		g.sheet(p).Lines(p.Canvas, at.W-4), g.top)
 }
 
-// agentSheet returns the facts about the agent.
+// sheet returns the facts about the agent.
 func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
-	a, api, c := p.s.Snap.Agent, p.s.Snap.API, g.report.value
+	a, api, c, now := p.s.Snap.Agent, p.s.Snap.API, g.report.value, p.s.Now
 	out.Head("Process")
-	up := ""
-	if !a.Started.IsZero() {
-		up = ", up " + text.Age(p.s.Now.Sub(a.Started))
+	out.Add(widget.RolePlain, "pid", widget.Join(", ", fmt.Sprint(a.PID), "version "+text.OrDash(a.Version),
+		widget.When(!a.Started.IsZero(), "up "+text.Age(now.Sub(a.Started))), "memory "+text.Size(a.RSS), cpuText(a, "processor ")))
+	watched := "namespace " + a.Namespace
+	if a.Namespace == "" || a.Namespace == "*" {
+		watched = "all namespaces"
 	}
-	out.Add(widget.RolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS),
-		cpuText(a, ", processor ", "")))
-	out.Add(widget.RolePlain, "watches", namespaces(a.Namespace))
-	if a.Controllers.Mode != "" { // older daemons do not send it
-		out.Add(widget.RolePlain, "controllers", a.Controllers.Text())
-	}
-	if !a.Draining.IsZero() {
-		out.Add(widget.RoleWarn, "draining", drainText(a)+", "+text.Age(p.s.Now.Sub(a.Draining))+" so far")
-	}
+	out.Add(widget.RolePlain, "watches", watched)
+	out.AddIf(a.Controllers.Mode != "", widget.RolePlain, "controllers", a.Controllers.Text()) // older daemons do not send it
+	out.AddIf(!a.Draining.IsZero(), widget.RoleWarn, "draining", drainText(a)+", "+text.Age(now.Sub(a.Draining))+" so far")
 	out.Head("API")
-	r, txt := p.apiState()
+	r, server := p.apiState()
 	if !api.Embedded {
-		txt = text.OrDash(api.Server) + ", " + txt
+		server = text.OrDash(api.Server) + ", " + server
 	}
-	out.Add(r, "server", txt)
-	if api.Error != "" {
-		out.Add(widget.RoleBad, "error", api.Error)
-	}
-	if api.Insecure {
-		out.Add(widget.RoleBad, "TLS", "the certificate is not checked")
-	}
+	out.Add(r, "server", server)
+	out.AddIf(api.Error != "", widget.RoleBad, "error", api.Error)
+	out.AddIf(api.Insecure, widget.RoleBad, "TLS", "the certificate is not checked")
 	for _, seen := range c.Watches {
-		p.watchLine(&out, seen)
-		if seen.Kind == "connections" {
-			for _, ill := range p.s.Snap.UnhealthyConnections {
-				out.Add(widget.RoleBad, "", p.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
-			}
+		txt := text.Thousands(seen.Objects) + " known"
+		switch {
+		case seen.Error != "" && api.Error != "" && strings.Contains(seen.Error, api.Error):
+			out.Add(widget.RoleBad, seen.Kind, txt+"; not watched while the API is away")
+		case seen.Error != "":
+			out.Add(widget.RoleBad, seen.Kind, txt+"; "+seen.Error)
+		case !seen.Synced:
+			out.Add(widget.RoleWarn, seen.Kind, "not read yet")
+		default:
+			out.Add(widget.RolePlain, seen.Kind, txt+", watched")
+		}
+		for i := 0; seen.Kind == "connections" && i < len(p.s.Snap.UnhealthyConnections); i++ {
+			ill := p.s.Snap.UnhealthyConnections[i]
+			out.Add(widget.RoleBad, "", p.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
 		}
 	}
 	out.Head("Claims")
 	out.Add(widget.RolePlain, "held", fmt.Sprintf("%d of %d, leases lost since the start: %d", a.Claims, a.Drivers, a.LostCount))
 	for _, j := range p.s.Snap.Jobs {
-		if j.Owner == "this" && j.Finished.IsZero() && j.Undelivered.IsZero() {
-			out.Add(widget.RolePlain, "", fmt.Sprintf("%s, lease %s", j.Name, p.lease(j)))
-		}
+		out.AddIf(j.Owner == "this" && j.Finished.IsZero() && j.Undelivered.IsZero(), widget.RolePlain, "", j.Name+", lease "+p.lease(j))
 	}
-	if g.report.err != "" {
+	switch {
+	case g.report.err != "":
 		out.Add(widget.RoleBad, "the rest", "cannot be read: "+g.report.err)
-		return out
-	}
-	if c.At.IsZero() {
+	case c.At.IsZero():
 		out.Add(widget.RoleDim, "the rest", "is looked up"+p.G.More)
-		return out
+	default:
+		storageFacts(&out, c, now)
 	}
-	p.storageFacts(&out, c)
 	return out
 }
 
-// namespaces describes the watched namespaces.
-func namespaces(of string) string {
-	if of == "" || of == "*" {
-		return "all namespaces"
-	}
-	return "namespace " + of
-}
-
-// watchLine adds the state of a watch.
-func (p *view) watchLine(out *widget.Sheet, seen snapshot.Watch) {
-	txt := fmt.Sprintf("%s known", text.Thousands(seen.Objects))
-	switch {
-	case seen.Error != "" && p.s.Snap.API.Error != "" && strings.Contains(seen.Error, p.s.Snap.API.Error):
-		out.Add(widget.RoleBad, seen.Kind, txt+"; not watched while the API is away")
-	case seen.Error != "":
-		out.Add(widget.RoleBad, seen.Kind, txt+"; "+seen.Error)
-	case !seen.Synced:
-		out.Add(widget.RoleWarn, seen.Kind, "not read yet")
-	default:
-		out.Add(widget.RolePlain, seen.Kind, txt+", watched")
-	}
-}
-
 // storageFacts adds the local storage of the agent.
-func (p *view) storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport) {
-	now := p.s.Now
+func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time) {
+	store, ended := c.Store, text.Thousands(c.Store.History)+" jobs that have ended"
+	if store.History == 1 {
+		ended = "1 job that has ended"
+	}
 	out.Head("Store")
-	out.Add(widget.RolePlain, "file", c.Store.Path)
-	out.Add(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(c.Store.Bytes),
-		text.Size(c.Store.FreeBytes), text.Size(c.Store.HistoryBytes)))
-	held := strings.Replace(widget.Thousands(int64(c.Store.History), "job that has ended"), "job that has endeds", "jobs that have ended", 1)
-	if !c.Store.Oldest.IsZero() {
-		held += ", the oldest of " + widget.Ago(now, c.Store.Oldest)
+	out.Add(widget.RolePlain, "file", store.Path)
+	out.Add(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(store.Bytes), text.Size(store.FreeBytes),
+		text.Size(store.HistoryBytes)))
+	out.Add(widget.RolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended,
+		widget.When(!store.Oldest.IsZero(), ", the oldest of "+widget.Ago(now, store.Oldest)), store.Claims, store.Resting,
+		text.Thousands(store.Objects), store.Secrets))
+	r := widget.RolePlain
+	if store.DiskFree < lowDiskBytes {
+		r = widget.RoleBad
 	}
-	out.Add(widget.RolePlain, "holds", fmt.Sprintf("%s; %d claims, %d resting, %s objects, %d secrets", held, c.Store.Claims,
-		c.Store.Resting, text.Thousands(c.Store.Objects), c.Store.Secrets))
-	if c.Store.DiskFree >= 0 {
-		r := widget.RolePlain
-		if c.Store.DiskFree < lowDiskBytes {
-			r = widget.RoleBad
-		}
-		out.Add(r, "disk", fmt.Sprintf("%s free of %s", text.Size(c.Store.DiskFree), text.Size(c.Store.DiskSize)))
-	}
+	out.AddIf(store.DiskFree >= 0, r, "disk", fmt.Sprintf("%s free of %s", text.Size(store.DiskFree), text.Size(store.DiskSize)))
 	out.Add(widget.RolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone",
 		text.Plural(c.Mirrors.Count, "mirror"), text.Size(c.Mirrors.Bytes)))
 	out.Head("Tokens")
-	if len(c.Tokens) == 0 {
-		out.Add(widget.RoleDim, "none", "no repository proves itself with a token that is made for it")
-	}
+	out.AddIf(len(c.Tokens) == 0, widget.RoleDim, "none", "no repository proves itself with a token that is made for it")
 	for _, t := range c.Tokens {
 		r := widget.RolePlain
-		parts := []string{text.Thousands(t.Held) + " held"}
-		if t.Held > 0 {
-			parts[0] += ", the oldest is " + text.Age(t.Oldest) + " old"
-		}
-		for _, part := range []struct {
-			n    uint64
-			text string
-		}{{t.Minted, "made " + widget.TimesText(int(t.Minted))}, {t.Hits, "answered from memory " + widget.TimesText(int(t.Hits))},
-			{t.Failed, text.Thousands(int(t.Failed)) + " could not be made"}, {t.Refused, text.Thousands(int(t.Refused)) + " were refused"}} {
-			if part.n > 0 {
-				parts = append(parts, part.text)
-			}
-		}
 		if t.Failed+t.Refused > 0 {
 			r = widget.RoleWarn
 		}
-		out.Add(r, t.Provider, strings.Join(parts, "; "))
+		out.Add(r, t.Provider, widget.Join("; ",
+			text.Thousands(t.Held)+" held"+widget.When(t.Held > 0, ", the oldest is "+text.Age(t.Oldest)+" old"),
+			widget.When(t.Minted > 0, "made "+widget.TimesText(int(t.Minted))),
+			widget.When(t.Hits > 0, "answered from memory "+widget.TimesText(int(t.Hits))),
+			widget.When(t.Failed > 0, text.Thousands(int(t.Failed))+" could not be made"),
+			widget.When(t.Refused > 0, text.Thousands(int(t.Refused))+" were refused")))
 	}
 	*out = append(*out, widget.Fact{Role: widget.RoleDim, Name: "as of " + widget.Ago(now, c.At)})
 }
 
-// cpuText returns the CPU usage of the process between two texts; "" when it is
-// unknown.
-func cpuText(a snapshot.Agent, before, after string) string {
+// cpuText returns the processor use of the process after a text; "" when it is unknown.
+func cpuText(a snapshot.Agent, before string) string {
 	switch {
 	case !(a.CPU > 0):
 		return ""
 	case a.CPU < 0.1:
-		return before + "<0.1%" + after
+		return before + "<0.1%"
 	}
-	return fmt.Sprintf("%s%.1f%%%s", before, min(a.CPU, 1e5), after)
-}
-
-// storeText returns the size of the state file and the contents of its history.
-func storeText(a snapshot.Agent) string {
-	txt := fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History))
-	if a.HistoryKept > 0 {
-		txt += fmt.Sprintf(", kept %s", text.Age(a.HistoryKept))
-	}
-	return txt
+	return fmt.Sprintf("%s%.1f%%", before, min(a.CPU, 1e5))
 }
 
 // lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill
@@ -196,8 +149,7 @@ const lowDiskBytes = 256 << 20
 
 // agentBox describes the agent on the overview.
 func (p *view) agentBox(at widget.Rect) {
-	a := p.s.Snap.Agent
-	up := "-"
+	a, up := p.s.Snap.Agent, "-"
 	if !a.Started.IsZero() {
 		up = text.Age(p.s.Now.Sub(a.Started))
 	}
@@ -205,13 +157,17 @@ func (p *view) agentBox(at widget.Rect) {
 	if !a.Draining.IsZero() {
 		claims = drainText(a) + ", " + text.Age(p.s.Now.Sub(a.Draining)) + " so far"
 	}
-	rows := []string{cpuText(a, "cpu ", "   ") + fmt.Sprintf("rss %s   up %s", text.Size(a.RSS), up), claims, storeText(a),
-		a.StorePath, "api " + text.OrDash(p.s.Snap.API.Server)}
-	if a.Controllers.Mode != "" { // older daemons do not send it
-		rows = append(rows, "repositories: "+a.Controllers.Text())
+	var lines []widget.TextLine
+	for _, t := range []string{
+		widget.Join("   ", cpuText(a, "cpu "), "rss "+text.Size(a.RSS), "up "+up),
+		claims,
+		fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History)) +
+			widget.When(a.HistoryKept > 0, ", kept "+text.Age(a.HistoryKept)),
+		a.StorePath,
+		"api " + text.OrDash(p.s.Snap.API.Server),
+		widget.When(a.Controllers.Mode != "", "repositories: "+a.Controllers.Text()),
+	} {
+		lines = append(lines, widget.Styled(widget.RolePlain, t))
 	}
-	p.Canvas.Box(at, widget.Box{Title: "Agent"})
-	for i, t := range rows[:min(len(rows), at.H-2)] {
-		p.PutCut(at.X+2, at.Y+1+i, at.W-4, widget.RolePlain, t)
-	}
+	p.Panel(at, widget.Box{Title: "Agent"}, lines)
 }

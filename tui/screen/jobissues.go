@@ -1,7 +1,7 @@
 package screen
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -61,14 +61,8 @@ func parseIssue(state, txt string) jobIssue {
 }
 
 // issueLines wraps the errors and warnings of a job to w cells, because the cause is often at
-// the end.
-func (p *view) issueLines(j snapshot.Job, w int) []widget.TextLine {
-	out, _ := p.numberedIssueLines(j, w)
-	return out
-}
-
-// numberedIssueLines also returns for each line the index of its issue in jobIssues.
-func (p *view) numberedIssueLines(j snapshot.Job, w int) (out []widget.TextLine, of []int) {
+// the end. It returns for each line the index of its issue in jobIssues too.
+func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []int) {
 	for i, f := range jobIssues(j) {
 		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
 			out, of = append(out, l), append(of, i)
@@ -82,15 +76,12 @@ func issuesTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
 		return "Why it rests"
 	}
-	errors, warnings := int64(0), int64(0)
+	errors, warnings := 0, 0
 	for _, s := range j.Summary {
-		errors, warnings = errors+s.Error, warnings+s.Warn
+		errors, warnings = errors+int(s.Error), warnings+int(s.Warn)
 	}
-	count := func(noun string, shown int, all int64) string {
-		if all > int64(shown) && shown > 0 {
-			return fmt.Sprintf("%s %s of %s", noun, text.Thousands(shown), text.Thousands(int(all)))
-		}
-		return fmt.Sprintf("%s %s", noun, text.Thousands(shown))
+	count := func(noun string, shown, all int) string {
+		return noun + " " + text.Thousands(shown) + widget.When(all > shown && shown > 0, " of "+text.Thousands(all))
 	}
 	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
 }
@@ -129,37 +120,20 @@ func recordResult(r snapshot.HistoryRow) string {
 
 // resultText returns the only message, or the number of messages and the written objects.
 func resultText(c state.Totals) string {
-	if c.Only != "" {
-		return c.Only
+	var wrote []string
+	for i, n := range []int64{c.Create, c.Update, c.Delete} {
+		if n > 0 {
+			wrote = append(wrote, "+~-"[i:i+1]+text.Thousands(int(n)))
+		}
 	}
-	var parts []string
-	if c.Errors > 0 {
-		parts = append(parts, text.Plural(c.Errors, "error"))
-	}
-	if c.Warnings > 0 {
-		parts = append(parts, text.Plural(c.Warnings, "warning"))
-	}
-	if wrote := changesText(c.Create, c.Update, c.Delete); wrote != "" {
-		parts = append(parts, wrote)
-	} else if c.Counted && len(parts) == 0 {
-		parts = append(parts, "nothing to change")
-	}
-	return strings.Join(parts, ", ")
+	nothing := c.Counted && c.Errors+c.Warnings+len(wrote) == 0
+	return cmp.Or(c.Only, widget.Join(", ", widget.When(c.Errors > 0, text.Plural(c.Errors, "error")),
+		widget.When(c.Warnings > 0, text.Plural(c.Warnings, "warning")), strings.Join(wrote, " "),
+		widget.When(nothing, "nothing to change")))
 }
 
 // genericMessage reports whether the message of a job repeats its state. Source: Grafana; see
 // sync/jobs.
 func genericMessage(message string) bool {
 	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
-}
-
-// changesText counts created, changed and deleted objects: "+24 ~3 -1"; "" = none.
-func changesText(created, updated, deleted int64) string {
-	var parts []string
-	for i, n := range []int64{created, updated, deleted} {
-		if n > 0 {
-			parts = append(parts, "+~-"[i:i+1]+text.Thousands(int(n)))
-		}
-	}
-	return strings.Join(parts, " ")
 }

@@ -91,7 +91,7 @@ func total(s snapshot.Summary) int64 {
 // under it.
 func (d *jobScreen) errors(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
-	lines, of := p.numberedIssueLines(j, w-4)
+	lines, of := p.issueLines(j, w-4)
 	if j.Finished.IsZero() {
 		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-26, 1))
 	}
@@ -107,7 +107,7 @@ func (d *jobScreen) errors(p *view, w int) section {
 // issueAtCursor returns the error under the cursor.
 func (d *jobScreen) issueAtCursor(s *State) (jobIssue, bool) {
 	p, at := s.layout()
-	_, of := p.numberedIssueLines(*d.job, at.W-4)
+	_, of := p.issueLines(*d.job, at.W-4)
 	if len(of) == 0 {
 		return jobIssue{}, false
 	}

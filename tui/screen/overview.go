@@ -239,7 +239,7 @@ func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
 		add(widget.RolePlain, "")
 		out = append(out, p.summaryLines(j, w)...)
 	}
-	if troubles := p.issueLines(j, w); len(troubles) > 0 {
+	if troubles, _ := p.issueLines(j, w); len(troubles) > 0 {
 		add(widget.RolePlain, "")
 		out = append(out, troubles...)
 	}
