@@ -306,72 +306,73 @@ func (d *jobScreen) sections(p *view, at widget.Rect) (head widget.Rect, out [se
 func (d *jobScreen) drawHead(p *view, at widget.Rect) {
 	j := *d.job
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
-	p.Canvas.Box(at, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3),
-		Note: p.cut(j.Repository, at.W/3)})
 	state := p.shownState(j)
 	if !d.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
-	lines := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, at.W-4, true))}
-	add := func(name, txt string) {
-		lines = append(lines, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", name, txt)))
+	lines := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, at.W-4, p.pace(j, state, at.W)))}
+	for _, f := range p.jobFacts(j, d.live, at.H > d.leastHead()) {
+		lines = append(lines, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", f[0], f[1])))
 	}
-	add("lease", strings.TrimPrefix(p.leaseText(j, d.live), "lease  ")+p.attemptText(j))
-	ref := refText(j, p.G.Arrow)
-	if !j.Started.IsZero() {
-		ref += "   started " + j.Started.UTC().Format("15:04:05Z")
-	}
-	add("ref", ref+"   uid "+text.OrDash(j.UID))
-	if c := j.Commit; c != nil && at.H > d.leastHead() {
-		txt := widget.Quoted(c.Subject) // author and time follow, where a narrow screen cuts them
-		if c.Author != "" {
-			txt += " by " + c.Author
-		}
-		if !c.At.IsZero() {
-			txt += ", " + widget.Ago(p.s.Now, c.At)
-		}
-		add("commit", txt)
-	}
-	add("msg", text.OrDash(j.Message))
 	url := ""
 	if len(j.URLs) > 0 {
 		url = j.URLs[0].URL
-		add("url", j.URLs[0].Name+" "+url)
+		lines = append(lines, widget.Styled(widget.RolePlain, "url    "+j.URLs[0].Name+" "+url))
 	}
-	p.Lines(at, lines[:min(len(lines), max(at.H-2, 0))], url)
+	p.Panel(at, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3),
+		Note: p.cut(j.Repository, at.W/3)}, lines[:min(len(lines), max(at.H-2, 0))], url)
 }
 
-// stateLine returns the state of a job with a progress bar in w cells, if the progress is known;
-// with figures also the number of files and the rest of the time.
-func (p *view) stateLine(j snapshot.Job, state string, w int, figures bool) string {
-	head, tail := p.StateGlyph(state)+" "+state, ""
-	if !figures {
-		if e := p.elapsed(j); e != "-" {
-			head += "  " + e
-		}
-	} else {
-		if j.Total > 0 {
-			tail += "   " + doneWords(j)
-		}
-		tail += "   " + p.elapsed(j)
-		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-			tail += "   ~" + text.Age(left) + " left"
-			if rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds(); w >= 70 {
-				tail += fmt.Sprintf("   %.1f/s", rate)
-			}
+// preview describes a job on h lines of w cells: state, progress, errors, and in the remaining
+// lines the end of its log.
+func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
+	state := p.shownState(j)
+	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, ""))}
+	out = append(out, widget.Styled(widget.RolePlain, strings.TrimSpace(p.pace(j, state, w))))
+	for _, f := range p.jobFacts(j, true, false) {
+		out = widget.Wrapped(out, widget.RolePlain, f[0]+" "+f[1], w)
+	}
+	if len(j.Summary) > 0 {
+		out = append(append(out, widget.TextLine{}), p.summaryLines(j, w)...)
+	}
+	if issues, _ := p.issueLines(j, w); len(issues) > 0 {
+		out = append(append(out, widget.TextLine{}), issues...)
+	}
+	if room := h - len(out) - 1; room > 0 && len(j.Log) > 0 {
+		out = append(out, widget.TextLine{})
+		for _, e := range j.Log[max(len(j.Log)-room, 0):] {
+			level, _ := levelWord(e.Level)
+			out = append(out, widget.Styled(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text))
 		}
 	}
-	percent := fmt.Sprintf(" %3.0f%%", j.Progress)
+	return out
+}
+
+// stateLine returns the state of a job and a text in w cells, with a progress bar between them
+// if the progress is known.
+func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
+	head, percent := p.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
 	switch {
-	case !j.Undelivered.IsZero() && figures:
+	case !j.Undelivered.IsZero():
 		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Undelivered))
-	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending" || j.Progress < 0:
+	case !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0:
 		return head + tail
 	case room < 5:
 		return head + percent + tail
 	}
 	return head + "   " + p.Bar(min(room, 60), j.Progress) + percent + tail
+}
+
+// pace returns the files and the time of a job, and how long the rest takes.
+func (p *view) pace(j snapshot.Job, state string, w int) string {
+	left := remaining(j, p.s.Now)
+	if state != "working" {
+		left = 0
+	}
+	rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds()
+	return widget.When(j.Total > 0, "   "+doneWords(j)) + "   " + p.elapsed(j) + widget.When(left > 0, "   ~"+text.Age(left)+" left") +
+		widget.When(left > 0 && w >= 70, fmt.Sprintf("   %.1f/s", rate))
 }
 
 // remaining extrapolates the pace to the rest of the work.
@@ -382,71 +383,62 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 	return time.Duration(float64(now.Sub(j.Started)) / float64(j.Done) * float64(j.Total-j.Done))
 }
 
-// leaseText describes the holder and the expiry of a lease.
-func (p *view) leaseText(j snapshot.Job, live bool) string {
-	txt := "lease  "
-	switch {
-	case !j.Finished.IsZero():
-		txt += "ended " + j.Finished.UTC().Format("15:04:05Z")
-	case !live:
-		txt += "the job is gone from the queue"
-	case !j.Undelivered.IsZero():
-		txt += "done; the result is kept and sent when the API is back"
-	case p.s.waitsForRetry(j):
-		txt += "rests for " + text.Age(j.RetryAt.Sub(p.s.Now)) + ", r does not wait"
-	case j.Owner == "this" && !p.s.offline():
-		txt += "held by this agent"
-		if a := p.s.Snap.Agent; p.w >= wideWidth && a.Host != "" {
-			txt += fmt.Sprintf(" (%s/%d)", a.Host, a.PID)
-		}
-		if !j.RenewAt.IsZero() {
-			txt += ", renews in " + text.Age(j.RenewAt.Sub(p.s.Now))
-		}
-		if !j.LeaseUntil.IsZero() {
-			txt += ", expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now))
-		}
-	case j.Owner == "other":
-		txt += "held by another agent"
-	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
-		txt += "expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.unavailableReason()
-	case p.s.offline():
-		txt += "ended: " + p.s.unavailableReason()
-	case j.WaitReason != "":
-		txt += "left alone"
-	default:
-		txt += "not claimed yet"
+// jobFacts describes a job by name and text.
+func (p *view) jobFacts(j snapshot.Job, live, commit bool) [][2]string {
+	out := [][2]string{{"lease", widget.Join("; ", p.leaseText(j, live), p.attemptText(j), widget.When(j.Priority != "", "priority "+j.Priority))},
+		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
+			"uid "+text.OrDash(j.UID))}}
+	if c := j.Commit; c != nil && commit { // author and time follow the message, where a narrow screen cuts them
+		out = append(out, [2]string{"commit", widget.Quoted(c.Subject) + widget.When(c.Author != "", " by "+c.Author) +
+			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.s.Now, c.At))})
 	}
-	return txt
+	return append(out, [2]string{"msg", text.OrDash(j.Message)})
 }
 
-// attemptText returns the attempt of a job, and its priority if it has its own; "" = unknown.
-func (p *view) attemptText(j snapshot.Job) (txt string) {
+// leaseText describes the holder and the expiry of a lease.
+func (p *view) leaseText(j snapshot.Job, live bool) string {
+	in := func(t time.Time) string { return text.Age(t.Sub(p.s.Now)) }
 	switch {
-	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.waitsForRetry(j):
-		txt += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
+	case !j.Finished.IsZero():
+		return "ended " + j.Finished.UTC().Format("15:04:05Z")
+	case !live:
+		return "the job is gone from the queue"
+	case !j.Undelivered.IsZero():
+		return "done; the result is kept and sent when the API is back"
+	case p.s.waitsForRetry(j):
+		return "rests for " + in(j.RetryAt) + ", r does not wait"
+	case j.Owner == "this" && !p.s.offline():
+		return "held by this agent" + widget.When(!j.RenewAt.IsZero(), ", renews in "+in(j.RenewAt)) +
+			widget.When(!j.LeaseUntil.IsZero(), ", expires in "+in(j.LeaseUntil))
+	case j.Owner == "other":
+		return "held by another agent"
+	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
+		return "expires in " + in(j.LeaseUntil) + " unless it is renewed: " + p.s.unavailableReason()
+	case p.s.offline():
+		return "ended: " + p.s.unavailableReason()
+	case j.WaitReason != "":
+		return "left alone"
+	}
+	return "not claimed yet"
+}
+
+// attemptText returns the attempt of a job; "" = unknown.
+func (p *view) attemptText(j snapshot.Job) string {
+	of := widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
+	switch {
+	case j.Attempt > 1 && of != "" && p.s.waitsForRetry(j):
+		return fmt.Sprintf("after attempt %d%s", j.Attempt-1, of)
 	case j.Attempt > 0:
-		txt += fmt.Sprintf("   attempt %d", j.Attempt)
-		if j.MaxAttempt > 0 {
-			txt += fmt.Sprintf(" of %d", j.MaxAttempt)
-		}
+		return fmt.Sprintf("attempt %d%s", j.Attempt, of)
 	}
-	if j.Priority != "" {
-		txt += "   priority " + j.Priority
-	}
-	return txt
+	return ""
 }
 
 // refText returns the branch of a job and the commits before and after it.
 func refText(j snapshot.Job, arrow string) string {
-	txt := text.OrDash(j.Branch)
-	if j.RefTo != "" {
-		if txt += " @ "; j.Branch == "" { // a record has only the commits
-			txt = ""
-		}
-		if j.RefFrom != "" && j.RefFrom != j.RefTo {
-			txt += text.ShortRef(j.RefFrom) + " " + arrow + " "
-		}
-		txt += text.ShortRef(j.RefTo)
+	if j.RefTo == "" {
+		return text.OrDash(j.Branch)
 	}
-	return txt
+	return widget.Join(" @ ", j.Branch, // a record has only the commits
+		widget.When(j.RefFrom != "" && j.RefFrom != j.RefTo, text.ShortRef(j.RefFrom)+" "+arrow+" ")+text.ShortRef(j.RefTo))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -70,7 +69,7 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	p.jobList(jobs, !o.onRepos)
 	p.repoList(at, o.onRepos)
 	if wide {
-		p.preview(side)
+		o.drawPreview(p, side)
 		p.eventList(events)
 		p.agentBox(agent)
 	}
@@ -101,205 +100,130 @@ func (p *view) eventList(at widget.Rect) {
 // The first screen of a fresh limpet introduces it and offers two choices: work with its own
 // API, or connect to a server. It disappears with the first repository.
 
-// welcomeLine is one line of it; an empty one is a blank line. Without room, lines with the
-// highest rank are dropped first.
+// welcomeLine is one line of it. Without room, lines with the highest rank are dropped first.
 type welcomeLine struct {
-	text    string
-	command bool
-	title   bool
-	rank    int
+	rank int
+	role widget.Role // RoleKey: a command
+	text string
 }
 
-func (p *view) welcomeLines() []welcomeLine {
-	start := "limpet"
-	if p.s.Source != Standalone {
+func (s *State) welcome(h int) []welcomeLine {
+	const title, command, plain = widget.RoleTitle, widget.RoleKey, widget.RolePlain
+	if h < 7 { // only the two commands fit
+		return []welcomeLine{{0, command, "here: limpet repo create NAME --url URL"},
+			{0, command, "a server: limpet --provisioning-server-url URL"}}
+	}
+	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
+	if s.Source != Standalone {
 		start = "limpet --daemon"
 	}
-	ask, then := "", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
-	if p.s.SetUp {
-		ask, then = "Enter asks three questions and writes them down. Or quit, then start:", "Grafana's provisioning API, or any Kubernetes API."
+	if s.SetUp {
+		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
-	lines := []welcomeLine{
-		{text: "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet.", rank: 2},
-		{rank: 1},
-		{text: "Work on this machine", title: true},
-		{text: "limpet serves its own API here. In another terminal:", rank: 3},
-		{text: "limpet repo create NAME --url https://HOST/REPO.git", command: true},
-		{text: "limpet apply -f FILE", command: true, rank: 4},
-		{text: "The repository appears here by itself and is pulled.", rank: 5},
-		{rank: 1},
-		{text: "Connect to a server", title: true},
-		{text: then, rank: 3},
-		{text: ask, rank: 3},
-		{text: start + " --provisioning-server-url URL --token-file FILE", command: true},
-		{text: start + " --kubeconfig FILE", command: true, rank: 4},
-		{rank: 1},
-		{text: "To see it at work first: limpet demo", rank: 6},
+	return []welcomeLine{
+		{2, plain, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."},
+		{1, plain, ""},
+		{0, title, "Work on this machine"},
+		{3, plain, "limpet serves its own API here. In another terminal:"},
+		{0, command, "limpet repo create NAME --url https://HOST/REPO.git"},
+		{4, command, "limpet apply -f FILE"},
+		{5, plain, "The repository appears here by itself and is pulled."},
+		{1, plain, ""},
+		{0, title, "Connect to a server"},
+		{3, plain, ask},
+		{0, command, start + " --provisioning-server-url URL --token-file FILE"},
+		{4, command, start + " --kubeconfig FILE"},
+		{1, plain, ""},
+		{6, plain, "To see it at work first: limpet demo"},
 	}
-	return slices.DeleteFunc(lines, func(l welcomeLine) bool { return l.text == "" && l.rank == 3 })
 }
 
 func (p *view) drawWelcome(at widget.Rect) {
-	p.Canvas.Box(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true})
-	lines := p.welcomeLines()
-	if at.H-2 < 7 { // only the two commands fit
-		lines = []welcomeLine{
-			{text: "here: limpet repo create NAME --url URL", command: true},
-			{text: "a server: limpet --provisioning-server-url URL", command: true},
-		}
-	}
-	out := layWelcome(lines, p.W-6)
+	lines := p.s.welcome(at.H - 2)
+	out := layWelcome(lines, at.W-6)
 	for rank := 6; rank > 0; rank-- {
 		for i := len(lines) - 1; i >= 0 && len(out) > at.H-2; i-- {
 			if lines[i].rank == rank {
 				lines = slices.Delete(lines, i, i+1)
-				out = layWelcome(lines, p.W-6)
+				out = layWelcome(lines, at.W-6)
 			}
 		}
 	}
+	p.Canvas.Box(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true})
 	for i, l := range out[:min(len(out), at.H-2)] {
-		p.Put(3, at.Y+1+i, p.W-6, l.Role, l.Text)
+		p.Put(3, at.Y+1+i, at.W-6, l.Role, l.Text)
 	}
 }
 
-// layWelcome wraps the lines to w cells.
-func layWelcome(lines []welcomeLine, w int) []widget.TextLine {
-	var out []widget.TextLine
+// layWelcome wraps the lines to w cells, behind a margin.
+func layWelcome(lines []welcomeLine, w int) (out []widget.TextLine) {
 	for _, l := range lines {
-		margin, r := "", widget.RolePlain
-		switch {
-		case l.command:
-			margin, r = strings.Repeat(" ", min(4, w/12)), widget.RoleKey
-		case l.title:
-			r = widget.RoleTitle
-		case l.text != "":
-			margin = "  "
-		}
-		for i, part := range widget.Wrap(l.text, w-len(margin)) {
-			if l.command && i > 0 {
-				part = "  " + part
-			}
-			out = append(out, widget.Styled(r, strings.TrimRight(margin+part, " ")))
+		margin := map[widget.Role]string{widget.RolePlain: "  ", widget.RoleKey: strings.Repeat(" ", min(4, w/12))}[l.role]
+		for _, part := range widget.Wrap(l.text, w-len(margin)) {
+			out = append(out, widget.Styled(l.role, strings.TrimRight(margin+part, " ")))
 		}
 	}
 	return out
 }
 
-// preview draws the object under the cursor of the overview beside the lists.
-func (p *view) preview(at widget.Rect) {
+// drawPreview draws the object under the cursor of the overview beside the lists.
+func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	job, repo := p.s.jobs.here(), p.s.repos.here()
-	box := widget.Box{Foot: "enter opens"}
 	switch {
-	case p.s.overview.onRepos && repo != nil:
-		box.Title = p.cut(repo.Name, at.W-8)
-		p.Canvas.Box(at, box)
-		p.Lines(at, p.repoFacts(*repo, true, true).Lines(p.Canvas, at.W-4), repo.URL)
-	case p.s.overview.onRepos || job == nil:
+	case o.onRepos && repo != nil:
+		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens"},
+			p.repoFacts(*repo, true, true).Lines(p.Canvas, at.W-4), repo.URL)
+	case o.onRepos || job == nil:
 		p.Canvas.Box(at, widget.Box{Title: "Job"})
 		p.Empty(at, "The job under the cursor is shown here.")
 	default:
-		box.Title = p.cut(job.Name, at.W-8)
-		p.Canvas.Box(at, box)
-		p.Lines(at, p.jobLines(*job, at.W-4, at.H-2))
+		p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens"}, p.preview(*job, at.W-4, at.H-2))
 	}
-}
-
-// jobLines describes a job on h lines of w cells: state, progress, errors, and in the remaining
-// lines the end of its log.
-func (p *view) jobLines(j snapshot.Job, w, h int) (out []widget.TextLine) {
-	state := p.shownState(j)
-	add := func(r widget.Role, texts ...string) {
-		for _, txt := range texts {
-			out = append(out, widget.Styled(r, txt))
-		}
-	}
-	add(widget.StateRole(state), p.stateLine(j, state, w, false))
-	if j.Total > 0 {
-		txt := doneWords(j)
-		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-			txt += "   ~" + text.Age(left) + " left"
-		}
-		add(widget.RolePlain, txt)
-	}
-	if until := p.lease(j); j.Owner == "this" && until != "-" && !j.RenewAt.IsZero() && !p.s.offline() {
-		add(widget.RolePlain, "lease "+until+", renews in "+text.Age(j.RenewAt.Sub(p.s.Now)))
-	} else {
-		add(widget.RolePlain, widget.Wrap(p.leaseText(j, true), w)...)
-	}
-	if txt := strings.TrimSpace(p.attemptText(j)); txt != "" {
-		add(widget.RolePlain, txt)
-	}
-	if j.Branch+j.RefTo != "" {
-		add(widget.RolePlain, refText(j, p.G.Arrow))
-	}
-	if j.Message != "" && len(j.Errors) == 0 && !genericMessage(j.Message) {
-		add(widget.RolePlain, widget.Wrap(j.Message, w)...)
-	}
-	if len(j.Summary) > 0 {
-		add(widget.RolePlain, "")
-		out = append(out, p.summaryLines(j, w)...)
-	}
-	if troubles, _ := p.issueLines(j, w); len(troubles) > 0 {
-		add(widget.RolePlain, "")
-		out = append(out, troubles...)
-	}
-	if room := h - len(out) - 1; room > 0 && len(j.Log) > 0 {
-		add(widget.RolePlain, "")
-		for _, e := range j.Log[max(len(j.Log)-room, 0):] {
-			level, _ := levelWord(e.Level)
-			add(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text)
-		}
-	}
-	return out
 }
 
 // The texts of empty lists: the reason and the next step.
 
 // noJobs returns why the list is empty and what comes next.
 func (p *view) noJobs() []string {
-	if problem := p.s.filterTerms().Problem; problem != "" {
+	seen, all := len(p.s.Snap.Jobs), p.s.Snap.Counts.All()
+	problem := p.s.filterTerms().Problem
+	why := p.notReadYet("The jobs")
+	switch {
+	case problem != "":
 		return []string{problem, "Esc clears the filter."}
-	}
-	if p.s.filter() != "" {
-		seen := len(p.s.Snap.Jobs)
-		if all := p.s.Snap.Counts.All(); all > seen {
-			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.",
-				seen, all, p.s.filter())}
-		}
+	case p.s.filter() != "" && all > seen:
+		return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.",
+			seen, all, p.s.filter())}
+	case p.s.filter() != "":
 		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
-	}
-	if why := p.notReadYet("The jobs"); why != nil {
+	case why != nil:
 		return why
 	}
-	txt := "No jobs."
-	var next, look time.Time // failing repositories get a health check instead of a pull
-	var last snapshot.Repo
-	name, sick := "", ""
+	var last, pull, check snapshot.Repo // failing repositories get a health check instead of a pull
 	for _, r := range p.s.Snap.Repos {
 		if r.Synced.After(last.Synced) {
 			last = r
 		}
-		switch failing := health(r) == "failing"; {
-		case r.Next.IsZero() || r.Suspended || !r.Enabled:
-		case failing && (look.IsZero() || r.Next.Before(look)):
-			look, sick = r.Next, r.Name
-		case !failing && (next.IsZero() || r.Next.Before(next)):
-			next, name = r.Next, r.Name
+		next := &pull
+		if health(r) == "failing" {
+			next = &check
+		}
+		if !r.Next.IsZero() && !r.Suspended && r.Enabled && (next.Name == "" || r.Next.Before(next.Next)) {
+			*next = r
 		}
 	}
+	txt, now := "No jobs.", p.s.Now
 	if !last.Synced.IsZero() {
-		how := last.Name
-		if last.SyncState != "working" && last.SyncState != "pending" { // those belong to the next one
-			how += ": " + text.OrDash(last.SyncState)
-		}
-		txt += fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(p.s.Now, last.Synced), how)
+		runs := last.SyncState == "working" || last.SyncState == "pending" // that is the next one
+		txt += fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now, last.Synced),
+			last.Name+widget.When(!runs, ": "+text.OrDash(last.SyncState)))
 	}
 	switch {
 	case p.s.offline(): // unknown, and no pull runs
-	case name != "":
-		txt += fmt.Sprintf(" Next pull in %s: %s.", text.Age(next.Sub(p.s.Now)), name)
-	case sick != "":
-		txt += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", text.Age(look.Sub(p.s.Now)), sick)
+	case pull.Name != "":
+		txt += fmt.Sprintf(" Next pull in %s: %s.", text.Age(pull.Next.Sub(now)), pull.Name)
+	case check.Name != "":
+		txt += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", text.Age(check.Next.Sub(now)), check.Name)
 	}
 	return []string{txt + p.startHint(" p on a repository starts one.")}
 }
@@ -317,38 +241,30 @@ func (p *view) startHint(txt string) string {
 }
 
 // ifSendable returns a hint about a key that starts something, if actions can be sent.
-func (p *view) ifSendable(txt string) string {
-	if p.s.notSentReason() != "" {
-		return ""
-	}
-	return txt
-}
+func (p *view) ifSendable(txt string) string { return widget.When(p.s.notSentReason() == "", txt) }
 
 // notReadYet returns why the server has not listed the objects, for example missing permission;
 // nil = it has listed them. An empty list would be misleading.
 func (p *view) notReadYet(what string) []string {
-	snap := p.s.Snap
-	if snap.API.Synced || p.s.Source == FromDisk {
+	switch snap := p.s.Snap; {
+	case snap.API.Synced || p.s.Source == FromDisk:
 		return nil
+	case snap.Problem != "":
+		return []string{what + " cannot be read: " + snap.Problem}
 	}
-	out := []string{what + " have not been read yet" + p.G.More}
-	if snap.Problem != "" {
-		out = []string{what + " cannot be read: " + snap.Problem}
-	}
-	return out
+	return []string{what + " have not been read yet" + p.G.More}
 }
 
 func (p *view) noRepos() []string {
-	if problem := p.s.filterTerms().Problem; problem != "" {
+	problem, why := p.s.filterTerms().Problem, p.notReadYet("The repositories")
+	switch {
+	case problem != "":
 		return []string{problem, "Esc clears the filter."}
-	}
-	if p.s.filter() != "" {
+	case p.s.filter() != "":
 		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
-	}
-	if why := p.notReadYet("The repositories"); why != nil {
+	case why != nil:
 		return why
-	}
-	if p.s.Snap.API.Embedded {
+	case p.s.Snap.API.Embedded:
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
 	}
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}

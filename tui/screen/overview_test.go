@@ -29,10 +29,10 @@ func TestPreviewFollowsTheCursor(t *testing.T) {
 		keys []string
 		want []string
 	}{
-		{nil, []string{"team-dash-sync", "> working  0:42", "71%", "205/288   ~17s left", "lease 18s, renews in 8s", "attempt 1 of 3",
+		{nil, []string{"team-dash-sync", "> working ", "71%", "205/288   0:42   ~17s left", "held by this agent, renews in", "attempt 1 of 3",
 			"main @ a1b2c3d -> 4e55f01", "Dashboard       14     3     0     1", "schemaVersion: want int"}},
 		{[]string{"down"}, []string{"infra-alerts-sync", "22%", "4/18"}},
-		{[]string{"end"}, []string{"lab-east-sync", "x error  0:01", "x 401 bad credentials"}},
+		{[]string{"end"}, []string{"lab-east-sync", "x error", "x 401 bad credentials"}},
 		{[]string{"tab"}, []string{"infra-alerts", "healthy"}},
 		{[]string{"tab", "down"}, []string{"lab-east", "failing for 3h", "39s ago: 401 bad"}},
 	} {
