@@ -183,9 +183,8 @@ func (s *State) pauseLog() {
 // section is a section of the screen, laid out.
 type section struct {
 	widget.Box
-	at     widget.Rect
-	lines  []widget.TextLine
-	cursor bool // it has a cursor
+	at    widget.Rect
+	lines []widget.TextLine
 }
 
 // draw draws the head, the summary with the times, the errors and the log.
