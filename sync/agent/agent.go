@@ -18,6 +18,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/apiserver/manifests"
 	"limpet/sync/auth"
 	"limpet/sync/control"
 	"limpet/sync/dependency"
@@ -87,7 +88,7 @@ type Agent struct {
 	started time.Time
 
 	embedded             *apiserver.Server // nil when a server is configured
-	manifests            *apiserver.Manifests
+	manifests            *manifests.Applier
 	client               *kube.Client
 	dashboards           *kube.Client
 	folders              *kube.Client
@@ -188,15 +189,14 @@ func (a *Agent) connect(ctx context.Context) (err error) {
 			return err
 		}
 		cfg.Server, cfg.Transport = EmbeddedURL, a.embedded.Transport()
-		if a.cfg.Manifests != "" {
-			o := apiserver.ManifestOptions{Dir: a.cfg.Manifests, Logger: a.log.With("component", "manifests")}
-			if a.manifests, err = apiserver.NewManifests(a.embedded, o); err != nil {
-				return err
-			}
-		}
 	}
 	if a.client, err = kube.Connect(ctx, cfg); err != nil {
 		return err
+	}
+	if a.cfg.Manifests != "" && a.embedded != nil {
+		if a.manifests, err = manifests.New(a.client, a.cfg.Manifests, a.log.With("component", "manifests")); err != nil {
+			return err
+		}
 	}
 	if a.dashboards, err = a.clientFor(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
 		return err

@@ -6,155 +6,126 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
-	"time"
 
+	"github.com/munnerz/goautoneg"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"limpet/state"
-	"limpet/sync/api"
 )
 
-// maxBody is the largest request body in bytes. Source: the real API server's
-// MaxRequestBodyBytes.
-const maxBody = 3 << 20
+// Media types. Protobuf and CBOR are never served: clients that prefer them
+// also accept JSON, and those that accept nothing else get a 406.
+const (
+	mediaJSON  = "application/json"
+	mediaYAML  = "application/yaml"
+	metaGroup  = "meta.k8s.io"
+	asTable    = "Table"
+	asMetadata = "PartialObjectMetadata"
+	asMetaList = "PartialObjectMetadataList"
+)
 
-// readBody reads the whole body. It returns a 413 status error when the body is
-// larger than maxBody.
-func readBody(req *http.Request) ([]byte, error) {
-	if req.Body == nil {
-		return nil, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
-	if err != nil {
-		return nil, apierrors.NewBadRequest("read request body: " + err.Error())
-	}
-	if len(body) > maxBody {
-		return nil, apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
-	}
-	return body, nil
+// media is the requested form of a response.
+type media struct {
+	yaml    bool
+	pretty  bool
+	as      string // "", asTable, asMetadata, asMetaList
+	version string // of the group meta.k8s.io, with as
 }
 
-// answerObject sends one object in the requested form. The object may carry any
-// version; it is sent as the given one.
-func (s *Server) answerObject(
-	w http.ResponseWriter, req *http.Request, code int, k api.Kind, version string, obj *unstructured.Unstructured,
-) {
-	m, err := negotiate(req)
-	if err != nil {
-		s.answerError(w, req, err)
-		return
-	}
-	data, err := encodeObject(obj.Object)
-	if err != nil {
-		s.answerError(w, req, err)
-		return
-	}
-	s.answerStored(w, req, m, code, k, version, data)
-}
+// metaVersion returns the apiVersion of a converted response.
+func (m media) metaVersion() string { return metaGroup + "/" + m.version }
 
-// answerList sends objects as a list in the requested form.
-func (s *Server) answerList(w http.ResponseWriter, req *http.Request, k api.Kind, version string, items []*unstructured.Unstructured) {
-	m, err := negotiate(req)
-	if err != nil {
-		s.answerError(w, req, err)
-		return
+// negotiate reads the Accept header; the client's order decides among equal
+// qualities. It returns a 406 status error when nothing fits.
+func negotiate(req *http.Request) (media, error) {
+	header := strings.Join(req.Header.Values("Accept"), ",")
+	if header == "" {
+		header = "*/*"
 	}
-	page := listPage{Revision: s.seen()}
-	for _, item := range items {
-		data, err := encodeObject(item.Object)
-		if err != nil {
-			s.answerError(w, req, err)
-			return
+	for _, clause := range goautoneg.ParseAccept(header) {
+		if m, ok := accept(clause); ok {
+			m.pretty = m.pretty || pretty(req)
+			return m, nil
 		}
-		page.Items = append(page.Items, data)
 	}
-	s.answerPage(w, req, m, k, version, page)
+	return media{pretty: pretty(req)}, notAcceptable(mediaJSON + ", " + mediaYAML)
 }
 
-// answerStored sends the revealed stored form of one object.
-func (s *Server) answerStored(w http.ResponseWriter, req *http.Request, m media, code int, k api.Kind, version string, data []byte) {
-	data = atVersion(data, apiVersionOf(k, version))
-	switch m.As {
+func accept(c goautoneg.Accept) (media, bool) {
+	m := media{yaml: c.SubType == "yaml", pretty: c.Params["pretty"] == "1", as: c.Params["as"], version: c.Params["v"]}
+	if c.Q <= 0 || c.Type != "*" && c.Type != "application" || !slices.Contains([]string{"*", "json", "yaml"}, c.SubType) {
+		return m, false
+	}
+	if m.as == "" && c.Params["g"] == "" && m.version == "" {
+		return m, true
+	}
+	known := slices.Contains([]string{asTable, asMetadata, asMetaList}, m.as)
+	return m, known && c.Params["g"] == metaGroup && (m.version == "v1" || m.version == "v1beta1")
+}
+
+// pretty reports whether the response is to be indented: the client requests it,
+// or is curl, wget or a browser. The list is that of the real API server.
+func pretty(req *http.Request) bool {
+	if strings.Contains(req.URL.RawQuery, "pretty") {
+		if asked := req.URL.Query().Get("pretty"); asked != "" {
+			yes, err := strconv.ParseBool(asked)
+			return err == nil && yes
+		}
+	}
+	agent := req.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// isYAML reports whether the body is YAML. It returns a 415 status error for
+// forms other than JSON and YAML. No Content-Type means JSON.
+func isYAML(req *http.Request) (bool, error) {
+	header := req.Header.Get("Content-Type")
+	name, _, err := mime.ParseMediaType(header)
+	if header == "" || err == nil && name == mediaJSON {
+		return false, nil
+	}
+	if err != nil || name != mediaYAML {
+		return false, unsupportedMedia(mediaJSON, mediaYAML)
+	}
+	return true, nil
+}
+
+// answer reveals a stored form and sends it in the requested one.
+func (c *call) answer(code int, stored []byte) error {
+	data, err := c.reveal(c.req.Context(), c.kind, stored)
+	if err == nil {
+		data, err = c.inForm(data)
+	}
+	if err != nil {
+		return err
+	}
+	c.answerBytes(c.w, c.media, code, data)
+	return nil
+}
+
+// inForm converts one revealed object to the requested form.
+func (c *call) inForm(data []byte) ([]byte, error) {
+	data = atVersion(data, c.apiVersion())
+	switch c.media.as {
 	case asTable:
-		t, err := tableOf(req, m, k, [][]byte{data}, true)
+		table, err := c.table([][]byte{data})
 		if err != nil {
-			s.answerError(w, req, err)
-			return
+			return nil, err
 		}
-		t.ResourceVersion = text(data, find(data, "metadata", "resourceVersion"))
-		s.answerAny(w, m, code, t)
-	case asMetadata:
-		s.answerBytes(w, m, code, metadataOf(m, data))
-	case asMetaList:
-		s.answerError(w, req, notAcceptable("you requested PartialObjectMetadataList, but the requested object is not a list"))
-	default:
-		s.answerBytes(w, m, code, data)
+		return json.Marshal(table)
+	case asMetadata, asMetaList:
+		return metadataOf(c.media, data), nil
 	}
-}
-
-// answerPage sends a list in the requested form.
-func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k api.Kind, version string, page listPage) {
-	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Left}
-	if m.As == asTable {
-		items := make([][]byte, len(page.Items))
-		for i, data := range page.Items {
-			items[i] = atVersion(data, apiVersionOf(k, version))
-		}
-		t, err := tableOf(req, m, k, items, true)
-		if err != nil {
-			s.answerError(w, req, err)
-			return
-		}
-		t.ListMeta = meta
-		s.answerAny(w, m, http.StatusOK, t)
-		return
-	}
-	apiVersion, kind := apiVersionOf(k, version), k.Kind+"List"
-	if m.As == asMetadata {
-		s.answerError(w, req, notAcceptable("you requested PartialObjectMetadata, but the requested object is a list"))
-		return
-	}
-	if m.As == asMetaList {
-		apiVersion, kind = m.metaVersion(), asMetaList
-	}
-	head, err := json.Marshal(struct {
-		APIVersion string          `json:"apiVersion"`
-		Kind       string          `json:"kind"`
-		Meta       metav1.ListMeta `json:"metadata"`
-	}{apiVersion, kind, meta})
-	if err != nil {
-		s.answerError(w, req, err)
-		return
-	}
-	size := len(head) + 16
-	for _, item := range page.Items {
-		size += len(item) + 32
-	}
-	out := append(make([]byte, 0, size), head[:len(head)-1]...)
-	out = append(out, `,"items":[`...)
-	for i, data := range page.Items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		if m.As == asMetaList {
-			out = append(out, metadataOf(m, data)...)
-		} else {
-			out = append(out, atVersion(data, apiVersionOf(k, version))...)
-		}
-	}
-	s.answerBytes(w, m, http.StatusOK, append(out, "]}"...))
+	return data, nil
 }
 
 // metadataOf returns the object reduced to its metadata.
@@ -171,10 +142,7 @@ func metadataOf(m media, data []byte) []byte {
 
 // answerJSON sends any value as JSON, or as YAML on request.
 func (s *Server) answerJSON(w http.ResponseWriter, req *http.Request, code int, v any) {
-	m, err := negotiate(req)
-	if err != nil {
-		m = media{}
-	}
+	m, _ := negotiate(req) // discovery and errors are sent in any case
 	s.answerAny(w, m, code, v)
 }
 
@@ -191,11 +159,11 @@ func (s *Server) answerAny(w http.ResponseWriter, m media, code int, v any) {
 func (s *Server) answerBytes(w http.ResponseWriter, m media, code int, data []byte) {
 	contentType := mediaJSON
 	switch {
-	case m.YAML:
+	case m.yaml:
 		if out, err := yaml.JSONToYAML(data); err == nil {
 			contentType, data = mediaYAML, out
 		}
-	case m.Pretty:
+	case m.pretty:
 		var out bytes.Buffer
 		if json.Indent(&out, data, "", "  ") == nil {
 			data = out.Bytes()
@@ -208,8 +176,7 @@ func (s *Server) answerBytes(w http.ResponseWriter, m media, code int, data []by
 	_, _ = w.Write(data)
 }
 
-// answerError sends err as a Status object: a status error as it is, faults of
-// the state file by their meaning, all others as 500.
+// answerError sends err as a Status object.
 func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error) {
 	status := s.statusOf(req.Context(), err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
@@ -218,28 +185,32 @@ func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error
 	s.answerJSON(w, req, int(status.Code), status)
 }
 
-// statusOf converts an error to a Status. Every error after the end of ctx is
-// reported as a timeout, whatever its cause.
+// statusOf converts an error to a Status: a status error as it is, faults of the
+// state file by their meaning, all others as 500. Every other error after the end of
+// ctx is a timeout, whatever its cause.
 func (s *Server) statusOf(ctx context.Context, err error) *metav1.Status {
 	var known apierrors.APIStatus
-	status := metav1.Status{}
-	switch {
-	case errors.As(err, &known):
-		status = known.Status()
-	case ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		status = apierrors.NewTimeoutError("the request did not complete within the allotted time", 1).Status()
-	case errors.Is(err, state.ErrClosed):
-		status = apierrors.NewServiceUnavailable("the server is shutting down").Status()
-	case errors.Is(err, state.ErrFull):
-		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the state file has reached its size limit").Status()
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the disk of the state file is full").Status()
-	case errors.Is(err, state.ErrReadOnly):
-		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the state file cannot be written").Status()
-	default:
-		s.log.Error("serve request", "err", err)
-		status = apierrors.NewInternalError(err).Status()
+	if !errors.As(err, &known) {
+		full := func(text string) apierrors.APIStatus {
+			return statusError(http.StatusInsufficientStorage, "InsufficientStorage", text)
+		}
+		switch {
+		case ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			known = apierrors.NewTimeoutError("the request did not complete within the allotted time", 1)
+		case errors.Is(err, state.ErrClosed):
+			known = apierrors.NewServiceUnavailable("the server is shutting down")
+		case errors.Is(err, state.ErrFull):
+			known = full("the state file has reached its size limit")
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+			known = full("the disk of the state file is full")
+		case errors.Is(err, state.ErrReadOnly):
+			known = full("the state file cannot be written")
+		default:
+			s.log.Error("serve request", "err", err)
+			known = apierrors.NewInternalError(err)
+		}
 	}
+	status := known.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	if status.Code == 0 {
 		status.Code = http.StatusInternalServerError
@@ -259,115 +230,24 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-// invalid returns a 422 status error with one cause per fault; nil if there are
-// none.
-func invalid(k api.Kind, name string, errs field.ErrorList) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(groupKind(k), name, errs)
+func statusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
+	}}
 }
-
-// absent returns missing for an object that the store does not have, else err.
-func absent(err, missing error) error {
-	if errors.Is(err, state.ErrNotFound) {
-		return missing
-	}
-	return err
-}
-
-func notFound(k api.Kind, name string) error { return apierrors.NewNotFound(groupResource(k), name) }
 
 func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
-// pathNotFound returns the error for an unknown path.
-func pathNotFound() error {
-	return statusError(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+func notAcceptable(types string) error {
+	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+types)
 }
 
-// nameDescription is the description of the column Name. Source: ObjectMeta.
-var nameDescription = metav1.ObjectMeta{}.SwaggerDoc()["name"]
-
-// tableOf makes the table that kubectl prints, one row for each revealed object
-// in the version of the request.
-func tableOf(req *http.Request, m media, k api.Kind, items [][]byte, headers bool) (*metav1.Table, error) {
-	include := metav1.IncludeObjectPolicy(req.URL.Query().Get("includeObject"))
-	switch include {
-	case "", metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
-	default:
-		return nil, badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: "+
-			"must be 'Metadata', 'Object', 'None', or empty", include)
-	}
-	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: asTable, APIVersion: m.metaVersion()}, Rows: []metav1.TableRow{}}
-	if headers {
-		t.ColumnDefinitions = columnsOf(k)
-	}
-	for _, data := range items {
-		row := metav1.TableRow{}
-		obj, err := decodeObject(data)
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range k.Columns {
-			row.Cells = append(row.Cells, cellOf(c, obj.Object))
-		}
-		switch include {
-		case metav1.IncludeObject:
-			row.Object = runtime.RawExtension{Raw: data}
-		case metav1.IncludeNone:
-		default:
-			row.Object = runtime.RawExtension{Raw: metadataOf(m, data)}
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t, nil
+func unsupportedMedia(accepted ...string) error {
+	return statusError(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
 }
 
-func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
-	out := make([]metav1.TableColumnDefinition, len(k.Columns))
-	for i, c := range k.Columns {
-		if c.Path == "" {
-			out[i] = metav1.TableColumnDefinition{Name: c.Name, Type: "string", Format: "name", Description: nameDescription}
-			continue
-		}
-		out[i] = metav1.TableColumnDefinition{
-			Name:        c.Name,
-			Type:        c.Type,
-			Description: "Custom resource definition column (in JSONPath format): " + c.Path,
-		}
-		if c.Wide {
-			out[i].Priority = 1
-		}
-	}
-	return out
-}
-
-// cellOf returns the value of a column: an age for dates, nil for an absent value.
-func cellOf(c api.Column, object map[string]any) any {
-	value := c.Value(object)
-	switch {
-	case value == nil:
-		return nil
-	case c.Type == "integer":
-		switch n := value.(type) {
-		case int64:
-			return n
-		case float64:
-			return int64(n)
-		}
-		return nil
-	case c.Type == "date":
-		text, ok := value.(string)
-		if !ok {
-			return nil
-		}
-		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return "<invalid>"
-		}
-		return duration.HumanDuration(time.Since(at))
-	}
-	return fmt.Sprint(value)
-}
+// errPath is the error for an unknown path.
+var errPath = statusError(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")

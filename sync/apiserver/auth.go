@@ -64,13 +64,13 @@ func (g *Gate) authenticate(req *http.Request) error {
 		return apierrors.NewUnauthorized("token refused: " + err.Error())
 	}
 	// A path that is not an object is discovery, or unknown.
-	info, _, addressed := route(req)
-	if !audienceCovers(claims.Audience, info.Kind.Group) {
-		return apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(info.Kind.Group, "this server") +
+	t, _, addressed := route(req)
+	if !audienceCovers(claims.Audience, t.kind.Group) {
+		return apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(t.kind.Group, "this server") +
 			"; name it in the audiences of the token exchange")
 	}
-	if addressed && claims.Namespace != "*" && claims.Namespace != info.Namespace {
-		return apierrors.NewForbidden(groupResource(info.Kind), info.Name, errors.New("the token is for another namespace"))
+	if addressed && claims.Namespace != "*" && claims.Namespace != t.namespace {
+		return apierrors.NewForbidden(t.resource(), t.name, errors.New("the token is for another namespace"))
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,10 +33,8 @@ func decodeObject(data []byte) (*unstructured.Unstructured, error) {
 }
 
 // encodeObject writes the compact form with members in the order of their names.
-func encodeObject(object map[string]any) ([]byte, error) { return encodeValue(object) }
-
-func encodeValue(value any) ([]byte, error) {
-	data, err := json.Marshal(value)
+func encodeObject(object map[string]any) ([]byte, error) {
+	data, err := json.Marshal(object)
 	if err != nil {
 		return nil, fmt.Errorf("write object: %w", err)
 	}
@@ -84,40 +81,43 @@ func unquote(quoted []byte) string {
 
 // decodeBody reads an object from a request body. It returns 400 status errors,
 // which never repeat the body: it may hold secrets.
-func decodeBody(
-	k api.Kind, version string, body []byte, isYAML bool, validation string,
-) (obj *unstructured.Unstructured, warnings []string, err error) {
-	object, findings, err := decodeMap(body, isYAML, validation)
+func decodeBody(t target, body []byte, isYAML bool, o writeOptions) (*unstructured.Unstructured, error) {
+	const unrecognized = "the object provided is unrecognized (must be of type %s): %s"
+	object, findings, err := decodeMap(body, isYAML, o.validation)
 	if err != nil {
-		return nil, nil, badRequest(
-			"the object provided is unrecognized (must be of type %s): couldn't get version/kind; json parse error: %s", k.Kind, err)
+		return nil, badRequest(unrecognized, t.kind.Kind, "couldn't get version/kind; json parse error: "+err.Error())
 	}
-	obj = &unstructured.Unstructured{Object: object}
-	kind, okKind := object["kind"].(string)
-	given, okVersion := object["apiVersion"].(string)
+	kind, _ := object["kind"].(string)
+	given, ok := object["apiVersion"].(string)
 	switch {
-	case kind == "" || !okKind:
-		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): Object 'Kind' is missing", k.Kind)
-	case !okVersion && object["apiVersion"] != nil:
-		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): Object 'apiVersion' is not a string", k.Kind)
+	case kind == "":
+		return nil, badRequest(unrecognized, t.kind.Kind, "Object 'Kind' is missing")
+	case !ok && object["apiVersion"] != nil:
+		return nil, badRequest(unrecognized, t.kind.Kind, "Object 'apiVersion' is not a string")
 	}
-	more, err := coerce(k, object)
+	more, err := coerce(t.kind, object)
 	if err == nil {
-		findings = append(findings, more...)
-		if len(findings) > 0 && validation == metav1.FieldValidationStrict {
-			err = strictError(findings)
-		}
+		err = o.report(append(findings, more...))
 	}
 	if err != nil {
-		return nil, nil, badRequest("%s in version %q cannot be handled as a %s: %s", kind, version, k.Kind, err)
+		return nil, badRequest("%s in version %q cannot be handled as a %s: %s", kind, t.version, t.kind.Kind, err)
 	}
-	if want := apiVersionOf(k, version); given != want {
-		return nil, nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", given, want)
+	if given != t.apiVersion() {
+		return nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", given, t.apiVersion())
 	}
-	if validation == metav1.FieldValidationWarn {
-		warnings = findings
+	return &unstructured.Unstructured{Object: object}, nil
+}
+
+// report handles findings as the client wishes.
+func (o writeOptions) report(findings []string) error {
+	switch {
+	case len(findings) == 0:
+	case o.validation == metav1.FieldValidationStrict:
+		return fmt.Errorf("strict decoding error: %s", strings.Join(findings, ", "))
+	case o.validation == metav1.FieldValidationWarn:
+		o.warn(findings...)
 	}
-	return obj, warnings, nil
+	return nil
 }
 
 // decodeMap reads JSON or YAML that must be an object. findings are duplicate
@@ -134,12 +134,9 @@ func decodeMap(body []byte, isYAML bool, validation string) (object map[string]a
 			return nil, nil, err
 		}
 	}
-	if !strict || isYAML {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &object)
-	} else {
-		var twice []error
-		twice, err = kjson.UnmarshalStrict(body, &object)
-		for _, e := range twice {
+	twice, err := kjson.UnmarshalStrict(body, &object)
+	for _, e := range twice {
+		if strict {
 			findings = append(findings, e.Error())
 		}
 	}
@@ -151,19 +148,12 @@ func decodeMap(body []byte, isYAML bool, validation string) (object map[string]a
 
 // yamlFindings splits an error of the YAML library into single findings.
 func yamlFindings(err error) []string {
-	report := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: unmarshal errors:\n"} {
-		report = strings.TrimPrefix(report, prefix)
-	}
-	lines := strings.Split(report, "\n")
+	report := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	lines := strings.Split(strings.TrimPrefix(report, "yaml: unmarshal errors:\n"), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
 	return lines
-}
-
-func strictError(findings []string) error {
-	return fmt.Errorf("strict decoding error: %s", strings.Join(findings, ", "))
 }
 
 // coerce converts an object to the shape of its kind: metadata as the typed
@@ -189,49 +179,35 @@ func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 			return nil, err
 		}
 	}
-	known := topLevel(k)
-	var strange []string
+	return append(findings, dropUnknown(k, object)...), nil
+}
+
+// dropUnknown removes nulls and the members that the kind does not have from the top
+// level, and returns the latter.
+func dropUnknown(k api.Kind, object map[string]any) (findings []string) {
+	objects, others := topLevel(k)
+	known := append([]string{"apiVersion", "kind", "metadata"}, append(objects, others...)...)
 	for name, value := range object {
-		switch {
-		case name == "apiVersion" || name == "kind" || name == "metadata":
-		case !slices.Contains(known, name):
-			delete(object, name)
-			strange = append(strange, fmt.Sprintf("unknown field %q", name))
-		case value == nil:
-			delete(object, name)
+		if !slices.Contains(known, name) {
+			findings = append(findings, fmt.Sprintf("unknown field %q", name))
+		} else if value != nil || name == "metadata" {
+			continue
 		}
+		delete(object, name)
 	}
-	slices.Sort(strange)
-	return append(findings, strange...), nil
-}
-
-// sameName compares the names of an object from a body with those of the path.
-func sameName(obj *unstructured.Unstructured, namespace, name string) error {
-	switch got := obj.GetName(); {
-	case got == "":
-		return badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", name)
-	case got != name:
-		return badRequest("the name of the object (%s) does not match the name on the URL (%s)", got, name)
-	}
-	return sameNamespace(obj, namespace)
-}
-
-// sameNamespace sets the namespace of the path on an object without one. It
-// returns a 400 status error if the object has another.
-func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
-	switch obj.GetNamespace() {
-	case namespace:
-	case "":
-		obj.SetNamespace(namespace)
-	default:
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
-	}
-	return nil
+	slices.Sort(findings)
+	return findings
 }
 
 // sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they
 // are stored differently.
 func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+// asMap returns a JSON value as an object; nil if it is none.
+func asMap(value any) map[string]any {
+	m, _ := value.(map[string]any)
+	return m
+}
 
 // A scanner for JSON that this package has written. Objects are stored as the
 // bytes that clients receive; lists, watches and selectors read a few members of

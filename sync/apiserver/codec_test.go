@@ -60,7 +60,9 @@ func TestDecodeBody(t *testing.T) {
 			if validation == "" {
 				validation = "Warn"
 			}
-			obj, warnings, err := decodeBody(folderKind(t), "v1", []byte(c.body), c.yaml, validation)
+			var warnings []string
+			o := writeOptions{validation: validation, warnings: &warnings}
+			obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(c.body), c.yaml, o)
 			if c.refuses != "" {
 				if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), c.refuses) || strings.Contains(err.Error(), "secret-canary") {
 					t.Errorf("%v, want %q and nothing of the body", err, c.refuses)
@@ -85,7 +87,8 @@ func TestDecodeBody(t *testing.T) {
 // Whole numbers stay whole, and large ones exact.
 func TestDecodeNumbers(t *testing.T) {
 	t.Parallel()
-	obj, _, err := decodeBody(folderKind(t), "v1", []byte(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","spec":{"a":9007199254740993,"b":1.0,"c":1.5}}`), false, "Strict")
+	body := `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","spec":{"a":9007199254740993,"b":1.0,"c":1.5}}`
+	obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(body), false, writeOptions{validation: "Strict"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +110,14 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, isYAML bool) {
 		k := folderKind(t)
-		obj, _, err := decodeBody(k, "v1", body, isYAML, "Warn")
+		obj, err := decodeBody(target{kind: k, version: "v1"}, body, isYAML, writeOptions{validation: "Warn"})
 		if err != nil {
 			if !apierrors.IsBadRequest(err) {
 				t.Fatalf("%v is not a bad request", err)
 			}
 			return
 		}
-		data, err := storedForm(k, obj)
+		data, err := (&plan{target: target{kind: k}, object: obj}).storedForm()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,6 @@
 package apiserver
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,235 +10,119 @@ import (
 	"limpet/sync/api"
 )
 
-// Discovery has two forms: the plain one, a request for each version of each
-// group, and the aggregated one, which client-go and kubectl request by their
-// Accept header. The versions of a group are in the order of api.Kinds, the
-// preferred one first; Grafana's order differs from the sort order of Kubernetes.
+// Discovery is the plain form, one document for each version of each group; kubectl
+// and client-go read it where a server has no aggregated one. The versions of a
+// group are in the order of api.Kinds, the preferred one first; Grafana's order
+// differs from the sort order of Kubernetes.
 
-const discoveryGroup = "apidiscovery.k8s.io"
-
-func (s *Server) discoveryRoutes(mux *http.ServeMux) {
-	for _, slash := range []string{"", "/{$}"} {
-		mux.HandleFunc("GET /api"+slash, func(w http.ResponseWriter, req *http.Request) { s.serveGroups(w, req, true) })
-		mux.HandleFunc("GET /apis"+slash, func(w http.ResponseWriter, req *http.Request) { s.serveGroups(w, req, false) })
-		mux.HandleFunc("GET /api/{version}"+slash, s.serveResources)
-		mux.HandleFunc("GET /apis/{group}"+slash, s.serveGroup)
-		mux.HandleFunc("GET /apis/{group}/{version}"+slash, s.serveResources)
-		mux.HandleFunc("GET /openapi/v3"+slash, s.serveOpenAPIIndex)
-	}
-	mux.HandleFunc("GET /openapi/v3/{path...}", s.serveOpenAPI)
+// groupVersion is one version of a group with its kinds; the core group is "".
+type groupVersion struct {
+	group, version string
+	kinds          []api.Kind
 }
 
-// groups returns the named groups in the order of api.Kinds.
-func groups() (out []string) {
-	for _, k := range api.Kinds {
-		if k.Group != "" && !slices.Contains(out, k.Group) {
-			out = append(out, k.Group)
-		}
-	}
-	return out
-}
-
-// versionsOf returns the versions of a group, the preferred one first.
-func versionsOf(group string) (out []string) {
+// groupVersions are all of api.Kinds, in its order.
+var groupVersions = func() (out []*groupVersion) {
 	for _, k := range api.Kinds {
 		for _, version := range k.Versions {
-			if k.Group == group && !slices.Contains(out, version) {
-				out = append(out, version)
+			i := slices.IndexFunc(out, func(g *groupVersion) bool { return g.group == k.Group && g.version == version })
+			if i < 0 {
+				i, out = len(out), append(out, &groupVersion{group: k.Group, version: version})
 			}
+			out[i].kinds = append(out[i].kinds, k)
 		}
 	}
 	return out
+}()
+
+// path is that of a version of a group without its leading slash.
+func (g *groupVersion) path() string {
+	if g.group == "" {
+		return "api/" + g.version
+	}
+	return "apis/" + g.group + "/" + g.version
 }
 
-// kindsOf returns the kinds of a version of a group.
-func kindsOf(group, version string) (out []api.Kind) {
-	for _, k := range api.Kinds {
-		if k.Group == group && served(k, version) {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// serveGroups serves /api (core) and /apis.
-func (s *Server) serveGroups(w http.ResponseWriter, req *http.Request, core bool) {
-	if version := wantsAggregated(req); version != "" {
-		names := groups()
-		if core {
-			names = []string{""}
-		}
-		s.answerAggregated(w, req, version, names)
-		return
-	}
-	if core {
-		s.answerJSON(w, req, http.StatusOK, metav1.APIVersions{
-			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: versionsOf(""),
-			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
-		})
-		return
-	}
-	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-	for _, name := range groups() {
-		list.Groups = append(list.Groups, apiGroup(name))
-	}
-	s.answerJSON(w, req, http.StatusOK, list)
-}
-
-func apiGroup(name string) metav1.APIGroup {
-	g := metav1.APIGroup{Name: name}
-	for _, version := range versionsOf(name) {
-		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + version, Version: version})
-	}
-	if len(g.Versions) > 0 {
-		g.PreferredVersion = g.Versions[0]
-	}
-	return g
-}
-
-// serveGroup serves /apis/GROUP.
-func (s *Server) serveGroup(w http.ResponseWriter, req *http.Request) {
-	g := apiGroup(req.PathValue("group"))
-	if g.Name == "" || len(g.Versions) == 0 {
-		s.answerError(w, req, pathNotFound())
-		return
-	}
-	g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-	s.answerJSON(w, req, http.StatusOK, g)
-}
-
-// serveResources serves /api/v1 and /apis/GROUP/VERSION.
-func (s *Server) serveResources(w http.ResponseWriter, req *http.Request) {
-	group, version := req.PathValue("group"), req.PathValue("version")
-	kinds := kindsOf(group, version)
-	if len(kinds) == 0 || (group == "") != strings.HasPrefix(req.URL.Path, "/api/") {
-		s.answerError(w, req, pathNotFound())
-		return
-	}
-	list := metav1.APIResourceList{
-		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
-		GroupVersion: apiVersionOf(kinds[0], version),
-	}
-	for _, k := range kinds {
-		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: k.Plural, SingularName: k.Singular, Namespaced: true, Kind: k.Kind, Verbs: resourceVerbs, ShortNames: k.Short,
-		})
-		for _, sub := range subresources(k) {
-			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: k.Plural + "/" + sub.Name, Namespaced: true, Kind: sub.Kind, Verbs: sub.Verbs,
+func (s *Server) discoveryRoutes(mux *http.ServeMux) {
+	serve := func(path string, document any) {
+		for _, slash := range []string{"", "/{$}"} {
+			mux.HandleFunc("GET /"+path+slash, func(w http.ResponseWriter, req *http.Request) {
+				s.answerJSON(w, req, http.StatusOK, document)
 			})
 		}
 	}
-	s.answerJSON(w, req, http.StatusOK, list)
-}
-
-// subresource is a route below one object, as discovery lists it.
-type subresource struct {
-	Name, Kind string
-	Verbs      []string
-}
-
-func subresources(k api.Kind) (out []subresource) {
-	if verbs := verbsOf(k, "status"); verbs != nil {
-		out = append(out, subresource{"status", k.Kind, verbs})
+	core := metav1.APIVersions{
+		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
 	}
-	if k.Group == api.ProvisioningGroup && k.Plural == "repositories" {
-		out = append(out, subresource{"jobs", "Job", []string{verbCreate, verbGet}})
-	}
-	return out
-}
-
-// wantsAggregated returns the version of the aggregated form that the client
-// prefers over the plain one, or "".
-func wantsAggregated(req *http.Request) string {
-	for _, c := range clauses(strings.Join(req.Header.Values("Accept"), ",")) {
-		if c.kind != "application" || c.sub != "json" {
+	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	openAPI := map[string]any{}
+	for _, g := range groupVersions {
+		serve(g.path(), g.resources())
+		serve("openapi/v3/"+g.path(), g.openAPI())
+		openAPI[g.path()] = map[string]string{"serverRelativeURL": "/openapi/v3/" + g.path()}
+		if g.group == "" {
+			core.Versions = append(core.Versions, g.version)
 			continue
 		}
-		switch version := c.params["v"]; {
-		case c.params["as"] == "":
-			return ""
-		case c.params["g"] == discoveryGroup && strings.EqualFold(c.params["as"], "APIGroupDiscoveryList") &&
-			(version == "v2" || version == "v2beta1"):
-			return version
+		version := metav1.GroupVersionForDiscovery{GroupVersion: g.group + "/" + g.version, Version: g.version}
+		i := slices.IndexFunc(list.Groups, func(known metav1.APIGroup) bool { return known.Name == g.group })
+		if i < 0 {
+			i, list.Groups = len(list.Groups), append(list.Groups, metav1.APIGroup{Name: g.group, PreferredVersion: version})
 		}
+		list.Groups[i].Versions = append(list.Groups[i].Versions, version)
 	}
-	return ""
+	serve("api", core)
+	serve("apis", list)
+	for _, g := range list.Groups {
+		g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		serve("apis/"+g.Name, g)
+	}
+	serve("openapi/v3", map[string]any{"paths": openAPI})
 }
 
-// The aggregated form. Source: k8s.io/api/apidiscovery/v2.
-type (
-	aggregatedList struct {
-		Kind       string            `json:"kind"`
-		APIVersion string            `json:"apiVersion"`
-		Metadata   struct{}          `json:"metadata"`
-		Items      []aggregatedGroup `json:"items"`
+// resources lists the resources of /api/v1 or /apis/GROUP/VERSION.
+func (g *groupVersion) resources() metav1.APIResourceList {
+	list := metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: apiVersionOf(g.kinds[0], g.version),
 	}
-	aggregatedGroup struct {
-		Metadata struct {
-			Name string `json:"name,omitempty"`
-		} `json:"metadata"`
-		Versions []aggregatedVersion `json:"versions"`
-	}
-	aggregatedVersion struct {
-		Version   string               `json:"version"`
-		Resources []aggregatedResource `json:"resources"`
-		Freshness string               `json:"freshness"`
-	}
-	aggregatedResource struct {
-		Resource     string                  `json:"resource"`
-		ResponseKind metav1.GroupVersionKind `json:"responseKind"`
-		Scope        string                  `json:"scope"`
-		Singular     string                  `json:"singularResource"`
-		Verbs        []string                `json:"verbs"`
-		Short        []string                `json:"shortNames,omitempty"`
-		Subresources []aggregatedSubresource `json:"subresources,omitempty"`
-	}
-	aggregatedSubresource struct {
-		Subresource  string                  `json:"subresource"`
-		ResponseKind metav1.GroupVersionKind `json:"responseKind"`
-		Verbs        []string                `json:"verbs"`
-	}
-)
-
-func (s *Server) answerAggregated(w http.ResponseWriter, req *http.Request, version string, names []string) {
-	list := aggregatedList{Kind: "APIGroupDiscoveryList", APIVersion: discoveryGroup + "/" + version}
-	for _, name := range names {
-		g := aggregatedGroup{}
-		g.Metadata.Name = name
-		for _, v := range versionsOf(name) {
-			g.Versions = append(g.Versions, aggregated(name, v))
+	for _, k := range g.kinds {
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: k.Plural, SingularName: k.Singular, Namespaced: true, Kind: k.Kind, ShortNames: k.Short,
+			Verbs: []string{verbCreate, verbDelete, verbDeleteCollection, verbGet, verbList, verbPatch, verbUpdate, verbWatch},
+		})
+		if k.Status {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: k.Plural + "/status", Namespaced: true, Kind: k.Kind, Verbs: statusVerbs,
+			})
 		}
-		list.Items = append(list.Items, g)
+		if k.Group == api.ProvisioningGroup && k.Plural == "repositories" {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: k.Plural + "/jobs", Namespaced: true, Kind: "Job", Verbs: []string{verbCreate, verbGet},
+			})
+		}
 	}
-	data, err := json.Marshal(list)
-	if err != nil {
-		s.answerError(w, req, err)
-		return
-	}
-	sum := sha256.Sum256(data)
-	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
-	w.Header().Set("ETag", tag)
-	w.Header().Set("Vary", "Accept")
-	w.Header().Set("Cache-Control", "public")
-	if req.Header.Get("If-None-Match") == tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	w.Header().Set("Content-Type", fmt.Sprintf("application/json;g=%s;v=%s;as=APIGroupDiscoveryList", discoveryGroup, version))
-	_, _ = w.Write(data)
+	return list
 }
 
-func aggregated(group, version string) aggregatedVersion {
-	out := aggregatedVersion{Version: version, Freshness: "Current"}
-	for _, k := range kindsOf(group, version) {
-		r := aggregatedResource{Resource: k.Plural, ResponseKind: metav1.GroupVersionKind{Group: group, Version: version, Kind: k.Kind},
-			Scope: "Namespaced", Singular: k.Singular, Verbs: resourceVerbs, Short: k.Short}
-		for _, sub := range subresources(k) {
-			r.Subresources = append(r.Subresources, aggregatedSubresource{Subresource: sub.Name,
-				ResponseKind: metav1.GroupVersionKind{Group: group, Version: version, Kind: sub.Kind}, Verbs: sub.Verbs})
+// openAPI is the part of the OpenAPI v3 document that kubectl create and apply read
+// before they send a request: it declares fieldValidation and dryRun of writes.
+func (g *groupVersion) openAPI() any {
+	type object = map[string]any
+	paths := object{}
+	for _, k := range g.kinds {
+		var parameters []any
+		for _, name := range []string{"dryRun", "fieldManager", "fieldValidation", "force"} {
+			parameters = append(parameters, object{"name": name, "in": "query", "schema": object{"type": "string"}})
 		}
-		out.Resources = append(out.Resources, r)
+		path := strings.Join([]string{"", g.path(), "namespaces", "{namespace}", k.Plural, "{name}"}, "/")
+		paths[path] = object{"patch": object{
+			"parameters":                      parameters,
+			"responses":                       object{"200": object{"description": "OK"}},
+			"x-kubernetes-action":             verbPatch,
+			"x-kubernetes-group-version-kind": object{"group": k.Group, "version": g.version, "kind": k.Kind},
+		}}
 	}
-	return out
+	return object{"openapi": "3.0.0", "info": object{"title": "limpet", "version": "unversioned"}, "paths": paths}
 }

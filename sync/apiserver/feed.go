@@ -3,340 +3,218 @@ package apiserver
 import (
 	"cmp"
 	"context"
-	"math"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"limpet/state"
+	"limpet/sync/api"
 )
 
-// A feed keeps the newest events of one resource, in the order of their
-// commits. Watches read it at their own pace by a cursor: there is no buffer per
+// The feed keeps the newest events of each resource, in the order of their
+// commits. Watches read it at their own pace by a revision: there is no buffer per
 // watch, and a watch that falls behind the window gets an error.
 //
 // Events hold the stored bytes of objects, not maps: a burst of 12,000 objects
 // leaves a window of some hundred kilobytes behind.
 
-// Bounds of a feed beside the number of its events.
+// Bounds of the events of one resource beside their number.
 const (
-	// feedBytes bounds the objects of one feed. Dashboards of 40 kB are the
-	// largest objects that change in bursts: 50 changes of them are kept.
+	// feedBytes bounds their objects. Dashboards of 40 kB are the largest objects
+	// that change in bursts: 50 changes of them are kept.
 	feedBytes = 4 << 20
 	// feedAge is the time for which an event is kept. Source: the five minutes
 	// after which the real server compacts its store. An idle server holds no
 	// events.
 	feedAge = 5 * time.Minute
+	// feedSweep is the time between two searches for older events.
+	feedSweep = time.Minute
 	// feedBatch limits the events that a watch takes at a time, so that a watch
 	// from an old revision does not copy the whole window.
 	feedBatch = 256
+	// freshTimeout is how long a request waits for a revision that the server has
+	// not reached. Source: the real server's watch cache.
+	freshTimeout = 3 * time.Second
 )
 
-// event is one committed change of one object.
+// Types of events.
+const (
+	added    = state.EventAdded
+	modified = state.EventModified
+	deleted  = state.EventDeleted
+)
+
+// event is one committed change. The object of a deletion is its last state at the
+// revision of the deletion; Previous is that state as it was stored.
 type event struct {
-	revision  uint64
-	kind      string // of state.ObjectEvent: ADDED, MODIFIED, DELETED
-	namespace string
-	name      string
-	object    []byte // after the change; the last state, at this revision, for DELETED
-	previous  []byte // before the change; nil for ADDED
-	at        time.Time
+	state.ObjectEvent
+	at time.Time
 }
 
 func (e event) size() int {
-	return len(e.object) + len(e.previous) + len(e.namespace) + len(e.name) + 96
+	return len(e.Object.Data) + len(e.Previous) + len(e.Object.Key.Namespace) + len(e.Object.Key.Name) + 96
 }
-
-const (
-	added    = "ADDED"
-	modified = "MODIFIED"
-	deleted  = "DELETED"
-)
 
 type feed struct {
 	window int
 
-	mu     sync.Mutex
-	events []event // guarded by mu; oldest first
-	bytes  int     // guarded by mu; sum of their sizes
-	// floor, guarded by mu, is the revision of the newest change that is no
-	// longer held: all changes after it are.
-	floor uint64
-	moved chan struct{} // guarded by mu; closed when events arrive, made by waiters
+	mu        sync.Mutex // guards the fields below
+	resources map[string]*window
+	reached   uint64        // all events up to this revision are here
+	moved     chan struct{} // closed when reached grows
+	sweep     *time.Timer   // nil while there are no events
+	closed    bool
 }
 
-func newFeed(window int, floor uint64) *feed { return &feed{window: window, floor: floor} }
+// window is the newest events of one resource, the oldest first.
+type window struct {
+	events []event
+	bytes  int    // sum of their sizes
+	floor  uint64 // all changes after this revision are held
+}
 
-// add appends events and drops those beyond the bounds.
-func (f *feed) add(events []event, now time.Time) {
+func newFeed(size int, revision uint64) *feed {
+	f := &feed{window: cmp.Or(size, defaultWindow), resources: map[string]*window{}, reached: revision, moved: make(chan struct{})}
+	for _, k := range api.Kinds {
+		f.resources[resourceName(k)] = &window{floor: revision}
+	}
+	return f
+}
+
+// publish adds the changes of a commit. The store calls it after each commit, in
+// the order of commits, before the writes return.
+func (f *feed) publish(changes []state.ObjectEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.events = append(f.events, events...)
-	for _, e := range events {
-		f.bytes += e.size()
+	now := time.Now()
+	for _, c := range changes {
+		f.reached = max(f.reached, c.Object.Revision)
+		w := f.resources[c.Object.Key.Resource]
+		if w == nil {
+			continue // a resource of an older version of this program
+		}
+		if c.Type == deleted {
+			c.Previous, c.Object.Data = c.Object.Data, atRevision(c.Object.Data, c.Object.Revision)
+		}
+		w.events = append(w.events, event{c, now})
+		w.bytes += w.events[len(w.events)-1].size()
+		w.trim(f.window, now)
 	}
-	f.trim(now)
-	if f.moved != nil {
-		close(f.moved)
-		f.moved = nil
+	close(f.moved)
+	f.moved = make(chan struct{})
+	if f.sweep == nil && !f.closed {
+		f.sweep = time.AfterFunc(feedSweep, f.expire)
 	}
 }
 
-// expire drops events that are too old and reports whether any are left.
-func (f *feed) expire(now time.Time) bool {
+// expire drops the events that are too old, and comes again while any are left.
+func (f *feed) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.trim(now)
-	return len(f.events) > 0
+	left := 0
+	for _, w := range f.resources {
+		w.trim(f.window, time.Now())
+		left += len(w.events)
+	}
+	f.sweep = nil
+	if left > 0 && !f.closed {
+		f.sweep = time.AfterFunc(feedSweep, f.expire)
+	}
 }
 
-// trim is called with mu held. The newest event stays until it is too old, so
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	if f.sweep != nil {
+		f.sweep.Stop()
+	}
+}
+
+// trim drops events beyond the bounds. The newest one stays until it is too old, so
 // that a watch that is up to date never falls behind by one large object.
-func (f *feed) trim(now time.Time) {
+func (w *window) trim(size int, now time.Time) {
 	n := 0
-	for n < len(f.events) {
-		surplus := n < len(f.events)-1 && (len(f.events)-n > f.window || f.bytes > feedBytes)
-		if !surplus && now.Sub(f.events[n].at) < feedAge {
+	for n < len(w.events) {
+		surplus := n < len(w.events)-1 && (len(w.events)-n > size || w.bytes > feedBytes)
+		if !surplus && now.Sub(w.events[n].at) < feedAge {
 			break
 		}
-		f.bytes -= f.events[n].size()
-		f.floor = f.events[n].revision
+		w.bytes -= w.events[n].size()
+		w.floor = w.events[n].Object.Revision
 		n++
 	}
-	clear(f.events[:n]) // otherwise the backing array keeps the old objects alive
-	f.events = f.events[n:]
-	if len(f.events) == 0 {
-		f.events = nil
+	clear(w.events[:n]) // otherwise the backing array keeps the old objects alive
+	if w.events = w.events[n:]; len(w.events) == 0 {
+		w.events = nil
 	}
 }
 
-// after returns the next events with a higher revision, oldest first, and ok =
-// false when some of them are no longer held. When there are none, moved is
-// closed when the next one arrives.
-func (f *feed) after(revision uint64) (events []event, moved <-chan struct{}, ok bool) {
+// seen returns the revision of the newest change of any object.
+func (f *feed) seen() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if revision < f.floor {
-		return nil, nil, false
-	}
-	from, _ := slices.BinarySearchFunc(f.events, revision+1, func(e event, r uint64) int { return cmp.Compare(e.revision, r) })
-	if rest := f.events[from:]; len(rest) > 0 {
-		return slices.Clone(rest[:min(len(rest), feedBatch)]), nil, true
-	}
-	if f.moved == nil {
-		f.moved = make(chan struct{})
-	}
-	return nil, f.moved, true
+	return f.reached
 }
 
-// since returns all held events after one revision up to another, and ok =
-// false when some of them are no longer held.
-func (f *feed) since(after, upTo uint64) (events []event, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if after < f.floor {
-		return nil, false
-	}
-	for _, e := range f.events {
-		if e.revision > after && e.revision <= upTo {
-			events = append(events, e)
-		}
-	}
-	return events, true
-}
-
-// oldest returns the oldest revision at which a watch may begin.
-func (f *feed) oldest() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.floor
-}
-
-// publish adds the changes of a commit to the feeds. The store calls it after
-// each commit, in the order of commits, before the writes return.
-func (s *Server) publish(changes []state.ObjectEvent) {
-	now := time.Now()
-	byResource := map[string][]event{}
-	last := uint64(0)
-	for _, c := range changes {
-		object := c.Object
-		last = max(last, object.Revision)
-		e := event{revision: object.Revision, kind: c.Type, namespace: object.Key.Namespace, name: object.Key.Name,
-			object: object.Data, previous: c.Previous, at: now}
-		if c.Type == deleted {
-			e.object = atRevision(object.Data, object.Revision)
-			e.previous = object.Data
-		}
-		byResource[object.Key.Resource] = append(byResource[object.Key.Resource], e)
-	}
-	for resource, events := range byResource {
-		if f := s.feeds[resource]; f != nil {
-			f.add(events, now)
-			s.tallies[resource].apply(events)
-		}
-	}
-	s.progress.reach(last)
-	s.forgetting.arm(s.forget)
-}
-
-// forget drops old events of all feeds and reports whether any are left.
-func (s *Server) forget() bool {
-	now, left := time.Now(), false
-	for _, f := range s.feeds {
-		left = f.expire(now) || left
-	}
-	return left
-}
-
-// reminder calls a function once a minute for as long as it returns true, without
-// a goroutine in between.
-type reminder struct {
-	mu    sync.Mutex
-	timer *time.Timer // guarded by mu; nil = not armed
-	ended bool        // guarded by mu
-}
-
-func (r *reminder) arm(fn func() bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.timer != nil || r.ended {
-		return
-	}
-	r.timer = time.AfterFunc(time.Minute, func() {
-		again := fn()
-		r.mu.Lock()
-		r.timer = nil
-		r.mu.Unlock()
-		if again {
-			r.arm(fn)
-		}
-	})
-}
-
-func (r *reminder) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = true
-	if r.timer != nil {
-		r.timer.Stop()
-		r.timer = nil
-	}
-}
-
-// A tally counts the objects of one resource by namespace, for the remaining item
-// count of list pages. It is filled on first use, and follows the events from
-// then on.
-type tally struct {
-	mu     sync.Mutex
-	known  bool           // guarded by mu
-	at     uint64         // guarded by mu; revision of the newest change that is counted
-	counts map[string]int // guarded by mu; by namespace
-}
-
-// tallyChunk is the page size of the reads that fill a tally.
-const tallyChunk = 256
-
-// apply counts events that are not counted yet.
-func (t *tally) apply(events []event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.known {
-		return
-	}
-	for _, e := range events {
-		if e.revision > t.at {
-			t.at = e.revision
-			t.counts[e.namespace] += growth(e)
-		}
-	}
-}
-
-// growth returns the change of the number of objects by an event.
-func growth(e event) int {
-	switch e.kind {
-	case added:
-		return 1
-	case deleted:
-		return -1
-	}
-	return 0
-}
-
-// count returns the number of objects in a namespace ("" = all).
-func (t *tally) count(namespace string) (n int, at uint64, known bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for ns, count := range t.counts {
-		if namespace == "" || ns == namespace {
-			n += count
-		}
-	}
-	return n, t.at, t.known
-}
-
-// left returns the number of objects of a list at a revision beyond those of the
-// previous pages; ok is false when it is unknown.
-func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given int) (n int64, ok bool) {
-	resource := resourceName(info.Kind)
-	t, f := s.tallies[resource], s.feeds[resource]
-	// The events up to that revision may not be in the feed yet.
-	if !s.progress.wait(ctx, at, freshTimeout) {
-		return 0, false
-	}
-	if _, _, known := t.count(""); !known && !s.fill(ctx, info, t, f) {
-		return 0, false
-	}
-	count, counted, _ := t.count(info.Namespace)
-	since, ok := f.since(at, counted)
-	if !ok {
-		return 0, false
-	}
-	for _, e := range since {
-		if info.Namespace == "" || e.namespace == info.Namespace {
-			count -= growth(e)
-		}
-	}
-	return int64(count - given), true
-}
-
-// fill counts the stored objects. It reads them in pages, so that a resource with
-// large objects is never in memory as a whole.
-func (s *Server) fill(ctx context.Context, info requestInfo, t *tally, f *feed) bool {
-	counts := map[string]int{}
-	from, at := listToken{}, uint64(0)
-	all := requestInfo{Kind: info.Kind}
+// wait blocks until a revision is reached; the error is that of freshTimeout.
+func (f *feed) wait(ctx context.Context, revision uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
 	for {
-		chunk, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(info.Kind), After: from.Start, Limit: tallyChunk})
-		if err != nil {
-			return false
+		f.mu.Lock()
+		reached, moved := f.reached, f.moved
+		f.mu.Unlock()
+		if reached >= revision {
+			return nil
 		}
-		if at == 0 {
-			at = chunk.Revision
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, reached), 1)
+			err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+				Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
+			}}
+			return err
 		}
-		items, ok := s.rolledBack(ctx, all, chunk, from, at)
-		if !ok {
-			return false
-		}
-		for _, item := range items {
-			counts[item.Key.Namespace]++
-		}
-		if chunk.Next == "" {
-			break
-		}
-		last := chunk.Items[len(chunk.Items)-1].Key
-		from = listToken{Start: chunk.Next, Namespace: last.Namespace, Name: last.Name}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// New events wait for the lock; apply counts them.
-	since, ok := f.since(at, math.MaxUint64)
-	if !ok || t.known {
-		return t.known
+}
+
+// next returns the next events of a resource after a revision, a batch at most.
+// When there are none, all up to reached have been returned, and moved is closed at
+// the next commit. The error is the 410 of a revision before the window.
+func (f *feed) next(resource string, after uint64) (events []event, reached uint64, moved <-chan struct{}, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.resources[resource]
+	if after < w.floor {
+		return nil, 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", after, w.floor))
 	}
-	for _, e := range since {
-		counts[e.namespace] += growth(e)
-		at = e.revision
+	from, _ := slices.BinarySearchFunc(w.events, after+1, func(e event, r uint64) int { return cmp.Compare(e.Object.Revision, r) })
+	rest := w.events[from:]
+	return slices.Clone(rest[:min(len(rest), feedBatch)]), f.reached, f.moved, nil
+}
+
+// between returns all events of a resource after one revision up to another, once
+// that is reached.
+func (f *feed) between(ctx context.Context, resource string, after, upTo uint64) (all []event, err error) {
+	if err := f.wait(ctx, upTo); err != nil {
+		return nil, err
 	}
-	t.counts, t.at, t.known = counts, at, true
-	return true
+	for {
+		events, _, _, err := f.next(resource, after)
+		for _, e := range events {
+			if after = e.Object.Revision; after > upTo {
+				return all, nil
+			}
+			all = append(all, e)
+		}
+		if err != nil || len(events) == 0 {
+			return all, err
+		}
+	}
 }

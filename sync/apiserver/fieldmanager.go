@@ -17,6 +17,47 @@ import (
 // metadata.managedFields records which client owns which field: every write
 // updates it, and server-side apply merges by it.
 
+// objectSchema holds the types that server-side apply needs: which lists merge, and
+// by which key. Metadata has the types of the API machinery. There is no schema
+// below the other members, so maps merge by member and lists are replaced whole.
+const objectSchema = `types:
+- name: object
+  map:
+    fields:
+    - {name: apiVersion, type: {scalar: string}}
+    - {name: kind, type: {scalar: string}}
+    - {name: metadata, type: {namedType: metadata}}
+    elementType: {namedType: any}
+- name: metadata
+  map:
+    fields:
+    - {name: annotations, type: {namedType: texts}}
+    - {name: labels, type: {namedType: texts}}
+    - name: finalizers
+      type: {list: {elementType: {scalar: string}, elementRelationship: associative}}
+    - name: ownerReferences
+      type: {list: {elementType: {namedType: atomic}, elementRelationship: associative, keys: [uid]}}
+    elementType: {namedType: atomic}
+- name: texts
+  map: {elementType: {scalar: string}}
+- name: any
+  scalar: untyped
+  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
+  map: {elementType: {namedType: any}, elementRelationship: separable}
+- name: atomic
+  scalar: untyped
+  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
+  map: {elementType: {namedType: atomic}, elementRelationship: atomic}
+`
+
+var objectType = sync.OnceValues(func() (typed.ParseableType, error) {
+	parser, err := typed.NewParser(objectSchema)
+	if err != nil {
+		return typed.ParseableType{}, err
+	}
+	return parser.Type("object"), nil
+})
+
 // fieldManagers makes the field manager of an endpoint on first use: most
 // servers see no write for most kinds.
 type fieldManagers struct {
@@ -50,11 +91,7 @@ func (m *fieldManagers) update(t target, live, obj *unstructured.Unstructured, m
 	if err != nil {
 		return nil, err
 	}
-	out, ok := fields.UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("update of managed fields gave %T", out))
-	}
-	return out, nil
+	return fields.UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured), nil
 }
 
 // apply merges the applied configuration into the live object, an empty one when
@@ -65,7 +102,7 @@ func (m *fieldManagers) apply(
 	t target, live, config *unstructured.Unstructured, manager string, force bool,
 ) (*unstructured.Unstructured, error) {
 	if config.GetManagedFields() != nil {
-		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
+		return nil, badRequest("metadata.managedFields must be nil")
 	}
 	fields, err := m.of(t)
 	if err != nil {
@@ -75,36 +112,35 @@ func (m *fieldManagers) apply(
 	if err != nil {
 		return nil, err
 	}
-	out, ok := merged.(*unstructured.Unstructured)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("apply gave %T", merged))
-	}
-	return out.DeepCopy(), nil
+	return merged.(*unstructured.Unstructured).DeepCopy(), nil
 }
 
 func newFieldManager(t target) (*managedfields.FieldManager, error) {
-	k := t.kind
+	types, err := objectType()
+	if err != nil {
+		return nil, err
+	}
 	// Callers do not own fields that the endpoint does not write.
-	var reset *fieldpath.Set
+	var reset []fieldpath.Path
 	switch {
 	case t.subresource == "status":
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	case k.Status:
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+		reset = []fieldpath.Path{fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec")}
+	case t.kind.Status:
+		reset = []fieldpath.Path{fieldpath.MakePathOrDie("status")}
 	}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
-	if reset != nil {
-		for _, version := range k.Versions {
-			filters[fieldpath.APIVersion(apiVersionOf(k, version))] = fieldpath.NewExcludeSetFilter(reset)
+	for _, version := range t.kind.Versions {
+		if len(reset) > 0 {
+			filters[fieldpath.APIVersion(apiVersionOf(t.kind, version))] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(reset...))
 		}
 	}
-	gv := schema.GroupVersion{Group: k.Group, Version: t.version}
-	codec := objectCodec{types: fieldTypes(k)}
-	return managedfields.NewDefaultCRDFieldManager(codec, codec, codec, codec, gv.WithKind(k.Kind), gv, t.subresource, filters)
+	gv := schema.GroupVersion{Group: t.kind.Group, Version: t.version}
+	codec := objectCodec{types: types}
+	return managedfields.NewDefaultCRDFieldManager(codec, codec, codec, codec, gv.WithKind(t.kind.Kind), gv, t.subresource, filters)
 }
 
-// objectCodec converts, defaults and makes the objects of one kind for its field
-// manager. All versions of a kind have the same fields.
+// objectCodec converts, defaults and makes objects, all *unstructured.Unstructured,
+// for a field manager. All versions of a kind have the same fields.
 type objectCodec struct{ types typed.ParseableType }
 
 var (
@@ -115,11 +151,7 @@ var (
 )
 
 func (c objectCodec) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("read fields of %T", obj)
-	}
-	return c.types.FromUnstructured(u.Object, options...)
+	return c.types.FromUnstructured(obj.(*unstructured.Unstructured).Object, options...)
 }
 
 func (objectCodec) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
@@ -131,10 +163,7 @@ func (objectCodec) TypedToObject(value *typed.TypedValue) (runtime.Object, error
 }
 
 func (objectCodec) ConvertToVersion(obj runtime.Object, versioner runtime.GroupVersioner) (runtime.Object, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("convert %T", obj)
-	}
+	u := obj.(*unstructured.Unstructured)
 	kind, ok := versioner.KindForGroupVersionKinds([]schema.GroupVersionKind{u.GroupVersionKind()})
 	if !ok {
 		return nil, fmt.Errorf("convert %s to %v", u.GroupVersionKind(), versioner)
@@ -169,11 +198,7 @@ func keepTimes(old, obj *unstructured.Unstructured) {
 		after[i].Time = before[i].Time
 	}
 	kept := &unstructured.Unstructured{Object: maps.Clone(obj.Object)}
-	meta, ok := obj.Object["metadata"].(map[string]any)
-	if !ok {
-		return
-	}
-	kept.Object["metadata"] = maps.Clone(meta)
+	kept.Object["metadata"] = maps.Clone(asMap(obj.Object["metadata"]))
 	kept.SetManagedFields(after)
 	if sameValue(kept.Object, old.Object) {
 		obj.Object["metadata"] = kept.Object["metadata"]

@@ -5,18 +5,18 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -26,16 +26,11 @@ import (
 // current objects and undo the changes since the first page by the events of the
 // feed. When the feed no longer holds these events, the list has expired.
 
-// freshTimeout is how long a request waits for a revision that the server has
-// not reached. Source: the real server's watch cache.
-const freshTimeout = 3 * time.Second
-
 // listPage is one page of a list, in stored and revealed form.
 type listPage struct {
-	Items    [][]byte
-	Revision uint64
-	Continue string // token of the next page; "" = this is the last
-	Left     *int64 // objects on later pages; nil = unknown
+	items    [][]byte
+	revision uint64
+	next     string // token of the next page; "" = this is the last
 }
 
 // listToken is a position in a list. Its form is the real server's.
@@ -45,16 +40,12 @@ type listToken struct {
 	Start     string `json:"start"`
 	Namespace string `json:"ns,omitempty"` // of the last object before Start
 	Name      string `json:"n,omitempty"`
-	Given     int    `json:"given,omitempty"` // objects on this page and those before
 }
 
 const tokenVersion = "meta.k8s.io/v1"
 
 func (t listToken) encode() string {
-	data, err := json.Marshal(t)
-	if err != nil {
-		return "" // strings and a number
-	}
+	data, _ := json.Marshal(t) // strings and a number
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
@@ -70,168 +61,129 @@ func parseToken(text string) (t listToken, err error) {
 }
 
 func (c *call) list() error {
-	o, err := listParameters(c.req.URL.Query(), c.info.Kind, "", false)
+	o, err := listParameters(c.req.URL.Query(), c.target, false)
 	if err != nil {
 		return err
 	}
-	page, err := c.page(c.req.Context(), c.info, o)
+	page, err := c.page(c.req.Context(), c.target, o)
 	if err != nil {
 		return err
 	}
-	c.answerPage(c.w, c.req, c.media, c.info.Kind, c.info.Version, page)
-	return nil
+	return c.answerPage(page)
 }
 
 // page reads one page of a list.
-func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (listPage, error) {
-	o.Select.Namespace = info.Namespace
-	at, from, err := s.position(ctx, o)
+func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPage, err error) {
+	from, err := s.position(ctx, o)
 	if err != nil {
-		return listPage{}, err
+		return out, err
 	}
-	if name, ok := o.Select.exactName(); ok && at == 0 && info.Namespace != "" && o.Continue == "" {
-		return s.pageOfOne(ctx, info, o, name)
-	}
-	var out listPage
+	out.revision = uint64(max(from.Revision, 0)) // 0 = that of the first chunk
 	for {
-		q := state.ObjectQuery{Resource: resourceName(info.Kind), Namespace: info.Namespace, After: from.Start}
-		if o.Limit > 0 {
-			q.Limit = int(o.Limit) - len(out.Items)
-		}
-		chunk, err := s.store.Objects(ctx, q)
+		chunk, err := s.chunk(ctx, t, o, from, len(out.items))
 		if err != nil {
-			if from.Start != "" && ctx.Err() == nil {
-				return listPage{}, badRequest("continue key is not valid: %s", err)
-			}
-			return listPage{}, err
+			return out, err
 		}
-		if at == 0 {
-			at = chunk.Revision
-		}
-		items, ok := s.rolledBack(ctx, info, chunk, from, at)
-		if !ok {
-			return listPage{}, expiredList(o, from)
+		out.revision = cmp.Or(out.revision, chunk.Revision)
+		items, err := s.rolledBack(ctx, t, chunk, from, out.revision)
+		if err != nil {
+			return out, expiredList(o, from)
 		}
 		for _, item := range items {
-			if o.Select.matches(info.Kind, item.Data) {
-				data, err := s.reveal(ctx, info.Kind, item.Data)
-				if err != nil {
-					return listPage{}, err
-				}
-				out.Items = append(out.Items, data)
+			if !o.matches(t, item.Data) {
+				continue
 			}
+			data, err := s.reveal(ctx, t.kind, item.Data)
+			if err != nil {
+				return out, err
+			}
+			out.items = append(out.items, data)
 		}
-		out.Revision = at
 		if chunk.Next == "" {
 			return out, nil
 		}
 		last := chunk.Items[len(chunk.Items)-1].Key
-		from = listToken{
-			Version:   tokenVersion,
-			Revision:  int64(at),
-			Start:     chunk.Next,
-			Namespace: last.Namespace,
-			Name:      last.Name,
-			Given:     from.Given + len(items),
-		}
-		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
-			out.Continue = from.encode()
-			if !o.Select.everything() {
-				return out, nil
-			}
-			switch n, ok := s.left(ctx, info, at, from.Given); {
-			case ok && n <= 0:
-				out.Continue = "" // the remaining objects are newer than this list
-			case ok:
-				out.Left = &n
-			}
+		from = listToken{tokenVersion, int64(out.revision), chunk.Next, last.Namespace, last.Name}
+		if o.Limit > 0 && len(out.items) >= int(o.Limit) {
+			out.next = from.encode()
 			return out, nil
 		}
 	}
 }
 
-// pageOfOne is a list that can have one object at most.
-func (s *Server) pageOfOne(ctx context.Context, info requestInfo, o listOptions, name string) (listPage, error) {
-	out := listPage{Revision: s.seen()}
-	if name == "" {
-		return out, nil
+// position returns the place where a page begins: its revision (0 = now) and the
+// object that precedes it.
+func (s *Server) position(ctx context.Context, o listOptions) (listToken, error) {
+	switch {
+	case o.Continue != "" && o.revision > 0:
+		return listToken{}, badRequest("specifying resource version is not allowed when using continue")
+	case o.Continue != "":
+		return parseToken(o.Continue)
+	case o.revision == 0:
+		return listToken{}, nil
 	}
-	item, err := s.store.Object(ctx, objectKey(info.Kind, info.Namespace, name))
-	if err != nil {
-		return out, absent(err, nil)
+	if err := s.feed.wait(ctx, o.revision); err != nil {
+		return listToken{}, err
 	}
-	out.Revision = max(out.Revision, item.Revision)
-	if !o.Select.matches(info.Kind, item.Data) {
-		return out, nil
+	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 {
+		return listToken{Revision: int64(o.revision)}, nil
 	}
-	data, err := s.reveal(ctx, info.Kind, item.Data)
-	out.Items = [][]byte{data}
-	return out, err
+	return listToken{}, nil
 }
 
-// position returns the revision of a list (0 = now) and the token of the object
-// that precedes it.
-func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from listToken, err error) {
-	revision, given, err := o.revision()
-	if err != nil {
-		return 0, from, err
-	}
-	if o.Continue != "" {
-		if given {
-			return 0, from, badRequest("specifying resource version is not allowed when using continue")
+// chunk reads the stored objects after a position. A list of one name reads that
+// object alone.
+func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listToken, have int) (state.ObjectPage, error) {
+	name, single := o.FieldSelector.RequiresExactMatch("metadata.name")
+	if single && t.namespace != "" && from == (listToken{}) {
+		t.name = name
+		page := state.ObjectPage{Revision: s.feed.seen()}
+		item, err := s.store.Object(ctx, t.key())
+		if errors.Is(err, state.ErrNotFound) || name == "" {
+			return page, nil
 		}
-		if from, err = parseToken(o.Continue); err != nil {
-			return 0, from, err
-		}
-		return uint64(max(from.Revision, 0)), from, nil
+		page.Items, page.Revision = []state.Object{item}, max(page.Revision, item.Revision)
+		return page, err
 	}
-	if !given {
-		return 0, from, nil
+	q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.Start}
+	if o.Limit > 0 {
+		q.Limit = int(o.Limit) - have
 	}
-	if !s.progress.wait(ctx, revision, freshTimeout) {
-		return 0, from, s.tooLarge(revision)
+	page, err := s.store.Objects(ctx, q)
+	if err != nil && from.Start != "" && ctx.Err() == nil {
+		err = badRequest("continue key is not valid: %s", err)
 	}
-	if o.Match == metav1.ResourceVersionMatchExact || o.Match == "" && o.Limit > 0 {
-		return revision, from, nil
-	}
-	return 0, from, nil
+	return page, err
 }
 
 // rolledBack returns the objects of a chunk as they were at a revision.
-func (s *Server) rolledBack(
-	ctx context.Context, info requestInfo, chunk state.ObjectPage, from listToken, at uint64,
-) ([]state.Object, bool) {
+func (s *Server) rolledBack(ctx context.Context, t target, chunk state.ObjectPage, from listToken, at uint64) ([]state.Object, error) {
 	if at >= chunk.Revision {
-		return chunk.Items, true
+		return chunk.Items, nil
 	}
-	// The events of the chunk's commit may not be in the feed yet.
-	if !s.progress.wait(ctx, chunk.Revision, freshTimeout) {
-		return nil, false
+	events, err := s.feed.between(ctx, resourceName(t.kind), at, chunk.Revision)
+	if err != nil {
+		return nil, err
 	}
-	events, ok := s.feeds[resourceName(info.Kind)].since(at, chunk.Revision)
-	if !ok {
-		return nil, false
-	}
-	items := chunk.Items
+	items := slices.Clone(chunk.Items)
 	for _, e := range slices.Backward(events) {
-		key := state.ObjectKey{Resource: resourceName(info.Kind), Namespace: e.namespace, Name: e.name}
+		key := e.Object.Key
 		beyond := chunk.Next != "" && byName(key, chunk.Items[len(chunk.Items)-1].Key) > 0
 		before := from.Start != "" && byName(key, state.ObjectKey{Namespace: from.Namespace, Name: from.Name}) <= 0
-		if beyond || before || info.Namespace != "" && e.namespace != info.Namespace {
+		if beyond || before || t.namespace != "" && key.Namespace != t.namespace {
 			continue
 		}
 		i, present := slices.BinarySearchFunc(items, key, func(o state.Object, k state.ObjectKey) int { return byName(o.Key, k) })
 		switch {
-		case e.kind == added && present:
-			items = slices.Delete(slices.Clone(items), i, i+1)
-		case e.kind == deleted && !present:
-			items = slices.Insert(slices.Clone(items), i, state.Object{Key: key, Data: e.previous})
-		case e.kind == modified && present:
-			items = slices.Clone(items)
-			items[i].Data = e.previous
+		case e.Type == added && present:
+			items = slices.Delete(items, i, i+1)
+		case e.Type == deleted && !present:
+			items = slices.Insert(items, i, state.Object{Key: key, Data: e.Previous})
+		case e.Type == modified && present:
+			items[i].Data = e.Previous
 		}
 	}
-	return items, true
+	return items, nil
 }
 
 // byName compares keys in the order of lists.
@@ -248,165 +200,59 @@ func expiredList(o listOptions, from listToken) error {
 	from.Revision = -1
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 		"You can start a new list without the continue parameter, or use the continue token in this response " +
-		"to retrieve the remainder of the results. " +
-		"Continuing with the provided token results in an inconsistent list - " +
-		"objects that were created, modified, or deleted between the time " +
-		"the first chunk was returned and now may show up in the list.")
+		"to retrieve the remainder of the results: objects may then be missing or be listed twice.")
 	err.ErrStatus.Continue = from.encode()
-	return err
-}
-
-// tooLarge returns the error for a revision that the server has not reached.
-func (s *Server) tooLarge(revision uint64) error {
-	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, s.seen()), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
-		Type:    metav1.CauseTypeResourceVersionTooLarge,
-		Message: "Too large resource version",
-	}}
 	return err
 }
 
 // listOptions are the parameters of list, watch and deletecollection.
 type listOptions struct {
-	Select        selection
-	Version       string // resourceVersion as sent
-	Match         metav1.ResourceVersionMatch
-	Limit         int64
-	Continue      string
-	Timeout       time.Duration // 0 = none
-	Bookmarks     bool
-	InitialEvents *bool // sendInitialEvents as sent, or true where a watch begins with "any" version
+	metainternal.ListOptions
+	revision uint64 // of ResourceVersion; 0 = any
 }
 
-// revision is the parsed resourceVersion; given is false for "" and "0".
-func (o listOptions) revision() (revision uint64, given bool, err error) {
-	if o.Version == "" || o.Version == "0" {
-		return 0, false, nil
-	}
-	revision, err = parseRevision(o.Version)
-	return revision, err == nil, err
+// everything is the list of all objects of a target.
+func everything() (o listOptions) {
+	o.LabelSelector, o.FieldSelector = labels.Everything(), fields.Everything()
+	return o
 }
 
 // listParameters reads and checks the parameters. Contradictions are 422 status
-// errors, malformed values 400.
-func listParameters(q url.Values, k api.Kind, name string, watching bool) (listOptions, error) {
-	o := listOptions{
-		Version:   q.Get("resourceVersion"),
-		Match:     metav1.ResourceVersionMatch(q.Get("resourceVersionMatch")),
-		Continue:  q.Get("continue"),
-		Bookmarks: flagOf(q, "allowWatchBookmarks"),
+// errors, malformed values and selectors 400.
+func listParameters(q url.Values, t target, watching bool) (o listOptions, err error) {
+	var sent metav1.ListOptions
+	err = metav1.Convert_url_Values_To_v1_ListOptions(&q, &sent, nil)
+	if err == nil {
+		err = metainternal.Convert_v1_ListOptions_To_internalversion_ListOptions(&sent, &o.ListOptions, nil)
 	}
-	var err error
-	if o.Limit, err = number(q, "limit"); err != nil {
-		return o, err
-	}
-	seconds, err := number(q, "timeoutSeconds")
 	if err != nil {
-		return o, err
+		return o, badRequest("%s", err)
 	}
-	o.Timeout = time.Duration(seconds) * time.Second
-	if _, ok := q["sendInitialEvents"]; ok {
-		send := flagOf(q, "sendInitialEvents")
-		o.InitialEvents = &send
+	o.Watch = watching
+	metainternal.SetListOptionsDefaults(&o.ListOptions, true)
+	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
+		return o, apierrors.NewInvalid(metav1.Kind("ListOptions"), "", errs)
 	}
-	if errs := o.check(watching); len(errs) > 0 {
-		return o, apierrors.NewInvalid(schema.GroupKind{Group: metaGroup, Kind: "ListOptions"}, "", errs)
-	}
-	if watching && o.InitialEvents == nil && o.Match == "" && (o.Version == "" || o.Version == "0") {
-		send := true
-		o.InitialEvents = &send
-	}
-	o.Select, err = parseSelection(k, q.Get("labelSelector"), q.Get("fieldSelector"), name)
-	return o, err
-}
-
-// check applies the rules of the real server for parameters that exclude each
-// other.
-func (o listOptions) check(watching bool) (errs field.ErrorList) {
-	match, initial := field.NewPath("resourceVersionMatch"), field.NewPath("sendInitialEvents")
-	const notOlder = metav1.ResourceVersionMatchNotOlderThan
-	if !watching {
-		if o.InitialEvents != nil {
-			errs = append(errs, field.Forbidden(initial, "sendInitialEvents is forbidden for list"))
-		}
-		if o.Match == "" {
-			return errs
-		}
-		if o.Version == "" {
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
-		}
-		if o.Continue != "" {
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
-		}
-		if o.Match != metav1.ResourceVersionMatchExact && o.Match != notOlder {
-			known := []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, notOlder, ""}
-			errs = append(errs, field.NotSupported(match, o.Match, known))
-		}
-		if o.Match == metav1.ResourceVersionMatchExact && o.Version == "0" {
-			errs = append(errs, field.Forbidden(match, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
-		}
-		return errs
-	}
-	if o.InitialEvents != nil && o.Match != notOlder {
-		errs = append(errs, field.Forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-	}
-	if o.Match != "" {
-		if o.InitialEvents == nil {
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
-		}
-		if o.Match != notOlder {
-			errs = append(errs, field.NotSupported(match, o.Match, []metav1.ResourceVersionMatch{notOlder}))
-		}
-		if o.Continue != "" {
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
+	if o.ResourceVersion != "" {
+		if o.revision, err = parseRevision(o.ResourceVersion); err != nil {
+			return o, err
 		}
 	}
-	return errs
-}
-
-// selection picks objects by namespace, labels and fields. It works on stored
-// bytes and reads only the members that it needs.
-type selection struct {
-	Namespace string // "" = all
-	Labels    labels.Selector
-	Fields    fields.Selector
-}
-
-// everything reports whether the selection has all objects of its namespace.
-func (s selection) everything() bool { return s.Labels.Empty() && s.Fields.Empty() }
-
-// parseSelection reads the selectors of a request. name is that of the path, for
-// watches of one object. It returns a 400 status error for malformed selectors
-// and for fields that the kind does not support.
-func parseSelection(k api.Kind, labelSelector, fieldSelector, name string) (selection, error) {
-	s := selection{Labels: labels.Everything(), Fields: fields.Everything()}
-	var err error
-	if labelSelector != "" {
-		if s.Labels, err = labels.Parse(labelSelector); err != nil {
-			return s, badRequest("%s", err)
+	for _, r := range o.FieldSelector.Requirements() {
+		if fieldPath(t.kind, r.Field) == nil {
+			return o, badRequest("field label not supported: %s", r.Field)
 		}
 	}
-	if fieldSelector != "" {
-		if s.Fields, err = fields.ParseSelector(fieldSelector); err != nil {
-			return s, badRequest("%s", err)
-		}
-		for _, r := range s.Fields.Requirements() {
-			if fieldPath(k, r.Field) == nil {
-				return s, badRequest("field label not supported: %s", r.Field)
-			}
-		}
+	if t.name == "" {
+		return o, nil
 	}
-	if name == "" {
-		return s, nil
+	// A watch of one object by its path.
+	if o.FieldSelector.Empty() {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", t.name)
+	} else if value, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || value != t.name {
+		return o, badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
-	if !s.Fields.Empty() {
-		if value, ok := s.Fields.RequiresExactMatch("metadata.name"); !ok || value != name {
-			return s, badRequest("fieldSelector metadata.name doesn't match requested name")
-		}
-		return s, nil
-	}
-	s.Fields = fields.OneTermEqualSelector("metadata.name", name)
-	return s, nil
+	return o, nil
 }
 
 // fieldPath returns the member path of a supported field selector, else nil.
@@ -432,36 +278,26 @@ func fieldPath(k api.Kind, name string) []string {
 	return strings.Split(name, ".")
 }
 
-// exactName returns the name of a selection of a single object.
-func (s selection) exactName() (string, bool) { return s.Fields.RequiresExactMatch("metadata.name") }
-
-// matches reports whether the selection has an object of the kind, given in
-// stored form.
-func (s selection) matches(k api.Kind, data []byte) bool {
-	if data == nil {
+// matches reports whether the selectors and the namespace of a target select an
+// object, given in stored form. It reads only the members that it needs.
+func (o listOptions) matches(t target, data []byte) bool {
+	if data == nil || t.namespace != "" && text(data, find(data, "metadata", "namespace")) != t.namespace {
 		return false
 	}
-	if s.Namespace != "" && text(data, find(data, "metadata", "namespace")) != s.Namespace {
+	if !o.LabelSelector.Empty() && !o.LabelSelector.Matches(labelsOf(data)) {
 		return false
 	}
-	if !s.Labels.Empty() && !s.Labels.Matches(labelsOf(data)) {
-		return false
-	}
-	for _, r := range s.Fields.Requirements() {
-		if got := fieldText(data, fieldPath(k, r.Field)); (got == r.Value) != (r.Operator != "!=") {
+	for _, r := range o.FieldSelector.Requirements() {
+		place := find(data, fieldPath(t.kind, r.Field)...)
+		got := text(data, place)
+		if place.found() && data[place.from] != '"' {
+			got = string(place.of(data)) // the JSON of a value that is no string
+		}
+		if (got == r.Value) != (r.Operator != "!=") {
 			return false
 		}
 	}
 	return true
-}
-
-// fieldText returns a value as text, and the JSON of a value that is no string.
-func fieldText(data []byte, path []string) string {
-	place := find(data, path...)
-	if place.found() && data[place.from] != '"' {
-		return string(place.of(data))
-	}
-	return text(data, place)
 }
 
 // labelsOf reads the labels of a stored object.
@@ -474,4 +310,77 @@ func labelsOf(data []byte) labels.Set {
 		})
 	}
 	return out
+}
+
+// deleteCollection deletes the selected objects and sends the list of them.
+func (c *call) deleteCollection() error {
+	d, err := c.deleteParameters()
+	if err != nil {
+		return err
+	}
+	o, err := listParameters(c.req.URL.Query(), c.target, false)
+	if err != nil {
+		return err
+	}
+	page, err := c.page(c.req.Context(), c.target, o)
+	if err != nil {
+		return err
+	}
+	var warnings []string
+	for _, item := range page.items {
+		t := c.target
+		t.name = text(item, find(item, "metadata", "name"))
+		_, _, err := c.remove(c.req.Context(), t, d, &warnings)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	warn(c.w, warnings)
+	return c.answerPage(page)
+}
+
+// answerPage sends a list in the requested form.
+func (c *call) answerPage(page listPage) error {
+	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.revision), Continue: page.next}
+	for i, item := range page.items {
+		page.items[i] = atVersion(item, c.apiVersion())
+	}
+	if c.media.as == asTable {
+		table, err := c.table(page.items)
+		if err != nil {
+			return err
+		}
+		table.ListMeta = meta
+		c.answerAny(c.w, c.media, http.StatusOK, table)
+		return nil
+	}
+	apiVersion, kind := c.apiVersion(), c.kind.Kind+"List"
+	if c.media.as != "" {
+		apiVersion, kind = c.media.metaVersion(), asMetaList
+	}
+	head, err := json.Marshal(struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Meta       metav1.ListMeta `json:"metadata"`
+	}{apiVersion, kind, meta})
+	if err != nil {
+		return err
+	}
+	size := len(head) + 16
+	for _, item := range page.items {
+		size += len(item) + 1
+	}
+	out := append(make([]byte, 0, size), head[:len(head)-1]...)
+	out = append(out, `,"items":[`...)
+	for i, data := range page.items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if c.media.as != "" {
+			data = metadataOf(c.media, data)
+		}
+		out = append(out, data...)
+	}
+	c.answerBytes(c.w, c.media, http.StatusOK, append(out, "]}"...))
+	return nil
 }

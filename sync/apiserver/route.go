@@ -3,8 +3,13 @@ package apiserver
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -20,8 +25,51 @@ const (
 	verbDeleteCollection = "deletecollection"
 )
 
-// resourceVerbs are the verbs of every kind.
-var resourceVerbs = []string{verbCreate, verbDelete, verbDeleteCollection, verbGet, verbList, verbPatch, verbUpdate, verbWatch}
+// target is what a request is about: an object, a subresource of it, or a
+// collection.
+type target struct {
+	kind        api.Kind
+	version     string
+	namespace   string // "" = all namespaces
+	name        string // "" = the collection
+	subresource string
+	rest        []string // segments of the path below the subresource
+}
+
+// kindOf returns the kind of a group and a plural name ("" is the core group).
+func kindOf(group, plural string) (api.Kind, bool) {
+	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == group && k.Plural == plural })
+	if i < 0 {
+		return api.Kind{}, false
+	}
+	return api.Kinds[i], true
+}
+
+// apiVersionOf returns the apiVersion of a kind in a version.
+func apiVersionOf(k api.Kind, version string) string {
+	return schema.GroupVersion{Group: k.Group, Version: version}.String()
+}
+
+// resourceName returns the name of a kind in the store and the feed.
+func resourceName(k api.Kind) string { return k.Group + "/" + k.Plural }
+
+func (t target) apiVersion() string { return apiVersionOf(t.kind, t.version) }
+
+func (t target) key() state.ObjectKey {
+	return state.ObjectKey{Resource: resourceName(t.kind), Namespace: t.namespace, Name: t.name}
+}
+
+func (t target) resource() schema.GroupResource {
+	return schema.GroupResource{Group: t.kind.Group, Resource: t.kind.Plural}
+}
+
+func (t target) notFound() error { return apierrors.NewNotFound(t.resource(), t.name) }
+
+// of returns the same place for another kind of the provisioning group.
+func (t target) of(plural string) target {
+	k, _ := kindOf(api.ProvisioningGroup, plural)
+	return target{kind: k, version: t.version, namespace: t.namespace}
+}
 
 // route reads the path and method of a request for objects:
 //
@@ -29,90 +77,67 @@ var resourceVerbs = []string{verbCreate, verbDelete, verbDeleteCollection, verbG
 //	/apis/GROUP/VERSION/[watch/][namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
 //
 // ok is false for a path that is not served.
-func route(req *http.Request) (info requestInfo, verb string, ok bool) {
+func route(req *http.Request) (t target, verb string, ok bool) {
 	parts, ok := segments(req.URL)
-	if !ok || len(parts) < 3 {
-		return info, "", false
+	switch {
+	case !ok || len(parts) < 3:
+		return t, "", false
+	case parts[0] == "api":
+		parts = slices.Insert(parts, 1, "")
+	case parts[0] != "apis" || parts[1] == "":
+		return t, "", false
 	}
-	group, version := "", parts[1]
-	switch parts[0] {
-	case "api":
-		parts = parts[2:]
-	case "apis":
-		if len(parts) < 4 {
-			return info, "", false
-		}
-		group, version = parts[1], parts[2]
-		parts = parts[3:]
-	default:
-		return info, "", false
-	}
-	watching := parts[0] == "watch"
+	group, version, parts := parts[1], parts[2], parts[3:]
+	watching := len(parts) > 0 && parts[0] == "watch"
 	if watching {
 		parts = parts[1:]
 	}
 	if len(parts) >= 3 && parts[0] == "namespaces" {
-		info.Namespace = parts[1]
-		parts = parts[2:]
+		t.namespace, parts = parts[1], parts[2:]
 	}
 	if len(parts) == 0 {
-		return info, "", false
+		return t, "", false
 	}
-	info.Kind, ok = kindOf(group, parts[0])
-	if !ok || !served(info.Kind, version) {
-		return info, "", false
+	t.kind, ok = kindOf(group, parts[0])
+	if !ok || !slices.Contains(t.kind.Versions, version) {
+		return t, "", false
 	}
-	info.Version = version
+	t.version = version
 	if len(parts) > 1 {
-		info.Name = parts[1]
+		t.name = parts[1]
 	}
 	if len(parts) > 2 {
-		info.Subresource, info.Rest = parts[2], parts[3:]
+		t.subresource, t.rest = parts[2], parts[3:]
 	}
-	verb = verbOf(req, info, watching)
+	verb = verbOf(req, t, watching)
 	// Only lists and watches go across namespaces.
-	if info.Namespace == "" && verb != verbList && verb != verbWatch {
-		return info, "", false
-	}
-	return info, verb, true
+	return t, verb, t.namespace != "" || verb == verbList || verb == verbWatch
 }
 
-func verbOf(req *http.Request, info requestInfo, watching bool) string {
-	if watching {
+func verbOf(req *http.Request, t target, watching bool) string {
+	switch {
+	case watching:
+		return verbWatch
+	case req.Method == http.MethodPost:
+		return verbCreate
+	case req.Method == http.MethodPut:
+		return verbUpdate
+	case req.Method == http.MethodDelete && t.name == "":
+		return verbDeleteCollection
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		return strings.ToLower(req.Method)
+	case t.name != "":
+		return verbGet
+	case flagOf(req.URL.Query(), "watch"):
 		return verbWatch
 	}
-	switch req.Method {
-	case http.MethodPost:
-		return verbCreate
-	case http.MethodPut:
-		return verbUpdate
-	case http.MethodPatch:
-		return verbPatch
-	case http.MethodDelete:
-		if info.Name == "" {
-			return verbDeleteCollection
-		}
-		return verbDelete
-	case http.MethodGet, http.MethodHead:
-		switch {
-		case info.Name != "":
-			return verbGet
-		case flagOf(req.URL.Query(), "watch"):
-			return verbWatch
-		}
-		return verbList
-	}
-	return strings.ToLower(req.Method)
+	return verbList
 }
 
 // segments splits the path at its slashes and resolves escapes in each part, so
 // that an escaped slash stays inside its part.
 func segments(u *url.URL) ([]string, bool) {
-	path := strings.Trim(u.EscapedPath(), "/")
-	if path == "" {
-		return nil, true
-	}
-	parts := strings.Split(path, "/")
+	parts := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
 	for i, part := range parts {
 		plain, err := url.PathUnescape(part)
 		if err != nil {
@@ -127,12 +152,4 @@ func segments(u *url.URL) ([]string, bool) {
 func flagOf(q url.Values, name string) bool {
 	values, ok := q[name]
 	return ok && !(values[0] == "0" || strings.EqualFold(values[0], "false"))
-}
-
-// verbsOf returns the verbs of a subresource of a kind; nil if there is none.
-func verbsOf(k api.Kind, subresource string) []string {
-	if subresource == "status" && k.Status {
-		return []string{verbGet, verbPatch, verbUpdate}
-	}
-	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -49,30 +48,26 @@ type sealer struct {
 	key []byte
 }
 
-// owner is the object and the field that a sealed value belongs to.
-type owner struct{ resource, namespace, name string }
-
-func ownerOf(k api.Kind, namespace, name string) owner {
-	return owner{resource: k.Group + "/" + k.Plural, namespace: namespace, name: name}
+// ownerOf returns the prefix of the keys of the sealed values of an object in the
+// state file; a name completes it.
+func ownerOf(t target) string {
+	return "secure/" + resourceName(t.kind) + "/" + t.namespace + "/" + t.name + "/"
 }
 
-// entry is the key of a sealed value in the state file.
-func (o owner) entry(inline string) string {
-	return "secure/" + o.resource + "/" + o.namespace + "/" + o.name + "/" + inline
-}
-
-// inlineName returns the name of a value.
-func (s *Server) inlineName(ctx context.Context, o owner, field string, value []byte) (string, error) {
+// sealValue records a value of a plan to be sealed and returns its name.
+func (s *Server) sealValue(ctx context.Context, p *plan, field string, value []byte) (string, error) {
 	key, err := s.sealKey(ctx)
 	if err != nil {
 		return "", fmt.Errorf("open key of sealed values: %w", err)
 	}
 	mac := hmac.New(sha256.New, key)
-	for _, part := range []string{o.resource, o.namespace, o.name, field} {
+	for _, part := range []string{resourceName(p.kind), p.namespace, p.name, field} {
 		fmt.Fprintf(mac, "%d:%s", len(part), part)
 	}
 	mac.Write(value)
-	return inlinePrefix + hex.EncodeToString(mac.Sum(nil)[:16]), nil
+	name := inlinePrefix + hex.EncodeToString(mac.Sum(nil)[:16])
+	p.secrets = append(p.secrets, state.SecretWrite{Name: ownerOf(p.target) + name, Plain: value})
+	return name, nil
 }
 
 func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
@@ -99,124 +94,105 @@ func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
 // sealInline replaces the inline values of an object by their names and records
 // the values to seal and to delete. Members that the request omits stay as they
 // were: clients cannot read a value back to send it again.
-func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
-	stored := admission.SecureNames(r.Old)
-	given, present := r.Object.Object["secure"].(map[string]any)
-	if !present && len(stored) == 0 {
-		delete(r.Object.Object, "secure")
+func (s *Server) sealInline(ctx context.Context, p *plan) error {
+	stored := admission.SecureNames(p.old)
+	given := asMap(p.object.Object["secure"])
+	delete(p.object.Object, "secure")
+	if given == nil && len(stored) == 0 {
 		return nil
 	}
-	own := ownerOf(r.Kind, r.Namespace, r.Name)
-	after, kept := map[string]any{}, map[string]bool{}
-	keep := func(field, name string) {
-		after[field] = map[string]any{"name": name}
-		kept[name] = true
-	}
+	after := map[string]any{}
 	for field, name := range stored {
-		if member, _ := given[field].(map[string]any); len(member) == 0 {
-			keep(field, name)
+		if len(asMap(given[field])) == 0 {
+			after[field] = map[string]any{"name": name}
 		}
 	}
 	for field, value := range given {
-		member, _ := value.(map[string]any)
-		name, err := s.sealMember(ctx, r, own, field, member)
+		name, err := s.sealMember(ctx, p, field, asMap(value), stored[field])
 		if err != nil {
 			return err
 		}
 		if name != "" {
-			keep(field, name)
+			after[field] = map[string]any{"name": name}
 		}
 	}
-	delete(r.Object.Object, "secure")
 	if len(after) > 0 {
-		r.Object.Object["secure"] = after
+		p.object.Object["secure"] = after
 	}
-	ownNames(r.Object)
-	return s.forgetOthers(ctx, r, own, kept)
+	ownNames(p.object)
+	kept := map[string]bool{}
+	for _, member := range after {
+		kept[asMap(member)["name"].(string)] = true
+	}
+	return s.forgetOthers(ctx, p, kept)
 }
 
 // sealMember returns the new name of one member; "" for none.
-func (s *Server) sealMember(ctx context.Context, r *admitRequest, own owner, field string, member map[string]any) (string, error) {
+func (s *Server) sealMember(ctx context.Context, p *plan, field string, member map[string]any, stored string) (string, error) {
 	if create, ok := member["create"].(string); ok {
-		name, err := s.inlineName(ctx, own, field, []byte(create))
-		if err != nil {
-			return "", err
-		}
-		*r.Secrets = append(*r.Secrets, state.SecretWrite{Name: own.entry(name), Plain: []byte(create)})
-		return name, nil
+		return s.sealValue(ctx, p, field, []byte(create))
 	}
 	if remove, _ := member["remove"].(bool); remove {
 		return "", nil
 	}
 	name, _ := member["name"].(string)
-	if strings.HasPrefix(name, inlinePrefix) && name != admission.SecureNames(r.Old)[field] {
-		r.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; " +
+	if IsSealed(name) && name != stored {
+		p.options.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; " +
 			"give the value in secure." + field + ".create")
 	}
 	return name, nil
 }
 
-// sealData replaces the values of a core Secret by markers. r.Old is revealed.
-func (s *Server) sealData(ctx context.Context, r *admitRequest) error {
+// sealData replaces the values of a core Secret by markers.
+func (s *Server) sealData(ctx context.Context, p *plan) error {
 	// Without the key, reads omit the old values: storing such an object would
 	// lose them for good.
 	if _, err := s.sealKey(ctx); err != nil {
 		return fmt.Errorf("open key of sealed values: %w", err)
 	}
-	own := ownerOf(r.Kind, r.Namespace, r.Name)
 	kept := map[string]bool{}
-	data, _ := r.Object.Object["data"].(map[string]any)
+	data := asMap(p.object.Object["data"])
 	sealed := make(map[string]any, len(data))
 	for key, value := range data {
 		text, _ := value.(string)
 		plain, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return apierrors.NewBadRequest("data." + key + " is not base64") // refused by validation before
+			return badRequest("data.%s is not base64", key) // refused by validation before
 		}
-		if len(plain) == 0 {
-			sealed[key] = ""
+		if sealed[key] = ""; len(plain) == 0 {
 			continue
 		}
-		name, err := s.inlineName(ctx, own, key, plain)
+		name, err := s.sealValue(ctx, p, key, plain)
 		if err != nil {
 			return err
 		}
 		kept[name] = true
 		sealed[key] = sealedPrefix + name
-		*r.Secrets = append(*r.Secrets, state.SecretWrite{Name: own.entry(name), Plain: plain})
 	}
 	if data != nil {
-		r.Object.Object["data"] = sealed
+		p.object.Object["data"] = sealed
 	}
-	return s.forgetOthers(ctx, r, own, kept)
+	return s.forgetOthers(ctx, p, kept)
 }
 
 // forgetOthers records every sealed value of an object for deletion, except the kept
 // ones. It lists the state file and not the old object, so that no value is left
 // behind.
-func (s *Server) forgetOthers(ctx context.Context, r *admitRequest, own owner, kept map[string]bool) error {
-	if r.Old == nil && len(kept) == 0 {
+func (s *Server) forgetOthers(ctx context.Context, p *plan, kept map[string]bool) error {
+	if p.old == nil && len(kept) == 0 {
 		return nil
 	}
-	prefix := own.entry("")
+	prefix := ownerOf(p.target)
 	names, err := s.store.SecretNames(ctx, prefix)
 	if err != nil {
 		return fmt.Errorf("list sealed values: %w", err)
 	}
 	for _, name := range names {
 		if !kept[strings.TrimPrefix(name, prefix)] {
-			*r.Secrets = append(*r.Secrets, state.SecretWrite{Name: name, Delete: true})
+			p.secrets = append(p.secrets, state.SecretWrite{Name: name, Delete: true})
 		}
 	}
 	return nil
-}
-
-// forgetAll records every sealed value of a deleted object for deletion.
-func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
-	if !isSecret(r.Kind) && len(admission.SecureNames(r.Old)) == 0 {
-		return nil
-	}
-	return s.forgetOthers(ctx, r, ownerOf(r.Kind, r.Namespace, r.Name), nil)
 }
 
 func isSecret(k api.Kind) bool { return k.Group == "" && k.Kind == "Secret" }
@@ -259,55 +235,42 @@ func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	own := ownerOf(k, obj.GetNamespace(), obj.GetName())
-	values, _ := obj.Object["data"].(map[string]any)
+	t := target{kind: k, namespace: obj.GetNamespace(), name: obj.GetName()}
+	values := asMap(obj.Object["data"])
 	for key, value := range values {
-		text, _ := value.(string)
-		inline, isSealed := strings.CutPrefix(text, sealedPrefix)
+		marker, _ := value.(string)
+		inline, isSealed := strings.CutPrefix(marker, sealedPrefix)
 		if !isSealed {
 			continue
 		}
-		plain, err := s.openSealed(ctx, own, inline, func() (string, error) {
-			now, err := s.store.Object(ctx, objectKey(k, own.namespace, own.name))
-			if err != nil {
-				return "", err
-			}
-			return strings.TrimPrefix(markerOf(now.Data, key), sealedPrefix), nil
+		plain, err := s.openSealed(ctx, t, inline, func() (string, error) {
+			now, err := s.store.Object(ctx, t.key())
+			return strings.TrimPrefix(text(now.Data, find(now.Data, "data", key)), sealedPrefix), err
 		})
 		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) || errors.Is(err, state.ErrCorrupt) {
-			s.log.Debug("omit sealed value", "secret", own.namespace+"/"+own.name, "key", key, "err", err)
+			s.log.Debug("omit sealed value", "secret", t.namespace+"/"+t.name, "key", key, "err", err)
 			delete(values, key)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("open sealed value %s of secret %s/%s: %w", key, own.namespace, own.name, err)
+			return nil, fmt.Errorf("open sealed value %s of secret %s/%s: %w", key, t.namespace, t.name, err)
 		}
 		values[key] = base64.StdEncoding.EncodeToString(plain)
 	}
 	return encodeObject(obj.Object)
 }
 
-// markerOf returns the marker under a key of a stored Secret.
-func markerOf(stored []byte, key string) string {
-	obj, err := decodeObject(stored)
-	if err != nil {
-		return ""
-	}
-	marker, _ := asMap(obj.Object["data"])[key].(string)
-	return marker
-}
-
 // openSealed opens a sealed value. An object is read before its values, so a
 // value may have been replaced in between: then openSealed opens the current
 // name, which again returns.
-func (s *Server) openSealed(ctx context.Context, own owner, inline string, again func() (string, error)) ([]byte, error) {
+func (s *Server) openSealed(ctx context.Context, t target, inline string, again func() (string, error)) ([]byte, error) {
 	for {
-		plain, err := s.store.Secret(ctx, own.entry(inline))
+		plain, err := s.store.Secret(ctx, ownerOf(t)+inline)
 		if !errors.Is(err, state.ErrNotFound) {
 			return plain, err
 		}
 		now, againErr := again()
-		if againErr != nil || now == inline || !strings.HasPrefix(now, inlinePrefix) {
+		if againErr != nil || now == inline || !IsSealed(now) {
 			return nil, err
 		}
 		inline = now
@@ -339,13 +302,14 @@ func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, 
 }
 
 func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, inline string) (plain []byte, err error) {
-	k, _ := kindOf(api.ProvisioningGroup, plural)
+	t := target{namespace: namespace}.of(plural)
+	t.name = name
 	read := func() (string, error) {
-		obj, err := s.getObject(ctx, k, namespace, name)
-		if apierrors.IsNotFound(err) {
-			err = fmt.Errorf("%w: %w", state.ErrNotFound, err)
+		cur, err := s.read(ctx, t)
+		if err == nil && cur.object == nil {
+			err = fmt.Errorf("%w: %w", state.ErrNotFound, t.notFound())
 		}
-		return admission.SecureNames(obj)[field], err
+		return admission.SecureNames(cur.object)[field], err
 	}
 	if inline == "" {
 		inline, err = read()
@@ -354,10 +318,10 @@ func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, i
 		err = state.ErrNotFound
 	}
 	if err == nil {
-		plain, err = s.openSealed(ctx, ownerOf(k, namespace, name), inline, read)
+		plain, err = s.openSealed(ctx, t, inline, read)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, name, err)
+		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, t.kind.Singular, namespace, name, err)
 	}
 	return plain, nil
 }
@@ -366,21 +330,16 @@ func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, i
 // not stored, to ownership of the name that is stored instead. Without it,
 // appliers would conflict on a field that no object has.
 func ownNames(obj *unstructured.Unstructured) {
-	meta, _ := obj.Object["metadata"].(map[string]any)
-	entries, _ := meta["managedFields"].([]any)
-	secure, _ := obj.Object["secure"].(map[string]any)
+	entries, _ := asMap(obj.Object["metadata"])["managedFields"].([]any)
+	secure := asMap(obj.Object["secure"])
 	for i, entry := range entries {
-		fields, _, _ := unstructured.NestedFieldNoCopy(asMap(entry), "fieldsV1", "f:secure")
-		if len(asMap(fields)) == 0 {
+		if asMap(asMap(entry)["fieldsV1"])["f:secure"] == nil {
 			continue
 		}
 		own := runtime.DeepCopyJSON(asMap(entry))
 		members := asMap(asMap(own["fieldsV1"])["f:secure"])
 		for key, value := range members {
 			member := asMap(value)
-			if member == nil {
-				continue
-			}
 			if _, given := member["f:create"]; given {
 				member["f:name"] = map[string]any{}
 			}
@@ -394,10 +353,9 @@ func ownNames(obj *unstructured.Unstructured) {
 	}
 }
 
-// asMap returns a JSON value as an object; nil if it is none.
-func asMap(value any) map[string]any {
-	m, _ := value.(map[string]any)
-	return m
+// hasSecure reports whether objects of a kind have secure values.
+func hasSecure(k api.Kind) bool {
+	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
 }
 
 // A controller that mints a token writes it together with the status, to the
@@ -405,23 +363,15 @@ func asMap(value any) map[string]any {
 // plain Kubernetes API drops all but the status. The generation stays: the spec
 // has not changed.
 
-// inlineValued reports whether objects of a kind have secure values.
-func inlineValued(k api.Kind) bool {
-	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
-}
-
 // statusValues returns the secure values that a write of the status creates or
 // removes. It ignores all other members below secure.
 func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
-	if !inlineValued(k) {
-		return nil
-	}
 	out := map[string]any{}
 	for name, value := range asMap(obj.Object["secure"]) {
 		member := asMap(value)
-		if _, given := member["create"]; given {
-			out[name] = map[string]any{"create": member["create"]}
-		} else if remove, _ := member["remove"].(bool); remove {
+		if create, given := member["create"]; given && hasSecure(k) {
+			out[name] = map[string]any{"create": create}
+		} else if remove, _ := member["remove"].(bool); remove && hasSecure(k) {
 			out[name] = map[string]any{"remove": true}
 		}
 	}
@@ -429,27 +379,29 @@ func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 }
 
 // addStatusValues adds them to the stored ones.
-func addStatusValues(obj *unstructured.Unstructured, brought map[string]any) {
-	if len(brought) == 0 {
-		return
+func addStatusValues(obj *unstructured.Unstructured, values map[string]any) {
+	if len(values) > 0 {
+		secure := maps.Clone(values)
+		for name, value := range asMap(obj.Object["secure"]) {
+			if _, given := secure[name]; !given {
+				secure[name] = value
+			}
+		}
+		obj.Object["secure"] = secure
 	}
-	secure := map[string]any{}
-	maps.Copy(secure, asMap(obj.Object["secure"]))
-	maps.Copy(secure, brought)
-	obj.Object["secure"] = secure
 }
 
 // admitStatusValues validates and seals them.
-func (s *Server) admitStatusValues(ctx context.Context, r *admitRequest) error {
-	if len(statusValues(r.Kind, r.Object)) == 0 {
+func (s *Server) admitStatusValues(ctx context.Context, p *plan) error {
+	if len(statusValues(p.kind, p.object)) == 0 {
 		return nil
 	}
-	if errs := admission.CheckSecure(r.Object, r.Old); len(errs) > 0 {
-		return invalid(r.Kind, r.Name, errs)
+	if errs := admission.CheckSecure(p.object, p.old); len(errs) > 0 {
+		return p.invalid(errs)
 	}
-	if err := s.sealInline(ctx, r); err != nil {
+	if err := s.sealInline(ctx, p); err != nil {
 		return internal(err)
 	}
-	keepTimes(r.Old, r.Object)
+	keepTimes(p.old, p.object)
 	return nil
 }

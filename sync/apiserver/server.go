@@ -4,13 +4,15 @@
 // Its reference is the real server for custom resources
 // (apiextensions-apiserver), which runs under the same contract suite. Clients
 // see the same behaviour: status codes and reasons, conflicts, generations,
-// managed fields, watches and their ends. There are three differences:
+// managed fields, watches and their ends. The differences:
 //
 //   - kinds have no schema below spec and status; sync/api/admission validates
 //     the fields of our own kinds;
 //   - all versions of a kind have the same fields: another version changes
 //     apiVersion and nothing else;
-//   - there is no garbage collection, so foreground deletion deletes at once.
+//   - there is no garbage collection, so foreground deletion deletes at once;
+//   - pages of lists do not count the objects that remain, and discovery has the
+//     plain form only.
 package apiserver
 
 import (
@@ -21,10 +23,8 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"time"
 
 	"limpet/state"
-	"limpet/sync/api"
 )
 
 // defaultWindow is how many events of one resource are kept for watches that
@@ -54,58 +54,33 @@ type Options struct {
 // Server is the embedded API. It is an http.Handler without a listener and
 // without TLS, safe for concurrent use.
 type Server struct {
-	store           *state.Store
-	log             *slog.Logger
-	auth            *Gate
-	version         string
-	finalizers      bool
-	maxRepositories int64 // Repositories of a namespace; 0 = no limit
-	mux             *http.ServeMux
-	feeds           map[string]*feed  // by resourceName; fixed after New
-	tallies         map[string]*tally // likewise
+	store   *state.Store
+	options Options
+	log     *slog.Logger
+	mux     *http.ServeMux
+	feed    *feed
 
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
 
-	progress   progress
-	forgetting reminder
-	fields     fieldManagers
-	seal       sealer
-	between    sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
+	fields fieldManagers
+	seal   sealer
+	rules  sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
 }
 
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{
-		store:           store,
-		log:             o.Logger,
-		auth:            o.Auth,
-		version:         o.Version,
-		finalizers:      o.Finalizers,
-		maxRepositories: o.MaxRepositories,
-		feeds:           map[string]*feed{},
-		tallies:         map[string]*tally{},
-	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	if o.Window <= 0 {
-		o.Window = defaultWindow
-	}
+	s := &Server{store: store, options: o, log: cmp.Or(o.Logger, slog.Default())}
 	s.life, s.end = context.WithCancel(context.Background())
 	revision, err := store.Revision(s.life)
 	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("read revision of the state file: %w", err)
 	}
-	for _, k := range api.Kinds {
-		s.feeds[resourceName(k)] = newFeed(o.Window, revision)
-		s.tallies[resourceName(k)] = &tally{}
-	}
-	s.progress.reach(revision)
+	s.feed = newFeed(max(o.Window, 0), revision)
 	s.mux = s.routes()
-	store.OnObjects(s.publish)
+	store.OnObjects(s.feed.publish)
 	return s, nil
 }
 
@@ -113,28 +88,15 @@ func New(store *state.Store, o Options) (*Server, error) {
 // It is idempotent and does not close the store.
 func (s *Server) Close() error {
 	s.end()
-	s.forgetting.stop()
+	s.feed.close()
 	return nil
-}
-
-// routes returns the handler of all paths that are not objects.
-func (s *Server) routes() *http.ServeMux {
-	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/livez", "/readyz", "/healthz/{check...}", "/livez/{check...}", "/readyz/{check...}"} {
-		mux.HandleFunc("GET "+path, s.serveHealth)
-	}
-	mux.HandleFunc("GET /version", s.serveVersion)
-	mux.HandleFunc("GET /version/{$}", s.serveVersion)
-	s.discoveryRoutes(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { s.answerError(w, req, pathNotFound()) })
-	return mux
 }
 
 // ServeHTTP implements http.Handler. Watches block until the request's context
 // ends, their timeout passes, or the server closes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if s.auth != nil {
-		if err := s.auth.authenticate(req); err != nil {
+	if s.options.Auth != nil {
+		if err := s.options.Auth.authenticate(req); err != nil {
 			s.answerError(w, req, err)
 			return
 		}
@@ -144,14 +106,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // serve handles an authenticated request.
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
-	if info, verb, ok := route(req); ok {
-		s.serveObjects(w, req, info, verb)
+	t, verb, ok := route(req)
+	if !ok {
+		s.mux.ServeHTTP(w, req)
 		return
 	}
-	s.mux.ServeHTTP(w, req)
+	c := &call{Server: s, target: t, verb: verb, w: w, req: req}
+	if err := c.serve(); err != nil {
+		s.answerError(w, req, err)
+	}
 }
 
-func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
+// routes returns the handler of all paths that are not objects.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, check := range []string{"healthz", "livez", "readyz"} {
+		mux.HandleFunc("GET /"+check, s.serveHealth)
+		mux.HandleFunc("GET /"+check+"/{check...}", s.serveHealth)
+	}
+	mux.HandleFunc("GET /version", s.serveVersion)
+	mux.HandleFunc("GET /version/{$}", s.serveVersion)
+	s.discoveryRoutes(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { s.answerError(w, req, errPath) })
+	return mux
+}
+
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if s.life.Err() != nil {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
@@ -165,63 +145,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
 func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {
 	s.answerJSON(w, req, http.StatusOK, map[string]string{
 		"major": "1", "minor": "37",
-		"gitVersion": "v1.37.0+limpet-" + cmp.Or(s.version, "devel"), "gitCommit": "", "gitTreeState": "", "buildDate": "",
+		"gitVersion": "v1.37.0+limpet-" + cmp.Or(s.options.Version, "devel"), "gitCommit": "", "gitTreeState": "", "buildDate": "",
 		"goVersion": runtime.Version(), "compiler": runtime.Compiler, "platform": runtime.GOOS + "/" + runtime.GOARCH,
 	})
 }
-
-// progress is the highest revision whose events are in the feeds.
-type progress struct {
-	mu      sync.Mutex
-	reached uint64        // guarded by mu
-	moved   chan struct{} // guarded by mu; closed when reached grows, made by waiters
-}
-
-func (p *progress) reach(revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if revision <= p.reached {
-		return
-	}
-	p.reached = revision
-	if p.moved != nil {
-		close(p.moved)
-		p.moved = nil
-	}
-}
-
-func (p *progress) at() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reached
-}
-
-// wait blocks until the revision is reached, ctx ends, or (with a positive
-// limit) the limit has passed. It reports whether the revision is reached.
-func (p *progress) wait(ctx context.Context, revision uint64, limit time.Duration) bool {
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
-	for {
-		p.mu.Lock()
-		if p.reached >= revision {
-			p.mu.Unlock()
-			return true
-		}
-		if p.moved == nil {
-			p.moved = make(chan struct{})
-		}
-		moved := p.moved
-		p.mu.Unlock()
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// seen returns the revision of the newest change of any object.
-func (s *Server) seen() uint64 { return s.progress.at() }

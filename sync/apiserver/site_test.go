@@ -275,9 +275,7 @@ const narrowWindow = 32
 func narrowSite(t testing.TB) *site {
 	t.Helper()
 	s := newSite(t)
-	for _, f := range s.feeds {
-		f.window = narrowWindow
-	}
+	s.feed.window = narrowWindow
 	return s
 }
 
@@ -398,4 +396,14 @@ func (f *follower) ends() {
 func revisionOf(object map[string]any) string {
 	version, _ := at(object, "metadata", "resourceVersion").(string)
 	return version
+}
+
+// compact returns a value as JSON.
+func compact(t testing.TB, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

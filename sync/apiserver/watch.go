@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
@@ -35,56 +34,56 @@ const (
 type stream struct {
 	*call
 	options listOptions
-	feed    *feed
+	conn    *http.ResponseController
 	// position is the revision up to which all events have been sent.
 	position uint64
-	headers  bool // the table header has not been sent
+	headers  bool // the header of a table has been sent
 }
 
 func (c *call) watch() error {
-	if c.media.YAML {
-		return notAcceptable("only the following media types are accepted: " + mediaJSON + ";stream=watch")
+	if c.media.yaml {
+		return notAcceptable(mediaJSON + ";stream=watch")
 	}
-	o, err := listParameters(c.req.URL.Query(), c.info.Kind, c.info.Name, true)
+	o, err := listParameters(c.req.URL.Query(), c.target, true)
 	if err != nil {
 		return err
 	}
-	o.Select.Namespace = c.info.Namespace
-	revision, _, err := o.revision()
-	if err != nil {
-		return err
+	timeout := time.Duration(float64(minWatchTimeout) * (1 + rand.Float64())) // spreads reconnects
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
+		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = time.Duration(float64(minWatchTimeout) * (1 + rand.Float64())) // spreads reconnects
-	}
-	w := &stream{call: c, options: o, feed: c.feeds[resourceName(c.info.Kind)], position: revision, headers: true}
-	if o.InitialEvents != nil && *o.InitialEvents {
+	w := &stream{call: c, options: o, conn: http.NewResponseController(c.w), position: o.revision}
+	if w.initial() {
 		// The objects must be at least as new as the requested revision.
-		if !c.progress.wait(c.req.Context(), revision, freshTimeout) {
-			return c.tooLarge(revision)
+		if err := c.feed.wait(c.req.Context(), o.revision); err != nil {
+			return err
 		}
-	} else if revision == 0 {
-		w.position = c.seen()
+	} else if o.revision == 0 {
+		w.position = c.feed.seen()
 	}
-	w.serve()
+	ctx, cancel := context.WithTimeout(c.req.Context(), timeout)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	w.serve(ctx)
 	return nil
 }
 
-// serve sends events until the client disconnects, the timeout passes, or the
-// server closes. It reports every fault as an event.
-func (w *stream) serve() {
-	ctx, cancel := context.WithTimeout(w.req.Context(), w.options.Timeout)
-	defer cancel()
-	defer context.AfterFunc(w.life, cancel)()
+// initial reports whether the watch begins with the present objects.
+func (w *stream) initial() bool {
+	return w.options.SendInitialEvents != nil && *w.options.SendInitialEvents
+}
+
+// serve sends events until ctx ends. It reports every fault as an event.
+func (w *stream) serve(ctx context.Context) {
 	w.w.Header().Set("Content-Type", mediaJSON)
 	w.w.Header().Set("Cache-Control", "no-cache, private")
 	w.w.WriteHeader(http.StatusOK)
-	if w.flush() != nil {
-		return
-	}
 	// The connection may serve other requests afterwards.
-	defer func() { _ = http.NewResponseController(w.w).SetWriteDeadline(time.Time{}) }()
-	err := w.begin(ctx)
+	defer func() { _ = w.conn.SetWriteDeadline(time.Time{}) }()
+	err := w.flush()
+	if err == nil && w.initial() {
+		err = w.begin(ctx)
+	}
 	if err == nil {
 		err = w.follow(ctx)
 	}
@@ -100,33 +99,43 @@ func (w *stream) serve() {
 // errGone means that the client has disconnected.
 var errGone = errors.New("client is gone")
 
-// begin sends the initial events, if they are requested.
+// begin sends the initial events. Objects are read in chunks; with each chunk come
+// the events of the objects that have been sent, so that the client has all of them
+// as of one revision.
 func (w *stream) begin(ctx context.Context) error {
-	if w.options.InitialEvents == nil || !*w.options.InitialEvents {
-		return nil
-	}
-	q := state.ObjectQuery{Resource: resourceName(w.info.Kind), Namespace: w.info.Namespace, Limit: beginChunk}
-	var sent *state.ObjectKey
+	q := state.ObjectQuery{Resource: resourceName(w.kind), Namespace: w.namespace, Limit: beginChunk}
+	var sent state.ObjectKey
 	for {
 		chunk, err := w.store.Objects(ctx, q)
 		if err != nil {
 			return err
 		}
-		if err := w.catchUp(ctx, sent, chunk.Revision); err != nil {
-			return err
+		if sent.Name != "" {
+			events, err := w.feed.between(ctx, q.Resource, w.position, chunk.Revision)
+			if err != nil {
+				return err
+			}
+			for _, e := range events {
+				if byName(e.Object.Key, sent) > 0 {
+					continue // this chunk or a later one has it
+				}
+				if err := w.sendEvent(ctx, e); err != nil {
+					return err
+				}
+			}
 		}
 		for _, item := range chunk.Items {
-			if w.options.Select.matches(w.info.Kind, item.Data) {
+			if w.options.matches(w.target, item.Data) {
 				if err := w.sendObject(ctx, added, item.Data); err != nil {
 					return err
 				}
 			}
+			sent = item.Key
 		}
 		w.position = chunk.Revision
 		if q.After = chunk.Next; q.After == "" {
 			break
 		}
-		sent = &chunk.Items[len(chunk.Items)-1].Key
 	}
 	if err := w.sendBookmark(true); err != nil {
 		return err
@@ -134,70 +143,36 @@ func (w *stream) begin(ctx context.Context) error {
 	return w.flush()
 }
 
-// catchUp sends the events up to a revision of the objects that have been sent,
-// which are those up to a key: the client then has all of them as of the
-// position. The next chunk has the changes of the others.
-func (w *stream) catchUp(ctx context.Context, sent *state.ObjectKey, revision uint64) error {
-	if sent == nil {
-		return nil
-	}
-	// The events of the chunk's commit may not be in the feed yet.
-	if !w.progress.wait(ctx, revision, freshTimeout) {
-		return w.tooLarge(revision)
-	}
-	events, ok := w.feed.since(w.position, revision)
-	if !ok {
-		return tooOld(w.position, w.feed.oldest())
-	}
-	for _, e := range events {
-		if byName(state.ObjectKey{Namespace: e.namespace, Name: e.name}, *sent) > 0 {
-			continue
-		}
-		if err := w.sendEvent(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // follow sends events and bookmarks until ctx ends.
 func (w *stream) follow(ctx context.Context) error {
-	bookmarks := time.NewTimer(w.nextBookmark(ctx))
+	bookmarks := time.NewTimer(nextBookmark(ctx))
 	defer bookmarks.Stop()
-	due := false
 	for ctx.Err() == nil {
-		// Read before the events: the feed has all of them up to this revision.
-		reached := w.seen()
-		events, moved, ok := w.feed.after(w.position)
-		if !ok {
-			return tooOld(w.position, w.feed.oldest())
+		events, reached, moved, err := w.feed.next(resourceName(w.kind), w.position)
+		if err != nil {
+			return err
 		}
 		for _, e := range events {
 			if err := w.sendEvent(ctx, e); err != nil {
 				return err
 			}
-			w.position = e.revision
-		}
-		if len(events) == 0 {
-			w.position = max(w.position, reached)
-		}
-		if due {
-			due = false
-			if err := w.sendBookmark(false); err != nil {
-				return err
-			}
-			bookmarks.Reset(w.nextBookmark(ctx))
+			w.position = e.Object.Revision
 		}
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if moved == nil {
-			moved = ready // there are more events
+		if len(events) > 0 {
+			moved = ready // there may be more
+		} else {
+			w.position = max(w.position, reached)
 		}
 		select {
 		case <-moved:
 		case <-bookmarks.C:
-			due = true
+			if err := w.sendBookmark(false); err != nil {
+				return err
+			}
+			bookmarks.Reset(nextBookmark(ctx))
 		case <-ctx.Done():
 		}
 	}
@@ -213,9 +188,9 @@ var ready = func() <-chan struct{} {
 
 // nextBookmark returns the time to the next bookmark: a minute, or shortly before
 // the end of the watch.
-func (w *stream) nextBookmark(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if left := time.Until(deadline) - bookmarkBefore; ok && left > 0 && left < bookmarkInterval {
+func nextBookmark(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	if left := time.Until(deadline) - bookmarkBefore; left > 0 && left < bookmarkInterval {
 		return left
 	}
 	return bookmarkInterval
@@ -224,78 +199,69 @@ func (w *stream) nextBookmark(ctx context.Context) time.Duration {
 // sendEvent sends a change as seen through the selectors: an object that begins
 // to match is added, one that ceases to match is deleted.
 func (w *stream) sendEvent(ctx context.Context, e event) error {
-	k, sel := w.info.Kind, w.options.Select
-	is := e.kind != deleted && sel.matches(k, e.object)
-	was := e.previous != nil && sel.matches(k, e.previous)
+	is := e.Type != deleted && w.options.matches(w.target, e.Object.Data)
+	was := w.options.matches(w.target, e.Previous)
 	switch {
 	case is && was:
-		return w.sendObject(ctx, modified, e.object)
+		return w.sendObject(ctx, modified, e.Object.Data)
 	case is:
-		return w.sendObject(ctx, added, e.object)
-	case was && e.kind == deleted:
-		return w.sendObject(ctx, deleted, e.object)
+		return w.sendObject(ctx, added, e.Object.Data)
 	case was:
 		// The last state that matched, at the revision at which it ceased to.
-		return w.sendObject(ctx, deleted, atRevision(e.previous, e.revision))
+		return w.sendObject(ctx, deleted, atRevision(e.Previous, e.Object.Revision))
 	}
 	return nil
 }
 
 func (w *stream) sendObject(ctx context.Context, kind string, stored []byte) error {
-	data, err := w.reveal(ctx, w.info.Kind, stored)
-	if err != nil {
-		return err
+	data, err := w.reveal(ctx, w.kind, stored)
+	if err == nil {
+		data, err = w.inForm(data)
 	}
-	data = atVersion(data, apiVersionOf(w.info.Kind, w.info.Version))
-	if data, err = w.inForm(data); err != nil {
+	if err != nil {
 		return err
 	}
 	return w.send(kind, data)
 }
 
-// inForm converts one object to the requested form.
-func (w *stream) inForm(data []byte) ([]byte, error) {
-	switch w.media.As {
-	case asTable:
-		t, err := tableOf(w.req, w.media, w.info.Kind, [][]byte{data}, w.headers)
-		if err != nil {
-			return nil, err
-		}
-		w.headers = false
-		t.ResourceVersion = text(data, find(data, "metadata", "resourceVersion"))
-		return json.Marshal(t)
-	case asMetadata, asMetaList:
-		return metadataOf(w.media, data), nil
-	}
-	return data, nil
-}
-
 // sendBookmark sends a bookmark of the position; end marks the end of the initial
 // events.
 func (w *stream) sendBookmark(end bool) error {
-	if !w.options.Bookmarks {
+	if !w.options.AllowWatchBookmarks {
 		return nil
 	}
 	meta := map[string]any{"resourceVersion": formatRevision(w.position)}
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	data, err := encodeObject(map[string]any{
-		"apiVersion": apiVersionOf(w.info.Kind, w.info.Version), "kind": w.info.Kind.Kind, "metadata": meta,
-	})
-	if err != nil {
-		return err
+	data, err := encodeObject(map[string]any{"apiVersion": w.apiVersion(), "kind": w.kind.Kind, "metadata": meta})
+	if err == nil {
+		data, err = w.inForm(data)
 	}
-	if data, err = w.inForm(data); err != nil {
+	if err != nil {
 		return err
 	}
 	return w.send("BOOKMARK", data)
 }
 
+// inForm is that of the call, with the header of a table once.
+func (w *stream) inForm(data []byte) ([]byte, error) {
+	if w.media.as != asTable || !w.headers {
+		w.headers = true
+		return w.call.inForm(data)
+	}
+	table, err := w.table([][]byte{data})
+	if err != nil {
+		return nil, err
+	}
+	table.ColumnDefinitions = nil
+	return json.Marshal(table)
+}
+
 // send writes one event.
 func (w *stream) send(kind string, object []byte) error {
 	// A transport without deadlines, such as the one inside the process, is fine.
-	_ = http.NewResponseController(w.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	line := make([]byte, 0, len(object)+64)
 	line = append(line, `{"type":"`...)
 	line = append(line, kind...)
@@ -309,13 +275,8 @@ func (w *stream) send(kind string, object []byte) error {
 }
 
 func (w *stream) flush() error {
-	if err := http.NewResponseController(w.w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := w.conn.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil
-}
-
-// tooOld returns the 410 error of a watch that is behind the window.
-func tooOld(revision, oldest uint64) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, oldest))
 }

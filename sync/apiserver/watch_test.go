@@ -2,80 +2,20 @@ package apiserver
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"limpet/state"
 	"limpet/sync/api"
 )
-
-func TestWatchFromNowOn(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	first := s.must("POST", folderPath, folder("a", "one", ""))
-	w := s.follow("resourceVersion=" + revisionOf(first))
-	s.must("POST", folderPath, folder("b", "two", ""))
-	s.must("PATCH", folderPath+"/a", `{"spec":{"title":"new"}}`)
-	s.must("PATCH", folderPath+"/a", `{"spec":{"title":"new"}}`) // without effect
-	s.must("DELETE", folderPath+"/b", "")
-	w.sees("ADDED b", "MODIFIED a")
-	gone := w.sees("DELETED b")
-	if list := s.must("GET", folderPath, ""); revisionOf(list) != gone.Object.Metadata.ResourceVersion {
-		t.Errorf("the deletion has revision %s, the list %s", gone.Object.Metadata.ResourceVersion, revisionOf(list))
-	}
-}
-
-// An object that begins to match is added, one that ceases to is deleted.
-func TestWatchSelectors(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	byLabel := s.follow("labelSelector=" + "claim%3C100")
-	byName := s.follow("fieldSelector=metadata.name%3Db")
-	s.must("POST", folderPath, folder("a", "", `,"labels":{"claim":"50"}`))
-	s.must("POST", folderPath, folder("b", "", `,"labels":{"claim":"200"}`))
-	s.must("PATCH", folderPath+"/a", `{"spec":{"x":1}}`)
-	s.must("PATCH", folderPath+"/a", `{"metadata":{"labels":{"claim":"100"}}}`)
-	s.must("PATCH", folderPath+"/b", `{"metadata":{"labels":{"claim":"99"}}}`)
-	s.must("DELETE", folderPath+"/a", "")
-	s.must("DELETE", folderPath+"/b", "")
-	byLabel.sees("ADDED a", "MODIFIED a")
-	left := byLabel.sees("DELETED a")
-	byLabel.sees("ADDED b", "DELETED b")
-	byName.sees("ADDED b", "MODIFIED b", "DELETED b")
-	if left.Object.Metadata.ResourceVersion == "" {
-		t.Error("an object that ceased to match has no revision")
-	}
-}
-
-func TestWatchList(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for _, name := range []string{"c", "a", "b"} {
-		s.must("POST", folderPath, folder(name, "", ""))
-	}
-	const initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&"
-	w := s.follow(initial + "allowWatchBookmarks=true")
-	end := w.sees("ADDED a", "ADDED b", "ADDED c", "END")
-	if want := revisionOf(s.must("GET", folderPath, "")); end.Object.Metadata.ResourceVersion != want {
-		t.Errorf("the initial events end at %s, want %s", end.Object.Metadata.ResourceVersion, want)
-	}
-	s.must("DELETE", folderPath+"/a", "")
-	w.sees("DELETED a")
-	// Without bookmarks the objects come all the same, as they do for any version.
-	for _, query := range []string{initial, "", "resourceVersion=0"} {
-		s.follow(query).sees("ADDED b", "ADDED c")
-	}
-}
 
 // Nobody waits for ever for a version that does not come.
 func TestWatchOfTheFuture(t *testing.T) {
@@ -181,51 +121,6 @@ func TestWatchEndsWithServer(t *testing.T) {
 		s.close()
 		w.ends()
 	})
-}
-
-func TestWatchForms(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, watchForms)
-}
-
-func watchForms(t *testing.T) {
-	s := newSite(t)
-	s.must("POST", folderPath, folder("a", "one", `,"labels":{"x":"y"}`))
-	s.must("POST", folderPath, folder("b", "two", ""))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	lines := func(accept, path string) (out []map[string]any) {
-		resp := s.open(ctx, "GET", path+"?watch=1&timeoutSeconds=1", "", "Accept", accept)
-		data, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range bytes.Lines(data) {
-			var v map[string]any
-			if err := json.Unmarshal(line, &v); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, v)
-		}
-		return out
-	}
-	tables := lines("application/json;as=Table;v=v1;g=meta.k8s.io", folderPath)
-	if len(tables) != 2 || at(tables[0], "object", "columnDefinitions") == nil || at(tables[1], "object", "columnDefinitions") != nil || at(tables[1], "object", "kind") != "Table" {
-		t.Errorf("tables: %v", tables)
-	}
-	metas := lines("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", folderPath)
-	if len(metas) != 2 || at(metas[0], "object", "kind") != "PartialObjectMetadata" || at(metas[0], "object", "spec") != nil || at(metas[0], "object", "metadata", "labels", "x") != "y" {
-		t.Errorf("metadata: %v", metas)
-	}
-	if older := lines("application/json", strings.Replace(folderPath, "/v1/", "/v1beta1/", 1)); at(older[0], "object", "apiVersion") != "folder.grafana.app/v1beta1" {
-		t.Errorf("other version: %v", older)
-	}
-	if code, _ := s.call("GET", folderPath+"?watch=1&sendInitialEvents=true", ""); code != http.StatusUnprocessableEntity {
-		t.Errorf("contradicting parameters are answered with %d", code)
-	}
-	if resp := s.open(ctx, "GET", folderPath+"?watch=1", "", "Accept", "application/yaml"); resp.StatusCode != http.StatusNotAcceptable {
-		t.Errorf("a watch in YAML is answered with %d", resp.StatusCode)
-	}
 }
 
 // TestWatchListOfManyUnderWrites: the initial events of a watch are read piece
@@ -335,101 +230,79 @@ func TestWatchListFallsBehind(t *testing.T) {
 	w.ends()
 }
 
-// change makes the n-th event of a feed, of the given size.
-func change(n uint64, size int, at time.Time) event {
-	return event{revision: n, kind: modified, namespace: "default", name: "a", object: bytes.Repeat([]byte("x"), size), at: at}
-}
-
-// held is what the feed keeps.
-func (f *feed) held() (events, bytes int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.events), f.bytes
-}
-
-func revisions(events []event) (out []uint64) {
-	for _, e := range events {
-		out = append(out, e.revision)
+// changes publishes n changes of a folder after the revision that is reached.
+func changes(f *feed, n, size int) {
+	for range n {
+		f.publish([]state.ObjectEvent{{Type: modified, Object: state.Object{
+			Key:      state.ObjectKey{Resource: folderResource, Namespace: "default", Name: "a"},
+			Revision: f.seen() + 1,
+			Data:     bytes.Repeat([]byte("x"), size),
+		}}})
 	}
-	return out
 }
+
+const folderResource = api.FolderGroup + "/folders"
 
 func TestFeedWindow(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	f := newFeed(3, 10)
-	if _, moved, ok := f.after(10); !ok || moved == nil {
-		t.Error("a watch cannot begin at the revision of the start")
+	defer f.close()
+	changes(f, 5, 10)
+	for after, want := range map[uint64]int{9: -1, 11: -1, 12: 3, 13: 2, 15: 0, 20: 0} {
+		events, reached, _, err := f.next(folderResource, after)
+		if (err != nil) != (want < 0) || err != nil && !apierrors.IsResourceExpired(err) || err == nil && (len(events) != want || reached != 15) {
+			t.Errorf("after %d: %d events up to %d, %v; want %d", after, len(events), reached, err, want)
+		}
 	}
-	if _, _, ok := f.after(9); ok {
-		t.Error("a watch begins before the start")
+	if events, err := f.between(t.Context(), folderResource, 12, 14); err != nil || len(events) != 2 || events[1].Object.Revision != 14 {
+		t.Errorf("12 to 14: %v %v", events, err)
 	}
-	for n := uint64(11); n <= 15; n++ {
-		f.add([]event{change(n, 10, now)}, now)
-	}
-	if events, _, ok := f.after(12); !ok || fmt.Sprint(revisions(events)) != "[13 14 15]" {
-		t.Errorf("after 12: %v %v", revisions(events), ok)
-	}
-	if events, _, ok := f.after(13); !ok || fmt.Sprint(revisions(events)) != "[14 15]" {
-		t.Errorf("after 13: %v %v", revisions(events), ok)
-	}
-	if _, _, ok := f.after(11); ok || f.oldest() != 12 {
-		t.Errorf("the window holds more than 3 events; oldest %d", f.oldest())
-	}
-	if events, ok := f.since(12, 14); !ok || fmt.Sprint(revisions(events)) != "[13 14]" {
-		t.Errorf("since 12 to 14: %v %v", revisions(events), ok)
-	}
-	if _, ok := f.since(11, 14); ok {
-		t.Error("since 11 is answered")
+	if _, err := f.between(t.Context(), folderResource, 11, 14); err == nil {
+		t.Error("11 to 14 is answered")
 	}
 }
 
 func TestFeedBytes(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	f := newFeed(1000, 0)
-	for n := uint64(1); n <= 100; n++ {
-		f.add([]event{change(n, feedBytes/10, now)}, now)
-		if f.bytes > feedBytes+feedBytes/10 {
-			t.Fatalf("%d bytes after %d events", f.bytes, n)
+	defer f.close()
+	w := f.resources[folderResource]
+	for range 100 {
+		if changes(f, 1, feedBytes/10); w.bytes > feedBytes {
+			t.Fatalf("%d bytes are held", w.bytes)
 		}
 	}
-	if got := len(f.events); got != 9 {
+	if got := len(w.events); got != 9 {
 		t.Errorf("%d events are held, want 9", got)
 	}
 	// One that is larger than the whole window stays until the next comes, so
 	// that watches that are up to date see it.
-	f.add([]event{change(101, 2*feedBytes, now)}, now)
-	if events, _, ok := f.after(100); !ok || len(events) != 1 {
-		t.Errorf("the large event is lost: %v", ok)
+	changes(f, 1, 2*feedBytes)
+	if events, _, _, err := f.next(folderResource, 100); err != nil || len(events) != 1 {
+		t.Errorf("the large event is lost: %v", err)
 	}
-	f.add([]event{change(102, 10, now)}, now)
-	if _, _, ok := f.after(100); ok || f.bytes > 200 {
-		t.Errorf("the large event is still held: %d bytes", f.bytes)
+	changes(f, 1, 10)
+	if _, _, _, err := f.next(folderResource, 100); err == nil || w.bytes > 200 {
+		t.Errorf("the large event is still held: %d bytes", w.bytes)
 	}
 }
 
 func TestFeedBatches(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	f := newFeed(1000, 0)
-	for n := uint64(1); n <= 600; n++ {
-		f.add([]event{change(n, 1, now)}, now)
-	}
-	position, seen := uint64(0), 0
-	for {
-		events, moved, ok := f.after(position)
-		if !ok || len(events) > feedBatch {
-			t.Fatalf("%d events at once", len(events))
+	defer f.close()
+	changes(f, 600, 1)
+	position, batches := uint64(0), 0
+	for position < 600 {
+		events, _, _, err := f.next(folderResource, position)
+		if err != nil || len(events) == 0 || len(events) > feedBatch {
+			t.Fatalf("%d events at once: %v", len(events), err)
 		}
-		if moved != nil {
-			break
-		}
-		seen += len(events)
-		position = events[len(events)-1].revision
+		position = events[len(events)-1].Object.Revision
+		batches++
 	}
-	if seen != 600 {
-		t.Errorf("%d events, want 600", seen)
+	if all, err := f.between(t.Context(), folderResource, 0, 600); err != nil || len(all) != 600 || batches != 3 {
+		t.Errorf("%d events, %d batches: %v", len(all), batches, err)
 	}
 }
 
@@ -437,24 +310,19 @@ func TestFeedBatches(t *testing.T) {
 func TestFeedForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		defer s.close()
-		k, _ := kindOf(api.ProvisioningGroup, "jobs")
-		for n := range 12_000 {
-			data := []byte(fmt.Sprintf(`{"metadata":{"name":"j%d","resourceVersion":"%d"},"spec":{"text":%q}}`, n, n, bytes.Repeat([]byte("x"), 700)))
-			s.publish([]state.ObjectEvent{{Type: added, Object: state.Object{Key: objectKey(k, "default", "j"), Revision: s.seen() + 1, Data: data}}})
+		f := newFeed(0, 0)
+		defer f.close()
+		changes(f, 12_000, 700)
+		w := f.resources[folderResource]
+		if len(w.events) != defaultWindow || w.bytes > 1<<20 {
+			t.Errorf("%d events of %d bytes are held", len(w.events), w.bytes)
 		}
-		f := s.feeds[resourceName(k)]
-		if events, size := f.held(); events != defaultWindow || size > 1<<20 {
-			t.Errorf("%d events of %d bytes are held", events, size)
-		}
-		last := s.seen()
-		<-time.After(feedAge + 2*time.Minute)
+		<-time.After(feedAge + 2*feedSweep)
 		synctest.Wait()
-		if events, size := f.held(); events != 0 || size != 0 || f.oldest() != last {
-			t.Errorf("%d events of %d bytes are held after their age", events, size)
+		if len(w.events) != 0 || w.bytes != 0 || f.sweep != nil {
+			t.Errorf("%d events of %d bytes are held after their age", len(w.events), w.bytes)
 		}
-		if _, _, ok := f.after(last); !ok {
+		if _, _, _, err := f.next(folderResource, f.seen()); err != nil {
 			t.Error("a watch that is up to date has fallen behind by time alone")
 		}
 	})

@@ -6,29 +6,41 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strconv"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/state"
-	"limpet/sync/api"
 )
 
 // Every write reads the object, plans the change, and stores it only if the
 // object has not changed since (optimistic concurrency). The planning is the
 // expensive part and runs in the caller's goroutine; the writer of the state file
-// compares a revision and copies bytes.
+// compares a revision and copies bytes. Each verb returns the stored form of the
+// object after the write.
 
-// target identifies the object of a write, which a create is going to make.
-type target struct {
-	kind        api.Kind
-	version     string
-	namespace   string
-	name        string
-	subresource string
+// writeOptions are the options of a write.
+type writeOptions struct {
+	manager    string // field manager
+	force      bool   // apply patch: take fields from other managers; deletion: ignore dependents
+	dryRun     bool
+	validation string    // fieldValidation: "Strict", "Warn", "Ignore"
+	warnings   *[]string // receives texts for Warning headers; nil = dropped
 }
 
-func (t target) apiVersion() string { return apiVersionOf(t.kind, t.version) }
+// warn records texts for Warning headers.
+func (o writeOptions) warn(texts ...string) {
+	if o.warnings != nil {
+		*o.warnings = append(*o.warnings, texts...)
+	}
+}
 
 // found is an object as it was read.
 type found struct {
@@ -37,9 +49,14 @@ type found struct {
 	rev    uint64
 }
 
-// plan is the decision about a write.
+// plan is a write before it is stored. Admission may change all of the object but
+// its identity; it may read other objects, and must not keep anything: the plan is
+// made again when the object has changed in between.
 type plan struct {
-	object  *unstructured.Unstructured // to store, or (with remove and keep) to return
+	target
+	options writeOptions
+	old     *unstructured.Unstructured // revealed and read-only; nil = the object is new
+	object  *unstructured.Unstructured // to store; for a removal the last form
 	remove  bool
 	keep    bool // nothing to store
 	secrets []state.SecretWrite
@@ -49,9 +66,9 @@ type plan struct {
 var errChanged = errors.New("object changed since it was read")
 
 // change reads the object, calls decide for a plan and carries it out. It retries
-// when the object has changed in between. It returns the stored form of the
-// object after the write: for a removal and a dry run, the plan's object.
-func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(cur found) (plan, error)) ([]byte, error) {
+// when the object has changed in between. For a removal and a dry run it returns
+// the stored form of the plan's object.
+func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
 		cur, err := s.read(ctx, t)
@@ -62,7 +79,7 @@ func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(
 		if err != nil {
 			return nil, err
 		}
-		out, err := s.carryOut(ctx, t, cur, p, dryRun)
+		out, err := s.carryOut(ctx, p, cur, o.dryRun)
 		if !errors.Is(err, errChanged) {
 			return out, err
 		}
@@ -72,27 +89,12 @@ func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(
 	}
 }
 
-// create is change for an object that is expected to be absent, without the read.
-// It returns exists when the object is present.
-func (s *Server) create(ctx context.Context, t target, p plan, dryRun bool, exists error) ([]byte, error) {
-	if dryRun {
-		switch _, err := s.store.Object(ctx, objectKey(t.kind, t.namespace, t.name)); {
-		case err == nil:
-			return nil, exists
-		case !errors.Is(err, state.ErrNotFound):
-			return nil, err
-		}
-	}
-	out, err := s.carryOut(ctx, t, found{}, p, dryRun)
-	if errors.Is(err, errChanged) {
-		return nil, exists
-	}
-	return out, err
-}
-
 // read returns the object, revealed and in the version of the target.
 func (s *Server) read(ctx context.Context, t target) (found, error) {
-	o, err := s.store.Object(ctx, objectKey(t.kind, t.namespace, t.name))
+	if t.name == "" || strings.ContainsRune(t.namespace+t.name, 0) {
+		return found{}, nil // validation refuses the name
+	}
+	o, err := s.store.Object(ctx, t.key())
 	if errors.Is(err, state.ErrNotFound) {
 		return found{}, nil
 	}
@@ -112,72 +114,228 @@ func (s *Server) read(ctx context.Context, t target) (found, error) {
 }
 
 // carryOut stores a plan if the object is still cur, else it returns errChanged.
-func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryRun bool) ([]byte, error) {
-	data, err := storedForm(t.kind, p.object)
+// The resourceVersion of the write replaces the one in the data.
+func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) ([]byte, error) {
+	data, err := p.storedForm()
 	if err != nil {
 		return nil, err
 	}
 	keep := p.keep || !p.remove && cur.stored != nil && bytes.Equal(data, cur.stored)
-	if dryRun || keep && len(p.secrets) == 0 {
-		if keep {
-			return cur.stored, nil
-		}
-		if p.object.GetResourceVersion() == "" {
-			return encodeObject(p.object.Object) // without the empty resourceVersion
-		}
+	switch {
+	case keep && (dryRun || len(p.secrets) == 0):
+		return cur.stored, nil
+	case dryRun && p.object.GetResourceVersion() == "":
+		return encodeObject(p.object.Object) // without the empty resourceVersion
+	case dryRun:
 		return data, nil
 	}
-	m := state.Mutation{Delete: p.remove, Keep: keep, Secrets: p.secrets}
-	if !p.remove && !keep {
-		m.Data = data
-	}
-	out, err := s.mutate(ctx, t, cur, m)
-	if err != nil {
-		return nil, err
-	}
-	if p.remove {
-		return data, nil
-	}
-	return out, nil
-}
-
-// mutate stores a mutation if the object is still cur, else it returns errChanged. The
-// resourceVersion of the write replaces the one in the data. It returns the stored
-// form after the write.
-func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutation) ([]byte, error) {
-	place := none
-	if m.Data != nil {
-		place = find(m.Data, "metadata", "resourceVersion")
-	}
-	out, err := s.store.Mutate(ctx, objectKey(t.kind, t.namespace, t.name), func(now *state.Object, rev uint64) (state.Mutation, error) {
+	place := find(data, "metadata", "resourceVersion")
+	out, err := s.store.Mutate(ctx, p.key(), func(now *state.Object, rev uint64) (state.Mutation, error) {
 		if (now == nil) != (cur.stored == nil) || now != nil && now.Revision != cur.rev {
 			return state.Mutation{}, errChanged
 		}
-		m := m
-		if m.Data != nil {
-			m.Data = splice(m.Data, place, strconv.AppendQuote(nil, formatRevision(rev)))
+		m := state.Mutation{Delete: p.remove, Keep: keep, Secrets: p.secrets}
+		if !p.remove && !keep {
+			m.Data = splice(data, place, strconv.AppendQuote(nil, formatRevision(rev)))
 		}
 		return m, nil
 	})
-	if err != nil {
-		if errors.Is(err, errChanged) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("write %s %s/%s: %w", t.kind.Plural, t.namespace, t.name, err)
+	switch {
+	case errors.Is(err, errChanged):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("write %s %s/%s: %w", p.kind.Plural, p.namespace, p.name, err)
+	case p.remove:
+		return data, nil
 	}
 	return out.Data, nil
 }
 
-// storedForm encodes an object as it is stored. An object without
+// storedForm encodes the object as it is stored. An object without
 // resourceVersion gets an empty one, which the revision replaces.
-func storedForm(k api.Kind, obj *unstructured.Unstructured) ([]byte, error) {
-	object := maps.Clone(obj.Object)
-	object["apiVersion"] = storedVersion(k)
-	if obj.GetResourceVersion() == "" {
-		meta, _ := object["metadata"].(map[string]any)
+func (p *plan) storedForm() ([]byte, error) {
+	object := maps.Clone(p.object.Object)
+	object["apiVersion"] = apiVersionOf(p.kind, p.kind.Versions[0])
+	if p.object.GetResourceVersion() == "" {
 		withVersion := map[string]any{"resourceVersion": ""}
-		maps.Copy(withVersion, meta)
+		maps.Copy(withVersion, asMap(object["metadata"]))
 		object["metadata"] = withVersion
 	}
 	return encodeObject(object)
+}
+
+// Limits of generated names. Source: apiserver's SimpleNameGenerator: a name
+// must also fit where only 63 characters are taken.
+const (
+	randomLength    = 5
+	generatedLength = 63
+	// nameAttempts is the number of attempts to generate a free name.
+	nameAttempts = 8
+)
+
+// add stores a new object. obj is changed.
+func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) (out []byte, err error) {
+	if obj.GetResourceVersion() != "" {
+		return nil, statusError(http.StatusInternalServerError, "", "resourceVersion should not be set on objects to be created")
+	}
+	if err := sameNamespace(obj, t.namespace); err != nil {
+		return nil, err
+	}
+	clearServerFields(obj)
+	o.warn(uniqueOwners(obj)...)
+	if obj, err = s.fields.update(t, t.empty(), obj, o.manager); err != nil {
+		return nil, err
+	}
+	base := obj.GetGenerateName()
+	generated := obj.GetName() == "" && base != ""
+	for range nameAttempts {
+		if generated {
+			obj.SetName(base[:min(len(base), generatedLength-randomLength)] + rand.String(randomLength))
+		}
+		t.name = obj.GetName()
+		out, err = s.change(ctx, t, o, func(cur found) (*plan, error) {
+			if cur.object == nil {
+				return s.planNew(t, obj.DeepCopy(), o)
+			}
+			exists := apierrors.NewAlreadyExists(t.resource(), t.name)
+			if cur.object.GetDeletionTimestamp() != nil {
+				exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
+			}
+			return nil, exists
+		})
+		if !generated || !apierrors.IsAlreadyExists(err) {
+			return out, err
+		}
+	}
+	return nil, apierrors.NewGenerateNameConflict(t.resource(), t.name, 1)
+}
+
+// empty returns an object of the kind of a target without content.
+func (t target) empty() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
+}
+
+// planNew returns the plan for a new object after validation and admission.
+func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
+	initMetadata(t.kind, obj)
+	if err := validate(t, obj, nil); err != nil {
+		return nil, err
+	}
+	o.warn(finalizerWarnings(obj, nil)...)
+	p := &plan{target: t, options: o, object: obj}
+	return p, s.admit(p)
+}
+
+// planUpdate returns the plan for the update of cur to obj. It applies the rules of
+// every update (PUT, patch, apply). An update that removes the last finalizer of an
+// object that is being deleted becomes a removal. obj is changed.
+func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
+	old := cur.object
+	if err := sameNamespace(obj, t.namespace); err != nil {
+		return nil, err
+	}
+	switch given := obj.GetResourceVersion(); {
+	case given == "" || given == "0":
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: t.kind.Group, Kind: t.kind.Plural}, t.name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	case given != old.GetResourceVersion():
+		if _, err := parseRevision(given); err != nil {
+			return nil, err
+		}
+		return nil, conflict(t, "the object has been modified; please apply your changes to the latest version and try again")
+	}
+	carryOver(t, obj, old)
+	if err := validate(t, obj, old); err != nil {
+		return nil, err
+	}
+	if t.subresource == "" {
+		o.warn(finalizerWarnings(obj, old)...)
+	}
+	keepTimes(old, obj)
+	p := &plan{target: t, options: o, old: old, object: obj}
+	if err := s.admit(p); err != nil {
+		return nil, err
+	}
+	if old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 {
+		p.remove = true
+		p.secrets = nil // the values of a deleted object are not needed
+		return p, s.admitRemoval(p)
+	}
+	return p, nil
+}
+
+// put replaces the object of the same name by obj.
+func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) ([]byte, error) {
+	if err := sameName(obj, t); err != nil {
+		return nil, err
+	}
+	o.warn(uniqueOwners(obj)...)
+	return s.change(ctx, t, o, func(cur found) (*plan, error) {
+		if cur.object == nil {
+			return nil, t.notFound()
+		}
+		if uid := obj.GetUID(); uid != "" && uid != cur.object.GetUID() {
+			return nil, conflict(t, "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())
+		}
+		wanted, err := s.fields.update(t, cur.object, obj.DeepCopy(), o.manager)
+		if err != nil {
+			return nil, err
+		}
+		return s.planUpdate(t, cur, wanted, o)
+	})
+}
+
+// remove deletes an object, or marks it as being deleted while it has
+// finalizers. gone reports whether it is deleted; out is its last stored form.
+func (s *Server) remove(ctx context.Context, t target, d metav1.DeleteOptions, warnings *[]string) (out []byte, gone bool, err error) {
+	o := writeOptions{dryRun: len(d.DryRun) > 0, force: d.GracePeriodSeconds != nil && *d.GracePeriodSeconds == 0, warnings: warnings}
+	out, err = s.change(ctx, t, o, func(cur found) (*plan, error) {
+		if cur.object == nil {
+			return nil, t.notFound()
+		}
+		if err := precondition(t, cur.object, d.Preconditions); err != nil {
+			return nil, err
+		}
+		gone = len(cur.object.GetFinalizers()) == 0
+		// The stored form: revealed values must not be stored.
+		object, err := decodeObject(cur.stored)
+		if err != nil {
+			return nil, err
+		}
+		p := &plan{target: t, options: o, old: cur.object, object: object, remove: gone}
+		if err := s.admitRemoval(p); err != nil || gone {
+			return p, err
+		}
+		if p.keep = object.GetDeletionTimestamp() != nil; p.keep {
+			return p, nil
+		}
+		now := metav1.Now()
+		object.SetDeletionTimestamp(&now)
+		object.SetDeletionGracePeriodSeconds(new(int64))
+		if t.kind.Generation {
+			object.SetGeneration(object.GetGeneration() + 1)
+		}
+		return p, nil
+	})
+	return out, gone, err
+}
+
+func precondition(t target, obj *unstructured.Unstructured, p *metav1.Preconditions) error {
+	if p == nil {
+		return nil
+	}
+	t.kind.Plural = t.kind.Kind // as the real server names it here
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return conflict(t, "the UID in the precondition (%s) does not match the UID in record (%s). "+
+			"The object might have been deleted and then recreated", *p.UID, obj.GetUID())
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return conflict(t, "the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+			"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion())
+	}
+	return nil
+}
+
+func conflict(t target, format string, args ...any) error {
+	return apierrors.NewConflict(t.resource(), t.name, fmt.Errorf(format, args...))
 }

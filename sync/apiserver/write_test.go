@@ -8,15 +8,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 )
@@ -93,136 +88,6 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-func TestFinalizers(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const path = folderPath + "/a"
-	s.must("POST", folderPath, folder("a", "one", `,"finalizers":["limpet/a","limpet/b"]`))
-	w := s.follow("resourceVersion=" + revisionOf(s.must("GET", path, "")))
-	marked := s.must("DELETE", path, "")
-	if at(marked, "metadata", "deletionTimestamp") == nil || at(marked, "metadata", "deletionGracePeriodSeconds") != 0.0 || at(marked, "metadata", "generation") != 2.0 {
-		t.Errorf("deleted: %v", marked["metadata"])
-	}
-	if again := s.must("DELETE", path, ""); revisionOf(again) != revisionOf(marked) {
-		t.Error("a second delete changes the object")
-	}
-	if code, _ := s.call("PATCH", path, `{"metadata":{"finalizers":["limpet/a","limpet/c"]}}`); code != 422 {
-		t.Errorf("a new finalizer is answered with %d", code)
-	}
-	if code, answer := s.call("POST", folderPath, folder("a", "two", "")); code != 409 || !strings.HasPrefix(answer["message"].(string), "object is being deleted") {
-		t.Errorf("create in its place: %d %v", code, answer["message"])
-	}
-	s.must("PATCH", path, `{"metadata":{"finalizers":["limpet/b"],"deletionTimestamp":null}}`)
-	last := s.must("PATCH", path, `{"metadata":{"finalizers":null}}`)
-	if at(last, "metadata", "deletionTimestamp") == nil {
-		t.Error("an update took the deletion back")
-	}
-	if code, _ := s.call("GET", path, ""); code != 404 {
-		t.Errorf("after the last finalizer: %d", code)
-	}
-	w.sees("MODIFIED a", "MODIFIED a", "DELETED a")
-}
-
-// Writers of one object never lose a change of each other.
-func TestContention(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.must("POST", folderPath, folder("a", "one", ""))
-	var wg sync.WaitGroup
-	const writers, each = 8, 10
-	for w := range writers {
-		wg.Go(func() {
-			for i := range each {
-				s.must("PATCH", folderPath+"/a", fmt.Sprintf(`{"metadata":{"labels":{"w%d-%d":"x"}}}`, w, i))
-			}
-		})
-	}
-	wg.Wait()
-	if got, _ := at(s.must("GET", folderPath+"/a", ""), "metadata", "labels").(map[string]any); len(got) != writers*each {
-		t.Errorf("%d labels, want %d", len(got), writers*each)
-	}
-}
-
-func TestDeleteCollection(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for i := range 6 {
-		s.must("POST", folderPath, folder(fmt.Sprintf("f%d", i), "", fmt.Sprintf(`,"labels":{"odd":"%d"}`, i%2)))
-	}
-	if got := names(s.must("DELETE", folderPath+"?labelSelector=odd%3D1&dryRun=All", "")); got != "f1 f3 f5" {
-		t.Errorf("dry run: %s", got)
-	}
-	s.must("DELETE", folderPath+"?labelSelector=odd%3D1", "")
-	if got := names(s.must("GET", folderPath, "")); got != "f0 f2 f4" {
-		t.Errorf("left: %s", got)
-	}
-}
-
-func TestDryRunChangesNothing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.must("POST", folderPath, folder("a", "one", ""))
-	before := revisionOf(s.must("GET", folderPath, ""))
-	if code, _ := s.call("POST", folderPath+"?dryRun=All", folder("a", "one", "")); code != 409 {
-		t.Errorf("a name that is taken: %d", code)
-	}
-	if made := s.must("POST", folderPath+"?dryRun=All", folder("b", "one", "")); at(made, "metadata", "uid") == nil || at(made, "metadata", "resourceVersion") != nil {
-		t.Errorf("created: %v", made["metadata"])
-	}
-	if changed := s.must("PATCH", folderPath+"/a?dryRun=All", `{"spec":{"title":"two"}}`); at(changed, "spec", "title") != "two" || at(changed, "metadata", "generation") != 2.0 {
-		t.Errorf("patched: %v", changed)
-	}
-	s.must("DELETE", folderPath+"/a?dryRun=All", "")
-	s.must("DELETE", folderPath+"/a", `{"dryRun":["All"]}`)
-	if after := revisionOf(s.must("GET", folderPath, "")); after != before {
-		t.Errorf("revision %s after %s", after, before)
-	}
-}
-
-// Inside the process the same rules hold, and errors are status errors.
-func TestObjectsInProcess(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	ctx, k := t.Context(), folderKind(t)
-	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "folder.grafana.app/v1", "kind": "Folder",
-		"metadata": map[string]any{"name": "a", "namespace": "default", "labels": map[string]any{"x": "y"}}, "spec": map[string]any{"title": "one"}}}
-	made, err := s.createObject(ctx, k, obj, writeOptions{})
-	if err != nil || made.GetUID() == "" || made.GetManagedFields()[0].Manager != defaultManager || obj.GetUID() != "" {
-		t.Fatalf("%v %v", made, err)
-	}
-	if _, err := s.createObject(ctx, k, obj, writeOptions{}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("again: %v", err)
-	}
-	patched, err := s.patchObject(ctx, k, "default", "a", types.MergePatchType, []byte(`{"spec":{"title":"three"}}`), writeOptions{Version: "v1beta1"})
-	if err != nil || patched.GetAPIVersion() != "folder.grafana.app/v1beta1" || patched.GetGeneration() != 2 {
-		t.Errorf("%v %v", patched, err)
-	}
-	for selector, want := range map[string]int{"x=y": 1, "x!=y": 0} {
-		sel, err := labels.Parse(selector)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if list, err := s.listObjects(ctx, k, "", sel); err != nil || len(list) != want {
-			t.Errorf("%s: %v %v", selector, list, err)
-		}
-	}
-	uid := types.UID("x")
-	if err := s.deleteObject(ctx, k, "default", "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); !apierrors.IsConflict(err) {
-		t.Errorf("delete of another: %v", err)
-	}
-	if err := s.deleteObject(ctx, k, "default", "a", metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
-	if _, err := s.getObject(ctx, k, "default", "a"); !apierrors.IsNotFound(err) {
-		t.Errorf("after the delete: %v", err)
-	}
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := s.getObject(over, k, "default", "a"); !apierrors.IsTimeout(err) {
-		t.Errorf("with a context that is over: %v", err)
-	}
-}
-
 // A write that lost a race reads the object again; what goes wrong then is told,
 // and not taken for an object that is not there.
 func TestContentionWithAFault(t *testing.T) {
@@ -230,17 +95,17 @@ func TestContentionWithAFault(t *testing.T) {
 	s := newSite(t)
 	s.must("POST", folderPath, folder("a", "one", ""))
 	k := folderKind(t)
-	key := objectKey(k, "default", "a")
-	_, err := s.change(t.Context(), target{kind: k, version: "v1", namespace: "default", name: "a"}, false, func(cur found) (plan, error) {
+	at := target{kind: k, version: "v1", namespace: "default", name: "a"}
+	_, err := s.change(t.Context(), at, writeOptions{}, func(cur found) (*plan, error) {
 		if cur.object == nil {
 			t.Error("an object that cannot be read is taken for an absent one")
-			return plan{}, notFound(k, "a")
+			return nil, at.notFound()
 		}
-		_, err := s.store.Mutate(t.Context(), key, func(*state.Object, uint64) (state.Mutation, error) {
+		_, err := s.store.Mutate(t.Context(), at.key(), func(*state.Object, uint64) (state.Mutation, error) {
 			return state.Mutation{Data: []byte(`{"metadata":`)}, nil
 		})
 		cur.object.SetLabels(map[string]string{"x": "y"})
-		return plan{object: cur.object}, err
+		return &plan{target: at, object: cur.object}, err
 	})
 	if err == nil || !strings.Contains(err.Error(), "read stored object") {
 		t.Errorf("%v, want the fault of the second read", err)
@@ -284,10 +149,10 @@ func TestStrategicMerge(t *testing.T) {
 		{"members merge", `{"data":{"a":"1","b":"2"}}`, `{"data":{"b":"3","c":"4"}}`, `{"data":{"a":"1","b":"3","c":"4"}}`},
 		{"null removes", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"a":null}}`, `{"data":{},"type":"T"}`},
 		{"replace", `{"data":{"a":"1"}}`, `{"data":{"$patch":"replace","b":"2"}}`, `{"data":{"b":"2"}}`},
-		{"delete", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"$patch":"delete"}}`, `{"type":"T"}`},
+		{"delete", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"$patch":"delete"}}`, `{"data":{},"type":"T"}`},
 		{"retain keys", `{"data":{"a":"1","b":"2"}}`, `{"data":{"$retainKeys":["b"],"b":"3"}}`, `{"data":{"b":"3"}}`},
 		{"other lists are replaced", `{"x":{"l":[1,2]}}`, `{"x":{"l":[3]}}`, `{"x":{"l":[3]}}`},
-		{"finalizers are added", `{"metadata":{"finalizers":["a"]}}`, `{"metadata":{"finalizers":["b","a"],"$setElementOrder/finalizers":["a","b"]}}`, `{"metadata":{"finalizers":["a","b"]}}`},
+		{"finalizers are added", `{"metadata":{"finalizers":["a"]}}`, `{"metadata":{"finalizers":["a","b"],"$setElementOrder/finalizers":["a","b"]}}`, `{"metadata":{"finalizers":["a","b"]}}`},
 		{"finalizers are taken", `{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`, `{"metadata":{"finalizers":["b"]}}`},
 		{"owners merge by uid", `{"metadata":{"ownerReferences":[{"uid":"1","name":"x"}]}}`,
 			`{"metadata":{"ownerReferences":[{"uid":"1","name":"y"},{"uid":"2","name":"z"}]}}`,
@@ -299,14 +164,16 @@ func TestStrategicMerge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, _, err := strategicPatched([]byte(c.before), []byte(c.patch), "Ignore")
+			got, err := strategicPatched([]byte(c.before), []byte(c.patch))
 			if err != nil || string(got) != c.want {
 				t.Errorf("%s (%v), want %s", got, err, c.want)
 			}
 		})
 	}
-	if _, _, err := strategicPatched([]byte(`{}`), []byte(`[]`), "Ignore"); err == nil {
-		t.Error("a list is taken for a patch")
+	for _, hostile := range []string{`[]`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":[{}]}}`} {
+		if _, err := strategicPatched([]byte(`{"metadata":{"finalizers":[{}]}}`), []byte(hostile)); err == nil {
+			t.Errorf("%s is accepted", hostile)
+		}
 	}
 }
 
@@ -342,113 +209,6 @@ func (s *site) apply(path, manager, config string) (int, map[string]any) {
 		separator = "&"
 	}
 	return s.call("PATCH", path+separator+"fieldManager="+manager, "application/apply-patch+yaml "+config)
-}
-
-// One object goes through the hands of several clients. The expectations were
-// read from a real server.
-func TestOwnership(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const path = folderPath + "/a"
-	steps := []struct {
-		name string
-		do   func() (int, map[string]any)
-		code int
-		want string
-	}{
-		{"created by a plain client", func() (int, map[string]any) {
-			return s.call("POST", folderPath+"?fieldManager=maker", folder("a", "one", `,"labels":{"x":"y"},"finalizers":["a.io/b"]`))
-		}, 201, `maker Update folder.grafana.app/v1 {"f:metadata":{"f:finalizers":{".":{},"v:\"a.io/b\"":{}},"f:labels":{".":{},"f:x":{}}},"f:spec":{".":{},"f:title":{}}}`},
-		{"applied with the same value", func() (int, map[string]any) { return s.apply(path, "site", folder("a", "one", "")) },
-			200, `site Apply folder.grafana.app/v1 {"f:spec":{"f:title":{}}}
-maker Update folder.grafana.app/v1 {"f:metadata":{"f:finalizers":{".":{},"v:\"a.io/b\"":{}},"f:labels":{".":{},"f:x":{}}},"f:spec":{".":{},"f:title":{}}}`},
-		{"patched by a third", func() (int, map[string]any) {
-			return s.call("PATCH", path+"?fieldManager=hand", `{"spec":{"title":"two"},"metadata":{"labels":{"x":null,"z":"1"}}}`)
-		}, 200, `maker Update folder.grafana.app/v1 {"f:metadata":{"f:finalizers":{".":{},"v:\"a.io/b\"":{}},"f:labels":{}},"f:spec":{}}
-hand Update folder.grafana.app/v1 {"f:metadata":{"f:labels":{"f:z":{}}},"f:spec":{"f:title":{}}}`},
-	}
-	for _, step := range steps {
-		code, answer := step.do()
-		if code != step.code {
-			t.Fatalf("%s: %d %v", step.name, code, answer["message"])
-		}
-		if got := sortedLines(owners(t, answer)); got != sortedLines(step.want) {
-			t.Errorf("%s:\n%s\nwant\n%s", step.name, got, step.want)
-		}
-	}
-}
-
-func sortedLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		for j := i + 1; j < len(lines); j++ {
-			if lines[j] < lines[i] {
-				lines[i], lines[j] = lines[j], lines[i]
-			}
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-func TestApply(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const path = folderPath + "/a"
-	code, made := s.apply(path, "site", "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: a, labels: {keep: me}}\nspec: {title: one, list: [1, 2], map: {x: 1, y: 2}}\n")
-	if code != http.StatusCreated || at(made, "metadata", "generation") != 1.0 {
-		t.Fatalf("%d %v", code, made)
-	}
-	code, again := s.apply(path, "site", "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: a, labels: {keep: me}}\nspec: {title: one, list: [1, 2], map: {x: 1, y: 2}}\n")
-	if code != http.StatusOK || revisionOf(again) != revisionOf(made) {
-		t.Errorf("the same file again: %d, revision %s after %s", code, revisionOf(again), revisionOf(made))
-	}
-	// What is left out goes, what another owns stays.
-	s.must("PATCH", path, `{"spec":{"map":{"z":3}}}`)
-	_, less := s.apply(path, "site", "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: a}\nspec: {title: one, map: {x: 1}}\n")
-	if got := compact(t, less["spec"]); got != `{"map":{"x":1,"z":3},"title":"one"}` || at(less, "metadata", "labels") != nil {
-		t.Errorf("spec %s, labels %v", got, at(less, "metadata", "labels"))
-	}
-	// Lists are replaced whole; one field of two managers is a conflict.
-	code, conflict := s.apply(path, "other", folder("a", "three", ""))
-	if code != http.StatusConflict || conflict["reason"] != "Conflict" || compact(t, at(conflict, "details", "causes")) !=
-		`[{"field":".spec.title","message":"conflict with \"site\"","reason":"FieldManagerConflict"}]` {
-		t.Errorf("%d %v", code, conflict)
-	}
-	code, forced := s.apply(path+"?force=true", "other", folder("a", "three", ""))
-	if code != http.StatusOK || at(forced, "spec", "title") != "three" || strings.Contains(owners(t, forced), `site Apply folder.grafana.app/v1 {"f:spec":{"f:map":{".":{},"f:x":{}},"f:title"`) {
-		t.Errorf("%d %s", code, owners(t, forced))
-	}
-}
-
-func TestApplyRefuses(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.must("POST", folderPath, folder("a", "one", ""))
-	const path = folderPath + "/a"
-	for _, c := range []struct {
-		name, path, config string
-		want               int
-	}{
-		{"no manager", path, folder("a", "x", ""), 422},
-		{"no yaml", path + "?fieldManager=m", "a: [", 400},
-		{"no object", path + "?fieldManager=m", "[]", 400},
-		{"other kind", path + "?fieldManager=m", strings.Replace(folder("a", "x", ""), "Folder", "Chair", 1), 400},
-		{"other version", path + "?fieldManager=m", strings.Replace(folder("a", "x", ""), "/v1", "/v1beta1", 1), 400},
-		{"other name", path + "?fieldManager=m", folder("b", "one", ""), 400},
-		{"other namespace", path + "?fieldManager=m", folder("a", "one", `,"namespace":"other"`), 400},
-		{"other uid", path + "?fieldManager=m", folder("a", "one", `,"uid":"x"`), 422},
-		{"uid of nothing", folderPath + "/new?fieldManager=m", folder("new", "one", `,"uid":"x"`), 409},
-		{"old version", path + "?fieldManager=m", folder("a", "one", `,"resourceVersion":"1"`), 409},
-		{"managed fields", path + "?fieldManager=m", folder("a", "one", `,"managedFields":[]`), 400},
-		{"unknown member", path + "?fieldManager=m", strings.Replace(folder("a", "x", ""), `"spec"`, `"x":1,"spec"`, 1), 500},
-		{"member given twice", path + "?fieldManager=m&fieldValidation=Strict", "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: a}\nspec:\n  a: 1\n  a: 1\n", 400},
-		{"status of what has none", path + "/status?fieldManager=m", folder("a", "x", ""), 404},
-		{"status of nothing", base + "repositories/none/status?fieldManager=m", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"none"},"status":{}}`, 404},
-	} {
-		if code, answer := s.call("PATCH", c.path, "application/apply-patch+yaml "+c.config); code != c.want {
-			t.Errorf("%s: %d %v, want %d", c.name, code, answer["message"], c.want)
-		}
-	}
 }
 
 // Server-side apply by kubectl takes over what its client-side apply wrote, as
@@ -498,24 +258,6 @@ func TestManyOwners(t *testing.T) {
 	}
 }
 
-// A client may clear the managed fields; then nobody is tracked until somebody
-// applies.
-func TestResetOwners(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.must("POST", folderPath, folder("a", "one", ""))
-	if got := owners(t, s.must("PATCH", folderPath+"/a", `{"metadata":{"managedFields":[{}]}}`)); got != "" {
-		t.Errorf("after the reset:\n%s", got)
-	}
-	if got := owners(t, s.must("PATCH", folderPath+"/a", `{"spec":{"x":1}}`)); got != "" {
-		t.Errorf("after the next patch:\n%s", got)
-	}
-	_, applied := s.apply(folderPath+"/a?force=true", "site", folder("a", "two", ""))
-	if got := owners(t, applied); !strings.Contains(got, "before-first-apply") || !strings.Contains(got, "site Apply") {
-		t.Errorf("after an apply:\n%s", got)
-	}
-}
-
 // The stored bytes of an object do not hold what only answers have.
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
@@ -523,7 +265,7 @@ func TestStoredForm(t *testing.T) {
 	older := strings.Replace(folderPath, "/v1/", "/v1beta1/", 1)
 	answer := s.send("POST", older, strings.Replace(folder("a", "one", ""), "/v1", "/v1beta1", 1), nil).Body.Bytes()
 	k := folderKind(t)
-	o, err := s.store.Object(t.Context(), objectKey(k, "default", "a"))
+	o, err := s.store.Object(t.Context(), target{kind: k, namespace: "default", name: "a"}.key())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,6 @@ func sorted(l []any) []string {
 
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
 var discoveryCases = []testCase{
 	{"lists the groups", func(e *env) {
 		a := e.get("/apis").is(200)
@@ -91,38 +89,6 @@ var discoveryCases = []testCase{
 				}
 			}
 		}
-	}},
-	{"aggregates", func(e *env) {
-		a := e.get("/apis", accept(aggregated+","+typeJSON)).is(200)
-		if a.str("kind") != "APIGroupDiscoveryList" || !strings.Contains(a.header.Get("Content-Type"), "as=APIGroupDiscoveryList") {
-			e.Fatalf("%s answered %s", a.header.Get("Content-Type"), clip(a.raw))
-		}
-		seen := 0
-		for _, g := range list(a.object, "items") {
-			for _, v := range list(g.(object), "versions") {
-				for _, r := range list(v.(object), "resources") {
-					r := r.(object)
-					if name(g.(object)) == folders.group && str(v.(object), "version") == "v1" && str(r, "resource") == "folders" {
-						seen++
-						if str(r, "responseKind", "kind") != "Folder" || str(r, "scope") != "Namespaced" || str(r, "singularResource") != "folder" ||
-							!slices.Equal(sorted(list(r, "verbs")), verbs) {
-							e.Errorf("folders: %v", r)
-						}
-					}
-					if str(r, "resource") == "repositories" && str(v.(object), "version") == "v1beta1" {
-						seen++
-						subs := list(r, "subresources")
-						if len(subs) == 0 || !slices.ContainsFunc(subs, func(s any) bool { return str(s.(object), "subresource") == "status" }) {
-							e.Errorf("repositories: %v", r)
-						}
-					}
-				}
-			}
-		}
-		if seen != 2 {
-			e.Errorf("found %d of 2 resources: %s", seen, clip(a.raw))
-		}
-		e.get("/api", accept(aggregated+","+typeJSON)).is(200)
 	}},
 	{"has a core", func(e *env) {
 		if a := e.get("/api").is(200); a.str("kind") != "APIVersions" {

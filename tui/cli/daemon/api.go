@@ -7,8 +7,11 @@ import (
 	"strings"
 
 	"limpet/state"
+	"limpet/sync/agent"
 	"limpet/sync/apiserver"
+	"limpet/sync/apiserver/manifests"
 	"limpet/sync/apiserver/token"
+	"limpet/sync/kube"
 	"limpet/tui/cli/command"
 )
 
@@ -64,9 +67,14 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if err != nil {
 		return err
 	}
-	var manifests *apiserver.Manifests
+	var applier *manifests.Applier
 	if e.Flags.Manifests != "" {
-		if manifests, err = apiserver.NewManifests(server, apiserver.ManifestOptions{Dir: e.Flags.Manifests, Logger: e.Log}); err != nil {
+		client, err := kube.Connect(ctx, kube.Config{Server: agent.EmbeddedURL, Transport: server.Transport(), Logger: e.Log})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		if applier, err = manifests.New(client, e.Flags.Manifests, e.Log); err != nil {
 			return command.Usagef("", "--manifests: %w", err)
 		}
 	}
@@ -98,8 +106,8 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			}
 		},
 	}
-	if manifests != nil {
-		parts = append(parts, manifests.Run)
+	if applier != nil {
+		parts = append(parts, applier.Run)
 	}
 	parts = append(parts, func(ctx context.Context) error { return apiserver.Serve(ctx, secure, server) })
 	if err := RunTogether(ctx, parts...); err != nil {

@@ -1,70 +1,134 @@
-package apiserver
+package manifests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 )
 
-// shelf is a manifest directory and its applier.
+const canaryOne, canaryTwo = "s3cr3t-canary-one", "s3cr3t-canary-two"
+
+// shelf is a manifest directory and its applier to an embedded API.
 type shelf struct {
-	*site
-	dir string
-	m   *Manifests
+	*testing.T
+	server *apiserver.Server
+	client *kube.Client
+	dir    string
+	m      *Applier
 }
 
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
-	s := &shelf{site: newSite(t), dir: t.TempDir()}
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shelf{T: t, dir: t.TempDir()}
+	if s.server, err = apiserver.New(store, apiserver.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if s.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://limpet", Transport: s.server.Transport()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.client.Close()
+		if err := errors.Join(s.server.Close(), store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 	s.restart()
 	return s
 }
 
 func (s *shelf) restart() {
-	s.t.Helper()
+	s.Helper()
 	var err error
-	if s.m, err = NewManifests(s.Server, ManifestOptions{Dir: s.dir, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		s.t.Fatal(err)
+	if s.m, err = New(s.client, s.dir, slog.New(slog.DiscardHandler)); err != nil {
+		s.Fatal(err)
 	}
 	s.m.interval = 20 * time.Millisecond
 	s.m.lookup = func(name string) (string, bool) { return canaryOne, name == "TOKEN" }
 }
 
+func (s *shelf) repository(name string) (*unstructured.Unstructured, error) {
+	return s.client.Resource(api.Repositories).Namespace("default").Get(s.Context(), name, metav1.GetOptions{})
+}
+
+// patch changes a repository as somebody else.
+func (s *shelf) patch(name, body string) {
+	s.Helper()
+	_, err := s.client.Resource(api.Repositories).Namespace("default").
+		Patch(s.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *shelf) field(name string, path ...string) any {
+	s.Helper()
+	repo, err := s.repository(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	value, _, _ := unstructured.NestedFieldNoCopy(repo.Object, path...)
+	return value
+}
+
+// token returns the token of the repository "dashboards".
+func (s *shelf) token() string {
+	s.Helper()
+	plain, err := s.server.SecretOf(s.Context(), "default", "dashboards", "token")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(plain)
+}
+
 func (s *shelf) write(name, text string) {
-	s.t.Helper()
+	s.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
+		s.Fatal(err)
 	}
 }
 
 func (s *shelf) remove(name string) {
-	s.t.Helper()
+	s.Helper()
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
-		s.t.Fatal(err)
+		s.Fatal(err)
 	}
 }
 
 // apply does one pass that must find no fault.
-func (s *shelf) apply() manifestPass {
-	s.t.Helper()
-	r := s.m.apply(s.t.Context())
-	for _, problem := range r.Problems {
-		s.t.Errorf("problem: %v", problem)
+func (s *shelf) apply() result {
+	s.Helper()
+	r := s.m.runOnce(s.Context())
+	for _, problem := range r.problems {
+		s.Errorf("problem: %v", problem)
 	}
 	return r
 }
 
 // there reports whether a repository is there.
 func (s *shelf) there(name string) bool {
-	s.t.Helper()
-	code, _ := s.call("GET", base+"repositories/"+name, "")
-	return code == http.StatusOK
+	s.Helper()
+	_, err := s.repository(name)
+	return err == nil
 }
 
 func repositoryYAML(name, rest string) string {
@@ -72,7 +136,7 @@ func repositoryYAML(name, rest string) string {
 		"spec: {type: git, git: {url: https://host/a, branch: main}, sync: {enabled: true, target: folder}}\n" + rest
 }
 
-func TestManifests(t *testing.T) {
+func TestApply(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write("site.yaml", "# a site\n"+repositoryYAML("dashboards", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+goodConnectionDocument+
@@ -80,45 +144,49 @@ func TestManifests(t *testing.T) {
 	s.write("notes.txt", "not a manifest")
 	s.write(".hidden.yaml", "kind: [")
 	r := s.apply()
-	if r.Applied != 3 || r.Deleted != 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "Deployment") {
+	if r.applied != 3 || r.deleted != 0 || len(r.warnings) != 1 || !strings.Contains(r.warnings[0], "Deployment") {
 		t.Errorf("first pass: %+v", r)
 	}
 	if s.token() != canaryOne {
 		t.Errorf("token = %q", s.token())
 	}
-	repo := s.must("GET", base+"repositories/dashboards", "")
-	if at(repo, "metadata", "annotations", annoManifest) != "site.yaml" {
-		t.Errorf("annotations %v", at(repo, "metadata", "annotations"))
+	if from := s.field("dashboards", "metadata", "annotations", annotation); from != "site.yaml" {
+		t.Errorf("annotation %v", from)
 	}
-	s.must("GET", "/api/v1/namespaces/other/secrets/s", "")
-	if r := s.apply(); r.Applied != 0 || len(r.Warnings) != 0 {
+	secret := func() error {
+		_, err := s.client.Resource(api.Secrets).Namespace("other").Get(t.Context(), "s", metav1.GetOptions{})
+		return err
+	}
+	if err := secret(); err != nil {
+		t.Error(err)
+	}
+	version := s.field("dashboards", "metadata", "resourceVersion")
+	if r := s.apply(); r.applied != 0 || len(r.warnings) != 0 {
 		t.Errorf("a pass without changes: %+v", r)
 	}
 
 	// A new life applies all files again, and that changes nothing.
 	s.restart()
-	if r := s.apply(); r.Applied != 3 || r.Deleted != 0 {
+	if r := s.apply(); r.applied != 3 || r.deleted != 0 {
 		t.Errorf("after a restart: %+v", r)
 	}
-	if again := s.must("GET", base+"repositories/dashboards", ""); at(again, "metadata", "resourceVersion") != at(repo, "metadata", "resourceVersion") {
+	if s.field("dashboards", "metadata", "resourceVersion") != version {
 		t.Error("applying the same file again is a change")
 	}
 
 	// What somebody else changed comes back with the next change of the file;
 	// what the file does not say stays.
-	s.must("PATCH", base+"repositories/dashboards", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
+	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
 	s.write("site.yaml", repositoryYAML("dashboards", ""))
-	if r := s.apply(); r.Applied != 1 || r.Deleted != 2 {
+	if r := s.apply(); r.applied != 1 || r.deleted != 2 {
 		t.Errorf("after a change: %+v", r)
 	}
-	repo = s.must("GET", base+"repositories/dashboards", "")
-	if at(repo, "spec", "git", "branch") != "main" || at(repo, "spec", "title") != "mine" || s.token() != canaryOne {
-		t.Errorf("repository %v, token %q", repo["spec"], s.token())
+	if s.field("dashboards", "spec", "git", "branch") != "main" || s.field("dashboards", "spec", "title") != "mine" || s.token() != canaryOne {
+		t.Errorf("spec %v, token %q", s.field("dashboards", "spec"), s.token())
 	}
-	if code, _ := s.call("GET", "/api/v1/namespaces/other/secrets/s", ""); code != http.StatusNotFound {
-		t.Errorf("what the file no longer declares is still there: %d", code)
+	if err := secret(); !apierrors.IsNotFound(err) {
+		t.Errorf("what the file no longer declares: %v", err)
 	}
-	s.canary(canaryOne)
 }
 
 const goodConnectionDocument = `apiVersion: provisioning.grafana.app/v0alpha1
@@ -127,7 +195,7 @@ metadata: {name: github-app, namespace: default}
 spec: {title: GitHub App, type: github, url: https://github.com, github: {appID: "123456", installationID: "454545"}}
 `
 
-func TestManifestFaults(t *testing.T) {
+func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write("a.yaml", repositoryYAML("a", ""))
@@ -143,17 +211,17 @@ func TestManifestFaults(t *testing.T) {
 	} {
 		s.write("b.yaml", c.text)
 		s.write("a.yaml", strings.Replace(repositoryYAML("a", ""), "folder}", "folder, intervalSeconds: 77}", 1))
-		r := s.m.apply(t.Context())
-		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), c.fault) {
-			t.Errorf("%s: problems %v, want %q", c.name, r.Problems, c.fault)
+		r := s.m.runOnce(t.Context())
+		if len(r.problems) != 1 || !strings.Contains(r.problems[0].Error(), c.fault) {
+			t.Errorf("%s: problems %v, want %q", c.name, r.problems, c.fault)
 		}
-		if at(s.must("GET", base+"repositories/a", ""), "spec", "sync", "intervalSeconds") != float64(77) {
+		if s.field("a", "spec", "sync", "intervalSeconds") != int64(77) {
 			t.Errorf("%s: the good file is not applied", c.name)
 		}
 		if !s.there("b") || !s.there("c") || s.there("new") {
 			t.Errorf("%s: a bad file changed objects", c.name)
 		}
-		if again := s.m.apply(t.Context()); len(again.Problems) != 1 || again.Applied != 0 {
+		if again := s.m.runOnce(t.Context()); len(again.problems) != 1 || again.applied != 0 {
 			t.Errorf("%s: second look: %+v", c.name, again)
 		}
 		s.write("b.yaml", repositoryYAML("b", "")+"---\n"+repositoryYAML("c", ""))
@@ -163,24 +231,24 @@ func TestManifestFaults(t *testing.T) {
 	// Removing a good file deletes nothing while another is at fault.
 	s.write("b.yaml", "kind: [")
 	s.remove("a.yaml")
-	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || r.Deleted != 0 || !s.there("a") {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || r.deleted != 0 || !s.there("a") {
 		t.Errorf("deletion beside a bad file: %+v", r)
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
-	if r := s.apply(); r.Deleted != 2 || s.there("a") || s.there("c") || !s.there("b") {
+	if r := s.apply(); r.deleted != 2 || s.there("a") || s.there("c") || !s.there("b") {
 		t.Errorf("after the repair: %+v", r)
 	}
 }
 
-// TestManifestClashIsRetried: a file that another stood in the way of is applied
+// TestClashIsRetried: a file that another stood in the way of is applied
 // when that changes.
-func TestManifestClashIsRetried(t *testing.T) {
+func TestClashIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	instance := strings.NewReplacer("target: folder", "target: instance")
 	s.write("a.yaml", instance.Replace(repositoryYAML("a", "")))
 	s.write("b.yaml", instance.Replace(repositoryYAML("b", "")))
-	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), `b.yaml:1`) {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !strings.Contains(r.problems[0].Error(), `b.yaml:1`) {
 		t.Fatalf("two instances: %+v", r)
 	}
 	s.write("a.yaml", repositoryYAML("a", ""))
@@ -190,7 +258,7 @@ func TestManifestClashIsRetried(t *testing.T) {
 	}
 }
 
-func TestManifestFilesAreWatched(t *testing.T) {
+func TestFilesAreWatched(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write("token", canaryOne+"\n")
@@ -201,7 +269,7 @@ func TestManifestFilesAreWatched(t *testing.T) {
 		t.Errorf("token = %q after a change of its file", s.token())
 	}
 	s.remove("token")
-	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || s.token() != canaryTwo {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || s.token() != canaryTwo {
 		t.Errorf("without the file: %+v, token %q", r, s.token())
 	}
 	s.write("token", canaryOne)
@@ -250,16 +318,16 @@ func TestManifestFilesAreWatched(t *testing.T) {
 	}
 }
 
-// TestManifestsMissingMount: an empty directory at the start deletes nothing,
+// TestMissingMount: an empty directory at the start deletes nothing,
 // one that becomes empty does.
-func TestManifestsMissingMount(t *testing.T) {
+func TestMissingMount(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write("a.yaml", repositoryYAML("a", ""))
 	s.apply()
 	s.remove("a.yaml")
 	s.restart()
-	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), "kept 1 objects") || !s.there("a") {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !strings.Contains(r.problems[0].Error(), "kept 1 objects") || !s.there("a") {
 		t.Errorf("empty at the start: %+v", r)
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
@@ -276,22 +344,21 @@ func TestManifestsMissingMount(t *testing.T) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !s.there("c") {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !s.there("c") {
 		t.Errorf("directory gone: %+v", r)
 	}
 }
 
-func TestManifestsKeepWhatIsNotTheirs(t *testing.T) {
+func TestReleasedObjectStays(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	s.must("POST", base+"repositories", repositoryJSON(`{}`))
 	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+repositoryYAML("released", ""))
 	s.apply()
-	s.must("PATCH", base+"repositories/released", `{"metadata":{"annotations":{"limpet/manifest":null}}}`)
+	s.patch("released", `{"metadata":{"annotations":{"limpet/manifest":null}}}`)
 	s.write("a.yaml", repositoryYAML("other", ""))
 	s.apply()
-	if !s.there("dashboards") || !s.there("released") || s.there("a") {
-		t.Errorf("dashboards %v, released %v, a %v", s.there("dashboards"), s.there("released"), s.there("a"))
+	if !s.there("released") || s.there("a") {
+		t.Errorf("released %v, a %v", s.there("released"), s.there("a"))
 	}
 }
 
@@ -300,7 +367,7 @@ type logLines chan string
 
 func (l logLines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
 
-func TestManifestsRun(t *testing.T) {
+func TestRun(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	log := make(logLines, 100)
@@ -348,15 +415,14 @@ func TestManifestsRun(t *testing.T) {
 	}
 }
 
-func TestNewManifestsRefuses(t *testing.T) {
+func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
 	file := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, file + "-absent"} {
-		if _, err := NewManifests(s.Server, ManifestOptions{Dir: dir}); err == nil {
+		if _, err := New(nil, dir, slog.Default()); err == nil {
 			t.Errorf("%s is accepted", dir)
 		}
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -145,14 +146,14 @@ func TestPendingGivesWay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.repository("r1")
-	r := jobRequest{Server: s.Server, version: "v0alpha1", namespace: "default", repository: "r1"}
-	r.repositories, _ = kindOf("provisioning.grafana.app", "repositories")
-	read, err := s.getObject(t.Context(), r.repositories, "default", "r1")
+	c := call{Server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"), req: httptest.NewRequest("POST", "/", nil)}
+	c.name = "r1"
+	read, err := c.repository()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.must("PATCH", base+"repositories/r1/status", `{"status":{"sync":{"state":"working","started":5}}}`)
-	r.markPending(t.Context(), read)
+	c.markPending(t.Context(), read)
 	if got := at(s.must("GET", base+"repositories/r1", ""), "status", "sync", "state"); got != "working" {
 		t.Errorf("state = %v", got)
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package manifests
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"limpet/sync/api/admission"
 )
 
-func TestParseManifest(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"TOKEN": "s3cr3t", "EMPTY": "", "N": "90", "ON": "true", "NESTED": "${TOKEN}"}
 	const head = "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: r}\n"
@@ -75,13 +75,14 @@ func TestParseManifest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseManifest("f.yaml", []byte(c.text), "default", testExpander(t, env))
+			got := file{name: "f.yaml"}
+			err := got.parse([]byte(c.text), testExpander(t, env))
 			if c.fault != "" {
-				var fault *manifestError
+				var fault *fileError
 				if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.fault) {
 					t.Fatalf("error %v, want %q", err, c.fault)
 				}
-				if len(got.Objects) > 0 {
+				if len(got.objects) > 0 {
 					t.Error("objects beside an error")
 				}
 				return
@@ -89,12 +90,12 @@ func TestParseManifest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.Warnings) != c.warnings {
-				t.Errorf("warnings %q, want %d", got.Warnings, c.warnings)
+			if len(got.warnings) != c.warnings {
+				t.Errorf("warnings %q, want %d", got.warnings, c.warnings)
 			}
 			var objects []any
-			for _, o := range got.Objects {
-				objects = append(objects, o.Object.Object)
+			for _, o := range got.objects {
+				objects = append(objects, o.Object)
 			}
 			if have, want := compact(t, objects), compact(t, json.RawMessage(c.want)); have != want {
 				t.Errorf("got  %s\nwant %s", have, want)
@@ -144,9 +145,9 @@ func TestSplitDocuments(t *testing.T) {
 	}
 }
 
-// FuzzManifest: no file makes the parser fall over, errors name the file, and
+// FuzzParse: no file makes the parser fall over, errors name the file, and
 // all objects have what the API needs of them.
-func FuzzManifest(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\nkind: x\n"))
 	f.Add([]byte("--- {apiVersion: v1, kind: List, items: [{}]}\n"))
 	f.Add([]byte("a: [\n---\n%\n"))
@@ -154,33 +155,34 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: 3, annotations: 4}\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		x := &expander{lookup: func(string) (string, bool) { return "v", true }, dir: t.TempDir()}
+		x := &expander{lookup: func(string) (string, bool) { return "v", true }, dir: t.TempDir(), read: readBounded}
 		if strings.Contains(string(data), "__file{") {
 			return
 		}
-		got, err := parseManifest("f.yaml", data, "default", x)
-		var fault *manifestError
-		if err != nil && (!errors.As(err, &fault) || fault.Line < 1 || fault.Line > 1+strings.Count(string(data), "\n")) {
+		got := file{name: "f.yaml"}
+		err := got.parse(data, x)
+		var fault *fileError
+		if err != nil && (!errors.As(err, &fault) || fault.line < 1 || fault.line > 1+strings.Count(string(data), "\n")) {
 			t.Errorf("fault %v (%+v)", err, fault)
 		}
-		for _, o := range got.Objects {
-			if o.Object.GetName() == "" || o.Object.GetKind() != o.Kind.Kind || o.Line < 1 {
+		for _, o := range got.objects {
+			if o.GetName() == "" || o.GetKind() != o.kind.Kind || o.line < 1 {
 				t.Errorf("object %+v", o)
 			}
-			_ = admission.Check(o.Object, nil)
+			_ = admission.Check(o.Unstructured, nil)
 		}
 	})
 }
 
 func testExpander(t testing.TB, env map[string]string) *expander {
 	t.Helper()
-	return &expander{dir: t.TempDir(), lookup: func(name string) (string, bool) {
+	return &expander{dir: t.TempDir(), read: readBounded, lookup: func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
 	}}
 }
 
-func TestManifestFileReference(t *testing.T) {
+func TestFileReference(t *testing.T) {
 	t.Parallel()
 	x := testExpander(t, nil)
 	if err := os.WriteFile(filepath.Join(x.dir, "token"), []byte("  s3cr3t ${X}\n"), 0o600); err != nil {
@@ -191,13 +193,10 @@ func TestManifestFileReference(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	if len(x.files) != 2 {
-		t.Errorf("files to watch: %q", x.files)
-	}
 	if _, err := x.text("$__file{.}"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a directory gives %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(x.dir, "large"), make([]byte, maxManifest+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(x.dir, "large"), make([]byte, maxFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.text("$__file{large}"); err == nil || !strings.Contains(err.Error(), "larger than") {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,14 +22,23 @@ import (
 
 // The members that the server sets, and the validation that all kinds share.
 
-// Limits of generated names. Source: apiserver's SimpleNameGenerator: a name
-// must also fit where only 63 characters are taken.
-const (
-	randomLength    = 5
-	generatedLength = 63
-	// nameAttempts is the number of attempts to generate a free name.
-	nameAttempts = 8
-)
+// topLevel returns the members that objects of a kind may have beside apiVersion,
+// kind and metadata. Others are reported to the client and dropped, as with a
+// structural schema. Those of objects must be objects.
+func topLevel(k api.Kind) (objects, others []string) {
+	switch {
+	case k.Group == "" && k.Plural == "secrets":
+		return []string{"data", "stringData"}, []string{"immutable", "type"}
+	case k.Group == "" && k.Plural == "events":
+		return []string{"involvedObject", "related", "series", "source"}, []string{"action", "count", "eventTime",
+			"firstTimestamp", "lastTimestamp", "message", "reason", "reportingComponent", "reportingInstance", "type"}
+	case k.Group == api.CoordinationGroup:
+		return []string{"spec"}, nil
+	case hasSecure(k):
+		return []string{"secure", "spec", "status"}, nil
+	}
+	return []string{"spec", "status"}, nil
+}
 
 // clearServerFields removes the members that only the server may set.
 func clearServerFields(obj *unstructured.Unstructured) {
@@ -41,7 +49,8 @@ func clearServerFields(obj *unstructured.Unstructured) {
 	obj.SetSelfLink("")
 }
 
-// initMetadata sets the metadata of a new object of a kind.
+// initMetadata sets the metadata of a new object of a kind. The kinds of the core
+// API have no generation.
 func initMetadata(k api.Kind, obj *unstructured.Unstructured) {
 	clearServerFields(obj)
 	obj.SetCreationTimestamp(metav1.Now())
@@ -50,36 +59,21 @@ func initMetadata(k api.Kind, obj *unstructured.Unstructured) {
 		delete(obj.Object, "status")
 	}
 	obj.SetGeneration(0)
-	if counted(k) {
+	if k.Generation || k.CRD {
 		obj.SetGeneration(1)
 	}
-}
-
-// counted reports whether objects of a kind have a generation. The kinds of the
-// core API have none.
-func counted(k api.Kind) bool { return k.Generation || k.CRD }
-
-// generateName sets a name made of the prefix generateName.
-func generateName(obj *unstructured.Unstructured) {
-	base := obj.GetGenerateName()
-	obj.SetName(base[:min(len(base), generatedLength-randomLength)] + rand.String(randomLength))
 }
 
 // carryOver copies the members that a write cannot change from old to obj, and
 // increments the generation. old is the stored object.
 func carryOver(t target, obj, old *unstructured.Unstructured) {
-	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink("")
 	if t.subresource == "status" {
 		onlyStatus(t.kind, obj, old)
-	} else {
-		if t.kind.Status {
-			keepMember(obj, old, "status")
-		}
-		if t.kind.Generation && !sameContent(obj, old) {
-			obj.SetGeneration(old.GetGeneration() + 1)
-		}
+	} else if t.kind.Status {
+		moveMember(obj, old, "status")
 	}
+	countChange(t, obj, old)
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
 	}
@@ -94,24 +88,30 @@ func carryOver(t target, obj, old *unstructured.Unstructured) {
 	}
 }
 
+// countChange sets the generation, which counts changes outside of the metadata
+// and, where it is written apart, the status.
+func countChange(t target, obj, old *unstructured.Unstructured) {
+	generation := old.GetGeneration()
+	if t.kind.Generation && t.subresource == "" && !sameContent(obj, old) {
+		generation++
+	}
+	obj.SetGeneration(generation)
+}
+
 // onlyStatus replaces obj by old, except for the status, the new secure values and
 // the managed fields of obj.
 func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
-	status, ok := obj.Object["status"]
-	managed := obj.GetManagedFields()
-	brought := statusValues(k, obj)
-	*obj = *old.DeepCopy()
-	obj.SetManagedFields(managed)
-	delete(obj.Object, "status")
-	if ok {
-		obj.Object["status"] = status
-	}
-	addStatusValues(obj, brought)
+	out := old.DeepCopy()
+	moveMember(out, obj, "status")
+	out.SetManagedFields(obj.GetManagedFields())
+	addStatusValues(out, statusValues(k, obj))
+	*obj = *out
 }
 
-func keepMember(obj, old *unstructured.Unstructured, name string) {
+// moveMember gives obj the member of from, or none.
+func moveMember(obj, from *unstructured.Unstructured, name string) {
 	delete(obj.Object, name)
-	if value, ok := old.Object[name]; ok {
+	if value, ok := from.Object[name]; ok {
 		obj.Object[name] = value
 	}
 }
@@ -140,13 +140,12 @@ func validate(t target, obj, old *unstructured.Unstructured) error {
 		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), obj.GetAPIVersion(), "must be "+t.apiVersion()))
 	}
 	if len(errs) == 0 {
-		errs = validateContent(t, obj)
-		path := field.NewPath("metadata")
-		if old == nil {
-			errs = append(apivalidation.ValidateObjectMetaAccessor(obj, true, nameRule(t.kind), path), errs...)
+		if path := field.NewPath("metadata"); old == nil {
+			errs = apivalidation.ValidateObjectMetaAccessor(obj, true, nameRule(t.kind), path)
 		} else {
-			errs = append(apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path), errs...)
+			errs = apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 		}
+		errs = append(errs, validateContent(t, obj)...)
 	}
 	if len(errs) == 0 {
 		return nil
@@ -156,7 +155,8 @@ func validate(t target, obj, old *unstructured.Unstructured) error {
 
 // validateContent checks the types of the top-level members that are written.
 func validateContent(t target, obj *unstructured.Unstructured) (errs field.ErrorList) {
-	for _, name := range objectMembers(t.kind) {
+	objects, _ := topLevel(t.kind)
+	for _, name := range objects {
 		value, given := obj.Object[name]
 		if _, ok := value.(map[string]any); !given || ok || t.subresource == "status" && name != "status" {
 			continue
@@ -190,9 +190,12 @@ func typeOf(value any) string {
 
 var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 
-// nameRule returns the rule for the names of a kind.
+// nameRule returns the rule for the names of a kind. Grafana's names may have
+// capitals, colons and underscores: the uids of dashboards and folders are older
+// than the API, and a job is named after its action (r1-fixFolderMetadata).
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
-	if !grafanaNames(k) {
+	isJob := k.Group == api.ProvisioningGroup && (k.Plural == "jobs" || k.Plural == "historicjobs")
+	if !isJob && k.Group != api.DashboardGroup && k.Group != api.FolderGroup {
 		return apivalidation.NameIsDNSSubdomain
 	}
 	return func(name string, _ bool) []string {
@@ -208,36 +211,31 @@ func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 
 // finalizerWarnings returns a warning for each new finalizer whose name may clash.
 func finalizerWarnings(obj, old *unstructured.Unstructured) (out []string) {
-	var before []string
+	known := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, "kubernetes"}
 	if old != nil {
-		before = old.GetFinalizers()
+		known = append(known, old.GetFinalizers()...)
 	}
 	after := obj.GetFinalizers()
 	slices.Sort(after)
 	for _, name := range slices.Compact(after) {
-		standard := name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents || name == "kubernetes"
-		switch {
-		case slices.Contains(before, name) || standard || strings.Contains(name, "/"):
-		case strings.Contains(name, "."):
-			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) "+
-				"to avoid accidental conflicts with other finalizer writers", name))
-		default:
-			out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name "+
-				"to avoid accidental conflicts with other finalizer writers", name))
+		if slices.Contains(known, name) || strings.Contains(name, "/") {
+			continue
 		}
+		path := ""
+		if strings.Contains(name, ".") {
+			path = " including a path (/)"
+		}
+		out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s "+
+			"to avoid accidental conflicts with other finalizer writers", name, path))
 	}
 	return out
 }
 
 // uniqueOwners removes duplicate owner references and returns a warning for them.
 func uniqueOwners(obj *unstructured.Unstructured) (warnings []string) {
-	refs := obj.GetOwnerReferences()
-	if len(refs) < 2 {
-		return nil
-	}
 	var unique []metav1.OwnerReference
 	var twice []string
-	for _, ref := range refs {
+	for _, ref := range obj.GetOwnerReferences() {
 		if slices.ContainsFunc(unique, func(u metav1.OwnerReference) bool { return sameValue(u, ref) }) {
 			twice = append(twice, string(ref.UID))
 			continue
@@ -250,6 +248,30 @@ func uniqueOwners(obj *unstructured.Unstructured) (warnings []string) {
 	obj.SetOwnerReferences(unique)
 	return []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
 		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", ")}
+}
+
+// sameName compares the names of an object from a body with those of the path.
+func sameName(obj *unstructured.Unstructured, t target) error {
+	switch got := obj.GetName(); {
+	case got == "":
+		return badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", t.name)
+	case got != t.name:
+		return badRequest("the name of the object (%s) does not match the name on the URL (%s)", got, t.name)
+	}
+	return sameNamespace(obj, t.namespace)
+}
+
+// sameNamespace sets the namespace of the path on an object without one. It
+// returns a 400 status error if the object has another.
+func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
+	switch obj.GetNamespace() {
+	case namespace:
+	case "":
+		obj.SetNamespace(namespace)
+	default:
+		return badRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
 }
 
 // parseRevision reads a resourceVersion. It returns a 400 status error for

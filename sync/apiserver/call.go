@@ -1,0 +1,300 @@
+package apiserver
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"limpet/state"
+)
+
+// maxBody is the largest request body in bytes. Source: the real API server's
+// MaxRequestBodyBytes.
+const maxBody = 3 << 20
+
+// call is one request for objects.
+type call struct {
+	*Server
+	target
+	verb  string
+	w     http.ResponseWriter
+	req   *http.Request
+	media media
+}
+
+// verbsOfNames are the methods of the verbs for one object, and verbsOfCollections
+// those for many.
+var (
+	verbsOfNames = map[string]func(*call) error{
+		verbGet: (*call).get, verbUpdate: (*call).update, verbPatch: (*call).patch, verbDelete: (*call).delete, verbWatch: (*call).watch,
+	}
+	verbsOfCollections = map[string]func(*call) error{
+		verbList: (*call).list, verbCreate: (*call).create, verbDeleteCollection: (*call).deleteCollection, verbWatch: (*call).watch,
+	}
+	statusVerbs = []string{verbGet, verbPatch, verbUpdate}
+)
+
+// serve runs the verb. After an error nothing has been written.
+func (c *call) serve() (err error) {
+	if c.media, err = negotiate(c.req); err != nil {
+		return err
+	}
+	switch {
+	case c.subresource == "":
+	case c.isJobs():
+		return c.serveJobs()
+	case c.subresource != "status" || !c.kind.Status || len(c.rest) > 0:
+		return c.notFound()
+	case !slices.Contains(statusVerbs, c.verb):
+		return apierrors.NewMethodNotSupported(c.resource(), c.verb)
+	}
+	verbs, others := verbsOfNames, verbsOfCollections
+	if c.name == "" {
+		verbs, others = others, verbs
+	}
+	run := verbs[c.verb]
+	switch {
+	case run != nil:
+		return run(c)
+	case c.name == "" && others[c.verb] != nil:
+		return badRequest("name must be provided")
+	}
+	return apierrors.NewMethodNotSupported(c.resource(), c.verb)
+}
+
+func (c *call) get() error {
+	ctx := c.req.Context()
+	if version := c.req.URL.Query().Get("resourceVersion"); version != "" {
+		revision, err := parseRevision(version)
+		if err == nil {
+			err = c.feed.wait(ctx, revision)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	cur, err := c.store.Object(ctx, c.key())
+	if errors.Is(err, state.ErrNotFound) {
+		err = c.notFound()
+	}
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, cur.Data)
+}
+
+func (c *call) create() error {
+	o, obj, err := c.object("CreateOptions")
+	if err != nil {
+		return err
+	}
+	out, err := c.add(c.req.Context(), c.target, obj, o)
+	return c.wrote(http.StatusCreated, o, out, err)
+}
+
+func (c *call) update() error {
+	o, obj, err := c.object("UpdateOptions")
+	if err != nil {
+		return err
+	}
+	out, err := c.put(c.req.Context(), c.target, obj, o)
+	return c.wrote(http.StatusOK, o, out, err)
+}
+
+func (c *call) patch() error {
+	given, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
+	form := types.PatchType(strings.TrimSpace(given))
+	if !slices.Contains(patchTypes(c.kind), string(form)) {
+		return unsupportedMedia(patchTypes(c.kind)...)
+	}
+	body, err := readBody(c.req)
+	if err != nil {
+		return err
+	}
+	o, err := c.options("PatchOptions", form)
+	if err != nil {
+		return err
+	}
+	out, created, err := c.Server.patch(c.req.Context(), c.target, form, body, o)
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return c.wrote(code, o, out, err)
+}
+
+func (c *call) delete() error {
+	d, err := c.deleteParameters()
+	if err != nil {
+		return err
+	}
+	var warnings []string
+	out, gone, err := c.remove(c.req.Context(), c.target, d, &warnings)
+	warn(c.w, warnings)
+	if err != nil || !gone {
+		return c.wrote(http.StatusOK, writeOptions{}, out, err)
+	}
+	c.answerAny(c.w, media{yaml: c.media.yaml, pretty: c.media.pretty}, http.StatusOK, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name:  c.name,
+			Group: c.kind.Group,
+			Kind:  c.kind.Plural,
+			UID:   types.UID(text(out, find(out, "metadata", "uid"))),
+		},
+	})
+	return nil
+}
+
+// wrote sends the stored form that a write has made, or returns its error.
+func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
+	if o.warnings != nil {
+		warn(c.w, *o.warnings)
+	}
+	if err != nil {
+		return err
+	}
+	return c.answer(code, stored)
+}
+
+// object reads the options and the object of a create or update.
+func (c *call) object(kind string) (writeOptions, *unstructured.Unstructured, error) {
+	o, err := c.options(kind, "")
+	if err != nil {
+		return o, nil, err
+	}
+	isYAML, err := isYAML(c.req)
+	if err != nil {
+		return o, nil, err
+	}
+	data, err := readBody(c.req)
+	if err != nil {
+		return o, nil, err
+	}
+	obj, err := decodeBody(c.target, data, isYAML, o)
+	if err == nil {
+		err = sameNamespace(obj, c.namespace)
+	}
+	return o, obj, err
+}
+
+// readBody reads the whole body. It returns a 413 status error when the body is
+// larger than maxBody.
+func readBody(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+	if err != nil {
+		return nil, badRequest("read request body: %s", err)
+	}
+	if len(body) > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
+	}
+	return body, nil
+}
+
+// options reads dryRun, fieldManager, fieldValidation and force. Its errors are 422
+// status errors that name the options kind.
+func (c *call) options(kind string, form types.PatchType) (writeOptions, error) {
+	q := c.req.URL.Query()
+	var o metav1.PatchOptions
+	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &o, nil); err != nil {
+		return writeOptions{}, badRequest("%s", err)
+	}
+	var errs field.ErrorList
+	if form != "" {
+		errs = validation.ValidatePatchOptions(&o, form)
+	} else {
+		errs = validation.ValidateCreateOptions(&metav1.CreateOptions{
+			DryRun:          o.DryRun,
+			FieldManager:    o.FieldManager,
+			FieldValidation: o.FieldValidation,
+		})
+	}
+	if len(errs) > 0 {
+		return writeOptions{}, apierrors.NewInvalid(metav1.Kind(kind), "", errs)
+	}
+	out := writeOptions{
+		manager:    o.FieldManager,
+		dryRun:     len(o.DryRun) > 0,
+		validation: o.FieldValidation,
+		force:      o.Force != nil && *o.Force,
+		warnings:   new([]string),
+	}
+	if out.manager == "" {
+		out.manager = agentName(c.req.UserAgent())
+	}
+	if out.validation == "" {
+		out.validation = metav1.FieldValidationWarn
+	}
+	return out, nil
+}
+
+// agentName returns the default field manager of a client: its User-Agent up to
+// the first slash.
+func agentName(agent string) string {
+	name, _, _ := strings.Cut(agent, "/")
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, name)
+	if len(name) > validation.FieldManagerMaxLength {
+		name = strings.ToValidUTF8(name[:validation.FieldManagerMaxLength], "") // cuts whole runes
+	}
+	if name == "" {
+		return "unknown"
+	}
+	return name
+}
+
+// deleteParameters reads DeleteOptions from the body or else the query.
+func (c *call) deleteParameters() (o metav1.DeleteOptions, err error) {
+	body, err := readBody(c.req)
+	if err != nil {
+		return o, err
+	}
+	if len(body) == 0 {
+		q := c.req.URL.Query()
+		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, &o, nil); err != nil {
+			return o, badRequest("%s", err)
+		}
+		o.GracePeriodSeconds = nil // force is said in the body only
+	} else {
+		isYAML, err := isYAML(c.req)
+		if err != nil {
+			return o, err
+		}
+		if isYAML {
+			body, err = yaml.YAMLToJSON(body)
+		}
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &o)
+		}
+		if err != nil {
+			return o, badRequest("%s", err)
+		}
+		if o.Kind != "" && o.Kind != "DeleteOptions" {
+			return o, badRequest("decoded object cannot be converted to DeleteOptions")
+		}
+	}
+	if errs := validation.ValidateDeleteOptions(&o); len(errs) > 0 {
+		return o, apierrors.NewInvalid(metav1.Kind("DeleteOptions"), "", errs)
+	}
+	return o, nil
+}

@@ -1,0 +1,248 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+
+	"limpet/sync/api"
+)
+
+// repositories/NAME/jobs is how people and user interfaces ask for a job:
+//
+//	GET  jobs        the finished jobs of the repository (HistoricJobs)
+//	POST jobs        the body is a job's spec; 202 with the Job
+//	GET  jobs/UID    one job, finished or still queued
+//
+// The name of the new Job follows from repository and action, so that a second
+// request for the same thing is a 409 and not a second job.
+
+// isJobs reports whether a request is for one of these routes.
+func (c *call) isJobs() bool {
+	return c.kind.Group == api.ProvisioningGroup && c.kind.Plural == "repositories" && c.subresource == "jobs" && len(c.rest) <= 1
+}
+
+func (c *call) serveJobs() error {
+	switch read := c.req.Method == http.MethodGet || c.req.Method == http.MethodHead; {
+	case c.req.Method == http.MethodPost && len(c.rest) > 0:
+		return badRequest("a job is created by POST to repositories/%s/jobs, without a UID", c.name)
+	case c.req.Method == http.MethodPost:
+		return c.createJob()
+	case !read:
+		c.w.Header().Set("Allow", "GET, POST")
+		return apierrors.NewMethodNotSupported(c.resource(), strings.ToLower(c.req.Method))
+	case len(c.rest) == 0:
+		return c.listJobs()
+	}
+	return c.getJob(c.rest[0])
+}
+
+// below returns the same call for another kind, whose objects it answers.
+func (c *call) below(plural string) *call {
+	out := *c
+	out.target = c.of(plural)
+	return &out
+}
+
+// finished returns the records of the jobs of the repository with the labels.
+func (c *call) finished(more labels.Set) (listPage, error) {
+	o := everything()
+	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.name}, more))
+	return c.page(c.req.Context(), c.of("historicjobs"), o)
+}
+
+func (c *call) listJobs() error {
+	if _, err := c.repository(); err != nil {
+		return err
+	}
+	page, err := c.finished(nil)
+	if err != nil {
+		return err
+	}
+	return c.below("historicjobs").answerPage(page)
+}
+
+var uidLetters = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+
+// getJob returns the record of a job by its UID or, while the job is not finished,
+// the job itself.
+func (c *call) getJob(uid string) error {
+	if !uidLetters.MatchString(uid) {
+		return badRequest("the UID of a job has letters, digits and dashes only")
+	}
+	records, err := c.finished(labels.Set{api.LabelOriginalUID: uid})
+	if err != nil {
+		return err
+	}
+	if len(records.items) == 1 {
+		return c.below("historicjobs").answer(http.StatusOK, records.items[0])
+	}
+	jobs := c.below("jobs")
+	queued, err := c.page(c.req.Context(), jobs.target, everything())
+	if err != nil {
+		return err
+	}
+	for _, job := range queued.items {
+		if text(job, find(job, "metadata", "uid")) == uid && text(job, find(job, "spec", "repository")) == c.name && len(records.items) == 0 {
+			return jobs.answer(http.StatusOK, job)
+		}
+	}
+	jobs.name = uid
+	return jobs.notFound()
+}
+
+func (c *call) createJob() error {
+	body, err := readBody(c.req)
+	if err != nil {
+		return err
+	}
+	spec, action, err := readJobSpec(body, c.name)
+	if err != nil {
+		return err
+	}
+	repo, err := c.repositoryFor(action)
+	if err != nil {
+		return err
+	}
+	jobs := c.below("jobs")
+	job := jobs.empty()
+	job.Object["spec"] = spec
+	job.SetName(jobName(c.name, action))
+	job.SetLabels(map[string]string{api.LabelRepository: c.name})
+	o := writeOptions{manager: processManager, validation: metav1.FieldValidationIgnore, warnings: new([]string)}
+	created, err := c.add(c.req.Context(), jobs.target, job, o)
+	if err == nil && action == "pull" {
+		c.markPending(context.WithoutCancel(c.req.Context()), repo)
+	}
+	return jobs.wrote(http.StatusAccepted, o, created, err)
+}
+
+// processManager is the field manager of writes of this process itself.
+const processManager = "limpet"
+
+// repository returns the Repository of the path.
+func (c *call) repository() (*unstructured.Unstructured, error) {
+	cur, err := c.read(c.req.Context(), c.target)
+	if err == nil && cur.object == nil {
+		err = c.notFound()
+	}
+	return cur.object, err
+}
+
+// orphanActions clean up the resources of a deleted repository.
+var orphanActions = []string{"releaseResources", "deleteResources"}
+
+// repositoryFor returns the repository if it may have a job of this action.
+func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
+	repo, err := c.repository()
+	going := err == nil && repo.GetDeletionTimestamp() != nil
+	if slices.Contains(orphanActions, action) {
+		if err == nil && !going {
+			err = conflict(c.target, "%s is for repositories that are deleted; delete the repository first", action)
+		} else if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return repo, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if going {
+		return nil, conflict(c.target, "the repository is being deleted")
+	}
+	view, err := api.RepositoryView(repo)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if health := view.Status.Health; health.Checked > 0 && !health.Healthy {
+		text := "the repository is not healthy"
+		if len(health.Message) > 0 {
+			text += ": " + strings.Join(health.Message, "; ")
+		}
+		return nil, statusError(http.StatusFailedDependency, "FailedDependency", text)
+	}
+	return repo, nil
+}
+
+// markPending sets the sync state of the repository to pending. The write is
+// dropped when the repository has changed since it was read: the job may have
+// been claimed already, and then the worker owns the status.
+func (c *call) markPending(ctx context.Context, repo *unstructured.Unstructured) {
+	t := c.target
+	t.subresource = "status"
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": repo.GetUID(), "resourceVersion": repo.GetResourceVersion()},
+		"status":   map[string]any{"sync": map[string]any{"state": api.StatePending, "started": 0}},
+	})
+	if err == nil {
+		o := writeOptions{manager: processManager, validation: metav1.FieldValidationIgnore}
+		_, _, err = c.Server.patch(ctx, t, types.MergePatchType, patch, o)
+	}
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		c.log.Warn("set sync state to pending", "repository", c.namespace+"/"+c.name, "err", err)
+	}
+}
+
+// actionBlocks are the option blocks from which an action can be derived.
+var actionBlocks = []string{"migrate", "pull", "push", "pr", "delete", "move", "fixFolderMetadata", "test"}
+
+// readJobSpec reads the body of a request for a job. The repository is that of
+// the path; the action may be left out when one option block implies it.
+func readJobSpec(body []byte, repository string) (spec map[string]any, action string, err error) {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &spec); err != nil || spec == nil {
+		return nil, "", badRequest(`the body must be the spec of a job, such as {"action":"pull","pull":{"incremental":false}}`)
+	}
+	if spec["spec"] != nil || spec["kind"] != nil {
+		return nil, "", badRequest("the body must be the spec of a job alone, without kind and metadata")
+	}
+	for _, name := range []string{"action", "repository"} {
+		if _, ok := spec[name].(string); spec[name] != nil && !ok {
+			return nil, "", badRequest("%s must be a text", name)
+		}
+	}
+	action, _ = spec["action"].(string)
+	if given, _ := spec["repository"].(string); given != "" && given != repository {
+		return nil, "", badRequest("the body names the repository %q, the path %q", given, repository)
+	}
+	var blocks []string
+	for _, block := range actionBlocks {
+		if spec[block] != nil {
+			blocks = append(blocks, block)
+		}
+	}
+	switch {
+	case len(blocks) > 1:
+		return nil, "", badRequest("multiple job types found: %s", strings.Join(blocks, ", "))
+	case len(blocks) == 1 && action != "" && blocks[0] != action:
+		return nil, "", badRequest("the action is %s, the options are those of %s", action, blocks[0])
+	case len(blocks) == 1:
+		action = blocks[0]
+	}
+	if action == "pr" {
+		return nil, "", badRequest("jobs for pull requests are made by webhooks only")
+	}
+	spec["action"], spec["repository"] = action, repository
+	return spec, action, nil
+}
+
+// jobName returns the name under which Grafana queues a job. Without an action
+// it returns a placeholder: validation then reports the missing action.
+func jobName(repository, action string) string {
+	name := api.JobName(repository, cmp.Or(action, "job"))
+	if action == "test" {
+		name += "-" + strings.ToLower(rand.Text()[:8])
+	}
+	return name
+}
