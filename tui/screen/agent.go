@@ -23,8 +23,7 @@ type agentScreen struct {
 
 func (g *agentScreen) scroll(s *State, by int) {
 	p, at := s.layout()
-	n := len(g.sheet(p).Lines(p.Canvas, at.W-4))
-	g.top = widget.Scrolled(max(widget.Scrolled(g.top, n, at.H)+by, 0), n, at.H)
+	g.top = widget.ScrolledBy(g.top, by, len(g.sheet(p).Lines(p.Canvas, at.W-4)), at.H)
 }
 
 // fetch refreshes the diagnostics when they are too old.

@@ -157,20 +157,15 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 	if j.RefTo != "" {
 		box.Note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
 	}
-	p.Canvas.Box(at, box)
-	switch why := p.s.whyNone(p.G.More, known, err); {
-	case why != nil:
-		p.Empty(at, why...)
-		return
+	empty := p.s.whyNone(p.G.More, known, err)
+	switch {
+	case empty != nil:
 	case len(value.Files) == 0:
-		p.Empty(at, "No file of the repository's path differs between the two commits.")
-		return
-	case len(c.rows.rows) == 0:
-		p.Empty(at, fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter()))
-		return
+		empty = []string{"No file of the repository's path differs between the two commits."}
+	default:
+		empty = []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter())}
 	}
-	p.clickRows(func(s *State) *position { return &s.changes.rows.position })
-	widget.Table[file]{Grow: 2, Columns: []widget.Column[file]{
+	table := widget.Table[file]{Grow: 2, Columns: []widget.Column[file]{
 		{Width: 1, Cell: func(f file, _ int) (string, widget.Role) { return changeSign(f.Type), changeRole(f.Type) }},
 		{Head: "CHANGE", Width: 8, Cell: func(f file, _ int) (string, widget.Role) { return f.Type, changeRole(f.Type) }},
 		{Head: "FILE", Width: 12, Cell: widget.Plain(func(f file) string {
@@ -179,7 +174,8 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 			}
 			return f.Path
 		})},
-	}}.Draw(p.Canvas, at, c.rows.rows, c.rows.index(), true)
+	}}
+	drawList(p, at, box, func(s *State) *list[file] { return &s.changes.rows }, table, empty)
 }
 
 // changeSign and changeRole return a letter and a colour with the meaning of the word.
@@ -251,20 +247,20 @@ func (d *diffScreen) found(s *State) string {
 }
 
 // body lays the lines out in w cells, below a line with the commits.
-func (d *diffScreen) body(p *view, w int) (out []widget.TextLine) {
+func (d *diffScreen) body(p *view, w int) []widget.TextLine {
+	t, _, _ := d.shown(p.s)
+	q, _ := p.s.changeQuery()
+	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow,
+		text.ShortRef(q.To)))}
+	roles := map[string]widget.Role{"@": widget.RoleHead, "+": widget.RoleGood, "-": widget.RoleBad}
 	for _, l := range d.matches(p.s) {
-		txt, r := l.Op+l.Text, widget.RolePlain
-		switch l.Op {
-		case "@":
-			txt, r = l.Text, widget.RoleHead
-		case "+":
-			r = widget.RoleGood
-		case "-":
-			r = widget.RoleBad
+		txt := l.Op + l.Text
+		if l.Op == "@" {
+			txt = l.Text
 		}
-		out = append(out, p.FoldLine(r, txt, w, p.s.wraps)...)
+		out = append(out, p.FoldLine(roles[l.Op], txt, w, p.s.wraps)...)
 	}
-	if t, _, _ := d.shown(p.s); t.More > 0 {
+	if t.More > 0 {
 		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(t.More))))
 	}
 	return out
@@ -272,17 +268,16 @@ func (d *diffScreen) body(p *view, w int) (out []widget.TextLine) {
 
 func (d *diffScreen) scroll(s *State, by int) {
 	p, at := s.layout()
-	n := len(d.body(p, at.W-4))
-	d.top = widget.Scrolled(max(widget.Scrolled(d.top, n, at.H-1)+by, 0), n, at.H-1)
+	d.top = widget.ScrolledBy(d.top, by, len(d.body(p, at.W-4)), at.H)
 }
 
 // nextHunk scrolls to the next hunk of the file, or with back to the previous one.
 func (s *State) nextHunk(back bool) {
 	p, at := s.layout()
 	body := s.diff.body(p, at.W-4)
-	top, found := widget.Scrolled(s.diff.top, len(body), at.H-1), -1
+	top, found := widget.Scrolled(s.diff.top, len(body), at.H), -1
 	for i, l := range body {
-		if l.Role == widget.RoleHead && (back && i < top || !back && i > top && found < 0) {
+		if l.Role == widget.RoleHead && (back && i < top || !back && i > max(top, 1) && found < 0) {
 			found = i
 		}
 	}
@@ -295,33 +290,21 @@ func (s *State) nextHunk(back bool) {
 
 func (d *diffScreen) draw(p *view, at widget.Rect) {
 	t, known, err := d.shown(p.s)
-	box := widget.Box{Focused: true}
-	if known {
-		box.Note = fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted)
-	}
+	box := widget.Box{Focused: true, Note: widget.When(known, fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted))}
 	box.Title = fileTitle(d.path, at.W-len(box.Note)-10, p.G.More)
-	body, why := d.body(p, at.W-4), p.s.whyNone(p.G.More, known, err)
+	why := p.s.whyNone(p.G.More, known, err)
 	switch {
 	case why != nil:
 	case len(t.Lines) == 0:
 		why = []string{t.Form + "."}
-	case len(body) == 0:
+	case len(d.matches(p.s)) == 0:
 		why = []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filter())}
-	}
-	if why != nil {
-		p.Canvas.Box(at, box)
-		p.Empty(at, why...)
+	default:
+		p.Scroll(at, box, d.body(p, at.W-4), d.top)
 		return
 	}
-	q, _ := p.s.changeQuery()
-	head := fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow, text.ShortRef(q.To))
-	top := widget.Scrolled(d.top, len(body), at.H-1)
-	if room := at.H - 3; len(body) > room {
-		box.Foot = fmt.Sprintf("%d-%d of %d", top+1, min(top+room, len(body)), len(body))
-	}
 	p.Canvas.Box(at, box)
-	shown := body[top:min(top+max(at.H-3, 0), len(body))]
-	p.Lines(at, append([]widget.TextLine{widget.Styled(widget.RoleDim, head)}, shown...))
+	p.Empty(at, why...)
 }
 
 // fileTitle cuts a path to w cells at its start, because its end is more specific.

@@ -87,10 +87,10 @@ func TestChangesOfAJob(t *testing.T) {
 			t.Errorf("one up from %d leads to %d", end.diff.top, up.diff.top)
 		}
 		next := press(file, "n")
-		if f := Render(next, 80, 24, next.Caps); next.diff.top != 19 || !strings.Contains(strings.Split(f, "\n")[4], "@@ -90,8") {
+		if f := Render(next, 80, 24, next.Caps); next.diff.top != 20 || !strings.Contains(strings.Split(f, "\n")[3], "@@ -90,8") {
 			t.Errorf("n scrolls to %d:\n%s", next.diff.top, f)
 		}
-		if first := press(next, "N"); first.diff.top != 0 {
+		if first := press(next, "N"); first.diff.top != 1 {
 			t.Errorf("N scrolls to %d", first.diff.top)
 		}
 		if none := press(next, "n"); none.toast == "" || none.diff.top != next.diff.top {

@@ -298,12 +298,7 @@ func (p *view) hints(y int) {
 			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
 		if _, why := p.s.requestFor(Retry, p.s.selected); why == "" {
-			retry := widget.Hint{Key: "r", Text: "retry"}
-			full := slices.Index(hints, widget.Hint{Key: "P", Text: "full"})
-			if hints = append(hints, retry); full >= 0 && widget.HintWidth(hints)+14 > p.W-2 {
-				hints = hints[:len(hints)-1]
-				hints[full] = retry // more useful here
-			}
+			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
 		}
 		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
 	}
@@ -332,37 +327,22 @@ func (p *view) keyHints() (out []widget.Hint) {
 	return out
 }
 
-// banner replaces the tabs while the screen is not live. It shows since when, and when the next
-// retry is; a narrow screen shortens the first part.
+// banner replaces the tabs while the screen is not live. It shows how old the data is, and when
+// the next retry is; a narrow screen cuts the first part.
 func (p *view) banner() {
-	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
-	next := p.nextTry()
-	forms := p.bannerForms()
-	for i, txt := range forms {
-		if next != "" {
-			txt += ". " + next
-		}
-		if displaywidth.String(txt) < p.W || i == len(forms)-1 {
-			p.Put(0, 1, p.W, widget.RoleBanner, txt)
-			return
-		}
-	}
-}
-
-// bannerForms returns the reason and the age of the data, the longest form first.
-func (p *view) bannerForms() []string {
-	at, age := widget.ClockTime(p.s.staleSince(), p.s.Now), widget.Ago(p.s.Now, p.s.staleSince())
-	asOf := at + ", " + age
+	age, at := widget.Ago(p.s.Now, p.s.staleSince()), widget.ClockTime(p.s.staleSince(), p.s.Now)
+	txt := " ! OFFLINE for " + strings.TrimSuffix(age, " ago") + ", shown as of " + at
 	switch {
 	case p.s.Gone != "":
-		return []string{" ! The daemon is gone, reconnecting; shown as of " + asOf, " ! The daemon is gone; shown as of " + asOf,
-			" ! Daemon gone, shown: " + age, " ! Daemon gone"}
+		txt = " ! Daemon gone, shown: " + age + ", as of " + at
 	case p.s.Source == FromDisk:
-		return []string{" ! No agent works on this file; shown as of " + asOf}
+		txt = " ! No agent works on this file; shown as of " + at + ", " + age
 	case !p.s.Snap.AsOf.IsZero():
-		return []string{" ! The API has not answered yet; shown as of " + asOf, " ! No answer yet; shown: " + age, " ! OFFLINE"}
+		txt = " ! No answer yet; shown: " + age + ", as of " + at
 	}
-	return []string{" ! OFFLINE since " + asOf + ", shown as of then", " ! OFFLINE since " + asOf, " ! OFFLINE " + age, " ! OFFLINE"}
+	next := widget.When(p.nextTry() != "", ". "+p.nextTry())
+	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
+	p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
 }
 
 // nextTry returns when the next retry is and which key retries now; "" when it is unknown.
@@ -428,6 +408,19 @@ func (p *view) clickRows(of func(*State) *position) {
 			}
 		})
 	}
+}
+
+// drawList draws a list in a box, or why it is empty.
+func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *list[T], t widget.Table[T], empty []string) {
+	l := of(p.s)
+	p.Canvas.Box(at, box)
+	if len(l.rows) == 0 {
+		p.Empty(at, empty...)
+		return
+	}
+	t.Marked = func(i int) bool { return slices.Contains(l.marks, l.keys[i]) }
+	p.clickRows(func(s *State) *position { return &of(s).position })
+	t.Draw(p.Canvas, at, l.rows, l.index(), box.Focused)
 }
 
 // place describes the position of a cursor: "3/12", and the number of marked rows.

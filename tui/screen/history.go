@@ -286,11 +286,6 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 	if h.next != "" && foot != "" {
 		foot += "+"
 	}
-	p.Canvas.Box(at, widget.Box{Title: "History", Note: "newest first", Foot: foot, Focused: true})
-	if len(h.items.rows) == 0 {
-		p.Empty(at, h.whyEmpty(p)...)
-		return
-	}
 	type item = historyItem
 	plain := func(text func(r snapshot.HistoryRow) string) func(item, int) (string, widget.Role) {
 		return func(i item, _ int) (string, widget.Role) { return text(*i.row), widget.RolePlain }
@@ -302,8 +297,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 	if at.W < 50 { // the name of the repository stays at the least width too
 		repository, result = 10, 9
 	}
-	p.clickRows(func(s *State) *position { return &s.history.items.position })
-	widget.Table[item]{
+	table := widget.Table[item]{
 		Grow: 9,
 		Note: func(i item) string {
 			if i.folded == 0 {
@@ -328,7 +322,9 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 			{Head: "OWNER", Width: 12, Rank: 7, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(r.Agent) })},
 			{Head: "RESULT", Width: result, Wide: 24, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(recordResult(r)) })},
 		},
-	}.Draw(p.Canvas, at, h.items.rows, h.items.index(), true)
+	}
+	drawList(p, at, widget.Box{Title: "History", Note: "newest first", Foot: foot, Focused: true},
+		func(s *State) *list[item] { return &s.history.items }, table, h.whyEmpty(p))
 }
 
 // whyEmpty returns why the list is empty.

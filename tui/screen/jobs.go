@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
@@ -62,19 +61,14 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
 		foot += ": limpet job list"
 	}
-	p.Canvas.Box(at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused})
-	if len(l.rows) == 0 {
-		p.Empty(at, p.noJobs()...)
-		return
-	}
-	p.clickRows(func(s *State) *position { return &s.jobs.position })
-	p.jobTable().Draw(p.Canvas, at, l.rows, l.index(), focused)
+	drawList(p, at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused},
+		func(s *State) *list[snapshot.Job] { return &s.jobs }, p.jobTable(), p.noJobs())
 }
 
 // jobTable returns the columns of jobs.
 func (p *view) jobTable() widget.Table[snapshot.Job] {
 	type job = snapshot.Job
-	return widget.Table[job]{Grow: 4, Marks: func(j job) bool { return slices.Contains(p.s.jobs.marks, j.UID) }, Columns: []widget.Column[job]{
+	return widget.Table[job]{Grow: 4, Columns: []widget.Column[job]{
 		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
 			state := p.shownState(j)
 			return p.StateGlyph(state), widget.StateRole(state)

@@ -308,12 +308,12 @@ func TestBannerCountsDown(t *testing.T) {
 		later time.Duration
 		want  string
 	}{
-		{80, 0, " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then. Next try in 11s, R now"},
-		{80, 2 * time.Second, " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then. Next try in 9s, R now"},
-		{80, 10 * time.Second, " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then. Next try in 1s, R now"},
-		{80, 11 * time.Second, " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then. Trying now"},
-		{70, 0, " ! OFFLINE since 13:56:25Z, 6m ago. Next try in 11s, R now"},
-		{40, 0, " ! OFFLINE. Next try in 11s, R now"},
+		{80, 0, " ! OFFLINE for 6m, shown as of 13:56:25Z. Next try in 11s, R now"},
+		{80, 2 * time.Second, " ! OFFLINE for 6m, shown as of 13:56:25Z. Next try in 9s, R now"},
+		{80, 10 * time.Second, " ! OFFLINE for 6m, shown as of 13:56:25Z. Next try in 1s, R now"},
+		{80, 11 * time.Second, " ! OFFLINE for 6m, shown as of 13:56:25Z. Trying now"},
+		{70, 0, " ! OFFLINE for 6m, shown as of 13:56:25Z. Next try in 11s, R now"},
+		{40, 0, " ! OFFLINE for~. Next try in 11s, R now"},
 	} {
 		at := s
 		at.Now = noon.Add(tt.later)
@@ -335,11 +335,11 @@ func TestBannerCountsDown(t *testing.T) {
 	}
 	old := apiUnavailable()
 	old.Snap.API.Next, old.Snap.API.Tries = time.Time{}, 0
-	if got := line(old, 80, 1); got != " ! OFFLINE since 13:56:25Z, 6m ago, shown as of then" {
+	if got := line(old, 80, 1); got != " ! OFFLINE for 6m, shown as of 13:56:25Z" {
 		t.Errorf("of an older daemon: %q", got)
 	}
 	lost := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}).Lose("connection refused")
-	if lost.Again = noon.Add(3 * time.Second); !strings.HasSuffix(line(lost, 80, 1), "14:02:37Z, 0s ago. Next try in 3s, R now") {
+	if lost.Again = noon.Add(3 * time.Second); !strings.HasSuffix(line(lost, 80, 1), "0s ago, as of 14:02:37Z. Next try in 3s, R now") {
 		t.Errorf("without a daemon: %q", line(lost, 80, 1))
 	}
 	lost.Source = FromDisk

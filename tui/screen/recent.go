@@ -127,16 +127,9 @@ func (r *repoScreen) dayBox(p *view, at widget.Rect) {
 // jobsBox lists the jobs of the repository.
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
-	p.Canvas.Box(at, widget.Box{Title: "Recent jobs", Note: "h all", Foot: p.place(&r.rows.position, 0), Focused: true})
-	_, known, err := r.recent.of(repoKind.key(*r.repo))
-	switch {
-	case len(r.rows.rows) > 0:
-	case !known && err == "":
-		p.Empty(at, "Looking"+p.G.More)
-		return
-	default:
-		p.Empty(at, "No job of this repository is known."+p.ifSendable(" p starts a pull."))
-		return
+	empty := "Looking" + p.G.More
+	if _, known, err := r.recent.of(repoKind.key(*r.repo)); known || err != "" {
+		empty = "No job of this repository is known." + p.ifSendable(" p starts a pull.")
 	}
 	state := func(cell func(j job, state string, w int) string) func(job, int) (string, widget.Role) {
 		return func(j job, w int) (string, widget.Role) {
@@ -144,8 +137,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 			return cell(j, state, w), widget.StateRole(state)
 		}
 	}
-	p.clickRows(func(s *State) *position { return &s.repo.rows.position })
-	widget.Table[job]{Grow: 6, Columns: []widget.Column[job]{
+	table := widget.Table[job]{Grow: 6, Columns: []widget.Column[job]{
 		{Width: 1, Cell: state(func(_ job, state string, _ int) string { return p.StateGlyph(state) })},
 		{Head: "FINISHED", Width: 12, Rank: 2, Cell: widget.Plain(func(j job) string {
 			if j.Finished.IsZero() {
@@ -158,5 +150,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		{Head: "TOOK", Width: 6, Rank: 3, Right: true, Cell: widget.Plain(p.elapsed)},
 		{Head: "REF", Width: 7, Rank: 5, Cell: widget.Plain(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
 		{Head: "RESULT", Width: 16, Cell: state(p.progress)},
-	}}.Draw(p.Canvas, at, r.rows.rows, r.rows.index(), true)
+	}}
+	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "h all", Foot: p.place(&r.rows.position, 0), Focused: true},
+		func(s *State) *list[job] { return &s.repo.rows }, table, []string{empty})
 }

@@ -50,7 +50,7 @@ func (s *State) openJob(j snapshot.Job) {
 // scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.
 func (r *repoScreen) scroll(s *State, by int) {
 	if lines, h := r.facts(s); h-repoHead(lines, h) < 3 {
-		r.top = widget.Scrolled(max(widget.Scrolled(r.top, lines, h)+by, 0), lines, h)
+		r.top = widget.ScrolledBy(r.top, by, lines, h)
 	} else {
 		r.rows.move(by)
 	}

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,21 +20,15 @@ func (reposScreen) open(s *State)                { openRow(s, &s.repos, repoObje
 
 func (p *view) repoList(at widget.Rect, focused bool) {
 	l := &p.s.repos
-	p.Canvas.Box(at, widget.Box{Title: p.listTitle("Repositories", &l.position), Note: p.place(&l.position, 0), Foot: reposNote(l.rows),
-		Focused: focused})
-	if len(l.rows) == 0 {
-		p.Empty(at, p.noRepos()...)
-		return
-	}
-	p.clickRows(func(s *State) *position { return &s.repos.position })
-	p.repoTable().Draw(p.Canvas, at, l.rows, l.index(), focused)
+	drawList(p, at, widget.Box{Title: p.listTitle("Repositories", &l.position), Note: p.place(&l.position, 0), Foot: reposNote(l.rows),
+		Focused: focused}, func(s *State) *list[snapshot.Repo] { return &s.repos }, p.repoTable(), p.noRepos())
 }
 
 // repoTable returns the columns of repositories.
 func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	type repo = snapshot.Repo
 	now := p.s.Now
-	return widget.Table[repo]{Grow: 1, Marks: func(r repo) bool { return slices.Contains(p.s.repos.marks, repoKind.key(r)) },
+	return widget.Table[repo]{Grow: 1,
 		Columns: []widget.Column[repo]{
 			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
 				state := repoState(r)

@@ -44,8 +44,7 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 
 func (f *sourceScreen) scroll(s *State, by int) {
 	p, at := s.layout()
-	n := len(f.lines(p, at.W-4))
-	f.top = widget.Scrolled(max(widget.Scrolled(f.top, n, at.H)+by, 0), n, at.H)
+	f.top = widget.ScrolledBy(f.top, by, len(f.lines(p, at.W-4)), at.H)
 }
 
 func (f *sourceScreen) draw(p *view, at widget.Rect) {

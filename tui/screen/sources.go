@@ -27,23 +27,18 @@ func (sourcesScreen) draw(p *view, at widget.Rect) {
 		at, below = at.Top(at.H - briefHeight)
 		p.sourceBrief(below, *l.here())
 	}
-	p.Canvas.Box(at, widget.Box{Title: p.listTitle("Sources", &l.position), Note: p.place(&l.position, 0), Foot: sourcesNote(l.rows),
-		Focused: true})
-	switch {
-	case len(l.rows) == 0 && p.s.filter() != "":
-		p.Empty(at, "No source matches.", "Esc clears the filter.")
-	case len(l.rows) == 0:
-		p.Empty(at, "There are no sources any more.")
-	default:
-		p.clickRows(func(s *State) *position { return &s.sources.position })
-		p.sourceTable().Draw(p.Canvas, at, l.rows, l.index(), true)
+	empty := []string{"There are no sources any more."}
+	if p.s.filter() != "" {
+		empty = []string{"No source matches.", "Esc clears the filter."}
 	}
+	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Note: p.place(&l.position, 0), Foot: sourcesNote(l.rows),
+		Focused: true}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
 }
 
 // sourceTable returns the columns of sources.
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
 	type source = snapshot.Source
-	return widget.Table[source]{Grow: 3, Marks: func(from source) bool { return slices.Contains(p.s.sources.marks, from.UID) },
+	return widget.Table[source]{Grow: 3,
 		Columns: []widget.Column[source]{
 			{Width: 1, Cell: func(from source, _ int) (string, widget.Role) {
 				glyph := sourceGlyph(p.sourceShownState(from))

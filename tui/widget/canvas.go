@@ -271,6 +271,11 @@ func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top int, addresses ...
 // Scrolled returns the first visible line in a box of h lines.
 func Scrolled(top, lines, h int) int { return max(min(top, lines-max(h-2, 0)), 0) }
 
+// ScrolledBy returns the first visible line after a step.
+func ScrolledBy(top, by, lines, h int) int {
+	return Scrolled(max(Scrolled(top, lines, h)+by, 0), lines, h)
+}
+
 // Empty explains why a box has no contents.
 func (c *Canvas) Empty(at Rect, texts ...string) {
 	var lines []TextLine

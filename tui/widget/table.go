@@ -19,9 +19,9 @@ type Column[T any] struct {
 // Table draws rows in columns.
 type Table[T any] struct {
 	Columns []Column[T]
-	Grow    int            // the column that gets the remaining cells
-	Note    func(T) string // the text of a row without cells; nil = none
-	Marks   func(T) bool   // whether a row is marked; nil = none
+	Grow    int              // the column that gets the remaining cells
+	Note    func(T) string   // the text of a row without cells; nil = none
+	Marked  func(i int) bool // whether a row is marked; nil = none
 }
 
 // Plain adapts a text to a cell.
@@ -109,7 +109,7 @@ func (t Table[T]) Draw(c *Canvas, box Rect, rows []T, index int, focused bool) {
 		} else {
 			line(ly, func(k int) (string, Role) { return t.Columns[k].Cell(rows[i], widths[k]) })
 		}
-		if t.Marks != nil && t.Marks(rows[i]) {
+		if t.Marked != nil && t.Marked(i) {
 			c.Put(x+1, ly, 1, RoleKey, "*")
 		}
 		if i == index {
