@@ -182,7 +182,7 @@ func TestBadInput(t *testing.T) {
 		{"priority beyond", []string{"job", "create", "x", "--priority", "10"}, "", 2, []string{"from 0 to 9", "try: limpet job create x --priority 9"}},
 		{"prune what", []string{"history", "prune"}, "", 2, []string{"--older-than, --before or --keep is missing", "try: limpet history prune --older-than 7d"}},
 		{"drain both ways", []string{"drain", "--wait", "--off"}, "", 2, []string{"--off", "--wait"}},
-		{"retry of nothing", []string{"job", "retry", "nothing"}, "", 1, []string{"neither live nor finished", "try: limpet job list; limpet history list -o wide"}},
+		{"retry of nothing", []string{"job", "retry", "nothing"}, "", 1, []string{"neither live nor finished", "try: limpet job list; limpet history list"}},
 		{"job options that are no JSON", []string{"job", "create", "x", "--spec", "{"}, "", 2, []string{"--spec"}},
 		{"default token beyond loopback", []string{"api", "--listen", "0.0.0.0:0"}, "", 2, []string{"--listen", "--token-file"}},
 	}
