@@ -13,6 +13,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/resources"
 )
 
 func archiving(c call) bool { return c.Resource == "historicjobs" && c.Verb == "create" }
@@ -143,7 +144,7 @@ func TestHowWorkersEnd(t *testing.T) {
 		{"too many errors", worker(func(ctx context.Context, t *Task) error {
 			t.Progress.StrictMaxErrors(2)
 			for range 5 {
-				t.Progress.Record(ctx, dashboard(Updated, errors.New("bad"), nil))
+				t.Progress.Record(ctx, dashboard(resources.Updated, errors.New("bad"), nil))
 			}
 			return t.Progress.TooManyErrors()
 		}), "error", "too many errors: 5"},

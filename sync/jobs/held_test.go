@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/resources"
 )
 
 func TestLeaseIsRenewed(t *testing.T) {
@@ -428,7 +429,7 @@ func TestCostOfAJob(t *testing.T) {
 			}
 			for i := range 100 {
 				task.Progress.SetMessage(ctx, fmt.Sprint("file ", i))
-				task.Progress.Record(ctx, dashboard(Updated, nil, nil))
+				task.Progress.Record(ctx, dashboard(resources.Updated, nil, nil))
 				<-time.After(100 * time.Millisecond)
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/resources"
 )
 
 // Progress collects what a worker has done. Its methods never wait for the
@@ -114,7 +115,7 @@ func (p *Progress) Record(_ context.Context, r Result) {
 		p.job.report(EventRejected, resultText(r, r.Err))
 	case r.Warning != nil:
 		p.job.report(EventRejected, resultText(r, r.Warning))
-	case r.Action != Ignored:
+	case r.Action != resources.Ignored:
 		p.job.report(EventApplied, appliedText(r))
 	}
 	notify(p.changed)

@@ -17,11 +17,12 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/resources"
 )
 
 const dash = "dashboard.grafana.app"
 
-func dashboard(action string, err, warning error) Result {
+func dashboard(action resources.Action, err, warning error) Result {
 	return Result{Action: action, Group: dash, Kind: "Dashboard", Name: "n", Path: "a/n.json", Err: err, Warning: warning}
 }
 
@@ -36,16 +37,15 @@ func TestRecordCounts(t *testing.T) {
 		errs   int64
 		warns  int64
 	}{
-		{"created", dashboard(Created, nil, nil), api.JobSummary{Create: 1, Write: 1}, 0, 0},
-		{"updated", dashboard(Updated, nil, nil), api.JobSummary{Update: 1, Write: 1}, 0, 0},
-		{"replaced", dashboard(Replaced, nil, nil), api.JobSummary{Update: 1, Write: 1}, 0, 0},
-		{"deleted", dashboard(Deleted, nil, nil), api.JobSummary{Delete: 1}, 0, 0},
-		{"renamed", dashboard(Renamed, nil, nil), api.JobSummary{Delete: 1, Create: 1, Write: 1}, 0, 0},
-		{"ignored", dashboard(Ignored, nil, nil), api.JobSummary{Noop: 1}, 0, 0},
+		{"created", dashboard(resources.Created, nil, nil), api.JobSummary{Create: 1, Write: 1}, 0, 0},
+		{"updated", dashboard(resources.Updated, nil, nil), api.JobSummary{Update: 1, Write: 1}, 0, 0},
+		{"deleted", dashboard(resources.Deleted, nil, nil), api.JobSummary{Delete: 1}, 0, 0},
+		{"renamed", dashboard(resources.Renamed, nil, nil), api.JobSummary{Delete: 1, Create: 1, Write: 1}, 0, 0},
+		{"ignored", dashboard(resources.Ignored, nil, nil), api.JobSummary{Noop: 1}, 0, 0},
 		{"unknown action", dashboard("painted", nil, nil), api.JobSummary{Noop: 1}, 0, 0},
-		{"error", dashboard(Updated, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "updated")}}, 1, 0},
-		{"error of an ignored one", dashboard(Ignored, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}}, 0, 0},
-		{"warning", dashboard(Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")}}, 0, 1},
+		{"error", dashboard(resources.Updated, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "updated")}}, 1, 0},
+		{"error of an ignored one", dashboard(resources.Ignored, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}}, 0, 0},
+		{"warning", dashboard(resources.Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")}}, 0, 1},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,23 +75,23 @@ func TestOutcome(t *testing.T) {
 	}{
 		{"success", func(*Progress) {}, nil, "success", "completed successfully"},
 		{"final message", func(p *Progress) { p.SetFinalMessage("nothing new") }, nil, "success", "nothing new"},
-		{"warning", func(p *Progress) { p.Record(ctx, dashboard(Created, nil, bad)) }, nil, "warning", "completed with warnings"},
+		{"warning", func(p *Progress) { p.Record(ctx, dashboard(resources.Created, nil, bad)) }, nil, "warning", "completed with warnings"},
 		{"warning with final message", func(p *Progress) {
-			p.Record(ctx, dashboard(Created, nil, bad))
+			p.Record(ctx, dashboard(resources.Created, nil, bad))
 			p.SetFinalMessage("mostly")
 		}, nil, "warning", "mostly"},
-		{"recorded error", func(p *Progress) { p.Record(ctx, dashboard(Created, bad, nil)) }, nil, "error", "completed with errors"},
+		{"recorded error", func(p *Progress) { p.Record(ctx, dashboard(resources.Created, bad, nil)) }, nil, "error", "completed with errors"},
 		{"recorded error keeps its message", func(p *Progress) {
-			p.Record(ctx, dashboard(Created, bad, nil))
+			p.Record(ctx, dashboard(resources.Created, bad, nil))
 			p.SetFinalMessage("fine")
 		}, nil, "error", "completed with errors"},
 		{"too many errors", func(p *Progress) {
 			p.StrictMaxErrors(1)
-			p.Record(ctx, dashboard(Created, bad, nil))
+			p.Record(ctx, dashboard(resources.Created, bad, nil))
 		}, nil, "error", "completed with too many errors"},
 		{"returned error", func(*Progress) {}, bad, "error", "bad"},
-		{"returned error and warnings stays an error", func(p *Progress) { p.Record(ctx, dashboard(Created, nil, errors.New("w"))) }, bad, "error", "bad"},
-		{"error of an ignored result", func(p *Progress) { p.Record(ctx, dashboard(Ignored, bad, nil)) }, nil, "success", "completed successfully"},
+		{"returned error and warnings stays an error", func(p *Progress) { p.Record(ctx, dashboard(resources.Created, nil, errors.New("w"))) }, bad, "error", "bad"},
+		{"error of an ignored result", func(p *Progress) { p.Record(ctx, dashboard(resources.Ignored, bad, nil)) }, nil, "success", "completed successfully"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTooManyErrors(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
 	for range 50 {
-		p.Record(t.Context(), dashboard(Updated, errors.New("x"), nil))
+		p.Record(t.Context(), dashboard(resources.Updated, errors.New("x"), nil))
 	}
 	if err := p.TooManyErrors(); err != nil {
 		t.Fatalf("no limit, but %v", err)
@@ -127,7 +127,7 @@ func TestTooManyErrors(t *testing.T) {
 func TestPercent(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
-	p.Record(t.Context(), dashboard(Created, nil, nil))
+	p.Record(t.Context(), dashboard(resources.Created, nil, nil))
 	if got := p.begin(t0).Progress; got != 0 {
 		t.Errorf("unknown total: %v", got)
 	}
@@ -136,7 +136,7 @@ func TestPercent(t *testing.T) {
 		t.Errorf("1 of 4: %v", got)
 	}
 	for range 9 {
-		p.Record(t.Context(), dashboard(Created, nil, nil))
+		p.Record(t.Context(), dashboard(resources.Created, nil, nil))
 	}
 	if got := p.begin(t0).Progress; got != 100 {
 		t.Errorf("10 of 4: %v", got)
@@ -154,7 +154,7 @@ func TestStatusStaysSmall(t *testing.T) {
 	p := NewProgress()
 	long := errors.New(strings.Repeat("ü", 5000))
 	for n := range 10_000 {
-		r := Result{Action: Updated, Group: "g", Kind: fmt.Sprint("Kind", n%500), Name: "n", Path: strings.Repeat("p", 300)}
+		r := Result{Action: resources.Updated, Group: "g", Kind: fmt.Sprint("Kind", n%500), Name: "n", Path: strings.Repeat("p", 300)}
 		if n%2 == 0 {
 			r.Err = long
 		} else {
@@ -228,13 +228,13 @@ func TestMarkAndResume(t *testing.T) {
 	p.job = kept
 	p.SetTotal(t.Context(), 10)
 	p.SetRefs("main", "aaa", "bbb")
-	p.Record(t.Context(), dashboard(Created, nil, nil))
-	p.Record(t.Context(), dashboard(Updated, errors.New("bad"), nil))
+	p.Record(t.Context(), dashboard(resources.Created, nil, nil))
+	p.Record(t.Context(), dashboard(resources.Updated, errors.New("bad"), nil))
 	if err := p.Mark(t.Context(), map[string]int{"batch": 3}); err != nil {
 		t.Fatal(err)
 	}
 	want := p.look()
-	p.Record(t.Context(), dashboard(Created, nil, nil)) // after the mark: will be done again
+	p.Record(t.Context(), dashboard(resources.Created, nil, nil)) // after the mark: will be done again
 
 	again := NewProgress()
 	if got := string(again.resume(kept.mark)); got != `{"batch":3}` {
@@ -243,7 +243,7 @@ func TestMarkAndResume(t *testing.T) {
 	if got := again.look(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("account %+v, want %+v", got, want)
 	}
-	again.Record(t.Context(), dashboard(Created, nil, nil))
+	again.Record(t.Context(), dashboard(resources.Created, nil, nil))
 	if got := again.look().Done; got != 3 {
 		t.Fatalf("%d done", got)
 	}
@@ -254,7 +254,7 @@ func TestResumeFromUnreadableMarks(t *testing.T) {
 	for _, data := range []string{"", "null", "17", "{", `{"mark":null}`, `{"account":{"done":4}}`, `{"mark":{"a":1},"account":{"kinds":{"x":null}}}`} {
 		p := NewProgress()
 		mark := p.resume(json.RawMessage(data))
-		p.Record(t.Context(), dashboard(Created, nil, nil))
+		p.Record(t.Context(), dashboard(resources.Created, nil, nil))
 		if len(mark) == 0 && p.look().Done != 1 {
 			t.Errorf("%q: results without a mark were taken over", data)
 		}
@@ -267,7 +267,7 @@ func FuzzResume(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := NewProgress()
 		p.resume(data)
-		p.Record(t.Context(), dashboard(Created, errors.New("x"), nil))
+		p.Record(t.Context(), dashboard(resources.Created, errors.New("x"), nil))
 		p.finalStatus(p.Outcome(nil), 1, 2)
 	})
 }
@@ -401,7 +401,7 @@ func paused(steps int, step time.Duration, do func(ctx context.Context, p *Progr
 
 func TestProgressIsThrottled(t *testing.T) {
 	message := func(ctx context.Context, p *Progress, i int) { p.SetMessage(ctx, fmt.Sprint("step ", i)) }
-	record := func(ctx context.Context, p *Progress, i int) { p.Record(ctx, dashboard(Created, nil, nil)) }
+	record := func(ctx context.Context, p *Progress, i int) { p.Record(ctx, dashboard(resources.Created, nil, nil)) }
 	cases := []struct {
 		name  string
 		w     *script
@@ -483,8 +483,8 @@ func TestLive(t *testing.T) {
 			task.Progress.SetRefs("main", "aaa", "bbb")
 			task.Progress.SetTotal(ctx, 4)
 			task.Progress.SetMessage(ctx, "halfway")
-			task.Progress.Record(ctx, dashboard(Created, nil, nil))
-			task.Progress.Record(ctx, dashboard(Created, errors.New("bad"), nil))
+			task.Progress.Record(ctx, dashboard(resources.Created, nil, nil))
+			task.Progress.Record(ctx, dashboard(resources.Created, errors.New("bad"), nil))
 			for i := range 500 {
 				task.Log.With("part", 1).WithGroup("g").Info("line", "i", i)
 			}

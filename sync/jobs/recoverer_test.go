@@ -12,6 +12,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/resources"
 )
 
 // steps are the places where a job can be stopped, in their order.
@@ -32,7 +33,7 @@ func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
 				return context.Cause(ctx)
 			}
 			*done = append(*done, fmt.Sprint(n))
-			t.Progress.Record(ctx, dashboard(Created, nil, nil))
+			t.Progress.Record(ctx, dashboard(resources.Created, nil, nil))
 			if err := t.Progress.Mark(ctx, n); err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/resources"
 )
 
 // Bounds of what a status may carry. Objects above about 1 MB are refused by
@@ -71,7 +72,7 @@ func (all *results) record(r Result) {
 	switch {
 	case r.Err != nil:
 		s.Error++
-		if r.Action != Ignored {
+		if r.Action != resources.Ignored {
 			all.ErrorCount++
 			all.Errors = all.text(all.Errors, maxErrors, r.Err.Error())
 		}
@@ -85,15 +86,15 @@ func (all *results) record(r Result) {
 		return
 	}
 	switch r.Action {
-	case Deleted:
+	case resources.Deleted:
 		s.Delete++
-	case Updated, Replaced:
+	case resources.Updated:
 		s.Update++
 		s.Write++
-	case Created:
+	case resources.Created:
 		s.Create++
 		s.Write++
-	case Renamed:
+	case resources.Renamed:
 		s.Delete++
 		s.Create++
 		s.Write++
@@ -175,7 +176,7 @@ func resultText(r Result, err error) string {
 }
 
 func appliedText(r Result) string {
-	text := r.Action
+	text := string(r.Action)
 	for _, part := range []struct{ before, text, after string }{
 		{" ", strings.ToLower(r.Kind), ""}, {" ", r.Name, ""}, {" from ", r.PreviousPath, ""}, {" (", r.Path, ")"},
 	} {

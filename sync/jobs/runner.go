@@ -16,6 +16,7 @@ import (
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 )
 
 // runner runs held jobs: it calls the worker, waits for it, and turns what it
@@ -259,28 +260,10 @@ type Task struct {
 	Log *slog.Logger
 }
 
-// Actions that Result knows.
-const (
-	Created  = "created"
-	Updated  = "updated"
-	Deleted  = "deleted"
-	Renamed  = "renamed"
-	Ignored  = "ignored"
-	Replaced = "replaced"
-)
-
-// Result is what happened to one resource. A result with Err counts as an
-// error, one with Warning as a warning; Action counts only without both. Err of
-// an Ignored result is shown but does not make the job fail.
-type Result struct {
-	Action       string
-	Group, Kind  string
-	Name         string
-	Path         string
-	PreviousPath string
-	Err          error
-	Warning      error
-}
+// Result is what happened to one resource. One with Err counts as an error, one with
+// Warning as a warning, else its Action counts. Err of an Ignored result is shown but
+// does not make the job fail.
+type Result = resources.Result
 
 // TransientError reports that work failed for a reason that is not the job's and
 // may be over soon: a host that does not answer or is busy, a connection that

@@ -15,6 +15,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 )
 
 var errPassing = &TransientError{Err: errors.New("the git host does not answer")}
@@ -313,8 +314,8 @@ func TestJobTravels(t *testing.T) {
 		w := worker(func(ctx context.Context, t *Task) error {
 			t.Progress.SetRefs("main", "aaa", "bbb")
 			t.Progress.SetTotal(ctx, 2)
-			t.Progress.Record(ctx, dashboard(Created, nil, nil))
-			t.Progress.Record(ctx, dashboard(Updated, nil, errors.New("odd")))
+			t.Progress.Record(ctx, dashboard(resources.Created, nil, nil))
+			t.Progress.Record(ctx, dashboard(resources.Updated, nil, errors.New("odd")))
 			t.Log.Info("two files", "commit", "bbb")
 			return nil
 		})

@@ -19,6 +19,7 @@ import (
 	"limpet/sync/jobs/lease"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 )
 
 // simWorld is one simulated installation: an API server in memory, agents on
@@ -276,7 +277,7 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 		}
 		t.Progress.SetMessage(ctx, fmt.Sprint("step ", step))
 		<-time.After(time.Microsecond) // not beside the write that this causes
-		t.Progress.Record(ctx, Result{Action: Created, Kind: "Dashboard", Name: "d"})
+		t.Progress.Record(ctx, Result{Action: resources.Created, Kind: "Dashboard", Name: "d"})
 		if err := t.Progress.Mark(ctx, step); err != nil {
 			return err
 		}

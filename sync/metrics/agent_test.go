@@ -22,6 +22,7 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 )
 
 // site is a real controller on the real embedded API and a real state file.
@@ -42,13 +43,13 @@ func (worker) Run(ctx context.Context, t *jobs.Task) error {
 	kind, n, _ := strings.Cut(t.Name, "-")
 	changed, _ := strconv.Atoi(n)
 	for i := range changed {
-		t.Progress.Record(ctx, jobs.Result{Action: jobs.Created, Group: api.DashboardGroup, Kind: "Dashboard", Name: fmt.Sprint(i)})
+		t.Progress.Record(ctx, resources.Result{Action: resources.Created, Group: api.DashboardGroup, Kind: "Dashboard", Name: fmt.Sprint(i)})
 	}
 	switch kind {
 	case "bad":
 		return errors.New("refused")
 	case "odd":
-		t.Progress.Record(ctx, jobs.Result{Action: jobs.Updated, Group: api.DashboardGroup, Kind: "Dashboard", Warning: errors.New("odd")})
+		t.Progress.Record(ctx, resources.Result{Action: resources.Updated, Group: api.DashboardGroup, Kind: "Dashboard", Warning: errors.New("odd")})
 	case "long":
 		<-ctx.Done()
 		return context.Cause(ctx)

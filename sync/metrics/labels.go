@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"limpet/sync/jobs"
+	"limpet/sync/resources"
 )
 
 // other stands for every value of a label that is not known.
@@ -20,13 +20,13 @@ func knownAction(action string) string {
 	return other
 }
 
-var operations = map[string]bool{
-	jobs.Created: true, jobs.Updated: true, jobs.Deleted: true, jobs.Renamed: true, jobs.Ignored: true, jobs.Replaced: true,
+var operations = map[resources.Action]bool{
+	resources.Created: true, resources.Updated: true, resources.Deleted: true, resources.Renamed: true, resources.Ignored: true,
 }
 
-func knownOperation(operation string) string {
+func knownOperation(operation resources.Action) string {
 	if operations[operation] {
-		return operation
+		return string(operation)
 	}
 	return other
 }

@@ -18,6 +18,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/jobs"
+	"limpet/sync/resources"
 )
 
 // world is what the gauges of a test are read from.
@@ -105,7 +106,7 @@ func everything(m *Metrics, w *world) {
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "u", Driver: "0", Action: "pull"}})
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: "pull", Waited: time.Second}})
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: "pull", Outcome: "success", Changed: 7, Took: time.Second}})
-	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: "pull", Result: jobs.Result{Action: jobs.Created, Group: "dashboard.grafana.app", Kind: "Dashboard"}}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: "pull", Result: resources.Result{Action: resources.Created, Group: "dashboard.grafana.app", Kind: "Dashboard"}}})
 	for _, phase := range fullPhases {
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.SyncPhase{Sync: jobs.SyncFull, Phase: phase, Took: time.Second}})
 	}
@@ -277,7 +278,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldEnded{UID: name}})
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: name, Waited: time.Second}})
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: name, Outcome: "error", Changed: int64(i), Took: time.Second}})
-		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: name, Result: jobs.Result{Action: name, Group: name, Kind: name, Err: os.ErrNotExist}}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: name, Result: resources.Result{Action: resources.Action(name), Group: name, Kind: name, Err: os.ErrNotExist}}})
 		m.Observe(jobs.Event{Type: jobs.EventDead, UID: name, State: name})
 		w.backlog.Unclaimed[name] = 1
 	}

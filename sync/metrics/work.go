@@ -148,7 +148,7 @@ func (w *work) ends(p jobs.Processed) {
 	w.duration.WithLabelValues(action, bucket, p.Outcome).Observe(p.Took.Seconds())
 }
 
-func (w *work) resource(action string, r jobs.Result) {
+func (w *work) resource(action string, r resources.Result) {
 	outcome, err := "success", error(nil)
 	switch {
 	case r.Err != nil:

@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
-
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,31 +23,26 @@ import (
 // Orphans removes or releases the objects that a deleted Repository manages, or
 // the files of its directory. Both operations are idempotent, so an interrupted
 // one is simply repeated.
-type Orphans struct {
-	o      PullOptions
-	served served
-}
+type Orphans struct{ pull *Pull }
 
 // NewOrphans takes the options of the pulls that made the objects.
 func NewOrphans(o PullOptions) *Orphans {
-	o = NewPull(o).o
-	o.Parallel, o.ItemTimeout = cmp.Or(o.Parallel, orphanWriters), cmp.Or(o.ItemTimeout, orphanTimeout)
-	return &Orphans{o: o}
+	o.Parallel = cmp.Or(o.Parallel, resources.DefaultParallel)
+	o.ItemTimeout = cmp.Or(o.ItemTimeout, resources.DefaultItemTimeout)
+	return &Orphans{NewPull(o)}
 }
-
-// The number of concurrent writes, and the timeout of each. Source: Grafana's
-// orphan clean-up.
-const (
-	orphanWriters = 10
-	orphanTimeout = 15 * time.Second
-)
 
 // LeftError names the objects that could not be deleted or released.
 type LeftError struct {
 	Verb  string // "deleted" or "released"
 	Total int    // number of objects at the start
-	Left  []string
-	Errs  []error // one for each of Left
+	Left  []LeftObject
+}
+
+// LeftObject is an object that is left, and why.
+type LeftObject struct {
+	Name string
+	Err  error
 }
 
 // leftNames limits the objects that an error names: it goes into a status.
@@ -58,8 +50,8 @@ const leftNames = 10
 
 func (e *LeftError) Error() string {
 	var names []string
-	for i, name := range e.Left[:min(len(e.Left), leftNames)] {
-		names = append(names, fmt.Sprintf("%s: %v", name, e.Errs[i]))
+	for _, o := range e.Left[:min(len(e.Left), leftNames)] {
+		names = append(names, fmt.Sprintf("%s: %v", o.Name, o.Err))
 	}
 	text := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Left), e.Total, e.Verb, strings.Join(names, "; "))
 	if more := len(e.Left) - leftNames; more > 0 {
@@ -68,17 +60,13 @@ func (e *LeftError) Error() string {
 	return text
 }
 
-// byName sorts a LeftError by object.
-type byName LeftError
-
-func (l byName) Len() int           { return len(l.Left) }
-func (l byName) Less(i, j int) bool { return l.Left[i] < l.Left[j] }
-func (l byName) Swap(i, j int) {
-	l.Left[i], l.Left[j], l.Errs[i], l.Errs[j] = l.Left[j], l.Left[i], l.Errs[j], l.Errs[i]
-}
-
 // Unwrap lets a caller detect an unavailable server.
-func (e *LeftError) Unwrap() []error { return e.Errs }
+func (e *LeftError) Unwrap() (errs []error) {
+	for _, o := range e.Left {
+		errs = append(errs, o.Err)
+	}
+	return errs
+}
 
 // Remove deletes everything that repo manages and returns the number of objects:
 // first objects, concurrently, then folders, the deepest first. A folder that is
@@ -136,8 +124,8 @@ type leaving struct {
 
 func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, verb string) (*leaving, error) {
 	l := &leaving{Orphans: o, repository: repo.GetName(), left: LeftError{Verb: verb}, blocked: map[string]bool{},
-		server: &server{namespace: repo.GetNamespace(), dashboards: o.o.Dashboards, folders: o.o.Folders, served: &o.served}}
-	items, err := l.server.managed(ctx, o.o.Client, l.repository)
+		server: o.pull.server(repo.GetNamespace(), false)}
+	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +141,8 @@ func (l *leaving) end(ctx context.Context) (int, error) {
 		return l.done, context.Cause(ctx)
 	}
 	if len(l.left.Left) > 0 {
-		sort.Sort(byName(l.left)) // the same text each time: it goes into a status
+		// The same text each time: it goes into a status.
+		slices.SortFunc(l.left.Left, func(a, b LeftObject) int { return strings.Compare(a.Name, b.Name) })
 		return l.done, &l.left
 	}
 	return l.done, nil
@@ -161,7 +150,7 @@ func (l *leaving) end(ctx context.Context) (int, error) {
 
 func (l *leaving) each(ctx context.Context, items []resources.Item, do func(context.Context, resources.Item) error) {
 	var g errgroup.Group
-	g.SetLimit(l.o.Parallel)
+	g.SetLimit(l.pull.o.Parallel)
 	for _, item := range items {
 		g.Go(func() error { l.one(ctx, item, do); return nil })
 	}
@@ -173,7 +162,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.
 	if ctx.Err() != nil {
 		return
 	}
-	within, cancel := context.WithTimeout(ctx, l.o.ItemTimeout)
+	within, cancel := context.WithTimeout(ctx, l.pull.o.ItemTimeout)
 	defer cancel()
 	if err := do(within, item); err != nil {
 		l.fail(item, err)
@@ -187,8 +176,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.
 func (l *leaving) fail(item resources.Item, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.left.Left = append(l.left.Left, item.Identity().String())
-	l.left.Errs = append(l.left.Errs, err)
+	l.left.Left = append(l.left.Left, LeftObject{item.Identity().String(), err})
 	l.blocked[item.Folder] = true
 }
 
@@ -266,7 +254,7 @@ func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
 // leaveSink removes the manifest of the repository's directory, and with remove
 // also the files.
 func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
-	target, _, err := NewPull(o.o).sinkOf(repo)
+	target, _, err := o.pull.sinkOf(repo)
 	if err != nil {
 		return 0, err
 	}

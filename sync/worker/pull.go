@@ -84,6 +84,15 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
 		return nil
 	}
+	if err := p.credible(ctx, t); err != nil {
+		return err
+	}
+	_, _, err := p.sinkOf(t.Repo)
+	return err
+}
+
+// credible returns an error if this agent has no credentials for the repository.
+func (p *Pull) credible(ctx context.Context, t jobs.Task) error {
 	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
 	if err != nil {
 		return err
@@ -91,17 +100,15 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if _, err := src.credentials(ctx, p.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
 		return err
 	}
-	_, _, err = p.sinkOf(t.Repo)
-	return err
+	return nil
 }
 
 // pull is one run of a pull job.
 type pull struct {
 	*Pull
 	*jobs.Task
+	remoteFor
 	log      *slog.Logger
-	src      source
-	remote   git.Remote
 	server   *server
 	target   resources.Target
 	status   *syncStatus
@@ -131,20 +138,14 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	if !t.Repository.Spec.Sync.Enabled {
 		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
-	r := &pull{Pull: p, Task: t, log: t.Log,
-		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: t.Last},
+	r := &pull{Pull: p, Task: t, log: cmp.Or(t.Log, p.o.Logger),
+		server: p.server(t.Namespace, t.Last),
 		target: resources.Target{Repository: name},
-		status: newSyncStatus(p.o.Client, t.Namespace, name),
+		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
 		after:  after,
 	}
-	if r.log == nil {
-		r.log = p.o.Logger
-	}
 	if t.Repository.Spec.Sync.Target == "folder" {
-		r.target.Root, r.target.RootTitle = name, t.Repository.Spec.Title
-		if r.target.RootTitle == "" {
-			r.target.RootTitle = name
-		}
+		r.target.Root, r.target.RootTitle = name, cmp.Or(t.Repository.Spec.Title, name)
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
@@ -212,7 +213,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 // sync does the work between the two status updates.
 func (r *pull) sync(ctx context.Context) error {
 	began := time.Now()
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
 		return err
 	}
 	dir, sink, err := r.sinkOf(r.Repo)
@@ -278,33 +279,11 @@ func (r *pull) sync(ctx context.Context) error {
 	return r.pullAll(ctx, tree)
 }
 
-// prepare finds the remote and its credentials.
-func (r *pull) prepare(ctx context.Context) error {
-	src, err := sourceOf(r.Namespace, r.target.Repository, r.Repository)
-	if err = cmp.Or(err, src.wrong); err != nil {
-		return err
-	}
-	src.last = r.status.lastRef
-	remote, err := src.remote(ctx, r.o.Credentials, r.o.AllowInsecure)
-	if err != nil {
-		return err
-	}
-	r.src, r.remote = src, remote
-	return nil
-}
-
 // resolve asks the remote for the commit of the branch: the only request of a pull
 // without changes. A commit that is pulled by its hash needs none.
 func (r *pull) resolve(ctx context.Context) error {
 	r.Progress.Step("look up " + r.src.sel.String())
-	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.sel)
-	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
-		// A cached token may have been revoked: there may be a new one.
-		if err := r.prepare(ctx); err != nil {
-			return err
-		}
-		ref, err = r.o.Git.Resolve(ctx, r.remote, r.src.sel)
-	}
+	ref, err := r.remoteFor.resolve(ctx, r.Pull, r.Task, r.src.sel, true)
 	if err != nil {
 		return err
 	}
@@ -372,4 +351,47 @@ func (r *pull) resume() {
 	}
 	r.log.Info("resuming after an interruption", "step", "plan", "ref", short(m.Ref), "done", m.Done)
 	r.Progress.ResetResults()
+}
+
+// An incremental pull becomes a full one where the changes are not sufficient.
+// Source: Grafana's policy for incremental syncs, which its controller applies;
+// here the pull applies it, because it has the commits.
+
+// incremental reports whether the pull may be incremental: the job requests it,
+// there is a commit to compare with, the controller has observed the present
+// spec, and the last pull has not left out objects for the quota, which no later
+// change would bring up again.
+func (r *pull) incremental(last string) bool {
+	o := r.Job.Spec.Pull
+	if o == nil || !o.Incremental || last == "" {
+		return false
+	}
+	for _, c := range r.Repository.Status.Conditions {
+		if c.Type == api.ConditionSyncStatus && c.Reason == api.ReasonSyncQuotaExceeded {
+			return false
+		}
+	}
+	seen := r.Repository.Status.ObservedGeneration
+	return seen == 0 || seen == r.Repo.GetGeneration()
+}
+
+// fullPullReason returns the reason for which these changes require a full pull; "" for
+// none. most is the maximum number of changes of an incremental pull; 0 = no limit.
+func fullPullReason(diff []git.Change, most int) string {
+	if most > 0 && len(diff) > most {
+		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
+	}
+	var gone []string
+	for _, c := range diff {
+		switch c.Type {
+		case git.ChangeDeleted:
+			gone = append(gone, c.Path)
+		case git.ChangeRenamed:
+			gone = append(gone, c.From)
+		}
+	}
+	if dir, is := resources.LostMarker(gone); is {
+		return fmt.Sprintf("directory %q lost the file that stands for it", "/"+dir)
+	}
+	return ""
 }

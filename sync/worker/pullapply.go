@@ -224,8 +224,7 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if errors.As(res.Warning, new(*resources.QuotaError)) {
 		r.pull.leftOut.Add(1)
 	}
-	r.pull.Progress.Record(ctx, jobs.Result{Action: string(res.Action), Group: res.Group, Kind: res.Kind, Name: res.Name,
-		Path: res.Path, PreviousPath: res.PreviousPath, Err: res.Err, Warning: res.Warning})
+	r.pull.Progress.Record(ctx, res)
 	if err := failpoint.Pass(failpoint.Applying); err != nil {
 		r.lost.Store(&err)
 	}

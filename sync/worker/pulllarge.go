@@ -11,7 +11,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/worker/sink"
 )
@@ -108,7 +107,7 @@ func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error
 		err = r.large.Fits(p)
 	}
 	if err != nil {
-		r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: leftOut(err)})
+		r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: leftOut(err)})
 		return out, false, nil
 	}
 	out.Hash, out.Size = largeHash+p.OID, p.Size

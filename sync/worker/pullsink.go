@@ -14,7 +14,6 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 	"limpet/sync/git"
-	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/worker/sink"
 )
@@ -70,7 +69,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	}
 	for _, f := range tree.Refused {
 		if repopath.IsResourceFile(f.Path) && !repopath.IsHidden(repopath.CheckPath(f.Path)) {
-			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &repopath.PathError{Path: f.Path, Reason: f.Reason}})
+			r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: &repopath.PathError{Path: f.Path, Reason: f.Reason}})
 		}
 	}
 	plan, err := dir.Plan(r.ref.Hash, files)
@@ -83,7 +82,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 			have--
 			r.leftOut.Add(1)
 			warning := &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}
-			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: warning})
+			r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: warning})
 		}
 	}
 	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
@@ -117,7 +116,7 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 		err = &resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile}
 	}
 	if err != nil {
-		r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: err})
+		r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: err})
 	}
 	return err == nil
 }
@@ -133,29 +132,29 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) err
 		return r.openFile(ctx, f, func(data []byte) {
 			if !json.Valid(data) {
 				warning := &resources.ParseError{Path: f.Path, Err: errNoJSON}
-				r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: warning})
+				r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: warning})
 			}
 		})
 	}
 	done := func(f sink.File) {
-		action := jobs.Created
+		action := resources.Created
 		if changed[f.Path] {
-			action = jobs.Updated
+			action = resources.Updated
 		}
-		r.recordFile(ctx, jobs.Result{Action: action, Path: f.Path})
+		r.recordFile(ctx, resources.Result{Action: action, Path: f.Path})
 	}
 	if err := dir.Write(ctx, plan, read, done); err != nil {
 		return err
 	}
 	for _, p := range plan.Removed {
-		r.recordFile(ctx, jobs.Result{Action: jobs.Deleted, Path: p})
+		r.recordFile(ctx, resources.Result{Action: resources.Deleted, Path: p})
 	}
 	return nil
 }
 
 var errNoJSON = errors.New("the file is not JSON; it is written as it is")
 
-func (r *pull) recordFile(ctx context.Context, res jobs.Result) {
+func (r *pull) recordFile(ctx context.Context, res resources.Result) {
 	res.Group, res.Kind, res.Name = sinkGroup, sinkKind, path.Base(res.Path)
 	r.Progress.Record(ctx, res)
 }

@@ -1,10 +1,11 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -77,7 +78,7 @@ func (r *pull) wrongPath(ctx context.Context, err error) error {
 		err = e.Err // without its hint: this function has a better one
 	}
 	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed",
-		r.Repository.Spec.Type, err, orWord(r.ref.Short(), "the branch"), short(r.ref.Hash))
+		r.Repository.Spec.Type, err, cmp.Or(r.ref.Short(), "the branch"), short(r.ref.Hash))
 	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
 	if failed != nil {
 		return err
@@ -113,13 +114,7 @@ func closest(name string, dirs []string) []string {
 			near = append(near, scored{dir, cost})
 		}
 	}
-	sort.Slice(near, func(i, j int) bool {
-		a, b := near[i], near[j]
-		if a.cost != b.cost {
-			return a.cost-b.cost < 0
-		}
-		return strings.Compare(a.dir, b.dir) < 0
-	})
+	slices.SortFunc(near, func(a, b scored) int { return cmp.Or(a.cost-b.cost, strings.Compare(a.dir, b.dir)) })
 	var out []string
 	for _, s := range near[:min(3, len(near))] {
 		out = append(out, fmt.Sprintf("%q", s.dir))

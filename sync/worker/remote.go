@@ -12,6 +12,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/text"
 )
@@ -59,7 +60,7 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	}
 	block := spec.Block()
 	if block == nil {
-		return source{}, fmt.Errorf("repository %q: spec.%s is missing", name, orWord(spec.Type, "type"))
+		return source{}, fmt.Errorf("repository %q: spec.%s is missing", name, cmp.Or(spec.Type, "type"))
 	}
 	if block.URL == "" {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
@@ -206,13 +207,6 @@ func credentialsError(err error) *git.Error {
 	return e
 }
 
-func orWord(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 // cloneURL returns the URL to clone. It adds the suffix .git for hosting services,
 // except for Azure DevOps, and returns the URL of a plain repository unchanged.
 func cloneURL(kind, url string) string {
@@ -259,4 +253,60 @@ func (s source) named() string {
 	}
 	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read; put the token into the file %s.%s/token",
 		s.lookup.Secure["token"], s.lookup.Namespace, s.lookup.Repository)
+}
+
+// remoteFor is the Git side of one run of a job: where it is, with credentials.
+type remoteFor struct {
+	src    source
+	remote git.Remote
+}
+
+// prepare finds the remote of the Repository of a job and its credentials. Without
+// mirrors, none is used: a commit is neither pushed to one nor based on one.
+func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors bool) error {
+	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
+	if err = cmp.Or(err, src.wrong); err != nil {
+		return err
+	}
+	if !mirrors {
+		src.mirrors = nil
+	}
+	remote, err := src.remote(ctx, p.o.Credentials, p.o.AllowInsecure)
+	if err == nil {
+		c.src, c.remote = src, remote
+	}
+	return err
+}
+
+// resolve asks the host for the commit of a ref, with new credentials if it rejects the
+// cached ones: a token may have been revoked.
+func (c *remoteFor) resolve(ctx context.Context, p *Pull, t *jobs.Task, sel gitref.Selector, mirrors bool) (git.Ref, error) {
+	ref, err := p.o.Git.Resolve(ctx, c.remote, sel)
+	if git.KindOf(err) == git.Auth && c.remote.Creds != nil && c.remote.Creds.Forget != nil {
+		if err := c.prepare(ctx, p, t, mirrors); err != nil {
+			return ref, err
+		}
+		ref, err = p.o.Git.Resolve(ctx, c.remote, sel)
+	}
+	return ref, err
+}
+
+// passing wraps a transient error of a Git host, or of the host of a Connection, which
+// creates tokens, in a *jobs.TransientError and returns any other error unchanged.
+// Errors of the API are classified where the API is called. Invalid certificates count
+// as unreachable: a wrong clock after boot and a captive portal are more frequent at a
+// site than a wrong certificate.
+func passing(err error) error {
+	if e, ok := errors.AsType[*forge.Error](err); ok {
+		switch e.Kind {
+		case forge.Unavailable, forge.RateLimited, forge.Protocol:
+			return &jobs.TransientError{Err: err, After: e.RetryAfter}
+		}
+	} else if e, ok := errors.AsType[*git.Error](err); ok {
+		switch e.Kind {
+		case git.Unreachable, git.Throttled, git.Timeout, git.Moved, git.Overtaken:
+			return &jobs.TransientError{Err: err, After: e.RetryAfter}
+		}
+	}
+	return err
 }

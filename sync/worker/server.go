@@ -31,6 +31,12 @@ type server struct {
 
 var _ resources.Server = (*server)(nil)
 
+// server returns the servers of the objects of a namespace. last reports whether this is
+// the last attempt of the job.
+func (p *Pull) server(namespace string, last bool) *server {
+	return &server{namespace: namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: last}
+}
+
 // served caches the versions of a group on a server. All pulls share it.
 type served struct {
 	mu       sync.Mutex // guards versions

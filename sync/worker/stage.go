@@ -15,6 +15,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
+	"limpet/sync/resources"
 )
 
 // How a job writes to Git: its changes become one commit on top of the branch, and the
@@ -35,20 +36,13 @@ func (w writer) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil {
 		return nil
 	}
-	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
-	if err != nil {
-		return err
-	}
-	if _, err := src.credentials(ctx, w.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
-		return err
-	}
-	return nil
+	return w.credible(ctx, t)
 }
 
 // order describes the write of a job.
 type order struct {
 	*api.SelectionOptions
-	action  string                              // of the results
+	action  resources.Action                    // of the results
 	verb    string                              // begins the errors
 	message string                              // of a commit whose job brings none
 	edit    func(dir, path string) (e git.Edit) // of a path, within the directory of the Repository
@@ -76,13 +70,12 @@ func (s *staged) meant() []string {
 type staging struct {
 	writer
 	*jobs.Task
-	order  order
-	src    source
-	remote git.Remote
-	note   *staged
-	own    git.Ref // the branch of the Repository
-	base   git.Ref // the parent of the commit
-	trust  *trust  // the signature policy of pulls; nil = none
+	remoteFor
+	order order
+	note  *staged
+	own   git.Ref // the branch of the Repository
+	base  git.Ref // the parent of the commit
+	trust *trust  // the signature policy of pulls; nil = none
 }
 
 // write runs a job.
@@ -132,7 +125,7 @@ func (r *staging) stage(ctx context.Context) error {
 	if r.note.Ended {
 		return nil
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepare(ctx, r.writer.Pull, r.Task, false); err != nil {
 		return err
 	}
 	if r.note.Paths == nil {
@@ -153,26 +146,7 @@ func (r *staging) stage(ctx context.Context) error {
 	return err
 }
 
-// now returns the time of the server of the jobs, or the local time if it is unknown.
-func (r *staging) now() time.Time {
-	if now, _, known := r.o.Client.Clock().Now(); known {
-		return now
-	}
-	return time.Now()
-}
-
-// prepare finds the remote and its credentials. It ignores the mirrors of the
-// repository: a commit is neither pushed to one nor based on one.
-func (r *staging) prepare(ctx context.Context) error {
-	src, err := sourceOf(r.Namespace, r.Repo.GetName(), r.Repository)
-	if err = cmp.Or(err, src.wrong); err != nil {
-		return err
-	}
-	src.mirrors = nil
-	r.src = src
-	r.remote, err = src.remote(ctx, r.o.Credentials, r.o.AllowInsecure)
-	return err
-}
+func (r *staging) now() time.Time { return serverTime(r.o.Client) }
 
 // attempt makes the commit on top of the current branch and pushes it.
 func (r *staging) attempt(ctx context.Context) error {
@@ -275,16 +249,8 @@ func (r *staging) fetchBase(ctx context.Context) (err error) {
 	return failpoint.Pass(failpoint.Fetched)
 }
 
-// resolve asks the host, with new credentials if it rejects the cached ones.
 func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
-	ref, err := r.o.Git.Resolve(ctx, r.remote, sel)
-	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
-		if err := r.prepare(ctx); err != nil {
-			return ref, err
-		}
-		ref, err = r.o.Git.Resolve(ctx, r.remote, sel)
-	}
-	return ref, err
+	return r.remoteFor.resolve(ctx, r.writer.Pull, r.Task, sel, false)
 }
 
 // arrived reports whether the branch contains a commit that this job has pushed.
@@ -334,9 +300,9 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 			r.note.Missing = append(r.note.Missing, path)
 			r.missing(ctx, path)
 		case err != nil:
-			r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path, Err: fmt.Errorf("%s %s: %w", r.order.verb, path, err)})
+			r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path, Err: fmt.Errorf("%s %s: %w", r.order.verb, path, err)})
 		default:
-			r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path})
+			r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path})
 		}
 		if err := r.Progress.TooManyErrors(); err != nil {
 			return nil, err
@@ -346,7 +312,7 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 }
 
 func (r *staging) missing(ctx context.Context, path string) {
-	r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
+	r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
 }
 
 // pull pulls the changes of the commit. The results are those of the pull, and the

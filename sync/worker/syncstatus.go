@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -40,10 +41,6 @@ const endTime = 10 * time.Second
 // patchTries is the maximum number of attempts of a patch.
 const patchTries = 4
 
-func newSyncStatus(client *kube.Client, namespace, name string) *syncStatus {
-	return &syncStatus{client: client, namespace: namespace, name: name}
-}
-
 // op is one operation of RFC 6902.
 type op struct {
 	Op    string `json:"op"`
@@ -51,20 +48,20 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// now returns the time of the server, or the local time if it is unknown.
-func (s *syncStatus) now() time.Time {
-	if now, _, ok := s.client.Clock().Now(); ok {
+// serverTime returns the time of the server, or the local time if it is unknown.
+func serverTime(c *kube.Client) time.Time {
+	if now, _, ok := c.Clock().Now(); ok {
 		return now
 	}
 	return time.Now()
 }
 
-func (s *syncStatus) millis() int64 { return s.now().UnixMilli() }
+func (s *syncStatus) now() time.Time { return serverTime(s.client) }
 
 // start marks the Repository as being synced by a job, and reads the state before
 // the pull. repo is the last seen Repository.
 func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
-	s.object, s.job, s.started = repo, job, s.millis()
+	s.object, s.job, s.started = repo, job, s.now().UnixMilli()
 	err := s.patch(ctx, func(repo *unstructured.Unstructured) []op {
 		if _, there, _ := unstructured.NestedMap(repo.Object, "status", "sync"); there {
 			return []op{
@@ -124,11 +121,11 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	}
 	message := e.outcome.Errors
 	if len(message) == 0 {
-		message = e.outcome.Warnings
+		message = append([]string{}, e.outcome.Warnings...) // a list, not null
 	}
 	sync := map[string]any{
-		"state": e.outcome.State, "job": s.job, "started": s.started, "finished": s.millis(),
-		"message": anys(message), "incremental": e.incremental,
+		"state": e.outcome.State, "job": s.job, "started": s.started, "finished": s.now().UnixMilli(),
+		"message": message, "incremental": e.incremental,
 	}
 	if ref != "" {
 		sync["lastRef"] = ref
@@ -149,14 +146,6 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	})
 }
 
-func anys(texts []string) []any {
-	out := make([]any, len(texts))
-	for i, t := range texts {
-		out[i] = t
-	}
-	return out
-}
-
 // patch sends the operations that build returns for the last seen object. When
 // the server rejects them, it retries with the current object.
 func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []op) error {
@@ -164,7 +153,7 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 	var err error
 	for range patchTries {
 		ops := build(s.object)
-		if !hasStatus(s.object) {
+		if _, there := s.object.Object["status"].(map[string]any); !there {
 			// The test protects a status that another writer has added meanwhile.
 			ops = append([]op{
 				{"test", "/metadata/resourceVersion", s.object.GetResourceVersion()},
@@ -180,7 +169,7 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 		if err == nil {
 			return s.keep(answer)
 		}
-		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) && !isUnprocessable(err) {
+		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) {
 			return kube.AsUnavailable(err)
 		}
 		_, answer, getErr := s.client.Do(ctx, http.MethodGet, path, nil, "", nil)
@@ -201,16 +190,6 @@ func (s *syncStatus) keep(answer []byte) error {
 	}
 	s.object = u
 	return nil
-}
-
-func hasStatus(repo *unstructured.Unstructured) bool {
-	_, there := repo.Object["status"].(map[string]any)
-	return there
-}
-
-func isUnprocessable(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
 }
 
 // stats counts the objects of a repository by resource; nil means unknown.
@@ -238,10 +217,7 @@ func (s stats) after(t resources.Tally) stats {
 	if s == nil {
 		return nil
 	}
-	out := stats{}
-	for resource, count := range s {
-		out[resource] = count
-	}
+	out := maps.Clone(s)
 	for resource, count := range t.Created {
 		out[resource] += count
 	}

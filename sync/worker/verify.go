@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,5 +112,5 @@ func reasonOf(kind signature.Kind) string {
 			out.WriteString(strings.ToUpper(part[:1]) + part[1:])
 		}
 	}
-	return orWord(out.String(), "NotVerified")
+	return cmp.Or(out.String(), "NotVerified")
 }

@@ -2,17 +2,18 @@ package sink
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -245,16 +246,9 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 
 // sync syncs the directories, the deepest first.
 func (s *dirSet) sync() error {
-	dirs := make([]string, 0, len(s.made))
-	for dir := range s.made {
-		dirs = append(dirs, dir)
-	}
-	sort.Slice(dirs, func(i, j int) bool {
-		a, b := dirs[i], dirs[j]
-		if d := strings.Count(b, "/") - strings.Count(a, "/"); d != 0 {
-			return d < 0
-		}
-		return strings.Compare(a, b) < 0
+	dirs := slices.Collect(maps.Keys(s.made))
+	slices.SortFunc(dirs, func(a, b string) int {
+		return cmp.Or(strings.Count(b, "/")-strings.Count(a, "/"), strings.Compare(a, b))
 	})
 	for _, dir := range dirs {
 		f, err := s.root.Open(filepath.FromSlash(dir))
