@@ -139,21 +139,41 @@ func (c *Call) stopWatchdog() {
 }
 
 // SetBudget sets how many bytes may come from now on.
-func (c *Call) SetBudget(what string, n int64) {
+func (c *Call) SetBudget(what string, n int64) { c.budget.Store(newBudget(what, n)) }
+
+func newBudget(what string, n int64) *budget {
 	b := &budget{what: what, most: n}
 	b.left.Store(n)
-	c.budget.Store(b)
+	return b
+}
+
+// take takes n bytes off the budget.
+func (b *budget) take(n int) error {
+	if left := b.left.Add(-int64(n)); left < 0 {
+		return &giterr.TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
+	}
+	return nil
+}
+
+// bounded is a reader with a budget.
+type bounded struct {
+	io.Reader
+	*budget
+}
+
+func (r bounded) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if over := r.take(n); over != nil {
+		err = over
+	}
+	return n, err
 }
 
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *Call) count(n int) error {
 	c.received.Add(int64(n))
 	c.progress(n)
-	b := c.budget.Load()
-	if left := b.left.Add(-int64(n)); left < 0 {
-		return &giterr.TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
-	}
-	return nil
+	return c.budget.Load().take(n)
 }
 
 // progress tells the watchdog of n bytes that have gone over the wire.

@@ -100,9 +100,9 @@ const PackBudget = "pack"
 // acknowledgements, which are held in memory. Unit: bytes.
 const AnswerHead = 1 << 20
 
-// Ask sends the request. The answer's pack, of at most budget bytes on the wire,
+// Ask sends the request. The answer's pack, of at most max bytes on the wire,
 // is read from the second result.
-func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse, io.Reader, error) {
+func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io.Reader, error) {
 	caps := l.Refs.Capabilities
 	req := packp.NewUploadPackRequest()
 	use := func(names ...capability.Capability) {
@@ -136,12 +136,13 @@ func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse,
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for %s: %w", w.ID, err)
 	}
-	c.SetBudget(PackBudget, budget)
-	var pack io.Reader = res
+	c.SetBudget(PackBudget, max)
+	// What an ssh connection has received before was not taken off this budget.
+	var pack io.Reader = bounded{res, newBudget(PackBudget, max)}
 	if c.Addr.Scheme != "file" {
 		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {
 			if req.Capabilities.Supports(band) {
-				d := sideband.NewDemuxer(kind, res)
+				d := sideband.NewDemuxer(kind, pack)
 				d.Progress = &c.Remarks
 				pack = d
 			}

@@ -136,7 +136,7 @@ func TestSSHLimits(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	var text strings.Builder
-	for i := range 80_000 { // much more than may come before the pack is counted
+	for i := range 40_000 {
 		fmt.Fprintf(&text, "%x", i*i*7919)
 	}
 	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": text.String()})
