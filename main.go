@@ -54,8 +54,8 @@
 //
 // # How a health check travels
 //
-// repos/controller.go enqueues a key; repos/loop.go takes it when repos/schedule.go
-// says that it is due; repos/reconcile.go runs the steps in order: suspend.go,
+// repos/controller.go enqueues a key; repos/loop.go takes it when it
+// is due; repos/reconcile.go runs the steps in order: suspend.go,
 // finalizer.go, check.go, health.go (probe.go asks the Git host), token.go,
 // webhook.go, signatures.go, sync.go. repos/patch.go writes the status,
 // repos/quota.go counts, repos/lease lets one agent of several do it.

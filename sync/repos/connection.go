@@ -115,9 +115,9 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 		return nextCheck(health, now), nil
 	}
 	if at, err := auth.ParseServer(view.Spec.Server()); err == nil { // else no host is asked
-		leave, ok := c.enterHost(at.HostPort(), k)
-		if !ok {
-			return Result{}, errWait
+		leave, err := c.limiter.enter(at.HostPort(), k)
+		if err != nil {
+			return Result{}, err
 		}
 		defer leave()
 	}
@@ -166,7 +166,7 @@ func proofToken(obj *unstructured.Unstructured, result healthResult, h api.Healt
 // nextCheck returns when the next check is due, by the local clock.
 func nextCheck(h api.HealthState, now time.Time) Result {
 	at := time.UnixMilli(h.Checked).Add(window(h) + time.Millisecond)
-	return Result{Next: time.Now().Add(at.Sub(now)), Period: window(h)}
+	return Result{Next: time.Now().Add(at.Sub(now))}
 }
 
 // checkConnection checks a Connection: first the rules, then its host.

@@ -92,7 +92,7 @@ func TestConnectionHealth(t *testing.T) {
 	r.wrote(3) // of the connection, of the repository, and its pull
 	k.queue.Add(Key{r.namespace, "lab"})
 	eventually(t, "it waits for its next check", func() bool {
-		next := k.schedule.next(Key{r.namespace, "lab"})
+		next := k.Next(r.namespace, "lab")
 		return k.queue.Len() == 0 && next.After(time.Now().Add(healthyFor-time.Minute))
 	})
 	if got := r.writes.take(); len(got) > 0 {

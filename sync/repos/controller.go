@@ -4,7 +4,7 @@
 //
 //	controller.go     events of the watches wake Repositories
 //	loop.go           queue, workers, retries
-//	schedule.go       reconciles that come without an event; jitter.go spreads them
+//	jitter.go         spreads the reconciles that come without an event
 //	hostlimiter.go    a host that does not answer blocks only its own objects
 //	reconcile.go      the steps, in order; each is in the file of its name
 //	facts.go          what is known before any request, and what is due (pure)

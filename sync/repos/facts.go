@@ -162,9 +162,8 @@ func (d dueSteps) trigger() trigger {
 }
 
 // nextByTime returns when a check or a pull becomes due by time alone; zero is never.
-func (f *facts) nextByTime() (at time.Time, period time.Duration) {
+func (f *facts) nextByTime() (at time.Time) {
 	health, sync := f.repo.Status.Health, f.repo.Status.Sync
-	period = window(health)
 	if health.Checked > 0 {
 		at = time.UnixMilli(health.Checked).Add(window(health) + time.Millisecond)
 		if earliest := f.earliest(); at.Before(earliest) {
@@ -173,7 +172,7 @@ func (f *facts) nextByTime() (at time.Time, period time.Duration) {
 	}
 	running := f.jobExists || sync.State == api.StatePending || sync.State == api.StateWorking
 	if !health.Healthy || !f.repo.Spec.Sync.Enabled || running || sync.Finished == 0 && sync.State == "" {
-		return at, period
+		return at
 	}
 	pull := f.nextPull()
 	if f.pullOwed || f.dataLost {
@@ -181,9 +180,9 @@ func (f *facts) nextByTime() (at time.Time, period time.Duration) {
 	}
 	if f.interval <= healthyFor {
 		// One request to the remote serves both, so the check waits for the next.
-		return pull, f.interval
+		return pull
 	}
-	return earlier(at, pull), period
+	return earlier(at, pull)
 }
 
 // earlier returns the earlier of two times, of which zero is never.

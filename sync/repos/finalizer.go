@@ -50,7 +50,7 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) 
 	if a.obj.GetDeletionTimestamp() == nil {
 		return nil, nil
 	}
-	if a.memory.deleteErr == a.obj.GetResourceVersion() && !c.schedule.next(a.key).IsZero() {
+	if a.memory.deleteErr == a.obj.GetResourceVersion() && !c.Next(a.key.Namespace, a.key.Name).IsZero() {
 		return nil, errWait // our own patch of deleteError woke us
 	}
 	var done []string
@@ -70,7 +70,7 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) 
 		err := part.run(ctx, a)
 		switch {
 		case errors.Is(err, errJobRuns):
-			return &Result{Next: time.Now().Add(jobPoll), Period: jobPoll}, nil
+			return &Result{Next: time.Now().Add(jobPoll)}, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err != nil:

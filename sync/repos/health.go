@@ -125,9 +125,9 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 		return nil, nil
 	}
 	if host := hostOf(a.facts.repo); host != "" {
-		leave, ok := c.enterHost(host, a.key)
-		if !ok {
-			return nil, errWait
+		leave, err := c.limiter.enter(host, a.key)
+		if err != nil {
+			return nil, err
 		}
 		a.leave = leave
 	}

@@ -1,39 +1,47 @@
 package repos
 
 import (
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
 )
 
-// perHost is how many objects of one host are reconciled at once. It is what the mirrors
-// ask a host at a time, so that no worker waits for others.
-const perHost = 2
+const (
+	// perHost is how many objects of one host are reconciled at once. It is what the
+	// mirrors ask a host at a time, so that no worker waits for others.
+	perHost = 2
+	// hostGap is the pause between two objects that are called from the line of a host:
+	// when it answers again the whole line must not fall upon it.
+	hostGap = 50 * time.Millisecond
+	// hostRetry is when an object that stands in line comes again by itself: the turn of
+	// one that has nothing to ask any more is lost to those behind it.
+	hostRetry = 30 * time.Second
+)
+
+// errBusy says that an object stands in line for its host.
+var errBusy = errors.New("its host is busy")
 
 // hostLimiter keeps the workers free: an object whose host is busy goes to the end of a
-// line, not to a worker that waits. A host that never answers then holds two workers,
-// whatever the number of its objects. From the line they are called at the pace of the
-// schedule: when the host answers again the whole line must not fall upon it.
+// line. A host that never answers holds two workers, whatever the number of its objects.
 type hostLimiter struct {
-	mu     sync.Mutex // guards what follows
-	hosts  map[string]*hostLine
-	called map[Key]string // hosts of objects that were called and have not entered yet
+	call func(Key, time.Time) // schedules the first of a line
+
+	mu    sync.Mutex // guards hosts
+	hosts map[string]*hostLine
 }
 
 type hostLine struct {
 	busy    int
 	waiting []Key
+	called  time.Time // when the last one was, or is, called
 }
 
-func newHostLimiter() *hostLimiter {
-	return &hostLimiter{hosts: map[string]*hostLine{}, called: map[Key]string{}}
-}
-
-// enter reports whether the host may be asked now; leave must follow then. Otherwise the
-// key is returned by the leave of another object.
-func (l *hostLimiter) enter(host string, k Key) bool {
+// enter reserves a host; leave must follow. The error is errBusy.
+func (l *hostLimiter) enter(host string, k Key) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.hosts[host]
@@ -41,58 +49,36 @@ func (l *hostLimiter) enter(host string, k Key) bool {
 		h = &hostLine{}
 		l.hosts[host] = h
 	}
-	_, called := l.called[k]
-	delete(l.called, k)
+	at := slices.Index(h.waiting, k)
 	switch {
+	case h.busy < perHost && at >= 0:
+		h.waiting = slices.Delete(h.waiting, at, at+1)
 	case h.busy < perHost:
-		h.busy++
-		return true
-	case slices.Contains(h.waiting, k):
-	case called: // another one was faster
-		h.waiting = slices.Insert(h.waiting, 0, k)
-	default:
+	case at < 0:
 		h.waiting = append(h.waiting, k)
+		fallthrough
+	default:
+		return nil, errBusy
 	}
-	return false
+	h.busy++
+	return func() { l.leave(host) }, nil
 }
 
-// leave ends a request to a host, and returns the object to call next.
-func (l *hostLimiter) leave(host string) (next Key, ok bool) {
+func (l *hostLimiter) leave(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hosts[host].busy--
-	return l.call(host)
-}
-
-// pass gives up the turn of an object that was called and then had nothing to ask, such
-// as one that was deleted: without that all behind it would wait for a leave that never
-// comes. It returns the object to call instead.
-func (l *hostLimiter) pass(k Key) (next Key, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	host, called := l.called[k]
-	if !called {
-		return Key{}, false
-	}
-	delete(l.called, k)
-	return l.call(host)
-}
-
-// call takes the first object off the line of a host. l.mu is held.
-func (l *hostLimiter) call(host string) (next Key, ok bool) {
 	h := l.hosts[host]
+	h.busy--
 	switch {
-	case h == nil:
-		return Key{}, false
-	case len(h.waiting) == 0:
-		if h.busy == 0 {
-			delete(l.hosts, host)
+	case len(h.waiting) > 0:
+		if h.called = h.called.Add(hostGap); h.called.Before(time.Now()) {
+			h.called = time.Now()
 		}
-		return Key{}, false
+		l.call(h.waiting[0], h.called)
+		h.waiting = h.waiting[1:]
+	case h.busy == 0:
+		delete(l.hosts, host)
 	}
-	next, h.waiting = h.waiting[0], h.waiting[1:]
-	l.called[next] = host
-	return next, true
 }
 
 // hostOf returns the host that a reconcile of a Repository asks, "" for none. What is

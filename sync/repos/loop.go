@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 
@@ -22,12 +21,9 @@ type Dependencies interface {
 	Use(kind string, k Key, obj *unstructured.Unstructured)
 }
 
-// Result is when an object is reconciled again without any event, and how often that
-// happens; zero = never.
-type Result struct {
-	Next   time.Time // by the local clock
-	Period time.Duration
-}
+// Result is when an object is reconciled again without any event, by the local clock;
+// zero = never.
+type Result struct{ Next time.Time }
 
 // loop is the part of a controller that takes keys off a queue, has each reconciled by
 // one worker at a time, and schedules the next time.
@@ -40,18 +36,18 @@ type loop struct {
 	available    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	record       func(k Key, level, text string)
 	dependencies Dependencies // nil = none
-	schedule     *schedule
-	limiter      *hostLimiter
+	limiter      hostLimiter
 
-	mu       sync.Mutex            // guards what follows
-	queue    *workqueue.Typed[Key] // nil while the loop does not run
-	failures map[Key]int           // in a row
-	invalid  map[Key]string        // versions of objects that cannot be decoded
+	mu       sync.Mutex                            // guards what follows
+	queue    workqueue.TypedDelayingInterface[Key] // nil while the loop does not run
+	next     map[Key]time.Time                     // see Result
+	failures map[Key]int                           // in a row
+	invalid  map[Key]string                        // versions of objects that cannot be decoded
 	rechecks map[Key]recheck
 }
 
 func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), resync time.Duration, log *slog.Logger) *loop {
-	return &loop{
+	l := &loop{
 		kind:      kind,
 		reconcile: reconcile,
 		resync:    resync,
@@ -59,37 +55,36 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 		log:       log,
 		available: context.Cause,
 		record:    func(Key, string, string) {},
-		schedule:  newSchedule(),
-		limiter:   newHostLimiter(),
+		next:      map[Key]time.Time{},
 		failures:  map[Key]int{},
 		invalid:   map[Key]string{},
 		rechecks:  map[Key]recheck{},
 	}
+	l.limiter.hosts, l.limiter.call = map[string]*hostLine{}, l.set
+	return l
 }
 
 // run works until ctx ends, and returns when all workers have. It begins with all keys
 // and with nothing from an earlier run.
 func (l *loop) run(ctx context.Context, workers int, keys func() []Key) error {
-	queue := workqueue.NewTyped[Key]()
-	l.schedule.reset()
+	queue := workqueue.NewTypedDelayingQueue[Key]()
 	l.mu.Lock()
-	l.limiter, l.failures, l.invalid = newHostLimiter(), map[Key]int{}, map[Key]string{}
-	l.queue = queue
+	l.next, l.failures, l.invalid, l.queue = map[Key]time.Time{}, map[Key]int{}, map[Key]string{}, queue
 	l.mu.Unlock()
 	for _, k := range keys() {
 		queue.Add(k)
 	}
-	var g errgroup.Group
+	var all sync.WaitGroup
 	for range workers {
-		g.Go(func() error { l.work(ctx, queue); return nil })
+		all.Go(func() { l.work(ctx, queue) })
 	}
-	g.Go(func() error { l.schedule.run(ctx, queue.Add); return nil })
 	<-ctx.Done()
 	l.mu.Lock()
 	l.queue = nil
 	l.mu.Unlock()
 	queue.ShutDown()
-	return g.Wait()
+	all.Wait()
+	return nil
 }
 
 // Wake has an object reconciled now, because something that it depends on has changed. It
@@ -103,12 +98,32 @@ func (l *loop) Wake(namespace, name string) {
 	}
 }
 
-// Next returns when an object is reconciled without any event; zero = not known.
+// Next returns when an object is reconciled without any event; zero = not known, or now.
 func (l *loop) Next(namespace, name string) time.Time {
-	return l.schedule.next(Key{namespace, name})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := l.next[Key{namespace, name}]; at.After(time.Now()) {
+		return at
+	}
+	return time.Time{}
 }
 
-func (l *loop) work(ctx context.Context, queue *workqueue.Typed[Key]) {
+// set schedules an object; the zero time is never. A time before, if it was earlier, has
+// the object reconciled once more, which finds nothing due.
+func (l *loop) set(k Key, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at.IsZero() {
+		delete(l.next, k)
+		return
+	}
+	l.next[k] = at
+	if l.queue != nil {
+		l.queue.AddAfter(k, time.Until(at))
+	}
+}
+
+func (l *loop) work(ctx context.Context, queue workqueue.TypedInterface[Key]) {
 	for {
 		k, over := queue.Get()
 		if over {
@@ -134,7 +149,7 @@ const (
 	maxConflicts  = 10
 )
 
-// errWait says that an object keeps its place in the schedule or in the line for its host.
+// errWait says that an object keeps its place in the schedule.
 var errWait = errors.New("waits for its turn")
 
 // invalidError says that an object cannot be decoded. That lasts until it is another
@@ -151,34 +166,34 @@ func (u *invalidError) Unwrap() error { return u.err }
 func (l *loop) runOnce(ctx context.Context, k Key) {
 	began := time.Now()
 	result, err := l.reconcile(ctx, k)
-	if next, ok := l.limiter.pass(k); ok {
-		l.schedule.expedite(next)
-	}
 	l.meter.Worked(time.Since(began))
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errWait):
 		return
+	case errors.Is(err, errBusy):
+		l.set(k, time.Now().Add(hostRetry))
+		return
 	case err == nil:
 		l.succeeded(k)
-		l.schedule.set(k, result.Next, result.Period)
+		l.set(k, result.Next)
 		return
 	}
 	if invalid, is := errors.AsType[*invalidError](err); is {
 		l.reportInvalid(k, invalid)
-		l.schedule.set(k, time.Time{}, 0)
+		l.set(k, time.Time{})
 		return
 	}
 	n := l.failed(k)
 	if errors.Is(err, errConflict) && n <= maxConflicts {
 		// The watch shows what has come between, or shows it soon.
-		l.schedule.set(k, time.Now().Add(conflictPause), conflictPause)
+		l.set(k, time.Now().Add(conflictPause))
 		return
 	}
 	pause := l.resync
 	if isUnavailable(err) && n < maxRetries {
 		pause = firstRetry << (n - 1)
 	}
-	l.schedule.set(k, time.Now().Add(pause), l.resync)
+	l.set(k, time.Now().Add(pause))
 	l.log.Warn("cannot reconcile "+l.kind, "name", k.Name, "namespace", k.Namespace, "err", err, "retry_in", pause)
 }
 
@@ -213,19 +228,6 @@ func (l *loop) reportInvalid(k Key, e *invalidError) {
 		l.log.Warn("cannot decode "+l.kind+", ignored until it changes", "name", k.Name, "namespace", k.Namespace, "err", e.err)
 		l.record(k, "warn", "ignored until it changes: "+e.err.Error())
 	}
-}
-
-// enterHost reports whether a host may be asked for an object now; leave must be called
-// after that.
-func (l *loop) enterHost(host string, k Key) (leave func(), ok bool) {
-	if !l.limiter.enter(host, k) {
-		return nil, false
-	}
-	return func() {
-		if next, ok := l.limiter.leave(host); ok {
-			l.schedule.expedite(next)
-		}
-	}, true
 }
 
 // uses declares what an object uses.

@@ -72,7 +72,7 @@ func TestInvalidObject(t *testing.T) {
 		if want := i/2 + 1; told != want || strings.Count(log.String(), "level=WARN") != want {
 			t.Errorf("version %s: told %d times, want %d; log %s", version, told, want, log.String())
 		}
-		if next := c.schedule.next(k); !next.IsZero() {
+		if next := c.Next(k.Namespace, k.Name); !next.IsZero() {
 			t.Errorf("it is looked into again at %s", next)
 		}
 	}

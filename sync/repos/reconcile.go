@@ -103,7 +103,13 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 			return *result, nil
 		}
 	}
-	return c.requeue(ctx, a), nil
+	repo, err := a.memory.decode(a.obj)
+	if err != nil {
+		return Result{}, nil
+	}
+	c.gather(a, repo) // from the object as the steps have left it
+	a.webhook = c.planWebhook(ctx, a)
+	return c.nextReconcile(a), nil
 }
 
 // observe finds out what is known and what is due. It makes no request, and ends the
@@ -125,7 +131,7 @@ func (c *Controller) observe(ctx context.Context, a *attempt) (*Result, error) {
 	a.webhook = c.planWebhook(ctx, a)
 	why := cmp.Or(a.due.trigger(), a.webhook.due)
 	if why == "" {
-		result := c.requeue(ctx, a)
+		result := c.nextReconcile(a)
 		return &result, nil
 	}
 	c.o.Meter.Triggered(string(why))
@@ -188,23 +194,17 @@ func (c *Controller) findJob(a *attempt) (exists, lost bool) {
 	return false, a.facts.now.Sub(a.memory.missing) >= jobLostAfter
 }
 
-// requeue returns when the Repository is reconciled next without any event, from the
-// object as this reconcile has left it.
-func (c *Controller) requeue(ctx context.Context, a *attempt) Result {
-	repo, err := a.memory.decode(a.obj)
-	if err != nil {
-		return Result{}
-	}
-	c.gather(a, repo)
-	at, period := a.facts.nextByTime()
+// nextReconcile returns when the Repository is reconciled next without any event.
+func (c *Controller) nextReconcile(a *attempt) Result {
+	at := a.facts.nextByTime()
 	if missing := a.memory.missing; !missing.IsZero() {
 		at = earlier(at, missing.Add(jobLostAfter))
 	}
 	at = earlier(at, a.nextToken())
-	at = earlier(at, c.nextWebhook(ctx, a))
+	at = earlier(at, c.nextWebhook(a))
 	if at.IsZero() {
 		return Result{}
 	}
 	// From the clock of the server to that of this host, which does not jump.
-	return Result{Next: time.Now().Add(at.Sub(a.facts.now)), Period: period}
+	return Result{Next: time.Now().Add(at.Sub(a.facts.now))}
 }

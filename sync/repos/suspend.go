@@ -173,7 +173,7 @@ func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
 		return nil, err
 	}
 	if s, on := c.o.Suspensions.Of(a.key, a.memory.uid); on {
-		return &Result{Next: s.Until, Period: unhealthyFor}, nil
+		return &Result{Next: s.Until}, nil
 	}
 	return nil, nil
 }

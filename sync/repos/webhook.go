@@ -111,15 +111,14 @@ func (c *Controller) planWebhook(ctx context.Context, a *attempt) webhookPlan {
 }
 
 // nextWebhook returns when the webhook is tried again; zero is never.
-func (c *Controller) nextWebhook(ctx context.Context, a *attempt) time.Time {
+func (c *Controller) nextWebhook(a *attempt) time.Time {
 	if !c.o.Webhooks || !a.facts.repo.Status.Health.Healthy {
 		return time.Time{}
 	}
-	plan := c.planWebhook(ctx, a)
 	if pause := pauseLeft(a.memory.webhookAfter, a.facts.now); pause > 0 {
 		return a.facts.now.Add(pause)
 	}
-	if plan.due != "" {
+	if a.webhook.due != "" {
 		return a.facts.now.Add(webhookCooldown)
 	}
 	return time.Time{}

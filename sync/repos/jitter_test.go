@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,42 +19,6 @@ import (
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 )
-
-// TestReconcilesGoInPairs: those that are due within a tenth of a second go together, at the
-// time of the later one; others, and what is called, do not wait.
-func TestReconcilesGoInPairs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table, began := newSchedule(), time.Now()
-		at := map[string]time.Duration{}
-		var order []string
-		ctx, cancel := context.WithCancel(t.Context())
-		for name, after := range map[string]time.Duration{"a": 1000, "b": 1040, "c": 1090, "d": 2000, "e": 2101, "f": 3000} {
-			table.set(Key{"ns", name}, began.Add(after*time.Millisecond), time.Minute)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			table.run(ctx, func(k Key) { order = append(order, k.Name); at[k.Name] = time.Since(began) })
-		}()
-		time.Sleep(2960 * time.Millisecond)
-		synctest.Wait()
-		table.set(Key{"ns", "g"}, began.Add(3050*time.Millisecond), time.Minute)
-		table.expedite(Key{"ns", "h"})
-		time.Sleep(time.Second)
-		cancel()
-		<-ended
-		// After a pair comes twice the gap, which is 100 ms for so few: c waits for it.
-		want := map[string]time.Duration{"a": 1040, "b": 1040, "c": 1240, "d": 2000, "e": 2101, "h": 2960, "f": 3060, "g": 3060}
-		for name, ms := range want {
-			if at[name] != ms*time.Millisecond {
-				t.Errorf("%s after %s, want %d ms", name, at[name], ms)
-			}
-		}
-		if len(order) != len(want) || !slices.Equal(order[:5], []string{"a", "b", "c", "d", "e"}) {
-			t.Errorf("order %v", order)
-		}
-	})
-}
 
 // crowdRig is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
@@ -158,9 +121,9 @@ func busiest(looks []time.Time) (most int) {
 	return most
 }
 
-// TestBursts: a thousand Repositories of one minute are reconciled one after the
-// other: in no second more than twice as many as in the mean, neither after they
-// were all pulled at once nor after a restart; and nothing is written.
+// TestBursts: a thousand Repositories of one minute are spread over it: in no second are
+// there more than three times as many as in the mean, neither after they were all pulled at
+// once nor after a restart; and nothing is written.
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +135,7 @@ func TestBursts(t *testing.T) {
 		check := func(what string, least, most int) {
 			t.Helper()
 			looks := c.take()
-			if n := busiest(looks); n > 2*crowd/60 {
+			if n := busiest(looks); n > 3*crowd/60 {
 				t.Errorf("%s: %d looks in one second, the mean is %d", what, n, crowd/60)
 			}
 			if n := len(looks); n < least || n > most {
