@@ -472,5 +472,4 @@ func table(rows map[int]*measure, folders map[string]int) string {
 // exceptions are what is not yet as it has to be. Nothing is added here.
 var exceptions = []string{
 	"upward import: sync/identity -> sync/auth",
-	"upward import: sync/repos -> sync/source",
 }

@@ -52,10 +52,24 @@ func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 			Signing: a.describeSigning(signing),
 		}, u)
 	case "GitRepository":
-		from := a.sourceCredentials()
-		return repos.TestSource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.describeSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
-			return g.Remote(ctx, from, a.cfg.AllowInsecureGit)
-		}}, u)
+		credentials := a.sourceCredentials()
+		from, err := source.ReadGit(u)
+		t, err := repos.TestSource(ctx, repos.SourceOptions{
+			Spec:     from.GitRepository,
+			Invalid:  err,
+			Selector: from.Selector,
+			Timeout:  from.Timeout,
+			Revision: from.Revision,
+			Git:      a.mirrors,
+			Remote: func(ctx context.Context) (git.Remote, error) {
+				return from.Remote(ctx, credentials, a.cfg.AllowInsecureGit)
+			},
+			Signers: func(ctx context.Context) (string, error) { return a.describeSourceSigners(ctx, from) },
+		})
+		if err != nil {
+			return t, fmt.Errorf("test source %s: %w", u.GetName(), err)
+		}
+		return t, nil
 	}
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
 }

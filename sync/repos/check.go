@@ -18,7 +18,6 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
-	"limpet/sync/source"
 	"limpet/sync/text"
 )
 
@@ -263,41 +262,43 @@ func TestConnection(ctx context.Context, identities Identities, obj *unstructure
 	return t.finish(result, stepHost, "accepts the identity"), nil
 }
 
-// SourceOptions are what TestSource needs of an agent.
+// SourceOptions are the Git side of a GitRepository and what its test needs of an agent.
 type SourceOptions struct {
-	Git Prober
-	// Remote finds how the host is reached; see source.Git.Remote.
-	Remote func(ctx context.Context, from source.Git) (git.Remote, error)
-	// Signers describes the keys of those who may sign, for people.
-	Signers func(ctx context.Context, from source.Git) (string, error)
+	Spec     auth.GitRepository
+	Invalid  error // why the spec cannot be read; nil = it can
+	Selector gitref.Selector
+	Timeout  time.Duration // of one request; 0 = not in the spec
+	Revision func(git.Ref) string
+	Git      Prober
+	Remote   func(context.Context) (git.Remote, error) // finds how the host is reached
+	Signers  func(context.Context) (string, error)     // describes the keys of those who may sign, for people
 }
 
 // TestSource checks a GitRepository of Flux: its spec, whether its host accepts the
 // credentials, and which revision it stands for. It blocks for one ls-remote and the
 // requests for a token, and writes nothing. An error says that there is no result.
-func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructured) (TestResults, error) {
+func TestSource(ctx context.Context, o SourceOptions) (TestResults, error) {
 	var t TestResults
-	from, err := source.ReadGit(obj)
 	later := []string{stepCredentials, stepRemote, stepRevision}
-	if err != nil {
-		return t.refuse(err, stepRules, later...), nil
+	if o.Invalid != nil {
+		return t.refuse(o.Invalid, stepRules, later...), nil
 	}
 	t.pass(stepRules, specValid)
-	if len(from.Warnings) > 0 {
-		t.Steps[0] = Step{stepRules, StepWarning, strings.Join(from.Warnings, "; ")}
+	if len(o.Spec.Warnings) > 0 {
+		t.Steps[0] = Step{stepRules, StepWarning, strings.Join(o.Spec.Warnings, "; ")}
 	}
-	remote, err := o.Remote(ctx, from)
-	if away := unavailable(ctx, obj, err); away != nil {
-		return TestResults{}, away
+	remote, err := o.Remote(ctx)
+	if err := unavailable(ctx, err); err != nil {
+		return TestResults{}, err
 	}
 	if err != nil {
 		return t.refuse(err, stepCredentials, later[1:]...), nil
 	}
-	t.pass(stepCredentials, describeIdentity(from, remote.Creds))
-	if from.Verify != "" {
-		text, err := o.Signers(ctx, from)
-		if away := unavailable(ctx, obj, err); away != nil {
-			return TestResults{}, away
+	t.pass(stepCredentials, describeIdentity(o.Spec.Provider, remote.Creds))
+	if o.Spec.Verify != "" {
+		text, err := o.Signers(ctx)
+		if err := unavailable(ctx, err); err != nil {
+			return TestResults{}, err
 		}
 		if _, is := errors.AsType[*auth.SourceError](err); err != nil && !is {
 			err = &auth.SourceError{Reason: auth.ReasonVerify, Field: auth.FieldSigners, Err: err}
@@ -308,19 +309,19 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 		t.pass(stepSigners, text)
 	}
 	limit := probeTimeout
-	if from.Timeout > 0 {
-		limit = min(limit, from.Timeout)
+	if o.Timeout > 0 {
+		limit = min(limit, o.Timeout)
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	sel := from.Selector
+	sel := o.Selector
 	if sel.Commit != "" { // for a stored commit no host is asked, and this is a test of the host
 		sel = gitref.Branch(sel.Branch)
 	}
 	began := time.Now()
-	ref, _, err := resolve(limited, o.Git, &remote, sel, func(ctx context.Context) (git.Remote, error) { return o.Remote(ctx, from) })
-	if away := unavailable(ctx, obj, nil); away != nil {
-		return TestResults{}, away
+	ref, _, err := resolve(limited, o.Git, &remote, sel, o.Remote)
+	if err := unavailable(ctx, nil); err != nil {
+		return TestResults{}, err
 	}
 	if kind := git.KindOf(err); err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.refuse(err, stepRemote, stepRevision), nil
@@ -331,22 +332,23 @@ func TestSource(ctx context.Context, o SourceOptions, obj *unstructured.Unstruct
 		return t.refuse(err, stepRevision), nil
 	}
 	note := ""
-	if commit := from.Selector.Commit; commit != "" && commit != ref.Hash {
+	if commit := o.Selector.Commit; commit != "" && commit != ref.Hash {
 		ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
 	}
-	t.Revision = from.Revision(ref)
+	t.Revision = o.Revision(ref)
 	return t.finish(healthResult{}, stepRevision, t.Revision+note), nil
 }
 
 // unavailable returns the error of a test without a result, because its API is away or ctx
 // has ended; else nil.
-func unavailable(ctx context.Context, obj *unstructured.Unstructured, err error) error {
+func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	} else if _, away := errors.AsType[*kube.UnavailableError](err); !away {
-		return nil
+		return context.Cause(ctx)
 	}
-	return fmt.Errorf("test source %s: %w", obj.GetName(), err)
+	if _, away := errors.AsType[*kube.UnavailableError](err); away {
+		return err
+	}
+	return nil
 }
 
 // refuse finishes with the result for an error of reading the object, of a host that makes
@@ -385,8 +387,8 @@ func (t *TestResults) refuse(err error, step string, skipped ...string) TestResu
 }
 
 // describeIdentity returns the provider of the credentials, what they are, and the proxy.
-func describeIdentity(from source.Git, c *auth.Credentials) string {
-	out := "provider " + from.Provider + ", " + describeCredentials(c)
+func describeIdentity(provider string, c *auth.Credentials) string {
+	out := "provider " + provider + ", " + describeCredentials(c)
 	if proxy := c.GetProxy(); proxy != nil {
 		out += ", by way of " + proxy.String()
 		if proxy.Place != "" {

@@ -205,6 +205,13 @@ func (n *noticing) Resolve(ctx context.Context, r git.Remote, sel gitref.Selecto
 	return n.Mirrors.Resolve(ctx, r, sel)
 }
 
+// testSource tests a GitRepository.
+func testSource(ctx context.Context, o SourceOptions, u *unstructured.Unstructured) (TestResults, error) {
+	from, err := source.ReadGit(u)
+	o.Spec, o.Invalid, o.Selector, o.Timeout, o.Revision = from.GitRepository, err, from.Selector, from.Timeout, from.Revision
+	return TestSource(ctx, o)
+}
+
 // TestCheckOfASource: a token that was revoked is replaced once, each question ends in
 // time, and what passes is no verdict on the source. The rest has the built program.
 func TestCheckOfASource(t *testing.T) {
@@ -230,29 +237,29 @@ func TestCheckOfASource(t *testing.T) {
 	asked, forgotten := 0, 0
 	given := func(passwords ...string) SourceOptions {
 		asked, forgotten = 0, 0
-		return SourceOptions{Git: mirrors, Remote: func(context.Context, source.Git) (git.Remote, error) {
+		return SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
 			asked++
 			return git.Remote{URL: link, AllowInsecure: true, Creds: &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}}, nil
 		}}
 	}
-	if got, err := TestSource(t.Context(), given("revoked", token), object(link, "")); err != nil || got.Revision != "main@sha1:"+repo.Head(t) || asked != 2 || forgotten != 1 {
+	if got, err := testSource(t.Context(), given("revoked", token), object(link, "")); err != nil || got.Revision != "main@sha1:"+repo.Head(t) || asked != 2 || forgotten != 1 {
 		t.Errorf("revoked: %+v, %v; asked for %d times, forgotten %d times", got, err, asked, forgotten)
 	}
-	if got, err := TestSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 || got.Reason != auth.ReasonOperation || asked != 2 {
+	if got, err := testSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 || got.Reason != auth.ReasonOperation || asked != 2 {
 		t.Errorf("wrong: %+v, %v; asked for %d times", got, err, asked)
 	}
 	for spec, want := range map[string]time.Duration{"": probeTimeout, `,"timeout":"5m"`: probeTimeout, `,"timeout":"7s"`: 7 * time.Second} {
 		n := &noticing{Mirrors: mirrors}
 		o := given(token)
 		o.Git = n
-		if got, err := TestSource(t.Context(), o, object(link, spec)); err != nil || !got.Success || n.within > want || n.within < want-5*time.Second {
+		if got, err := testSource(t.Context(), o, object(link, spec)); err != nil || !got.Success || n.within > want || n.within < want-5*time.Second {
 			t.Errorf("%q: %s to answer, want %s; %+v, %v", spec, n.within, want, got, err)
 		}
 	}
-	o := SourceOptions{Git: mirrors, Remote: func(context.Context, source.Git) (git.Remote, error) {
+	o := SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
 		return git.Remote{URL: silent.URL + "/x.git"}, nil
 	}}
-	if got, err := TestSource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 || got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
+	if got, err := testSource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 || got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
 		t.Errorf("silent: %+v, %v", got, err)
 	}
 	// A commit that is in the mirror proves nothing about who may ask for it now.
@@ -262,18 +269,18 @@ func TestCheckOfASource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for password, want := range map[string]string{token: "sha1:" + repo.Head(t), "wrong": ""} {
-		if got, err := TestSource(t.Context(), given(password), pinned); err != nil || got.Revision != want || got.Success != (want != "") {
+		if got, err := testSource(t.Context(), given(password), pinned); err != nil || got.Revision != want || got.Success != (want != "") {
 			t.Errorf("a commit that is here: %+v, %v", got, err)
 		}
 	}
 	for spec, want := range map[string]string{`,"serviceAccountName":"x"`: "400 InvalidProviderConfiguration spec.serviceAccountName", `,"timeout":"soon"`: "400  spec.timeout"} {
-		if got, err := TestSource(t.Context(), given(token), object(link, spec)); err != nil || fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
+		if got, err := testSource(t.Context(), given(token), object(link, spec)); err != nil || fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
 			t.Errorf("%s: %+v, %v; asked %d times", spec, got, err, asked)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := TestSource(gone, o, object(link, "")); !errors.Is(err, context.Canceled) {
+	if got, err := testSource(gone, o, object(link, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %+v, %v", got, err)
 	}
 	for name, c := range map[string]struct {
@@ -288,17 +295,17 @@ func TestCheckOfASource(t *testing.T) {
 		"refused":   {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401, "spec.secretRef"},
 		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503, "spec.secretRef"},
 	} {
-		o.Remote = func(context.Context, source.Git) (git.Remote, error) { return git.Remote{}, c.err }
-		got, err := TestSource(t.Context(), o, object(link, ""))
+		o.Remote = func(context.Context) (git.Remote, error) { return git.Remote{}, c.err }
+		got, err := testSource(t.Context(), o, object(link, ""))
 		if (err != nil) != (c.reason == "") || err == nil && (got.Reason != c.reason || got.Code != c.code || got.Errors[0].Field != c.at || got.Steps[1].Result != StepFailed) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	o.Signers = func(context.Context, source.Git) (string, error) {
+	o.Signers = func(context.Context) (string, error) {
 		return "", &kube.UnavailableError{Err: errors.New("no route")}
 	}
 	o.Remote = given(token).Remote
-	if got, err := TestSource(t.Context(), o, object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {
+	if got, err := testSource(t.Context(), o, object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {
 		t.Errorf("keys out of reach: %+v", got)
 	}
 }
