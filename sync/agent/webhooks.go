@@ -64,13 +64,13 @@ const listenRetry = 15 * time.Second
 // interval anyway, so an address in use is logged and retried.
 func (a *Agent) webhooks(ctx context.Context) error {
 	w := a.cfg.Webhooks
-	var policy webhook.Policy = webhook.Listed{Most: a.cfg.Limits.IncrementalChanges}
+	incremental := webhook.Listed(a.cfg.Limits.IncrementalChanges)
 	if a.embedded != nil {
-		policy = webhook.Comparing{}
+		incremental = nil // limpet alone runs the pulls
 	}
 	store := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
 	receiver, err := webhook.New(ctx, webhook.Options{
-		Store: store, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
+		Store: store, Facts: a.cfg.Store, Incremental: incremental, Trusted: w.Trusted,
 		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
 	})
 	if err != nil {

@@ -88,7 +88,12 @@ func (r *Receiver) answer(w http.ResponseWriter, a answer) {
 	if r.o.Count != nil {
 		r.o.Count(a.outcome)
 	}
-	r.tally.add(a.outcome)
+	switch a.outcome {
+	case Forged, Limited, TooLarge, Broken, NotFound: // the others have a line of their own
+		r.refusals.Do(func() {
+			r.o.Logger.Warn("webhook request refused; others within a minute are only counted", "outcome", a.outcome)
+		})
+	}
 	data, err := json.Marshal(a.body)
 	if err != nil {
 		http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)

@@ -1,14 +1,13 @@
 package webhook
 
 import (
-	"container/list"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
 )
 
 // Source of both: Grafana's endpoint.
@@ -20,38 +19,19 @@ const (
 	maxClients = 10_000
 )
 
-// clients counts the requests of each client.
-type clients struct {
-	mu    sync.Mutex // guards what follows
-	known map[netip.Addr]*list.Element
-	order *list.List // of *client, the last seen first
-}
+// clients are the limits of the clients by their address.
+type clients struct{ *lru.Cache }
 
-type client struct {
-	addr    netip.Addr
-	limiter *rate.Limiter
-}
-
-func newClients() *clients {
-	return &clients{known: map[netip.Addr]*list.Element{}, order: list.New()}
-}
+func newClients() clients { return clients{lru.New(maxClients)} }
 
 // allow counts one request and reports whether it is within the limit.
-func (c *clients) allow(addr netip.Addr, now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at, ok := c.known[addr]
-	if ok {
-		c.order.MoveToFront(at)
-	} else {
-		if len(c.known) >= maxClients {
-			last := c.order.Back()
-			delete(c.known, c.order.Remove(last).(*client).addr)
-		}
-		at = c.order.PushFront(&client{addr, rate.NewLimiter(requestRate, requestBurst)})
-		c.known[addr] = at
+func (c clients) allow(addr netip.Addr, now time.Time) bool {
+	limiter, ok := c.Get(addr)
+	if !ok {
+		limiter = rate.NewLimiter(requestRate, requestBurst)
+		c.Add(addr, limiter)
 	}
-	return at.Value.(*client).limiter.AllowN(now, 1)
+	return limiter.(*rate.Limiter).AllowN(now, 1)
 }
 
 // clientOf returns the address that a request is counted under. A header counts only

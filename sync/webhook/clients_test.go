@@ -71,7 +71,7 @@ func TestClientsLimit(t *testing.T) {
 			t.Fatalf("%s is held up by others", other)
 		}
 	}
-	if len(c.known) != maxClients || c.order.Len() != maxClients {
-		t.Errorf("%d clients are known, %d in order", len(c.known), c.order.Len())
+	if c.Len() != maxClients {
+		t.Errorf("%d clients are known", c.Len())
 	}
 }

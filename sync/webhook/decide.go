@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/resources"
 )
 
 // Repository is the state of a Repository that the answer to a webhook depends on.
@@ -97,8 +98,20 @@ type Verdict struct {
 	Job     map[string]any // spec of the job to queue, without the repository; nil = none
 }
 
+// Listed returns the policy of pulls where Grafana's workers may run them: a push is pulled
+// incrementally when its payload is complete and has at most so many changes, 0 = any. Where
+// a directory lost the file that stands for it and nothing else, Grafana's incremental pull
+// would leave its folder. Source: Grafana's incremental sync policy.
+func Listed(most int) func(push Event) bool {
+	return func(push Event) bool {
+		_, lost := resources.LostMarker(push.Deleted)
+		return !push.Partial && (most <= 0 || push.Changes <= most) && !lost
+	}
+}
+
 // Decide returns the answer to an event, as the endpoint of Grafana does. It is pure.
-func Decide(r *Repository, e Event, policy Policy) Verdict {
+// incremental is Options.Incremental.
+func Decide(r *Repository, e Event, incremental func(push Event) bool) Verdict {
 	nothing := func(format string, args ...any) Verdict {
 		return Verdict{http.StatusOK, fmt.Sprintf(format, args...), nil}
 	}
@@ -121,7 +134,7 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 		return nothing("ignoring push event: it is not about the configured branch")
 	case e.Kind == Push:
 		return Verdict{http.StatusAccepted, "push", map[string]any{"action": "pull", "pull": map[string]any{
-			"incremental": policy.Incremental(e)}}}
+			"incremental": incremental == nil || incremental(e)}}}
 	case !ours:
 		return nothing("ignoring pull request event as %s is not the configured branch", short(e.Branches[0]))
 	case e.Action != Opened && e.Action != Reopened && e.Action != Updated:

@@ -15,7 +15,7 @@
 //     between costs a second pull, never a lost one. A delivery whose job could
 //     not be queued is answered with 503 and may come again.
 //   - What strangers can make it hold is bounded: connections, headers, bodies,
-//     clients, time. None of them reaches the state file or the log.
+//     clients, time, lines of the log. None of it reaches the state file.
 //
 // Host, table and Repository are evaluated by pure functions (Parse, Decide);
 // the Receiver is the HTTP side; Store is the agent behind it.

@@ -130,7 +130,7 @@ func fuzzParser(f *testing.F, host Host, names []string, files ...string) {
 			t.Errorf("%+v", e)
 		}
 		r := &Repository{URL: "https://git.example.com/ops/dashboards.git", Branch: "main", Sync: true}
-		if v := Decide(r, e, Listed{Most: 100}); (v.Code == 202) != (v.Job != nil) || len(v.Message) > maxText+200 {
+		if v := Decide(r, e, Listed(100)); (v.Code == 202) != (v.Job != nil) || len(v.Message) > maxText+200 {
 			t.Errorf("%+v", v)
 		}
 	})

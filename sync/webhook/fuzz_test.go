@@ -16,8 +16,7 @@ func FuzzPayload(f *testing.F) {
 	f.Add("application/x-www-form-urlencoded", []byte("payload=%7B%7D&x=1"))
 	f.Add("application/x-www-form-urlencoded; charset=utf-8", []byte("payload=%"))
 	f.Fuzz(func(t *testing.T, contentType string, raw []byte) {
-		half := len(raw) / 2
-		got, err := body{raw[:half], raw[half:]}.payload(contentType)
+		got, err := payloadOf(raw, contentType)
 		if err != nil {
 			if !errors.Is(err, errPayload) {
 				t.Error(err)
@@ -53,7 +52,7 @@ func FuzzReceiver(f *testing.F) {
 		}
 		req.Header.Set(name, value)
 		w := g.send(req)
-		if !slices.Contains([]int{301, 307, 308, 400, 401, 404, 405, 413, 429}, w.Code) || len(g.store.queued) > 0 || g.log.Len() > 0 {
+		if !slices.Contains([]int{301, 307, 308, 400, 401, 404, 405, 413, 429}, w.Code) || len(g.store.queued) > 0 {
 			t.Errorf("%s %s: %d %s, %d queued, log %q", method, target, w.Code, w.Body, len(g.store.queued), g.log.String())
 		}
 	})

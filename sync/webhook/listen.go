@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 const (
@@ -43,13 +45,7 @@ func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(r.o.Logger.Handler(), slog.LevelDebug),
 		Protocols:         new(http.Protocols),
 	}
-	srv.Protocols.SetHTTP1(true) // one request at a time on a connection
-	var running sync.WaitGroup
-	defer running.Wait()
-	counting, stop := context.WithCancel(ctx)
-	defer stop()
-	running.Go(func() { r.tally.run(counting, r.o.Logger) })
-
+	srv.Protocols.SetHTTP1(true)   // one request at a time on a connection
 	stopped := make(chan error, 1) // the goroutine below sends once
 	go func() { stopped <- srv.Serve(ln) }()
 	select {
@@ -74,15 +70,12 @@ func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 // connection waits for another to end; beyond 64 of one address, unless it is that
 // of a trusted proxy, it is closed.
 func Gate(ln net.Listener, trusted []netip.Prefix) net.Listener {
-	return &gate{Listener: ln, trusted: trusted, places: make(chan struct{}, maxConnections), closed: make(chan struct{}), open: map[netip.Addr]int{}}
+	return &gate{Listener: netutil.LimitListener(ln, maxConnections), trusted: trusted, open: map[netip.Addr]int{}}
 }
 
 type gate struct {
 	net.Listener
 	trusted []netip.Prefix
-	places  chan struct{} // one in it for each open connection
-	once    sync.Once
-	closed  chan struct{} // closed by Close
 
 	mu   sync.Mutex // guards open
 	open map[netip.Addr]int
@@ -90,15 +83,9 @@ type gate struct {
 
 // Accept implements net.Listener.
 func (g *gate) Accept() (net.Conn, error) {
-	select {
-	case g.places <- struct{}{}:
-	case <-g.closed:
-		return nil, net.ErrClosed
-	}
 	for {
 		conn, err := g.Listener.Accept()
 		if err != nil {
-			<-g.places
 			return nil, err
 		}
 		peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
@@ -108,12 +95,6 @@ func (g *gate) Accept() (net.Conn, error) {
 		}
 		_ = conn.Close() // the peer is gone
 	}
-}
-
-// Close implements net.Listener.
-func (g *gate) Close() error {
-	g.once.Do(func() { close(g.closed) })
-	return g.Listener.Close()
 }
 
 func (g *gate) enter(addr netip.Addr, trusted bool) bool {
@@ -132,7 +113,6 @@ func (g *gate) leave(addr netip.Addr) {
 	if g.open[addr]--; g.open[addr] == 0 {
 		delete(g.open, addr)
 	}
-	<-g.places
 }
 
 // limitedConn is a connection that notifies the gate when it closes.

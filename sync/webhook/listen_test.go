@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -119,8 +118,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// TestForgedRequestsAreLoggedTogether has strangers knock for three minutes.
-func TestForgedRequestsAreLoggedTogether(t *testing.T) {
+// TestForgedRequestsFillNoLog sends forged requests for three minutes.
+func TestForgedRequestsFillNoLog(t *testing.T) {
 	t.Parallel()
 	serving(t, func(t *testing.T, g *rig, p *pipes) {
 		for range 180 {
@@ -133,16 +132,8 @@ func TestForgedRequestsAreLoggedTogether(t *testing.T) {
 			<-time.After(time.Second) // of the bubble
 		}
 		synctest.Wait()
-		sum := 0
-		for _, line := range strings.SplitAfter(g.log.String(), "forged=")[1:] {
-			n := 0
-			if _, err := fmt.Sscan(line, &n); err != nil {
-				t.Error(err)
-			}
-			sum += n
-		}
-		if lines := strings.Count(g.log.String(), "\n"); lines != 3 || sum != 180 {
-			t.Errorf("%d lines about %d requests:\n%s", lines, sum, &g.log)
+		if lines := strings.Count(g.log.String(), "\n"); lines != 3 {
+			t.Errorf("%d lines:\n%s", lines, &g.log)
 		}
 	})
 }
@@ -221,7 +212,7 @@ func TestGate(t *testing.T) {
 	(<-accepted).Close()
 	ln.Close()
 	running.Wait()
-	if g := ln.(*gate); len(g.places) != 0 || len(g.open) != 0 {
-		t.Errorf("%d connections are counted, %d addresses", len(g.places), len(g.open))
+	if open := ln.(*gate).open; len(open) != 0 {
+		t.Errorf("%d addresses are counted", len(open))
 	}
 }

@@ -82,44 +82,30 @@ func (m *memory) has(d digest, now time.Time) bool {
 // write, a few at a time.
 func (m *memory) add(ctx context.Context, d digest, now time.Time) error {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.last = max(m.last+1, now.UnixMilli())
 	r := remembered{m.last, d}
 	m.known[d], m.order = r.at, append(m.order, r)
-	gone := 0
-	for gone < forgetBatch && (len(m.order)-gone > maxRemembered || now.Sub(time.UnixMilli(m.order[gone].at)) >= rememberFor) {
-		gone++
-	}
-	old := slices.Clone(m.order[:gone])
-	m.mu.Unlock()
-
-	forget := make([]string, len(old))
-	for i, r := range old {
-		forget[i] = r.key()
-	}
-	if err := m.facts.ChangeFacts(ctx, map[string][]byte{r.key(): d[:]}, forget); err != nil {
-		m.mu.Lock()
-		full := len(m.order) > 2*maxRemembered
-		m.mu.Unlock()
-		if full {
-			m.forget(old) // a start finds those that stay in the file, and forgets them then
+	var forget []string
+	for i := range min(forgetBatch, len(m.order)-1) {
+		if len(m.order)-i <= maxRemembered && now.Sub(time.UnixMilli(m.order[i].at)) < rememberFor {
+			break
 		}
+		forget = append(forget, m.order[i].key())
+	}
+	err := m.facts.ChangeFacts(ctx, map[string][]byte{r.key(): d[:]}, forget)
+	if err != nil && len(m.order) <= 2*maxRemembered {
 		return fmt.Errorf("remember a delivery: %w", err)
 	}
-	m.forget(old)
-	return nil
-}
-
-// forget drops what the state file has forgotten. Several may forget the same.
-func (m *memory) forget(old []remembered) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range old {
-		if len(m.order) == 0 || m.order[0] != r {
-			continue
-		}
-		m.order = m.order[1:]
-		if m.known[r.digest] == r.at {
-			delete(m.known, r.digest)
+	// After an error a start finds those that stay in the file, and forgets them then.
+	for _, old := range m.order[:len(forget)] {
+		if m.known[old.digest] == old.at {
+			delete(m.known, old.digest)
 		}
 	}
+	m.order = m.order[len(forget):]
+	if err != nil {
+		return fmt.Errorf("remember a delivery: %w", err)
+	}
+	return nil
 }

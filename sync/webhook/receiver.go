@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +34,8 @@ const (
 	// seenEvery is the interval of the updates of status.webhook.lastEvent. Source:
 	// Grafana.
 	seenEvery = time.Minute
+	// logEvery is how often refused requests and failures reach the log.
+	logEvery = time.Minute
 	// retryAfter is the Retry-After of a failed delivery.
 	retryAfter = 30 * time.Second
 )
@@ -56,12 +59,14 @@ type Store interface {
 	Now() time.Time
 }
 
-// Options configures a Receiver. Store, Facts, Policy and Logger are required.
+// Options configures a Receiver. Store, Facts and Logger are required.
 type Options struct {
 	Store   Store
 	Facts   Facts
-	Policy  Policy
 	Trusted []netip.Prefix // proxies whose X-Forwarded-For counts
+	// Incremental reports whether a push is pulled incrementally; nil = always, where limpet
+	// alone runs the pulls: they compare the commits themselves.
+	Incremental func(push Event) bool
 	// Count receives the outcome of each request, one of Outcomes, and Processed the
 	// action of the job of an authentic event, or "none".
 	Count     func(outcome string)
@@ -83,10 +88,11 @@ type Accepted struct {
 type Receiver struct {
 	o       Options
 	mux     *http.ServeMux
-	clients *clients
+	clients clients
 	memory  *memory
 	room    *semaphore.Weighted
-	tally   counter
+
+	refusals, failures rate.Sometimes // limit what strangers and a failing API write to the log
 
 	mu   sync.Mutex               // guards what follows
 	busy map[digest]chan struct{} // deliveries being served; closed at their end
@@ -100,6 +106,7 @@ func New(ctx context.Context, o Options) (*Receiver, error) {
 		return nil, err
 	}
 	r := &Receiver{o: o, mux: http.NewServeMux(), clients: newClients(), memory: m, room: semaphore.NewWeighted(bodyRoom),
+		refusals: rate.Sometimes{Interval: logEvery}, failures: rate.Sometimes{Interval: logEvery},
 		busy: map[digest]chan struct{}{}, seen: map[string]time.Time{}}
 	r.mux.HandleFunc(Pattern, r.webhook)
 	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
@@ -175,7 +182,7 @@ type verifiedDelivery struct {
 	host        Host
 	event, id   string
 	digest      digest
-	body        body
+	body        []byte
 	contentType string
 }
 
@@ -211,7 +218,7 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d verifiedDelive
 	a := r.act(ctx, repo, d)
 	if a.code < 300 {
 		if err := r.memory.add(ctx, d.digest, time.Now()); err != nil {
-			r.tally.warn(r.o.Logger, "a webhook delivery is not remembered over a restart", err)
+			r.failures.Do(func() { r.o.Logger.Warn("a webhook delivery is not remembered over a restart", "err", err) })
 		}
 	}
 	return a
@@ -222,7 +229,7 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 	if code, why := repo.refusal(); code != 0 {
 		return refuse(Refused, code, reasonOf(code), "%s", why)
 	}
-	payload, err := d.body.payload(d.contentType)
+	payload, err := payloadOf(d.body, d.contentType)
 	var e Event
 	if err == nil {
 		e, err = Parse(d.host, d.event, payload)
@@ -230,7 +237,7 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 	if err != nil {
 		return refuse(Invalid, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
 	}
-	v := Decide(repo, e, r.o.Policy)
+	v := Decide(repo, e, r.o.Incremental)
 	if v.Code >= 400 && v.Code < 500 {
 		return refuse(Mismatched, v.Code, metav1.StatusReasonBadRequest, "%s", v.Message)
 	}
@@ -279,7 +286,9 @@ func (r *Receiver) queueError(repo *Repository, err error) answer {
 			return refuse(Refused, code, s.Reason, "%s", text.Redact(s.Message))
 		}
 	}
-	r.tally.warn(r.o.Logger, "a webhook has not led to a job: the host is told to come again", fmt.Errorf("%s/%s: %w", repo.Namespace, repo.Name, err))
+	r.failures.Do(func() {
+		r.o.Logger.Warn("a webhook cannot queue its job, the host is asked to deliver again", "repo", repo.Name, "namespace", repo.Namespace, "err", err)
+	})
 	return unavailable("the job cannot be queued at the moment; deliver again later")
 }
 

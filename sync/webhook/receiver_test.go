@@ -88,7 +88,7 @@ func newRig(t testing.TB) *rig {
 	g := &rig{counts: map[string]int{}, store: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
 		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
-	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
+	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Incremental: Listed(100),
 		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
 		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
 		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
@@ -204,9 +204,6 @@ func TestAnswers(t *testing.T) {
 		}
 		if strings.Contains(w.Body.String(), hookSecret) || strings.Contains(g.log.String(), hookSecret) {
 			t.Errorf("%s: the secret is told", tt.name)
-		}
-		if w.Code == 401 && g.log.Len() > 0 {
-			t.Errorf("%s: a forged request has a line of its own: %s", tt.name, &g.log)
 		}
 		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) || len(g.store.queued) > 1) {
 			t.Errorf("%s again: %d %s", tt.name, again.Code, again.Body)
@@ -346,17 +343,17 @@ func TestClientRateLimit(t *testing.T) {
 func TestLargeBodyLimit(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	if !g.room.TryAcquire(bodyRoom - bodyStep) {
+	if !g.room.TryAcquire(bodyRoom - smallBody) {
 		t.Fatal("the room is not empty")
 	}
-	large := bytes.Repeat([]byte(" "), smallBody+2*bodyStep)
+	large := bytes.Repeat([]byte(" "), 2*smallBody)
 	if w := g.send(signed(boards, "ping", large)); w.Code != 503 {
 		t.Errorf("large: %d %s", w.Code, w.Body)
 	}
 	if w := g.send(signed(boards, "push", payload(t, "github-push"))); w.Code != 202 {
 		t.Errorf("small: %d %s", w.Code, w.Body)
 	}
-	g.room.Release(bodyRoom - bodyStep)
+	g.room.Release(bodyRoom - smallBody)
 	if w := g.send(signed(boards, "ping", large)); w.Code != 200 {
 		t.Errorf("large, later: %d %s", w.Code, w.Body)
 	}

@@ -113,13 +113,13 @@ func gitLabProof(h http.Header) (proof, bool) {
 // proves reports whether the sender knows the secret. It takes the same time for
 // every wrong proof of one length. now is zero when the time is unknown; then
 // it ignores the age of a signature.
-func (p proof) proves(secret []byte, b body, now time.Time) bool {
+func (p proof) proves(secret []byte, b []byte, now time.Time) bool {
 	if len(secret) == 0 {
 		return false
 	}
 	if p.new != nil {
 		mac := hmac.New(p.new, secret)
-		b.writeTo(mac)
+		mac.Write(b)
 		return hmac.Equal(mac.Sum(nil), p.mac)
 	}
 	if coded, ok := strings.CutPrefix(string(secret), standardPrefix); ok {
@@ -130,10 +130,10 @@ func (p proof) proves(secret []byte, b body, now time.Time) bool {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-func (s *signedHead) proves(key []byte, b body, now time.Time) bool {
+func (s *signedHead) proves(key []byte, b []byte, now time.Time) bool {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(s.id + "." + s.timestamp + "."))
-	b.writeTo(mac)
+	mac.Write(b)
 	want, right := mac.Sum(nil), 0
 	for _, got := range s.macs {
 		right |= subtle.ConstantTimeCompare(want, got)
@@ -148,14 +148,14 @@ type digest [16]byte
 
 // digest is the same for the same content whatever header carried its proof, so
 // that a copy of a delivery is known again without its stronger signature.
-func (p proof) digest(secret []byte, repository string, b body) digest {
+func (p proof) digest(secret []byte, repository string, b []byte) digest {
 	mac := hmac.New(sha256.New, secret)
 	id := p.id
 	if p.signed != nil {
 		id = p.signed.id
 	}
 	mac.Write([]byte(repository + "\x00" + id + "\x00"))
-	b.writeTo(mac)
+	mac.Write(b)
 	return digest(mac.Sum(nil)[:16])
 }
 

@@ -130,7 +130,10 @@ func (l *Lease) Run(ctx context.Context) error {
 			failed = err.Error()
 			l.o.Logger.Warn("cannot acquire the lease, retrying", "lease", l.o.Name, "err", err)
 		}
-		pause(ctx, l.interval())
+		select {
+		case <-ctx.Done():
+		case <-time.After(l.interval()):
+		}
 	}
 	return nil
 }
@@ -142,29 +145,24 @@ func (l *Lease) work(ctx context.Context) error {
 	l.setState(State{Active: true, Holder: l.o.Holder})
 	done := make(chan error, 1)
 	go func() { done <- l.o.Work(term) }()
-	var err error
-	for ended := false; !ended; {
-		timer := time.NewTimer(l.interval())
+	for ctx.Err() == nil && l.holds(time.Now()) {
 		select {
-		case err = <-done:
-			timer.Stop()
+		case err := <-done:
 			l.release(ctx)
 			return err
 		case <-ctx.Done():
-			ended = true
-		case <-timer.C:
-			if renewErr := l.acquire(ctx); renewErr != nil && ctx.Err() == nil {
-				l.o.Logger.Warn("cannot renew the lease", "lease", l.o.Name, "err", renewErr)
+		case <-time.After(l.interval()):
+			if err := l.acquire(ctx); err != nil && ctx.Err() == nil {
+				l.o.Logger.Warn("cannot renew the lease", "lease", l.o.Name, "err", err)
 			}
-			ended = !l.holds(time.Now())
 		}
-		timer.Stop()
 	}
 	stop()
-	err = <-done
-	if ctx.Err() != nil {
+	err := <-done
+	switch {
+	case ctx.Err() != nil:
 		l.release(ctx)
-	} else if l.State().Active {
+	case l.State().Active: // else it is known who holds it
 		l.setState(State{})
 	}
 	if errors.Is(err, context.Canceled) {
@@ -301,14 +299,4 @@ func unserved(err error) bool {
 		return true
 	}
 	return false
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
