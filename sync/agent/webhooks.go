@@ -313,7 +313,7 @@ func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
 	if a.embedded != nil {
 		return false, nil
 	}
-	return a.client.Serves(ctx, "repositories/webhook")
+	return a.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
 }
 
 // Seen implements webhook.Store.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"limpet/sync/text"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What every call of a Client goes through, from the outside in: callTransport
@@ -172,18 +175,14 @@ func passRetryAfter(resp *http.Response) error {
 // withRetryAfter adds the seconds to a Status that lacks them; anything else
 // comes back as it was.
 func withRetryAfter(body []byte, seconds int64) []byte {
-	var status map[string]any
-	if json.Unmarshal(body, &status) != nil || status["kind"] != "Status" {
+	var status metav1.Status
+	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
 		return body
 	}
-	details, _ := status["details"].(map[string]any)
-	if details == nil {
-		details = map[string]any{}
+	if status.Details == nil {
+		status.Details = &metav1.StatusDetails{}
 	}
-	if _, has := details["retryAfterSeconds"]; !has {
-		details["retryAfterSeconds"] = seconds
-	}
-	status["details"] = details
+	status.Details.RetryAfterSeconds = cmp.Or(status.Details.RetryAfterSeconds, int32(seconds))
 	if changed, err := json.Marshal(status); err == nil {
 		return changed
 	}

@@ -44,8 +44,7 @@ type shared struct {
 	log          *slog.Logger
 	clock        Clock
 	availability availability
-	versions     versions
-	served       served
+	discovery    discovery
 	source       tokenSource // nil = no token of ours
 	exchange     *exchanger  // nil = none
 	stop         context.CancelFunc
@@ -128,7 +127,7 @@ func (s *shared) client(c Config) (*Client, error) {
 		}
 		rt = &authTransport{next: rt, source: s.source, host: s.target.base.Host, header: header}
 	}
-	rt = &callTransport{next: rt, timeout: c.Timeout, availability: &s.availability, missing: s.versions.missing}
+	rt = &callTransport{next: rt, timeout: c.Timeout, availability: &s.availability, missing: s.discovery.missing}
 	client.http = &http.Client{Transport: rt, CheckRedirect: sameHostOnly}
 
 	cfg := dynamic.ConfigFor(&rest.Config{Host: s.target.base.String(), QPS: -1, UserAgent: c.UserAgent})

@@ -14,39 +14,33 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"limpet/sync/api"
 
 	"limpet/sync/text"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// versions remembers the preferred version of each group.
-type versions struct {
-	mu    sync.Mutex // guards known
-	known map[string]string
+// discovery remembers what the server has answered to discovery.
+type discovery struct {
+	mu        sync.Mutex                 // guards the fields below
+	preferred map[string]string          // version by group
+	served    map[string]servedResources // by group and version
 }
 
-func (v *versions) get(group string) string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.known[group]
+type servedResources struct {
+	names []string
+	at    time.Time // of the answer
 }
 
-func (v *versions) put(group, version string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.known == nil {
-		v.known = map[string]string{}
-	}
-	v.known[group] = version
-}
+// servesFor is how long it is remembered what a server serves: it changes when the
+// server becomes another version of itself.
+const servesFor = 10 * time.Minute
 
 // missing forgets the version of a group when the server does not know the
 // path of a call. A missing object is reported by a Status in JSON.
-func (v *versions) missing(req *http.Request, resp *http.Response) {
+func (d *discovery) missing(req *http.Request, resp *http.Response) {
 	_, path, found := strings.Cut(req.URL.Path, "/apis/")
 	if !found {
 		return
@@ -60,29 +54,81 @@ func (v *versions) missing(req *http.Request, resp *http.Response) {
 	if len(parts) > collection && err == nil && media == "application/json" {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.known, parts[0])
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.preferred, parts[0])
 }
 
 // PreferredVersion returns the version of the group that the server prefers. It asks
 // once and again after a call to the group was answered with 404. A group that
 // is not served gives an error for which apierrors.IsNotFound holds.
-func (c *Client) PreferredVersion(ctx context.Context, group string) (version string, err error) {
-	if version := c.shared.versions.get(group); version != "" {
+func (c *Client) PreferredVersion(ctx context.Context, group string) (string, error) {
+	d := &c.shared.discovery
+	d.mu.Lock()
+	version := d.preferred[group]
+	d.mu.Unlock()
+	if version != "" {
 		return version, nil
 	}
-	path := "/apis/" + url.PathEscape(group)
-	_, answer, err := c.Do(ctx, http.MethodGet, path, nil, "", nil)
-	if err != nil {
-		return "", fmt.Errorf("discover group %s: %w", group, err)
-	}
 	var found metav1.APIGroup
-	if json.Unmarshal(answer, &found) != nil || found.Kind != "APIGroup" || found.PreferredVersion.Version == "" {
-		return "", fmt.Errorf("discover group %s: %w", group, &NotKubernetesError{URL: c.url() + path, Status: http.StatusOK, Got: "no APIGroup"})
+	if err := c.discover(ctx, "/apis/"+url.PathEscape(group), "APIGroup", &found); err != nil {
+		return "", err
 	}
-	c.shared.versions.put(group, found.PreferredVersion.Version)
-	return found.PreferredVersion.Version, nil
+	if version = found.PreferredVersion.Version; version == "" {
+		return "", fmt.Errorf("discover group %s: no preferred version", group)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.preferred == nil {
+		d.preferred = map[string]string{}
+	}
+	d.preferred[group] = version
+	return version, nil
+}
+
+// Serves reports whether the server has a resource or a subresource of a group version,
+// named as in discovery: "repositories/webhook" is there on Grafana's own API server, and
+// neither on a plain Kubernetes API with the definitions of limpet nor on the embedded
+// API. It asks once in ten minutes, and each time while the group version is missing.
+func (c *Client) Serves(ctx context.Context, group schema.GroupVersion, resource string) (bool, error) {
+	d, path := &c.shared.discovery, "/apis/"+group.String()
+	d.mu.Lock()
+	known := d.served[path]
+	d.mu.Unlock()
+	if time.Since(known.at) < servesFor {
+		return slices.Contains(known.names, resource), nil
+	}
+	var list metav1.APIResourceList
+	err := c.discover(ctx, path, "APIResourceList", &list)
+	if apierrors.IsNotFound(err) {
+		return false, nil // it may come at any time
+	}
+	if err != nil {
+		return false, err
+	}
+	known = servedResources{at: time.Now()}
+	for _, r := range list.APIResources {
+		known.names = append(known.names, r.Name)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.served == nil {
+		d.served = map[string]servedResources{}
+	}
+	d.served[path] = known
+	return slices.Contains(known.names, resource), nil
+}
+
+// discover reads an answer of discovery, which has to be of a kind.
+func (c *Client) discover(ctx context.Context, path, kind string, into runtime.Object) error {
+	status, answer, err := c.Do(ctx, http.MethodGet, path, nil, "", nil)
+	if err != nil {
+		return fmt.Errorf("discover %s: %w", path, err)
+	}
+	if json.Unmarshal(answer, into) != nil || into.GetObjectKind().GroupVersionKind().Kind != kind {
+		return fmt.Errorf("discover %s: %w", path, &NotKubernetesError{URL: c.url() + path, Status: status, Got: describe(answer)})
+	}
+	return nil
 }
 
 // Check asks the server whether it is a Kubernetes-style API. Its errors tell
@@ -140,83 +186,4 @@ func (c *Client) explain(err error) error {
 		return err
 	}
 	return &UnreachableError{Server: c.url(), Err: text.RedactError(transportCause(err))}
-}
-
-// servesFor is how long it is remembered what a server serves: it changes when the
-// server becomes another version of itself.
-const servesFor = 10 * time.Minute
-
-// served remembers the resources of the provisioning group.
-type served struct {
-	mu    sync.Mutex // guards names and at
-	names []string   // sorted
-	at    time.Time  // of the answer; zero = there was none yet
-}
-
-func (s *served) get() ([]string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.names, !s.at.IsZero() && time.Since(s.at) < servesFor
-}
-
-func (s *served) put(names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.names, s.at = names, time.Now()
-}
-
-// Serves reports whether the provisioning group of the server has a resource or a
-// subresource, named as in discovery: "repositories/webhook" is there on Grafana's
-// own API server, and neither on a plain Kubernetes API with the definitions of
-// limpet nor on the embedded API. It asks once in ten minutes. A server without the
-// group has none of them. An error is of the moment.
-func (c *Client) Serves(ctx context.Context, resource string) (bool, error) {
-	names, fresh := c.shared.served.get()
-	if !fresh {
-		_, answer, err := c.Do(ctx, http.MethodGet, "/apis/"+api.ProvisioningGroup+"/"+api.Repositories.Version, nil, "", nil)
-		if apierrors.IsNotFound(err) {
-			return false, nil // it may come at any time
-		}
-		if err != nil {
-			return false, fmt.Errorf("discover what the API serves: %w", err)
-		}
-		if names, err = resourcesIn(answer); err != nil {
-			return false, fmt.Errorf("discover what the API serves: %w", err)
-		}
-		c.shared.served.put(names)
-	}
-	_, found := slices.BinarySearch(names, resource)
-	return found, nil
-}
-
-// Has asks the server whether it has a resource in that version. It asks each time.
-// A server without the group has none of it. An error is of the moment.
-func (c *Client) Has(ctx context.Context, gvr schema.GroupVersionResource) (bool, error) {
-	_, answer, err := c.Do(ctx, http.MethodGet, "/apis/"+gvr.Group+"/"+gvr.Version, nil, "", nil)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	var names []string
-	if err == nil {
-		names, err = resourcesIn(answer)
-	}
-	if err != nil {
-		return false, fmt.Errorf("discover what the API serves: %w", err)
-	}
-	_, found := slices.BinarySearch(names, gvr.Resource)
-	return found, nil
-}
-
-// resourcesIn reads an answer of discovery.
-func resourcesIn(answer []byte) ([]string, error) {
-	var list metav1.APIResourceList
-	if err := json.Unmarshal(answer, &list); err != nil || list.Kind != "APIResourceList" {
-		return nil, fmt.Errorf("the answer is %s", describe(answer))
-	}
-	names := make([]string, 0, len(list.APIResources))
-	for _, r := range list.APIResources {
-		names = append(names, r.Name)
-	}
-	slices.Sort(names)
-	return names, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
@@ -21,7 +22,7 @@ func TestServesOfAnAPI(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	for resource, want := range map[string]bool{"repositories": true, "repositories/status": true, "repositories/webhook": false} {
-		if got, err := c.Serves(t.Context(), resource); got != want || err != nil {
+		if got, err := c.Serves(t.Context(), api.Repositories.GroupVersion(), resource); got != want || err != nil {
 			t.Errorf("%s: %v, %v", resource, got, err)
 		}
 	}

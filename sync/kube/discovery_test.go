@@ -180,7 +180,7 @@ func TestServes(t *testing.T) {
 				h := http.HandlerFunc(reply(step.code, step.kind, step.body))
 				answer.Store(&h)
 			}
-			got, err := c.Serves(t.Context(), "repositories/webhook")
+			got, err := c.Serves(t.Context(), api.Repositories.GroupVersion(), "repositories/webhook")
 			if got != step.serves || (err != nil) != step.fails || asked.Load() != step.asked {
 				t.Errorf("step %d: %v %v, asked %d times", n, got, err, asked.Load())
 			}

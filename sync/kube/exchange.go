@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"limpet/sync/text"
 )
@@ -31,7 +32,6 @@ const (
 	exchangeNamespace = "*" // of the tokens: all namespaces
 	exchangeTries     = 3   // of the first attempt; later ones have one
 	exchangeFirstWait = 250 * time.Millisecond
-	exchangeLastWait  = time.Second
 	exchangeTimeout   = 10 * time.Second // of one try
 	// exchangePause lies between attempts while the service fails, and between
 	// refreshes that a 401 asks for while they do not help.
@@ -221,24 +221,14 @@ func (x *exchanger) try(ctx context.Context, tries int) (string, time.Duration, 
 	if err != nil {
 		return "", 0, err
 	}
-	wait := exchangeFirstWait
-	for n := 1; ; n++ {
-		token, ttl, err := x.once(ctx, subject)
-		if err == nil {
-			return token, ttl, nil
-		}
-		if n >= tries || !exchangeRetryable(err) {
-			return "", 0, err
-		}
-		timer := time.NewTimer(wait + rand.N(wait/10))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return "", 0, err
-		}
-		wait = min(2*wait, exchangeLastWait)
-	}
+	var token string
+	var ttl time.Duration
+	backoff := wait.Backoff{Duration: exchangeFirstWait, Factor: 2, Jitter: 0.1, Steps: tries}
+	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (done bool, _ error) {
+		token, ttl, err = x.once(ctx, subject)
+		return !exchangeRetryable(err), nil
+	})
+	return token, ttl, err
 }
 
 func exchangeRetryable(err error) bool {

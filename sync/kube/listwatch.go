@@ -82,24 +82,42 @@ func (l listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		return nil, errEnded
 	}
 	defer l.running.Done()
-	o := metav1.ListOptions{LabelSelector: l.options.LabelSelector, Limit: listPage}
 	var items []*cached
+	version, err := l.pages(ctx, l.pageUntilAnswered, func(u *unstructured.Unstructured) { items = append(items, l.cached(u)) })
+	if err != nil {
+		return nil, err
+	}
+	return &cachedList{ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: items}, nil
+}
+
+// pageUntilAnswered is untilAnswered for a page of a list.
+func (l listWatch) pageUntilAnswered(ctx context.Context, fn func(context.Context) error) error {
+	err := l.untilAnswered(ctx, nil, fn)
+	if err == nil {
+		l.clearError()
+		l.failures.Store(0)
+	}
+	return err
+}
+
+// pages calls each for every object of a full list, which it reads page by page with
+// retry, and returns the version of the list.
+func (i *Informer) pages(ctx context.Context, retry func(context.Context, func(context.Context) error) error, each func(*unstructured.Unstructured)) (string, error) {
+	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
 	for {
 		var page *unstructured.UnstructuredList
-		err := l.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
-			page, err = l.client.Resource(l.gvr).Namespace(l.namespace).List(withTimeout(ctx, listTimeout), o)
+		err := retry(ctx, func(ctx context.Context) (err error) {
+			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		l.clearError()
-		l.failures.Store(0)
 		for n := range page.Items {
-			items = append(items, l.cached(&page.Items[n]))
+			each(&page.Items[n])
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return &cachedList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: items}, nil
+			return page.GetResourceVersion(), nil
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -114,25 +113,12 @@ func differing[K, V comparable](before, listed, later map[K]V) []K {
 	return missed
 }
 
-// listVersions reads a full list, page by page, and keeps the versions only.
+// listVersions reads a full list and keeps the versions only.
 func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) {
 	versions := map[uint64]uint64{}
-	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
-	for {
-		var page *unstructured.UnstructuredList
-		err := Retry(ctx, func(ctx context.Context) (err error) {
-			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for n := range page.Items {
-			s := ObjectOf(&page.Items[n])
-			versions[digest(s.Key())] = digest(s.version())
-		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return versions, nil
-		}
-	}
+	_, err := i.pages(ctx, Retry, func(u *unstructured.Unstructured) {
+		o := ObjectOf(u)
+		versions[digest(o.Key())] = digest(o.version())
+	})
+	return versions, err
 }

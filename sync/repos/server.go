@@ -133,7 +133,7 @@ func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured
 }
 
 func (s apiServer) seals(ctx context.Context) (bool, error) {
-	return s.client.Serves(ctx, "repositories/webhook")
+	return s.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
 }
 
 func decode(answer []byte) (*unstructured.Unstructured, error) {

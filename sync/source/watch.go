@@ -76,7 +76,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // served reports whether the API has sources and allows to list them.
 func (w *Watcher) served(ctx context.Context) (bool, error) {
-	served, err := w.client.Has(ctx, api.GitRepositories)
+	served, err := w.client.Serves(ctx, api.GitRepositories.GroupVersion(), api.GitRepositories.Resource)
 	if !served || err != nil {
 		return false, err
 	}

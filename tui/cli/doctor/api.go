@@ -229,7 +229,7 @@ func judgeClock(ahead, bound time.Duration, ok bool) check {
 func (p *examination) checkResources(ctx context.Context) check {
 	var served, missing []string
 	for _, name := range []string{"repositories", "jobs", "historicjobs", "connections"} {
-		is, err := p.client.Serves(ctx, name)
+		is, err := p.client.Serves(ctx, api.Repositories.GroupVersion(), name)
 		switch {
 		case err != nil:
 			return failed(kube.Hint(err), "%s", command.ErrorText(err))
