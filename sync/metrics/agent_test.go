@@ -281,25 +281,3 @@ func TestBusySeconds(t *testing.T) {
 		}
 	})
 }
-
-// fill makes so many jobs that nobody takes: their repository does not exist and
-// they are of an action that this agent has no worker for.
-func (s *site) fill(n int) {
-	s.t.Helper()
-	var all sync.WaitGroup
-	for part := range 50 {
-		all.Go(func() {
-			for i := part; i < n; i += 50 {
-				key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
-				_, err := s.store.Mutate(s.t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-					return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d","labels":{"team":"ops"}},"spec":{"action":"push","repository":"r%d"}}`, key.Name, i, rev, i%100)}, nil
-				})
-				if err != nil {
-					s.t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-}

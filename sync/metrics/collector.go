@@ -1,19 +1,42 @@
 package metrics
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/jobs"
 )
 
-// maxSeries bounds the objects of a kind with series of their own. Above it only
-// totals are exported: a part would look like all.
-const maxSeries = 2000
+// Source is what gauges are read from. Its functions are called at every scrape,
+// from several goroutines at once when there are several scrapes; they must be
+// quick and do no network I/O. A nil function leaves its gauges out.
+type Source struct {
+	Backlog func() jobs.Backlog
+	Jobs    func() jobs.Snapshot
+	Store   func(context.Context) (state.Info, error)
+	// Clock returns the offset of the clock of the server from the local one and its
+	// error; ok is false while it is unknown.
+	Clock func() (offset, bound time.Duration, ok bool)
+	// Down returns since when the API is unavailable; zero means that it is
+	// available.
+	Down func() time.Time
+	// Latency returns the duration of the last request to the API.
+	Latency func() time.Duration
+	// What this agent knows of Repositories and of Connections, and the counts of the
+	// tokens that were minted: of these, and by the providers of identities.
+	Repositories func() []Repository
+	Connections  func() []Connection
+	Tokens       func() map[string]auth.TokenCounts // by provider; "connection" for Connections
+}
 
 // Repository is the state of a Repository for its series.
 type Repository struct {
@@ -33,72 +56,173 @@ type Connection struct {
 	Checked, Healthy      bool
 }
 
-// The values of labels that are known. Source: Grafana's types.
+const (
+	// storeTime bounds the read of the state file: one small record.
+	storeTime = time.Second
+	// maxSeries bounds the objects of a kind with series of their own. Above it only
+	// totals are exported: a part would look like all.
+	maxSeries = 2000
+)
+
+// collector exports the present state at each scrape.
+type collector struct {
+	source Source
+	work   *work
+	log    *slog.Logger
+	descs  sync.Map // of *prometheus.Desc by name
+}
+
+// Describe implements prometheus.Collector: which metrics there are depends on the source.
+func (c *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := exporter{c, out}
+	s.jobs()
+	s.store()
+	s.api()
+	if c.source.Repositories != nil {
+		s.repositories(c.source.Repositories())
+	}
+	if c.source.Connections != nil {
+		s.connections(c.source.Connections())
+	}
+	if c.source.Tokens != nil {
+		for provider, counts := range c.source.Tokens() {
+			s.tokens(counts, "provider", provider)
+		}
+	}
+}
+
+// exporter sends metrics to one scrape.
+type exporter struct {
+	*collector
+	out chan<- prometheus.Metric
+}
+
+// gauge sends one value. labels are names, each with its value behind it.
+func (s exporter) gauge(name, help string, v float64, labels ...string) {
+	s.send(prometheus.GaugeValue, name, help, v, labels)
+}
+
+// counter is gauge for a value that only grows.
+func (s exporter) counter(name, help string, v float64, labels ...string) {
+	s.send(prometheus.CounterValue, name, help, v, labels)
+}
+
+func (s exporter) send(kind prometheus.ValueType, name, help string, v float64, labels []string) {
+	values := make([]string, 0, len(labels)/2)
+	for i := 1; i < len(labels); i += 2 {
+		values = append(values, labels[i])
+	}
+	desc, ok := s.descs.Load(name)
+	if !ok {
+		var names []string
+		for i := 0; i < len(labels); i += 2 {
+			names = append(names, labels[i])
+		}
+		desc, _ = s.descs.LoadOrStore(name, prometheus.NewDesc(name, help, names, nil))
+	}
+	s.out <- prometheus.MustNewConstMetric(desc.(*prometheus.Desc), kind, v, values...)
+}
+
+func (s exporter) jobs() {
+	for d, took := range s.work.worked() {
+		s.counter("grafana_provisioning_jobs_busy_seconds_total", "Time that drivers have had a job under their claim, up to now.",
+			took.Seconds(), "driver_id", d.driver, "action", d.action)
+	}
+	if s.source.Jobs != nil {
+		running := map[driverAction]int{}
+		for _, r := range s.source.Jobs().Running {
+			running[driverAction{r.Driver, knownAction(r.Action)}]++
+		}
+		for d, n := range running {
+			s.gauge("grafana_provisioning_jobs_in_flight", "Jobs under a claim of this agent.",
+				float64(n), "driver_id", d.driver, "action", d.action)
+		}
+	}
+	if s.source.Backlog == nil {
+		return
+	}
+	b := s.source.Backlog()
+	sizes := map[string]int{"pull": 0}
+	for action, n := range b.Unclaimed {
+		sizes[knownAction(action)] += n
+	}
+	for action, n := range sizes {
+		s.gauge("grafana_provisioning_jobs_queue_size", "Unclaimed jobs of the API, as this agent sees them.", float64(n), "action", action)
+	}
+	var sum, longest time.Duration
+	for _, d := range b.Looking {
+		sum += d
+		longest = max(longest, d)
+	}
+	waiting := float64(b.Waiting)
+	s.gauge("grafana_provisioning_jobs_worker_queue_size", "Names that wait in this agent for a driver.", waiting)
+	s.gauge("workqueue_depth", "Names that wait in the queue for a driver.", waiting, "name", queueName)
+	s.counter("workqueue_adds_total", "Names that were added to the queue.", float64(b.Added), "name", queueName)
+	s.gauge("workqueue_unfinished_work_seconds", "How long drivers have been busy with the names they have now, added up.",
+		sum.Seconds(), "name", queueName)
+	s.gauge("workqueue_longest_running_processor_seconds", "How long the longest of these has taken so far.",
+		longest.Seconds(), "name", queueName)
+	s.gauge("limpet_jobs_claimed", "Claimed jobs of the API, as this agent sees them.", float64(b.Claimed))
+	s.gauge("limpet_queue_names", "Names in the queue of this agent: waiting, running or in backoff.", float64(b.Queued))
+	s.gauge("limpet_completions_unsent", "Results that are kept in the state file until the API takes them.", float64(b.Undelivered))
+}
+
+func (s exporter) store() {
+	if s.source.Store == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	info, err := s.source.Store(ctx)
+	if err != nil {
+		s.log.Debug("metrics of the state file", "err", err)
+		return
+	}
+	oldest := 0.0
+	if !info.Oldest.IsZero() {
+		oldest = float64(info.Oldest.UnixMilli()) / 1000
+	}
+	s.gauge("limpet_store_bytes", "Size of the state file.", float64(info.Bytes))
+	s.gauge("limpet_store_free_bytes", "Bytes of the state file that are free for new records.", float64(info.FreeBytes))
+	s.gauge("limpet_store_claims", "Claims in the state file.", float64(info.Claims))
+	s.gauge("limpet_store_resting_jobs", "Released jobs in the state file, with their attempts and marks.", float64(info.Resting))
+	s.gauge("limpet_history_records", "Finished jobs in the local history.", float64(info.History))
+	s.gauge("limpet_history_bytes", "Bytes of the local history with its keys and frames.", float64(info.HistoryBytes))
+	s.gauge("limpet_history_oldest_timestamp_seconds", "When the oldest job of the local history has ended; 0 = there is none.", oldest)
+}
+
+func (s exporter) api() {
+	if s.source.Clock != nil {
+		offset, bound, ok := s.source.Clock()
+		s.gauge("limpet_clock_known", "1 when the time of the server is known. Without it no job is claimed.", number(ok))
+		if ok {
+			s.gauge("limpet_clock_offset_seconds", "How far the clock of the API server is ahead of this host's.", offset.Seconds())
+			s.gauge("limpet_clock_error_bound_seconds", "How far off the known time of the server may be.", bound.Seconds())
+		}
+	}
+	if s.source.Latency != nil {
+		s.gauge("limpet_api_latency_seconds", "Duration of the last request to the API.", s.source.Latency().Seconds())
+	}
+	if s.source.Down != nil {
+		down := 0.0
+		if since := s.source.Down(); !since.IsZero() {
+			down = max(time.Since(since).Seconds(), 0)
+		}
+		s.gauge("limpet_api_down_seconds", "How long the API has been unavailable; 0 = it is available.", down)
+	}
+}
+
+// The known values of labels. Source: Grafana's types.
 var (
 	repositoryTypes = []string{"local", "github", "githubEnterprise", "git", "bitbucket", "gitlab"}
 	connectionTypes = []string{"github", "githubEnterprise", "githubOAuth", "githubEnterpriseOAuth", "gitlab", "bitbucket"}
 	syncTargets     = []string{"instance", "folder", "folderless", ""}
 )
 
-func oneOf(known []string, value string) string {
-	if slices.Contains(known, value) {
-		return value
-	}
-	return other
-}
-
-// collector exports Repositories, Connections and tokens at each scrape.
-type collector struct {
-	source Source
-
-	sum, info, healthy           gauge
-	pulled, pullOK               gauge
-	connectionInfo, connectionOK gauge
-	held, oldest                 gauge
-	events, requests, evictions  gauge
-}
-
-func newCollector(s Source) *collector {
-	k := &collector{
-		source:         s,
-		sum:            describe("limpet_repositories", "Repositories by their health.", "health"),
-		info:           describe("limpet_repository_info", "Always 1; what a repository is and how it does is in the labels.", "namespace", "name", "type", "target", "connection", "ready", "suspended"),
-		healthy:        describe("limpet_repository_healthy", "1 when the last check found the repository in order.", "namespace", "name"),
-		pulled:         describe("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.", "namespace", "name"),
-		pullOK:         describe("limpet_repository_last_sync_success", "1 when the last pull went well, 0 when it did not; not told while one is under way.", "namespace", "name"),
-		connectionInfo: describe("limpet_connection_info", "Always 1; what a connection is and how it does is in the labels.", "namespace", "name", "type", "ready"),
-		connectionOK:   describe("limpet_connection_healthy", "1 when the last check found that the host takes the connection.", "namespace", "name"),
-		held:           describe("limpet_token_cached_items", "Minted tokens in memory.", "provider"),
-		oldest:         describe("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none.", "provider"),
-		events:         describe("limpet_token_cache_events_total", "Tokens that were asked for, by whether memory had one.", "provider", "event_type"),
-		requests:       describe("limpet_token_cache_requests_total", "Attempts to mint a token.", "provider", "status"),
-		evictions:      describe("limpet_token_cache_evictions_total", "Tokens that were dropped before their end, by why.", "provider", "reason"),
-	}
-	for _, g := range []*gauge{&k.events, &k.requests, &k.evictions} {
-		g.kind = prometheus.CounterValue
-	}
-	return k
-}
-
-// Describe implements prometheus.Collector: what there is depends on the source.
-func (k *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(k, out) }
-
-// Collect implements prometheus.Collector.
-func (k *collector) Collect(out chan<- prometheus.Metric) {
-	if k.source.Repositories != nil {
-		k.repositories(out, k.source.Repositories())
-	}
-	if k.source.Connections != nil {
-		k.connections(out, k.source.Connections())
-	}
-	if k.source.Tokens != nil {
-		for provider, counts := range k.source.Tokens() {
-			k.tokens(out, provider, counts)
-		}
-	}
-}
-
-func (k *collector) repositories(out chan<- prometheus.Metric, all []Repository) {
+func (s exporter) repositories(all []Repository) {
 	sums := map[string]int{"healthy": 0, "unhealthy": 0, "unknown": 0, "suspended": 0}
 	for _, r := range all {
 		switch {
@@ -113,52 +237,63 @@ func (k *collector) repositories(out chan<- prometheus.Metric, all []Repository)
 		}
 	}
 	for health, n := range sums {
-		k.sum.at(out, float64(n), health)
+		s.gauge("limpet_repositories", "Repositories by their health.", float64(n), "health", health)
 	}
 	if len(all) > maxSeries {
 		return
 	}
 	for _, r := range all {
-		k.info.at(out, 1, r.Namespace, r.Name, oneOf(repositoryTypes, r.Type), oneOf(syncTargets, r.Target), r.Connection, ready(r.Checked, r.Healthy), strconv.FormatBool(r.Suspended))
+		name := []string{"namespace", r.Namespace, "name", r.Name}
+		s.gauge("limpet_repository_info", "Always 1; type and state of a repository are in the labels.", 1, append(name,
+			"type", oneOf(repositoryTypes, r.Type), "target", oneOf(syncTargets, r.Target), "connection", r.Connection,
+			"ready", ready(r.Checked, r.Healthy), "suspended", strconv.FormatBool(r.Suspended))...)
 		if r.Checked {
-			k.healthy.at(out, number(r.Healthy), r.Namespace, r.Name)
+			s.gauge("limpet_repository_healthy", "1 when the last health check of the repository succeeded.", number(r.Healthy), name...)
 		}
 		if !r.Pulled.IsZero() {
-			k.pulled.at(out, float64(r.Pulled.UnixMilli())/1000, r.Namespace, r.Name)
+			s.gauge("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.",
+				float64(r.Pulled.UnixMilli())/1000, name...)
 		}
-		switch r.Pull {
-		case api.StateSuccess, api.StateWarning:
-			k.pullOK.at(out, 1, r.Namespace, r.Name)
-		case api.StateError:
-			k.pullOK.at(out, 0, r.Namespace, r.Name)
+		if ended := []string{api.StateError, api.StateSuccess, api.StateWarning}; slices.Contains(ended, r.Pull) {
+			s.gauge("limpet_repository_last_sync_success", "1 when the last pull succeeded, 0 when it failed; absent during a pull.",
+				number(r.Pull != api.StateError), name...)
 		}
 	}
 }
 
-func (k *collector) connections(out chan<- prometheus.Metric, all []Connection) {
+func (s exporter) connections(all []Connection) {
 	if len(all) > maxSeries {
 		return
 	}
 	for _, c := range all {
-		k.connectionInfo.at(out, 1, c.Namespace, c.Name, oneOf(connectionTypes, c.Type), ready(c.Checked, c.Healthy))
+		name := []string{"namespace", c.Namespace, "name", c.Name}
+		s.gauge("limpet_connection_info", "Always 1; type and state of a connection are in the labels.", 1,
+			append(name, "type", oneOf(connectionTypes, c.Type), "ready", ready(c.Checked, c.Healthy))...)
 		if c.Checked {
-			k.connectionOK.at(out, number(c.Healthy), c.Namespace, c.Name)
+			s.gauge("limpet_connection_healthy", "1 when the host accepted the connection at the last check.", number(c.Healthy), name...)
 		}
 	}
 }
 
-func (k *collector) tokens(out chan<- prometheus.Metric, provider string, c auth.TokenCounts) {
-	k.held.at(out, float64(c.Held), provider)
-	k.oldest.at(out, c.Oldest.Seconds(), provider)
-	k.events.at(out, float64(c.Hits), provider, "cache_hit")
-	k.events.at(out, float64(c.Minted+c.Failed), provider, "cache_miss")
-	k.requests.at(out, float64(c.Minted), provider, "success")
-	k.requests.at(out, float64(c.Failed), provider, "failure")
-	k.evictions.at(out, float64(c.Refused), provider, "refused")
-	k.evictions.at(out, float64(c.Overflow), provider, "overflow")
+func (s exporter) tokens(c auth.TokenCounts, provider ...string) {
+	with := func(name, value string) []string { return append(slices.Clip(provider), name, value) }
+	s.gauge("limpet_token_cached_items", "Minted tokens in memory.", float64(c.Held), provider...)
+	s.gauge("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none.",
+		c.Oldest.Seconds(), provider...)
+	const (
+		events    = "limpet_token_cache_events_total"
+		requests  = "limpet_token_cache_requests_total"
+		evictions = "limpet_token_cache_evictions_total"
+	)
+	s.counter(events, "Requests for tokens, by whether memory had one.", float64(c.Hits), with("event_type", "cache_hit")...)
+	s.counter(events, "", float64(c.Minted+c.Failed), with("event_type", "cache_miss")...)
+	s.counter(requests, "Attempts to mint a token.", float64(c.Minted), with("status", "success")...)
+	s.counter(requests, "", float64(c.Failed), with("status", "failure")...)
+	s.counter(evictions, "Tokens that were dropped before their end, by reason.", float64(c.Refused), with("reason", "refused")...)
+	s.counter(evictions, "", float64(c.Overflow), with("reason", "overflow")...)
 }
 
-// ready is what a condition of that name says.
+// ready is the value of a condition of that name.
 func ready(checked, healthy bool) string {
 	switch {
 	case !checked:

@@ -1,40 +1,99 @@
 package metrics
 
 import (
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"limpet/sync/jobs"
 	"limpet/sync/repos"
+	"limpet/sync/webhook"
 )
 
-// controllerName is the label of the queue of repositories in Grafana's operators.
-const controllerName = "provisioningRepositoryController"
+const (
+	// Labels of the two queues in Grafana's operators.
+	queueName      = "provisioningJobDriver"
+	controllerName = "provisioningRepositoryController"
+	// Labels of resources.
+	resourceJobs         = "jobs"
+	resourceRepositories = "repositories"
+)
 
-// resourceRepositories is the label of repositories in the metrics of health.
-const resourceRepositories = "repositories"
+// queueBuckets are those of Kubernetes' work queues: 10 ns to 1,000 s. A Date header and
+// a creation time have a granularity of a second, which latencyBuckets respect.
+var (
+	queueBuckets   = prometheus.ExponentialBuckets(10e-9, 10, 12)
+	latencyBuckets = []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300}
+)
 
-// Phases of a reconcile that can fail. Source: Grafana.
-var phases = []string{"fetch", "delete", "quota", "token", "build", "branch", "health", "hook", "status", "sync"}
+// queue counts what went through the queue of jobs, and where it came from.
+type queue struct {
+	works          *prometheus.HistogramVec // of all queues
+	waited, looked prometheus.Observer
+	retries        prometheus.Counter
 
-// controllerMetrics is what the controller of repositories has done.
-type controllerMetrics struct {
-	errors  *prometheus.CounterVec
-	checked *prometheus.CounterVec
-	took    prometheus.Observer
-	looks   prometheus.Observer
-	reasons *prometheus.CounterVec
+	events  *prometheus.CounterVec
+	latency *prometheus.HistogramVec
 }
 
-var _ repos.Meter = (*controllerMetrics)(nil)
+func newQueue(r registry) *queue {
+	works := r.histogram("workqueue_work_duration_seconds",
+		"How long a worker was busy with a name; with that of a job, the job included if it ran.", queueBuckets, "name")
+	q := &queue{
+		works:  works,
+		looked: works.WithLabelValues(queueName),
+		waited: r.histogram("workqueue_queue_duration_seconds",
+			"How long a name stayed in the queue before a driver took it.", queueBuckets, "name").WithLabelValues(queueName),
+		retries: r.counter("workqueue_retries_total",
+			"Names that are tried again after an error before their claim.", "name").WithLabelValues(queueName),
+		events: r.counter("grafana_provisioning_events_processed_total",
+			"Changes of jobs that were processed, by their source.", "resource", "source"),
+		latency: r.histogram("grafana_provisioning_event_delivery_latency_seconds",
+			"Time from the creation of a job until this agent saw it, by the server's clock.", latencyBuckets, "resource", "source"),
+	}
+	for _, source := range []string{jobs.SourceLive, jobs.SourceInitial, jobs.SourceRelist} {
+		q.events.WithLabelValues(resourceJobs, source)
+	}
+	return q
+}
 
-func newControllerMetrics(r prometheus.Registerer, works *prometheus.HistogramVec) *controllerMetrics {
+func (q *queue) keyDone(d jobs.KeyDone) {
+	q.waited.Observe(d.Waited.Seconds())
+	q.looked.Observe(d.Took.Seconds())
+	if d.Retried {
+		q.retries.Inc()
+	}
+}
+
+func (q *queue) seen(d jobs.Seen) {
+	q.events.WithLabelValues(resourceJobs, d.Source).Add(float64(d.Count))
+	if d.Late >= 0 {
+		q.latency.WithLabelValues(resourceJobs, d.Source).Observe(d.Late.Seconds())
+	}
+}
+
+// phases of a reconcile that can fail. Source: Grafana.
+var phases = []string{"fetch", "delete", "quota", "token", "build", "branch", "health", "hook", "status", "sync"}
+
+// controllerMetrics counts what the controller of repositories does.
+type controllerMetrics struct {
+	errors, checked, reasons *prometheus.CounterVec
+	took, looks              prometheus.Observer
+}
+
+func newControllerMetrics(r registry, works *prometheus.HistogramVec) *controllerMetrics {
 	k := &controllerMetrics{
-		errors:  counter(r, "grafana_provisioning_repository_reconcile_errors_total", "Looks into a repository that failed, by where and by whose doing.", "phase", "cause"),
-		checked: counter(r, "grafana_provisioning_health_checked_total", "Health checks that asked the remote, by what they found.", "resource", "outcome"),
-		took:    histogram(r, "grafana_provisioning_health_checked_duration_seconds", "Duration of the question to the remote.", phaseBuckets, "resource").WithLabelValues(resourceRepositories),
-		reasons: counter(r, "limpet_repository_reconciles_total", "Looks into a repository with something to do, by the first reason.", "trigger"),
-		looks:   works.WithLabelValues(controllerName),
+		errors: r.counter("grafana_provisioning_repository_reconcile_errors_total",
+			"Failed reconciles of a repository, by phase and cause.", "phase", "cause"),
+		checked: r.counter("grafana_provisioning_health_checked_total", "Health checks with a request to the remote, by outcome.",
+			"resource", "outcome"),
+		took: r.histogram("grafana_provisioning_health_checked_duration_seconds", "Duration of the request to the remote.",
+			phaseBuckets, "resource").WithLabelValues(resourceRepositories),
+		reasons: r.counter("limpet_repository_reconciles_total",
+			"Reconciles of a repository with work to do, by the first reason.", "trigger"),
+		looks: works.WithLabelValues(controllerName),
 	}
 	for _, outcome := range []string{"success", "error"} {
 		k.checked.WithLabelValues(resourceRepositories, outcome)
@@ -75,3 +134,103 @@ func (k *controllerMetrics) Failed(phase string, user bool) {
 
 // Controller is the part that counts for the controller of repositories.
 func (m *Metrics) Controller() repos.Meter { return m.controller }
+
+// webhooks counts webhooks.
+type webhooks struct{ requests, events *prometheus.CounterVec }
+
+func newWebhooks(r registry) webhooks {
+	h := webhooks{
+		requests: r.counter("limpet_webhook_requests_total", "Requests to the webhook listener by outcome.", "outcome"),
+		events: r.counter("grafana_provisioning_webhook_events_processed_total",
+			"Authentic webhook events, and the action of the job that was queued.", "job"),
+	}
+	for _, outcome := range webhook.Outcomes {
+		h.requests.WithLabelValues(outcome)
+	}
+	for _, job := range []string{"pull", "pr", "none"} {
+		h.events.WithLabelValues(job)
+	}
+	return h
+}
+
+// WebhookRequest counts a request by its outcome, one of webhook.Outcomes.
+func (h *webhooks) WebhookRequest(outcome string) { h.requests.WithLabelValues(outcome).Inc() }
+
+// WebhookEvent counts an authentic event by the action of the job that it has led
+// to, or "none".
+func (h *webhooks) WebhookEvent(job string) { h.events.WithLabelValues(job).Inc() }
+
+// lifecycle counts the events of jobs that Grafana has no name for.
+type lifecycle struct {
+	events       map[string]prometheus.Counter
+	cancelled    prometheus.Counter
+	dead, pruned *prometheus.CounterVec
+	leases       *leases
+}
+
+// deadReasons are the reasons of a dead letter; see jobs.EventDead.
+var deadReasons = []string{"crashed", "transient", "timeout"}
+
+func newLifecycle(r registry) lifecycle {
+	plain := func(name, help string) prometheus.Counter { return r.counter(name, help).WithLabelValues() }
+	l := lifecycle{
+		events: map[string]prometheus.Counter{
+			jobs.EventLost: plain("limpet_leases_lost_total", "Claims whose lease this agent has lost, each once."),
+			jobs.EventRequeued: plain("limpet_jobs_requeued_total",
+				"Expired claims of other agents that this agent has removed."),
+			jobs.EventRetry:    plain("limpet_jobs_postponed_total", "Jobs that were released for another attempt after a transient error."),
+			jobs.EventReleased: plain("limpet_jobs_released_total", "Jobs that were released without counting an attempt."),
+			jobs.EventResumed:  plain("limpet_jobs_resumed_total", "Own claims of before a restart that were resumed."),
+		},
+		cancelled: plain("limpet_jobs_cancelled_total", "Jobs that a person has cancelled or deleted while they ran."),
+		dead:      r.counter("limpet_jobs_dead_letters_total", "Jobs whose attempts are used up.", "reason"),
+		pruned: r.counter("limpet_history_pruned_total",
+			"History that was deleted, in the state file (local) and as HistoricJobs (api).", "where"),
+		leases: &leases{seen: map[string]bool{}},
+	}
+	for _, reason := range deadReasons {
+		l.dead.WithLabelValues(reason)
+	}
+	for _, where := range []string{"local", "api"} {
+		l.pruned.WithLabelValues(where)
+	}
+	return l
+}
+
+func (l *lifecycle) observe(e jobs.Event) {
+	switch {
+	case e.Type == jobs.EventLost && !l.leases.first(e.UID+" "+strconv.Itoa(e.Attempt)):
+	case l.events[e.Type] != nil:
+		l.events[e.Type].Inc()
+	case e.Type == jobs.EventDead:
+		l.dead.WithLabelValues(oneOf(deadReasons, e.State)).Inc()
+	case e.Type == jobs.EventCompleted && e.State == "cancelled":
+		l.cancelled.Inc()
+	}
+}
+
+// leases remembers which losses were counted: an uncertain loss is reported again
+// when another agent holds the job.
+type leases struct {
+	mu    sync.Mutex // guards the fields below
+	seen  map[string]bool
+	order []string // the oldest first
+}
+
+// maxLost bounds the memory. A loss is reported again within minutes.
+const maxLost = 1024
+
+func (l *leases) first(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[id] {
+		return false
+	}
+	l.seen[id] = true
+	l.order = append(l.order, id)
+	if len(l.order) > maxLost {
+		delete(l.seen, l.order[0])
+		l.order = l.order[1:]
+	}
+	return true
+}

@@ -11,25 +11,20 @@ import (
 const other = "other"
 
 // actions are those of Grafana's Job type.
-var actions = []string{"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test"}
+var actions = []string{
+	"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test",
+}
 
-func knownAction(action string) string {
-	if slices.Contains(actions, action) {
-		return action
+var operations = []resources.Action{resources.Created, resources.Updated, resources.Deleted, resources.Renamed, resources.Ignored}
+
+func oneOf[T ~string](known []T, value T) string {
+	if slices.Contains(known, value) {
+		return string(value)
 	}
 	return other
 }
 
-var operations = map[resources.Action]bool{
-	resources.Created: true, resources.Updated: true, resources.Deleted: true, resources.Renamed: true, resources.Ignored: true,
-}
-
-func knownOperation(operation resources.Action) string {
-	if operations[operation] {
-		return string(operation)
-	}
-	return other
-}
+func knownAction(action string) string { return oneOf(actions, action) }
 
 // maxKinds bounds the pairs of group and kind with series of their own. Files of a
 // repository may contain any.
@@ -58,7 +53,7 @@ func (k *kinds) known(group, kind string) (string, string) {
 	return group, kind
 }
 
-// sizeBucket is Grafana's name for so many changed resources.
+// sizeBucket is Grafana's name for a number of changed resources.
 func sizeBucket(n int64) string {
 	switch {
 	case n <= 0:

@@ -30,7 +30,7 @@ import (
 // Metrics counts what one agent does and answers scrapes. It consumes the events of
 // jobs.
 type Metrics struct {
-	registry *prometheus.Registry
+	registry registry
 	log      *slog.Logger
 	*work
 	*queue
@@ -42,19 +42,41 @@ type Metrics struct {
 // New returns the metrics of an agent of that version and number of drivers. Until
 // Read is called there are no gauges.
 func New(version string, drivers int, log *slog.Logger) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), log: log}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.work = newWork(m.registry, drivers)
-	m.queue = newQueue(m.registry)
-	m.controller = newControllerMetrics(m.registry, m.queue.works)
-	m.lifecycle = newLifecycle(m.registry)
-	m.webhooks = newWebhooks(m.registry)
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "limpet_build_info", Help: "Always 1; the version of limpet and of Go are in the labels.",
-	}, []string{"version", "goversion"})
-	build.WithLabelValues(version, runtime.Version()).Set(1)
-	m.registry.MustRegister(build)
+	r := registry{prometheus.NewRegistry()}
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{
+		registry:  r,
+		log:       log,
+		work:      newWork(r, drivers),
+		queue:     newQueue(r),
+		lifecycle: newLifecycle(r),
+		webhooks:  newWebhooks(r),
+	}
+	m.controller = newControllerMetrics(r, m.queue.works)
+	r.gauge("limpet_build_info", "Always 1; the version of limpet and of Go are in the labels.", "version", "goversion").
+		WithLabelValues(version, runtime.Version()).Set(1)
 	return m
+}
+
+// registry makes metrics that it registers.
+type registry struct{ *prometheus.Registry }
+
+func (r registry) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.MustRegister(c)
+	return c
+}
+
+func (r registry) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.MustRegister(g)
+	return g
+}
+
+func (r registry) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	r.MustRegister(h)
+	return h
 }
 
 // Observe takes the events of a controller. It does no I/O.
@@ -65,7 +87,9 @@ func (m *Metrics) Observe(e jobs.Event) {
 	case jobs.HeldEnded:
 		m.work.ended(d.UID)
 	case jobs.ClaimAttempt:
-		m.work.claim(d.Driver, d.Result)
+		if c := m.claims[d.Result]; c != nil {
+			c.WithLabelValues(d.Driver).Inc()
+		}
 	case jobs.FirstClaim:
 		m.wait.WithLabelValues(knownAction(d.Action)).Observe(d.Waited.Seconds())
 	case jobs.Processed:
@@ -88,7 +112,7 @@ func (m *Metrics) Observe(e jobs.Event) {
 
 // Read adds the gauges, which are read from s at every scrape. It is called once.
 func (m *Metrics) Read(s Source) {
-	m.registry.MustRegister(newGauges(s, m.work, m.log), newCollector(s))
+	m.registry.MustRegister(&collector{source: s, work: m.work, log: m.log})
 }
 
 // ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in

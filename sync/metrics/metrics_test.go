@@ -98,6 +98,14 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 	return -1
 }
 
+// Grafana's phases. This agent renames a file together with its other writes, so
+// file_renames is never seen.
+var (
+	fullPhases = []string{"compare", "file_renames", "file_deletions", "folder_deletions", "folder_creations", "file_creations",
+		"old_folder_cleanup"}
+	incrementPhases = []string{"compare", "apply", "cleanup"}
+)
+
 // everything makes every series that there can be appear once.
 func everything(m *Metrics, w *world) {
 	for _, r := range []jobs.ClaimResult{jobs.ClaimWon, jobs.ClaimConflict, jobs.ClaimError, jobs.ClaimContended} {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 // work is what drivers and workers have done.
 type work struct {
-	claimed, conflicts, claimErrors, contended *prometheus.CounterVec
+	claims map[jobs.ClaimResult]*prometheus.CounterVec
 
 	wait      *prometheus.HistogramVec
 	processed *prometheus.CounterVec
@@ -45,52 +46,41 @@ var (
 	phaseBuckets    = prometheus.ExponentialBucketsRange(0.01, 600, 8)
 )
 
-var (
-	outcomes = []string{"success", "warning", "error"}
-	// Grafana's phases. This agent renames a file together with its other writes,
-	// so file_renames is never seen.
-	fullPhases      = []string{"compare", "file_renames", "file_deletions", "folder_deletions", "folder_creations", "file_creations", "old_folder_cleanup"}
-	incrementPhases = []string{"compare", "apply", "cleanup"}
-)
-
-func newWork(r prometheus.Registerer, drivers int) *work {
-	w := &work{busy: map[string]busyPeriod{}, done: map[driverAction]time.Duration{}}
-	w.claimed = counter(r, "grafana_provisioning_jobs_claimed_total", "Jobs that a driver has won.", "driver_id")
-	w.conflicts = counter(r, "grafana_provisioning_jobs_claim_conflicts_total", "Writes of claim labels that met a change by somebody else.", "driver_id")
-	w.claimErrors = counter(r, "grafana_provisioning_jobs_claim_errors_total", "Writes of claim labels that failed otherwise.", "driver_id")
-	w.contended = counter(r, "grafana_provisioning_jobs_claim_rounds_contended_total", "Attempts to claim a job that ended because others had taken or changed it.", "driver_id")
-	w.wait = histogram(r, "grafana_provisioning_jobs_queue_wait_seconds", "Time from the creation of a job to its first claim.", waitBuckets, "action")
-	w.processed = counter(r, "grafana_provisioning_jobs_processed_total", "Jobs that have ended and are in history.", "action", "outcome")
-	w.duration = histogram(r, "grafana_provisioning_jobs_duration_seconds", "Time from the claim of a job to its end.", durationBuckets, "action", "resources_changed_bucket", "outcome")
-	w.resources = counter(r, "grafana_provisioning_jobs_resource_operations_total", "Results of single resources.", "action", "operation", "outcome", "reason", "group", "kind")
-	w.sync = histogram(r, "grafana_provisioning_jobs_sync_duration_seconds", "Duration of syncs that compared or changed something.", phaseBuckets, "type")
-	w.full = histogram(r, "grafana_provisioning_jobs_full_sync_phase_duration_seconds", "Duration of the parts of full syncs.", phaseBuckets, "phase")
-	w.increment = histogram(r, "grafana_provisioning_jobs_incremental_sync_phase_duration_seconds", "Duration of the parts of incremental syncs.", phaseBuckets, "phase")
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "grafana_provisioning_jobs_concurrent_driver_num_drivers", Help: "Jobs that this agent runs at once at most."})
-	gauge.Set(float64(drivers))
-	r.MustRegister(gauge)
+func newWork(r registry, drivers int) *work {
+	const name = "grafana_provisioning_jobs_"
+	claims := func(suffix, help string) *prometheus.CounterVec { return r.counter(name+suffix, help, "driver_id") }
+	w := &work{
+		busy: map[string]busyPeriod{},
+		done: map[driverAction]time.Duration{},
+		claims: map[jobs.ClaimResult]*prometheus.CounterVec{
+			jobs.ClaimWon:      claims("claimed_total", "Jobs that a driver has claimed."),
+			jobs.ClaimConflict: claims("claim_conflicts_total", "Writes of claim labels that met a change by another client."),
+			jobs.ClaimError:    claims("claim_errors_total", "Writes of claim labels that failed otherwise."),
+			jobs.ClaimContended: claims("claim_rounds_contended_total",
+				"Attempts to claim a job that ended because others had taken or changed it."),
+		},
+		wait:      r.histogram(name+"queue_wait_seconds", "Time from the creation of a job to its first claim.", waitBuckets, "action"),
+		processed: r.counter(name+"processed_total", "Jobs that have ended and are in history.", "action", "outcome"),
+		duration: r.histogram(name+"duration_seconds", "Time from the claim of a job to its end.", durationBuckets,
+			"action", "resources_changed_bucket", "outcome"),
+		resources: r.counter(name+"resource_operations_total", "Results of single resources.",
+			"action", "operation", "outcome", "reason", "group", "kind"),
+		sync: r.histogram(name+"sync_duration_seconds", "Duration of syncs that compared or changed something.", phaseBuckets, "type"),
+		full: r.histogram(name+"full_sync_phase_duration_seconds", "Duration of the parts of full syncs.", phaseBuckets, "phase"),
+		increment: r.histogram(name+"incremental_sync_phase_duration_seconds", "Duration of the parts of incremental syncs.",
+			phaseBuckets, "phase"),
+	}
+	r.gauge(name+"concurrent_driver_num_drivers", "Jobs that this agent runs at once at most.").WithLabelValues().Set(float64(drivers))
 	// A series that begins with its first event hides that event from rate().
 	for i := range drivers {
-		for _, c := range []*prometheus.CounterVec{w.claimed, w.conflicts, w.claimErrors, w.contended} {
+		for _, c := range w.claims {
 			c.WithLabelValues(strconv.Itoa(i))
 		}
 	}
-	for _, outcome := range outcomes {
+	for _, outcome := range []string{"success", "warning", "error"} {
 		w.processed.WithLabelValues("pull", outcome)
 	}
 	return w
-}
-
-func counter(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	r.MustRegister(c)
-	return c
-}
-
-func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	r.MustRegister(h)
-	return h
 }
 
 func (w *work) began(uid, driver, action string) {
@@ -113,27 +103,11 @@ func (w *work) ended(uid string) {
 func (w *work) worked() map[driverAction]time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make(map[driverAction]time.Duration, len(w.done)+len(w.busy))
-	for s, d := range w.done {
-		out[s] = d
-	}
+	out := maps.Clone(w.done)
 	for _, s := range w.busy {
 		out[s.driverAction] += time.Since(s.since)
 	}
 	return out
-}
-
-func (w *work) claim(driver string, r jobs.ClaimResult) {
-	switch r {
-	case jobs.ClaimWon:
-		w.claimed.WithLabelValues(driver).Inc()
-	case jobs.ClaimConflict:
-		w.conflicts.WithLabelValues(driver).Inc()
-	case jobs.ClaimError:
-		w.claimErrors.WithLabelValues(driver).Inc()
-	case jobs.ClaimContended:
-		w.contended.WithLabelValues(driver).Inc()
-	}
 }
 
 // ends counts a job that has ended. What a job that failed has changed is part of
@@ -157,7 +131,7 @@ func (w *work) resource(action string, r resources.Result) {
 		outcome, err = "warning", r.Warning
 	}
 	group, kind := w.kinds.known(r.Group, r.Kind)
-	w.resources.WithLabelValues(knownAction(action), knownOperation(r.Action), outcome, resources.Reason(err), group, kind).Inc()
+	w.resources.WithLabelValues(knownAction(action), oneOf(operations, r.Action), outcome, resources.Reason(err), group, kind).Inc()
 }
 
 func (w *work) phase(sync, phase string, took time.Duration) {
