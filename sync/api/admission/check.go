@@ -7,7 +7,10 @@
 package admission
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -59,25 +62,49 @@ func truncated(value any) any {
 func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
 	var errs field.ErrorList
 	root := rootNode(obj, &errs)
+	var err error // of the view: no rule reads all members
 	switch obj.GetKind() {
 	case "Repository":
 		validateRepository(obj, old, root)
+		validateSecure(root.object("secure"), SecureNames(old))
+		_, err = api.RepositoryView(obj)
 	case "Connection":
 		validateConnection(root)
 		if old != nil {
 			validateConnectionChange(obj, old, root.object("secure"))
 		}
+		validateSecure(root.object("secure"), SecureNames(old))
+		_, err = api.ConnectionView(obj)
 	case "Job":
 		validateJob(root)
+		_, err = api.JobView(obj)
 	case "HistoricJob":
-		validateHistoricJob(root)
-	default:
-		return nil
+		for _, name := range []string{"action", "repository"} { // the rest was checked when the job was created
+			if spec := root.object("spec"); spec.text(name) == "" {
+				spec.required(name, "a record of a job names its "+name)
+			}
+		}
 	}
-	if kind := obj.GetKind(); kind == "Repository" || kind == "Connection" {
-		validateSecure(root.object("secure"), SecureNames(old))
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && len(errs) == 0 && !strings.HasPrefix(wrong.Field, "status") {
+		errs = append(errs, field.TypeInvalid(field.NewPath(wrong.Field), omitted{}, "must be of type "+jsonType(wrong.Type)))
 	}
 	return errs
+}
+
+// jsonType returns the name of the JSON type of a member.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int64:
+		return "integer"
+	case reflect.Slice:
+		return "array"
+	case reflect.String:
+		return "string"
+	}
+	return "object"
 }
 
 // validateMetadata checks the parts of the metadata that users write freely.
@@ -144,22 +171,6 @@ func SecureNames(obj *unstructured.Unstructured) map[string]string {
 		}
 	}
 	return out
-}
-
-// validateEnum requires a member to be one of the known values.
-func validateEnum(n node, name string, known []string) (value string, ok bool) {
-	value = n.text(name)
-	switch {
-	case value == "":
-		if !n.wrong(name) {
-			n.required(name, "one of "+strings.Join(known, ", "))
-		}
-	case slices.Contains(known, value):
-		return value, true
-	default:
-		n.add(field.NotSupported(n.path.Child(name), value, known))
-	}
-	return value, false
 }
 
 func count(set ...bool) int {

@@ -12,7 +12,6 @@ import (
 	"limpet/sync/auth"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // connectionTypes are those of Grafana's Connection type.
@@ -24,35 +23,17 @@ func validateConnection(root node) {
 		spec.required("", "a connection needs a spec with its type")
 		return
 	}
-	for _, name := range []string{"title", "description"} {
-		spec.text(name)
-	}
-	if url := spec.text("url"); url != "" {
-		if err := checkWebURL(url); err != nil {
-			spec.add(field.Invalid(spec.path.Child("url"), omitted{}, err.Error()))
-		}
-	}
-	spec.object("webhook").flag("disabled")
-	spec.object("bitbucket").text("workspace")
-	kind, known := validateEnum(spec, "type", connectionTypes)
+	spec.checkHidden("url", checkWebURL)
+	kind, known := spec.enum("type", connectionTypes)
 	if !known {
 		return
-	}
-	for _, other := range []string{"github", "githubEnterprise", "githubEnterpriseOAuth"} {
-		if other == kind {
-			continue // checked below
-		}
-		block := spec.object(other)
-		for _, name := range []string{"appID", "installationID", "serverUrl"} {
-			block.text(name)
-		}
 	}
 	switch kind {
 	case "github", "githubEnterprise":
 		validateApp(spec, kind)
 	case "githubOAuth", "githubEnterpriseOAuth":
 		oauth := requiredBlock(spec, "oauth", kind)
-		if spec.has("oauth") && oauth.text("clientID") == "" && !oauth.wrong("clientID") {
+		if spec.has("oauth") && oauth.text("clientID") == "" {
 			oauth.required("clientID", "the client id of the OAuth application")
 		}
 	}
@@ -61,20 +42,14 @@ func validateConnection(root node) {
 		if kind == "githubEnterpriseOAuth" {
 			block = requiredBlock(spec, kind, kind)
 		}
-		if server := block.text("serverUrl"); server == "" {
-			if spec.has(kind) && !block.wrong("serverUrl") {
-				block.required("serverUrl", "the address of the GitHub Enterprise server")
-			}
-		} else if err := checkWebURL(server); err != nil {
-			block.add(field.Invalid(block.path.Child("serverUrl"), omitted{}, err.Error()))
+		if block.checkHidden("serverUrl", checkWebURL); spec.has(kind) && block.text("serverUrl") == "" {
+			block.required("serverUrl", "the address of the GitHub Enterprise server")
 		}
 	}
-	key := root.object("secure").object("privateKey")
-	if value, ok := key.data["create"].(string); ok && value != "" {
-		if _, err := PrivateKey(value); err != nil {
-			key.add(field.Invalid(key.path.Child("create"), omitted{}, err.Error()))
-		}
-	}
+	root.object("secure").object("privateKey").checkHidden("create", func(value string) error {
+		_, err := PrivateKey(value)
+		return err
+	})
 }
 
 // validateApp checks the identity of a GitHub App.
@@ -84,14 +59,15 @@ func validateApp(spec node, kind string) {
 		return
 	}
 	for _, name := range []string{"appID", "installationID"} {
-		value := app.text(name)
-		switch {
-		case app.wrong(name):
-		case value == "":
+		if app.text(name) == "" {
 			app.required(name, "the id of the GitHub App's "+strings.TrimSuffix(name, "ID")+", as text")
-		case strings.Trim(value, "0123456789") != "":
-			app.invalid(name, "must be a number, written as text")
 		}
+		app.check(name, func(value string) error {
+			if strings.Trim(value, "0123456789") != "" {
+				return errors.New("must be a number, written as text")
+			}
+			return nil
+		})
 	}
 }
 

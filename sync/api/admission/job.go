@@ -25,12 +25,11 @@ const (
 
 func validateJob(root node) {
 	spec := root.object("spec")
-	action, known := validateEnum(spec, "action", jobActions)
+	action, known := spec.enum("action", jobActions)
 	validateDNSName(spec, "repository", "the name of the Repository to work on")
 	if len(spec.text("repository")) > validation.LabelValueMaxLength {
 		spec.add(field.TooLong(spec.path.Child("repository"), spec.text("repository"), validation.LabelValueMaxLength))
 	}
-	spec.text("message")
 	if !known {
 		return
 	}
@@ -44,49 +43,22 @@ func validateJob(root node) {
 		return
 	}
 	switch action {
-	case "pull":
-		options.flag("incremental")
 	case "push", "migrate":
-		validateBranchMember(options, "branch")
-		validatePathMember(options, "path")
+		options.check("branch", checkBranch)
+		options.check("path", checkPath)
 		validateExported(options)
 	case "delete":
 		validateSelection(options)
 	case "move":
 		validateSelection(options)
-		if target := options.text("targetPath"); target == "" && !options.wrong("targetPath") {
+		if target := options.text("targetPath"); target == "" {
 			options.required("targetPath", "the directory to move to, ending in a slash")
 		} else if target != "" && !strings.HasSuffix(target, "/") {
 			options.invalid("targetPath", "must be a directory, with a slash at its end")
 		}
-		validatePathMember(options, "targetPath")
+		options.check("targetPath", checkPath)
 	case "test":
 		validateTest(options)
-	}
-}
-
-// validateHistoricJob requires only the keys of the history: the job was checked when
-// it was created.
-func validateHistoricJob(root node) {
-	spec := root.object("spec")
-	for _, name := range []string{"action", "repository"} {
-		if spec.text(name) == "" && !spec.wrong(name) {
-			spec.required(name, "a record of a job names its "+name)
-		}
-	}
-}
-
-func validateBranchMember(n node, name string) {
-	if branch := n.text(name); branch != "" {
-		if err := checkBranch(branch); err != nil {
-			n.invalid(name, err.Error())
-		}
-	}
-}
-
-func validatePathMember(n node, name string) {
-	if err := checkPath(n.text(name)); err != nil {
-		n.invalid(name, err.Error())
 	}
 }
 
@@ -115,7 +87,7 @@ func validateSelection(options node) {
 	if len(paths)+len(resources) == 0 {
 		options.required("paths", "at least one path or resource must be named")
 	}
-	validateBranchMember(options, "ref")
+	options.check("ref", checkBranch)
 	for i, path := range paths {
 		at := options.path.Child("paths").Index(i)
 		if path == "" {
@@ -131,7 +103,7 @@ func validateSelection(options node) {
 
 func validateResourceRef(ref node) {
 	for _, name := range []string{"name", "kind"} {
-		if ref.text(name) == "" && !ref.wrong(name) {
+		if ref.text(name) == "" {
 			ref.required(name, "a resource is named by name and kind")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -120,10 +121,35 @@ func (n node) objects(name string) []node {
 	return out
 }
 
-// wrong reports whether the member is there with a type that is not text.
-func (n node) wrong(name string) bool {
-	_, ok := n.data[name].(string)
-	return !ok && n.has(name)
+// enum requires a member to be one of the known values.
+func (n node) enum(name string, known []string) (value string, ok bool) {
+	switch value = n.text(name); {
+	case value == "":
+		n.required(name, "one of "+strings.Join(known, ", "))
+	case !slices.Contains(known, value):
+		n.add(field.NotSupported(n.child(name), value, known))
+	default:
+		return value, true
+	}
+	return value, false
+}
+
+// check records why a text may not be used; an absent or empty one may.
+func (n node) check(name string, rule func(string) error) {
+	if value := n.text(name); value != "" {
+		if err := rule(value); err != nil {
+			n.invalid(name, err.Error())
+		}
+	}
+}
+
+// checkHidden is check for a value that may hold a secret, which is not repeated.
+func (n node) checkHidden(name string, rule func(string) error) {
+	if value := n.text(name); value != "" {
+		if err := rule(value); err != nil {
+			n.add(field.Invalid(n.child(name), omitted{}, err.Error()))
+		}
+	}
 }
 
 func (n node) add(err *field.Error) { *n.errs = append(*n.errs, err) }
@@ -132,7 +158,13 @@ func (n node) typed(name, want string) {
 	n.add(field.TypeInvalid(n.child(name), omitted{}, "must be of type "+want))
 }
 
-func (n node) required(name, detail string) { n.add(field.Required(n.child(name), detail)) }
+// required records that a member is absent or empty. One of a wrong type is reported
+// already.
+func (n node) required(name, detail string) {
+	if _, isText := n.data[name].(string); name == "" || isText || !n.has(name) {
+		n.add(field.Required(n.child(name), detail))
+	}
+}
 
 // invalid records a bad value; name "" means the object itself, whose value is not
 // repeated.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -33,13 +34,14 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 		spec.required("", "a repository needs a spec with its type")
 		return
 	}
-	for _, name := range []string{"title", "description"} {
-		spec.text(name)
-	}
-	kind, known := validateEnum(spec, "type", repositoryTypes)
+	kind, known := spec.enum("type", repositoryTypes)
 	if known {
 		validateBlock(spec, kind)
-		validateOtherBlocks(spec, kind)
+		for _, other := range soleBlocks {
+			if other != kind && spec.has(other) {
+				spec.add(field.Invalid(spec.path.Child(other), omitted{}, "belongs to the type "+other+", and this is "+kind))
+			}
+		}
 	}
 	validateSync(spec.object("sync"))
 	for i, workflow := range spec.texts("workflows") {
@@ -66,13 +68,7 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 		spec.add(field.Forbidden(spec.path.Child("pullRequest"), "a repository of type "+kind+" has no pull requests"))
 	}
 	validateCommit(spec.object("commit"))
-	webhook := spec.object("webhook")
-	webhook.flag("disabled")
-	if base := webhook.text("baseUrl"); base != "" {
-		if err := checkWebURL(base); err != nil {
-			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), omitted{}, err.Error()))
-		}
-	}
+	spec.object("webhook").checkHidden("baseUrl", checkWebURL)
 	if old != nil {
 		validateRepositoryChange(spec, root.object("secure"), old)
 	}
@@ -116,7 +112,6 @@ func validateBlock(spec node, kind string) {
 	}
 	path := block.text("path")
 	if kind == "local" {
-		validateTypes(block, "url", "branch", "tokenUser")
 		if path == "" {
 			block.required("path", "the directory to read")
 		} else if slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsRune(path, 0) {
@@ -124,63 +119,32 @@ func validateBlock(spec node, kind string) {
 		}
 		return
 	}
-	if err := checkPath(path); err != nil {
-		block.invalid("path", err.Error())
-	}
-	if url := block.text("url"); url == "" {
+	block.check("path", checkPath)
+	if block.text("url") == "" {
 		block.required("url", "where the repository is cloned from, such as https://host/owner/name.git")
-	} else if err := checkGitURL(url, kind == "git"); err != nil {
-		block.add(field.Invalid(block.path.Child("url"), omitted{}, err.Error()))
 	}
-	if branch := block.text("branch"); branch != "" {
-		if err := checkBranch(branch); err != nil {
-			block.invalid("branch", err.Error())
-		}
-	}
-	if server := block.text("serverUrl"); server != "" {
-		if err := checkWebURL(server); err != nil {
-			block.add(field.Invalid(block.path.Child("serverUrl"), omitted{}, err.Error()))
-		}
-	} else if kind == "githubEnterprise" {
+	block.checkHidden("url", func(url string) error { return checkGitURL(url, kind == "git") })
+	block.check("branch", checkBranch)
+	block.checkHidden("serverUrl", checkWebURL)
+	if kind == "githubEnterprise" && block.text("serverUrl") == "" {
 		block.required("serverUrl", "the address of the GitHub Enterprise server")
 	}
-	if user := block.text("tokenUser"); strings.ContainsAny(user, ":\r\n\x00") {
-		// What stands behind a colon is a password.
-		block.add(field.Invalid(block.path.Child("tokenUser"), omitted{}, "must not contain a colon or a line break; the secret belongs in secure.token"))
-	}
-	validateTypes(block, "email")
+	block.checkHidden("tokenUser", func(user string) error {
+		if strings.ContainsAny(user, ":\r\n\x00") { // what stands behind a colon is a password
+			return errors.New("must not contain a colon or a line break; the secret belongs in secure.token")
+		}
+		return nil
+	})
 }
 
 // soleBlocks are those that a Repository of another type must not have. Source:
 // Grafana's validator, which does not look at the others.
 var soleBlocks = []string{"local", "github", "git"}
 
-// validateOtherBlocks checks the blocks that the type does not name.
-func validateOtherBlocks(spec node, kind string) {
-	for _, other := range repositoryTypes {
-		switch {
-		case other == kind || !spec.has(other):
-		case slices.Contains(soleBlocks, other):
-			spec.add(field.Invalid(spec.path.Child(other), omitted{}, "belongs to the type "+other+", and this is "+kind))
-		default:
-			validateTypes(spec.object(other), "url", "branch", "path", "tokenUser", "email", "serverUrl")
-		}
-	}
-}
-
-// validateTypes checks the types of members that no rule reads.
-func validateTypes(block node, texts ...string) {
-	for _, name := range texts {
-		block.text(name)
-	}
-	block.flag("generateDashboardPreviews")
-	block.integer("repoID")
-}
-
 func validateSync(sync node) {
 	enabled := sync.flag("enabled")
 	if target := sync.text("target"); target == "" {
-		if enabled && !sync.wrong("target") {
+		if enabled {
 			sync.required("target", "needed when sync is enabled; one of "+strings.Join(syncTargets, ", "))
 		}
 	} else if !slices.Contains(syncTargets, target) {
@@ -201,7 +165,6 @@ func validateCommit(commit node) {
 			commit.invalid(name, "must not contain < or >, or a line break")
 		}
 	}
-	commit.flag("signerIsAuthor")
 	if method := commit.text("signingMethod"); method != "" && !slices.Contains(signingMethods, method) {
 		commit.add(field.NotSupported(commit.path.Child("signingMethod"), method, signingMethods))
 	}
@@ -237,16 +200,15 @@ func validateRepositoryChange(spec, secure node, old *unstructured.Unstructured)
 
 // validateDNSName requires a member to be the name of an object.
 func validateDNSName(n node, name, what string) {
-	value := n.text(name)
-	if value == "" {
-		if !n.wrong(name) {
-			n.required(name, what)
+	if n.text(name) == "" {
+		n.required(name, what)
+	}
+	n.check(name, func(value string) error {
+		if faults := validation.IsDNS1123Subdomain(value); len(faults) > 0 {
+			return errors.New(strings.Join(faults, "; "))
 		}
-		return
-	}
-	for _, msg := range validation.IsDNS1123Subdomain(value) {
-		n.invalid(name, msg)
-	}
+		return nil
+	})
 }
 
 // validateRevision checks what a Repository pulls in place of its branch. What is
