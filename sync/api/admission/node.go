@@ -154,8 +154,12 @@ func (n node) checkHidden(name string, rule func(string) error) {
 
 func (n node) add(err *field.Error) { *n.errs = append(*n.errs, err) }
 
+// typed records a wrong type, once for a member that several rules read.
 func (n node) typed(name, want string) {
-	n.add(field.TypeInvalid(n.child(name), omitted{}, "must be of type "+want))
+	err := field.TypeInvalid(n.child(name), omitted{}, "must be of type "+want)
+	if !slices.ContainsFunc(*n.errs, func(known *field.Error) bool { return known.Error() == err.Error() }) {
+		n.add(err)
+	}
 }
 
 // required records that a member is absent or empty. One of a wrong type is reported

@@ -38,7 +38,7 @@ func TestNode(t *testing.T) {
 	root.texts("text")
 	root.objects("text")
 	root.object("list")
-	want := []string{"list[1]", "objects[1]", "object.in.deep", "flag", "text", "part", "huge", "text", "text", "text", "list"}
+	want := []string{"list[1]", "objects[1]", "object.in.deep", "flag", "text", "part", "huge", "text", "text", "list"}
 	if len(errs) != len(want) {
 		t.Fatalf("faults %v, want at %q", errs, want)
 	}
