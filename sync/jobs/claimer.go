@@ -106,7 +106,7 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
 			return nil, errClaimedEarlier
 		case err == nil, stale(err):
 			if err != nil || agentOf(api.Label(job, api.LabelClaimOwner)) != "" { // one that is gone was done by then
-				c.delay.lost(time.Now())
+				c.delay.lost()
 			}
 			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
 			return nil, c.abandon(ctx, k, errTaken)

@@ -350,18 +350,6 @@ func TestPruneGoesByServerTime(t *testing.T) {
 	}
 }
 
-func TestPruneWaitsForTheClock(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.model.noDate = true
-		r.old("old", 3*time.Hour)
-		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
-		pass(time.Hour)
-		if len(r.history()) != 1 {
-			t.Error("pruned while the time was unknown")
-		}
-	})
-}
-
 func TestPruneMeetsRefusals(t *testing.T) {
 	for _, status := range []int{403, 404, 405, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -461,19 +449,6 @@ func TestManyPrune(t *testing.T) {
 	})
 }
 
-// TestRefusedIsAskedRarely: a server without HistoricJobs is asked a few times a
-// day.
-func TestRefusedIsAskedRarely(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.model.set(func() { r.model.absent["historicjobs"] = 404 })
-		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
-		pass(24 * time.Hour)
-		if n := r.asked("list", "historicjobs"); n < 3 || n > 6 {
-			t.Errorf("asked %d times in a day", n)
-		}
-	})
-}
-
 // TestPruneInBatches: a backlog is worked off in bounded passes.
 func TestPruneInBatches(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -513,4 +488,16 @@ func (r *rig) asked(verb, resource string) (n int) {
 		}
 	})
 	return n
+}
+
+func TestPruneWaitsForTheClock(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.model.noDate = true
+		r.old("old", 3*time.Hour)
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(time.Hour)
+		if len(r.history()) != 1 {
+			t.Error("pruned while the time was unknown")
+		}
+	})
 }

@@ -305,22 +305,6 @@ func TestReadingJobs(t *testing.T) {
 	}
 }
 
-func TestFinishTime(t *testing.T) {
-	t.Parallel()
-	cases := map[string]int64{
-		"status: {finished: 1756973881952}":                     1756973881952,
-		"status: {finished: 1756973881}":                        1756973881000, // older servers wrote seconds
-		"status: {started: 1756973835824}":                      1756973835824,
-		"status: {finished: 0, started: 1756973835824}":         1756973835824,
-		"metadata: {creationTimestamp: '2025-09-04T08:17:15Z'}": 1756973835000,
-	}
-	for text, want := range cases {
-		if got := finishTime(object(t, "kind: HistoricJob\n"+text)).UnixMilli(); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
-		}
-	}
-}
-
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	if err := (Options{}).Validate(); err != nil {
@@ -345,5 +329,21 @@ func TestOptions(t *testing.T) {
 	}
 	if got := (Options{HistoryExpiration: 5}).withDefaults().LocalHistory; got != 5 {
 		t.Errorf("local history %d does not follow the expiration", got)
+	}
+}
+
+func TestFinishTime(t *testing.T) {
+	t.Parallel()
+	cases := map[string]int64{
+		"status: {finished: 1756973881952}":                     1756973881952,
+		"status: {finished: 1756973881}":                        1756973881000, // older servers wrote seconds
+		"status: {started: 1756973835824}":                      1756973835824,
+		"status: {finished: 0, started: 1756973835824}":         1756973835824,
+		"metadata: {creationTimestamp: '2025-09-04T08:17:15Z'}": 1756973835000,
+	}
+	for text, want := range cases {
+		if got := finishTime(object(t, "kind: HistoricJob\n"+text)).UnixMilli(); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
 	}
 }

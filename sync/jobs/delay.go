@@ -2,38 +2,25 @@ package jobs
 
 import (
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
 	"limpet/sync/jobs/queue"
 )
 
-// Agents that share a queue must not all claim the same job at once: one would get
-// it, and the others would have sent a claim in vain. They do not talk to each
-// other, but all of them see the same claims, and a claim names its agent. So each
-// ranks itself among the agents whose claims it has seen, by the rendezvous hash of
-// agent and repository, and all come to the same order. The first one claims at
-// once; the one with k agents before it waits log2(1+k) steps, reads the cache of
-// the watch again, and claims what is still free. The server's conflict decides the
-// rest. The hash is of the repository and not of the job because agents exclude each
-// other by repository: the agent that had it last has its mirror, and of two claims
-// there one would have to be given back.
+// Agents that share a queue must not all claim the same job at once. They do not talk to
+// each other, but all see the same claims, and a claim names its agent. So each ranks
+// itself among the agents whose claims it has seen, by the rendezvous hash of agent and
+// repository: the one with k agents before it waits log2(1+k) steps, reads the cache of
+// the watch again, and claims what is still free. The server's conflict decides the rest.
+// The hash is of the repository because agents exclude each other by repository, and the
+// agent that had it last has its mirror.
 //
-// A step has to be longer than it takes an agent to claim and the others to see it,
-// or claims cross; and not much longer, because it is what a job waits for when the
-// agents before this one are busy or gone. How long that is depends on the network
-// and on how busy the hosts are, so it is found by trying: a claim that comes too late
-// or has to be given back doubles the step, and each claim that is won takes a small
-// part off. Over many claims the two balance where about one claim in 180 is lost,
-// unless the shortest step is enough already. Grafana's own drivers and older agents,
-// which do not name themselves in their claims, are not waited for, and to lose against
-// them changes nothing.
-//
-// The others do not know an agent that has claimed nothing yet, so it has to win a race
-// to become one of them. There may be many like it: it tries that one time in eight, for
-// some time not at all when it has lost, and waits for some steps more otherwise, which
-// are another number for each and small for few.
+// A step has to be longer than it takes an agent to claim and the others to see it, or
+// claims cross; and not much longer, because jobs wait for it when the agents before this
+// one are busy or gone. It is found by trying: a lost claim doubles the step, a claim that
+// is won takes a small part off. Grafana's drivers do not name themselves in their claims:
+// they are not waited for, and to lose against them changes nothing.
 
 const (
 	firstStep = 50 * time.Millisecond // about what the slowest of a hundred claims takes, from POST to claim
@@ -46,12 +33,6 @@ const (
 	peerTTL = 10 * time.Minute
 	// maxPeers bounds the memory. More of them would change a delay by little.
 	maxPeers = 4096
-	// newcomerTries is one in how many times a newcomer claims in its place.
-	newcomerTries = 8
-	// newcomers is the number of newcomers up to which few of them claim together.
-	newcomers = 256
-	// firstPause and lastPause bound the time without tries after a lost claim.
-	firstPause, lastPause = time.Second, 64 * time.Second
 )
 
 // claimDelay decides how long this agent leaves a free repository to others.
@@ -64,10 +45,6 @@ type claimDelay struct {
 	// at the moment.
 	turns map[queue.RepoKey]time.Time
 	step  time.Duration
-	// claimed reports that this agent has won a claim, so that the others know it.
-	claimed bool
-	losses  int       // of a newcomer
-	pause   time.Time // until then a newcomer does not try
 }
 
 func newClaimDelay(self string) *claimDelay {
@@ -97,16 +74,13 @@ func (d *claimDelay) won() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.step = max(d.step-d.step/stepShare, minStep)
-	d.claimed = true
 }
 
 // lost records a claim of this agent that came after one of another agent.
-func (d *claimDelay) lost(now time.Time) {
+func (d *claimDelay) lost() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.step = min(2*d.step, maxStep)
-	d.pause = now.Add(min(firstPause<<min(d.losses, 6), lastPause))
-	d.losses++
 }
 
 // remaining returns how much longer this agent leaves a free repository to others;
@@ -118,25 +92,11 @@ func (d *claimDelay) remaining(r queue.RepoKey, now time.Time) time.Duration {
 	if turn, ok := d.turns[r]; ok {
 		return turn.Sub(now)
 	}
-	delay := d.delay(d.rank(r, now), len(d.peers), r, now)
+	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(d.step))
 	if delay > 0 {
 		d.turns[r] = now.Add(delay)
 	}
 	return delay
-}
-
-// delay is how long this agent leaves a repository to others that comes after rank of
-// its peers there.
-func (d *claimDelay) delay(rank, peers int, r queue.RepoKey, now time.Time) time.Duration {
-	steps := math.Log2(float64(1 + rank))
-	if !d.claimed && peers > 0 {
-		chance := queue.Hash(d.self, r.Namespace, r.Repository, strconv.FormatInt(now.UnixNano(), 36))
-		if chance%newcomerTries != 0 || now.Before(d.pause) {
-			u := float64(chance>>11) / (1 << 53)
-			steps += newcomerTries * math.Log1p(u*(newcomers-1)) / math.Log(newcomers)
-		}
-	}
-	return time.Duration(steps * float64(d.step))
 }
 
 // rank returns how many agents come before this one at a repository.

@@ -183,7 +183,7 @@ func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) que
 			return s.releaser.leaseLost(h)
 		case first != nil:
 			if agentOf(first.owner) != "" {
-				s.delay.lost(time.Now())
+				s.delay.lost()
 			}
 			return s.releaser.yield(h, first)
 		}

@@ -14,72 +14,45 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// Two agents must not work on one repository at the same time, whatever the two
-// jobs are. Inside an agent the queue excludes that. Between agents there is no
-// lock, only the claims, which all of them can see. So it goes as in Dekker's
-// algorithm: first write the own claim, then read the claims of others.
+// Two agents must not work on one repository at the same time. Inside an agent the
+// queue excludes that. Between agents there is no lock, only the claims, which all of
+// them see, so it goes as in Dekker's algorithm: write the own claim, then read the
+// claims of others.
 //
-//	Before a claim   While the watch shows a live foreign claim on the repository,
-//	                 the whole repository is in backoff, until the watch shows the
-//	                 end of the claim. No request is spent on it.
-//	After a claim    The agent waits until the watch shows its own claim. The
-//	                 watch delivers writes in the order in which the server has
-//	                 accepted them, so at that moment it has shown every claim
-//	                 that was accepted before. (Where the watch had to begin with
-//	                 a new list, that holds at the end of the list.) If there is a
-//	                 live one, its owner goes on and this agent releases its job.
-//	                 If there is none, this claim is the first one, and agents that
-//	                 come later see it.
-//	Found again      A claim that is settled by recoverer.go is renewed, then the
-//	                 claims are listed, and any live one counts as earlier. For
-//	                 the watch has shown the claim long ago, perhaps to no agent,
-//	                 and it may have been dead in between.
+//	Before a claim   While the watch shows a live foreign claim on the repository, the
+//	                 repository is in backoff, and no request is spent on it.
+//	After a claim    The agent waits until the watch shows its own claim, and so every
+//	                 claim that the server accepted before. (After a new list that
+//	                 holds at the end of the list.) If there is a live one, this agent
+//	                 releases its job. If not, agents that come later see this claim.
+//	Found again      A claim that recoverer.go settles is renewed, then the claims are
+//	                 listed, and any live one counts as earlier: the watch has shown
+//	                 the own claim long ago, and it may have been dead in between.
 //
 // # Why nothing runs together
 //
-// Call the write that makes a claim, or brings one to life that is found again,
-// its birth. A worker begins only after a look at the claims that shows all
-// births before the own one: the watch in its order, or a list that was requested
-// after the birth was answered. Let two agents work with live claims, and let B
-// have the later birth. B's look shows A's claim, since it was born before, and
-// shows it alive, so B yields: that is no case. It rests on this:
+// Call the write that makes a claim, or brings it to life again, its birth. A worker
+// begins only after a look at the claims that shows all births before its own. Let two
+// agents work with live claims, and let B have the later birth: B's look shows A's
+// claim alive, so B yields. It rests on this:
 //
 //   - Alive is judged as of a moment before the own birth, or before the list was
-//     requested: what is not in the cache yet, a later renewal, is not missed.
-//   - Clocks are off by ClockError at most, so a claim that is dead for another
-//     agent is at least one expiry old. The owner stops at two thirds of that, and
-//     does not renew a claim that is older than the expiry less ClockError, however
-//     little time its own monotonic clock says has passed (lease.Terms.Lapsed). It
-//     gives up, and the claim, found again, has another birth.
-//   - The claims of this agent are told from others by their token, not by their
-//     UID: a job that was wanted here too may be theirs.
+//     requested, so a later renewal is not missed.
+//   - Clocks are off by ClockError at most, so a claim that is dead for another agent is
+//     at least one expiry old. Its owner stops at two thirds of that, and does not renew
+//     a claim that is older than the expiry less ClockError (lease.Terms.Lapsed).
+//   - Claims of this agent are told from others by their token, not by their UID.
 //
-// Of two claims one was accepted first, and both agents agree which, because
-// they go by the server's order and not by clocks: exactly one of them yields, so
-// nothing is blocked for ever. Claim times would not do: an agent whose claim
-// arrived late with an early time in it would go on beside another that had looked
-// before it arrived.
+// Both agents go by the server's order and not by clocks, so exactly one of them yields.
+// Where the watch is behind by more than watchPatience the claims are listed instead. A
+// list has no order, so both may yield: each waits for a time of its own. The job that
+// yields keeps its place in the queue.
 //
 // # What it does not promise
 //
-// A host that sleeps between its look and its first renewal begins, or goes on,
-// with a lease that has ended, until it renews: no lease can prevent that. A watch
-// that shows jobs in another order than they were written shows too little; one
-// server never does. A claim that a person has removed protects no agent. Grafana's
-// own drivers follow no such rule; their claims are respected here, but they do not
-// respect ours.
-//
-// # What it costs
-//
-// No request where the watch works, and one list for a claim that is found again.
-// When the watch is behind by more than watchPatience, the claims are listed
-// instead (one request per 100 of them). A list says nothing of the order of its
-// items, and every live claim counts as earlier: two agents may then both yield.
-// An agent that yields waits for a time of its own, so they do not meet again for
-// ever.
-//
-// The one that yields is not starved either: its job keeps its place in the queue,
-// and each time it yields another job of the repository is done.
+// A host that sleeps between its look and its first renewal works with a lease that has
+// ended, until it renews. A claim that a person has removed protects no agent. Grafana's
+// own drivers follow no such rule: their claims are respected, ours are not.
 
 // watchPatience is how long the watch may be behind before the claims are
 // listed. A watch that works shows a write within milliseconds.

@@ -243,20 +243,14 @@ func (h *heldJob) read(ctx context.Context, s server) (job *unstructured.Unstruc
 	return job, "", nil
 }
 
-// reread reads the job again. The lease is lost when the job is not ours.
+// reread reads the job again. The lease is lost when the job or its claim is not ours.
 func (h *heldJob) reread(ctx context.Context, s server) error {
 	job, gone, err := h.read(ctx, s)
-	if gone != "" {
-		return h.loseTo(gone)
-	}
-	return h.accept(job, err)
-}
-
-// accept takes the job as it was read. The lease is lost when the claim is not ours.
-func (h *heldJob) accept(job *unstructured.Unstructured, err error) error {
 	switch {
 	case err != nil:
 		return err
+	case gone != "":
+		return h.loseTo(gone)
 	case !owned(job, h.uid, h.token):
 		return h.loseTo("the claim is in other hands")
 	}
@@ -267,9 +261,8 @@ func (h *heldJob) accept(job *unstructured.Unstructured, err error) error {
 // stale reports that the object has changed or gone since it was read.
 func stale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
-// put writes the job as edit leaves it, and repeats that on the newest object after
-// a conflict.
-func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructured.Unstructured)) error {
+// write makes a write in turn, and repeats it on the newest object after a conflict.
+func (h *heldJob) write(ctx context.Context, tries int, do func() error) error {
 	if err := h.takeTurn(ctx); err != nil {
 		return err
 	}
@@ -278,14 +271,7 @@ func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructure
 		if err := h.mayWrite(ctx); err != nil {
 			return err
 		}
-		next := h.job.DeepCopy()
-		edit(next)
-		out, err := h.env.server.putJob(ctx, next)
-		if err == nil {
-			h.job = out
-			return nil
-		}
-		if !stale(err) || try == tries {
+		if err := do(); err == nil || !stale(err) || try == tries {
 			return err
 		}
 		if err := h.reread(ctx, h.env.server); err != nil {
@@ -294,32 +280,34 @@ func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructure
 	}
 }
 
+// put writes the job as edit leaves it.
+func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructured.Unstructured)) error {
+	return h.write(ctx, tries, func() error {
+		next := h.job.DeepCopy()
+		edit(next)
+		out, err := h.env.server.putJob(ctx, next)
+		if err == nil {
+			h.job = out
+		}
+		return err
+	})
+}
+
 // remove deletes the job under UID and resourceVersion. A job that is already
 // gone is nil, its name in use again or not: it was ours when it was last read.
 func (h *heldJob) remove(ctx context.Context) error {
-	if err := h.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer h.endTurn()
-	for try := 1; ; try++ {
-		if err := h.mayWrite(ctx); err != nil {
-			return err
-		}
+	return h.write(ctx, endTries, func() error {
 		err := h.env.server.deleteJob(ctx, h.Key, h.uid, h.job.GetResourceVersion())
-		switch {
-		case err == nil, apierrors.IsNotFound(err):
-			return nil
-		case !apierrors.IsConflict(err) || try == endTries:
-			return err
+		if apierrors.IsConflict(err) {
+			if _, gone, readErr := h.read(ctx, h.env.server); readErr == nil && gone != "" {
+				return nil
+			}
 		}
-		job, gone, err := h.read(ctx, h.env.server)
-		if gone != "" {
+		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		if err := h.accept(job, err); err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // writable returns the job as seen last, when something may be written about it.

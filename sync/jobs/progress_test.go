@@ -124,29 +124,6 @@ func TestTooManyErrors(t *testing.T) {
 	}
 }
 
-func TestPercent(t *testing.T) {
-	t.Parallel()
-	p := NewProgress()
-	p.Record(t.Context(), dashboard(resources.Created, nil, nil))
-	if got := p.begin(t0).Progress; got != 0 {
-		t.Errorf("unknown total: %v", got)
-	}
-	p.SetTotal(t.Context(), 4)
-	if got := p.begin(t0).Progress; got != 25 {
-		t.Errorf("1 of 4: %v", got)
-	}
-	for range 9 {
-		p.Record(t.Context(), dashboard(resources.Created, nil, nil))
-	}
-	if got := p.begin(t0).Progress; got != 100 {
-		t.Errorf("10 of 4: %v", got)
-	}
-	final := p.finalStatus(p.Outcome(nil), 1, 2)
-	if final.Progress != 0 || final.Started != 1 || final.Finished != 2 {
-		t.Errorf("final status %+v", final)
-	}
-}
-
 // TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its
 // object stays far below what an API server takes.
 func TestStatusStaysSmall(t *testing.T) {
@@ -180,16 +157,6 @@ func TestStatusStaysSmall(t *testing.T) {
 		}
 		if total != 10_000 {
 			t.Errorf("%s: %d results counted", name, total)
-		}
-	}
-}
-
-func TestClip(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"", "short", strings.Repeat("ü", 100), strings.Repeat("x", 100), "\xff\xfe" + strings.Repeat("日", 50)} {
-		got := clip(text, 50)
-		if len(got) > 50 || !utf8.ValidString(got) {
-			t.Errorf("clip(%q) = %q", text, got)
 		}
 	}
 }
@@ -246,18 +213,6 @@ func TestMarkAndResume(t *testing.T) {
 	again.Record(t.Context(), dashboard(resources.Created, nil, nil))
 	if got := again.look().Done; got != 3 {
 		t.Fatalf("%d done", got)
-	}
-}
-
-func TestResumeFromUnreadableMarks(t *testing.T) {
-	t.Parallel()
-	for _, data := range []string{"", "null", "17", "{", `{"mark":null}`, `{"account":{"done":4}}`, `{"mark":{"a":1},"account":{"kinds":{"x":null}}}`} {
-		p := NewProgress()
-		mark := p.resume(json.RawMessage(data))
-		p.Record(t.Context(), dashboard(resources.Created, nil, nil))
-		if len(mark) == 0 && p.look().Done != 1 {
-			t.Errorf("%q: results without a mark were taken over", data)
-		}
 	}
 }
 
@@ -322,37 +277,6 @@ func TestMessagesAreReportedOnce(t *testing.T) {
 }
 
 var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		name string
-		th   throttle
-		due  time.Duration
-		none bool
-	}{
-		{"nothing changed", throttle{last: t0}, 0, true},
-		{"message", throttle{last: t0, message: true}, 500 * time.Millisecond, false},
-		{"record", throttle{last: t0, record: true}, 5 * time.Second, false},
-		{"both", throttle{last: t0, message: true, record: true}, 500 * time.Millisecond, false},
-	}
-	for _, c := range cases {
-		due, some := c.th.due()
-		if some == c.none || some && due.Sub(t0) != c.due {
-			t.Errorf("%s: due %s, %t", c.name, due.Sub(t0), some)
-		}
-	}
-	p := NewProgress()
-	p.throttle = throttle{last: t0, message: true, record: true}
-	p.begin(t0.Add(time.Second))
-	if _, some := p.due(); some {
-		t.Error("due after a write that carried everything")
-	}
-	p.again()
-	if due, some := p.due(); !some || due.Sub(t0) != 6*time.Second {
-		t.Errorf("a write that did not arrive is due %s, %t", due.Sub(t0), some)
-	}
-}
 
 func TestDelays(t *testing.T) {
 	t.Parallel()

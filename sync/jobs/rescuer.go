@@ -50,12 +50,6 @@ type suspect struct {
 	since        time.Time // when
 }
 
-// rescueResult is what one pass has done.
-type rescueResult struct {
-	Seen, Requeued, Failed, Finished int
-	Next                             time.Duration // until the next pass
-}
-
 // Run makes the passes: the first at once, then every three expiries, and sooner
 // when a suspect is about to be certain.
 func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
@@ -66,48 +60,46 @@ func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
 		if await(ctx) != nil {
 			return
 		}
-		result, err := r.runOnce(ctx)
+		next, err := r.runOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be listed: "+err.Error())
 		}
-		pause(ctx, r.clock.host.jitter(result.Next))
+		pause(ctx, r.clock.host.jitter(next))
 	}
 }
 
-// runOnce looks at all claims once.
-func (r *rescuer) runOnce(ctx context.Context) (rescueResult, error) {
-	result := rescueResult{Next: min(max(3*r.o.Expiry, minCleanup), maxCleanup)}
+// runOnce looks at all claims once, and returns when to look again.
+func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
+	next = min(max(3*r.o.Expiry, minCleanup), maxCleanup)
 	now, err := r.clock.millis()
 	if err != nil {
 		// An answer has the time. An agent that sends no other request, because the
 		// claim of a dead one keeps its jobs from it, would not come to know it.
 		_ = r.server.claimedBefore(ctx, r.o.Namespace, 0, func(*unstructured.Unstructured) {})
 		if now, err = r.clock.millis(); err != nil {
-			result.Next = minCleanup
-			return result, err
+			return minCleanup, err
 		}
 	}
 	found, err := r.candidates(ctx, now)
 	if err != nil {
-		return result, err
+		return next, err
 	}
-	result.Seen = len(found)
 	maps.DeleteFunc(r.suspects, func(uid string, _ suspect) bool { return found[uid] == nil })
 	for _, uid := range slices.Sorted(maps.Keys(found)) {
 		job := found[uid]
 		if wait := r.untilCertain(uid, job); wait > 0 {
-			result.Next = min(result.Next, max(wait, time.Second))
+			next = min(next, max(wait, time.Second))
 			continue
 		}
-		if err := r.settle(ctx, job, now, &result); err != nil {
+		if err := r.settle(ctx, job, now); err != nil {
 			r.events.once("cleanup "+uid, EventNote, refOf(job), "the expired claim could not be settled: "+err.Error())
-			result.Next = min(result.Next, minCleanup)
+			next = min(next, minCleanup)
 		}
 		if ctx.Err() != nil {
-			return result, context.Cause(ctx)
+			return next, context.Cause(ctx)
 		}
 	}
-	return result, nil
+	return next, nil
 }
 
 // candidates returns the jobs whose claim looks dead now, by UID.
@@ -150,7 +142,7 @@ func (r *rescuer) untilCertain(uid string, job *unstructured.Unstructured) time.
 }
 
 // settle ends the dead claim of one job.
-func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, now int64, result *rescueResult) error {
+func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, now int64) error {
 	ref := refOf(job)
 	dead := r.suspects[ref.uid]
 	fresh, err := r.server.job(ctx, ref.Key)
@@ -172,18 +164,17 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 		if err := r.server.deleteJob(ctx, ref.Key, ref.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
 			return err
 		}
-		result.Finished++
 		r.events.emit(EventCompleted, ref, "removed from the queue: it was finished before its claim expired")
 		delete(r.suspects, ref.uid)
 		return nil
 	}
 	switch {
 	case r.o.Cleanup == CleanupRequeue && ref.attempt < r.o.MaxAttempts:
-		err = r.requeue(ctx, fresh, now, result)
+		err = r.requeue(ctx, fresh, now)
 	case r.drain.on():
 		return nil // to end the job is to claim it; the suspicion stays
 	default:
-		err = r.fail(ctx, fresh, result)
+		err = r.fail(ctx, fresh)
 	}
 	if err == nil || stale(err) {
 		delete(r.suspects, ref.uid)
@@ -193,7 +184,7 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 }
 
 // requeue makes a job eligible again and counts the attempt.
-func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, now int64, result *rescueResult) error {
+func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, now int64) error {
 	ref := refOf(job)
 	backoff := attemptDelay(ref.attempt + 1)
 	endAttempt(job, crashedAttempt(job, ref.attempt, expiredText))
@@ -204,7 +195,6 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 		return err
 	}
 	r.pass(failpoint.Requeued, ref)
-	result.Requeued++
 	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts)
 	r.events.emit(EventRequeued, ref, text)
 	r.queue.addAfter(ref.Key, ref.repo(), backoff)
@@ -213,7 +203,7 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 
 // fail takes a job over and ends it as error in the way every job of this agent
 // ends, so that it gets its history exactly once.
-func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured, result *rescueResult) error {
+func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) error {
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
 	doomed := r.o.Cleanup == CleanupFail
@@ -237,6 +227,5 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured, resu
 	if done := r.completer.finish(ctx, h, newProgress(h, h.action), out); done.Retry {
 		r.queue.add(ref.Key, ref.repo(), true)
 	}
-	result.Failed++
 	return nil
 }

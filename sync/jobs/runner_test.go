@@ -111,20 +111,6 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsAreFinal: no agent tries again what no trial can mend.
-func TestOtherErrorsAreFinal(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		w := worker(func(context.Context, *Task) error { return errors.New("401 bad credentials") })
-		r.start("a", Options{}, w)
-		r.job("r1", "r1-sync")
-		settle()
-		if rec := r.done("error", "401"); rec.DeadLetter != nil || len(w.seen()) != 1 {
-			t.Errorf("dead letter %v, runs %q", rec.DeadLetter, w.seen())
-		}
-	})
-}
-
 // TestNextAttemptGoesOnFromTheMark: in this process, and after a restart.
 func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
 	for _, restart := range []bool{false, true} {
@@ -350,17 +336,6 @@ func TestJobTravels(t *testing.T) {
 		if n := r.model.writes(func(e entry) bool { return e.Agent == "a" }); n != 3 {
 			t.Errorf("%d writes for a quick job", n)
 		}
-	})
-}
-
-func TestJobsFromBeforeTheStart(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.job("r1", "r1-sync")
-		pass(time.Hour)
-		r.start("a", Options{}, quick())
-		settle()
-		r.done("success", "")
 	})
 }
 

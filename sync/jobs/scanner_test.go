@@ -160,23 +160,6 @@ func TestScanPicksByChance(t *testing.T) {
 	}
 }
 
-// TestScanPauseGrows: a queue whose names are all left is filled ever more
-// rarely, up to the interval, and at once again when one of them was claimed.
-func TestScanPauseGrows(t *testing.T) {
-	t.Parallel()
-	c := chooser(Options{}, nil, nil)
-	var rest []time.Duration
-	for n := range 7 {
-		if n == 6 {
-			c.env.claims.total.Add(1)
-		}
-		rest = append(rest, c.scanner.scanPause())
-	}
-	if want := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, DefaultInterval, DefaultInterval, 2 * time.Second}; !slices.Equal(rest, want) {
-		t.Errorf("rests %v, want %v", rest, want)
-	}
-}
-
 // TestScanPicksSelectedRepositories: jobs of repositories that are not selected come
 // last, and priorities of repositories count.
 func TestScanPicksSelectedRepositories(t *testing.T) {
@@ -205,18 +188,6 @@ func TestScanPicksSelectedRepositories(t *testing.T) {
 	}
 	if count["better"] != 100 || count["mine"] != 50 || len(outside) != 1 {
 		t.Errorf("%v, outside %v", count, outside)
-	}
-}
-
-func BenchmarkChoose(b *testing.B) {
-	var crowd sights
-	for i := range 100_000 {
-		crowd = append(crowd, waitingJob(fmt.Sprintf("job-%06d", i), fmt.Sprintf("repository-%03d", i%1000), int64(i%5000)))
-	}
-	c := chooser(Options{}, crowd, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.scanner.pick(crowd, queue.Limit)
 	}
 }
 
@@ -458,30 +429,6 @@ func TestFullQueue(t *testing.T) {
 		w.done(k, queue.Result{})
 	}
 	asks("half of the queue is empty")
-}
-
-// TestFillIsWhole: a driver that waits gets the best of what is brought in, not
-// what is brought in first.
-func TestFillIsWhole(t *testing.T) {
-	for range 200 {
-		w := testQueue(func(Event) {})
-		got := make(chan queue.Key)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			k, _, _ := w.take(ctx)
-			got <- k
-		}()
-		found := make([]candidate, 0, 50)
-		for n := range 50 {
-			found = append(found, candidate{key("ns", fmt.Sprint("job-", n)), repoKey("ns", fmt.Sprint("repo-", n)), n / 49 * 9})
-		}
-		w.fill(found, nil)
-		k := <-got
-		cancel()
-		if k.Name != "job-49" {
-			t.Fatalf("%s came before the job with priority 9", k)
-		}
-	}
 }
 
 // TestWaitIsMeasured: the time in a repository queue counts, that of a delay does

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/resources"
 )
 
 // settled is a rig whose repository has been pulled: folders a and a/b, three
@@ -234,22 +233,5 @@ func TestDirectoryIsLeft(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, ".limpet")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("remove %t: the manifest is still there: %v", remove, err)
 		}
-	}
-}
-
-// TestLeftErrorIsSorted: objects fail concurrently, in no order. The message
-// of them goes into a status, which must not change when nothing has.
-func TestLeftErrorIsSorted(t *testing.T) {
-	t.Parallel()
-	text := func(names ...string) string {
-		l := &leaving{left: LeftError{Verb: "deleted", Total: 20}, blocked: map[string]bool{}}
-		for _, name := range names {
-			l.fail(resources.Item{Name: name, Resource: "dashboards"}, errors.New("no to "+name))
-		}
-		_, err := l.end(t.Context())
-		return err.Error()
-	}
-	if a, b := text("cpu", "mem", "top"), text("top", "cpu", "mem"); a != b || !strings.Contains(a, "cpu: no to cpu; ") {
-		t.Errorf("%q and %q", a, b)
 	}
 }

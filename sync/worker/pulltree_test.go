@@ -92,21 +92,6 @@ func TestConditionOps(t *testing.T) {
 	}
 }
 
-func TestStats(t *testing.T) {
-	t.Parallel()
-	if stats(nil).after(tally(1, 0)) != nil {
-		t.Error("unknown numbers have become known")
-	}
-	s := stats{"dashboards": 2}
-	got := s.after(tally(3, 4))
-	if got["dashboards"] != 1 || s["dashboards"] != 2 || got.total() != 1 {
-		t.Errorf("%v after 3 created and 4 deleted: %v", s, got)
-	}
-	if wire := (stats{"folders": 0}).wire(); wire == nil || len(wire) != 0 {
-		t.Errorf("no objects are written as %v", wire)
-	}
-}
-
 func TestFullPullReason(t *testing.T) {
 	t.Parallel()
 	gone := func(paths ...string) (out []git.Change) {

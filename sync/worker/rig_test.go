@@ -387,7 +387,3 @@ func change(path, from string, content ...string) testenv.Change {
 	}
 	return c
 }
-
-func tally(created, deleted int64) resources.Tally {
-	return resources.Tally{Created: map[string]int64{"dashboards": created}, Deleted: map[string]int64{"dashboards": deleted}}
-}

@@ -31,7 +31,7 @@ func (q *Queue) admits(r RepoKey, priority int) bool {
 		return true
 	}
 	if n < q.limit+q.reserve {
-		if rq := q.repos[r]; rq == nil || rq.items.len() < RepoShare || priority > Ordinary {
+		if rq := q.repos[r]; rq == nil || rq.items.Len() < RepoShare || priority > Ordinary {
 			return true
 		}
 	}

@@ -411,72 +411,6 @@ func TestQueueStarvesNone(t *testing.T) {
 	}
 }
 
-func TestQueueServesThePriorityFirst(t *testing.T) {
-	t.Parallel()
-	q := New(10_000, 0, nil)
-	for i := range 5000 {
-		q.Add(t0, Key{"ns", fmt.Sprint(i)}, RepoKey{"ns", fmt.Sprint(i % 500)}, false, Ordinary)
-	}
-	for range 100 {
-		k, _, _, _ := q.Next(t0, false)
-		q.Done(t0, k, Result{})
-	}
-	q.Add(t0, Key{"ns", "fire"}, RepoKey{"ns", "7"}, false, Highest)
-	for takes := 1; ; takes++ {
-		k, _, _, _ := q.Next(t0, false)
-		q.Done(t0, k, Result{})
-		if k.Name == "fire" {
-			if takes > 2 {
-				t.Fatalf("the most urgent job of 5,000 was served as number %d", takes)
-			}
-			return
-		}
-	}
-}
-
-func TestQueueHeedsAChangedPriority(t *testing.T) {
-	t.Parallel()
-	q := New(100, 0, nil)
-	put(q, "a", "a1", "a2")
-	put(q, "b", "b1", "b2")
-	put(q, "c", "c1")
-	q.Add(t0, Key{"ns", "b2"}, RepoKey{"ns", "b"}, false, 8)        // up: before its own repo and the others
-	q.Add(t0, Key{"ns", "a1"}, RepoKey{"ns", "a"}, false, 1)        // down
-	q.Add(t0, Key{"ns", "c1"}, RepoKey{"ns", "c"}, false, Unranked) // as it is
-	if got := fmt.Sprint(names(q, t0)); got != "[b2 a2 b1 a1 c1]" {
-		t.Fatalf("order %s", got)
-	}
-}
-
-func TestQueueRepositoryBackoff(t *testing.T) {
-	t.Parallel()
-	q := New(100, 0, nil)
-	put(q, "a", "a1", "a2")
-	put(q, "b", "b1")
-	k, _, _, _ := q.Next(t0, false)
-	q.Done(t0, k, Result{Requeue: true, RepoAfter: 10 * time.Second})
-	if got := fmt.Sprint(names(q, t0)); got != "[b1]" {
-		t.Fatalf("served %s while repository a is in backoff", got)
-	}
-	if at, ok := q.Due(); !ok || !at.Equal(t0.Add(10*time.Second)) {
-		t.Fatalf("due %s", at)
-	}
-	q.Add(t0, Key{"ns", "a3"}, RepoKey{"ns", "a"}, true, Unranked)
-	if got := fmt.Sprint(names(q, t0)); got != "[a3]" {
-		t.Fatalf("%s: an own claim waits for the backoff of its repository, or the backoff ended", got)
-	}
-	q.Release(RepoKey{"ns", "a"})
-	if got := fmt.Sprint(names(q, t0)); got != "[a1 a2]" || len(q.repos) != 0 || q.backoff.len() != 0 {
-		t.Fatalf("served %s after the repo was freed, %d repositories left", got, len(q.repos))
-	}
-	put(q, "a", "a1")
-	k, _, _, _ = q.Next(t0, false)
-	q.Done(t0, k, Result{Requeue: true, RepoAfter: 10 * time.Second})
-	if got := fmt.Sprint(names(q, at(10*time.Second))); got != "[a1]" || len(q.repos) != 0 {
-		t.Fatalf("served %s after the backoff, %d repositories left", got, len(q.repos))
-	}
-}
-
 // TestAgentsBeginAtDifferentEnds: what two agents take first of one backlog is
 // hardly ever the same, and each serves all of it.
 func TestAgentsBeginAtDifferentEnds(t *testing.T) {
@@ -499,18 +433,5 @@ func TestAgentsBeginAtDifferentEnds(t *testing.T) {
 	// Every fourth take is of the oldest, which all agents know as the same.
 	if len(first) < agents*3-2 {
 		t.Fatalf("%d agents begin with only %d different jobs: %v", agents, len(first), first)
-	}
-}
-
-func BenchmarkQueue(b *testing.B) {
-	q := New(100_000, 0, nil)
-	for n := range 100_000 {
-		q.Add(t0, Key{"ns", fmt.Sprint(n)}, RepoKey{"ns", fmt.Sprint(n % 5000)}, false, n%10)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		k, l, _, _ := q.Next(t0, false)
-		q.Done(t0, k, Result{})
-		q.Add(t0, k, l, false, Ordinary)
 	}
 }

@@ -20,16 +20,14 @@
 //     longest of all whose repositories are free, and of every four takes from one
 //     repository one serves its oldest key. Urgent takes do not count.
 //
-// So nothing starves. Let o be the keys that came before a key, and m those of
-// them in its own repository. Of the takes that are made while its repository is
-// free, every fourth serves one of the o or the key itself: it waits for 4(o+1)
-// such takes at most. Where the repository is never free at the right moment, it is
-// because it is served, and of these takes every fourth serves one of the m or the
-// key itself: it waits for 4(m+1) of them at most. Neither number depends on what
-// comes later, whatever its priority. A key that comes back is as new as any
-// other, so that no key is one of the o twice; only one that was taken in vain
-// (its repository is in backoff) keeps its age and counts once more for each such
-// take.
+// So nothing starves. Let o be the keys that came before a key, and m those of them in
+// its own repository. Of the takes while its repository is free, every fourth serves one
+// of the o or the key itself: it waits for 4(o+1) of them at most. Where the repository
+// is never free at the right moment, it is because it is served, and every fourth of
+// these takes serves one of the m or the key itself: 4(m+1) at most. Neither number
+// depends on what comes later. A key that comes back is as new as any other; only one
+// that was taken in vain (its repository is in backoff) keeps its age and counts once
+// more for each such take.
 package queue
 
 import "time"
@@ -336,7 +334,7 @@ func (q *Queue) Release(r RepoKey) {
 // Ready reports whether Next would return a key.
 func (q *Queue) Ready(now time.Time, urgentOnly bool) bool {
 	q.promote(now)
-	return q.turn.len() > 0 && (!urgentOnly || q.turn.first().items.first().urgent)
+	return q.turn.Len() > 0 && (!urgentOnly || q.turn.first().items.first().urgent)
 }
 
 // Due returns when the next delayed key or repository in backoff may be served.
@@ -355,7 +353,7 @@ func (q *Queue) Len() int { return len(q.items) }
 
 // Delayed returns how many of them are delayed, and Added how many have come to
 // wait since the start.
-func (q *Queue) Delayed() int  { return q.delayed.len() }
+func (q *Queue) Delayed() int  { return q.delayed.Len() }
 func (q *Queue) Added() uint64 { return q.added }
 
 // promote lets keys and repositories in whose time has come.

@@ -39,39 +39,8 @@ func TestQueueServesRepositoriesInTurn(t *testing.T) {
 	if got := fmt.Sprint(names(q, t0)); got != want {
 		t.Fatalf("order %s, want %s", got, want)
 	}
-	if q.Len() != 0 || len(q.repos) != 0 || q.turn.len() != 0 {
-		t.Fatalf("an empty queue keeps %d names, %d repositories, %d in turn", q.Len(), len(q.repos), q.turn.len())
-	}
-}
-
-func TestQueueNeverRunsTwoJobsOfOneRepository(t *testing.T) {
-	t.Parallel()
-	q := New(100, 0, nil)
-	put(q, "a", "a1", "a2")
-	put(q, "b", "b1")
-	first, _, _, _ := q.Next(t0, false)
-	second, _, _, _ := q.Next(t0, false)
-	if first.Name != "a1" || second.Name != "b1" {
-		t.Fatalf("got %v and %v", first, second)
-	}
-	if k, _, _, ok := q.Next(t0, false); ok {
-		t.Fatalf("%v was served while a job of its repository ran", k)
-	}
-	q.Done(t0, first, Result{})
-	if k, _, _, ok := q.Next(t0, false); !ok || k.Name != "a2" {
-		t.Fatalf("a2 was not served after a1 had ended, but %v", k)
-	}
-}
-
-func TestQueueSameRepositoryNameInTwoNamespaces(t *testing.T) {
-	t.Parallel()
-	q := New(100, 0, nil)
-	q.Add(t0, Key{"n1", "r-sync"}, RepoKey{"n1", "r"}, false, Ordinary)
-	q.Add(t0, Key{"n2", "r-sync"}, RepoKey{"n2", "r"}, false, Ordinary)
-	for range 2 {
-		if _, _, _, ok := q.Next(t0, false); !ok {
-			t.Fatal("repositories of two namespaces exclude each other")
-		}
+	if q.Len() != 0 || len(q.repos) != 0 || q.turn.Len() != 0 {
+		t.Fatalf("an empty queue keeps %d names, %d repositories, %d in turn", q.Len(), len(q.repos), q.turn.Len())
 	}
 }
 
@@ -125,22 +94,6 @@ func TestQueueResults(t *testing.T) {
 	}
 }
 
-func TestQueueDelayHolds(t *testing.T) {
-	t.Parallel()
-	q := New(10, 0, nil)
-	put(q, "a", "x")
-	k, _, _, _ := q.Next(t0, false)
-	q.Done(t0, k, Result{After: 30 * time.Second})
-	put(q, "a", "x")
-	q.Add(t0, k, RepoKey{"ns", "a"}, true, Ordinary)
-	if q.Ready(at(29*time.Second), false) {
-		t.Fatal("a delayed name was let in")
-	}
-	if !q.Ready(at(30*time.Second), false) {
-		t.Fatal("a name that was added during its bar is not served after it")
-	}
-}
-
 // TestQueueExpeditesARunningKey: who is in a hurry while the name is on its way back
 // does not wait for the bar that it comes back with, but for a retry.
 func TestQueueExpeditesARunningKey(t *testing.T) {
@@ -166,44 +119,6 @@ func TestQueueExpeditesARunningKey(t *testing.T) {
 		if q.Done(t0, k, Result{After: time.Hour, Requeue: true}); q.Ready(t0, false) {
 			t.Fatal("a hurry of before ends another bar")
 		}
-	}
-}
-
-func TestQueueGivesUpAfterThreeTriesUnlessUrgent(t *testing.T) {
-	t.Parallel()
-	for _, urgent := range []bool{false, true} {
-		q := New(10, 0, nil)
-		q.Add(t0, Key{"ns", "x"}, RepoKey{"ns", "a"}, urgent, Ordinary)
-		now, tries := t0, 0
-		for range 20 {
-			k, _, _, ok := q.Next(now, false)
-			if !ok {
-				break
-			}
-			tries++
-			q.Done(now, k, Result{Retry: true})
-			if until, ok := q.Due(); ok {
-				if d := until.Sub(now); d > 30*time.Second {
-					t.Fatalf("try %d waits %s", tries, d)
-				}
-				now = until
-			}
-		}
-		if !urgent && tries != maxTries || urgent && tries != 20 {
-			t.Errorf("urgent %t: %d tries", urgent, tries)
-		}
-	}
-}
-
-func TestQueueUrgentGoesFirst(t *testing.T) {
-	t.Parallel()
-	q := New(10, 0, nil)
-	put(q, "a", "a1", "a2")
-	put(q, "b", "b1")
-	q.Add(t0, Key{"ns", "a0"}, RepoKey{"ns", "a"}, true, Ordinary)
-	q.Add(t0, Key{"ns", "c0"}, RepoKey{"ns", "c"}, true, Ordinary)
-	if got := fmt.Sprint(names(q, t0)); got != "[a0 c0 a1 b1 a2]" {
-		t.Fatalf("order %s", got)
 	}
 }
 
@@ -237,17 +152,6 @@ func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	q.Add(t0, Key{"ns", "own"}, RepoKey{"ns", "b"}, true, Ordinary)
 	if q.Len() != 4 {
 		t.Fatal("an own claim was refused")
-	}
-}
-
-func TestQueueHoldsAHundredThousandNames(t *testing.T) {
-	t.Parallel()
-	q := New(100_000, 0, nil)
-	for n := range 100_000 {
-		q.Add(t0, Key{"ns", fmt.Sprintf("job-%d", n)}, RepoKey{"ns", fmt.Sprint(n % 1000)}, false, n%10)
-	}
-	if got := len(names(q, t0)); got != 100_000 {
-		t.Fatalf("%d names came out", got)
 	}
 }
 
