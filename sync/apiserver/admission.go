@@ -70,23 +70,21 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 			return badRequest("the annotation %s cannot be changed", key)
 		}
 	}
-	var siblings []*unstructured.Unstructured
-	if admission.NeedsSiblings(p.object, p.old) || admission.NeedsCount(p.object, p.old, s.options.MaxRepositories) {
+	errs, err := admission.CheckSiblings(p.object, p.old, s.options.MaxRepositories, func() (all []*unstructured.Unstructured, err error) {
 		page, err := s.page(ctx, target{kind: p.kind, version: p.version, namespace: p.namespace}, everything())
-		if err != nil {
-			return internal(err)
-		}
 		for _, item := range page.items {
 			object, err := decodeObject(item)
 			if err != nil {
-				return internal(err)
+				return nil, err
 			}
-			siblings = append(siblings, object)
+			all = append(all, object)
 		}
+		return all, err
+	})
+	if err != nil {
+		return internal(err)
 	}
-	errs := admission.Check(p.object, p.old)
-	errs = append(errs, admission.CheckSiblings(p.object, p.old, siblings)...)
-	errs = append(errs, admission.CheckQuota(p.object, p.old, siblings, s.options.MaxRepositories)...)
+	errs = append(admission.Check(p.object, p.old), errs...)
 	if len(errs) > 0 {
 		return p.invalid(errs)
 	}

@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,61 +15,56 @@ import (
 // targetInstance is the target that only one repository of a namespace has.
 const targetInstance = "instance"
 
-// NeedsSiblings reports whether [CheckSiblings] needs the other objects of the kind
-// and namespace, which are expensive to read. old is nil for a new object.
-func NeedsSiblings(obj, old *unstructured.Unstructured) bool {
-	return isRepository(obj) && obj.GetDeletionTimestamp() == nil && syncTarget(obj) == targetInstance && syncTarget(old) != targetInstance
-}
-
-// CheckSiblings checks obj, which replaces old, against the other objects of its kind
-// and namespace. An object of siblings with the name of obj is obj itself.
-func CheckSiblings(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured) field.ErrorList {
-	if !NeedsSiblings(obj, old) {
-		return nil
+// CheckSiblings checks obj, which replaces old (nil for a new object), against the other
+// Repositories of its namespace, of which there may be most; 0 = no limit. read returns
+// them, obj itself may be among them; it is called only if a rule depends on them.
+func CheckSiblings(
+	obj, old *unstructured.Unstructured, most int64, read func() ([]*unstructured.Unstructured, error),
+) (errs field.ErrorList, err error) {
+	takes := syncTarget(obj) == targetInstance && syncTarget(old) != targetInstance
+	counts := most > 0 && old == nil
+	if !isRepository(obj) || obj.GetDeletionTimestamp() != nil || !takes && !counts {
+		return nil, nil
 	}
-	for _, other := range siblings {
-		if other.GetName() != obj.GetName() && other.GetDeletionTimestamp() == nil && syncTarget(other) == targetInstance {
-			return field.ErrorList{field.Forbidden(field.NewPath("spec", "sync", "target"),
-				fmt.Sprintf("only one repository of a namespace has the target %s, and that is %q", targetInstance, other.GetName()))}
+	all, err := read()
+	if err != nil {
+		return nil, err
+	}
+	have := int64(0)
+	for other := range siblingsOf(obj, all) {
+		have++
+		if takes && syncTarget(other) == targetInstance {
+			errs = append(errs, field.Forbidden(field.NewPath("spec", "sync", "target"),
+				fmt.Sprintf("only one repository of a namespace has the target %s, and that is %q", targetInstance, other.GetName())))
+			takes = false
 		}
 	}
-	return nil
+	if counts && have >= most { // source: Grafana
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most)))
+	}
+	return errs, nil
+}
+
+// siblingsOf returns the others of all that are not being deleted.
+func siblingsOf(obj *unstructured.Unstructured, all []*unstructured.Unstructured) iter.Seq[*unstructured.Unstructured] {
+	return func(yield func(*unstructured.Unstructured) bool) {
+		for _, other := range all {
+			if other.GetName() != obj.GetName() && other.GetDeletionTimestamp() == nil && !yield(other) {
+				return
+			}
+		}
+	}
 }
 
 // instanceConflict returns the name of a repository beside which Grafana refuses obj:
 // exactly one of the two has the target instance.
 func instanceConflict(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
-	for _, other := range siblings {
-		if other.GetName() != obj.GetName() && other.GetDeletionTimestamp() == nil && (syncTarget(obj) == targetInstance) != (syncTarget(other) == targetInstance) {
+	for other := range siblingsOf(obj, siblings) {
+		if (syncTarget(obj) == targetInstance) != (syncTarget(other) == targetInstance) {
 			return other.GetName()
 		}
 	}
 	return ""
-}
-
-// CheckQuota refuses a new Repository where siblings, the others of its namespace
-// that are here to stay, are as many as there may be; a most of 0 is no limit.
-// Source: Grafana.
-func CheckQuota(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured, most int64) field.ErrorList {
-	if !NeedsCount(obj, old, most) {
-		return nil
-	}
-	have := int64(0)
-	for _, other := range siblings {
-		if other.GetDeletionTimestamp() == nil {
-			have++
-		}
-	}
-	if have < most {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most))}
-}
-
-// NeedsCount reports whether [CheckQuota] needs the other objects of the kind and
-// namespace.
-func NeedsCount(obj, old *unstructured.Unstructured, most int64) bool {
-	return most > 0 && old == nil && isRepository(obj)
 }
 
 // overlapping returns the name of a repository that reads some of the directories that
@@ -78,12 +74,10 @@ func overlapping(obj *unstructured.Unstructured, siblings []*unstructured.Unstru
 	if mine.remote == "" {
 		return ""
 	}
-	for _, other := range siblings {
+	for other := range siblingsOf(obj, siblings) {
 		theirs := sourceAreaOf(other)
-		if other.GetName() == obj.GetName() || other.GetDeletionTimestamp() != nil || theirs.remote != mine.remote || theirs.branch != mine.branch {
-			continue
-		}
-		if strings.HasPrefix(mine.path, theirs.path) || strings.HasPrefix(theirs.path, mine.path) {
+		nested := strings.HasPrefix(mine.path, theirs.path) || strings.HasPrefix(theirs.path, mine.path)
+		if nested && theirs.remote == mine.remote && theirs.branch == mine.branch {
 			return other.GetName()
 		}
 	}

@@ -34,9 +34,10 @@ func TestCheckSiblings(t *testing.T) {
 		{"another target", b, nil, []*unstructured.Unstructured{a}, false, false},
 		{"another kind", object(t, `{kind: Job, spec: {sync: {target: instance}}}`), nil, []*unstructured.Unstructured{a}, false, false},
 	} {
-		errs := CheckSiblings(c.obj, c.old, c.siblings)
-		if NeedsSiblings(c.obj, c.old) != c.looks || (len(errs) > 0) != c.faulty {
-			t.Errorf("%s: looks around %t, %v", c.name, NeedsSiblings(c.obj, c.old), errs)
+		looked := false
+		errs, err := CheckSiblings(c.obj, c.old, 0, func() ([]*unstructured.Unstructured, error) { looked = true; return c.siblings, nil })
+		if err != nil || looked != c.looks || (len(errs) > 0) != c.faulty {
+			t.Errorf("%s: looks around %t, %v %v", c.name, looked, errs, err)
 		}
 		if c.faulty && (errs[0].Field != "spec.sync.target" || !strings.Contains(errs[0].Detail, `"a"`)) {
 			t.Errorf("%s: %v", c.name, errs)
@@ -63,8 +64,8 @@ func TestTooMany(t *testing.T) {
 		{"one that is there", c, c, []*unstructured.Unstructured{a, b, c}, 2, false},
 		{"another kind", object(t, `{kind: Job}`), nil, []*unstructured.Unstructured{a, b}, 2, false},
 	} {
-		errs := CheckQuota(tt.obj, tt.old, tt.siblings, tt.most)
-		if (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
+		errs, err := CheckSiblings(tt.obj, tt.old, tt.most, func() ([]*unstructured.Unstructured, error) { return tt.siblings, nil })
+		if err != nil || (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
 			t.Errorf("%s: %v", tt.name, errs)
 		}
 	}
