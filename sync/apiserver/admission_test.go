@@ -43,54 +43,6 @@ func TestAdmissionAnswersCauses(t *testing.T) {
 	}
 }
 
-func TestAdmissionDefaults(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for i, c := range []struct {
-		sync string
-		want string
-	}{
-		{`{"enabled":true,"target":"folder"}`, `{"enabled":true,"intervalSeconds":60,"target":"folder"}`},
-		{`{"enabled":true,"target":"folder","intervalSeconds":0}`, `{"enabled":true,"intervalSeconds":60,"target":"folder"}`},
-		{`{"enabled":true,"target":"folder","intervalSeconds":3}`, `{"enabled":true,"intervalSeconds":10,"target":"folder"}`},
-		{`{"enabled":true,"target":"folder","intervalSeconds":300}`, `{"enabled":true,"intervalSeconds":300,"target":"folder"}`},
-		{`{"enabled":false,"target":"folder","intervalSeconds":3}`, `{"enabled":false,"intervalSeconds":3,"target":"folder"}`},
-	} {
-		repo := s.must("POST", base+"repositories", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r%d"},
-			"spec":{"type":"git","git":{"url":"https://host/a"},"sync":%s}}`, i, c.sync))
-		if got := compact(t, at(repo, "spec", "sync")); got != c.want {
-			t.Errorf("%s became %s, want %s", c.sync, got, c.want)
-		}
-		if at(repo, "spec", "title") != fmt.Sprintf("r%d", i) || at(repo, "metadata", "finalizers") != nil {
-			t.Errorf("title %v, finalizers %v", at(repo, "spec", "title"), at(repo, "metadata", "finalizers"))
-		}
-	}
-}
-
-func TestOneInstancePerNamespace(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	repo := func(name, target string) string {
-		return fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
-			"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":%q}}}`, name, target)
-	}
-	s.must("POST", base+"repositories", repo("a", "instance"))
-	s.must("POST", base+"repositories", repo("b", "folder"))
-	s.must("POST", strings.Replace(base, "default", "other", 1)+"repositories", repo("a", "instance"))
-	for what, request := range map[string][3]string{
-		"create": {"POST", base + "repositories", repo("c", "instance")},
-		"update": {"PATCH", base + "repositories/b", `{"spec":{"sync":{"target":"instance"}}}`},
-	} {
-		code, status := s.call(request[0], request[1], request[2])
-		if code != http.StatusUnprocessableEntity || !strings.Contains(causes(status), `"a"`) {
-			t.Errorf("%s: %d %v", what, code, status["message"])
-		}
-	}
-	s.must("PATCH", base+"repositories/a", `{"spec":{"title":"still the one"}}`)
-	s.must("DELETE", base+"repositories/a", "")
-	s.must("POST", base+"repositories", repo("c", "instance"))
-}
-
 // TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side
 // by side; one of them wins.
 func TestOneInstanceOfManyAtOnce(t *testing.T) {
@@ -165,16 +117,6 @@ func TestDeletionIsNotChecked(t *testing.T) {
 	if names := s.sealedNames(); len(names) != 0 {
 		t.Errorf("sealed values %q outlive their object", names)
 	}
-}
-
-func TestUnknownSecureValueIsSealed(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	rec := s.send("POST", base+"repositories", repositoryJSON(`{"tokn":{"create":"`+canaryOne+`"}}`), nil)
-	if rec.Code != http.StatusCreated || !strings.Contains(rec.Header().Get("Warning"), "secure.tokn") {
-		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
-	}
-	s.canary(canaryOne)
 }
 
 // Paths of what lies in folders.

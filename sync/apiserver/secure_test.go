@@ -142,27 +142,6 @@ func TestInlineSecureValuePut(t *testing.T) {
 	}
 }
 
-// TestInlineSecureValueTwice: applying a file twice, by kubectl or by a
-// controller, changes nothing the second time.
-func TestInlineSecureValueTwice(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	apply := func() map[string]any {
-		return s.must("PATCH", base+"repositories/dashboards?fieldManager=test", "application/apply-patch+yaml "+repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
-	}
-	first := apply()
-	second := apply()
-	for _, member := range []string{"resourceVersion", "generation"} {
-		if a, b := at(first, "metadata", member), at(second, "metadata", member); a != b {
-			t.Errorf("%s: %v, then %v", member, a, b)
-		}
-	}
-	third := s.must("PATCH", base+"repositories/dashboards?fieldManager=test", "application/apply-patch+yaml "+repositoryJSON(`{"token":{"create":"`+canaryTwo+`"}}`))
-	if at(third, "metadata", "generation") == at(first, "metadata", "generation") || s.inlineOf(third) == s.inlineOf(first) {
-		t.Error("a new value is no change")
-	}
-}
-
 // TestInlineSecureValueOwnership: the managed fields know the name, never the
 // members that exist in requests only, so that kubectl may change from
 // client-side to server-side apply without a conflict.
@@ -190,15 +169,6 @@ func TestInlineSecureValueOwnership(t *testing.T) {
 	}
 	if text := owners(s.must("PATCH", path+"?fieldManager=one", `{"secure":{"token":{"remove":true}}}`)); strings.Contains(text, "f:token") {
 		t.Errorf("managed fields of a removed value: %s", text)
-	}
-}
-
-func TestInlineSecureValueDryRun(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.inlineOf(s.must("POST", base+"repositories?dryRun=All", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
-	if names := s.sealedNames(); len(names) != 0 {
-		t.Errorf("a dry run seals %q", names)
 	}
 }
 
@@ -239,29 +209,6 @@ func TestConnectionSecret(t *testing.T) {
 		t.Errorf("a repository of that name: %v", err)
 	}
 	s.canary(key)
-}
-
-// TestConnectionMoves: what a Connection has sealed does not go with it to another
-// server.
-func TestConnectionMoves(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const path = base + "connections/lab"
-	s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
-		"spec":{"title":"Lab","type":"gitlab","url":"https://git.example.com"},"secure":{"token":{"create":"`+canaryOne+`"}}}`)
-	const elsewhere = `"spec":{"title":"Lab","type":"gitlab","url":"https://other.example.com"}`
-	for method, body := range map[string]string{
-		"PATCH": `{` + elsewhere + `}`,
-		"PUT":   `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab","resourceVersion":"` + fmt.Sprint(at(s.must("GET", path, ""), "metadata", "resourceVersion")) + `"},` + elsewhere + `}`,
-	} {
-		if code, answer := s.call(method, path, body); code != 422 || !strings.Contains(fmt.Sprint(answer), "secure.token.create") {
-			t.Errorf("%s: %d %v", method, code, answer)
-		}
-	}
-	s.must("PATCH", path, `{`+elsewhere+`,"secure":{"token":{"create":"`+canaryTwo+`"}}}`)
-	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "lab", "token"); err != nil || string(plain) != canaryTwo {
-		t.Errorf("%d bytes opened, %v", len(plain), err)
-	}
 }
 
 // TestLastApplied: kubectl's copy of the file is stored without the values.

@@ -83,17 +83,6 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-func TestServeListenerFails(t *testing.T) {
-	t.Parallel()
-	ln := listen(t)
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := Serve(t.Context(), ln, http.NotFoundHandler()); err == nil {
-		t.Error("Serve on a closed listener gives no error")
-	}
-}
-
 // TestServeTLS: the self-made certificate serves as CA of a client, over HTTP/2.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
@@ -301,25 +290,6 @@ func TestTransportCancels(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestTransportRefusesAfterCancel(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://in-process"+folderPath, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.Transport().RoundTrip(req)
-	if err == nil {
-		// The answer may have been faster than the look at the context.
-		_, err = io.ReadAll(resp.Body)
-	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled request: %v", err)
 	}
 }
 

@@ -56,38 +56,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestGenerations(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	job := base + "jobs"
-	s.must("POST", folderPath, folder("a", "one", ""))
-	s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"x"}}`))
-	s.must("POST", job, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"j"},"spec":{"action":"pull","repository":"dashboards","pull":{}}}`)
-	s.must("POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}`)
-	for _, c := range []struct {
-		path, patch string
-		want        any
-	}{
-		{folderPath + "/a", `{"metadata":{"labels":{"a":"b"}}}`, 1.0},
-		{folderPath + "/a", `{"spec":{"title":"two"}}`, 2.0},
-		{folderPath + "/a", `{"status":{"x":1}}`, 3.0}, // a folder has no status of its own
-		{folderPath + "/a", `{"metadata":{"generation":9}}`, 3.0},
-		{base + "repositories/dashboards", `{"spec":{"title":"two"}}`, 2.0},
-		{base + "repositories/dashboards/status", `{"status":{"health":{"healthy":true}},"spec":{"title":"three"}}`, 2.0},
-		{base + "repositories/dashboards", `{"status":{"health":{"healthy":false}}}`, 2.0},
-		{job + "/j", `{"status":{"state":"working"}}`, 1.0},
-		{"/api/v1/namespaces/default/secrets/s", `{"data":{"a":"eA=="}}`, nil},
-	} {
-		if got := at(s.must("PATCH", c.path, c.patch), "metadata", "generation"); got != c.want {
-			t.Errorf("%s %s: generation %v, want %v", c.path, c.patch, got, c.want)
-		}
-	}
-	repo := s.must("GET", base+"repositories/dashboards", "")
-	if at(repo, "status", "health", "healthy") != true || at(repo, "spec", "title") != "two" {
-		t.Errorf("status and spec are not apart: %v", repo)
-	}
-}
-
 // A write that lost a race reads the object again; what goes wrong then is told,
 // and not taken for an object that is not there.
 func TestContentionWithAFault(t *testing.T) {

@@ -42,13 +42,6 @@ const (
 	maxClients     = 1024
 )
 
-// ExchangeOptions are the options of an Exchange.
-type ExchangeOptions struct {
-	Token  string           // the long-lived token; must not be empty
-	Logger *slog.Logger     // nil = slog.Default()
-	Now    func() time.Time // nil = time.Now
-}
-
 // Exchange serves POST /sign/access-token: it exchanges a long-lived token for a
 // short-lived access token. It is safe for concurrent use.
 type Exchange struct {
@@ -61,30 +54,19 @@ type Exchange struct {
 	clients map[string]*rate.Limiter
 }
 
-// NewExchange returns an error without a signer or a token: an empty token would
-// match every request without one.
-func NewExchange(signer *Signer, o ExchangeOptions) (*Exchange, error) {
-	switch {
-	case signer == nil:
-		return nil, errors.New("make token exchange: no signer")
-	case o.Token == "":
+// NewExchange returns the exchange of a long-lived token. An empty one is an error: it
+// would match every request without one.
+func NewExchange(signer *Signer, token string, log *slog.Logger) (*Exchange, error) {
+	if token == "" {
 		return nil, errors.New("make token exchange: no token to exchange; set --token")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Exchange{signer: signer, token: sha256.Sum256([]byte(o.Token)), log: o.Logger,
-		now: o.Now, clients: map[string]*rate.Limiter{}}, nil
+	return &Exchange{signer: signer, token: sha256.Sum256([]byte(token)), log: log, now: time.Now, clients: map[string]*rate.Limiter{}}, nil
 }
 
 type exchangeRequest struct {
-	Namespace    string   `json:"namespace"`
-	Audiences    []string `json:"audiences"`
-	SubjectToken string   `json:"subjectToken"`
-	ExpiresIn    *int64   `json:"expiresIn"` // seconds
+	Namespace string   `json:"namespace"`
+	Audiences []string `json:"audiences"`
+	ExpiresIn *int64   `json:"expiresIn"` // seconds
 }
 
 type exchangeAnswer struct {
@@ -140,9 +122,6 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // claims returns the claims of the requested token.
 func (e *Exchange) claims(req *http.Request) (Claims, error) {
 	var body exchangeRequest
-	if err := checkSystemHeaders(req.Header); err != nil {
-		return Claims{}, err
-	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, maxExchangeBody))
 	if err != nil {
 		return Claims{}, errors.New("the body is too large or was cut off")
@@ -164,7 +143,7 @@ func (e *Exchange) claims(req *http.Request) (Claims, error) {
 		}
 		lifetime = time.Duration(min(*body.ExpiresIn, int64(maxTokenLifetime/time.Second))) * time.Second
 	}
-	c := Claims{
+	return Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer:    tokenIssuer,
 			Subject:   "access-policy:limpet",
@@ -174,32 +153,7 @@ func (e *Exchange) claims(req *http.Request) (Claims, error) {
 			ExpiresAt: jwt.NewNumericDate(now.Add(lifetime)),
 		},
 		Namespace: body.Namespace,
-	}
-	if body.SubjectToken != "" {
-		subject, err := e.signer.Verify(body.SubjectToken, now)
-		if err != nil {
-			return Claims{}, errors.New("subjectToken is not a valid token of this server")
-		}
-		c.Actor, c.Subject = &Actor{Subject: c.Subject}, subject.Subject
-	}
-	return c, nil
-}
-
-// checkSystemHeaders rejects malformed realm and organisation headers. Without
-// these headers a client means the system itself.
-func checkSystemHeaders(h http.Header) error {
-	if realms := h.Get("X-Realms"); realms != "" {
-		var list []struct{ Type, Identifier string }
-		if json.Unmarshal([]byte(realms), &list) != nil {
-			return errors.New(`X-Realms must be JSON like [{"type":"system","identifier":"system"}]`)
-		}
-	}
-	if org := h.Get("X-Org-ID"); org != "" {
-		if _, err := strconv.ParseInt(org, 10, 64); err != nil {
-			return errors.New("X-Org-ID must be a number")
-		}
-	}
-	return nil
+	}, nil
 }
 
 // client returns the rate limiter of the sender.

@@ -28,12 +28,6 @@ type Claims struct {
 	jwt.RegisteredClaims
 	Namespace   string   `json:"namespace"` // "*" = all
 	Permissions []string `json:"permissions"`
-	Actor       *Actor   `json:"act,omitempty"`
-}
-
-// Actor is the party that acts for the subject of a token.
-type Actor struct {
-	Subject string `json:"sub"`
 }
 
 const (

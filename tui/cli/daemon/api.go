@@ -63,7 +63,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			return err
 		}
 	}
-	exchange, err := token.NewExchange(signer, token.ExchangeOptions{Token: secret, Logger: e.Log})
+	exchange, err := token.NewExchange(signer, secret, e.Log)
 	if err != nil {
 		return err
 	}
