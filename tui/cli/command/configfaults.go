@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,7 +33,7 @@ func (c *ConfigFile) KeyFaults(flags map[string]*kong.Flag) []Fault {
 	known := append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)
 	var out []Fault
 	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
-		f := Fault{Key: key, Line: c.lines[key], Next: "limpet --help    # a key is the name of a flag"}
+		f := Fault{Key: key, Line: c.line(key), Next: "limpet --help    # a key is the name of a flag"}
 		name := strings.ReplaceAll(key, "_", "-")
 		flag := flags[name]
 		_, list := c.Values[key].([]any)
@@ -77,7 +76,7 @@ func (c *ConfigFile) ValueFaults(flags map[string]*kong.Flag) (out []Fault) {
 			err = fmt.Errorf("must be one of %q but got %q", words, fmt.Sprint(target.Interface()))
 		}
 		if err != nil {
-			out = append(out, Fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "),
+			out = append(out, Fault{key, c.line(key), strings.TrimPrefix(err.Error(), "--"+flag.Name+": "),
 				"limpet --help    # says what --" + flag.Name + " takes"})
 		}
 	}
@@ -111,12 +110,12 @@ func (c *ConfigFile) listFaults(name string) (out []Fault) {
 	again := "limpet config validate " + ShellWord(c.Path)
 	list, ok := c.Values[key].([]any)
 	if !ok && c.Values[key] != nil {
-		return []Fault{{key, c.lines[key], key + " takes a list, each entry with " + strings.Join(known, ", "), again}}
+		return []Fault{{key, c.line(key), key + " takes a list, each entry with " + strings.Join(known, ", "), again}}
 	}
 	for i, one := range list {
 		entry, ok := one.(map[string]any)
 		if !ok {
-			out = append(out, Fault{key, c.lines[key],
+			out = append(out, Fault{key, c.line(key),
 				fmt.Sprintf("%s: entry %d has no keys, known are %s", key, i+1, strings.Join(known, ", ")), again})
 		}
 		for _, field := range slices.Sorted(maps.Keys(entry)) {
@@ -142,50 +141,6 @@ func (c *ConfigFile) refused(faults []Fault) error {
 	at := c.Where(faults[0].Key)
 	at.Line = faults[0].Line
 	return Usagef(faults[0].Next, "%s: %s", at, faults[0].Problem)
-}
-
-// fieldLine returns the line of a key of an entry of a list, counted from 1; that of the entry or the list
-// when these are written in one line.
-func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
-	at, found := -1, c.lines[list]
-	dash, column := -1, -1 // columns of the entries and of their keys
-	for i := c.lines[list]; i < len(c.text); i++ {
-		text := strings.TrimLeft(c.text[i], " ")
-		indent := len(c.text[i]) - len(text)
-		if text == "" || strings.HasPrefix(text, "#") {
-			continue
-		}
-		begins := text == "-" || strings.HasPrefix(text, "- ")
-		if dash < 0 {
-			if !begins {
-				break // it is written in one line
-			}
-			dash = indent
-		}
-		switch {
-		case begins && indent == dash:
-			if at++; at > entry {
-				return found
-			}
-			rest := strings.TrimLeft(text[1:], " ")
-			indent, text = indent+len(text)-len(rest), rest
-			column = indent
-			if at == entry {
-				found = i + 1
-			}
-			if text == "" { // its keys begin in the next line
-				column = -1
-			}
-		case indent <= dash:
-			return found // the next key of the file
-		case column < 0:
-			column = indent
-		}
-		if key, _, ok := strings.Cut(text, ":"); ok && at == entry && indent == column && strings.Trim(key, "\"' ") == field {
-			return i + 1
-		}
-	}
-	return cmp.Or(found, c.lines[list])
 }
 
 // A config file decides where tokens go, so an invalid one is an error and is never skipped.

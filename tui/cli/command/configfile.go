@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/auth"
@@ -23,9 +24,7 @@ import (
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	// lines maps keys to lines of the file, counted from 1.
-	lines map[string]int
-	text  []string // the lines themselves
+	root   *yamlv3.Node // the mapping of the file, for lines; nil = empty
 	// from maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
 	// bad is why the file is ignored; only the doctor ignores one.
@@ -100,10 +99,13 @@ func noConfig() *ConfigFile {
 
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
-	c.Path, c.text = path, strings.Split(string(data), "\n")
-	c.lines = keyLines(c.text)
+	c.Path = path
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
 		return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %w", path, err)
+	}
+	var document yamlv3.Node
+	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
+		c.root = document.Content[0]
 	}
 	if err := checkConfigMode(path); err != nil {
 		return nil, err
@@ -125,28 +127,39 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	return c, nil
 }
 
-// keyLines finds the lines of the top-level keys of a YAML mapping.
-func keyLines(txt []string) map[string]int {
-	lines, indent := map[string]int{}, -1
-	for i, line := range txt {
-		txt := strings.TrimLeft(line, " ")
-		if txt == "" || strings.HasPrefix(txt, "#") || strings.HasPrefix(txt, "---") {
-			continue
-		}
-		if indent < 0 {
-			indent = len(line) - len(txt)
-		}
-		key, _, ok := strings.Cut(txt, ":")
-		if key = strings.Trim(key, "\"' "); ok && len(line)-len(txt) == indent && lines[key] == 0 {
-			lines[key] = i + 1
+// member returns the nodes of a key of a YAML mapping and of its value, nil when it has none.
+func member(mapping *yamlv3.Node, name string) (key, value *yamlv3.Node) {
+	for i := 0; mapping != nil && mapping.Kind == yamlv3.MappingNode && i < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i], mapping.Content[i+1]
 		}
 	}
-	return lines
+	return nil, nil
+}
+
+// line returns the line of a key of the file, counted from 1, 0 for none.
+func (c *ConfigFile) line(key string) int {
+	if node, _ := member(c.root, key); node != nil {
+		return node.Line
+	}
+	return 0
+}
+
+// fieldLine returns the line of a key of an entry of a list.
+func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
+	_, entries := member(c.root, list)
+	if entries == nil || entries.Kind != yamlv3.SequenceNode || entry >= len(entries.Content) {
+		return c.line(list)
+	}
+	if key, _ := member(entries.Content[entry], field); key != nil {
+		return key.Line
+	}
+	return entries.Content[entry].Line
 }
 
 // Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
-	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
+	return Origin{Kind: fromFile, Name: c.Path, Line: c.line(key)}
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from the environment, else from

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,8 +38,8 @@ func (s *stderr) end() {
 }
 
 const (
-	// maxQueuedBytes bounds the queued lines, in bytes. While a batch is being written, as much again may queue.
-	maxQueuedBytes = 1 << 20
+	// maxQueued bounds the lines that wait to be written.
+	maxQueued = 2048
 	// lineTimeout is how long a log call waits for its line. So a line is written before a crash that it
 	// precedes, a slow reader loses none, and the wait is short compared to the margin of a lease.
 	lineTimeout = 50 * time.Millisecond
@@ -49,103 +50,84 @@ const (
 // lineWriter writes lines from its own goroutine, so that a blocked writer, such as a terminal after Ctrl-S,
 // blocks no log call. When the queue is full, the oldest lines are dropped and counted.
 type lineWriter struct {
-	w    io.Writer
-	lost func(n int) []byte
-	wake chan struct{} // holds one: next has lines
-	over chan struct{} // closed at the end
-
-	mu    sync.Mutex // guards the fields below
-	next  *lineBatch // the next batch
-	last  *lineBatch // batch of the newest line; nil = none yet
-	stuck bool       // the writer is blocked, so log calls do not wait
+	w       io.Writer
+	lost    func(n int) []byte
+	mu      sync.Mutex // serialises add
+	queue   chan queuedLine
+	dropped atomic.Int64
+	stuck   atomic.Bool // the writer is blocked, or has ended, so log calls do not wait
 }
 
-// lineBatch is a batch of lines.
-type lineBatch struct {
-	lines [][]byte
-	bytes int
-	lost  int           // dropped lines before these
-	done  chan struct{} // closed when the batch was written or failed
+type queuedLine struct {
+	text    []byte        // nil = the end
+	written chan struct{} // closed then
 }
 
 func newLineQueue(w io.Writer, lost func(n int) []byte) *lineWriter {
-	q := &lineWriter{w: w, lost: lost, wake: make(chan struct{}, 1), over: make(chan struct{}), next: &lineBatch{done: make(chan struct{})}}
+	q := &lineWriter{w: w, lost: lost, queue: make(chan queuedLine, maxQueued)}
 	go q.write()
 	return q
 }
 
 // add queues a line and waits until it is written, at most lineTimeout.
-func (q *lineWriter) add(line []byte) {
-	q.mu.Lock()
-	to, stuck := q.next, q.stuck
-	q.last = to
-	to.lines = append(to.lines, bytes.Clone(line))
-	to.bytes += len(line)
-	for ; to.bytes > maxQueuedBytes && len(to.lines) > 1; to.lost++ {
-		to.bytes -= len(to.lines[0])
-		to.lines = to.lines[1:]
+func (q *lineWriter) add(text []byte) {
+	if written := q.push(bytes.Clone(text)); !q.stuck.Load() && !within(lineTimeout, written) {
+		q.stuck.Store(true)
 	}
-	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default: // it is awake
-	}
-	if stuck {
-		return
-	}
-	patience := time.NewTimer(lineTimeout)
-	defer patience.Stop()
-	select {
-	case <-to.done:
-		return
-	case <-patience.C:
-	}
+}
+
+// push queues a line. It drops the oldest one when the queue is full.
+func (q *lineWriter) push(text []byte) (written <-chan struct{}) {
+	l := queuedLine{text, make(chan struct{})}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-to.done:
-	default:
-		q.stuck = true
-	}
-}
-
-// write writes lines until the end, each in one call.
-func (q *lineWriter) write() {
 	for {
 		select {
-		case <-q.wake:
-		case <-q.over:
-			return
+		case q.queue <- l:
+			return l.written
+		default:
 		}
-		q.mu.Lock()
-		now := q.next
-		q.next = &lineBatch{done: make(chan struct{})}
-		q.mu.Unlock()
-		if now.lost > 0 {
-			_, _ = q.w.Write(q.lost(now.lost))
+		select {
+		case <-q.queue:
+			q.dropped.Add(1)
+		default:
 		}
-		for _, line := range now.lines {
-			_, _ = q.w.Write(line) // the error has no other place to go
-		}
-		q.mu.Lock()
-		q.stuck = q.stuck && len(q.next.lines) > 0 // as long as it lags behind
-		close(now.done)
-		q.mu.Unlock()
 	}
 }
 
-// end waits until all lines are written, at most within, and stops the goroutine unless it is blocked.
-func (q *lineWriter) end(within time.Duration) {
-	q.mu.Lock()
-	last := q.last
-	q.mu.Unlock()
-	if last != nil {
-		late := time.NewTimer(within)
-		defer late.Stop()
-		select {
-		case <-last.done:
-		case <-late.C:
+// write writes lines until the end, each in one call. An error has no other place to go.
+func (q *lineWriter) write() {
+	for l := range q.queue {
+		if n := q.dropped.Swap(0); n > 0 {
+			_, _ = q.w.Write(q.lost(int(n)))
+		}
+		if l.text != nil {
+			_, _ = q.w.Write(l.text)
+		}
+		close(l.written)
+		if l.text == nil {
+			return
+		}
+		if len(q.queue) == 0 {
+			q.stuck.Store(false)
 		}
 	}
-	close(q.over)
+}
+
+// end waits until all lines are written, at most so long, and stops the goroutine unless it is blocked.
+func (q *lineWriter) end(limit time.Duration) {
+	within(limit, q.push(nil))
+	q.stuck.Store(true)
+}
+
+// within reports whether a channel is closed within a time.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
 }

@@ -88,7 +88,7 @@ func TestLinesStopNobody(t *testing.T) {
 		w := &tap{shut: make(chan struct{})}
 		q := newLineQueue(w, saysLost)
 		began := time.Now()
-		const each, many = 1 << 10, 5000
+		const each, many = 1 << 10, 5000 // characters and lines
 		for i := range many {
 			q.add(fmt.Appendf(nil, "%0*d\n", each-1, i))
 		}
@@ -98,7 +98,7 @@ func TestLinesStopNobody(t *testing.T) {
 		close(w.shut)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
-		kept := maxQueuedBytes / each
+		kept := maxQueued
 		if len(lines) != 1+1+kept {
 			t.Fatalf("%d lines, want the one at which it stopped, the number, and %d", len(lines), kept)
 		}
@@ -129,23 +129,6 @@ func TestLinesStopNobody(t *testing.T) {
 }
 
 func tailOf(s string, n int) string { return s[max(len(s)-n, 0):] }
-
-// TestALongLineIsKept: one that is longer than all that may wait.
-func TestALongLineIsKept(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &tap{shut: make(chan struct{})}
-		q := newLineQueue(w, saysLost)
-		q.add([]byte("first\n"))
-		q.add([]byte("second\n"))
-		q.add(bytes.Repeat([]byte("x"), 2*maxQueuedBytes))
-		close(w.shut)
-		q.end(flushTimeout)
-		if got := w.String(); len(got) != len("first\n1 lost\n")+2*maxQueuedBytes {
-			t.Errorf("%d bytes: %.40q", len(got), got)
-		}
-	})
-}
 
 // TestLostLinesAreTold: in the form of the log, whatever its level is.
 func TestLostLinesAreTold(t *testing.T) {
