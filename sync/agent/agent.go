@@ -17,12 +17,10 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apiserver"
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/auth"
 	"limpet/sync/control"
 	"limpet/sync/dependency"
-	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/metrics"
@@ -33,15 +31,6 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/worker"
 )
-
-// EmbeddedURL is the server name of requests to the embedded API. No server listens
-// there: requests stay in the process.
-const EmbeddedURL = "http://embedded"
-
-// watchWindow is how many events of a kind the embedded API keeps for watches that
-// begin in the past. Nearly all watches of an agent are its own and never fall
-// behind; any other one lists again. Each event costs the size of its object.
-const watchWindow = 128
 
 // Config configures an Agent. Store, StatePath, Version, Jobs and Logger are
 // required.
@@ -83,41 +72,33 @@ type Config struct {
 
 // Agent runs jobs and shows their progress. Use New, then Run once.
 type Agent struct {
-	cfg     Config
+	access
 	log     *slog.Logger
 	started time.Time
 
-	embedded             *apiserver.Server // nil when a server is configured
-	manifests            *manifests.Applier
-	client               *kube.Client
-	dashboards           *kube.Client
-	folders              *kube.Client
-	jobs                 *kube.Informer
-	repos                *kube.Informer
-	mirrors              *git.Mirrors
-	signers              *worker.Signers
-	controller           *jobs.Controller
-	actions              []string // of the workers
-	metrics              *metrics.Metrics
-	hub                  *snapshot.Hub
-	activity             *snapshot.Activity
-	health               *snapshot.Health
-	repoController       *repos.Controller   // nil when this agent does not manage Repositories
-	suspensions          *repos.Suspensions  // with repoController
-	connectionController *repos.Connections  // with repoController
-	connections          *kube.Informer      // of Connections, with repoController
-	references           *dependency.Watcher // with repoController
-	lease                *lease.Lease        // of the controllers; nil = none is needed
-	sources              *source.Watcher     // of Flux, to be shown
+	manifests  *manifests.Applier // nil = none
+	jobs       *kube.Informer
+	repos      *kube.Informer
+	controller *jobs.Controller
+	actions    []string // of the workers
+	metrics    *metrics.Metrics
+	hub        *snapshot.Hub
+	activity   *snapshot.Activity
+	health     *snapshot.Health
+	sources    *source.Watcher // of Flux, to be shown
 
-	remotes // clients of Git hosts and identity providers
+	repoController       *repos.Controller  // nil when this agent does not manage Repositories
+	suspensions          *repos.Suspensions // with repoController, as the others below
+	connectionController *repos.Connections
+	connections          *kube.Informer // of Connections
+	lease                *lease.Lease   // of the controllers; nil = none is needed
 }
 
 // New builds the parts of an agent. It checks the configuration and the files that it
 // names, but needs no server to be up: an agent at a site without a link starts
 // anyway. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), hub: snapshot.NewHub()}
+	a := &Agent{access: access{cfg: cfg}, log: cfg.Logger, started: time.Now(), hub: snapshot.NewHub()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -129,18 +110,22 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := cfg.Webhooks.check(); err != nil {
 		return nil, err
 	}
-	if err := a.connect(ctx); err != nil {
+	if err := a.connect(ctx, cfg); err != nil {
 		return nil, err
+	}
+	if cfg.Manifests != "" && a.embedded != nil {
+		if a.manifests, err = manifests.New(a.client, cfg.Manifests, a.log.With("component", "manifests")); err != nil {
+			return nil, err
+		}
 	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
-	a.remotes = a.newRemotes()
-	a.signers = worker.NewSigners(a.places().Trust, cfg.Policies, a.observePath)
-	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
-	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
-		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("component", "git")})
-	if err != nil {
+	if a.reconciles() {
+		a.references = dependency.New(dependency.Options{Wake: a.wakeUser, Dir: cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
+	}
+	if err := a.open(mirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
 	}
+	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.repositoryInformer())
 	a.health = a.newHealth()
@@ -180,62 +165,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	return a, nil
 }
 
-// connect creates the clients of the API, embedded or not.
-func (a *Agent) connect(ctx context.Context) (err error) {
-	cfg := a.cfg.API
-	if cfg.Server == "" && cfg.Kubeconfig == "" {
-		a.embedded, err = apiserver.New(a.cfg.Store, apiserver.Options{Logger: a.log.With("component", "apiserver"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off", MaxRepositories: a.cfg.Limits.quota(true).Repositories})
-		if err != nil {
-			return err
-		}
-		cfg.Server, cfg.Transport = EmbeddedURL, a.embedded.Transport()
-	}
-	if a.client, err = kube.Connect(ctx, cfg); err != nil {
-		return err
-	}
-	if a.cfg.Manifests != "" && a.embedded != nil {
-		if a.manifests, err = manifests.New(a.client, a.cfg.Manifests, a.log.With("component", "manifests")); err != nil {
-			return err
-		}
-	}
-	if a.dashboards, err = a.clientFor(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
-		return err
-	}
-	a.folders, err = a.clientFor(ctx, cfg, a.cfg.Folders, api.FolderGroup)
-	return err
-}
-
-// clientFor returns the client for another group: the same server and token unless it
-// has a URL of its own. A token from an exchange must name that group and the
-// provisioning group as its audiences.
-func (a *Agent) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
-	if server != "" {
-		cfg.Server = server
-	}
-	if server == "" && cfg.TokenExchangeURL == "" {
-		return a.client, nil
-	}
-	cfg.Audiences = []string{group, api.ProvisioningGroup}
-	return kube.Connect(ctx, cfg)
-}
-
 // Close releases the connections. It may be called without Run and twice.
-func (a *Agent) Close() {
-	for _, c := range []*kube.Client{a.client, a.dashboards, a.folders} {
-		if c != nil {
-			c.Close()
-		}
-	}
-	if a.mirrors != nil {
-		a.mirrors.Close()
-	}
-	if a.hosts != nil {
-		a.hosts.Close()
-	}
-	if a.embedded != nil {
-		a.embedded.Close()
-	}
-}
+func (a *Agent) Close() { a.access.close() }
 
 // Run works until ctx ends, then finishes or releases the claims and returns nil. It
 // returns early when a part fails for good, with state.ErrCorrupt when the state file

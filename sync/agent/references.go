@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -12,34 +10,33 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
 	"limpet/sync/forge"
-	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/worker"
 )
 
 // dependencies declares the dependencies of Repositories and Connections.
-type dependencies struct{ a *Agent }
+type dependencies struct{ *access }
 
 // Use implements repos.Dependencies. Values that the embedded API stores for an
 // object change with the object.
 func (d dependencies) Use(kind string, k repos.Key, obj *unstructured.Unstructured) {
 	user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 	if obj == nil {
-		d.a.references.Use(user)
+		d.references.Use(user)
 		return
 	}
 	refs := slices.DeleteFunc(dependency.Of(obj), func(r dependency.Ref) bool {
-		return d.a.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
+		return d.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
 	})
-	for _, path := range d.a.ruleFiles(obj) {
+	for _, path := range d.ruleFiles(obj) {
 		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
 	}
-	d.a.references.Use(user, refs...)
+	d.references.Use(user, refs...)
 }
 
 // ruleFiles returns the files of the rules that give a Repository its credentials and
 // signers.
-func (a *Agent) ruleFiles(u *unstructured.Unstructured) []string {
+func (a *access) ruleFiles(u *unstructured.Unstructured) []string {
 	if len(a.cfg.GitRules)+len(a.cfg.Policies) == 0 {
 		return nil
 	}
@@ -74,28 +71,3 @@ func (a *Agent) wakeUser(user dependency.Ref) {
 		a.references.Changed(user)
 	}
 }
-
-// observeConnection observes a Connection: its version changes with its spec and with its
-// health. nil = it does not exist.
-func (a *Agent) observeConnection(namespace, name string, u *unstructured.Unstructured) {
-	version := ""
-	if u != nil {
-		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
-		version = fmt.Sprint(u.GetUID(), " ", u.GetGeneration(), " ", healthy)
-	}
-	a.references.Observe(dependency.Ref{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
-}
-
-// observeSecret observes a Secret that was read.
-func (a *Agent) observeSecret(namespace, name string, u *unstructured.Unstructured, err error) {
-	ref := dependency.Ref{Kind: dependency.Secret, Namespace: namespace, Name: name}
-	switch {
-	case err == nil:
-		a.references.Observe(ref, kube.ObjectVersionOf(u).Version)
-	case apierrors.IsNotFound(err):
-		a.references.Observe(ref, "")
-	}
-}
-
-// observePath observes a file of a rule.
-func (a *Agent) observePath(path string) { a.references.ObservePath(path) }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/dependency"
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
@@ -51,8 +50,8 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 		Git:          a.mirrors,
 		Hosts:        hosts,
 		Store:        a.cfg.Store,
-		Trust:        a.verification(),
-		Tokens:       &repos.Tokens{Minter: a.minter, Connections: connectionReader{a}, Sealed: a.embedded != nil},
+		Trust:        repos.Verification{Signers: a.signers, Git: a.mirrors, Now: a.serverTime},
+		Tokens:       &repos.Tokens{Minter: a.minter, Connections: a, Sealed: a.embedded != nil},
 		Webhooks:     a.cfg.Webhooks.Listen != "",
 		WebhookBase:  a.cfg.Webhooks.URL,
 		Orphans:      worker.NewOrphans(pulls),
@@ -60,7 +59,7 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 		Quota:        a.cfg.Limits.quota(a.embedded != nil),
 		Suspensions:  a.suspensions,
 		Selector:     a.cfg.Jobs.Selector,
-		Dependencies: dependencies{a},
+		Dependencies: dependencies{&a.access},
 		Since:        since,
 		Resync:       a.cfg.Resync,
 		Observe: func(e repos.Event) {
@@ -71,13 +70,11 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 	}), nil
 }
 
-// newConnectionController returns the controller of Connections with its cache, and
-// creates the watcher of dependencies.
+// newConnectionController returns the controller of Connections with its cache.
 func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
-	a.references = dependency.New(dependency.Options{Wake: a.wakeUser, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{a}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
+		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{&a.access}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/control"
 	"limpet/sync/git"
@@ -34,44 +35,72 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 	return got, err
 }
 
-func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+func (a *access) test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	switch u.GetKind() {
 	case "Connection":
 		return repos.TestConnection(ctx, a.minter, u)
 	case "Repository":
-		from, signing := a.credentials(), auth.SigningSource(a.places().Signing)
-		u = u.DeepCopy()
-		if given := inline(u); len(given) > 0 {
-			from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
-		}
-		return repos.TestRepository(ctx, repos.CheckOptions{
-			Remotes: worker.Remotes{Credentials: from, AllowInsecure: a.cfg.AllowInsecureGit},
-			Git:     a.mirrors,
-			Hosts:   repos.Forges{Hosts: a.hosts},
-			Signers: a.describeSigners,
-			Signing: a.describeSigning(signing),
-		}, u)
+		return a.testRepository(ctx, u.DeepCopy())
 	case "GitRepository":
-		credentials := a.sourceCredentials()
-		from, err := source.ReadGit(u)
-		t, err := repos.TestSource(ctx, repos.SourceOptions{
-			Spec:     from.GitRepository,
-			Invalid:  err,
-			Selector: from.Selector,
-			Timeout:  from.Timeout,
-			Revision: from.Revision,
-			Git:      a.mirrors,
-			Remote: func(ctx context.Context) (git.Remote, error) {
-				return from.Remote(ctx, credentials, a.cfg.AllowInsecureGit)
-			},
-			Signers: func(ctx context.Context) (string, error) { return a.describeSourceSigners(ctx, from) },
-		})
+		t, err := a.testSource(ctx, u)
 		if err != nil {
 			return t, fmt.Errorf("test source %s: %w", u.GetName(), err)
 		}
 		return t, nil
 	}
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
+}
+
+func (a *access) testRepository(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	from, signing := a.credentials(), auth.SigningSource(a.places().Signing)
+	if given := inline(u); len(given) > 0 {
+		from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
+	}
+	return repos.TestRepository(ctx, repos.CheckOptions{
+		Remotes: worker.Remotes{Credentials: from, AllowInsecure: a.cfg.AllowInsecureGit},
+		Git:     a.mirrors,
+		Hosts:   repos.Forges{Hosts: a.hosts},
+		Signers: func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+			look, err := a.signers.Look(ctx, namespace, name, repo, a.serverTime())
+			return withNote(look.Text, "; to be replaced: ", look.Soon), err
+		},
+		Signing: func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+			look, err := worker.NewSigningKeys(signing).Look(ctx, namespace, name, repo, a.signers, a.serverTime())
+			return withNote(look.Text, "; but ", look.Soon), err
+		},
+	}, u)
+}
+
+func (a *access) testSource(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	from, err := source.ReadGit(u)
+	credentials := a.sourceCredentials()
+	return repos.TestSource(ctx, repos.SourceOptions{
+		Spec:     from.GitRepository,
+		Invalid:  err,
+		Selector: from.Selector,
+		Timeout:  from.Timeout,
+		Revision: from.Revision,
+		Git:      a.mirrors,
+		Remote: func(ctx context.Context) (git.Remote, error) {
+			return from.Remote(ctx, credentials, a.cfg.AllowInsecureGit)
+		},
+		Signers: func(ctx context.Context) (string, error) {
+			found, err := from.NamedSigners(ctx, a.places())
+			if err != nil {
+				return "", err
+			}
+			look, err := a.signers.LookAtKeys(from.Verify, "spec.verify", found, a.serverTime())
+			return withNote(look.Text, "; to be replaced: ", look.Soon), err
+		},
+	})
+}
+
+// withNote adds a note to a text, if there is one.
+func withNote(text, before, note string) string {
+	if note == "" {
+		return text
+	}
+	return text + before + note
 }
 
 // givenValues are secure values by field, of an object that is not stored yet.
@@ -118,8 +147,8 @@ func inline(u *unstructured.Unstructured) givenValues {
 
 // Tester tests objects without a running Agent, with the same credentials and API.
 type Tester struct {
-	agent *Agent
-	dir   string
+	access
+	dir string
 }
 
 var _ control.Tester = (*Tester)(nil)
@@ -127,37 +156,33 @@ var _ control.Tester = (*Tester)(nil)
 // OpenTester returns a Tester. It requires of cfg what an Agent does, except Store,
 // which only the embedded API needs. Close removes all its files.
 func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
-	cfg.Manifests = "" // they would be applied
-	b := &Tester{agent: &Agent{cfg: cfg, log: cfg.Logger}}
+	b := &Tester{access: access{cfg: cfg}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	if err := b.agent.connect(ctx); err != nil {
+	if err := b.connect(ctx, cfg); err != nil {
 		return nil, err
 	}
-	b.agent.remotes = b.agent.newRemotes()
-	b.agent.signers = worker.NewSigners(b.agent.places().Trust, cfg.Policies, nil)
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)
 	}
-	b.agent.mirrors, err = git.Open(b.dir, git.Options{AllowLocal: cfg.LocalGit, Guard: cfg.Guard, Logger: cfg.Logger})
-	return b, err
+	return b, b.open(b.dir)
 }
 
 // Test implements control.Tester.
 func (b *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
-	return b.agent.Test(ctx, u)
+	return b.test(ctx, u)
 }
 
 // Client returns the client of the API. It is valid until Close.
-func (b *Tester) Client() *kube.Client { return b.agent.client }
+func (b *Tester) Client() *kube.Client { return b.client }
 
 // Close closes the connections.
 func (b *Tester) Close() error {
-	b.agent.Close()
+	b.access.close()
 	if b.dir == "" {
 		return nil
 	}

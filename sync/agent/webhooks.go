@@ -248,7 +248,7 @@ func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([
 		// Other requests share this read, so it must not end with the first one.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		data, err := clusterSecrets{d.agent.client, d.agent}.Secret(ctx, namespace, secret)
+		data, err := d.agent.secrets().Secret(ctx, namespace, secret)
 		switch {
 		case err == nil:
 			kept.value = secretIn(data)

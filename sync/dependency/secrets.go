@@ -2,9 +2,7 @@ package dependency
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -103,7 +101,7 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 			next = firstPause
 		}
 		wait := next
-		if isDenied(err) {
+		if kube.NotServed(err) {
 			wait = deniedPause
 			if _, logged := w.denied.LoadOrStore(s.namespace, true); !logged && apierrors.IsForbidden(err) {
 				w.o.Logger.Info("Secrets may not be watched; a change is found at the next check, within a minute for an unhealthy object",
@@ -119,19 +117,6 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 			return
 		}
 	}
-}
-
-// isDenied reports whether a server has answered what it will answer next time.
-func isDenied(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable:
-		return true
-	}
-	return false
 }
 
 // streamOnce opens a stream and reads it to its end. Secrets that it does not list have

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -153,6 +154,16 @@ func (w *Watcher) ObservePath(path string) {
 	if w != nil {
 		ref := Ref{Kind: Path, Name: path}
 		w.Observe(ref, w.files.versionOf(ref))
+	}
+}
+
+// ObserveSecret reports the answer to a read of a Secret.
+func (w *Watcher) ObserveSecret(namespace, name string, u *unstructured.Unstructured, err error) {
+	switch ref := (Ref{Secret, namespace, name}); {
+	case err == nil:
+		w.Observe(ref, kube.ObjectVersionOf(u).Version)
+	case apierrors.IsNotFound(err):
+		w.Observe(ref, "")
 	}
 }
 

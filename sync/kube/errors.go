@@ -103,6 +103,12 @@ func (e *UnavailableError) Error() string {
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// NotServed reports whether a server has answered that it does not have an object or its
+// kind, or not for this client. It will say the same next time.
+func NotServed(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
+}
+
 // AsUnavailable wraps the error of a call in an *UnavailableError when it is one, and returns
 // any other as it is. err must be of a call, not of a disk.
 func AsUnavailable(err error) error {

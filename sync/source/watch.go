@@ -57,7 +57,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case served:
 			w.setRefused(w.watch(ctx))
-		case err != nil && !permanent(err):
+		case err != nil && !kube.NotServed(err):
 			delay = unavailableDelay
 		case err != nil:
 			w.setRefused(err)
@@ -82,11 +82,6 @@ func (w *Watcher) served(ctx context.Context) (bool, error) {
 	}
 	_, err = w.client.Resource(api.GitRepositories).Namespace(w.namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	return err == nil, err
-}
-
-// permanent reports whether an error will be the same in a minute.
-func permanent(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // setRefused records that there is no watch, and why if it is forbidden.
@@ -134,7 +129,7 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			if err := informer.LastError(); err != nil && permanent(err) {
+			if err := informer.LastError(); err != nil && kube.NotServed(err) {
 				refusal = err
 				cancel()
 			}

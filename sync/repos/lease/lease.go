@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 
@@ -23,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/kube"
 )
 
 // Resource is the resource of Leases.
@@ -122,7 +123,7 @@ func (l *Lease) Run(ctx context.Context) error {
 				return err
 			}
 			continue // without a pause: it was lost, or ctx has ended
-		case !l.known && unserved(err):
+		case !l.known && kube.NotServed(err):
 			l.o.Logger.Warn("this API serves no leases: only one agent may run with --controllers on", "err", err)
 			l.setState(State{Active: true})
 			return l.o.Work(ctx)
@@ -285,18 +286,4 @@ func (l *Lease) release(ctx context.Context) {
 func specText(u *object, name string) string {
 	text, _, _ := unstructured.NestedString(u.Object, "spec", name)
 	return text
-}
-
-// unserved reports whether an API has no Leases for this agent, which a retry does not
-// change.
-func unserved(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotAcceptable:
-		return true
-	}
-	return false
 }

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/kube"
+)
+
+// EmbeddedURL is the server name of requests to the embedded API. No server listens
+// there: requests stay in the process.
+const EmbeddedURL = "http://embedded"
+
+// watchWindow is how many events of a kind the embedded API keeps for watches that
+// begin in the past. Nearly all watches of an agent are its own and never fall
+// behind; any other one lists again. Each event costs the size of its object.
+const watchWindow = 128
+
+// clients are those of the API, embedded or not.
+type clients struct {
+	embedded   *apiserver.Server // nil when a server is configured
+	client     *kube.Client
+	dashboards *kube.Client
+	folders    *kube.Client
+}
+
+// connect creates the clients; close must follow, also after an error.
+func (c *clients) connect(ctx context.Context, o Config) (err error) {
+	cfg := o.API
+	if cfg.Server == "" && cfg.Kubeconfig == "" {
+		c.embedded, err = apiserver.New(o.Store, apiserver.Options{
+			Logger:          o.Logger.With("component", "apiserver"),
+			Version:         o.Version,
+			Window:          watchWindow,
+			Finalizers:      o.Controllers != "off",
+			MaxRepositories: o.Limits.quota(true).Repositories,
+		})
+		if err != nil {
+			return err
+		}
+		cfg.Server, cfg.Transport = EmbeddedURL, c.embedded.Transport()
+	}
+	if c.client, err = kube.Connect(ctx, cfg); err != nil {
+		return err
+	}
+	if c.dashboards, err = c.clientFor(ctx, cfg, o.Dashboards, api.DashboardGroup); err != nil {
+		return err
+	}
+	c.folders, err = c.clientFor(ctx, cfg, o.Folders, api.FolderGroup)
+	return err
+}
+
+// clientFor returns the client for another group: the same server and token unless it
+// has a URL of its own. A token from an exchange must name that group and the
+// provisioning group as its audiences.
+func (c *clients) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
+	if server != "" {
+		cfg.Server = server
+	}
+	if server == "" && cfg.TokenExchangeURL == "" {
+		return c.client, nil
+	}
+	cfg.Audiences = []string{group, api.ProvisioningGroup}
+	return kube.Connect(ctx, cfg)
+}
+
+func (c *clients) close() {
+	for _, client := range []*kube.Client{c.client, c.dashboards, c.folders} {
+		if client != nil {
+			client.Close()
+		}
+	}
+	if c.embedded != nil {
+		c.embedded.Close()
+	}
+}
