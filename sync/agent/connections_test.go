@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/repos"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -162,7 +163,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if _, err := repositories.Patch(t.Context(), "site", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "site"), []byte("of the hook")); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"}), []byte("of the hook")); err != nil {
 		t.Fatal(err)
 	}
 	if err := repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
@@ -175,7 +176,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if left := host.Hooks("team/site"); len(left) != 0 {
 		t.Errorf("hooks left: %+v", left)
 	}
-	if names, err := a.cfg.Store.SecretNames(t.Context(), webhookSecretKey("default", "site")); err != nil || len(names) != 0 {
+	if names, err := a.cfg.Store.SecretNames(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"})); err != nil || len(names) != 0 {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 

@@ -7,24 +7,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/lru"
 
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -68,7 +69,7 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	if a.embedded != nil {
 		incremental = nil // limpet alone runs the pulls
 	}
-	store := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
+	store := a.newWebhookStore()
 	receiver, err := webhook.New(ctx, webhook.Options{
 		Store: store, Facts: a.cfg.Store, Incremental: incremental, Trusted: w.Trusted,
 		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
@@ -82,11 +83,9 @@ func (a *Agent) webhooks(ctx context.Context) error {
 			a.log.Warn("no webhooks", "address", w.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
 			logged = true
 		}
-		timer := time.NewTimer(listenRetry)
 		select {
-		case <-timer.C:
+		case <-time.After(listenRetry):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		}
 	}
@@ -126,22 +125,33 @@ func (a *Agent) addWebhookEvent(e webhook.Accepted) {
 	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(line)})
 }
 
-// requestTimeout bounds one request for a webhook with all its repeats.
-const requestTimeout = 5 * time.Second
+const (
+	// requestTimeout bounds one request for a webhook with all its repeats.
+	requestTimeout = 5 * time.Second
+	// secretFor is how long the Secret of a hook is kept that the API has: strangers
+	// decide when it is needed, and must not make the agent ask for it each time.
+	secretFor = 10 * time.Second
+	// maxCachedSecrets bounds those Secrets.
+	maxCachedSecrets = 1000
+	// missedPoll is the pause until a missed push is tried again while a pull is under
+	// way, and missedRetry after the API could not be asked.
+	missedPoll  = 2 * time.Second
+	missedRetry = 15 * time.Second
+)
 
-// secretFor is how long the Secret of a hook is kept that the API has: strangers
-// decide when it is needed, and must not make the agent ask for it each time.
-const secretFor = 10 * time.Second
-
-// webhookStore is the Agent as the receiver sees it.
+// webhookStore is the agent as the receiver sees it.
 type webhookStore struct {
-	agent *Agent
+	*access
+	repos       *kube.Informer
+	jobs        *kube.Informer
+	suspensions *repos.Suspensions // nil = none
+	activity    *snapshot.Activity
+	runs        bool // this agent has a worker for pull requests
+	reconciles  bool
 
-	reads   singleflight.Group // for Secrets, by their key in kept
-	pending *pendingPulls
-
-	mu     sync.Mutex // guards kept
-	cached map[string]cachedSecret
+	reads  singleflight.Group // of Secrets, by their key in cached
+	cached *lru.Cache         // of cachedSecret
+	missed workqueue.TypedDelayingInterface[repos.Key]
 }
 
 type cachedSecret struct {
@@ -149,15 +159,29 @@ type cachedSecret struct {
 	at    time.Time
 }
 
+func (a *Agent) newWebhookStore() *webhookStore {
+	return &webhookStore{
+		access:      &a.access,
+		repos:       a.repos,
+		jobs:        a.jobs,
+		suspensions: a.suspensions,
+		activity:    a.activity,
+		runs:        slices.Contains(a.actions, "pr"),
+		reconciles:  a.reconciles(),
+		cached:      lru.New(maxCachedSecrets),
+		missed:      workqueue.NewTypedDelayingQueue[repos.Key](),
+	}
+}
+
 // Blind implements webhook.Store.
 func (d *webhookStore) Blind() bool {
-	_, err := d.agent.client.Down()
-	return err != nil || !d.agent.repos.HasSynced()
+	_, err := d.client.Down()
+	return err != nil || !d.repos.HasSynced()
 }
 
 // Now implements webhook.Store.
 func (d *webhookStore) Now() time.Time {
-	now, _, ok := d.agent.client.Clock().Now()
+	now, _, ok := d.client.Clock().Now()
 	if !ok {
 		return time.Time{}
 	}
@@ -166,17 +190,17 @@ func (d *webhookStore) Now() time.Time {
 
 // Repository implements webhook.Store.
 func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *webhook.Repository {
-	u, ok := d.agent.repos.Get(namespace, name)
+	u, ok := d.repos.Get(namespace, name)
 	if !ok {
 		return nil
 	}
 	repo, err := webhook.RepositoryOf(u)
 	if err == nil {
 		repo.Suspended = d.suspended(u)
-		repo.Secrets, repo.Given, err = d.secrets(ctx, u)
+		repo.Secrets, repo.Given, err = d.webhookSecrets(ctx, u)
 	}
 	if err != nil {
-		d.agent.log.Debug("read webhook secret", "repo", name, "namespace", namespace, "err", err)
+		d.cfg.Logger.Debug("read webhook secret", "repo", name, "namespace", namespace, "err", err)
 		return nil
 	}
 	return repo
@@ -184,18 +208,17 @@ func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *
 
 // suspended reports whether a Repository is suspended on this agent.
 func (d *webhookStore) suspended(u *object) bool {
-	if d.agent.suspensions == nil {
+	if d.suspensions == nil {
 		return false
 	}
-	_, on := d.agent.suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
+	_, on := d.suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
 	return on
 }
 
-// secrets returns the secrets of a webhook: those that limpet created, one per line
-// and the current one first, or else a configured one.
-func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
-	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
-	own, err := a.cfg.Store.Secret(ctx, webhookSecretKey(namespace, name))
+// webhookSecrets returns the secrets of a webhook: those that limpet created, one per
+// line and the current one first, or else a configured one.
+func (d *webhookStore) webhookSecrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
+	own, err := d.cfg.Store.Secret(ctx, repos.WebhookSecretKey(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}))
 	if err == nil {
 		return bytes.Fields(own), false, nil
 	}
@@ -209,17 +232,14 @@ func (d *webhookStore) secrets(ctx context.Context, u *object) (secrets [][]byte
 	return [][]byte{value}, true, nil
 }
 
-// webhookSecretKey is the key of the sealed secrets that limpet creates.
-func webhookSecretKey(namespace, name string) string { return "webhook/" + namespace + "/" + name }
-
 const webhookSecretField = "webhookSecret"
 
 func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, error) {
-	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
+	namespace, name := u.GetNamespace(), u.GetName()
 	secret, _, _ := unstructured.NestedString(u.Object, "secure", webhookSecretField, "name")
 	if secret != "" {
-		if a.embedded != nil {
-			value, err := a.embedded.SecretOf(ctx, namespace, name, webhookSecretField)
+		if d.embedded != nil {
+			value, err := d.embedded.SecretOf(ctx, namespace, name, webhookSecretField)
 			if err == nil || !errors.Is(err, state.ErrNotFound) {
 				return value, err
 			}
@@ -228,10 +248,10 @@ func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, erro
 			return value, err
 		}
 	}
-	if a.cfg.CredentialsDir == "" {
+	if d.cfg.CredentialsDir == "" {
 		return nil, nil
 	}
-	return auth.Value(a.cfg.CredentialsDir, namespace, name, webhookSecretField)
+	return auth.Value(d.cfg.CredentialsDir, namespace, name, webhookSecretField)
 }
 
 // fromAPI reads a core Secret, at most once in secretFor. While the API is
@@ -239,23 +259,22 @@ func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, erro
 func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
 	key := namespace + "/" + secret
 	value, err, _ := d.reads.Do(key, func() (any, error) {
-		d.mu.Lock()
-		kept, known := d.cached[key]
-		d.mu.Unlock()
+		before, known := d.cached.Get(key)
+		kept, _ := before.(cachedSecret)
 		if known && time.Since(kept.at) < secretFor {
 			return kept.value, nil
 		}
 		// Other requests share this read, so it must not end with the first one.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		data, err := d.agent.secrets().Secret(ctx, namespace, secret)
+		data, err := d.secrets().Secret(ctx, namespace, secret)
 		switch {
 		case err == nil:
 			kept.value = secretIn(data)
 		case !known:
 			return []byte(nil), err
 		}
-		d.cache(key, cachedSecret{kept.value, time.Now()})
+		d.cached.Add(key, cachedSecret{kept.value, time.Now()})
 		return kept.value, nil
 	})
 	return value.([]byte), err
@@ -272,18 +291,6 @@ func secretIn(data map[string][]byte) []byte {
 	return nil
 }
 
-// maxCachedSecrets bounds the cached Secrets.
-const maxCachedSecrets = 1000
-
-func (d *webhookStore) cache(key string, secret cachedSecret) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.cached) >= maxCachedSecrets {
-		maps.DeleteFunc(d.cached, func(_ string, old cachedSecret) bool { return time.Since(old.at) >= secretFor })
-	}
-	d.cached[key] = secret
-}
-
 // Queue implements webhook.Store.
 func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
@@ -296,9 +303,9 @@ func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec ma
 			return nil, webhook.ErrNotRun
 		}
 	}
-	job, err := d.agent.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
+	job, err := d.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
 	if action == "pull" && apierrors.IsAlreadyExists(err) {
-		d.pending.add(r.Namespace, r.Name)
+		d.missed.Add(repos.Key{Namespace: r.Namespace, Name: r.Name})
 	}
 	return job, err
 }
@@ -306,19 +313,72 @@ func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec ma
 // runsPullRequests reports whether jobs for pull requests are run: by this agent, or
 // by a server that has a webhook endpoint of its own and so creates them.
 func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
-	a := d.agent
-	if slices.Contains(a.actions, "pr") {
-		return len(a.cfg.Jobs.Actions) == 0 || slices.Contains(a.cfg.Jobs.Actions, "pr"), nil
-	}
-	if a.embedded != nil {
+	switch {
+	case d.runs:
+		return len(d.cfg.Jobs.Actions) == 0 || slices.Contains(d.cfg.Jobs.Actions, "pr"), nil
+	case d.embedded != nil:
 		return false, nil
 	}
-	return a.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
+	return d.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
 }
+
+// A push during a pull of its Repository is refused: such a job exists already, and
+// it may have read the branch before the push. GitHub does not redeliver by itself,
+// so the push would wait for the interval. It is pulled when that job has ended. This
+// takes seconds, so it is in memory only: after a crash the interval finds the push.
+
+// retryPulls queues pulls for missed pushes until ctx ends.
+func (d *webhookStore) retryPulls(ctx context.Context) {
+	defer context.AfterFunc(ctx, d.missed.ShutDown)()
+	for {
+		k, over := d.missed.Get()
+		if over {
+			return
+		}
+		if again := d.retryPull(ctx, k); again > 0 {
+			d.missed.AddAfter(k, again)
+		}
+		d.missed.Done(k)
+	}
+}
+
+// retryPull queues the pull of a missed push, and returns when to try again.
+func (d *webhookStore) retryPull(ctx context.Context, k repos.Key) (again time.Duration) {
+	if u, ok := d.repos.Get(k.Namespace, k.Name); !ok || d.suspended(u) {
+		return 0
+	}
+	if job, ok := d.jobs.Lookup(k.Namespace, api.JobName(k.Name, "pull")); ok && job.Text(pathRepository) == k.Name {
+		return missedPoll
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := d.client.Submit(ctx, k.Namespace, k.Name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
+	if err == nil {
+		d.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: k.Name, Text: "webhook: pull queued for a push that came during the last one"})
+		return 0
+	}
+	if again = retryAfter(err); again == 0 { // the interval finds the push
+		d.cfg.Logger.Debug("skip pull of missed push", "repo", k.Name, "namespace", k.Namespace, "err", err)
+	}
+	return again
+}
+
+// retryAfter returns when a refused pull may be accepted; zero = not soon.
+func retryAfter(err error) time.Duration {
+	if apierrors.IsAlreadyExists(err) {
+		return missedPoll
+	}
+	if _, unavailable := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err)); unavailable || apierrors.IsInternalError(err) {
+		return missedRetry
+	}
+	return 0
+}
+
+var pathRepository = kube.PathTo("spec", "repository")
 
 // Seen implements webhook.Store.
 func (d *webhookStore) Seen(ctx context.Context, r *webhook.Repository) error {
-	if !d.agent.reconciles() {
+	if !d.reconciles {
 		return nil // another controller owns the status
 	}
 	now := d.Now()
@@ -330,7 +390,7 @@ func (d *webhookStore) Seen(ctx context.Context, r *webhook.Repository) error {
 		return err
 	}
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/status", api.ProvisioningGroup, api.Repositories.Version, r.Namespace, r.Name)
-	_, _, err = d.agent.client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
+	_, _, err = d.client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
 	return err
 }
 

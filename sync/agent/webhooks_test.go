@@ -124,10 +124,10 @@ func TestWebhookSecrets(t *testing.T) {
 	for _, name := range []string{"sealed", "named", "missing", "infile", "ours"} {
 		give(name, "of-the-file")
 	}
-	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "ours"), []byte("new\nof-before\n")); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "ours"}), []byte("new\nof-before\n")); err != nil {
 		t.Fatal(err)
 	}
-	d := &webhookStore{agent: a, cached: map[string]cachedSecret{}, pending: newPendingPulls()}
+	d := a.newWebhookStore()
 	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given", "infile": "of-the-file given", "none": "", "ours": "new of-before"} {
 		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
 		repo := d.Repository(t.Context(), "default", name)
@@ -157,7 +157,7 @@ func TestWebhookRecordsLastEvent(t *testing.T) {
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7, "url": "https://edge.example.com"}})
 	hookedRepository(t, a.client, "y", nil, nil)
 	for _, name := range []string{"x", "y"} {
-		if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", name), []byte(hookSecret)); err != nil {
+		if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}), []byte(hookSecret)); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the agent sees "+name, func() bool {
@@ -246,7 +246,7 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	})
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	url := hookURL(t, log, "x")
@@ -281,7 +281,7 @@ func TestPushDuringAPull(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent sees x", func() bool {
@@ -336,8 +336,8 @@ func TestMissedPushIsRetried(t *testing.T) {
 		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true, apierrors.NewTooManyRequests("", 1): true,
 		apierrors.NewForbidden(jobs, "", nil): false, apierrors.NewNotFound(jobs, "x"): false, apierrors.NewBadRequest("no"): false,
 	} {
-		if got := retryable(err); got != want {
-			t.Errorf("%v: %t", err, got)
+		if got := retryAfter(err); (got > 0) != want {
+			t.Errorf("%v: %s", err, got)
 		}
 	}
 }
@@ -399,7 +399,7 @@ func TestWebhookOfSuspendedRepository(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), webhookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	var uid types.UID

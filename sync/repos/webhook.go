@@ -363,8 +363,8 @@ type webhookSecrets struct {
 	key   Key
 }
 
-// webhookSecretKey returns where the secrets of a webhook are stored, one per line.
-func webhookSecretKey(k Key) string { return "webhook/" + k.Namespace + "/" + k.Name }
+// WebhookSecretKey returns where the secrets of a webhook are stored, one per line.
+func WebhookSecretKey(k Key) string { return "webhook/" + k.Namespace + "/" + k.Name }
 
 // next returns the secret to offer to the host: it is stored when this returns.
 func (s webhookSecrets) next(ctx context.Context) (string, error) {
@@ -399,7 +399,7 @@ func (s webhookSecrets) confirm(ctx context.Context) error {
 }
 
 func (s webhookSecrets) read(ctx context.Context) ([]string, error) {
-	data, err := s.store.Secret(ctx, webhookSecretKey(s.key))
+	data, err := s.store.Secret(ctx, WebhookSecretKey(s.key))
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return nil, fmt.Errorf("read the secret of the webhook: %w", err)
 	}
@@ -407,7 +407,7 @@ func (s webhookSecrets) read(ctx context.Context) ([]string, error) {
 }
 
 func (s webhookSecrets) write(ctx context.Context, lines []string) error {
-	if err := s.store.PutSecret(ctx, webhookSecretKey(s.key), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
+	if err := s.store.PutSecret(ctx, WebhookSecretKey(s.key), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
 		return fmt.Errorf("store the secret of the webhook: %w", err)
 	}
 	return nil
@@ -415,5 +415,5 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 
 // dropWebhook drops what is stored of the webhook of a Repository.
 func dropWebhook(ctx context.Context, store Store, k Key) error {
-	return errors.Join(store.DeleteFact(ctx, WebhookSumKey(k)), store.DeleteSecret(ctx, webhookSecretKey(k)))
+	return errors.Join(store.DeleteFact(ctx, WebhookSumKey(k)), store.DeleteSecret(ctx, WebhookSecretKey(k)))
 }

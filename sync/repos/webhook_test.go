@@ -120,7 +120,7 @@ func newWebhookRigAt(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 // webhookSecrets are the secrets that are kept for the webhook of the Repository.
 func (r *rig) webhookSecrets() []string {
 	r.t.Helper()
-	kept, err := r.store.Secret(r.t.Context(), webhookSecretKey(Key{r.namespace, "site"}))
+	kept, err := r.store.Secret(r.t.Context(), WebhookSecretKey(Key{r.namespace, "site"}))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func (w *WebhookCleanup) Clean(ctx context.Context, u *unstructured.Unstructured
 		if err != nil && forge.KindOf(err) != forge.Unauthorized && !errors.Is(err, forge.ErrNone) {
 			return err
 		}
-	} else if _, err := w.Store.Secret(ctx, webhookSecretKey(k)); err == nil {
+	} else if _, err := w.Store.Secret(ctx, WebhookSecretKey(k)); err == nil {
 		if err := w.remove(ctx, u, repo, ""); err != nil {
 			w.Logger.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
 		}

@@ -64,7 +64,7 @@ func TestWebhookCleanup(t *testing.T) {
 		if err := u.UnmarshalJSON([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.PutSecret(t.Context(), webhookSecretKey(Key{"default", "site"}), []byte("of the hook")); err != nil {
+		if err := store.PutSecret(t.Context(), WebhookSecretKey(Key{"default", "site"}), []byte("of the hook")); err != nil {
 			t.Fatal(err)
 		}
 		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
@@ -72,7 +72,7 @@ func TestWebhookCleanup(t *testing.T) {
 		})
 		cleanup := &WebhookCleanup{Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, Base: base, Logger: slog.New(slog.DiscardHandler)}
 		err := cleanup.Clean(t.Context(), u)
-		names, _ := store.SecretNames(t.Context(), webhookSecretKey(Key{"default", "site"}))
+		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))
 		}
