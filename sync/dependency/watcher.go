@@ -98,7 +98,7 @@ type Options struct {
 type Watcher struct {
 	o        Options
 	registry *registry
-	files    *files
+	files    files
 	resource schema.GroupVersionResource // of Secrets
 	used     chan struct{}               // capacity 1: the Secrets that are used are others
 	changed  chan struct{}               // capacity 1: due is not empty
@@ -113,7 +113,7 @@ func New(o Options) *Watcher {
 	return &Watcher{
 		o:        o,
 		registry: newRegistry(),
-		files:    newFiles(o.Dir),
+		files:    files{o.Dir},
 		resource: api.Secrets,
 		used:     make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
@@ -144,16 +144,20 @@ func (w *Watcher) Observe(ref Ref, version string) {
 // ObserveFiles reports that the files of an object are about to be read.
 func (w *Watcher) ObserveFiles(namespace, name string) {
 	if w != nil && name != "" {
-		ref := Ref{File, namespace, name}
-		w.Observe(ref, w.files.versionOf(ref))
+		w.observeFiles(Ref{File, namespace, name})
 	}
 }
 
 // ObservePath reports that a file is about to be read.
 func (w *Watcher) ObservePath(path string) {
 	if w != nil {
-		ref := Ref{Kind: Path, Name: path}
-		w.Observe(ref, w.files.versionOf(ref))
+		w.observeFiles(Ref{Kind: Path, Name: path})
+	}
+}
+
+func (w *Watcher) observeFiles(refs ...Ref) {
+	for ref, version := range w.files.versions(refs...) {
+		w.Observe(ref, version)
 	}
 }
 
@@ -234,14 +238,8 @@ func (w *Watcher) next() (user Ref, ok bool) {
 func (w *Watcher) poll(ctx context.Context) {
 	for d := pollMin; pause(ctx, d); {
 		began := time.Now()
-		w.pollOnce()
+		w.observeFiles(w.registry.used(File, Path)...)
 		d = min(max(pollMin, pollFactor*time.Since(began)), pollMax)
-	}
-}
-
-func (w *Watcher) pollOnce() {
-	for ref, version := range w.files.versions(w.registry.used(File, Path)) {
-		w.Observe(ref, version)
 	}
 }
 

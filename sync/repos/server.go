@@ -91,37 +91,11 @@ func misfits(err error) bool {
 func (s apiServer) pull(ctx context.Context, k Key, incremental bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	body, err := json.Marshal(map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}})
-	if err != nil {
-		return fmt.Errorf("encode the job: %w", err)
-	}
-	code, _, err := s.client.Do(ctx, http.MethodPost, s.at(k)+"/jobs", nil, "application/json", body)
-	if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
-		// The route is Grafana's; a plain Kubernetes API has none. Or else the
-		// Repository is gone.
-		if _, err = s.get(ctx, k); err == nil {
-			err = s.create(ctx, k, incremental)
-		}
-	}
-	if err != nil {
+	spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}}
+	if _, err := s.client.Submit(ctx, k.Namespace, k.Name, spec, nil); err != nil {
 		return fmt.Errorf("queue a pull: %w", err)
 	}
 	return nil
-}
-
-// create makes the pull job itself, under the name that the route would give it,
-// so that a second one is refused. It names no owner, as the jobs that Grafana makes:
-// those that nobody has begun go with the Repository by a finalizer, and a garbage
-// collector would take one away from the agent that is at work on it.
-func (s apiServer) create(ctx context.Context, k Key, incremental bool) error {
-	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"action": "pull", "repository": k.Name, "pull": map[string]any{"incremental": incremental}}}}
-	job.SetAPIVersion(api.Jobs.GroupVersion().String())
-	job.SetKind("Job")
-	job.SetName(api.JobName(k.Name, "pull"))
-	job.SetLabels(map[string]string{api.LabelRepository: k.Name})
-	_, err := s.client.Resource(api.Jobs).Namespace(k.Namespace).Create(ctx, job, metav1.CreateOptions{})
-	return err
 }
 
 func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured) error {

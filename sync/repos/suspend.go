@@ -47,9 +47,7 @@ type Suspensions struct {
 	store factStore
 	now   func() time.Time
 
-	writing sync.Mutex // held over a change, so that the file and all agree
-
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards all, and is held over a write, so that the file agrees
 	all map[Key]Suspension
 }
 
@@ -79,50 +77,39 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	if err != nil {
 		return fmt.Errorf("encode the suspension: %w", err)
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	k := Key{one.Namespace, one.Repository}
 	if err := s.store.PutFact(ctx, k.suspension(), data); err != nil {
 		return fmt.Errorf("suspend %s: %w", k, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.all[k] = one
 	return nil
 }
 
 // Resume ends a suspension, and reports whether there was one.
 func (s *Suspensions) Resume(ctx context.Context, namespace, repository string) (bool, error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	k := Key{namespace, repository}
-	one, _ := s.stored(k)
-	if err := s.remove(ctx, k); err != nil {
+	one := s.all[k]
+	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
 		return false, fmt.Errorf("resume %s: %w", k, err)
 	}
+	delete(s.all, k)
 	return one.UID != "" && !one.over(s.now()), nil
 }
 
 // Drop removes the suspension of a Repository that is gone.
 func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if one, ok := s.stored(k); !ok || one.UID != uid {
-		return nil
-	}
-	if err := s.remove(ctx, k); err != nil {
-		return fmt.Errorf("drop the suspension of %s: %w", k, err)
-	}
-	return nil
-}
-
-// remove deletes a suspension from the file and from memory. s.writing is held.
-func (s *Suspensions) remove(ctx context.Context, k Key) error {
-	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if one, ok := s.all[k]; !ok || one.UID != uid {
+		return nil
+	}
+	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
+		return fmt.Errorf("drop the suspension of %s: %w", k, err)
+	}
 	delete(s.all, k)
 	return nil
 }
@@ -179,8 +166,8 @@ func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
 }
 
 // dropSuspension drops the suspension of a Repository that is gone. One that is over stays
-// until it is replaced: a clock that is ahead for a while must not end any. seen is the UID that the watch shows, "" for none; it may be late, so the server is
-// asked.
+// until it is replaced: a clock that is ahead for a while must not end any. seen is the
+// UID that the watch shows, "" for none; it may be late, so the server is asked.
 func (c *Controller) dropSuspension(ctx context.Context, k Key, seen string) error {
 	if c.o.Suspensions == nil {
 		return nil
