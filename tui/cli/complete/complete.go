@@ -262,7 +262,7 @@ func (ScriptCommand) Help() string {
 		"zsh: limpet completion zsh > a directory of $fpath, as _limpet. " +
 		"fish: limpet completion fish > ~/.config/fish/completions/limpet.fish. " +
 		"powershell: limpet completion powershell | Out-String | Invoke-Expression, in the file $$PROFILE names. " +
-		"The scripts ask limpet itself. Names come from the daemon or the server within 150 ms; else the last known ones are offered."
+		"The scripts ask limpet itself. Names come from the daemon or the server, where it answers within 150 ms."
 }
 
 // Run prints the script.

@@ -2,12 +2,7 @@ package complete
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,23 +21,21 @@ import (
 // lookupTimeout bounds the look-up: longer feels like a hanging key.
 const lookupTimeout = 150 * time.Millisecond
 
-// maxNames bounds what is offered and cached of one kind.
+// maxNames bounds what is offered of one kind.
 const maxNames = 1000
 
 // plainName matches names that need no quotes in a shell.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
-// namesOf returns the names of a kind, the cached ones when nothing answers in time.
+// namesOf returns the names of a kind, none when nothing answers in time.
 func namesOf(ctx context.Context, e *command.Env, kind string) []string {
 	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	cache := cacheOf(e)
-	names, err := names(limited, e, kind)
+	found, err := names(limited, e, kind)
 	if err != nil {
-		return cache.read(kind)
+		return nil
 	}
-	cache.write(kind, names)
-	return names
+	return found
 }
 
 // commonFlags returns the words that select the state file and the server.
@@ -151,53 +144,4 @@ func plain(names []string) []string {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return names[:min(len(names), maxNames)]
-}
-
-// nameCache is a file with the names of the last look-up.
-type nameCache struct{ path string }
-
-// cacheOf returns the cache for the state file, server and namespace of the call; an empty one without a
-// cache directory.
-func cacheOf(e *command.Env) nameCache {
-	dir := e.Getenv("XDG_CACHE_HOME")
-	if !filepath.IsAbs(dir) {
-		if dir = e.Getenv("HOME"); !filepath.IsAbs(dir) {
-			return nameCache{}
-		}
-		dir = filepath.Join(dir, ".cache")
-	}
-	path, err := e.StatePath()
-	if err != nil {
-		return nameCache{}
-	}
-	of := strings.Join([]string{path, e.Flags.ProvisioningServerURL, e.Flags.Kubeconfig, e.Flags.Namespace}, "\x00")
-	sum := sha256.Sum256([]byte(of))
-	return nameCache{filepath.Join(dir, "limpet", fmt.Sprintf("names-%x.json", sum[:8]))}
-}
-
-// all reads the file. A damaged or missing one has no names.
-func (n nameCache) all() map[string][]string {
-	names := map[string][]string{}
-	if data, err := os.ReadFile(n.path); err == nil {
-		if json.Unmarshal(data, &names) != nil {
-			return map[string][]string{}
-		}
-	}
-	return names
-}
-
-func (n nameCache) read(kind string) []string { return plain(n.all()[kind]) }
-
-// write caches names. Errors are ignored.
-func (n nameCache) write(kind string, names []string) {
-	all := n.all()
-	if n.path == "" || slices.Equal(all[kind], names) {
-		return
-	}
-	all[kind] = names
-	data, err := json.Marshal(all)
-	if err != nil || os.MkdirAll(filepath.Dir(n.path), 0o700) != nil {
-		return
-	}
-	_ = command.WriteText(n.path, 0o600, string(data))
 }
