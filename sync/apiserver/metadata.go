@@ -1,11 +1,8 @@
 package apiserver
 
 import (
-	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -161,31 +158,9 @@ func validateContent(t target, obj *unstructured.Unstructured) (errs field.Error
 		if _, ok := value.(map[string]any); !given || ok || t.subresource == "status" && name != "status" {
 			continue
 		}
-		within := name
-		if t.subresource != "" {
-			within = ""
-		}
-		detail := fmt.Sprintf("%s in body must be of type object: %q", within, typeOf(value))
-		errs = append(errs, field.TypeInvalid(field.NewPath(name), typeOf(value), detail))
+		errs = append(errs, field.TypeInvalid(field.NewPath(name), field.OmitValueType{}, "must be of type object"))
 	}
 	return errs
-}
-
-// typeOf returns the JSON type of a value, as errors name it.
-func typeOf(value any) string {
-	switch value.(type) {
-	case string:
-		return "string"
-	case bool:
-		return "boolean"
-	case int64:
-		return "integer"
-	case float64:
-		return "number"
-	case []any:
-		return "array"
-	}
-	return "object"
 }
 
 var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
@@ -207,47 +182,6 @@ func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 		}
 		return nil
 	}
-}
-
-// finalizerWarnings returns a warning for each new finalizer whose name may clash.
-func finalizerWarnings(obj, old *unstructured.Unstructured) (out []string) {
-	known := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, "kubernetes"}
-	if old != nil {
-		known = append(known, old.GetFinalizers()...)
-	}
-	after := obj.GetFinalizers()
-	slices.Sort(after)
-	for _, name := range slices.Compact(after) {
-		if slices.Contains(known, name) || strings.Contains(name, "/") {
-			continue
-		}
-		path := ""
-		if strings.Contains(name, ".") {
-			path = " including a path (/)"
-		}
-		out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s "+
-			"to avoid accidental conflicts with other finalizer writers", name, path))
-	}
-	return out
-}
-
-// uniqueOwners removes duplicate owner references and returns a warning for them.
-func uniqueOwners(obj *unstructured.Unstructured) (warnings []string) {
-	var unique []metav1.OwnerReference
-	var twice []string
-	for _, ref := range obj.GetOwnerReferences() {
-		if slices.ContainsFunc(unique, func(u metav1.OwnerReference) bool { return sameValue(u, ref) }) {
-			twice = append(twice, string(ref.UID))
-			continue
-		}
-		unique = append(unique, ref)
-	}
-	if len(twice) == 0 {
-		return nil
-	}
-	obj.SetOwnerReferences(unique)
-	return []string{".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
-		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", ")}
 }
 
 // sameName compares the names of an object from a body with those of the path.

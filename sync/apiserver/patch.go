@@ -53,7 +53,6 @@ func (s *Server) patch(
 		if err := sameName(obj, t); err != nil {
 			return nil, err
 		}
-		o.warn(uniqueOwners(obj)...)
 		if obj, err = s.fields.update(t, cur.object, obj, o.manager); err != nil {
 			return nil, err
 		}
@@ -177,7 +176,6 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 		if err := sameName(obj, t); err != nil {
 			return nil, err
 		}
-		o.warn(uniqueOwners(obj)...)
 		if created {
 			obj.SetResourceVersion("")
 			return s.planNew(t, obj, o)

@@ -182,7 +182,6 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 		return nil, err
 	}
 	clearServerFields(obj)
-	o.warn(uniqueOwners(obj)...)
 	if obj, err = s.fields.update(t, t.empty(), obj, o.manager); err != nil {
 		return nil, err
 	}
@@ -221,7 +220,6 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 	if err := validate(t, obj, nil); err != nil {
 		return nil, err
 	}
-	o.warn(finalizerWarnings(obj, nil)...)
 	p := &plan{target: t, options: o, object: obj}
 	return p, s.admit(p)
 }
@@ -248,9 +246,6 @@ func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured,
 	if err := validate(t, obj, old); err != nil {
 		return nil, err
 	}
-	if t.subresource == "" {
-		o.warn(finalizerWarnings(obj, old)...)
-	}
 	keepTimes(old, obj)
 	p := &plan{target: t, options: o, old: old, object: obj}
 	if err := s.admit(p); err != nil {
@@ -269,7 +264,6 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 	if err := sameName(obj, t); err != nil {
 		return nil, err
 	}
-	o.warn(uniqueOwners(obj)...)
 	return s.change(ctx, t, o, func(cur found) (*plan, error) {
 		if cur.object == nil {
 			return nil, t.notFound()

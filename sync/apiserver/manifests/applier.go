@@ -8,9 +8,8 @@
 //   - the annotation limpet/manifest marks the objects that come from files, so
 //     that these rules hold across restarts.
 //
-// The files are polled: a poll of unchanged files costs one stat each, follows
-// editors' renames and Kubernetes' symlink swaps alike, works on network file
-// systems, and needs no dependency.
+// The files are read again every two seconds: that follows editors' renames and
+// Kubernetes' symlink swaps alike, and works on network file systems.
 package manifests
 
 import (
@@ -186,12 +185,8 @@ func (a *Applier) poll(r *result) (names []string, err error) {
 		}
 		f := before[name]
 		if f == nil || f.changed() {
-			if again := a.read(name); f == nil || again.sum != f.sum {
-				f, changed = again, true
-				r.warnings = append(r.warnings, f.warnings...)
-			} else {
-				f.stamps = again.stamps
-			}
+			f, changed = a.read(name), true
+			r.warnings = append(r.warnings, f.warnings...)
 		}
 		a.files[name] = f
 		names = append(names, name)

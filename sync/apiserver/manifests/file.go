@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,32 +13,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 )
 
 // A manifest file holds YAML (or JSON) documents, one object each, or Lists of
 // objects.
 
-const (
-	// maxFile bounds a manifest file, and each file that it refers to, in bytes.
-	maxFile = 4 << 20
-	// racy is the age below which a file is read although its stat is unchanged: two
-	// writes may fall within the granularity of its time stamp. It is twice the
-	// coarsest granularity in use (2 s, FAT).
-	racy = 4 * time.Second
-)
+// maxFile bounds a manifest file, and each file that it refers to, in bytes.
+const maxFile = 4 << 20
 
 // file is the last state of one file.
 type file struct {
 	name     string            // base name
-	stamps   map[string]string // of the file and those that it refers to, by path
+	paths    []string          // of the file and those that it refers to
 	sum      [sha256.Size]byte // of all their contents
 	objects  []object
 	warnings []string // documents that are ignored
@@ -72,14 +65,11 @@ func (e *fileError) Unwrap() error { return e.err }
 
 // read reads one file and those that it refers to.
 func (a *Applier) read(name string) *file {
-	f := &file{name: name, stamps: map[string]string{}}
+	f := &file{name: name}
 	sum := sha256.New()
 	read := func(path string) ([]byte, error) {
-		f.stamps[path] = stampOf(path)
-		data, err := readBounded(path)
-		fmt.Fprintf(sum, "%s\n%d\n%v\n", path, len(data), err)
-		sum.Write(data)
-		return data, err
+		f.paths = append(f.paths, path)
+		return readInto(sum, path)
 	}
 	data, err := read(filepath.Join(a.dir, name))
 	if err != nil {
@@ -88,26 +78,26 @@ func (a *Applier) read(name string) *file {
 		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.dir, read: read})
 	}
 	f.done = f.err != nil
-	sum.Sum(f.sum[:0])
+	f.sum = [sha256.Size]byte(sum.Sum(nil))
 	return f
 }
 
-// changed reports whether the file, or one that it refers to, may have changed.
+// changed reports whether the file, or one that it refers to, has another content. Time
+// stamps would not do: two writes may fall within their granularity.
 func (f *file) changed() bool {
-	for path, stamp := range f.stamps {
-		if stamp == "" || stamp != stampOf(path) {
-			return true
-		}
+	sum := sha256.New()
+	for _, path := range f.paths {
+		_, _ = readInto(sum, path) // a fault is part of the sum
 	}
-	return false
+	return f.sum != [sha256.Size]byte(sum.Sum(nil))
 }
 
-// stampOf identifies the state of a file; "" while it is too new for that.
-func stampOf(path string) string {
-	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) < racy {
-		return ""
-	}
-	return kube.FileStamp(path)
+// readInto reads a file and adds it to a sum.
+func readInto(sum hash.Hash, path string) ([]byte, error) {
+	data, err := readBounded(path)
+	fmt.Fprintf(sum, "%s\n%d\n%v\n", path, len(data), err)
+	sum.Write(data)
+	return data, err
 }
 
 // declare adds the objects of a file to declared. It returns an error for an object
