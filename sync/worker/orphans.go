@@ -3,10 +3,8 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -232,23 +230,6 @@ func (l *leaving) release(ctx context.Context, item resources.Item) error {
 // pointer escapes a member name for a JSON pointer.
 func pointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
-
-// patch sends a JSON Patch.
-func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return s.judged(ref.Group, err)
-	}
-	data, err := json.Marshal(ops)
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
-	}
-	_, _, err = s.client(ref.Group).DoIdempotent(ctx, http.MethodPatch, s.path(version, ref), nil, "application/json-patch+json", data)
-	if err != nil {
-		return s.judged(ref.Group, fmt.Errorf("patch %s %s: %w", ref.Resource, ref.Name, err))
-	}
-	return nil
 }
 
 // leaveSink removes the manifest of the repository's directory, and with remove

@@ -52,10 +52,7 @@ type PullOptions struct {
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to
 // the tag or commit that it names instead.
-type Pull struct {
-	o      PullOptions
-	served served
-}
+type Pull struct{ o PullOptions }
 
 var _ jobs.Worker = (*Pull)(nil)
 

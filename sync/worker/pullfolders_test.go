@@ -160,6 +160,10 @@ func TestIndexAndVersions(t *testing.T) {
 			return answer(`{"kind":"ResourceList","apiVersion":"provisioning.grafana.app/v0alpha1","items":[` + items + `]}`)
 		case req.URL.Path == "/apis/"+api.DashboardGroup:
 			return answer(`{"kind":"APIGroup","apiVersion":"v1","name":"dashboard.grafana.app","versions":[{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}],"preferredVersion":{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}}`)
+		case req.URL.Path == "/apis/"+api.DashboardGroup+"/v2", req.URL.Path == "/apis/"+api.DashboardGroup+"/v0alpha1":
+			missing := answer(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			missing.StatusCode = http.StatusNotFound
+			return missing
 		}
 		return nil
 	})
@@ -171,7 +175,7 @@ func TestIndexAndVersions(t *testing.T) {
 	if record.State != "warning" || len(writes) != 2 {
 		t.Errorf("%+v %q", status, writes)
 	}
-	has(t, status.Warnings, "v2.json", "the server has no dashboard.grafana.app/v2; it has v1")
+	has(t, status.Warnings, "v2.json", "the server has no dashboard.grafana.app/v2; it prefers v1")
 	for _, q := range all {
 		if q.method == http.MethodPost && !strings.Contains(q.path, "/dashboard.grafana.app/v1/") {
 			t.Errorf("a dashboard went to %s", q.path)

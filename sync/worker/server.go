@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
@@ -24,23 +23,15 @@ type server struct {
 	namespace  string
 	dashboards *kube.Client
 	folders    *kube.Client
-	served     *served
 	// last reports whether this is the last attempt of the job.
 	last bool
 }
 
 var _ resources.Server = (*server)(nil)
 
-// server returns the servers of the objects of a namespace. last reports whether this is
-// the last attempt of the job.
+// server returns the servers of the objects of a namespace.
 func (p *Pull) server(namespace string, last bool) *server {
-	return &server{namespace: namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: last}
-}
-
-// served caches the versions of a group on a server. All pulls share it.
-type served struct {
-	mu       sync.Mutex // guards versions
-	versions map[*kube.Client]map[string][]string
+	return &server{namespace: namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, last: last}
 }
 
 func (s *server) client(group string) *kube.Client {
@@ -48,17 +39,6 @@ func (s *server) client(group string) *kube.Client {
 		return s.folders
 	}
 	return s.dashboards
-}
-
-// judged distinguishes errors of the server, after which the job is retried, from
-// errors of an object, after which the others continue. While a job has attempts
-// left, an ambiguous error counts as the server's; in the last attempt it is the
-// object's if the server responds at all.
-func (s *server) judged(group string, err error) error {
-	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
-		return err
-	}
-	return kube.AsUnavailable(err)
 }
 
 // version returns the version of requests for ref: that of the ref, or the
@@ -70,50 +50,16 @@ func (s *server) version(ctx context.Context, ref resources.Ref) (string, error)
 	if err != nil || ref.Version == "" || ref.Version == preferred {
 		return preferred, err
 	}
-	versions, err := s.served.of(ctx, client, ref.Group, ref.Version)
+	served, err := client.Serves(ctx, schema.GroupVersion{Group: ref.Group, Version: ref.Version}, ref.Resource)
 	switch {
 	case err != nil:
 		return "", err
-	case slices.Contains(versions, ref.Version):
+	case served:
 		return ref.Version, nil
 	case ref.Version == resources.ClassicVersion:
 		return preferred, nil
 	}
-	return "", apierrors.NewBadRequest(fmt.Sprintf("the server has no %s/%s; it has %s",
-		ref.Group, ref.Version, strings.Join(versions, ", ")))
-}
-
-// of returns the versions of a group. It asks the server when want is not among
-// the cached ones.
-func (s *served) of(ctx context.Context, client *kube.Client, group, want string) ([]string, error) {
-	s.mu.Lock()
-	known := s.versions[client][group]
-	s.mu.Unlock()
-	if slices.Contains(known, want) {
-		return known, nil
-	}
-	_, answer, err := client.Do(ctx, http.MethodGet, "/apis/"+group, nil, "", nil)
-	if err != nil {
-		return nil, fmt.Errorf("discover group %s: %w", group, err)
-	}
-	var found metav1.APIGroup
-	if err := json.Unmarshal(answer, &found); err != nil {
-		return nil, fmt.Errorf("discover group %s: %w", group, err)
-	}
-	known = nil
-	for _, v := range found.Versions {
-		known = append(known, v.Version)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.versions == nil {
-		s.versions = map[*kube.Client]map[string][]string{}
-	}
-	if s.versions[client] == nil {
-		s.versions[client] = map[string][]string{}
-	}
-	s.versions[client][group] = known
-	return known, nil
+	return "", apierrors.NewBadRequest(fmt.Sprintf("the server has no %s/%s; it prefers %s", ref.Group, ref.Version, preferred))
 }
 
 func (s *server) path(version string, ref resources.Ref) string {
@@ -124,19 +70,52 @@ func (s *server) path(version string, ref resources.Ref) string {
 	return p
 }
 
+// call is a request about one object.
+type call struct {
+	method string
+	query  url.Values
+	media  string                      // of the body, or the accepted one of a GET
+	body   func(version string) []byte // nil = none
+	// idempotent requests are repeated by the client although their method is not.
+	idempotent bool
+}
+
+// do sends a request. It distinguishes errors of the server, after which the job is
+// retried, from errors of an object, after which the others continue. While a job has
+// attempts left, an ambiguous error counts as the server's; in the last attempt it is
+// the object's if the server responds at all.
+func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []byte, err error) {
+	client := s.client(ref.Group)
+	version, err := s.version(ctx, ref)
+	if err == nil {
+		var body []byte
+		if c.body != nil {
+			body = c.body(version)
+		}
+		if c.method == http.MethodPost {
+			ref.Name = ""
+		}
+		send := client.Do
+		if c.idempotent {
+			send = client.DoIdempotent
+		}
+		_, answer, err = send(ctx, c.method, s.path(version, ref), c.query, c.media, body)
+	}
+	if since, _ := client.Down(); err == nil || s.last && since.IsZero() {
+		return answer, err
+	}
+	return answer, kube.AsUnavailable(err)
+}
+
 // Get implements resources.Server.
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return nil, s.judged(ref.Group, err)
-	}
-	accept := metadataOnly
+	c := call{method: http.MethodGet, media: metadataOnly}
 	if whole {
-		accept = ""
+		c.media = ""
 	}
-	_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), nil, accept, nil)
+	answer, err := s.do(ctx, ref, c)
 	if err != nil {
-		return nil, s.judged(ref.Group, err)
+		return nil, err
 	}
 	live, err := resources.ParseLive(answer)
 	if whole && err == nil {
@@ -148,69 +127,61 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 // Create implements resources.Server. A creation whose response was lost appears
 // as AlreadyExists, which the caller examines.
 func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return s.judged(ref.Group, err)
-	}
-	collection := ref
-	collection.Name = ""
-	path, data := s.path(version, collection), body(version)
-	_, _, err = s.client(ref.Group).DoIdempotent(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
-	if err != nil {
-		return s.judged(ref.Group, fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err))
-	}
-	return nil
+	return s.write(ctx, "create", ref, call{
+		method: http.MethodPost, query: validation(ref, strict), media: "application/json", body: body, idempotent: true,
+	})
 }
 
 // Update implements resources.Server.
 func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return s.judged(ref.Group, err)
-	}
-	path, data := s.path(version, ref), body(version)
-	_, _, err = s.client(ref.Group).Do(ctx, http.MethodPut, path, validation(ref, strict), "application/json", data)
-	if err != nil {
-		return s.judged(ref.Group, fmt.Errorf("update %s %s: %w", ref.Resource, ref.Name, err))
-	}
-	return nil
-}
-
-// validation returns the query for the handling of unknown members.
-func validation(ref resources.Ref, strict bool) url.Values {
-	if ref.Group == api.FolderGroup {
-		return nil
-	}
-	if strict {
-		return url.Values{"fieldValidation": {metav1.FieldValidationStrict}}
-	}
-	return url.Values{"fieldValidation": {metav1.FieldValidationIgnore}}
+	return s.write(ctx, "update", ref, call{method: http.MethodPut, query: validation(ref, strict), media: "application/json", body: body})
 }
 
 // Delete implements resources.Server.
 func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVersion string) error {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return s.judged(ref.Group, err)
+	o := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
+	if uid != "" || resourceVersion != "" {
+		o.Preconditions = &metav1.Preconditions{}
+		if uid != "" {
+			o.Preconditions.UID = (*types.UID)(&uid)
+		}
+		if resourceVersion != "" {
+			o.Preconditions.ResourceVersion = &resourceVersion
+		}
 	}
-	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
-	preconditions := map[string]string{}
-	if uid != "" {
-		preconditions["uid"] = uid
-	}
-	if resourceVersion != "" {
-		preconditions["resourceVersion"] = resourceVersion
-	}
-	if len(preconditions) > 0 {
-		options["preconditions"] = preconditions
-	}
-	data, err := json.Marshal(options)
-	if err != nil {
-		return fmt.Errorf("encode delete options: %w", err)
-	}
-	_, _, err = s.client(ref.Group).Do(ctx, http.MethodDelete, s.path(version, ref), nil, "application/json", data)
-	if err != nil {
-		return s.judged(ref.Group, fmt.Errorf("delete %s %s: %w", ref.Resource, ref.Name, err))
+	return s.write(ctx, "delete", ref, call{method: http.MethodDelete, media: "application/json", body: encoded(o)})
+}
+
+// patch sends a JSON Patch.
+func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
+	return s.write(ctx, "patch", ref, call{
+		method: http.MethodPatch, media: "application/json-patch+json", body: encoded(ops), idempotent: true,
+	})
+}
+
+func (s *server) write(ctx context.Context, verb string, ref resources.Ref, c call) error {
+	if _, err := s.do(ctx, ref, c); err != nil {
+		return fmt.Errorf("%s %s %s: %w", verb, ref.Resource, ref.Name, err)
 	}
 	return nil
+}
+
+// encoded returns a body that is the same for each version.
+func encoded(v any) func(string) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("worker: internal error: " + err.Error()) // plain data
+	}
+	return func(string) []byte { return data }
+}
+
+// validation returns the query for the handling of unknown members.
+func validation(ref resources.Ref, strict bool) url.Values {
+	switch {
+	case ref.Group == api.FolderGroup:
+		return nil
+	case strict:
+		return url.Values{"fieldValidation": {metav1.FieldValidationStrict}}
+	}
+	return url.Values{"fieldValidation": {metav1.FieldValidationIgnore}}
 }
