@@ -127,19 +127,6 @@ func TestReadyLater(t *testing.T) {
 	})
 }
 
-// TestRepositoryOfTheSameFile: both were applied at once, the job first.
-func TestRepositoryOfTheSameFile(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.start("a", Options{}, quick())
-		settle()
-		r.job("r1", "r1-sync")
-		pass(500 * time.Millisecond)
-		r.repository("r1")
-		pass(5 * time.Second)
-		r.done("success", "")
-	})
-}
-
 // stream posts jobs to agents over a network that takes its time, and measures.
 type stream struct {
 	rig    *rig

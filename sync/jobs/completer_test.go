@@ -103,28 +103,6 @@ func TestCompletionMeetsFaults(t *testing.T) {
 	}
 }
 
-// TestFinalStatusKeepsForeignMembers: also in history.
-func TestFinalStatusKeepsForeignMembers(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		w := worker(func(ctx context.Context, task *Task) error {
-			task.Progress.SetURLs(map[string]string{"sourceURL": "https://git.example.com"})
-			task.Progress.SetMessage(ctx, "now")
-			<-time.After(2 * time.Second)
-			return nil
-		})
-		r.start("a", Options{}, w)
-		settle()
-		r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { u.Object["status"] = map[string]any{"strange": "kept"} })
-		pass(3 * time.Second)
-		r.done("success", "")
-		status := r.model.all("historicjobs")[0].Object["status"].(map[string]any)
-		if status["strange"] != "kept" || status["progressUpdates"] != int64(3) || status["url"].(map[string]any)["sourceURL"] == nil || status["progress"] != nil {
-			t.Errorf("status %v", status)
-		}
-	})
-}
-
 func TestHowWorkersEnd(t *testing.T) {
 	cases := []struct {
 		name    string
@@ -369,25 +347,6 @@ func TestPruneMeetsRefusals(t *testing.T) {
 	}
 }
 
-// TestTrimFollowsCompletions: the bounds by number and bytes hold while jobs end,
-// not only at the next pass by age, and need no clock.
-func TestTrimFollowsCompletions(t *testing.T) {
-	bubble(t, func(r *rig) {
-		for i := range 3 * trimEvery {
-			r.repository(fmt.Sprint("r", i))
-			r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
-		}
-		r.start("a", Options{LocalRecords: 10, LocalHistory: 24 * time.Hour}, quick())
-		pass(10 * time.Second)
-		if left := len(r.model.all("jobs")); left != 0 {
-			t.Fatalf("%d jobs left", left)
-		}
-		if n := len(r.history()); n > 10 {
-			t.Errorf("%d records are kept", n)
-		}
-	})
-}
-
 // TestTrimTakesItsHistoricJobsAlong where they stand in the same file, and
 // nowhere else.
 func TestTrimTakesItsHistoricJobsAlong(t *testing.T) {
@@ -445,35 +404,6 @@ func TestManyPrune(t *testing.T) {
 		t.Logf("%d HistoricJobs took %d agents %d requests", old, agents, asked)
 		if asked > old*3/2 {
 			t.Errorf("%d HistoricJobs took %d requests", old, asked)
-		}
-	})
-}
-
-// TestPruneInBatches: a backlog is worked off in bounded passes.
-func TestPruneInBatches(t *testing.T) {
-	bubble(t, func(r *rig) {
-		for i := range 2500 {
-			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
-				"status": map[string]any{"finished": r.model.now().Add(-2 * time.Hour).UnixMilli()}}}
-			u.SetName(fmt.Sprintf("h%04d", i))
-			r.model.create("historicjobs", "default", u)
-		}
-		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
-		passes := 0
-		for before := 2500; passes < 3; passes++ {
-			for range 30 { // seconds; a pass takes none here, and the next is 9 s away at least
-				pass(time.Second)
-				if left := len(r.model.all("historicjobs")); left != before {
-					if before-left > pruneBatch {
-						t.Errorf("one pass has deleted %d", before-left)
-					}
-					before = left
-					break
-				}
-			}
-		}
-		if left := len(r.model.all("historicjobs")); left != 0 {
-			t.Errorf("%d left after %d passes", left, passes)
 		}
 	})
 }

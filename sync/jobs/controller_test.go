@@ -153,18 +153,6 @@ func TestEventsNameTheirJob(t *testing.T) {
 	})
 }
 
-func TestOnceIsBounded(t *testing.T) {
-	t.Parallel()
-	n := 0
-	e := newEmitter(slog.New(slog.DiscardHandler), func(Event) { n++ })
-	for i := range 3 * maxSeen {
-		e.once(fmt.Sprint(i/2), EventNote, jobRef{}, "x")
-	}
-	if n < 3*maxSeen/2 || n > 3*maxSeen/2+1 || len(e.seen) > maxSeen {
-		t.Errorf("told %d, remembered %d", n, len(e.seen))
-	}
-}
-
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))

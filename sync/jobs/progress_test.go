@@ -105,25 +105,6 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestTooManyErrors(t *testing.T) {
-	t.Parallel()
-	p := NewProgress()
-	for range 50 {
-		p.Record(t.Context(), dashboard(resources.Updated, errors.New("x"), nil))
-	}
-	if err := p.TooManyErrors(); err != nil {
-		t.Fatalf("no limit, but %v", err)
-	}
-	p.StrictMaxErrors(20)
-	if err := p.TooManyErrors(); err == nil || err.Error() != "too many errors: 50" {
-		t.Fatalf("%v", err)
-	}
-	p.ResetResults()
-	if err := p.TooManyErrors(); err != nil || p.look().Done != 0 {
-		t.Fatalf("after a reset: %v", err)
-	}
-}
-
 // TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its
 // object stays far below what an API server takes.
 func TestStatusStaysSmall(t *testing.T) {
@@ -258,21 +239,6 @@ func TestMarkReportsTheLoss(t *testing.T) {
 				t.Errorf("%v, noted %q", err, job.texts)
 			}
 		})
-	}
-}
-
-func TestMessagesAreReportedOnce(t *testing.T) {
-	t.Parallel()
-	p, job := NewProgress(), &sink{}
-	p.job = job
-	for _, m := range []string{"a", "a", "b", "b", "a"} {
-		p.SetMessage(t.Context(), m)
-	}
-	if fmt.Sprint(job.texts) != "[a b a]" {
-		t.Fatalf("%v", job.texts)
-	}
-	if due, some := p.due(); !some || due.Sub(p.throttle.last) != 500*time.Millisecond {
-		t.Fatalf("due %s %t", due, some)
 	}
 }
 

@@ -175,36 +175,6 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// TestAttemptsAfterCrashes: the record tells when each attempt began, not when the job
-// did.
-func TestAttemptsAfterCrashes(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.job("r1", "r1-sync")
-		for _, name := range []string{"a1", "a2"} {
-			a := r.start(name, Options{}, work(time.Hour))
-			pass(5 * time.Second)
-			a.crash()
-			pass(20 * time.Second)
-		}
-		r.start("a3", Options{}, work(3*time.Second))
-		pass(10 * time.Second)
-		records := r.history()
-		if len(records) != 1 || len(records[0].Attempts) != 3 {
-			t.Fatalf("records %+v", records)
-		}
-		all := records[0].Attempts
-		for i, a := range all[1:] {
-			if d := a.Started.Sub(all[i].Started); d < 20*time.Second || d > 40*time.Second {
-				t.Errorf("attempt %d begins %s after the one before", a.N, d)
-			}
-		}
-		if d := all[2].Finished.Sub(all[2].Started); d < 2*time.Second || d > 5*time.Second {
-			t.Errorf("the last attempt took %s", d)
-		}
-	})
-}
-
 // TestStrangeClaims: state files of other days.
 func TestStrangeClaims(t *testing.T) {
 	cases := []struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -414,34 +413,6 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestUndeliveredResultIsCountedOnce: also at the moment when its driver lets go of
-// the job, which is when the claim is written back.
-func TestUndeliveredResultIsCountedOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, work(10*time.Second))
-		r.job("r1", "r1-sync")
-		pass(5 * time.Second)
-		a.link.cut(true)
-		var looks, most atomic.Int64
-		a.ledger.failing(func(op string) error {
-			if op == "claim" {
-				looks.Add(1)
-				most.Store(max(most.Load(), int64(len(a.Snapshot().Undelivered)), int64(a.Backlog().Undelivered)))
-			}
-			return nil
-		})
-		pass(2 * time.Minute)
-		if looks.Load() == 0 || most.Load() != 1 {
-			t.Errorf("%d looks, %d unsent", looks.Load(), most.Load())
-		}
-		a.ledger.failing(nil)
-		a.link.cut(false)
-		pass(2 * time.Minute)
-		r.done("success", "")
-	})
 }
 
 // TestCancellationIsAWarning: the dashboard keeps the last error before the eyes of

@@ -72,15 +72,6 @@ func (c *Controller) choice(limit int) (names []string, outside map[queue.RepoKe
 	return names, outside
 }
 
-func TestScanPicksAllOfFewJobs(t *testing.T) {
-	t.Parallel()
-	c := chooser(Options{}, sights{waitingJob("c", "r", 3), waitingJob("a", "s", 2), waitingJob("b", "r", 1),
-		waitingJob("taken", "r", 0, func(u *unstructured.Unstructured) { setClaim(u, 1, "other") })}, nil)
-	if got, outside := c.choice(3); !slices.Equal(got, []string{"b", "a", "c"}) || len(outside) != 0 {
-		t.Errorf("%v, outside %v", got, outside)
-	}
-}
-
 // TestScanPicksFairly: of a crowd come in the oldest of all, the best of
 // each repository, and never one that this agent cannot run in place of one that
 // it can.
@@ -297,35 +288,6 @@ func TestRepositoryIsCreatedLater(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestThousandRepositoriesAreOneScan: changes of many Repositories at once make
-// no look at the jobs each.
-func TestThousandRepositoriesAreOneScan(t *testing.T) {
-	bubble(t, func(r *rig) {
-		a := r.start("a", Options{}, quick())
-		relisted := func() (n int) {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			for _, d := range a.details {
-				if seen, ok := d.(Seen); ok && seen.Source == SourceRelist {
-					n += seen.Count
-				}
-			}
-			return n
-		}
-		r.repository("r0")
-		r.job("r0", "r0-push", action("push"))
-		pass(time.Second)
-		before := relisted()
-		for n := range 1000 {
-			r.repository(fmt.Sprint("r", n+1))
-		}
-		pass(5 * time.Second)
-		if n := relisted() - before; n < 1 || n > 5 {
-			t.Errorf("the one job was looked at %d times", n)
-		}
-	})
 }
 
 func withPriority(value string) func(u *unstructured.Unstructured) {

@@ -308,22 +308,3 @@ func TestMassDeletion(t *testing.T) {
 		t.Errorf("%d writes", len(writes))
 	}
 }
-
-// TestMassOrNot: what needs consent is a share, unless it is of few objects, or a
-// number.
-func TestMassOrNot(t *testing.T) {
-	t.Parallel()
-	r := &pull{Pull: &Pull{}, Task: &jobs.Task{Object: &unstructured.Unstructured{}}}
-	for _, c := range []struct {
-		deletions, managed int
-		refused            bool
-	}{
-		{0, 0, false}, {1, 1, false}, {10, 10, false}, // few
-		{11, 11, true}, {11, 36, true}, {11, 37, false}, // a share
-		{50, 200, false}, {51, 200, true}, {51, 100_000, true}, // a number
-	} {
-		if err := r.guard(c.deletions, c.managed); (err != nil) != c.refused {
-			t.Errorf("%d of %d: %v", c.deletions, c.managed, err)
-		}
-	}
-}

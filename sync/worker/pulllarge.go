@@ -107,19 +107,14 @@ func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error
 		err = r.large.Fits(p)
 	}
 	if err != nil {
-		r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: leftOut(err)})
+		if large, ok := errors.AsType[*git.TooLargeError](err); ok {
+			err = &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
+		}
+		r.leaveOut(ctx, f.Path, err)
 		return out, false, nil
 	}
 	out.Hash, out.Size = largeHash+p.OID, p.Size
 	return out, true, nil
-}
-
-// leftOut returns the warning for a file above a limit.
-func leftOut(err error) error {
-	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
-		return &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
-	}
-	return err
 }
 
 // pointerOf returns the pointer of a file that sinkFile has returned.

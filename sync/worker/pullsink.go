@@ -69,7 +69,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	}
 	for _, f := range tree.Refused {
 		if repopath.IsResourceFile(f.Path) && !repopath.IsHidden(repopath.CheckPath(f.Path)) {
-			r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: &repopath.PathError{Path: f.Path, Reason: f.Reason}})
+			r.leaveOut(ctx, f.Path, &repopath.PathError{Path: f.Path, Reason: f.Reason})
 		}
 	}
 	plan, err := dir.Plan(r.ref.Hash, files)
@@ -81,8 +81,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		for _, f := range plan.LeaveOut(over) {
 			have--
 			r.leftOut.Add(1)
-			warning := &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}
-			r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: warning})
+			r.leaveOut(ctx, f.Path, &resources.QuotaError{Path: f.Path, Max: r.status.maxResources})
 		}
 	}
 	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
@@ -116,7 +115,7 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 		err = &resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile}
 	}
 	if err != nil {
-		r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: err})
+		r.leaveOut(ctx, f.Path, err)
 	}
 	return err == nil
 }
@@ -131,8 +130,7 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) err
 	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
 		return r.openFile(ctx, f, func(data []byte) {
 			if !json.Valid(data) {
-				warning := &resources.ParseError{Path: f.Path, Err: errNoJSON}
-				r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: f.Path, Warning: warning})
+				r.leaveOut(ctx, f.Path, &resources.ParseError{Path: f.Path, Err: errNoJSON})
 			}
 		})
 	}
@@ -157,4 +155,9 @@ var errNoJSON = errors.New("the file is not JSON; it is written as it is")
 func (r *pull) recordFile(ctx context.Context, res resources.Result) {
 	res.Group, res.Kind, res.Name = sinkGroup, sinkKind, path.Base(res.Path)
 	r.Progress.Record(ctx, res)
+}
+
+// leaveOut records the warning for a file that is not written as it should be.
+func (r *pull) leaveOut(ctx context.Context, path string, warning error) {
+	r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: path, Warning: warning})
 }

@@ -98,41 +98,33 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 
 // asked returns the demand of the Repository itself.
 func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup) (demand, error) {
-	d := demand{by: "annotation " + api.AnnoGitVerify}
-	wrong := func(kind signature.Kind, err error) (demand, error) { return d, &signature.Error{Kind: kind, Err: err} }
-	mode, err := signature.ParseMode(repo.GitVerify)
+	d, err := newDemand("annotation "+api.AnnoGitVerify, repo.GitVerify, strings.Split(repo.GitVerifyPrincipals, ","))
 	if err != nil {
-		return wrong(signature.WrongMode, fmt.Errorf("%s: %w", d.by, err))
+		return d, err
 	}
-	d.Mode = mode
-	d.of(strings.Split(repo.GitVerifyPrincipals, ","))
 	var found *auth.Trust
 	if s != nil && s.from != nil {
 		if found, err = s.from(ctx, l); err != nil {
 			if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
 				return d, err
 			}
-			return wrong(signature.NoKeys, fmt.Errorf("the keys that may sign cannot be read: %w", err))
+			return d, noKeys("the keys that may sign cannot be read: %w", err)
 		}
 	}
 	if found == nil {
-		return wrong(signature.NoKeys, fmt.Errorf("%s asks for signatures, and there are no keys that may sign: "+
+		return d, noKeys("%s asks for signatures, and there are no keys that may sign: "+
 			"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/",
-			d.by, signature.AllowedSigners, l.Namespace, l.Repository))
+			d.by, signature.AllowedSigners, l.Namespace, l.Repository)
 	}
-	err = s.keys(&d, found)
-	return d, err
+	return d, s.keys(&d, found)
 }
 
 // ruled returns the demand of a rule of the configuration.
 func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
-	d := demand{by: "rule " + rule.Name() + " of the configuration", ruled: true}
-	mode, err := signature.ParseMode(rule.Mode)
-	if err != nil {
-		return d, &signature.Error{Kind: signature.WrongMode, Err: fmt.Errorf("%s: %w", d.by, err)}
+	d, err := newDemand("rule "+rule.Name()+" of the configuration", rule.Mode, rule.Principals)
+	if d.ruled = true; err != nil {
+		return d, err
 	}
-	d.Mode = mode
-	d.of(rule.Principals)
 	for _, path := range rule.Paths() {
 		if s.saw != nil {
 			s.saw(path)
@@ -140,14 +132,17 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	}
 	found, err := rule.Keys()
 	if err != nil {
-		return d, &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("the keys that may sign cannot be read: %w", err)}
+		return d, noKeys("the keys that may sign cannot be read: %w", err)
 	}
-	err = s.keys(&d, found)
-	return d, err
+	return d, s.keys(&d, found)
 }
 
-// of sets the principals; one of them has to own the key.
-func (d *demand) of(principals []string) {
+// newDemand returns a demand without keys. One of the principals has to own the key.
+func newDemand(by, mode string, principals []string) (d demand, err error) {
+	d.by = by
+	if d.Mode, err = signature.ParseMode(mode); err != nil {
+		return d, &signature.Error{Kind: signature.WrongMode, Err: fmt.Errorf("%s: %w", by, err)}
+	}
 	for _, name := range principals {
 		switch name = strings.TrimSpace(name); name {
 		case "":
@@ -157,16 +152,20 @@ func (d *demand) of(principals []string) {
 			d.Principals = append(d.Principals, name)
 		}
 	}
+	return d, nil
+}
+
+func noKeys(format string, args ...any) error {
+	return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf(format, args...)}
 }
 
 // keys parses the keys that were found.
 func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
 	if d.Keys, err = s.cache.Keys(found.Files, found.Place); err != nil {
-		return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("%s: %w", found.Place, err)}
+		return noKeys("%s: %w", found.Place, err)
 	}
 	if d.Keys.Len() == 0 {
-		files := strings.Join(slices.Sorted(maps.Keys(found.Files)), ", ")
-		return &signature.Error{Kind: signature.NoKeys, Err: fmt.Errorf("%s: there is no key in %s", found.Place, files)}
+		return noKeys("%s: there is no key in %s", found.Place, strings.Join(slices.Sorted(maps.Keys(found.Files)), ", "))
 	}
 	return nil
 }

@@ -232,8 +232,10 @@ func (d *Delete) Action() string { return "delete" }
 
 // Run implements jobs.Worker.
 func (d *Delete) Run(ctx context.Context, t *jobs.Task) error {
-	return d.write(ctx, t, order{SelectionOptions: t.Job.Spec.Delete, action: resources.Deleted, verb: "delete", message: "Delete from Grafana",
-		edit: func(dir, path string) git.Edit { return git.Edit{Path: within(dir, path)} }})
+	return d.write(ctx, t, order{
+		SelectionOptions: t.Job.Spec.Delete, action: resources.Deleted, verb: "delete", message: "Delete from Grafana",
+		edit: func(dir, path string) git.Edit { return git.Edit{Path: within(dir, path)} },
+	})
 }
 
 // within converts a path relative to the directory of a Repository to one relative to
