@@ -53,16 +53,11 @@ type claimRequest struct {
 	free func(*unstructured.Unstructured) bool
 }
 
-// claim takes a job: the intent is stored first, then the labels are written under
-// the resourceVersion that was read, then the claim is stored as confirmed. A crash
-// between any two of these leaves a claim that recovery settles by UID and token.
-// A request without an answer may arrive much later. Until the job is seen to be
-// gone or claimed by others its token is kept and used again, so that there is never
-// a claim that the state file does not know.
-//
-// It returns errTaken when the job may not be claimed any more, errOccupied when
-// another agent has come to the repository since the job was read, and errBusy after
-// too many conflicts.
+// claim takes a job: the intent is stored first, then the labels are written under the
+// resourceVersion that was read, then the claim is stored as confirmed. A crash between
+// any two of these leaves a claim that recovery settles by UID and token. A request
+// without an answer may arrive much later, so its token is used again until the job is
+// seen to be gone or claimed by others: there is no claim that the state file does not know.
 func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
 	k, open, err := c.storeIntent(ctx, r)
 	if err != nil {

@@ -120,24 +120,25 @@ func storeRecord(ctx context.Context, s store, k state.Claim, r state.Record) er
 func (c *completer) deliver(ctx context.Context, h *heldJob, status map[string]any, out Outcome) queue.Result {
 	historic, lookFirst, refusals := "", h.ranBefore, 0
 	for try := 1; ; try++ {
-		err := func() (err error) {
-			if historic == "" {
-				historic, err = c.archiver.archive(ctx, h, status, lookFirst)
-				if err != nil {
-					lookFirst = true // it may have arrived
-					if answered(err) {
-						refusals++
-					}
-					if refusals < archiveTries || ctx.Err() != nil {
-						return err
-					}
-					c.events.emit(EventNote, h.jobRef, "no HistoricJob could be made: "+err.Error())
-					historic = archiveSkipped
+		var err error
+		if historic == "" {
+			if historic, err = c.archiver.archive(ctx, h, status, lookFirst); err != nil {
+				lookFirst = true                              // it may have arrived
+				if errors.As(err, new(apierrors.APIStatus)) { // an answer of the server
+					refusals++
 				}
+				if refusals >= archiveTries && ctx.Err() == nil {
+					c.events.emit(EventNote, h.jobRef, "no HistoricJob could be made: "+err.Error())
+					historic, err = archiveSkipped, nil
+				}
+			}
+			if err == nil {
 				c.pass(failpoint.Posted, h.jobRef)
 			}
-			return h.remove(ctx)
-		}()
+		}
+		if err == nil {
+			err = h.remove(ctx)
+		}
 		if err == nil {
 			break
 		}
@@ -176,8 +177,7 @@ func (c *completer) undelivered(ctx context.Context, h *heldJob, historic string
 }
 
 // forgetEnded forgets the claim of a job that is gone. Only the end of Run waits for
-// it: a claim that stays tells the next start no more than that the job is gone. So
-// this write shares its fsync with the first one of the next job of the driver.
+// it, so that this write shares its fsync with the first one of the next job.
 func (c *completer) forgetEnded(ctx context.Context, h *heldJob, historic string) {
 	if result := c.endClaim(ctx, h, historic); result.Retry {
 		c.queue.add(h.Key, h.repo(), true)
@@ -263,8 +263,8 @@ func (c *completer) withGrace(run, lease context.Context) (context.Context, cont
 // after damage may hold an old copy of it in its embedded API, and a server may be
 // restored from a backup. The history knows it, so it is not done again.
 
-// endedHere reports whether this agent has ended a job and has delivered that to the
-// API. A record that was not delivered does not count: the job went to others.
+// endedHere reports whether this agent has ended a job and delivered that to the API.
+// Otherwise the job went to others.
 func (c *completer) endedHere(ctx context.Context, uid string) (bool, error) {
 	found, err := c.store.History(ctx, state.Query{UID: uid, Limit: 1})
 	if err != nil || len(found) == 0 {
@@ -357,7 +357,7 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 // finalAnswer returns the result of an answer after which another try is in vain.
 func (a *archiver) finalAnswer(err error, h *heldJob) (result string, final bool) {
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
+	case refused(err):
 		a.mu.Lock()
 		a.pauseUntil = time.Now().Add(archivePause)
 		a.mu.Unlock()
@@ -377,12 +377,6 @@ func (a *archiver) unavailableNow() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return time.Now().Before(a.pauseUntil)
-}
-
-// answered reports whether an error is an answer of the server, not of the network.
-func answered(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
 }
 
 // historicJob makes the HistoricJob of a job from its last state.
@@ -414,10 +408,8 @@ func historicJob(job *unstructured.Unstructured, ref jobRef, status map[string]a
 	return out.DeepCopy()
 }
 
-// historicName is the same for every try to archive one job, and no other job
-// has it. A request may arrive long after its sender has given it up or has gone
-// to sleep; the name is what keeps it from making a second HistoricJob, with
-// which readers find none of the two.
+// historicName is the same for every try to archive one job, and no other job has it:
+// a request that arrives late makes no second HistoricJob.
 func historicName(ref jobRef) string {
 	sum := sha256.Sum256([]byte(ref.uid))
 	tail := "-" + hex.EncodeToString(sum[:8])

@@ -1,6 +1,6 @@
-// Package jobs is the controller of provisioning jobs as one agent runs it: it
-// claims Jobs of the API under a lease, lets a Worker do them, keeps their progress
-// and their history, and settles claims that others have left.
+// Package jobs is the controller of provisioning jobs as one agent runs it: it claims
+// Jobs of the API under a lease, lets a Worker do them, keeps their progress and their
+// history, and settles claims that others have left.
 //
 // # How a job travels
 //
@@ -11,28 +11,21 @@
 //	delay.go      how long it leaves the job to agents that come first
 //	claimer.go    intent in the state file, labels written, claim in the state file
 //	exclusion.go  an agent that finds another one at work on the repository yields
-//	held.go       a job under our claim, which is written in turns and whose lease (package lease) is renewed
+//	held.go       a job under our claim, which is written in turns and renewed
 //	runner.go     the worker is called and waited for
 //	progress.go   what the worker reports (results.go), written at most so often
 //	completer.go  record, HistoricJob, DELETE, end of the claim
 //
-// And beside the way: releaser.go lets go of a job and keeps what its next attempt
-// needs, recoverer.go settles claims of a process that stopped, rescuer.go the expired
-// claims of others, pruner.go deletes old history. claims.go has all own claims,
-// snapshot.go what there is at a moment, env.go what all parts work with.
-//
-// The packages queue and lease, the throttle and the results are told the time and
-// do no I/O; the API and the state file are behind the interfaces server and
-// store, the clocks and chance behind serverClock and host. What happens is reported
-// as one stream of events (events.go); what there is at a moment is in Snapshot.
+// Beside the way: releaser.go lets go of a job, recoverer.go settles claims of a process
+// that stopped, rescuer.go expired claims of others, pruner.go deletes old history.
+// Events are one stream (events.go); what there is at a moment is in Snapshot.
 //
 // # Promises
 //
-// Delivery is at least once: after a crash a job goes on from its last mark, or
-// begins anew on another agent. A result is in the state file before it is sent to
-// the API, and it is sent once. After the loss of a lease nothing is written about
-// the job. A lease does not fence: what a worker writes has to be harmless when
-// written twice.
+// Delivery is at least once: after a crash a job goes on from its last mark, or begins
+// anew on another agent. A result is in the state file before it is sent to the API, and
+// it is sent once. After the loss of a lease nothing is written about the job. A lease
+// does not fence: what a worker writes has to be harmless when written twice.
 package jobs
 
 import (

@@ -129,10 +129,9 @@ func (h *heldJob) trust() lease.Trust {
 	return h.lease.Trust(h.env.clock.host.now())
 }
 
-// interrupt has the worker stop on request. It returns false when that is known,
-// when the job is at its end already (the deletion of a job that ends is seen too),
-// and after the loss of the lease, when the job is not ours any more: a job that is
-// gone after the host has slept may have been done by others.
+// interrupt has the worker stop on request. It returns false when that is known, when
+// the job is at its end already, and after the loss of the lease: a job that is gone
+// after the host has slept may have been done by others.
 func (h *heldJob) interrupt(reason string, gone bool) bool {
 	trusted := h.trust() == lease.Good
 	h.mu.Lock()
@@ -184,11 +183,9 @@ func (h *heldJob) change(fn func()) {
 	fn()
 }
 
-// A held job is written by several parts: renewals, progress, completion, release.
-// They take turns, so that they never conflict with each other, and all of them
-// obey the same law: before a write the lease is trusted, after a conflict the job
-// is read again and must still carry our UID and our token. Once the lease is lost
-// no write leaves any more.
+// Renewals, progress, completion and release take turns to write a held job. Before a
+// write the lease is trusted; after a conflict the job is read again and must still carry
+// our UID and our token. Once the lease is lost no write leaves any more.
 
 // Tries of one write when others write the same job. Source: Grafana's driver
 // for progress; the end of a job matters more.

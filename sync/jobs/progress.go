@@ -127,43 +127,32 @@ func (p *Progress) Phase(sync, phase string, took time.Duration) {
 	p.job.measure(SyncPhase{sync, phase, took})
 }
 
+// set changes what has no write of its own: the next one carries it, or the end.
+func (p *Progress) set(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fn()
+}
+
 // SetFinalMessage sets the message of a job that does not end as error.
-func (p *Progress) SetFinalMessage(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.final = clip(text, maxMessage)
-}
+func (p *Progress) SetFinalMessage(text string) { p.set(func() { p.final = clip(text, maxMessage) }) }
 
-// SetRefs records the branch and the commits that are synced, for history and
-// dashboard. from is empty for the first sync.
+// SetRefs records the branch and the commits that are synced. from is empty for the
+// first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to
+	p.set(func() { p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to })
 }
 
-// SetCommit records the commit that is synced, for history and dashboard.
-func (p *Progress) SetCommit(c state.Commit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.results.Commit = &c
-}
+// SetCommit records the commit that is synced.
+func (p *Progress) SetCommit(c state.Commit) { p.set(func() { p.results.Commit = &c }) }
 
 // SetURLs sets the links of the final status (repositoryURL, sourceURL,
 // newPullRequestURL, compareURL).
-func (p *Progress) SetURLs(urls map[string]string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.results.URLs = urls
-}
+func (p *Progress) SetURLs(urls map[string]string) { p.set(func() { p.results.URLs = urls }) }
 
 // StrictMaxErrors makes TooManyErrors return an error from the n-th error on.
 // 0 = no limit.
-func (p *Progress) StrictMaxErrors(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.maxErrors = n
-}
+func (p *Progress) StrictMaxErrors(n int) { p.set(func() { p.maxErrors = n }) }
 
 // TooManyErrors returns an error when the limit of StrictMaxErrors is reached.
 // Workers call it between steps and return its error.
@@ -245,32 +234,24 @@ func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 }
 
 // due returns when the next write to the Job has to happen, if anything changed.
-func (p *Progress) due() (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.throttle.due()
+func (p *Progress) due() (at time.Time, some bool) {
+	p.set(func() { at, some = p.throttle.due() })
+	return at, some
 }
 
 // begin returns what a write that starts now has to carry.
-func (p *Progress) begin(now time.Time) api.JobStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.throttle = throttle{last: now}
-	return p.results.status(api.StateWorking)
+func (p *Progress) begin(now time.Time) (status api.JobStatus) {
+	p.set(func() { p.throttle, status = throttle{last: now}, p.results.status(api.StateWorking) })
+	return status
 }
 
 // again has the write repeated later, because it did not arrive.
-func (p *Progress) again() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.throttle.record = true
-}
+func (p *Progress) again() { p.set(func() { p.throttle.record = true }) }
 
 // look returns a copy of the results for the dashboard and for history.
-func (p *Progress) look() results {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.results.clone()
+func (p *Progress) look() (r results) {
+	p.set(func() { r = p.results.clone() })
+	return r
 }
 
 // Intervals between progress writes of one job. Source: Grafana's progress

@@ -156,7 +156,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
 		Remotes: remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remote(ctx, namespace, name, repo, auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), true)
+			return worker.Remotes{Credentials: auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
 		})}
 	if change != nil {
 		change(r, &o)

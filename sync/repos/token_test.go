@@ -112,7 +112,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
 		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remote(ctx, namespace, name, repo, m.minter.Source(get), true)
+			return worker.Remotes{Credentials: m.minter.Source(get), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
 		})
 		o.Resync = time.Minute
 		o.Tokens = &Tokens{Minter: m.minter, Connections: connectionFunc(get), Sealed: m.seals}

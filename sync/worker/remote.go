@@ -119,21 +119,15 @@ type Remotes struct {
 	AllowInsecure bool
 }
 
-// Remote calls the function Remote.
-func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-	return Remote(ctx, namespace, name, repo, r.Credentials, r.AllowInsecure)
-}
-
 // Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind
 // Refused, missing credentials are one of kind Auth or of the kind of the error that the
-// host of a Connection returns for a token; an unavailable API is a
-// *kube.UnavailableError.
-func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
+// host of a Connection returns for a token; an unavailable API is a *kube.UnavailableError.
+func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
-	remote, err := src.remote(ctx, from, allowInsecure)
+	remote, err := src.remote(ctx, r.Credentials, r.AllowInsecure)
 	if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
 		return git.Remote{}, err
 	}
