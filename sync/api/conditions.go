@@ -58,7 +58,8 @@ func FindCondition(list []any, kind string) (int, map[string]any) {
 // ResourceQuota is the condition of a Repository that has that many objects; a
 // limit of 0 is none. Types, reasons and texts are Grafana's.
 func ResourceQuota(have, limit int64) Condition {
-	c := Condition{Type: "ResourceQuota", Status: "True", Reason: "WithinQuota", Message: fmt.Sprintf("Within quota: %d/%d resources", have, limit)}
+	within := fmt.Sprintf("Within quota: %d/%d resources", have, limit)
+	c := Condition{Type: "ResourceQuota", Status: "True", Reason: "WithinQuota", Message: within}
 	switch {
 	case limit == 0:
 		c.Reason, c.Message = "QuotaUnlimited", "No quota limits configured"

@@ -51,53 +51,41 @@ type Kind struct {
 	CRD bool
 }
 
+func text(name, path string) Column { return Column{Name: name, Type: "string", Path: path} }
+
 var (
-	colName    = Column{Name: "Name", Type: "string"}
+	colName    = text("Name", "")
 	colCreated = Column{Name: "Created At", Type: "date", Path: ".metadata.creationTimestamp"}
 	colAge     = Column{Name: "Age", Type: "date", Path: ".metadata.creationTimestamp"}
+	// jobColumns are those of Jobs and HistoricJobs.
+	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"), text("Message", ".status.message")}
+
+	provisioningVersions = []string{"v0alpha1", "v1beta1"}
+	dashboardVersions    = []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}
 )
 
 // Kinds lists the resource types in the order of discovery. The printer
 // columns of the provisioning group are those of Grafana's own server.
 var Kinds = []Kind{
-	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Repository", Plural: "repositories", Singular: "repository",
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Repository", Plural: "repositories", Singular: "repository",
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
-			{Name: "Title", Type: "string", Path: ".spec.title"},
-			{Name: "Type", Type: "string", Path: ".spec.type"},
-			{Name: "Target", Type: "string", Path: ".spec.sync.target"}}},
-	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Job", Plural: "jobs", Singular: "job",
-		CRD: true, Columns: []Column{colName, colCreated,
-			{Name: "Action", Type: "string", Path: ".spec.action"},
-			{Name: "State", Type: "string", Path: ".status.state"},
-			{Name: "Message", Type: "string", Path: ".status.message"}}},
-	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "HistoricJob", Plural: "historicjobs", Singular: "historicjob",
-		CRD: true, Columns: []Column{colName, colCreated,
-			{Name: "Action", Type: "string", Path: ".spec.action"},
-			{Name: "State", Type: "string", Path: ".status.state"},
-			{Name: "Message", Type: "string", Path: ".status.message"}}},
-	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Connection", Plural: "connections", Singular: "connection",
-		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
-			{Name: "Type", Type: "string", Path: ".spec.type"},
-			{Name: "AppID", Type: "string", Path: ".spec.github.appID"},
-			{Name: "InstallationID", Type: "string", Path: ".spec.github.installationID"}}},
-	{Group: DashboardGroup, Versions: []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
-		Generation: true, CRD: true, Columns: []Column{colName,
-			{Name: "Title", Type: "string", Path: ".spec.title"}, colAge}},
+			text("Title", ".spec.title"), text("Type", ".spec.type"), text("Target", ".spec.sync.target")}},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Job", Plural: "jobs", Singular: "job", CRD: true, Columns: jobColumns},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "HistoricJob", Plural: "historicjobs", Singular: "historicjob",
+		CRD: true, Columns: jobColumns},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Connection", Plural: "connections", Singular: "connection",
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated, text("Type", ".spec.type"),
+			text("AppID", ".spec.github.appID"), text("InstallationID", ".spec.github.installationID")}},
+	{Group: DashboardGroup, Versions: dashboardVersions, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
+		Generation: true, CRD: true, Columns: []Column{colName, text("Title", ".spec.title"), colAge}},
 	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
-		Generation: true, CRD: true, Columns: []Column{colName,
-			{Name: "Title", Type: "string", Path: ".spec.title"}, colAge}},
-	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository", Short: []string{"gitrepo"},
-		Status: true, Generation: true, CRD: true, Columns: []Column{colName,
-			{Name: "URL", Type: "string", Path: ".spec.url"}, colAge,
-			{Name: "Ready", Type: "string", Path: `.status.conditions[?(@.type=="Ready")].status`},
-			{Name: "Status", Type: "string", Path: `.status.conditions[?(@.type=="Ready")].message`}}},
-	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret",
-		Columns: []Column{colName, {Name: "Type", Type: "string", Path: ".type"}, colAge}},
+		Generation: true, CRD: true, Columns: []Column{colName, text("Title", ".spec.title"), colAge}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
+		Short: []string{"gitrepo"}, Status: true, Generation: true, CRD: true, Columns: []Column{colName, text("URL", ".spec.url"), colAge,
+			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"), colAge}},
 	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},
-		Columns: []Column{colName,
-			{Name: "Type", Type: "string", Path: ".type"},
-			{Name: "Reason", Type: "string", Path: ".reason"},
-			{Name: "Message", Type: "string", Path: ".message"}, colAge}},
+		Columns: []Column{colName, text("Type", ".type"), text("Reason", ".reason"), text("Message", ".message"), colAge}},
 	{Group: CoordinationGroup, Versions: []string{"v1"}, Kind: "Lease", Plural: "leases", Singular: "lease",
-		Columns: []Column{colName, {Name: "Holder", Type: "string", Path: ".spec.holderIdentity"}, colAge}},
+		Columns: []Column{colName, text("Holder", ".spec.holderIdentity"), colAge}},
 }

@@ -95,7 +95,7 @@ func (c *call) getJob(uid string) error {
 		return err
 	}
 	for _, job := range queued.items {
-		if text(job, find(job, "metadata", "uid")) == uid && text(job, find(job, "spec", "repository")) == c.name && len(records.items) == 0 {
+		if text(job, find(job, "metadata", "uid")) == uid && text(job, find(job, "spec", "repository")) == c.name {
 			return jobs.answer(http.StatusOK, job)
 		}
 	}

@@ -46,10 +46,7 @@ func validateConnection(root node) {
 			block.required("serverUrl", "the address of the GitHub Enterprise server")
 		}
 	}
-	root.object("secure").object("privateKey").checkHidden("create", func(value string) error {
-		_, err := PrivateKey(value)
-		return err
-	})
+	root.object("secure").object("privateKey").checkHidden("create", checkPrivateKey)
 }
 
 // validateApp checks the identity of a GitHub App.
@@ -78,22 +75,22 @@ func requiredBlock(spec node, name, kind string) node {
 	return spec.object(name)
 }
 
-// PrivateKey returns the PEM text of a private key that is given as PEM or as base64
+// checkPrivateKey returns why a text is no private key, given as PEM or as base64
 // of it, which is what Grafana's own tests send. The error does not repeat the key.
-func PrivateKey(value string) ([]byte, error) {
+func checkPrivateKey(value string) error {
 	text := []byte(value)
 	if !strings.Contains(value, "-----BEGIN ") {
 		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))
 		if err != nil {
-			return nil, errors.New("must be a PEM private key or base64 of one")
+			return errors.New("must be a PEM private key or base64 of one")
 		}
 		text = decoded
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") {
-		return nil, errors.New("must be a PEM private key or base64 of one")
+		return errors.New("must be a PEM private key or base64 of one")
 	}
-	return text, nil
+	return nil
 }
 
 // validateConnectionChange checks an update: a secret that was given for one server

@@ -13,7 +13,9 @@ import (
 )
 
 // jobActions are all actions of Grafana's Job type, in its order.
-var jobActions = []string{"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test"}
+var jobActions = []string{
+	"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test",
+}
 
 // Limits of a job. Source: Grafana's job validator.
 const (

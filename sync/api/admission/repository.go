@@ -21,10 +21,14 @@ var (
 	repositoryTypes = []string{"local", "github", "githubEnterprise", "git", "bitbucket", "gitlab"}
 	syncTargets     = []string{"instance", "folder", "folderless"}
 	workflows       = []string{"write", "branch"}
-	reservedNames   = []string{"classic", "sql", "SQL", "plugins", "legacy", "new", "job", "github", "s3", "gcs", "file", "create", "update", "delete"}
+	reservedNames   = []string{
+		"classic", "sql", "SQL", "plugins", "legacy", "new", "job", "github", "s3", "gcs", "file", "create", "update", "delete",
+	}
 	// repositoryFinalizers are the ones that Grafana's repository controller
 	// works off, and the Kubernetes ones that the API itself understands.
-	repositoryFinalizers = []string{api.FinalizerRemoveJobs, api.FinalizerCleanup, api.FinalizerRelease, api.FinalizerRemove, "foregroundDeletion", "orphan"}
+	repositoryFinalizers = []string{
+		api.FinalizerRemoveJobs, api.FinalizerCleanup, api.FinalizerRelease, api.FinalizerRemove, "foregroundDeletion", "orphan",
+	}
 )
 
 func validateRepository(obj, old *unstructured.Unstructured, root node) {
@@ -92,11 +96,12 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 		case !slices.Contains(repositoryFinalizers, finalizer):
 			root.add(field.NotSupported(at, finalizer, repositoryFinalizers))
 		case finalizer == api.FinalizerRelease && slices.Contains(finalizers, api.FinalizerRemove):
-			root.add(field.Invalid(at, finalizer, "resources are either released or removed: leave out "+api.FinalizerRemove+" or "+api.FinalizerRelease))
+			root.add(field.Invalid(at, finalizer,
+				"resources are either released or removed: leave out "+api.FinalizerRemove+" or "+api.FinalizerRelease))
 		}
 	}
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
-		at := meta.Child("annotations").Key(api.AnnoSinkDir)
+		at := annotationPath(api.AnnoSinkDir)
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0) {
 			root.add(field.Invalid(at, dir, "must be an absolute directory without . and .. and without a slash at its end"))
 		}
@@ -178,7 +183,8 @@ func validateRepositoryChange(spec, secure node, old *unstructured.Unstructured)
 	}
 	kind := spec.text("type")
 	if before.Spec.Type != "" && kind != before.Spec.Type {
-		spec.add(field.Invalid(spec.path.Child("type"), kind, fmt.Sprintf("is %s and cannot be changed; make a new repository", before.Spec.Type)))
+		spec.add(field.Invalid(spec.path.Child("type"), kind,
+			fmt.Sprintf("is %s and cannot be changed; make a new repository", before.Spec.Type)))
 		return
 	}
 	sync := spec.object("sync")
@@ -214,35 +220,38 @@ func validateDNSName(n node, name, what string) {
 // validateRevision checks what a Repository pulls in place of its branch. What is
 // pulled is then no branch that anything could be written to.
 func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
-	text := api.Annotation(obj, api.AnnoGitRef)
+	text := validateRemote(obj, spec, kind, api.AnnoGitRef)
 	if text == "" {
 		return
 	}
-	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitRef)
-	if kind == "local" {
-		spec.add(field.Forbidden(at, "a local directory has no revisions; leave the annotation out"))
-		return
-	}
 	if _, err := gitref.Parse(text); err != nil {
-		spec.add(field.Invalid(at, text, err.Error()))
+		spec.add(field.Invalid(annotationPath(api.AnnoGitRef), text, err.Error()))
 	}
 	if len(spec.texts("workflows")) > 0 {
-		spec.add(field.Forbidden(spec.path.Child("workflows"), fmt.Sprintf("a repository with the annotation %s is only read; leave out the workflows or the annotation", api.AnnoGitRef)))
+		spec.add(field.Forbidden(spec.path.Child("workflows"),
+			"a repository with the annotation "+api.AnnoGitRef+" is only read; leave out the workflows or the annotation"))
 	}
 }
 
 // validateMirrors checks where else a Repository may be read from.
 func validateMirrors(obj *unstructured.Unstructured, spec node, kind string) {
-	text := api.Annotation(obj, api.AnnoGitMirrors)
-	if text == "" {
-		return
+	if text := validateRemote(obj, spec, kind, api.AnnoGitMirrors); text != "" {
+		if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
+			spec.add(field.Invalid(annotationPath(api.AnnoGitMirrors), omitted{}, err.Error()))
+		}
 	}
-	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitMirrors)
-	if kind == "local" {
-		spec.add(field.Forbidden(at, "a local directory has no mirrors; leave the annotation out"))
-		return
+}
+
+// validateRemote returns an annotation that a local Repository must not have.
+func validateRemote(obj *unstructured.Unstructured, spec node, kind, name string) string {
+	text := api.Annotation(obj, name)
+	if text != "" && kind == "local" {
+		spec.add(field.Forbidden(annotationPath(name), "a local directory has no revisions and no mirrors; leave the annotation out"))
+		return ""
 	}
-	if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
-		spec.add(field.Invalid(at, omitted{}, err.Error()))
-	}
+	return text
+}
+
+func annotationPath(name string) *field.Path {
+	return field.NewPath("metadata", "annotations").Key(name)
 }

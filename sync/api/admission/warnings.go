@@ -17,9 +17,10 @@ import (
 // are the ones of Grafana's types.
 var knownMembers = map[string]map[string][]string{
 	"Repository": {
-		"secure": {"token", "webhookSecret", "commitSigningKey", "commitSigningPassphrase", "verify"}, // and all of auth.Keys, which are too many to list
-		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit", "pullRequest"},
-			repositoryTypes...),
+		// and all of auth.Keys, which are too many to list
+		"secure": {"token", "webhookSecret", "commitSigningKey", "commitSigningPassphrase", "verify"},
+		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit",
+			"pullRequest"}, repositoryTypes...),
 		"spec.sync":             {"enabled", "target", "intervalSeconds"},
 		"spec.local":            {"path"},
 		"spec.github":           {"url", "branch", "path", "generateDashboardPreviews", "repoID"},
@@ -28,13 +29,14 @@ var knownMembers = map[string]map[string][]string{
 		"spec.bitbucket":        {"url", "branch", "tokenUser", "email", "path"},
 		"spec.gitlab":           {"url", "branch", "path"},
 		"spec.connection":       {"name"},
-		"spec.commit": {"singleResourceMessageTemplate", "enforceTemplate", "authorName", "authorEmail", "signerName", "signerEmail", "signingMethod",
-			"signerIsAuthor", "smimeCertificate"},
+		"spec.commit": {"singleResourceMessageTemplate", "enforceTemplate", "authorName", "authorEmail", "signerName", "signerEmail",
+			"signingMethod", "signerIsAuthor", "smimeCertificate"},
 		"spec.webhook": {"baseUrl", "disabled"},
 	},
 	"Connection": {
-		"secure":                     {"privateKey", "clientSecret", "token"},
-		"spec":                       {"title", "description", "type", "url", "github", "githubEnterprise", "githubEnterpriseOAuth", "oauth", "bitbucket", "webhook"},
+		"secure": {"privateKey", "clientSecret", "token"},
+		"spec": {"title", "description", "type", "url", "github", "githubEnterprise", "githubEnterpriseOAuth", "oauth", "bitbucket",
+			"webhook"},
 		"spec.github":                {"appID", "installationID"},
 		"spec.githubEnterprise":      {"appID", "installationID", "serverUrl"},
 		"spec.githubEnterpriseOAuth": {"serverUrl"},
@@ -82,10 +84,12 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 		}
 	}
 	if other := instanceConflict(obj, siblings); other != "" {
-		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))
+		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; "+
+			"limpet's own API takes both", targetInstance, other))
 	}
 	if other := overlapping(obj, siblings); other != "" {
-		out = append(out, fmt.Sprintf("repository %q reads the same directories of the same branch: an object with a name of its own will belong to one of them, and the other reports it as taken", other))
+		out = append(out, fmt.Sprintf("repository %q reads the same directories of the same branch: an object with a name of its own "+
+			"will belong to one of them, and the other reports it as taken", other))
 	}
 	return out
 }

@@ -206,7 +206,7 @@ func (a *Applier) apply(ctx context.Context, f *file, r *result) (err error, don
 	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
 		for _, o := range f.objects {
 			if err := a.applyObject(ctx, f.name, o, dryRun); err != nil {
-				return &fileError{f.name, o.line, o.document, err}, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+				return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 			}
 			if dryRun == nil {
 				r.applied++
@@ -257,7 +257,8 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 		case apierrors.IsNotFound(err):
 			delete(a.made, k)
 		default:
-			r.problems = append(r.problems, fmt.Errorf("delete %s %s/%s, which %s no longer declares: %w", k.plural, k.namespace, k.name, file, err))
+			r.problems = append(r.problems, fmt.Errorf(
+				"delete %s %s/%s, which %s no longer declares: %w", k.plural, k.namespace, k.name, file, err))
 		}
 	}
 }

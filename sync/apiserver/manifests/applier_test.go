@@ -203,11 +203,11 @@ func TestFaults(t *testing.T) {
 	s.apply()
 	for _, c := range []struct{ name, text, fault string }{
 		{"YAML", repositoryYAML("b", "") + "---\nkind: [\n", "b.yaml:"},
-		{"a value", repositoryYAML("b", "") + "---\n" + strings.Replace(repositoryYAML("new", ""), "target: folder", "target: root", 1), "b.yaml:6: document 2: "},
+		{"a value", repositoryYAML("b", "") + "---\n" + strings.Replace(repositoryYAML("new", ""), "target: folder", "target: root", 1), "b.yaml: document 2: "},
 		{"a variable", repositoryYAML("b", "secure: {token: {create: '${ABSENT}'}}\n"), "environment variable ABSENT is not set"},
 		{"an unknown member", repositoryYAML("b", "sepc: {}\n"), "sepc"},
-		{"the same object in two files", repositoryYAML("a", ""), "is declared before, in a.yaml:1"},
-		{"the same object twice", repositoryYAML("b", "") + "---\n" + repositoryYAML("b", ""), "is declared before, in b.yaml:1"},
+		{"the same object in two files", repositoryYAML("a", ""), "is declared before, in a.yaml: document 1"},
+		{"the same object twice", repositoryYAML("b", "") + "---\n" + repositoryYAML("b", ""), "is declared before, in b.yaml: document 1"},
 	} {
 		s.write("b.yaml", c.text)
 		s.write("a.yaml", strings.Replace(repositoryYAML("a", ""), "folder}", "folder, intervalSeconds: 77}", 1))
@@ -248,7 +248,7 @@ func TestClashIsRetried(t *testing.T) {
 	instance := strings.NewReplacer("target: folder", "target: instance")
 	s.write("a.yaml", instance.Replace(repositoryYAML("a", "")))
 	s.write("b.yaml", instance.Replace(repositoryYAML("b", "")))
-	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !strings.Contains(r.problems[0].Error(), `b.yaml:1`) {
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !strings.Contains(r.problems[0].Error(), `b.yaml: document 1`) {
 		t.Fatalf("two instances: %+v", r)
 	}
 	s.write("a.yaml", repositoryYAML("a", ""))

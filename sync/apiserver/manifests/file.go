@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"errors"
@@ -9,12 +10,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -41,27 +41,11 @@ type file struct {
 // object is one object of a file with its position.
 type object struct {
 	*unstructured.Unstructured
-	kind           api.Kind
-	line, document int
+	kind  api.Kind
+	where string // file and document
 }
 
 func (o object) key() key { return key{o.kind.Group, o.kind.Plural, o.GetNamespace(), o.GetName()} }
-
-// fileError is a fault of one manifest file. Nothing of the file is applied.
-type fileError struct {
-	file           string // base name
-	line, document int    // 1-based; 0 = the file as a whole
-	err            error
-}
-
-func (e *fileError) Error() string {
-	if e.line == 0 {
-		return fmt.Sprintf("%s: %v", e.file, e.err)
-	}
-	return fmt.Sprintf("%s:%d: document %d: %v", e.file, e.line, e.document, e.err)
-}
-
-func (e *fileError) Unwrap() error { return e.err }
 
 // read reads one file and those that it refers to.
 func (a *Applier) read(name string) *file {
@@ -73,7 +57,7 @@ func (a *Applier) read(name string) *file {
 	}
 	data, err := read(filepath.Join(a.dir, name))
 	if err != nil {
-		f.err = &fileError{file: name, err: err}
+		f.err = fmt.Errorf("%s: %w", name, err)
 	} else {
 		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.dir, read: read})
 	}
@@ -105,44 +89,48 @@ func readInto(sum hash.Hash, path string) ([]byte, error) {
 func (f *file) declare(declared map[key]string) error {
 	for _, o := range f.objects {
 		if first, taken := declared[o.key()]; taken {
-			err := fmt.Errorf("%s %s/%s is declared before, in %s", o.GetKind(), o.GetNamespace(), o.GetName(), first)
-			return &fileError{f.name, o.line, o.document, err}
+			return fmt.Errorf("%s: %s %s/%s is declared before, in %s", o.where, o.GetKind(), o.GetNamespace(), o.GetName(), first)
 		}
-		declared[o.key()] = fmt.Sprintf("%s:%d", f.name, o.line)
+		declared[o.key()] = o.where
 	}
 	return nil
 }
 
-// parse reads the documents of one file. The error is a *fileError, with which the
-// file has no objects.
+// parse reads the documents of one file. With an error the file has no objects.
 func (f *file) parse(data []byte, x *expander) error {
 	var objects []object
-	for i, doc := range splitDocuments(data) {
-		fail := func(line int, err error) error { return &fileError{f.name, line, i + 1, err} }
-		text, err := yaml.YAMLToJSONStrict(doc.text)
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		where := fmt.Sprintf("%s: document %d", f.name, n)
+		text, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			text, err = yaml.YAMLToJSONStrict(text)
+		}
 		if err != nil {
-			return fail(doc.fault(err))
+			return fmt.Errorf("%s: %w", where, err)
 		}
-		if string(bytes.TrimSpace(text)) == "null" {
-			continue
-		}
-		root := map[string]any{}
+		var root map[string]any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
-			return fail(doc.line, errors.New("a document must be an object with apiVersion, kind and metadata"))
+			return fmt.Errorf("%s: a document must be an object with apiVersion, kind and metadata", where)
 		}
 		items := []any{root}
 		if list, ok := root["items"].([]any); ok && root["kind"] == "List" {
 			items = list // the form in which kubectl prints several objects
+		} else if root == nil {
+			continue // comments only
 		}
 		for _, item := range items {
 			member, _ := item.(map[string]any)
-			o := object{&unstructured.Unstructured{Object: member}, api.Kind{}, doc.line, i + 1}
+			o := object{&unstructured.Unstructured{Object: member}, api.Kind{}, where}
 			warning, err := o.complete(x)
 			switch {
 			case err != nil:
-				return fail(doc.line, err)
+				return fmt.Errorf("%s: %w", where, err)
 			case warning != "":
-				f.warnings = append(f.warnings, fail(doc.line, errors.New(warning)).Error())
+				f.warnings = append(f.warnings, where+": "+warning)
 			default:
 				objects = append(objects, o)
 			}
@@ -186,54 +174,6 @@ func (o *object) complete(x *expander) (warning string, err error) {
 	}
 	delete(o.Object, "status")
 	return "", nil
-}
-
-// document is one YAML document of a file.
-type document struct {
-	text  []byte
-	start int // 1-based line of the file where text begins
-	line  int // and of its first line that is not blank or a comment
-}
-
-// splitDocuments cuts a file at its "---" lines and leaves empty documents out. YAML
-// allows no such line inside a document.
-func splitDocuments(data []byte) (out []document) {
-	doc := document{start: 1}
-	end := func() {
-		if doc.line > 0 {
-			out = append(out, doc)
-		}
-	}
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		if mark := bytes.TrimRight(line, "\r\n"); bytes.Equal(mark, []byte("---")) ||
-			bytes.HasPrefix(mark, []byte("--- ")) || bytes.HasPrefix(mark, []byte("---\t")) {
-			end()
-			doc = document{start: n}
-			line = line[3:] // what follows the mark belongs to the document
-		}
-		content := bytes.TrimSpace(line)
-		if doc.line == 0 && len(content) > 0 && content[0] != '#' && line[0] != '%' {
-			doc.line = n
-		}
-		doc.text = append(doc.text, line...)
-	}
-	end()
-	return out
-}
-
-var yamlLine = regexp.MustCompile(`^(?:yaml: |error converting YAML to JSON: )*(?:unmarshal errors:\s*)?(?:line (\d+): )?`)
-
-// fault returns the line of the file and the text of a parser's error.
-func (d document) fault(err error) (int, error) {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	line := d.line
-	if n, convErr := strconv.Atoi(m[1]); convErr == nil {
-		// The parser may count one line beyond the end.
-		line = d.start - 1 + min(n, 1+bytes.Count(bytes.TrimRight(d.text, "\n"), []byte("\n")))
-	}
-	return line, errors.New(strings.TrimPrefix(err.Error(), m[0]))
 }
 
 // readBounded reads a regular file of at most maxFile bytes.
