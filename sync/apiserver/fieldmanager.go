@@ -27,7 +27,14 @@ const objectSchema = `types:
     - {name: apiVersion, type: {scalar: string}}
     - {name: kind, type: {scalar: string}}
     - {name: metadata, type: {namedType: metadata}}
+    - {name: spec, type: {namedType: members}}
+    - {name: status, type: {namedType: members}}
+    - {name: secure, type: {namedType: members}}
+    - {name: data, type: {namedType: members}}
+    - {name: stringData, type: {namedType: members}}
     elementType: {namedType: any}
+- name: members
+  map: {elementType: {namedType: any}}
 - name: metadata
   map:
     fields:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,10 +147,13 @@ func jsonPatched(before, patch []byte) (after []byte, findings []string, err err
 func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
 	config, findings, err := decodeMap(patch, true, metav1.FieldValidationStrict)
 	if err == nil {
-		err = o.report(append(findings, dropUnknown(t.kind, config)...))
+		err = o.report(findings)
 	}
 	if err != nil {
 		return nil, false, badRequest("error decoding patch: %s", err)
+	}
+	if unknown := dropUnknown(t.kind, config); len(unknown) > 0 { // without regard to fieldValidation, as on the real server
+		return nil, false, statusError(http.StatusInternalServerError, "", "failed to create typed patch object: "+strings.Join(unknown, ", "))
 	}
 	applied := &unstructured.Unstructured{Object: config}
 	if applied.GetAPIVersion() != t.apiVersion() || applied.GetKind() != t.kind.Kind {
