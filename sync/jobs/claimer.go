@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,26 +12,12 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/lease"
+	"limpet/sync/jobs/queue"
 )
 
 // claimTries is how often a claim is tried on a job that changes under it.
 // Source: Grafana's claim.
 const claimTries = 3
-
-var (
-	// errTaken reports that another agent has the job or that it has changed into
-	// one that is not to be claimed.
-	errTaken = errors.New("job is taken")
-	// errOccupied reports that another agent has claimed another job of the repository.
-	errOccupied = errors.New("repository is occupied")
-	// errBusy reports that the job has changed under every try.
-	errBusy = errors.New("job changes too often to be claimed")
-	// errClaimedEarlier reports that an earlier request of this agent has claimed the
-	// job.
-	errClaimedEarlier = errors.New("an earlier request has claimed the job")
-	// errReleased reports that the job was claimed and released.
-	errReleased = errors.New("job was released")
-)
 
 // claimer writes claims.
 type claimer struct {
@@ -58,19 +43,23 @@ type claimRequest struct {
 // any two of these leaves a claim that recovery settles by UID and token. A request
 // without an answer may arrive much later, so its token is used again until the job is
 // seen to be gone or claimed by others: there is no claim that the state file does not know.
-func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
+//
+// Without a held job and without an error the job cannot be claimed now, and the result
+// is what becomes of its key.
+func (c *claimer) claim(ctx context.Context, r claimRequest) (h *heldJob, result queue.Result, err error) {
 	k, open, err := c.storeIntent(ctx, r)
 	if err != nil {
-		return nil, err
+		return nil, result, err
 	}
 	job := r.job
 	for try := 1; ; try++ {
 		millis, err := c.clock.millis()
-		if err == nil && try == 1 && !open && !claimed(job) {
-			err = c.overtaken(job)
-		}
 		if err != nil {
-			return nil, c.notSent(ctx, k, open, err)
+			return nil, result, c.notSent(ctx, k, open, err)
+		}
+		if try == 1 && !open && !claimed(job) && c.overtaken(job) {
+			c.abandon(ctx, k) // after it the repository may be free again
+			return nil, queue.Result{Requeue: true, RepoAfter: c.exclusion.occupied(repoOf(job)), NotUrgent: true}, nil
 		}
 		next := job.DeepCopy()
 		setClaim(next, millis, k.Token)
@@ -87,7 +76,8 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
 			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
 			if try == claimTries {
 				c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
-				return nil, c.abandon(ctx, k, errBusy)
+				c.abandon(ctx, k)
+				return nil, queue.Result{Retry: true}, nil
 			}
 			if job, err = c.server.job(ctx, keyOf(r.job)); err == nil && string(job.GetUID()) == k.UID && r.free(job) {
 				continue
@@ -96,17 +86,18 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
 			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
 		}
 		switch {
-		case err == nil && owned(job, k.UID, k.Token):
+		case err == nil && owned(job, k.UID, k.Token): // by an earlier request
 			c.claims.addPending(pendingClaim{claim: k})
-			return nil, errClaimedEarlier
+			return nil, queue.Result{Requeue: true, Urgent: true}, nil
 		case err == nil, stale(err):
 			if err != nil || agentOf(api.Label(job, api.LabelClaimOwner)) != "" { // one that is gone was done by then
 				c.delay.lost()
 			}
 			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
-			return nil, c.abandon(ctx, k, errTaken)
+			c.abandon(ctx, k)
+			return nil, result, nil
 		}
-		return nil, c.notSent(ctx, k, open || !refusedByServer(err), err)
+		return nil, result, c.notSent(ctx, k, open || !refusedByServer(err), err)
 	}
 }
 
@@ -141,7 +132,7 @@ func (c *claimer) storeIntent(ctx context.Context, r claimRequest) (k state.Clai
 // won stores the claim as confirmed and begins to renew it.
 func (c *claimer) won(
 	ctx context.Context, r claimRequest, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64,
-) (*heldJob, error) {
+) (*heldJob, queue.Result, error) {
 	c.pass(failpoint.Claimed, refOf(r.job))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.won()
@@ -152,28 +143,21 @@ func (c *claimer) won(
 	status, _, _ := unstructured.NestedString(r.job.Object, "status", "state")
 	h.ranBefore = status != "" || k.Attempt > 1
 	if err := c.store.PutClaim(h.ctx, k); err != nil {
-		c.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
-		h.drop()
-		return nil, fmt.Errorf("store the claim: %w: %w", err, errReleased)
+		defer h.drop()
+		return nil, c.releaser.release(h, "the claim cannot be written to the state file: "+err.Error()), nil
 	}
 	c.pass(failpoint.Confirmed, h.jobRef)
 	if h.attempt == 1 && !h.created.IsZero() {
 		c.events.measure(FirstClaim{h.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
 	}
-	return h, nil
+	return h, queue.Result{}, nil
 }
 
-// overtaken returns an error when the watch has shown another claim since the job
-// was read, on the job or on its repository: then a request would be in vain.
-func (c *claimer) overtaken(job *unstructured.Unstructured) error {
+// overtaken reports whether the watch has shown another claim since the job was read, on
+// the job or on its repository: then a request would be in vain.
+func (c *claimer) overtaken(job *unstructured.Unstructured) bool {
 	seen, ok := c.jobs.Get(job.GetNamespace(), job.GetName())
-	switch {
-	case ok && seen.GetUID() == job.GetUID() && claimed(seen):
-		return errTaken
-	case c.exclusion.occupied(repoOf(job)) > 0 && cancelReason(job) == "":
-		return errOccupied
-	}
-	return nil
+	return ok && seen.GetUID() == job.GetUID() && claimed(seen) || c.exclusion.occupied(repoOf(job)) > 0 && cancelReason(job) == ""
 }
 
 // refusedByServer reports that an error came from the server and that nothing was
@@ -189,13 +173,14 @@ func refusedByServer(err error) bool {
 func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, cause error) error {
 	if mayArrive {
 		c.claims.addPending(pendingClaim{claim: k})
-		return cause
+	} else {
+		c.abandon(ctx, k)
 	}
-	return c.abandon(ctx, k, cause)
+	return cause
 }
 
 // abandon forgets an intent that led to no claim.
-func (c *claimer) abandon(ctx context.Context, k state.Claim, cause error) error {
+func (c *claimer) abandon(ctx context.Context, k state.Claim) {
 	ctx = context.WithoutCancel(ctx)
 	c.exclusion.foreign.withdraw(k.UID, k.Token)
 	c.claims.dropPending(k.UID)
@@ -206,5 +191,4 @@ func (c *claimer) abandon(ctx context.Context, k state.Claim, cause error) error
 	if err != nil {
 		c.claims.addPending(pendingClaim{claim: k})
 	}
-	return cause
 }

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -160,11 +159,16 @@ func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) que
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, err := s.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
+	h, result, err := s.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
 	}})
 	if err != nil {
-		return s.notClaimed(job, err)
+		s.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
+		result = retryLater(s.env, err)
+		result.Urgent = len(s.claims.pendingOf(ref.Key)) > 0
+	}
+	if h == nil {
+		return result
 	}
 	defer h.drop()
 	s.events.emit(EventClaimed, h.jobRef, "job claimed")
@@ -189,27 +193,6 @@ func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) que
 		}
 	}
 	return s.runner.run(ctx, h, decided)
-}
-
-// notClaimed is what becomes of a key whose job could not be claimed.
-func (s *starter) notClaimed(job *unstructured.Unstructured, err error) queue.Result {
-	ref := refOf(job)
-	switch {
-	case errors.Is(err, errTaken):
-		return queue.Result{}
-	case errors.Is(err, errOccupied): // it may be free again by now
-		return queue.Result{Requeue: true, RepoAfter: s.exclusion.occupied(ref.repo()), NotUrgent: true}
-	case errors.Is(err, errClaimedEarlier):
-		return queue.Result{Requeue: true, Urgent: true}
-	case errors.Is(err, errBusy):
-		return queue.Result{Retry: true}
-	case errors.Is(err, errReleased) && len(s.claims.pendingOf(ref.Key)) == 0:
-		return queue.Result{Requeue: true, After: s.o.Interval}
-	}
-	s.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
-	result := retryLater(s.env, err)
-	result.Urgent = len(s.claims.pendingOf(ref.Key)) > 0
-	return result
 }
 
 // sameTerms reports whether what was decided about a job holds for it as it is now:

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -207,14 +206,11 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
 	doomed := r.o.Cleanup == CleanupFail
-	h, err := r.claimer.claim(ctx, claimRequest{
+	h, _, err := r.claimer.claim(ctx, claimRequest{
 		job: job, doomed: doomed,
 		free: func(*unstructured.Unstructured) bool { return false },
 	})
-	if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
-		return nil
-	}
-	if err != nil {
+	if h == nil {
 		return err
 	}
 	defer h.drop()

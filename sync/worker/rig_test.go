@@ -270,12 +270,18 @@ func merged(a, b map[string]any) map[string]any {
 // submit queues a pull job without waiting for it.
 func (r *rig) submit(incremental bool, annotations map[string]string) {
 	r.t.Helper()
+	r.create(map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}}, annotations)
+}
+
+// create queues a job with this spec.
+func (r *rig) create(spec map[string]any, annotations map[string]string) {
+	r.t.Helper()
 	r.number++
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"action": "pull", "repository": "repo", "pull": map[string]any{"incremental": incremental}}}}
+	spec["repository"] = "repo"
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")
-	u.SetName(fmt.Sprintf("repo-pull-%d", r.number))
+	u.SetName(fmt.Sprintf("repo-%s-%d", spec["action"], r.number))
 	u.SetLabels(map[string]string{api.LabelRepository: "repo"})
 	u.SetAnnotations(annotations)
 	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
@@ -298,7 +304,13 @@ func (r *rig) ended() jobs.Event {
 // pull runs a pull job and returns its record and its status.
 func (r *rig) pull(incremental bool, annotations map[string]string) (state.Record, api.JobStatus) {
 	r.t.Helper()
-	r.submit(incremental, annotations)
+	return r.run(map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}}, annotations)
+}
+
+// run runs a job with this spec and returns its record and its status.
+func (r *rig) run(spec map[string]any, annotations map[string]string) (state.Record, api.JobStatus) {
+	r.t.Helper()
+	r.create(spec, annotations)
 	e := r.ended()
 	if e.Type != jobs.EventCompleted {
 		r.t.Fatalf("the job was %s: %s", e.Type, e.Text)

@@ -14,42 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/testenv"
 )
-
-// run runs a job with this spec and returns its record and its status.
-func (r *rig) run(spec map[string]any, annotations map[string]string) (state.Record, api.JobStatus) {
-	r.t.Helper()
-	r.number++
-	spec["repository"] = "repo"
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetAPIVersion(api.Jobs.GroupVersion().String())
-	u.SetKind("Job")
-	u.SetName(fmt.Sprintf("repo-job-%d", r.number))
-	u.SetLabels(map[string]string{api.LabelRepository: "repo"})
-	u.SetAnnotations(annotations)
-	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
-	}
-	e := r.ended()
-	if e.Type != jobs.EventCompleted {
-		r.t.Fatalf("the job was %s: %s", e.Type, e.Text)
-	}
-	records, err := r.store.History(r.t.Context(), state.Query{UID: e.UID})
-	if err != nil || len(records) != 1 {
-		r.t.Fatalf("history of %s: %d records, %v", e.UID, len(records), err)
-	}
-	var status api.JobStatus
-	if err := json.Unmarshal(records[0].Status, &status); err != nil {
-		r.t.Fatal(err)
-	}
-	return records[0], status
-}
 
 // expectRun runs a job and checks how it ends and what it has written to the API.
 func (r *rig) expectRun(name string, spec map[string]any, wantState, wantText string, writes ...string) api.JobStatus {
@@ -112,7 +82,7 @@ func TestDeleteStory(t *testing.T) {
 		if got := counts(status); got != "Dashboard delete 1" {
 			t.Errorf("summary %q", got)
 		}
-		if got := r.last("%P|%s|%an <%ae>|%cn <%ce>"); got != before+"|Delete from Grafana repo-job-2|Grafana <noreply@grafana.com>|Grafana <noreply@grafana.com>" {
+		if got := r.last("%P|%s|%an <%ae>|%cn <%ce>"); got != before+"|Delete from Grafana repo-delete-2|Grafana <noreply@grafana.com>|Grafana <noreply@grafana.com>" {
 			t.Errorf("commit %q", got)
 		}
 		if got := r.files(testenv.Branch); got != "README.md grafana/a/mem.json grafana/b/net.json grafana/top.json outside/x.json" {
@@ -165,7 +135,7 @@ func TestMoveStory(t *testing.T) {
 		if u.GetUID() != uid || u.GetAnnotations()[api.AnnoSourcePath] != "c/deep/cpu.json" {
 			t.Errorf("dashboard %s at %v", u.GetUID(), u.GetAnnotations())
 		}
-		if got := r.last("%s"); got != "Move files from Grafana repo-job-2" {
+		if got := r.last("%s"); got != "Move files from Grafana repo-move-2" {
 			t.Errorf("message %q", got)
 		}
 		r.expectRun("a directory", movesTo("b/", paths("c/deep/", "c/deep/cpu.json")), "success", "",
