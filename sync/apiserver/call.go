@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"limpet/state"
 )
@@ -274,19 +273,8 @@ func (c *call) deleteParameters() (o metav1.DeleteOptions, err error) {
 		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, &o, nil); err != nil {
 			return o, badRequest("%s", err)
 		}
-		o.GracePeriodSeconds = nil // force is said in the body only
 	} else {
-		isYAML, err := isYAML(c.req)
-		if err != nil {
-			return o, err
-		}
-		if isYAML {
-			body, err = yaml.YAMLToJSON(body)
-		}
-		if err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &o)
-		}
-		if err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &o); err != nil {
 			return o, badRequest("%s", err)
 		}
 		if o.Kind != "" && o.Kind != "DeleteOptions" {

@@ -147,15 +147,12 @@ func newFieldManager(t target) (*managedfields.FieldManager, error) {
 }
 
 // objectCodec converts, defaults and makes objects, all *unstructured.Unstructured,
-// for a field manager. All versions of a kind have the same fields.
-type objectCodec struct{ types typed.ParseableType }
-
-var (
-	_ managedfields.TypeConverter = objectCodec{}
-	_ runtime.ObjectConvertor     = objectCodec{}
-	_ runtime.ObjectDefaulter     = objectCodec{}
-	_ runtime.ObjectCreater       = objectCodec{}
-)
+// for a field manager. All versions of a kind have the same fields. It is not asked to
+// convert in place or to convert field labels.
+type objectCodec struct {
+	runtime.ObjectConvertor
+	types typed.ParseableType
+}
 
 func (c objectCodec) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	return c.types.FromUnstructured(obj.(*unstructured.Unstructured).Object, options...)
@@ -178,12 +175,6 @@ func (objectCodec) ConvertToVersion(obj runtime.Object, versioner runtime.GroupV
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	out.SetGroupVersionKind(kind)
 	return out, nil
-}
-
-func (objectCodec) Convert(_, _, _ any) error { return fmt.Errorf("convert objects in place") }
-
-func (objectCodec) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
-	return label, value, nil
 }
 
 func (objectCodec) Default(runtime.Object) {}

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/kube"
@@ -65,48 +64,6 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 var clientCases = []testCase{
-	{"does everything", func(e *env) {
-		ctx, r := e.Context(), e.target.Client.Resource(folders.resource()).Namespace(e.ns)
-		o, err := r.Create(ctx, unstructuredOf(folders.named("a")), metav1.CreateOptions{FieldManager: "limpet"})
-		if err != nil {
-			e.Fatal(err)
-		}
-		if _, err := r.Create(ctx, unstructuredOf(folders.named("a")), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-			e.Errorf("second create: %v", err)
-		}
-		stale := o.DeepCopy()
-		o.SetLabels(map[string]string{"x": "1"})
-		if _, err = r.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
-			e.Fatal(err)
-		}
-		if _, err := r.Update(ctx, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			e.Errorf("stale update: %v", err)
-		}
-		if o, err = r.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"title":"New"}}`), metav1.PatchOptions{}); err != nil || o.GetGeneration() != 2 {
-			e.Fatalf("patch: %v", err)
-		}
-		if _, err := r.Apply(ctx, "a", unstructuredOf(folders.named("a")), metav1.ApplyOptions{FieldManager: "limpet"}); !apierrors.IsConflict(err) {
-			e.Errorf("apply over a plain writer: %v", err)
-		}
-		if o, err = r.Apply(ctx, "a", unstructuredOf(folders.named("a")), metav1.ApplyOptions{FieldManager: "limpet", Force: true}); err != nil || o.GetGeneration() != 3 {
-			e.Fatalf("forced apply: %v", err)
-		}
-		l, err := r.List(ctx, metav1.ListOptions{LabelSelector: "x=1"})
-		if err != nil || len(l.Items) != 1 || l.GetKind() != "FolderList" || l.Items[0].GetResourceVersion() != o.GetResourceVersion() {
-			e.Errorf("list: %v %v", l, err)
-		}
-		id := types.UID("elsewhere")
-		if err := r.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id}}); !apierrors.IsConflict(err) {
-			e.Errorf("delete of another uid: %v", err)
-		}
-		id, v := o.GetUID(), o.GetResourceVersion()
-		if err := r.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &v}}); err != nil {
-			e.Error(err)
-		}
-		if _, err := r.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			e.Errorf("get after delete: %v", err)
-		}
-	}},
 	{"tells kinds of errors apart", func(e *env) {
 		ctx, r := e.Context(), e.target.Client.Resource(folders.resource()).Namespace(e.ns)
 		if _, err := r.Create(ctx, unstructuredOf(folders.named("Bad Name")), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
