@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestMoment: whatever time somebody else has written, what is made of it has a form in
+// TestMoment: any time of an object becomes one that has a form in
 // JSON that means the same, or is zero.
 func TestMoment(t *testing.T) {
 	t.Parallel()

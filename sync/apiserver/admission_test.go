@@ -139,7 +139,7 @@ func boardJSON(name, in string) string {
 }
 
 // TestFolderThatIsNotEmpty: it is not deleted, and the answer names what is in it,
-// unless that is what somebody asks for.
+// unless it is forced.
 func TestFolderThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -35,7 +35,7 @@ func TestDecodeBody(t *testing.T) {
 		{name: "yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec: {x: 1}\n"},
 		{name: "unknown members", body: `{` + good + `,"z":1,"b":2,"metadata":{"name":"a","c":1,"labels":{"d":"e"}}}`,
 			warns: `unknown field "metadata.c"|unknown field "b"|unknown field "z"`},
-		{name: "unknown members that nobody asks for", validation: "Ignore", body: `{` + good + `,"z":1}`},
+		{name: "unknown members, ignored", validation: "Ignore", body: `{` + good + `,"z":1}`},
 		{name: "unknown members, strictly", validation: "Strict", body: `{` + good + `,"z":1}`, refuses: `strict decoding error: unknown field "z"`},
 		{name: "member given twice", body: `{` + good + `,"spec":{"x":1,"x":2}}`, warns: `duplicate field "spec.x"`},
 		{name: "member given twice, strictly", validation: "Strict", body: `{` + good + `,"spec":{"x":1,"x":2}}`, refuses: `duplicate field "spec.x"`},

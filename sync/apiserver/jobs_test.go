@@ -97,7 +97,7 @@ func TestJobsRefused(t *testing.T) {
 		code                     int
 		text                     string
 	}{
-		{"no such repository", "POST", "nobody/jobs", pull, 404, "nobody"},
+		{"no such repository", "POST", "absent/jobs", pull, 404, "absent"},
 		{"unhealthy", "POST", "sick/jobs", pull, 424, "no such branch"},
 		{"never checked", "POST", "unchecked/jobs", pull, 202, ""},
 		{"being deleted", "POST", "going/jobs", pull, 409, "deleted"},
@@ -121,7 +121,7 @@ func TestJobsRefused(t *testing.T) {
 		{"orphans of a dead one", "POST", "gone/jobs", `{"action":"deleteResources"}`, 202, ""},
 		{"a bad UID", "GET", "r1/jobs/a_b", "", 400, "UID"},
 		{"an unknown UID", "GET", "r1/jobs/0000-0000", "", 404, ""},
-		{"jobs of nobody", "GET", "nobody/jobs", "", 404, "nobody"},
+		{"jobs of no repository", "GET", "absent/jobs", "", 404, "absent"},
 		{"too deep", "GET", "r1/jobs/a/b", "", 404, ""},
 		{"DELETE", "DELETE", "r1/jobs", "", 405, ""},
 		{"PUT", "PUT", "r1/jobs", pull, 405, ""},

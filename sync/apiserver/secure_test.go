@@ -25,8 +25,8 @@ func repositoryJSON(secure string) string {
 		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}},"secure":%s}`, secure)
 }
 
-// inlineOf returns the name of the sealed token and checks that nothing else is
-// told of it.
+// inlineOf returns the name of the sealed token and checks that nothing else of it
+// is shown.
 func (s *site) inlineOf(repo map[string]any) string {
 	s.t.Helper()
 	token, _ := at(repo, "secure", "token").(map[string]any)
@@ -185,7 +185,7 @@ func TestInlineSecureValueIsOwned(t *testing.T) {
 	if plain, err := s.SecretOf(t.Context(), "default", "thief", "token"); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("opened %q, %v", plain, err)
 	}
-	for _, absent := range [][2]string{{"nobody", "token"}, {"dashboards", "webhookSecret"}} {
+	for _, absent := range [][2]string{{"absent", "token"}, {"dashboards", "webhookSecret"}} {
 		if _, err := s.SecretOf(t.Context(), "default", absent[0], absent[1]); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("%v: %v", absent, err)
 		}

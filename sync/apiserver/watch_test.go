@@ -17,7 +17,7 @@ import (
 	"limpet/sync/api"
 )
 
-// Nobody waits for ever for a version that does not come.
+// A request does not wait for ever for a version that does not come.
 func TestWatchOfTheFuture(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A write that lost a race reads the object again; what goes wrong then is told,
+// A write that lost a race reads the object again; an error of that read is returned,
 // and not taken for an object that is not there.
 func TestContentionWithAFault(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestContentionWithAFault(t *testing.T) {
 	}
 }
 
-// What the store cannot do is told in terms of the API.
+// Errors of the store become Status errors.
 func TestStoreFaults(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -180,7 +180,7 @@ func (s *site) apply(path, manager, config string) (int, map[string]any) {
 }
 
 // Server-side apply by kubectl takes over what its client-side apply wrote, as
-// long as nobody else changed it.
+// long as no other client changed it.
 func TestApplyAfterClientSideApply(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -28,7 +28,7 @@ func objectLines(m *Metrics) (out []string) {
 	return out
 }
 
-// TestObjectMetrics: Repositories, Connections and tokens are told as they are at the scrape,
+// TestObjectMetrics: Repositories, Connections and tokens are exported as they are at the scrape,
 // with labels from fixed sets.
 func TestObjectMetrics(t *testing.T) {
 	t.Parallel()
@@ -68,12 +68,12 @@ func TestObjectMetrics(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 
 	repositories = nil
 	if got := objectLines(m); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) {
-		t.Errorf("what is gone is told: %q", got)
+		t.Errorf("series of deleted objects: %q", got)
 	}
 	for i := range maxSeries + 1 {
 		repositories = append(repositories, Repository{Namespace: "a", Name: fmt.Sprint(i), Checked: true, Healthy: true})

@@ -308,7 +308,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLostOnce: a loss that is told again, when the job is seen in other hands,
+// TestLostOnce: a loss that is reported again, when another agent holds the job,
 // counts once; the next attempt of the same job counts again.
 func TestLostOnce(t *testing.T) {
 	t.Parallel()

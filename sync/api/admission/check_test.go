@@ -106,7 +106,7 @@ func TestValidate(t *testing.T) {
 		{"reserved name", `{kind: Repository, metadata: {name: github}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.name"}},
 		{"name too long for a label", `{kind: Repository, metadata: {name: ` + long + `}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.name"}},
 		{"known finalizers", `{kind: Repository, metadata: {name: r, finalizers: [remove-orphan-resources, remove-pending-jobs, cleanup]}, spec: {type: git, git: {url: "https://h/a"}}}`, nil},
-		{"somebody's finalizer", `{kind: Repository, metadata: {name: r, finalizers: [example.com/mine]}, spec: {type: git, git: {url: "https://h/a"}}}`, nil},
+		{"another controller's finalizer", `{kind: Repository, metadata: {name: r, finalizers: [example.com/mine]}, spec: {type: git, git: {url: "https://h/a"}}}`, nil},
 		{"unknown finalizer", `{kind: Repository, metadata: {name: r, finalizers: [tidy-up]}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.finalizers[0]"}},
 		{"release and remove", `{kind: Repository, metadata: {name: r, finalizers: [release-orphan-resources, remove-orphan-resources]}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.finalizers[0]"}},
 		{"sink", `{kind: Repository, metadata: {name: r, annotations: {limpet/sink-dir: /var/lib/grafana}}, spec: {type: git, git: {url: "https://h/a"}}}`, nil},

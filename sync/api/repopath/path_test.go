@@ -81,7 +81,7 @@ func TestKindsOfFiles(t *testing.T) {
 		}
 	}
 	if !IsFolderFile("a/_folder.json") || IsFolderFile("a/x_folder.json") || IsFolderFile("_folder.json/") {
-		t.Error("folder files are not told from others")
+		t.Error("folder files are not distinguished")
 	}
 }
 

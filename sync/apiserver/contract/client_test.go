@@ -64,7 +64,7 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 var clientCases = []testCase{
-	{"tells kinds of errors apart", func(e *env) {
+	{"distinguishes errors", func(e *env) {
 		ctx, r := e.Context(), e.target.Client.Resource(folders.resource()).Namespace(e.ns)
 		if _, err := r.Create(ctx, unstructuredOf(folders.named("Bad Name")), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			e.Errorf("invalid name: %v", err)
@@ -72,7 +72,7 @@ var clientCases = []testCase{
 		if _, err := r.List(ctx, metav1.ListOptions{LabelSelector: "a b"}); !apierrors.IsBadRequest(err) {
 			e.Errorf("bad selector: %v", err)
 		}
-		nowhere := schema.GroupVersionResource{Group: "nobody.example.com", Version: "v1", Resource: "boats"}
+		nowhere := schema.GroupVersionResource{Group: "absent.example.com", Version: "v1", Resource: "boats"}
 		if _, err := e.target.Client.Resource(nowhere).Namespace(e.ns).Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			e.Errorf("unknown resource: %v", err)
 		}

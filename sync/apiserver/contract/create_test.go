@@ -279,7 +279,7 @@ var createCases = []testCase{
 			e.Errorf("details = %v", a.object["details"])
 		}
 		for _, path := range []string{folders.root() + "/namespaces/" + e.ns + "/boats", "/apis/folder.grafana.app/v7/folders",
-			"/apis/nobody.example.com/v1/x", "/apis/folder.grafana.app/v1/namespaces/x/folders/a/b/c", "/nothing"} {
+			"/apis/absent.example.com/v1/x", "/apis/folder.grafana.app/v1/namespaces/x/folders/a/b/c", "/nothing"} {
 			e.get(path).is(http.StatusNotFound)
 		}
 	}},

@@ -64,7 +64,7 @@ var deleteCases = []testCase{
 		e.put(path, finalized(o)).is(200)
 		e.get(path).fails(404, "NotFound")
 	}},
-	{"ends with the last finalizer, whoever takes it off", func(e *env) {
+	{"ends with the last finalizer", func(e *env) {
 		for i, end := range []func(path string){
 			func(p string) { e.patch(p, typeMerge, object{"metadata": object{"finalizers": nil}}).is(200) },
 			func(p string) {
@@ -140,7 +140,7 @@ var deleteCases = []testCase{
 			e.Errorf("answered as %s %s", a.str("apiVersion"), a.str("kind"))
 		}
 		e.get(folders.in(e.ns)).has("b")
-		e.delete(folders.in(e.ns), nil, query("fieldSelector", "metadata.name=nobody")).has()
+		e.delete(folders.in(e.ns), nil, query("fieldSelector", "metadata.name=absent")).has()
 		e.delete(folders.in(e.ns), nil).has("b")
 		e.get(folders.in(e.ns)).has()
 		e.get(folders.in(other)).has("d")

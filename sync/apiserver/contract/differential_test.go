@@ -16,13 +16,13 @@ import (
 // steps is how many requests one seed makes.
 const steps = 150
 
-// duels keeps two runs of one seed apart: fuzzing repeats them on one server.
-var duels atomic.Int64
+// runs keeps two runs of one seed apart: fuzzing repeats them on one server.
+var runs atomic.Int64
 
 // FuzzDifferential sends the same random requests to the real machinery and to
 // the embedded API, and wants the same answers: code, reason, blamed fields,
 // the object but for its identity, and whether there is a new version. At the
-// end both tell all that happened as a watch.
+// end the watches of both have the same events.
 func FuzzDifferential(f *testing.F) {
 	for seed := range uint64(6) {
 		f.Add(seed)
@@ -31,16 +31,16 @@ func FuzzDifferential(f *testing.F) {
 		t.Parallel()
 		s := testenv.Real(t)
 		embedded := embedded(t)
-		d := &duel{r: rand.New(rand.NewPCG(seed, 11)), seen: map[string][2][]string{}, last: map[string][2]string{}}
-		ns := fmt.Sprintf("duel-%d-%d", seed, duels.Add(1))
+		d := &differential{r: rand.New(rand.NewPCG(seed, 11)), seen: map[string][2][]string{}, last: map[string][2]string{}}
+		ns := fmt.Sprintf("diff-%d-%d", seed, runs.Add(1))
 		d.side[0] = &env{T: t, target: target{URL: s.URL, HTTP: s.Client(t)}, ns: ns}
 		d.side[1] = &env{T: t, target: target{URL: "http://limpet", HTTP: &http.Client{Transport: embedded.Transport()}}, ns: ns}
-		d.fight(t, seed)
+		d.compare(t, seed)
 	})
 }
 
-// duel is the state of one run. Index 0 is the real machinery, 1 the embedded API.
-type duel struct {
+// differential is the state of one run. Index 0 is the real machinery, 1 the embedded API.
+type differential struct {
 	r    *rand.Rand
 	side [2]*env
 	seen map[string][2][]string // versions and uids of each object, oldest first, by path
@@ -61,7 +61,7 @@ func (q request) String() string {
 	return fmt.Sprintf("%s %s %v %s %s", q.method, q.path, q.query, q.content, data)
 }
 
-func (d *duel) fight(t *testing.T, seed uint64) {
+func (d *differential) compare(t *testing.T, seed uint64) {
 	from := [2]map[string]string{{}, {}}
 	for i, e := range d.side {
 		for _, k := range []kind{folders, sources} {
@@ -103,7 +103,7 @@ func nth(s []string, i int) string {
 }
 
 // send makes the request to one side, with its own versions and uids.
-func (d *duel) send(i int, q request) answer {
+func (d *differential) send(i int, q request) answer {
 	e := d.side[i]
 	var body any
 	if q.body != nil {
@@ -130,7 +130,7 @@ func (d *duel) send(i int, q request) answer {
 func pathOf(path string) string { return strings.TrimSuffix(path, "/status") }
 
 // learn remembers the versions that the answers show.
-func (d *duel) learn(q request, got [2]answer) {
+func (d *differential) learn(q request, got [2]answer) {
 	if got[0].code >= 300 || slices.Contains(q.query, "All") || got[0].str("kind") == "Status" || strings.HasSuffix(got[0].str("kind"), "List") {
 		return
 	}
@@ -156,7 +156,7 @@ func (d *duel) learn(q request, got [2]answer) {
 func identity(o object) string { return version(o) + " " + uid(o) }
 
 // digest is what of an answer must be the same on both sides.
-func (d *duel) digest(i int, q request, a answer) string {
+func (d *differential) digest(i int, q request, a answer) string {
 	out := object{"code": a.code}
 	switch {
 	case a.code >= 400:
@@ -196,7 +196,7 @@ func (d *duel) digest(i int, q request, a answer) string {
 }
 
 // plain is an object without what differs between servers and moments.
-func (d *duel) plain(i int, o object) object {
+func (d *differential) plain(i int, o object) object {
 	o = clone(o)
 	m := meta(o)
 	for _, key := range []string{"uid", "creationTimestamp", "resourceVersion"} {
@@ -218,9 +218,9 @@ func (d *duel) plain(i int, o object) object {
 	return o
 }
 
-// history is the watch of all that happened to a kind, without events that tell
+// history is the watch of all changes of a kind, without events that show
 // nothing new.
-func (d *duel) history(i int, k kind, from string) []string {
+func (d *differential) history(i int, k kind, from string) []string {
 	e := d.side[i]
 	e.post(k.in(e.ns), k.named("the-end"), query("fieldManager", "end")).is(http.StatusCreated)
 	w := e.watch(k.in(e.ns), query("resourceVersion", from))
@@ -242,11 +242,11 @@ func (d *duel) history(i int, k kind, from string) []string {
 	}
 }
 
-func (d *duel) pick(choices ...string) string { return choices[d.r.IntN(len(choices))] }
-func (d *duel) chance(percent int) bool       { return d.r.IntN(100) < percent }
+func (d *differential) pick(choices ...string) string { return choices[d.r.IntN(len(choices))] }
+func (d *differential) chance(percent int) bool       { return d.r.IntN(100) < percent }
 
 // request draws one request.
-func (d *duel) request() request {
+func (d *differential) request() request {
 	k := []kind{folders, sources}[d.r.IntN(2)]
 	n := d.pick("a", "b", "c")
 	ns := d.side[0].ns
@@ -299,7 +299,7 @@ func (d *duel) request() request {
 
 // object draws an object: valid for every server, but for what the request
 // around it makes of it.
-func (d *duel) object(k kind, n string) object {
+func (d *differential) object(k kind, n string) object {
 	o := k.named(n)
 	if d.chance(50) {
 		labeled(o, d.pick("x", "y"), d.pick("1", "2", "3"))
@@ -325,12 +325,12 @@ func (d *duel) object(k kind, n string) object {
 
 // value draws a value. null is left to merge patches: what becomes of a stored
 // one when server-side apply meets it is an accident of the real machinery.
-func (d *duel) value() any {
+func (d *differential) value() any {
 	return []any{"text", "other", 1, 2.5, true, false, []any{"p", "q"}, []any{}, object{"m": 1}, object{"m": object{"n": "x"}}, object{}}[d.r.IntN(11)]
 }
 
 // versioned gives an object the newest version, an old one, or none.
-func (d *duel) versioned(path string, o object) object {
+func (d *differential) versioned(path string, o object) object {
 	known := len(d.seen[pathOf(path)][0])
 	switch {
 	case known == 0 || d.chance(5):
@@ -345,7 +345,7 @@ func (d *duel) versioned(path string, o object) object {
 	return o
 }
 
-func (d *duel) precondition(path string) object {
+func (d *differential) precondition(path string) object {
 	known := len(d.seen[path][0])
 	if known == 0 {
 		return object{"resourceVersion": "1"}
@@ -357,7 +357,7 @@ func (d *duel) precondition(path string) object {
 	return out
 }
 
-func (d *duel) merge() object {
+func (d *differential) merge() object {
 	out := object{"spec": object{d.pick("title", "extra", "deep", "more"): d.value(), d.pick("title", "extra"): nil}}
 	if d.chance(30) {
 		set(out, []any{"1", "2", nil}[d.r.IntN(3)], "metadata", "labels", d.pick("x", "y"))
@@ -371,7 +371,7 @@ func (d *duel) merge() object {
 	return out
 }
 
-func (d *duel) jsonPatch() []any {
+func (d *differential) jsonPatch() []any {
 	var out []any
 	for range 1 + d.r.IntN(3) {
 		op := object{"op": d.pick("add", "replace", "remove", "test", "copy", "move"),

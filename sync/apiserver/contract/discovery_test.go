@@ -52,7 +52,7 @@ var discoveryCases = []testCase{
 			}
 		}
 	}},
-	{"tells of one group", func(e *env) {
+	{"describes one group", func(e *env) {
 		a := e.get("/apis/folder.grafana.app").is(200)
 		if a.str("kind") != "APIGroup" || a.str("name") != folders.group || len(list(a.object, "versions")) != 2 {
 			e.Errorf("answered %s", a.raw)
@@ -117,7 +117,7 @@ var discoveryCases = []testCase{
 			e.Errorf("patch is of %v", gvk)
 		}
 	}},
-	{"tells its version and health", func(e *env) {
+	{"shows its version and health", func(e *env) {
 		a := e.get("/version").is(200)
 		for _, m := range []string{"major", "minor", "gitVersion", "platform", "goVersion"} {
 			if a.str(m) == "" {
@@ -131,7 +131,7 @@ var discoveryCases = []testCase{
 		}
 	}},
 	{"answers 404 for groups that are not there", func(e *env) {
-		e.get("/apis/nobody.example.com").is(404)
+		e.get("/apis/absent.example.com").is(404)
 		e.get("/apis/folder.grafana.app/v9").is(404)
 	}},
 }

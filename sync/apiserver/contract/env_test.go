@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// env is where a case runs: a server, and a namespace that nobody else uses.
+// env is where a case runs: a server, and a namespace of its own.
 type env struct {
 	*testing.T
 	target target
@@ -165,7 +165,7 @@ func (a answer) fails(code int, reason string) answer {
 }
 
 // refused demands a failure, whatever its code: the real machinery answers some
-// kinds of nonsense with 500, which nobody should have to copy.
+// kinds of invalid requests with 500, which the embedded API need not copy.
 func (a answer) refused() answer {
 	a.t.Helper()
 	if a.code < 400 || a.str("kind") != "Status" || a.str("status") != "Failure" {

@@ -102,7 +102,7 @@ var listCases = []testCase{
 		e.fill(7)
 		a := e.get(folders.in(e.ns), query("labelSelector", "parity=0", "limit", "3")).has("n0", "n2", "n4")
 		if has(a.object, "metadata", "remainingItemCount") {
-			e.Error("remainingItemCount of a selection is told")
+			e.Error("a selection has a remainingItemCount")
 		}
 		e.get(folders.in(e.ns), query("labelSelector", "parity=0", "limit", "3", "continue", a.str("metadata", "continue"))).has("n6")
 	}},

@@ -46,7 +46,7 @@ var selectCases = []testCase{
 			"metadata.name=b":                              {"b"},
 			"metadata.name==b":                             {"b"},
 			"metadata.name!=b":                             {"a", "c"},
-			"metadata.name=nobody":                         {},
+			"metadata.name=absent":                         {},
 			"metadata.namespace=" + e.ns:                   {"a", "b", "c"},
 			"metadata.namespace=elsewhere":                 {},
 			"metadata.name!=a,metadata.namespace!=another": {"b", "c"},

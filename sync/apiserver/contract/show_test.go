@@ -93,7 +93,7 @@ var showCases = []testCase{
 			e.Errorf("answered %s", a.raw)
 		}
 	}},
-	{"falls back to JSON when told so", func(e *env) {
+	{"falls back to JSON", func(e *env) {
 		e.create(folders, folders.named("a"))
 		if a := e.get(folders.in(e.ns), accept(asTable+","+typeJSON)).is(200); a.str("kind") != "Table" {
 			e.Errorf("answered a %s", a.str("kind"))
@@ -115,7 +115,7 @@ var showCases = []testCase{
 		}
 	}},
 	{"shows errors as they are", func(e *env) {
-		e.get(folders.in(e.ns, "nobody"), accept(asTable)).fails(404, "NotFound")
-		e.get(folders.in(e.ns, "nobody"), accept(asPartial)).fails(404, "NotFound")
+		e.get(folders.in(e.ns, "absent"), accept(asTable)).fails(404, "NotFound")
+		e.get(folders.in(e.ns, "absent"), accept(asPartial)).fails(404, "NotFound")
 	}},
 }

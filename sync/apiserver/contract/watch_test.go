@@ -16,7 +16,7 @@ func (e *env) now(k kind) string {
 const endOfInitial = "k8s.io/initial-events-end"
 
 var watchCases = []testCase{
-	{"tells what happens after a list", func(e *env) {
+	{"sends the changes after a list", func(e *env) {
 		w := e.watch(folders.in(e.ns), query("resourceVersion", e.now(folders)))
 		o := e.create(folders, folders.named("a"))
 		if got := w.expect("ADDED", "a"); !sameBut(got, o) {
@@ -35,7 +35,7 @@ var watchCases = []testCase{
 			e.Errorf("deleted at version %s, after %s", version(gone), version(changed))
 		}
 	}},
-	{"tells what happened since a version", func(e *env) {
+	{"sends the changes after a version", func(e *env) {
 		from := e.now(folders)
 		o := e.create(folders, folders.named("a"))
 		e.put(folders.in(e.ns, "a"), set(clone(o), "New", "spec", "title")).is(200)
@@ -75,7 +75,7 @@ var watchCases = []testCase{
 			e.Errorf("metadata = %v", o["metadata"])
 		}
 	}},
-	{"does not tell of other namespaces or kinds", func(e *env) {
+	{"omits other namespaces and kinds", func(e *env) {
 		w := e.watch(folders.in(e.ns), query("resourceVersion", e.now(folders)))
 		e.post(folders.in(e.ns+"b"), folders.named("other")).is(201)
 		e.create(dashboards, dashboards.named("other"))
@@ -104,7 +104,7 @@ var watchCases = []testCase{
 		e.create(folders, folders.named("b"))
 		w.expect("ADDED", "b")
 	}},
-	{"tells of status and of marks for deletion", func(e *env) {
+	{"sends changes of status and marks for deletion", func(e *env) {
 		o := e.create(repositories, finalized(repositories.named("a"), "cleanup"))
 		w := e.watch(repositories.in(e.ns), query("resourceVersion", version(o)))
 		e.put(repositories.in(e.ns, "a", "status"), set(clone(o), "x", "status", "message")).is(200)
@@ -126,7 +126,7 @@ var watchCases = []testCase{
 		e.create(folders, folders.named("b"))
 		w.expect("ADDED", "b")
 	}},
-	{"tells in order", func(e *env) {
+	{"sends changes in order", func(e *env) {
 		w := e.watch(folders.in(e.ns), query("resourceVersion", e.now(folders)))
 		const n = 40
 		for i := range n {

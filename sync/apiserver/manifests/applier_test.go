@@ -24,8 +24,8 @@ import (
 
 const canaryOne, canaryTwo = "s3cr3t-canary-one", "s3cr3t-canary-two"
 
-// shelf is a manifest directory and its applier to an embedded API.
-type shelf struct {
+// rig is a manifest directory and its applier to an embedded API.
+type rig struct {
 	*testing.T
 	server *apiserver.Server
 	client *kube.Client
@@ -33,13 +33,13 @@ type shelf struct {
 	m      *Applier
 }
 
-func newShelf(t *testing.T) *shelf {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shelf{T: t, dir: t.TempDir()}
+	s := &rig{T: t, dir: t.TempDir()}
 	if s.server, err = apiserver.New(store, apiserver.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-func (s *shelf) restart() {
+func (s *rig) restart() {
 	s.Helper()
 	var err error
 	if s.m, err = New(s.client, s.dir, slog.New(slog.DiscardHandler)); err != nil {
@@ -66,12 +66,12 @@ func (s *shelf) restart() {
 	s.m.lookup = func(name string) (string, bool) { return canaryOne, name == "TOKEN" }
 }
 
-func (s *shelf) repository(name string) (*unstructured.Unstructured, error) {
+func (s *rig) repository(name string) (*unstructured.Unstructured, error) {
 	return s.client.Resource(api.Repositories).Namespace("default").Get(s.Context(), name, metav1.GetOptions{})
 }
 
-// patch changes a repository as somebody else.
-func (s *shelf) patch(name, body string) {
+// patch changes a repository as another client.
+func (s *rig) patch(name, body string) {
 	s.Helper()
 	_, err := s.client.Resource(api.Repositories).Namespace("default").
 		Patch(s.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
@@ -80,7 +80,7 @@ func (s *shelf) patch(name, body string) {
 	}
 }
 
-func (s *shelf) field(name string, path ...string) any {
+func (s *rig) field(name string, path ...string) any {
 	s.Helper()
 	repo, err := s.repository(name)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *shelf) field(name string, path ...string) any {
 }
 
 // token returns the token of the repository "dashboards".
-func (s *shelf) token() string {
+func (s *rig) token() string {
 	s.Helper()
 	plain, err := s.server.SecretOf(s.Context(), "default", "dashboards", "token")
 	if err != nil {
@@ -100,14 +100,14 @@ func (s *shelf) token() string {
 	return string(plain)
 }
 
-func (s *shelf) write(name, text string) {
+func (s *rig) write(name, text string) {
 	s.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *shelf) remove(name string) {
+func (s *rig) remove(name string) {
 	s.Helper()
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
 		s.Fatal(err)
@@ -115,7 +115,7 @@ func (s *shelf) remove(name string) {
 }
 
 // apply does one pass that must find no fault.
-func (s *shelf) apply() result {
+func (s *rig) apply() result {
 	s.Helper()
 	r := s.m.runOnce(s.Context())
 	for _, problem := range r.problems {
@@ -125,7 +125,7 @@ func (s *shelf) apply() result {
 }
 
 // there reports whether a repository is there.
-func (s *shelf) there(name string) bool {
+func (s *rig) there(name string) bool {
 	s.Helper()
 	_, err := s.repository(name)
 	return err == nil
@@ -138,7 +138,7 @@ func repositoryYAML(name, rest string) string {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	s.write("site.yaml", "# a site\n"+repositoryYAML("dashboards", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+goodConnectionDocument+
 		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: other}\nstringData: {token: '${TOKEN}'}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	s.write("notes.txt", "not a manifest")
@@ -174,7 +174,7 @@ func TestApply(t *testing.T) {
 		t.Error("applying the same file again is a change")
 	}
 
-	// What somebody else changed comes back with the next change of the file;
+	// The change of another client is undone with the next change of the file;
 	// what the file does not say stays.
 	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
 	s.write("site.yaml", repositoryYAML("dashboards", ""))
@@ -197,7 +197,7 @@ spec: {title: GitHub App, type: github, url: https://github.com, github: {appID:
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	s.write("a.yaml", repositoryYAML("a", ""))
 	s.write("b.yaml", repositoryYAML("b", "")+"---\n"+repositoryYAML("c", ""))
 	s.apply()
@@ -244,7 +244,7 @@ func TestFaults(t *testing.T) {
 // when that changes.
 func TestClashIsRetried(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	instance := strings.NewReplacer("target: folder", "target: instance")
 	s.write("a.yaml", instance.Replace(repositoryYAML("a", "")))
 	s.write("b.yaml", instance.Replace(repositoryYAML("b", "")))
@@ -260,7 +260,7 @@ func TestClashIsRetried(t *testing.T) {
 
 func TestFilesAreWatched(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	s.write("token", canaryOne+"\n")
 	s.write("a.yaml", repositoryYAML("dashboards", "secure: {token: {create: '$__file{token}'}}\n"))
 	s.apply()
@@ -322,7 +322,7 @@ func TestFilesAreWatched(t *testing.T) {
 // one that becomes empty does.
 func TestMissingMount(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	s.write("a.yaml", repositoryYAML("a", ""))
 	s.apply()
 	s.remove("a.yaml")
@@ -351,7 +351,7 @@ func TestMissingMount(t *testing.T) {
 
 func TestReleasedObjectStays(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+repositoryYAML("released", ""))
 	s.apply()
 	s.patch("released", `{"metadata":{"annotations":{"limpet/manifest":null}}}`)
@@ -369,7 +369,7 @@ func (l logLines) Write(p []byte) (int, error) { l <- string(p); return len(p), 
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newRig(t)
 	log := make(logLines, 100)
 	s.m.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, stop := context.WithCancel(t.Context())
@@ -398,8 +398,8 @@ func TestRun(t *testing.T) {
 	if line := <-log; !strings.Contains(line, "manifest not applied") || !strings.Contains(line, "a.yaml") {
 		t.Errorf("the fault is logged as %s", line)
 	}
-	if told := s.m.Problem(); !strings.HasPrefix(told, "manifest not applied: a.yaml") {
-		t.Errorf("the problem is %q", told)
+	if problem := s.m.Problem(); !strings.HasPrefix(problem, "manifest not applied: a.yaml") {
+		t.Errorf("the problem is %q", problem)
 	}
 	s.write("b.yaml", repositoryYAML("b", "")) // a pass that meets the same fault again
 	wait("the good file", func() bool { return s.there("b") })
