@@ -25,7 +25,7 @@
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/webhook        the receiver of webhooks
 //	sync/source         GitRepositories of Flux
-//	sync/apiserver      the embedded API; apiserver/token: access tokens
+//	sync/apiserver      the embedded API; its tokens, its manifests from files
 //	sync/metrics        Prometheus
 //	sync/snapshot       the read model: what dashboard, status and socket show
 //	sync/control        the control socket: server and client
