@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,9 +94,7 @@ type Receiver struct {
 
 	refusals, failures rate.Sometimes // limit what strangers and a failing API write to the log
 
-	mu   sync.Mutex               // guards what follows
-	busy map[digest]chan struct{} // deliveries being served; closed at their end
-	seen map[string]time.Time     // by Repository: time of the last Seen
+	serving singleflight.Group // of deliveries, by their digest
 }
 
 // New returns a Receiver that remembers the deliveries in Facts.
@@ -106,8 +104,7 @@ func New(ctx context.Context, o Options) (*Receiver, error) {
 		return nil, err
 	}
 	r := &Receiver{o: o, mux: http.NewServeMux(), clients: newClients(), memory: m, room: semaphore.NewWeighted(bodyRoom),
-		refusals: rate.Sometimes{Interval: logEvery}, failures: rate.Sometimes{Interval: logEvery},
-		busy: map[digest]chan struct{}{}, seen: map[string]time.Time{}}
+		refusals: rate.Sometimes{Interval: logEvery}, failures: rate.Sometimes{Interval: logEvery}}
 	r.mux.HandleFunc(Pattern, r.webhook)
 	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		r.answer(w, refuse(NotFound, http.StatusNotFound, metav1.StatusReasonNotFound, "this is the webhook endpoint of limpet: "+Pattern))
@@ -188,40 +185,26 @@ type verifiedDelivery struct {
 
 // serve serves each delivery once. Copies that come meanwhile wait for its end.
 func (r *Receiver) serve(ctx context.Context, repo *Repository, d verifiedDelivery) answer {
-	for {
-		r.mu.Lock()
-		other, ok := r.busy[d.digest]
-		if !ok {
-			r.busy[d.digest] = make(chan struct{})
-		}
-		r.mu.Unlock()
-		if !ok {
-			break
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return unavailable("the same delivery is being served")
-		}
-	}
-	defer func() {
-		r.mu.Lock()
-		close(r.busy[d.digest])
-		delete(r.busy, d.digest)
-		r.mu.Unlock()
-	}()
-	if r.memory.has(d.digest, time.Now()) {
-		return respond(Replayed, http.StatusOK, "ok")
-	}
+	first := false
 	// The job is queued even when the host closes the connection.
 	ctx = context.WithoutCancel(ctx)
-	a := r.act(ctx, repo, d)
-	if a.code < 300 {
-		if err := r.memory.add(ctx, d.digest, time.Now()); err != nil {
-			r.failures.Do(func() { r.o.Logger.Warn("a webhook delivery is not remembered over a restart", "err", err) })
+	served, _, _ := r.serving.Do(string(d.digest[:]), func() (any, error) {
+		first = true
+		if r.memory.has(d.digest, time.Now()) {
+			return respond(Replayed, http.StatusOK, "ok"), nil
 		}
+		a := r.act(ctx, repo, d)
+		if a.code < 300 {
+			if err := r.memory.add(ctx, d.digest, time.Now()); err != nil {
+				r.failures.Do(func() { r.o.Logger.Warn("a webhook delivery is not remembered over a restart", "err", err) })
+			}
+		}
+		return a, nil
+	})
+	if a := served.(answer); first || a.code >= 300 {
+		return a
 	}
-	return a
+	return respond(Replayed, http.StatusOK, "ok")
 }
 
 // act does what an authentic delivery asks for.
@@ -294,7 +277,7 @@ func (r *Receiver) queueError(repo *Repository, err error) answer {
 
 // recordDelivery records once a minute that the webhook of a Repository works.
 func (r *Receiver) recordDelivery(ctx context.Context, repo *Repository) {
-	if !repo.Hooked || !r.dueSeen(repo, time.Now()) {
+	if !repo.Hooked || time.Since(repo.LastEvent).Abs() < seenEvery {
 		return
 	}
 	// Hosts close the connection as soon as they have their answer.
@@ -303,20 +286,4 @@ func (r *Receiver) recordDelivery(ctx context.Context, repo *Repository) {
 	if err := r.o.Store.Seen(ctx, repo); err != nil {
 		r.o.Logger.Debug("the time of the last webhook is not noted", "repo", repo.Name, "namespace", repo.Namespace, "err", err)
 	}
-}
-
-func (r *Receiver) dueSeen(repo *Repository, now time.Time) bool {
-	key := repo.Namespace + "/" + repo.Name
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.seen[key]) < seenEvery || now.Sub(repo.LastEvent).Abs() < seenEvery {
-		return false
-	}
-	for other, at := range r.seen { // Repositories that are gone
-		if now.Sub(at) >= seenEvery {
-			delete(r.seen, other)
-		}
-	}
-	r.seen[key] = now
-	return true
 }
