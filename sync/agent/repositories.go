@@ -43,19 +43,16 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
 		return nil, err
 	}
-	remotes := worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}
-	hosts := repos.Forges{Hosts: a.hosts}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
-		Remotes:      remotes,
+		Remotes:      worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure},
 		Git:          a.mirrors,
-		Hosts:        hosts,
+		Hosts:        repos.Forges{Hosts: a.hosts},
 		Store:        a.cfg.Store,
 		Trust:        repos.Verification{Signers: a.signers, Git: a.mirrors, Now: a.serverTime},
 		Tokens:       &repos.Tokens{Minter: a.minter, Connections: a, Sealed: a.embedded != nil},
 		Webhooks:     a.cfg.Webhooks.Listen != "",
 		WebhookBase:  a.cfg.Webhooks.URL,
 		Orphans:      worker.NewOrphans(pulls),
-		Cleanup:      &repos.WebhookCleanup{Remotes: remotes, Hosts: hosts, Store: a.cfg.Store, Base: a.cfg.Webhooks.URL, Logger: a.log},
 		Quota:        a.cfg.Limits.quota(a.embedded != nil),
 		Suspensions:  a.suspensions,
 		Selector:     a.cfg.Jobs.Selector,

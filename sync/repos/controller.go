@@ -125,7 +125,6 @@ type Options struct {
 	Webhooks    bool
 	WebhookBase string
 	Orphans     Orphans // of a deleted Repository; nil = its finalizers are left to others
-	Cleanup     Cleanup // of its webhook; nil = none
 
 	Quota         Quota
 	LocalPrefixes []string // directories below which Repositories of type local may be
@@ -139,6 +138,8 @@ type Options struct {
 	Observe func(Event)   // must not block; nil = no call
 	Meter   Meter         // nil = none
 	Logger  *slog.Logger
+
+	cleanup func(context.Context, *unstructured.Unstructured) error // of a deleted Repository; tests have another
 }
 
 // lister is what a controller needs of an informer.
@@ -252,6 +253,9 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
 	c.meter, c.record, c.dependencies = o.Meter, c.report, o.Dependencies
 	c.steps = c.allSteps()
+	if o.cleanup == nil {
+		c.o.cleanup = c.cleanWebhook
+	}
 	return c
 }
 

@@ -151,10 +151,7 @@ func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
 
 // cleanUp removes the webhook.
 func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
-	if c.o.Cleanup == nil {
-		return nil
-	}
-	err := c.o.Cleanup.Clean(ctx, a.obj)
+	err := c.o.cleanup(ctx, a.obj)
 	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
 		c.logOf(a).Warn("the webhook stays at its host", "err", err)
 		return nil
@@ -164,16 +161,17 @@ func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
 
 func (c *Controller) releaseObjects(ctx context.Context, a *attempt) error {
 	n, err := c.o.Orphans.Release(ctx, a.obj)
-	if n > 0 {
-		c.report(a.key, "info", fmt.Sprintf("%d objects released", n))
-	}
-	return err
+	return c.reportObjects(a, n, "released", err)
 }
 
 func (c *Controller) removeObjects(ctx context.Context, a *attempt) error {
 	n, err := c.o.Orphans.Remove(ctx, a.obj)
+	return c.reportObjects(a, n, "removed", err)
+}
+
+func (c *Controller) reportObjects(a *attempt, n int, how string, err error) error {
 	if n > 0 {
-		c.report(a.key, "info", fmt.Sprintf("%d objects removed", n))
+		c.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
 	}
 	return err
 }

@@ -29,19 +29,15 @@ var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1
 func leaves(unhooked *atomic.Int64, err *atomic.Pointer[error]) func(*rig, *Options) {
 	return func(r *rig, o *Options) {
 		o.Orphans = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger})
-		o.Cleanup = cleanupFunc(func() error {
+		o.cleanup = func(context.Context, *unstructured.Unstructured) error {
 			unhooked.Add(1)
 			if e := err.Load(); e != nil {
 				return *e
 			}
 			return nil
-		})
+		}
 	}
 }
-
-type cleanupFunc func() error
-
-func (f cleanupFunc) Clean(context.Context, *unstructured.Unstructured) error { return f() }
 
 func (r *rig) delete() {
 	r.t.Helper()
@@ -175,10 +171,10 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 	t.Parallel()
 	tries := make(chan time.Time, 1000)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
-		o.Cleanup = cleanupFunc(func() error {
+		o.cleanup = func(context.Context, *unstructured.Unstructured) error {
 			tries <- time.Now()
 			return fmt.Errorf("request %d to https://git:hunter2@host/ was refused %s", len(tries), strings.Repeat("ä", maxDeleteError))
-		})
+		}
 	})
 	r.create(nil, nil)
 	r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })

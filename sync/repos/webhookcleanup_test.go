@@ -70,8 +70,9 @@ func TestWebhookCleanup(t *testing.T) {
 		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
 		})
-		cleanup := &WebhookCleanup{Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, Base: base, Logger: slog.New(slog.DiscardHandler)}
-		err := cleanup.Clean(t.Context(), u)
+		controller := newController(nil, time.Now, nothing{}, nothing{}, Options{
+			Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, WebhookBase: base, Logger: slog.New(slog.DiscardHandler)})
+		err := controller.cleanWebhook(t.Context(), u)
 		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))
