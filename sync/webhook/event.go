@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 )
 
 // Host is a kind of Git host, by the form of its webhooks.
@@ -66,22 +65,20 @@ var errPayload = errors.New("invalid payload")
 // Parse reads the JSON of a delivery. name is the event in its headers.
 // Unsupported events are of kind Other, whatever the body holds.
 func Parse(host Host, name string, body []byte) (Event, error) {
-	var e Event
-	var err error
-	switch host {
-	case GitHub:
-		e, err = parseGitHub(name, body)
-	case Gitea:
-		e, err = parseGitea(name, body)
-	case GitLab:
-		e, err = parseGitLab(name, body)
-	case Bitbucket:
-		e, err = parseBitbucket(name, body)
-	default:
-		err = fmt.Errorf("host %q is not known", host)
+	if kinds[host] == nil {
+		return Event{}, fmt.Errorf("host %q is not known", host)
 	}
-	if err != nil {
-		return Event{}, err
+	e := Event{Kind: kindOf(host, name)}
+	if e.Kind == Push || e.Kind == PullRequest {
+		var d delivery
+		if err := decode(body, &d); err != nil {
+			return Event{}, err
+		}
+		if e.Kind == Push {
+			e = d.push(host)
+		} else {
+			e = d.pullRequest(host, name)
+		}
 	}
 	e.Host, e.Name = host, name
 	if (e.Kind == Push || e.Kind == PullRequest) && e.Repository == "" {
@@ -125,27 +122,4 @@ func requestOrigin(h http.Header) (host Host, event, delivery string) {
 		}
 	}
 	return "", "", ""
-}
-
-// branchOf returns the branch that a full reference names, or none.
-func branchOf(ref string) []string {
-	if branch, ok := strings.CutPrefix(ref, "refs/heads/"); ok && branch != "" {
-		return []string{branch}
-	}
-	return nil
-}
-
-// commitPaths are the paths of one commit, as GitHub, GitLab and Gitea list them.
-type commitPaths struct {
-	Added    []string `json:"added"`
-	Removed  []string `json:"removed"`
-	Modified []string `json:"modified"`
-}
-
-// add takes in the commits of a push.
-func (e *Event) add(commits []commitPaths) {
-	for _, c := range commits {
-		e.Deleted = append(e.Deleted, c.Removed...)
-		e.Changes += len(c.Added) + len(c.Removed) + len(c.Modified)
-	}
 }

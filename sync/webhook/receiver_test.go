@@ -279,7 +279,7 @@ func TestConcurrentCopies(t *testing.T) {
 			go func() { codes <- g.send(signed(boards, "push", payload(t, "github-push"))).Code }()
 		}
 		<-g.store.enter // one is at work; the other cannot be
-		go func() { // the other may share the failure, or try for itself
+		go func() {     // the other may share the failure, or try for itself
 			for range g.store.enter {
 			}
 		}()
