@@ -120,7 +120,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	if a.reconciles() {
-		a.references = dependency.New(dependency.Options{Wake: a.wakeUser, Dir: cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
+		a.references = dependency.New(dependency.Options{
+			Wake: a.wakeUser, Dir: cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
 	}
 	if err := a.open(mirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
@@ -253,7 +254,9 @@ func mirrorsPath(statePath string) string {
 
 func (a *Agent) socketServer() *control.Server {
 	s := &control.Server{
-		Hello: control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
+		Hello: control.Hello{
+			Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(),
+			Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
 		Store: a.cfg.Store,
 		Agent: a,
 	}

@@ -31,7 +31,8 @@ func (a *Agent) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 	c := comparison{mirrors: a.mirrors, remote: git.Remote{URL: url}, dir: repo.Spec.Block().Path}
 	out, err := c.run(ctx, q)
 	if errors.Is(err, git.ErrUnknownCommit) {
-		return snapshot.Comparison{}, fmt.Errorf("the mirror on this host does not have both commits any more (%s, %s): it was made anew since; git diff in a clone still tells", text.OrDash(text.ShortRef(q.From)), text.ShortRef(q.To))
+		return snapshot.Comparison{}, fmt.Errorf("the mirror on this host does not have both commits any more (%s, %s): "+
+			"it was made anew since; git diff in a clone still tells", text.OrDash(text.ShortRef(q.From)), text.ShortRef(q.To))
 	}
 	return out, err
 }
@@ -88,7 +89,8 @@ func (c comparison) text(ctx context.Context, ch git.Change) (snapshot.TextChang
 		}
 		data, err := c.mirrors.Blob(ctx, c.remote, hash, snapshot.MaxFileBytes)
 		if large, ok := errors.AsType[*git.TooLargeError](err); ok {
-			return snapshot.TextChange{Form: fmt.Sprintf("not compared: it has %s, and more than %s are not read here", text.Size(large.Size), text.Size(snapshot.MaxFileBytes))}, nil
+			return snapshot.TextChange{Form: fmt.Sprintf("not compared: it has %s, and more than %s are not read here",
+				text.Size(large.Size), text.Size(snapshot.MaxFileBytes))}, nil
 		}
 		if err != nil {
 			return snapshot.TextChange{}, err

@@ -26,7 +26,8 @@ func (a *Agent) repositoryMetrics() []metrics.Repository {
 	out := make([]metrics.Repository, len(objects))
 	for i, s := range objects {
 		k := repos.Key{Namespace: s.Namespace(), Name: s.Name()}
-		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name, Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
+		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name,
+			Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
 			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy), Pull: s.Text(pathPull)}
 		if at := s.Number(pathPulled); at > 0 {
 			out[i].Pulled = time.UnixMilli(at)
@@ -46,7 +47,8 @@ func (a *Agent) connectionMetrics() []metrics.Connection {
 	objects := a.connections.Objects()
 	out := make([]metrics.Connection, len(objects))
 	for i, s := range objects {
-		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}
+		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType),
+			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}
 	}
 	return out
 }

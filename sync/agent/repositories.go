@@ -71,7 +71,8 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{&a.access}, Resync: a.cfg.Resync, Logger: a.log.With("component", "connections"),
+		Tester: a.minter, Repositories: a.repoController, Dependencies: dependencies{&a.access}, Resync: a.cfg.Resync,
+		Logger: a.log.With("component", "connections"),
 	})
 }
 

@@ -72,7 +72,8 @@ func (a *Agent) webhooks(ctx context.Context) error {
 	store := a.newWebhookStore()
 	receiver, err := webhook.New(ctx, webhook.Options{
 		Store: store, Facts: a.cfg.Store, Incremental: incremental, Trusted: w.Trusted,
-		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent, Logger: a.log.With("component", "webhook"),
+		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.addWebhookEvent,
+		Logger: a.log.With("component", "webhook"),
 	})
 	if err != nil {
 		return err
@@ -354,7 +355,8 @@ func (d *webhookStore) retryPull(ctx context.Context, k repos.Key) (again time.D
 	defer cancel()
 	_, err := d.client.Submit(ctx, k.Namespace, k.Name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
 	if err == nil {
-		d.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: k.Name, Text: "webhook: pull queued for a push that came during the last one"})
+		d.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: k.Name,
+			Text: "webhook: pull queued for a push that came during the last one"})
 		return 0
 	}
 	if again = retryAfter(err); again == 0 { // the interval finds the push
@@ -389,7 +391,7 @@ func (d *webhookStore) Seen(ctx context.Context, r *webhook.Repository) error {
 	if err != nil {
 		return err
 	}
-	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/status", api.ProvisioningGroup, api.Repositories.Version, r.Namespace, r.Name)
+	path := fmt.Sprintf("/apis/%s/namespaces/%s/repositories/%s/status", api.Repositories.GroupVersion(), r.Namespace, r.Name)
 	_, _, err = d.client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
 	return err
 }

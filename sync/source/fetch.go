@@ -121,7 +121,8 @@ func digestOf(digest string) (hash.Hash, string, error) {
 	case digest == "":
 		return nil, "", errors.New("its source tells no digest, so the artifact cannot be checked")
 	case sum == nil || !ok:
-		return nil, "", fmt.Errorf("the digest of the artifact, %s, is none that can be checked here (sha256, sha384, sha512)", text.Clean(digest))
+		return nil, "", fmt.Errorf("the digest of the artifact, %s, is none that can be checked here (sha256, sha384, sha512)",
+			text.Clean(digest))
 	case len(want) != 2*sum.Size():
 		return nil, "", fmt.Errorf("the digest of the artifact, %s, has the wrong length", text.Clean(digest))
 	}

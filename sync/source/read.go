@@ -64,8 +64,10 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 		}
 		all[kind] = c
 		seen = max(seen, number(c, "observedGeneration"))
-		s.Conditions = append(s.Conditions, Condition{Type: short(kind), Status: short(member(c, "status")), Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
-		if at := api.TimeOfText(member(c, "lastTransitionTime")); at.After(s.Looked) {
+		at := api.TimeOfText(member(c, "lastTransitionTime"))
+		s.Conditions = append(s.Conditions, Condition{Type: short(kind), Status: short(member(c, "status")),
+			Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
+		if at.After(s.Looked) {
 			s.Looked = at
 		}
 	}
@@ -96,7 +98,8 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	default:
 		s.State = Unknown
 	}
-	s.Reason, s.Message, s.Since = short(member(all[from], "reason")), short(member(all[from], "message")), api.TimeOfText(member(all[from], "lastTransitionTime"))
+	c := all[from]
+	s.Reason, s.Message, s.Since = short(member(c, "reason")), short(member(c, "message")), api.TimeOfText(member(c, "lastTransitionTime"))
 	if s.State == Pending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
@@ -129,7 +132,8 @@ func refText(ref map[string]any) string {
 }
 
 func artifact(a map[string]any) *Artifact {
-	out := Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")), Size: number(a, "size"), Updated: api.TimeOfText(member(a, "lastUpdateTime"))}
+	out := Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")),
+		Size: number(a, "size"), Updated: api.TimeOfText(member(a, "lastUpdateTime"))}
 	if out.URL == "" && out.Revision == "" && out.Digest == "" {
 		return nil
 	}
@@ -142,7 +146,8 @@ func includes(spec, status map[string]any) (out []Include) {
 	got, _ := status["includedArtifacts"].([]any)
 	for i, entry := range wanted[:min(len(wanted), maxListed)] {
 		one, _ := entry.(map[string]any)
-		in := Include{Name: short(member(object(one, "repository"), "name")), From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
+		in := Include{Name: short(member(object(one, "repository"), "name")),
+			From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
 		if i < len(got) {
 			a, _ := got[i].(map[string]any)
 			in.Revision = short(member(a, "revision"))

@@ -37,7 +37,9 @@ func Suspend(ctx context.Context, client *kube.Client, namespace, name, uid stri
 
 // patch writes without a resource version, so that it never conflicts with the
 // controller, which writes to the same object all the time.
-func patch(ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any) (*unstructured.Unstructured, error) {
+func patch(
+	ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any,
+) (*unstructured.Unstructured, error) {
 	if uid != "" {
 		meta, _ := change["metadata"].(map[string]any)
 		if meta == nil {
@@ -50,7 +52,8 @@ func patch(ctx context.Context, client *kube.Client, namespace, name, uid string
 	if err != nil {
 		return nil, err
 	}
-	u, err := client.Resource(api.GitRepositories).Namespace(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "limpet"})
+	sources := client.Resource(api.GitRepositories).Namespace(namespace)
+	u, err := sources.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "limpet"})
 	if uid != "" && (apierrors.IsConflict(err) || causedBy(err, "metadata.uid")) {
 		return nil, ErrReplaced
 	}

@@ -32,7 +32,9 @@ const (
 )
 
 // Outcomes lists all outcomes.
-var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Unavailable, NotFound}
+var Outcomes = []string{
+	Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Unavailable, NotFound,
+}
 
 // answer is the response to a request.
 type answer struct {

@@ -115,7 +115,8 @@ func New(ctx context.Context, o Options) (*Receiver, error) {
 // ServeHTTP answers one request.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
-		a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests: at most %d per second", requestRate)
+		a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"too many requests: at most %d per second", requestRate)
 		a.after = time.Second
 		r.answer(w, a)
 		return
@@ -159,7 +160,8 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	now := r.o.Store.Now()
 	for _, secret := range secrets {
 		if proof.proves(secret, b, now) && repo != nil {
-			return r.serve(ctx, repo, verifiedDelivery{host, event, delivery, proof.digest(secret, namespace+"/"+name, b), b, req.Header.Get("Content-Type")})
+			digest := proof.digest(secret, namespace+"/"+name, b)
+			return r.serve(ctx, repo, verifiedDelivery{host, event, delivery, digest, b, req.Header.Get("Content-Type")})
 		}
 	}
 	return r.invalidSignature()
@@ -262,15 +264,17 @@ func (r *Receiver) queueError(repo *Repository, err error) answer {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		s := status.Status()
-		switch code := int(s.Code); {
-		case apierrors.IsAlreadyExists(err):
+		if apierrors.IsAlreadyExists(err) {
 			return refuse(Exists, http.StatusConflict, metav1.StatusReasonAlreadyExists, "%s", text.Redact(s.Message))
-		case code == http.StatusNotFound, code == http.StatusConflict, code == http.StatusFailedDependency, code == http.StatusUnprocessableEntity:
-			return refuse(Refused, code, s.Reason, "%s", text.Redact(s.Message))
+		}
+		switch s.Code {
+		case http.StatusNotFound, http.StatusConflict, http.StatusFailedDependency, http.StatusUnprocessableEntity:
+			return refuse(Refused, int(s.Code), s.Reason, "%s", text.Redact(s.Message))
 		}
 	}
 	r.failures.Do(func() {
-		r.o.Logger.Warn("a webhook cannot queue its job, the host is asked to deliver again", "repo", repo.Name, "namespace", repo.Namespace, "err", err)
+		r.o.Logger.Warn("a webhook cannot queue its job, the host is asked to deliver again",
+			"repo", repo.Name, "namespace", repo.Namespace, "err", err)
 	})
 	return unavailable("the job cannot be queued at the moment; deliver again later")
 }
