@@ -98,11 +98,20 @@ type rival struct {
 // repository, else the one that was first. An error reports that the lease was lost
 // before that was known.
 func (x *exclusion) first(h *heldJob) (*rival, error) {
+	return x.rival(h, x.foreign.announcedClaim(h.uid, h.token), watchPatience)
+}
+
+// replacedBy returns the job of another agent that works on the repository of a job
+// that is taken up again, or nil. The claim has been renewed already.
+func (x *exclusion) replacedBy(h *heldJob) (*rival, error) { return x.rival(h, &ownClaim{}, 0) }
+
+// rival waits until the watch has shown the own claim. When the patience is over, and
+// again until it succeeds, it lists the claims instead.
+func (x *exclusion) rival(h *heldJob, own *ownClaim, patience time.Duration) (*rival, error) {
 	if h.repository == "" {
 		return nil, nil
 	}
-	own := x.foreign.announcedClaim(h.uid, h.token)
-	for patience := watchPatience; ; {
+	for {
 		timer := time.NewTimer(patience)
 		select {
 		case <-own.known:
@@ -117,7 +126,7 @@ func (x *exclusion) first(h *heldJob) (*rival, error) {
 		if err == nil {
 			return r, nil
 		}
-		patience = max(min(2*patience, maxYield), x.clock.retryAfter(err))
+		patience = max(queue.RetryDelay(1), min(2*patience, maxYield), x.clock.retryAfter(err))
 	}
 }
 
@@ -130,24 +139,6 @@ func (x *exclusion) shownRival(h *heldJob, own *ownClaim) *rival {
 		}
 	}
 	return nil
-}
-
-// replacedBy returns the job of another agent that works on the repository of a job
-// that is taken up again, or nil. The claim has been renewed already.
-func (x *exclusion) replacedBy(h *heldJob) (*rival, error) {
-	if h.repository == "" {
-		return nil, nil
-	}
-	for try := 1; ; try++ {
-		r, err := x.listedRival(h.ctx, h.repo())
-		if err == nil {
-			return r, nil
-		}
-		if h.ctx.Err() != nil {
-			return nil, context.Cause(h.ctx)
-		}
-		pause(h.ctx, max(x.clock.retryAfter(err), queue.RetryDelay(try)))
-	}
 }
 
 // listedRival asks the API for a live claim of another agent on a repository.

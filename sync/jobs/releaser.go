@@ -73,10 +73,7 @@ func (r *releaser) giveBack(h *heldJob, typ, text string, done queue.Result, edi
 		edit(job)
 	})
 	if err != nil {
-		if cause, _ := h.lost(); cause != nil {
-			return r.leaseLost(h)
-		}
-		return r.suspend(h, "the job could not be released ("+err.Error()+"); it is taken up again later")
+		return r.stopped(h, "the job could not be released ("+err.Error()+"); it is taken up again later")
 	}
 	r.pass(failpoint.Released, h.jobRef)
 	ctx = context.WithoutCancel(h.ctx)

@@ -154,48 +154,12 @@ func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
 // readers limits the concurrent reads of blobs while a plan is made.
 const readers = 4
 
-// folderFiles reads the folder files that a plan needs, by directory.
-func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
-	files := resources.FolderFilesToRead(tree, live)
-	metas := make([]resources.FolderMeta, len(files))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readers)
-	for i, f := range files {
-		g.Go(func() error {
-			data, err := r.Read(ctx, f.Hash)
-			switch {
-			case err == nil:
-				metas[i] = resources.ParseFolderFile(f.Path, f.Hash, data)
-			case resources.IsWarning(err):
-				metas[i] = resources.FolderMeta{Hash: f.Hash, Err: &resources.FolderFileError{Path: f.Path, Err: err}}
-			default:
-				return fmt.Errorf("read %s: %w", f.Path, err)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	out := make(map[string]resources.FolderMeta, len(files))
-	for i, f := range files {
-		out[repopath.Parent(f.Path)] = metas[i]
-	}
-	return out, nil
-}
-
-// wanted is a blob whose identity is needed.
+// wanted is a blob that a plan needs.
 type wanted struct{ path, hash string }
 
-// identities returns the identities of blobs, in the order of the list; nil for a
-// blob that is no resource.
-func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
-	out := make([]*resources.Identity, len(list))
-	hashes := make([]string, len(list))
-	for i, w := range list {
-		hashes[i] = w.hash
-	}
-	r.fetchLarge(ctx, hashes)
+// readEach reads blobs and calls use for each with its content, or with the warning for
+// a file that cannot be used. Calls are concurrent.
+func (r *pull) readEach(ctx context.Context, list []wanted, use func(i int, data []byte, err error)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, w := range list {
@@ -204,16 +168,50 @@ func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Iden
 			if err != nil && !resources.IsWarning(err) {
 				return fmt.Errorf("read %s: %w", w.path, err)
 			}
-			if err != nil {
-				return nil
-			}
-			o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: w.path}, data)
-			if err == nil {
-				id := o.Identity()
-				out[i] = &id
-			}
-			return nil // the write reports a file that is no resource
+			use(i, data, err)
+			return nil
 		})
 	}
-	return out, g.Wait()
+	return g.Wait()
+}
+
+// folderFiles reads the folder files that a plan needs, by directory.
+func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
+	var list []wanted
+	for _, f := range resources.FolderFilesToRead(tree, live) {
+		list = append(list, wanted{f.Path, f.Hash})
+	}
+	metas := make([]resources.FolderMeta, len(list))
+	err := r.readEach(ctx, list, func(i int, data []byte, err error) {
+		metas[i] = resources.ParseFolderFile(list[i].path, list[i].hash, data)
+		if err != nil {
+			metas[i] = resources.FolderMeta{Hash: list[i].hash, Err: &resources.FolderFileError{Path: list[i].path, Err: err}}
+		}
+	})
+	out := make(map[string]resources.FolderMeta, len(list))
+	for i, f := range list {
+		out[repopath.Parent(f.path)] = metas[i]
+	}
+	return out, err
+}
+
+// identities returns the identities of blobs, in the order of the list; nil for a
+// blob that is no resource, which its write reports.
+func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
+	out := make([]*resources.Identity, len(list))
+	hashes := make([]string, len(list))
+	for i, w := range list {
+		hashes[i] = w.hash
+	}
+	r.fetchLarge(ctx, hashes)
+	return out, r.readEach(ctx, list, func(i int, data []byte, err error) {
+		if err != nil {
+			return
+		}
+		o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: list[i].path}, data)
+		if err == nil {
+			id := o.Identity()
+			out[i] = &id
+		}
+	})
 }
