@@ -19,7 +19,7 @@ import (
 
 // objectSchema holds the types that server-side apply needs: which lists merge, and
 // by which key. Metadata has the types of the API machinery. There is no schema
-// below the other members, so maps merge by member and lists are replaced whole.
+// below spec and status, so maps merge by member and lists are replaced whole.
 const objectSchema = `types:
 - name: object
   map:
