@@ -184,9 +184,6 @@ func (c *call) object(kind string) (writeOptions, *unstructured.Unstructured, er
 		return o, nil, err
 	}
 	obj, err := decodeBody(c.target, data, isYAML, o)
-	if err == nil {
-		err = sameNamespace(obj, c.namespace)
-	}
 	return o, obj, err
 }
 

@@ -32,22 +32,6 @@ func TestWatchOfTheFuture(t *testing.T) {
 	})
 }
 
-func TestWatchTooOld(t *testing.T) {
-	t.Parallel()
-	s := narrowSite(t)
-	s.follow("resourceVersion=1").sees("ERROR 410 Expired")
-	first := revisionOf(s.must("POST", folderPath, folder("a", "", "")))
-	for n := range narrowWindow {
-		s.must("PATCH", folderPath+"/a", fmt.Sprintf(`{"spec":{"n":%d}}`, n))
-	}
-	w := s.follow("resourceVersion=" + first)
-	w.sees("MODIFIED a")
-	s.must("PATCH", folderPath+"/a", `{"spec":{"n":-1}}`)
-	w = s.follow("resourceVersion=" + first)
-	w.sees("ERROR 410 Expired")
-	w.ends()
-}
-
 // A client that does not read holds one event and no more, and learns that it
 // has fallen behind.
 func TestWatchSlow(t *testing.T) {

@@ -229,9 +229,6 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 // object that is being deleted becomes a removal. obj is changed.
 func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
 	old := cur.object
-	if err := sameNamespace(obj, t.namespace); err != nil {
-		return nil, err
-	}
 	switch given := obj.GetResourceVersion(); {
 	case given == "" || given == "0":
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: t.kind.Group, Kind: t.kind.Plural}, t.name, field.ErrorList{

@@ -16,46 +16,6 @@ import (
 	"limpet/state"
 )
 
-func TestGeneratedNames(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	seen := map[string]bool{}
-	for _, prefix := range []string{"job-", strings.Repeat("x", 100)} {
-		for range 20 {
-			made := s.must("POST", folderPath, fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"generateName":%q}}`, prefix))
-			name, _ := at(made, "metadata", "name").(string)
-			if seen[name] || len(name) > generatedLength || !strings.HasPrefix(prefix+strings.Repeat("?", 5), name[:len(name)-randomLength]) {
-				t.Errorf("name %q from %q", name, prefix)
-			}
-			seen[name] = true
-		}
-	}
-}
-
-// Names follow the rule of the real server, but for kinds whose names Grafana
-// gives.
-func TestNames(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	repository := func(name string) (string, string) {
-		return base + "repositories?dryRun=All", strings.Replace(repositoryJSON(`{}`), `"dashboards"`, fmt.Sprintf("%q", name), 1)
-	}
-	anyFolder := func(name string) (string, string) { return folderPath + "?dryRun=All", folder(name, "x", "") }
-	for _, c := range []struct {
-		path func(string) (string, string)
-		name string
-		want int
-	}{
-		{repository, "a-b.c", 201}, {repository, "A", 422}, {repository, "a_b", 422}, {repository, strings.Repeat("a", 254), 422}, {repository, "a/b", 422},
-		{anyFolder, "cIBgcSjkk", 201}, {anyFolder, "a_b:c", 201}, {anyFolder, "a b", 422}, {anyFolder, "a/b", 422}, {anyFolder, "..", 422}, {anyFolder, strings.Repeat("a", 254), 422},
-	} {
-		path, body := c.path(c.name)
-		if code, answer := s.call("POST", path, body); code != c.want {
-			t.Errorf("%q: %d %v, want %d", c.name, code, answer["message"], c.want)
-		}
-	}
-}
-
 // A write that lost a race reads the object again; an error of that read is returned,
 // and not taken for an object that is not there.
 func TestContentionWithAFault(t *testing.T) {

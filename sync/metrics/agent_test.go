@@ -168,7 +168,6 @@ func TestScrapeAgainstHistory(t *testing.T) {
 	for r := range 4 {
 		s.repository(fmt.Sprint("r", r))
 		for _, name := range []string{"good-0", "good-7", "good-12", "bad-3", "odd-1"} {
-			name += strings.Repeat("0", 0)
 			kind, _, _ := strings.Cut(name, "-")
 			unique := name
 			if r > 0 {

@@ -3,27 +3,17 @@ package contract
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/kube"
 )
 
 func (k kind) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.plural}
-}
-
-// unstructuredOf makes the client's form of an object, as if it had been read.
-func unstructuredOf(o object) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: clone(o)}
 }
 
 // follow runs an informer until the end of the case and returns it synced.
@@ -64,49 +54,6 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 var clientCases = []testCase{
-	{"distinguishes errors", func(e *env) {
-		ctx, r := e.Context(), e.target.Client.Resource(folders.resource()).Namespace(e.ns)
-		if _, err := r.Create(ctx, unstructuredOf(folders.named("Bad Name")), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-			e.Errorf("invalid name: %v", err)
-		}
-		if _, err := r.List(ctx, metav1.ListOptions{LabelSelector: "a b"}); !apierrors.IsBadRequest(err) {
-			e.Errorf("bad selector: %v", err)
-		}
-		nowhere := schema.GroupVersionResource{Group: "absent.example.com", Version: "v1", Resource: "boats"}
-		if _, err := e.target.Client.Resource(nowhere).Namespace(e.ns).Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			e.Errorf("unknown resource: %v", err)
-		}
-	}},
-	{"watches", func(e *env) {
-		ctx, r := e.Context(), e.target.Client.Resource(folders.resource()).Namespace(e.ns)
-		l, err := r.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			e.Fatal(err)
-		}
-		w, err := r.Watch(ctx, metav1.ListOptions{ResourceVersion: l.GetResourceVersion()})
-		if err != nil {
-			e.Fatal(err)
-		}
-		defer w.Stop()
-		e.create(folders, folders.named("a"))
-		select {
-		case ev := <-w.ResultChan():
-			if ev.Type != watch.Added || ev.Object.(*unstructured.Unstructured).GetName() != "a" {
-				e.Errorf("event %v", ev)
-			}
-		case <-time.After(patience):
-			e.Error("no event")
-		}
-	}},
-	{"keeps the server's clock", func(e *env) {
-		if err := e.target.Client.Check(e.Context()); err != nil {
-			e.Fatal(err)
-		}
-		now, bound, ok := e.target.Client.Clock().Now()
-		if !ok || bound > 5*time.Second || time.Since(now).Abs() > bound+2*time.Second {
-			e.Errorf("server time %s ± %s, known %t", now, bound, ok)
-		}
-	}},
 	{"has an informer that follows", func(e *env) {
 		e.create(repositories, repositories.named("before"))
 		events := make(chan string, 100)
@@ -131,26 +78,6 @@ var clientCases = []testCase{
 		if l := inf.List(); len(l) != 1 || l[0].GetName() != "before" {
 			e.Errorf("the informer holds %v", l)
 		}
-	}},
-	{"has an informer of a selection", func(e *env) {
-		e.create(folders, labeled(folders.named("a"), "x", "1"))
-		b := e.create(folders, folders.named("b"))
-		inf := e.follow(folders, kube.InformerOptions{LabelSelector: "x=1"}, kube.Handler{})
-		names := func() []string {
-			var out []string
-			for _, u := range inf.List() {
-				out = append(out, u.GetName())
-			}
-			slices.Sort(out)
-			return out
-		}
-		if got := names(); !slices.Equal(got, []string{"a"}) {
-			e.Errorf("the informer holds %q", got)
-		}
-		e.put(folders.in(e.ns, "b"), labeled(b, "x", "1")).is(200)
-		until(e.T, "b enters", func() bool { return slices.Equal(names(), []string{"a", "b"}) })
-		e.patch(folders.in(e.ns, "a"), typeMerge, object{"metadata": object{"labels": nil}}).is(200)
-		until(e.T, "a leaves", func() bool { return slices.Equal(names(), []string{"b"}) })
 	}},
 	{"has an informer that keeps up with 500 quick writes", func(e *env) {
 		inf := e.follow(folders, kube.InformerOptions{}, kube.Handler{})
