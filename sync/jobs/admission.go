@@ -148,10 +148,8 @@ func (a *admission) skipped(job *unstructured.Unstructured, d decision) {
 	}
 }
 
-// skipFromCache reports, without asking the API, that there is nothing to do for a
-// key: in its last known state the job is claimed, this agent cannot run it, or it
-// is gone. Keys without a claim of ours come from the watch, so one that it does not
-// show has been deleted, or comes again with its event.
+// skipFromCache reports, without asking the API, that there is nothing to do for a key: as
+// the watch shows it the job is claimed, is gone, or is none for this agent.
 func (a *admission) skipFromCache(k queue.Key) bool {
 	seen, ok := a.jobs.Get(k.Namespace, k.Name)
 	if !ok || claimed(seen) {

@@ -29,29 +29,25 @@ type claimer struct {
 	releaser  *releaser
 }
 
-// claimRequest is a job to claim.
-type claimRequest struct {
-	job *unstructured.Unstructured
-	// doomed jobs are claimed only to be failed: a restart must not run them.
-	doomed bool
-	// free reports whether a job that had to be read again may still be claimed.
-	free func(*unstructured.Unstructured) bool
-}
-
 // claim takes a job: the intent is stored first, then the labels are written under the
 // resourceVersion that was read, then the claim is stored as confirmed. A crash between
 // any two of these leaves a claim that recovery settles by UID and token. A request
 // without an answer may arrive much later, so its token is used again until the job is
 // seen to be gone or claimed by others: there is no claim that the state file does not know.
 //
+// A doomed job is claimed only to be failed: a restart must not run it. free reports whether
+// a job that had to be read again may still be claimed.
+//
 // Without a held job and without an error the job cannot be claimed now, and the result
 // is what becomes of its key.
-func (c *claimer) claim(ctx context.Context, r claimRequest) (h *heldJob, result queue.Result, err error) {
-	k, open, err := c.storeIntent(ctx, r)
+func (c *claimer) claim(
+	ctx context.Context, wanted *unstructured.Unstructured, doomed bool, free func(*unstructured.Unstructured) bool,
+) (h *heldJob, result queue.Result, err error) {
+	k, open, err := c.storeIntent(ctx, wanted, doomed)
 	if err != nil {
 		return nil, result, err
 	}
-	job := r.job
+	job := wanted
 	for try := 1; ; try++ {
 		millis, err := c.clock.millis()
 		if err != nil {
@@ -69,7 +65,7 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (h *heldJob, result
 		sent := c.clock.host.now()
 		out, err := c.server.putJob(ctx, next)
 		if err == nil {
-			return c.won(ctx, r, out, k, sent, millis)
+			return c.won(ctx, wanted, out, k, sent, millis)
 		}
 		conflict := apierrors.IsConflict(err)
 		if conflict {
@@ -79,7 +75,7 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (h *heldJob, result
 				c.abandon(ctx, k)
 				return nil, queue.Result{Retry: true}, nil
 			}
-			if job, err = c.server.job(ctx, keyOf(r.job)); err == nil && string(job.GetUID()) == k.UID && r.free(job) {
+			if job, err = c.server.job(ctx, keyOf(wanted)); err == nil && string(job.GetUID()) == k.UID && free(job) {
 				continue
 			}
 		} else {
@@ -103,12 +99,14 @@ func (c *claimer) claim(ctx context.Context, r claimRequest) (h *heldJob, result
 
 // storeIntent stores the intent to claim a job. open reports that an earlier request
 // with its token may still arrive.
-func (c *claimer) storeIntent(ctx context.Context, r claimRequest) (k state.Claim, open bool, err error) {
-	ref := refOf(r.job)
+func (c *claimer) storeIntent(
+	ctx context.Context, job *unstructured.Unstructured, doomed bool,
+) (k state.Claim, open bool, err error) {
+	ref := refOf(job)
 	k = state.Claim{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
-		ResourceVersion: r.job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
-		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: r.doomed,
+		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
+		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: doomed,
 	}
 	if before, ok := c.backoffs.claim(ref.uid); ok {
 		k.Mark = before.Mark
@@ -131,16 +129,16 @@ func (c *claimer) storeIntent(ctx context.Context, r claimRequest) (k state.Clai
 
 // won stores the claim as confirmed and begins to renew it.
 func (c *claimer) won(
-	ctx context.Context, r claimRequest, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64,
+	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64,
 ) (*heldJob, queue.Result, error) {
-	c.pass(failpoint.Claimed, refOf(r.job))
+	c.pass(failpoint.Claimed, refOf(before))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.won()
 	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
 	c.backoffs.drop(h.uid)
 	h.started, h.run = millis, millis
-	status, _, _ := unstructured.NestedString(r.job.Object, "status", "state")
+	status, _, _ := unstructured.NestedString(before.Object, "status", "state")
 	h.ranBefore = status != "" || k.Attempt > 1
 	if err := c.store.PutClaim(h.ctx, k); err != nil {
 		defer h.drop()

@@ -12,10 +12,9 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// A claim in the state file that no driver works on is pending: the process
-// stopped, the API was away for too long, or a request got no answer. There is one
-// way to settle it, at start and later alike (recoverer.go): its key goes to the
-// head of the queue, and a driver reads the job.
+// A claim in the state file that no driver works on is pending: the process stopped, the
+// API was away for too long, or a request got no answer. There is one way to settle it
+// (recoverer.go): its key goes to the head of the queue, and a driver reads the job.
 
 // pendingClaim is a claim that waits to be settled.
 type pendingClaim struct {

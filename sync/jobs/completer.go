@@ -22,10 +22,9 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// The end of a job: the record and the phase "completing" in one transaction of
-// the state file, then the HistoricJob, then the DELETE, then the claim is
-// forgotten. Whatever stops this, the next start goes on at the same place, and
-// nothing is written about a job that is not ours any more.
+// The end of a job: record and phase "completing" in one transaction of the state file,
+// then the HistoricJob, the DELETE, and the end of the claim. Whatever stops this, the
+// next start goes on at the same place.
 
 // completer ends jobs.
 type completer struct {

@@ -29,6 +29,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -186,10 +187,9 @@ func (c *Controller) Drain(on bool) { c.drain.set(on) }
 
 const cancelText = "a person asked for it"
 
-// Cancel stops a job, whichever agent runs it. A job of this agent is stopped at
-// once; for any other the request is written into the Job, where its owner reads it.
-// A job without a claim ends as cancelled when an agent takes it up. The error is
-// that of the API (not found, forbidden, conflict after 3 tries).
+// Cancel stops a job. One of this agent is stopped at once; for any other the request is
+// written into the Job, where its owner, or the agent that takes it up, reads it. The
+// error is that of the API (not found, forbidden, conflict after 3 tries).
 func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 	k := queue.Key{Namespace: namespace, Name: name}
 	var meant types.UID
@@ -263,10 +263,9 @@ type Options struct {
 	LocalHistory time.Duration
 	LocalRecords int
 	LocalBytes   int64
-	// OldestRecord, when set, returns when the oldest record of the state file ended;
-	// zero = there is none. It is for an API whose objects are in that file too:
-	// when the local history has been at its bounds by number or bytes, HistoricJobs
-	// that are older are deleted with it.
+	// OldestRecord, when set, returns when the oldest record of the state file ended, for an
+	// API whose objects are in that file too: when the local history has been at its bounds,
+	// HistoricJobs that are older are deleted with it.
 	OldestRecord func(ctx context.Context) (time.Time, error)
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
@@ -291,34 +290,25 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	def(&o.Drivers, DefaultDrivers)
-	def(&o.Timeout, DefaultTimeout)
-	def(&o.Interval, DefaultInterval)
-	def(&o.Expiry, DefaultExpiry)
-	def(&o.Renew, DefaultRenew)
-	def(&o.MaxAttempts, DefaultMaxAttempts)
-	def(&o.Cleanup, CleanupRequeue)
-	def(&o.Grace, DefaultGrace)
-	def(&o.Agent, "limpet")
-	def(&o.self, o.Agent)
-	def(&o.LocalHistory, o.HistoryExpiration)
+	o.Drivers = cmp.Or(o.Drivers, DefaultDrivers)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.Expiry = cmp.Or(o.Expiry, DefaultExpiry)
+	o.Renew = cmp.Or(o.Renew, DefaultRenew)
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, DefaultMaxAttempts)
+	o.Cleanup = cmp.Or(o.Cleanup, CleanupRequeue)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Agent = cmp.Or(o.Agent, "limpet")
+	o.self = cmp.Or(o.self, o.Agent)
+	o.LocalHistory = cmp.Or(o.LocalHistory, o.HistoryExpiration)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Selector == nil {
 		o.Selector = labels.Everything()
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
 	return o
-}
-
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 func (o Options) terms() lease.Terms { return lease.Terms{Expiry: o.Expiry, Renew: o.Renew} }

@@ -159,9 +159,9 @@ func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) que
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, result, err := s.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
+	h, result, err := s.claimer.claim(context.WithoutCancel(ctx), job, false, func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
-	}})
+	})
 	if err != nil {
 		s.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = retryLater(s.env, err)
@@ -202,10 +202,8 @@ func sameTerms(decided, now *unstructured.Unstructured) bool {
 		notBefore(decided) == notBefore(now) && cancelReason(decided) == cancelReason(now)
 }
 
-// An agent that drains ends what it has begun and begins nothing new: running jobs go
-// on, own claims are settled, results are sent, expired claims of others are made
-// eligible. Draining is of the process: an agent that was forgotten in this state
-// looks healthy and does nothing.
+// An agent that drains ends what it has begun and claims nothing new. Draining is of the
+// process: an agent that was forgotten in this state looks healthy and does nothing.
 type drain struct {
 	*env
 	queue *workQueue

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -129,39 +130,31 @@ func (h *heldJob) trust() lease.Trust {
 	return h.lease.Trust(h.env.clock.host.now())
 }
 
-// interrupt has the worker stop on request. It returns false when that is known, when
-// the job is at its end already, and after the loss of the lease: a job that is gone
-// after the host has slept may have been done by others.
-func (h *heldJob) interrupt(reason string, gone bool) bool {
+// cancelOnRequest has the worker stop, and reports that once. It does nothing when the
+// job is at its end already, and after the loss of the lease: a job that is gone after
+// the host has slept may have been done by others.
+func (h *heldJob) cancelOnRequest(reason string, gone bool) {
 	trusted := h.trust() == lease.Good
 	h.mu.Lock()
-	if h.sealed || h.ctx.Err() != nil {
-		h.mu.Unlock()
-		return false
+	over, first := h.sealed || h.ctx.Err() != nil, h.cancel == ""
+	if !over && (trusted || !gone) {
+		h.cancel, h.gone = cmp.Or(h.cancel, reason), h.gone || gone
 	}
-	if gone && !trusted {
-		h.mu.Unlock()
-		_ = h.loseTo("the job is gone, and the lease had ended before that was seen")
-		return false
-	}
-	first := h.cancel == ""
-	if first {
-		h.cancel = reason
-	}
-	h.gone = h.gone || gone
 	h.mu.Unlock()
-	h.stop(fmt.Errorf("%w: %s", ErrCancelled, reason))
-	return first
-}
-
-// cancelOnRequest interrupts the worker and reports that.
-func (h *heldJob) cancelOnRequest(reason string, gone bool) {
-	if h.interrupt(reason, gone) {
-		h.env.events.emit(EventCancelled, h.jobRef, reason)
+	switch {
+	case over:
+	case gone && !trusted:
+		_ = h.loseTo("the job is gone, and the lease had ended before that was seen")
+	default:
+		h.stop(fmt.Errorf("%w: %s", ErrCancelled, reason))
+		if first {
+			h.env.events.emit(EventCancelled, h.jobRef, reason)
+		}
 	}
 }
 
-// seal returns the same, and from now on interrupt has no effect.
+// seal returns why the job has to stop, "" = it has not, and whether it was deleted. From
+// now on cancelOnRequest has no effect.
 func (h *heldJob) seal() (reason string, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

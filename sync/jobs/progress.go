@@ -14,10 +14,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// Progress collects what a worker has done. Its methods never wait for the
-// network: they change the results in memory, and one goroutine per job writes
-// it to the Job at most as often as throttle allows. It is safe for concurrent
-// use.
+// Progress collects what a worker has done. Its methods never wait for the network: one
+// goroutine per job writes the results to the Job. It is safe for concurrent use.
 type Progress struct {
 	job    jobSink
 	action string
@@ -178,11 +176,10 @@ func (p *Progress) ResetResults() {
 	notify(p.changed)
 }
 
-// Mark keeps a resume mark together with the results so far: after a crash the
-// job goes on with Task.Mark = v and these results. It is one durable write
-// (some milliseconds), so call it per batch of about 200 changes or 1 s. The
-// error is the cause of the end when the job may not be written any more. A mark
-// that cannot be kept for want of space is not an error: only work is repeated.
+// Mark keeps a resume mark together with the results so far: after a crash the job goes on
+// with both. It is one durable write, so call it per batch of about 200 changes or 1 s.
+// The error is the cause of the end when the job may not be written any more. A mark that
+// cannot be kept for want of space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
 	if err := p.job.leaseLost(); err != nil {
 		return err

@@ -11,14 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Old history is deleted in two places: in the state file, by age, number and
-// bytes, and as HistoricJobs in the API when an expiration is set. Age goes by
-// the server's clock; while it is unknown nothing is pruned for its age, so that a
-// host that wakes up in 1970 or in 2036 loses nothing.
+// Old history is deleted in two places: in the state file, by age, number and bytes, and as
+// HistoricJobs in the API when an expiration is set. Age goes by the server's clock; while
+// it is unknown nothing is pruned for its age.
 //
-// Many agents prune the same HistoricJobs. They begin at times of their own and
-// go through each page in an order of their own, and one that finds that others have
-// been faster leaves the rest of the pass to them.
+// Many agents prune the same HistoricJobs: at times and in an order of their own, and one
+// that finds that others have been faster leaves the rest of the pass to them.
 
 const (
 	minPrune = time.Second

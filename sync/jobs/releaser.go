@@ -17,10 +17,9 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// A held job that does not end goes one of three ways: it is released to the queue of
-// the API (release, yield, and retry in runner.go), its claim is left pending until
-// the API or the state file can be written (suspend), or the lease is lost and nothing
-// is written (leaseLost).
+// A held job that does not end is released to the queue of the API (release, yield, and
+// retry in runner.go), its claim is left pending until the API or the state file can be
+// written (suspend), or the lease is lost and nothing is written (leaseLost).
 
 // releaseTime bounds the whole release of one job, all tries included.
 const releaseTime = 10 * time.Second
@@ -32,10 +31,8 @@ type releaser struct {
 	exclusion *exclusion
 }
 
-// release returns a held job to the queue: without claim, pending, and not counted
-// as an attempt. The key is delayed for one interval, so that others come first. When
-// the API cannot be written, the claim stays in the state file and the next look at
-// the job, now or at the next start, takes it up again.
+// release returns a held job to the queue: without claim, pending, and not counted as an
+// attempt. The key is delayed for one interval, so that others come first.
 func (r *releaser) release(h *heldJob, why string) queue.Result {
 	result := queue.Result{After: r.o.Interval, Requeue: true, NotUrgent: true}
 	return r.giveBack(h, EventReleased, why, result, func(*unstructured.Unstructured) {})

@@ -15,12 +15,10 @@ import (
 	"limpet/sync/failpoint"
 )
 
-// Claims whose owner has died. A claim counts as dead when its label is older
-// than the expiry plus a margin by the server's clock AND has not changed for one
-// expiry while this agent looked on, by its own monotonic clock: so neither a
-// wrong clock here nor one at the owner gets a live claim taken away. A claim
-// whose label cannot be compared (not a number, far in the future) is dead when
-// it has not changed for so long. What follows is written under the UID and the
+// A claim counts as dead when its label is older than the expiry plus a margin by the
+// server's clock AND has not changed for one expiry by the monotonic clock of this agent:
+// no wrong clock gets a live claim taken away. One whose label cannot be compared is dead
+// when it has not changed for so long. What follows is written under the UID and the
 // resourceVersion that showed the claim: a renewal in between wins.
 
 // Bounds of the interval between two passes. Source: Grafana's cleanup.
@@ -206,10 +204,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
 	doomed := r.o.Cleanup == CleanupFail
-	h, _, err := r.claimer.claim(ctx, claimRequest{
-		job: job, doomed: doomed,
-		free: func(*unstructured.Unstructured) bool { return false },
-	})
+	h, _, err := r.claimer.claim(ctx, job, doomed, func(*unstructured.Unstructured) bool { return false })
 	if h == nil {
 		return err
 	}

@@ -62,10 +62,8 @@ func (all *results) reset() {
 	all.Kinds = map[string]*api.JobSummary{}
 }
 
-// record counts a result by the rules of Grafana's progress recorder: an error
-// or a warning counts as that alone; renamed is a delete and a create; write is
-// create and update; an ignored result with an error is shown in the summary but
-// is no error of the job.
+// record counts a result by the rules of Grafana's progress recorder: an error or a warning
+// counts as that alone; renamed is a delete and a create; write is create and update.
 func (all *results) record(r Result) {
 	all.Done++
 	s := all.kind(r.Group, r.Kind)

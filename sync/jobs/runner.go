@@ -129,10 +129,9 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	return r.completer.finish(ctx, h, p, p.Outcome(err))
 }
 
-// A transient failure ends an attempt without a result and without fault of the
-// job: the next attempt may do better. The job is released with a backoff, longer
-// each time; its mark is kept, so that the next attempt goes on where this one was.
-// When the attempts are used up the job ends as error, and history calls it dead.
+// A transient failure ends an attempt without a result: the next one may do better. The job
+// is released with a growing backoff and keeps its mark. When the attempts are used up it
+// ends as error, and history calls it dead.
 
 type failure struct {
 	reason string // attemptTransient or attemptTimeout
@@ -158,10 +157,8 @@ func transientFailure(err, cause error) (failure, bool) {
 	return failure{}, false
 }
 
-// retry releases a job for another attempt. As long as the API of the jobs itself
-// does not answer, the claim is kept and taken up again, however long that takes.
-// When it does answer, the failure is elsewhere, and the run counts as an attempt:
-// after the last one the job ends as error.
+// retry releases a job for another attempt. As long as the API of the jobs itself does not
+// answer, the claim is kept and taken up again; otherwise the run counts as an attempt.
 func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, f failure) queue.Result {
 	if h.attempt >= r.o.MaxAttempts {
 		if f.away {

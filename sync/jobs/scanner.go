@@ -104,14 +104,11 @@ type scannedRepo struct {
 	picked   int  // jobs that were picked
 }
 
-// pick picks the jobs that go into the queue next, the oldest first, and returns
-// which repositories have more of them. Of few jobs it picks all. Of many it picks so
-// that the queue decides as if it knew them all: of each repository the oldest
-// ones, because of every four takes one goes by age, and the best ones by
-// priority and age. What this agent cannot run keeps nothing else out: what the
-// cache shows to be so comes last, and of what turns out to be so when a driver
-// looks (a credential is missing) the oldest would come in again and again, so one in
-// four is picked by chance.
+// pick picks the jobs that go into the queue next, the oldest first, and returns which
+// repositories have more of them. Of few jobs it picks all. Of many it picks so that the
+// queue decides as if it knew them all: of each repository the oldest ones and the best
+// ones. What this agent cannot run comes last, and because the cache does not show all of
+// that (a credential is missing), one in four is picked by chance.
 func (s *scanner) pick(all []kube.Object, limit int) ([]candidate, map[queue.RepoKey]struct{}) {
 	found, repos := s.scan(all)
 	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})

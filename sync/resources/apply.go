@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,12 +105,7 @@ type run struct {
 // that was begun has ended when Run returns. Whatever was done may be done
 // again: a second run changes nothing that the first one has made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
-	if a.Parallel <= 0 {
-		a.Parallel = DefaultParallel
-	}
-	if a.ItemTimeout <= 0 {
-		a.ItemTimeout = DefaultItemTimeout
-	}
+	a.Parallel, a.ItemTimeout = cmp.Or(a.Parallel, DefaultParallel), cmp.Or(a.ItemTimeout, DefaultItemTimeout)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[string]int64{}, Deleted: map[string]int64{}},
 		failed: map[string]bool{}, broken: map[string]bool{}, occupied: map[string]bool{}}

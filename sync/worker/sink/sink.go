@@ -31,23 +31,8 @@ type Target struct {
 // String returns the path of the directory.
 func (t Target) String() string { return filepath.Join(t.prefix, filepath.FromSlash(t.rel)) }
 
-// PrefixError reports that a directory is not below any permitted prefix.
-type PrefixError struct {
-	Dir      string
-	Prefixes []string
-}
-
-func (e *PrefixError) Error() string {
-	if len(e.Prefixes) == 0 {
-		return fmt.Sprintf("directory %s may not be written: this agent has no --sink-prefix; start it with --sink-prefix %s",
-			e.Dir, filepath.Dir(e.Dir))
-	}
-	return fmt.Sprintf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)",
-		e.Dir, strings.Join(e.Prefixes, ", "))
-}
-
-// Permit returns the Target for dir if it lies below one of the prefixes, else a
-// *PrefixError. It compares names only; Open checks links.
+// Permit returns the Target for dir if it lies below one of the prefixes. It compares
+// names only; Open checks links.
 func Permit(dir string, prefixes []string) (Target, error) {
 	if !filepath.IsAbs(dir) {
 		return Target{}, fmt.Errorf("directory %q is not an absolute path", dir)
@@ -65,7 +50,12 @@ func Permit(dir string, prefixes []string) (Target, error) {
 			return Target{prefix: prefix, rel: filepath.ToSlash(rel)}, nil
 		}
 	}
-	return Target{}, &PrefixError{Dir: dir, Prefixes: prefixes}
+	if len(prefixes) == 0 {
+		return Target{}, fmt.Errorf("directory %s may not be written: this agent has no --sink-prefix; start it with --sink-prefix %s",
+			dir, filepath.Dir(dir))
+	}
+	return Target{}, fmt.Errorf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)",
+		dir, strings.Join(prefixes, ", "))
 }
 
 // File is one file of the tree.
