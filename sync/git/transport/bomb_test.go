@@ -93,7 +93,8 @@ func fetchInChild(t *testing.T, url string, packBytes int) bombReport {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+url, "LIMPET_TEST_DIR="+dir, "LIMPET_TEST_PACK_BYTES="+strconv.Itoa(packBytes), "GOMEMLIMIT=", "GOGC=")
+	cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+url, "LIMPET_TEST_DIR="+dir, "LIMPET_TEST_PACK_BYTES="+strconv.Itoa(packBytes),
+		"GOMEMLIMIT=", "GOGC=50") // 50 is what limpet sets for itself
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
