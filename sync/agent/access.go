@@ -190,9 +190,9 @@ type sealedValues struct{ server *apiserver.Server }
 // Value implements auth.Values.
 func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
 	if l.Repository == "" {
-		return orNone(v.server.ConnectionSecretOf(ctx, l.Namespace, l.Connection, field))
+		return orNone(v.server.SecretOf(ctx, "connections", l.Namespace, l.Connection, field, ""))
 	}
-	return orNone(v.server.SecretNamed(ctx, l.Namespace, l.Repository, field, l.Secure[field]))
+	return orNone(v.server.SecretOf(ctx, "repositories", l.Namespace, l.Repository, field, l.Secure[field]))
 }
 
 // placesOf returns the places of an agent for another program, with the rights of

@@ -117,7 +117,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if status := repository().Status.Token; status.Expiration-status.LastUpdated < (59 * time.Minute).Milliseconds() {
 		t.Errorf("status.token %+v", status)
 	}
-	if sealed, err := a.embedded.SecretOf(t.Context(), "default", "site", "token"); err != nil || string(sealed) != first[0] {
+	if sealed, err := a.embedded.SecretOf(t.Context(), "repositories", "default", "site", "token", ""); err != nil || string(sealed) != first[0] {
 		t.Errorf("the API keeps %d bytes, %v", len(sealed), err)
 	}
 

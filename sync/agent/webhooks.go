@@ -240,7 +240,7 @@ func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, erro
 	secret, _, _ := unstructured.NestedString(u.Object, "secure", webhookSecretField, "name")
 	if secret != "" {
 		if d.embedded != nil {
-			value, err := d.embedded.SecretOf(ctx, namespace, name, webhookSecretField)
+			value, err := d.embedded.SecretOf(ctx, "repositories", namespace, name, webhookSecretField, "")
 			if err == nil || !errors.Is(err, state.ErrNotFound) {
 				return value, err
 			}

@@ -277,31 +277,16 @@ func (s *Server) openSealed(ctx context.Context, t target, inline string, again 
 	}
 }
 
-// SecretOf opens the sealed value secure.<field> of a Repository, for the agent
-// in the same process. The error wraps state.ErrNotFound if there is no such
-// repository or no such field, or if the field names a core Secret and not a
-// sealed value.
-func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	return s.secretOf(ctx, "repositories", namespace, repository, field, "")
-}
-
-// SecretNamed is SecretOf for a caller that has just read the Repository, with
-// this name in secure.<field>.name. It reads the Repository only when that value
-// does not exist any more.
-func (s *Server) SecretNamed(ctx context.Context, namespace, repository, field, name string) ([]byte, error) {
-	return s.secretOf(ctx, "repositories", namespace, repository, field, name)
-}
-
 // IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No
 // Secret has such a name.
 func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
-// ConnectionSecretOf is SecretOf for a Connection.
-func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	return s.secretOf(ctx, "connections", namespace, connection, field, "")
-}
-
-func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, inline string) (plain []byte, err error) {
+// SecretOf opens the sealed value secure.<field> of one of the "repositories" or
+// "connections", for the agent in the same process. inline is the name in
+// secure.<field>.name for a caller that has just read the object, else "": it saves a
+// read. The error wraps state.ErrNotFound if there is no such object or no such field,
+// or if the field names a core Secret and not a sealed value.
+func (s *Server) SecretOf(ctx context.Context, plural, namespace, name, field, inline string) (plain []byte, err error) {
 	t := target{namespace: namespace}.of(plural)
 	t.name = name
 	read := func() (string, error) {

@@ -42,7 +42,7 @@ func (s *site) inlineOf(repo map[string]any) string {
 
 func (s *site) token() string {
 	s.t.Helper()
-	plain, err := s.SecretOf(s.t.Context(), "default", "dashboards", "token")
+	plain, err := s.SecretOf(s.t.Context(), "repositories", "default", "dashboards", "token", "")
 	if errors.Is(err, state.ErrNotFound) {
 		return ""
 	}
@@ -182,11 +182,11 @@ func TestInlineSecureValueIsOwned(t *testing.T) {
 	if rec.Code != 201 || !strings.Contains(rec.Header().Get("Warning"), "another object") {
 		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
 	}
-	if plain, err := s.SecretOf(t.Context(), "default", "thief", "token"); !errors.Is(err, state.ErrNotFound) {
+	if plain, err := s.SecretOf(t.Context(), "repositories", "default", "thief", "token", ""); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("opened %q, %v", plain, err)
 	}
 	for _, absent := range [][2]string{{"absent", "token"}, {"dashboards", "webhookSecret"}} {
-		if _, err := s.SecretOf(t.Context(), "default", absent[0], absent[1]); !errors.Is(err, state.ErrNotFound) {
+		if _, err := s.SecretOf(t.Context(), "repositories", "default", absent[0], absent[1], ""); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("%v: %v", absent, err)
 		}
 	}
@@ -202,10 +202,10 @@ func TestConnectionSecret(t *testing.T) {
 	if name, _ := at(made, "secure", "privateKey", "name").(string); !strings.HasPrefix(name, inlinePrefix) || len(s.sealedNames()) != 1 {
 		t.Errorf("secure = %v, sealed %q", made["secure"], s.sealedNames())
 	}
-	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "github-app", "privateKey"); err != nil || string(plain) != key {
+	if plain, err := s.SecretOf(t.Context(), "connections", "default", "github-app", "privateKey", ""); err != nil || string(plain) != key {
 		t.Errorf("%d bytes opened, %v", len(plain), err)
 	}
-	if _, err := s.SecretOf(t.Context(), "default", "github-app", "privateKey"); !errors.Is(err, state.ErrNotFound) {
+	if _, err := s.SecretOf(t.Context(), "repositories", "default", "github-app", "privateKey", ""); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("a repository of that name: %v", err)
 	}
 	s.canary(key)
@@ -310,7 +310,7 @@ func TestSecretsWithoutKey(t *testing.T) {
 		t.Errorf("write without the key: %d %v", code, status["message"])
 	}
 	s.must("PATCH", base+"repositories/dashboards", `{"spec":{"title":"x"}}`)
-	if _, err := s.SecretOf(t.Context(), "default", "dashboards", "token"); !errors.Is(err, state.ErrSealed) {
+	if _, err := s.SecretOf(t.Context(), "repositories", "default", "dashboards", "token", ""); !errors.Is(err, state.ErrSealed) {
 		t.Errorf("SecretOf without the key: %v", err)
 	}
 	s.close()
@@ -414,7 +414,7 @@ func TestMintedTokenOfAnotherURL(t *testing.T) {
 		t.Errorf("token %q after another change", s.token())
 	}
 	moved := s.must("PATCH", path, elsewhere)
-	if _, err := s.SecretOf(t.Context(), "default", "dashboards", "token"); at(moved, "secure", "token") != nil || !errors.Is(err, state.ErrNotFound) {
+	if _, err := s.SecretOf(t.Context(), "repositories", "default", "dashboards", "token", ""); at(moved, "secure", "token") != nil || !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("secure %v, %v", moved["secure"], err)
 	}
 	s.canary(canaryOne, canaryTwo)

@@ -93,7 +93,7 @@ func (s *rig) field(name string, path ...string) any {
 // token returns the token of the repository "dashboards".
 func (s *rig) token() string {
 	s.Helper()
-	plain, err := s.server.SecretOf(s.Context(), "default", "dashboards", "token")
+	plain, err := s.server.SecretOf(s.Context(), "repositories", "default", "dashboards", "token", "")
 	if err != nil {
 		s.Fatal(err)
 	}
