@@ -18,29 +18,26 @@ type cancelCmd struct {
 }
 
 func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	if u == nil {
-		return command.Errorf(command.ExitError, "limpet job list", "no live job %q", c.Job)
-	}
-	done, err := control.Cancel(ctx, s.Client, u, s.Embedded == nil)
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", c.Job)
-	}
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done},
-		"job/"+u.GetName(), func(w io.Writer) {
-			fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
-		})
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			return command.Errorf(command.ExitError, "limpet job list", "no live job %q", c.Job)
+		}
+		done, err := control.Cancel(ctx, s.Client, u, s.Embedded == nil)
+		if apierrors.IsNotFound(err) {
+			return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", c.Job)
+		}
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done},
+			"job/"+u.GetName(), func(w io.Writer) {
+				fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
+			})
+	})
 }
 
 type retryCmd struct {
@@ -50,16 +47,14 @@ type retryCmd struct {
 }
 
 func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	if u != nil {
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			return c.runAgain(ctx, e, s)
+		}
 		if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
 			return err
 		}
@@ -67,14 +62,18 @@ func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		return c.finish(ctx, e, s, u, "does not rest any more")
-	}
+	})
+}
+
+func (c retryCmd) runAgain(ctx context.Context, e *command.Env, s *command.Session) error {
 	rec, err := finishedJob(ctx, e, s, c.Job, true)
-	if err == nil {
-		err = c.check(e, s)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		u, err = control.RunAgain(ctx, s.Client, rec)
+	if err := c.check(e, s); err != nil {
+		return err
 	}
+	u, err := control.RunAgain(ctx, s.Client, rec)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"limpet/tui/cli/command"
-
 	"limpet/sync/api"
+	"limpet/tui/cli/command"
 )
 
 type createCmd struct {
@@ -32,8 +31,9 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	if c.Message != "" {
 		spec["message"] = c.Message
 	}
+	again := "limpet job create " + command.ShellWord(c.Repository)
 	selection := c.selection()
-	switch {
+	switch selects := c.Action == "delete" || c.Action == "move"; {
 	case c.Spec != "" && len(selection) > 0:
 		return command.Usagef("limpet job create REPOSITORY --action delete --path FILE",
 			"--spec says what --path, --target-path and --ref say; leave one of them out")
@@ -44,29 +44,24 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 				"--spec is not a JSON object: %s", c.Spec)
 		}
 		spec[c.Action] = options
-	case c.Action == "delete" || c.Action == "move":
-		if len(c.Path) == 0 {
-			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action "+command.ShellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
-		}
-		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
-			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action move --path FILE --target-path DIR/",
-				"--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
-		}
+	case selects && len(c.Path) == 0:
+		return command.Usagef(again+" --action "+command.ShellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
+	case c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/"), c.Action == "delete" && c.TargetPath != "":
+		return command.Usagef(again+" --action move --path FILE --target-path DIR/",
+			"--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+	case selects:
 		spec[c.Action] = selection
 	case len(selection) > 0:
-		return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --action delete --path FILE",
-			"--path, --target-path and --ref are for --action delete and move")
+		return command.Usagef(again+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
 	notes := MassDeleteNote(c.MassDelete)
-	if c.Priority != nil {
-		p := *c.Priority
-		if len(p) != 1 || p < "0" || p > "9" {
-			return command.Usagef("limpet job create "+command.ShellWord(c.Repository)+" --priority 9",
-				"--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
+	if p := c.Priority; p != nil {
+		if len(*p) != 1 || *p < "0" || *p > "9" {
+			return command.Usagef(again+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", *p)
 		}
-		notes[api.AnnoPriority] = p
+		notes[api.AnnoPriority] = *p
 	}
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
 }
@@ -75,11 +70,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 func (c createCmd) selection() map[string]any {
 	options := map[string]any{}
 	if len(c.Path) > 0 {
-		paths := make([]any, len(c.Path))
-		for i, path := range c.Path {
-			paths[i] = path
-		}
-		options["paths"] = paths
+		options["paths"] = c.Path
 	}
 	if c.TargetPath != "" {
 		options["targetPath"] = c.TargetPath
@@ -101,24 +92,21 @@ func MassDeleteNote(massDelete bool) map[string]string {
 
 // CreateJob creates the job and waits for its end if how says so.
 func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	repo, err := e.FindObject(ctx, s, api.Repositories, repository)
-	if err != nil {
-		return err
-	}
-	if err := how.check(e, s); err != nil {
-		return err
-	}
-	u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
-	if command.StatusCode(err) == http.StatusFailedDependency {
-		return command.WithHint(err, command.CommandFor(repo.GetNamespace(), "repo test "+repository))
-	}
-	if err != nil {
-		return err
-	}
-	return how.finish(ctx, e, s, u, "created")
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		repo, err := e.FindObject(ctx, s, api.Repositories, repository)
+		if err != nil {
+			return err
+		}
+		if err := how.check(e, s); err != nil {
+			return err
+		}
+		u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
+		if command.StatusCode(err) == http.StatusFailedDependency {
+			return command.WithHint(err, command.CommandFor(repo.GetNamespace(), "repo test "+repository))
+		}
+		if err != nil {
+			return err
+		}
+		return how.finish(ctx, e, s, u, "created")
+	})
 }

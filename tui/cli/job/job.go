@@ -39,17 +39,26 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	keep := func(u *unstructured.Unstructured) bool {
-		repository, _, _ := unstructured.NestedString(u.Object, "spec", "repository")
-		return c.Repository == "" || repository == c.Repository
-	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error { return c.list(ctx, e, s) })
+}
+
+func (c listCmd) list(ctx context.Context, e *command.Env, s *command.Session) error {
 	now := time.Now()
-	unsent, snap := unsent(ctx, s)
+	var snap *snapshot.Snapshot // nil without a daemon
+	undelivered := map[string]snapshot.Job{}
+	if s.Daemon != nil {
+		snap, _ = s.Daemon.Snapshot(ctx) // the list is complete without it
+	}
+	if snap != nil {
+		for _, j := range snap.Jobs {
+			if !j.Undelivered.IsZero() {
+				undelivered[j.UID] = j
+			}
+		}
+	}
+	keep := func(u *unstructured.Unstructured) bool {
+		return c.Repository == "" || specOf(u)["repository"] == c.Repository
+	}
 	items, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", keep, c.Limit)
 	if err != nil {
 		return c.known(e, snap, now, err)
@@ -68,37 +77,20 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		if u.GetLabels()[api.LabelClaim] != "" {
 			claimed = "yes"
 		}
+		txt := message(now, u, job)
+		if j, ok := undelivered[string(u.GetUID())]; ok {
+			txt = j.State + ", " + UnsentText(now, j)
+		}
 		t.Add(u.GetNamespace(), "job/"+u.GetName(),
 			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
-			command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
+			command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(txt),
 			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
 	}
 	return e.PrintList(objects, t)
 }
 
-// unsent returns the jobs whose results wait for the API, as the daemon has them; none without a daemon.
-func unsent(ctx context.Context, s *command.Session) (map[string]snapshot.Job, *snapshot.Snapshot) {
-	out := map[string]snapshot.Job{}
-	if s.Daemon == nil {
-		return out, nil
-	}
-	snap, err := s.Daemon.Snapshot(ctx)
-	if err != nil {
-		return out, nil
-	}
-	for _, j := range snap.Jobs {
-		if !j.Undelivered.IsZero() {
-			out[j.UID] = j
-		}
-	}
-	return out, snap
-}
-
 // message describes what a job does, or what it waits for.
-func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]snapshot.Job) string {
-	if j, ok := unsent[string(u.GetUID())]; ok {
-		return j.State + ", " + UnsentText(now, j)
-	}
+func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
 	// The message has the backoff as it was when it began.
 	if said, _, rests := strings.Cut(job.Status.Message, "; tried again in "); rests && stateText(job.Status.State) == api.StatePending {
 		left := RestOf(u).Sub(now)
@@ -190,66 +182,54 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	if u == nil {
-		rec, err := finishedJob(ctx, e, s, c.Job, true)
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
-	}
-	job, err := api.JobView(u)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) {
-		var f command.Fields
-		f.Add("job", u.GetNamespace()+"/"+u.GetName())
-		f.Add("uid", string(u.GetUID()))
-		f.Add("repository", job.Spec.Repository)
-		f.Add("action", actionText(job.Spec))
-		if p := u.GetAnnotations()[api.AnnoPriority]; p != "" {
-			f.Add("priority", p)
+		if u == nil {
+			rec, err := finishedJob(ctx, e, s, c.Job, true)
+			if err != nil {
+				return err
+			}
+			return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
 		}
-		f.AddState("state", stateText(job.Status.State), stateText(job.Status.State))
-		f.Add("message", text.OrDash(message(time.Now(), u, job, nil)))
-		f.Add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
-		f.Add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
-		if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
-			f.Add("claimed by", strings.TrimSpace(u.GetAnnotations()[api.AnnoAgent]+" "+owner))
+		job, err := api.JobView(u)
+		if err != nil {
+			return err
 		}
-		if of := u.GetAnnotations()[api.AnnoRetryOf]; of != "" {
-			f.Add("again for", of)
-		}
-		if rests := RestOf(u); rests.After(time.Now()) {
-			f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(),
-				"job retry "+u.GetName())+" does not wait")
-		}
-		for _, a := range attempts(u) {
-			f.AddState("attempt "+strconv.Itoa(a.N), a.State, control.AttemptText(a))
-		}
-		for _, e := range job.Status.Errors {
-			f.Add("error", e)
-		}
-		f.Write(w)
+		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { showJob(e, w, u, job, time.Now()) })
 	})
 }
 
-// attempts returns the ended attempts of a live job.
-func attempts(u *unstructured.Unstructured) []state.Attempt {
-	var out []state.Attempt
-	if json.Unmarshal([]byte(u.GetAnnotations()[api.AnnoAttempts]), &out) != nil {
-		return nil
+func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.Job, now time.Time) {
+	var f command.Fields
+	notes, st := u.GetAnnotations(), job.Status
+	f.Add("job", u.GetNamespace()+"/"+u.GetName())
+	f.Add("uid", string(u.GetUID()))
+	f.Add("repository", job.Spec.Repository)
+	f.Add("action", actionText(job.Spec))
+	f.AddSet("priority", notes[api.AnnoPriority])
+	f.AddState("state", stateText(st.State), stateText(st.State))
+	f.Add("message", text.OrDash(message(now, u, job)))
+	f.Add("progress", fmt.Sprintf("%.0f%%", min(st.Progress, 100)))
+	f.AddTime("created", u.GetCreationTimestamp().Time)
+	if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
+		f.Add("claimed by", strings.TrimSpace(notes[api.AnnoAgent]+" "+owner))
 	}
-	return out
+	f.AddSet("again for", notes[api.AnnoRetryOf])
+	if rests := RestOf(u); rests.After(now) {
+		f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
+	}
+	var attempts []state.Attempt
+	_ = json.Unmarshal([]byte(notes[api.AnnoAttempts]), &attempts) // of a foreign text nothing is shown
+	for _, a := range attempts {
+		f.AddState("attempt "+strconv.Itoa(a.N), a.State, control.AttemptText(a))
+	}
+	for _, e := range st.Errors {
+		f.Add("error", e)
+	}
+	f.Write(w)
 }
 
 // UnsentText describes a finished job whose result is kept until the API takes it.

@@ -28,7 +28,7 @@ func TestMessageOfARest(t *testing.T) {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetAnnotations(map[string]string{api.AnnoNotBefore: tt.until})
 		job := api.Job{Status: api.JobStatus{State: tt.state, Message: said + "; tried again in 20s"}}
-		if got := message(now, u, job, nil); got != tt.want {
+		if got := message(now, u, job); got != tt.want {
 			t.Errorf("%s until %q: %q, want %q", tt.state, tt.until, got, tt.want)
 		}
 	}
