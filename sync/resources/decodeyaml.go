@@ -121,14 +121,8 @@ func keyText(key any) (string, error) {
 	switch key := key.(type) {
 	case string:
 		return key, nil
-	case int:
-		return strconv.Itoa(key), nil
-	case int64:
-		return strconv.FormatInt(key, 10), nil
-	case uint64:
-		return strconv.FormatUint(key, 10), nil
-	case bool:
-		return strconv.FormatBool(key), nil
+	case int, int64, uint64, bool:
+		return fmt.Sprint(key), nil
 	case float64:
 		return strconv.FormatFloat(key, 'g', -1, 64), nil
 	}

@@ -70,13 +70,9 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	meta["name"], meta["namespace"] = o.Name, s.Namespace
 	s.identify(meta)
 
-	size := 2048
-	if o.spec != nil {
-		size += o.spec.size()
-	}
 	gv := o.GVK.GroupVersion()
 	gv.Version = version
-	body := append(make([]byte, 0, size), '{')
+	body := []byte{'{'}
 	body = appendMember(body, "apiVersion", marshal(gv.String()))
 	body = appendMember(body, "kind", marshal(o.GVK.Kind))
 	body = appendMember(body, "metadata", marshal(meta))
@@ -163,15 +159,6 @@ func (s *spec) append(out []byte) []byte {
 		out = appendMember(out, f.name, f.value)
 	}
 	return append(out, '}')
-}
-
-// size is about the length of the text.
-func (s *spec) size() int {
-	n := len(s.text)
-	for _, f := range s.fields {
-		n += len(f.name) + len(f.value) + 4
-	}
-	return n
 }
 
 // appendMember appends a member to an object whose brace is still open.

@@ -96,6 +96,15 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	return t, wrong
 }
 
+// policy is of for a Repository by its name.
+func (s *Signers) policy(ctx context.Context, namespace, name string, repo api.Repository) (*trust, error) {
+	src, err := sourceOf(namespace, name, repo)
+	if err != nil {
+		return nil, err
+	}
+	return s.of(ctx, repo, src.lookup)
+}
+
 // asked returns the demand of the Repository itself.
 func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup) (demand, error) {
 	d, err := newDemand("annotation "+api.AnnoGitVerify, repo.GitVerify, strings.Split(repo.GitVerifyPrincipals, ","))
@@ -173,18 +182,11 @@ func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
 // Asked returns the digest of the signature policy of a Repository and its keys, "" for
 // no policy, and whether a tag object has to be signed. An error is transient.
 func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Repository) (digest string, tag bool, err error) {
-	src, err := sourceOf(namespace, name, repo)
-	if err != nil {
+	t, err := s.policy(ctx, namespace, name, repo)
+	if t == nil {
 		return "", false, err
 	}
-	t, err := s.of(ctx, repo, src.lookup)
-	switch {
-	case t != nil:
-		return t.digest, t.tag(), nil
-	case err != nil:
-		return "", false, err
-	}
-	return "", false, nil
+	return t.digest, t.tag(), nil
 }
 
 // Judge verifies a ref by the current keys and returns the condition for the Repository;
@@ -193,11 +195,7 @@ func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Re
 func (s *Signers) Judge(
 	ctx context.Context, g Git, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref, now time.Time,
 ) (*api.Condition, error) {
-	src, err := sourceOf(namespace, name, repo)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.of(ctx, repo, src.lookup)
+	t, err := s.policy(ctx, namespace, name, repo)
 	switch {
 	case signature.KindOf(err) == signature.NoKeys || err == nil && t == nil:
 		return nil, nil
@@ -232,11 +230,7 @@ type SignersLook struct {
 // nothing can be pulled: there are no keys, they cannot be read, or all of them have
 // expired. It makes no request to a Git host.
 func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (SignersLook, error) {
-	src, err := sourceOf(namespace, name, repo)
-	if err != nil {
-		return SignersLook{}, err
-	}
-	t, err := s.of(ctx, repo, src.lookup)
+	t, err := s.policy(ctx, namespace, name, repo)
 	if err != nil || t == nil {
 		return SignersLook{}, err
 	}
