@@ -222,7 +222,7 @@ func (p *view) status(y int) {
 		return
 	}
 	room := p.W - 2
-	unread, newest := s.issues.unread(), s.issues.newest()
+	unread := s.issues.unread()
 	if unread > 0 && s.overlay == nil {
 		txt := fmt.Sprintf("e errors %d", unread)
 		room -= len(txt) + 2
@@ -250,7 +250,12 @@ func (p *view) status(y int) {
 		}
 		put(widget.RoleBad, bad+s.Snap.API.Error+tries+"; nothing is queued")
 	case unread > 0:
-		put(widget.RoleBad, bad+strings.TrimRight(widget.DayTime(newest.at, s.Now)+" "+newest.body(), " "))
+		for _, e := range slices.Backward(s.issues.list) {
+			if !e.read {
+				put(widget.RoleBad, bad+strings.TrimRight(widget.DayTime(e.at, s.Now)+" "+e.body(), " "))
+				break
+			}
+		}
 	case s.Note != "":
 		put(widget.RoleWarn, "! "+s.Note)
 	case len(s.Snap.Events) > 0:

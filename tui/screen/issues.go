@@ -22,10 +22,11 @@ type issue struct {
 	read  bool
 }
 
-// issueKey is what repetitions of an issue share. One of the names may be set.
+// issueKey is what repetitions of an issue share.
 type issueKey struct {
-	job, repo, source, connection string
-	text                          string
+	kind, name string // of the object: job, repo, source or connection; "" = none
+	repo       string // of a job, if known
+	text       string
 }
 
 const (
@@ -60,7 +61,7 @@ func (t *issues) add(at time.Time, read bool, key issueKey) {
 	}
 }
 
-// unread returns the number of unread issues, newest the newest of them.
+// unread returns the number of unread issues.
 func (t issues) unread() (n int) {
 	for _, e := range t.list {
 		if !e.read {
@@ -68,15 +69,6 @@ func (t issues) unread() (n int) {
 		}
 	}
 	return n
-}
-
-func (t issues) newest() (newest issue) {
-	for _, e := range t.list {
-		if !e.read {
-			newest = e
-		}
-	}
-	return newest
 }
 
 // markRead marks the oldest n as read.
@@ -111,33 +103,17 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-// subject returns the name of the object.
-func (k issueKey) subject() string { return cmp.Or(k.job, k.repo, k.source, k.connection) }
-
 // next returns the command that shows more.
 func (k issueKey) next() string {
-	switch {
-	case k.job != "":
-		return "limpet job show " + widget.Quote(k.job)
-	case k.repo != "":
-		return "limpet repo test " + widget.Quote(k.repo)
-	case k.source != "":
-		return "limpet source show " + widget.Quote(k.source)
-	case k.connection != "":
-		return "limpet connection test " + widget.Quote(k.connection)
+	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "source": "source show ", "connection": "connection test "}
+	if verb, ok := verbs[k.kind]; ok {
+		return "limpet " + verb + widget.Quote(k.name)
 	}
 	return "limpet doctor"
 }
 
 func (e issue) body() string {
-	txt := e.text
-	if who := e.subject(); who != "" {
-		txt = who + ": " + txt
-	}
-	if e.times > 1 {
-		txt += fmt.Sprintf(" (%d times)", e.times)
-	}
-	return txt
+	return widget.Join(": ", e.name, e.text) + widget.When(e.times > 1, fmt.Sprintf(" (%d times)", e.times))
 }
 
 // issuesPane lists the errors, the newest first.
@@ -196,27 +172,23 @@ func (e issuesPane) key(s *State, name, _ string) {
 // openIssue shows the subject of an error: the changed file, the job, the repository or the
 // source, else the agent.
 func (s *State) openIssue(e issue) {
-	find := func(kind, name string, match func(object) bool) bool {
-		for o := range s.objects(kind) {
-			if name != "" && o.Name == name && match(o) {
-				s.goObject(o)
-				return true
-			}
+	kinds := map[string]string{"job": snapshot.SubjectJob, "repo": snapshot.SubjectRepository, "source": snapshot.SubjectSource}
+	for o := range s.objects(kinds[e.kind]) {
+		if o.Name != e.name || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
+			continue
 		}
-		return false
-	}
-	any := func(object) bool { return true }
-	switch file := parseIssue("error", e.text).file; {
-	case find(snapshot.SubjectJob, e.job, func(o object) bool { return e.repo == "" || o.job.Repository == e.repo }):
-		if file != "" && s.changesRefusal() == "" {
+		s.goObject(o)
+		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.changesRefusal() == "" {
 			s.openFile(file)
 		}
-	case e.job != "": // it has finished
+		return
+	}
+	switch e.kind {
+	case "job": // it has finished
 		s.goTo(screenHistory)
-		s.setFilter(e.job)
-	case find(snapshot.SubjectRepository, e.repo, any), find(snapshot.SubjectSource, e.source, any):
-	case e.subject() != "" && e.connection == "":
-		s.showToast(e.subject()+" is not there any more", true)
+		s.setFilter(e.name)
+	case "repo", "source":
+		s.showToast(e.name+" is not there any more", true)
 	default:
 		s.goTo(screenAgent)
 		s.showToast(e.next()+" says more", false)
@@ -292,16 +264,16 @@ func (s *State) collectIssues(before *snapshot.Snapshot) {
 		}
 		for i := range snap.Sources {
 			if from := &snap.Sources[i]; from.Bad() {
-				fails(from.Since, issueKey{source: from.Name, text: strings.TrimSuffix(from.State+": "+sourceProblem(*from), ": ")})
+				fails(from.Since, issueKey{kind: "source", name: from.Name, text: widget.Join(": ", from.State, sourceProblem(*from))})
 			}
 		}
 		for i := range snap.Repos {
 			if r := &snap.Repos[i]; health(*r) == "failing" {
-				fails(failingSince(*r), issueKey{repo: r.Name, text: problemText(r.Health)})
+				fails(failingSince(*r), issueKey{kind: "repo", name: r.Name, text: problemText(r.Health)})
 			}
 		}
 		for _, c := range snap.UnhealthyConnections {
-			fails(c.Checked, issueKey{connection: c.Name, text: "Connection: " + problemText(c.Message)})
+			fails(c.Checked, issueKey{kind: "connection", name: c.Name, text: "Connection: " + problemText(c.Message)})
 		}
 	}
 	seen := map[snapshot.Event]bool{}
@@ -310,7 +282,11 @@ func (s *State) collectIssues(before *snapshot.Snapshot) {
 	}
 	for _, e := range s.Snap.Events {
 		if e.Level == "error" && !seen[e] {
-			all = append(all, found{e.At, issueKey{job: e.Job, repo: e.Repo, text: e.Text}})
+			key := issueKey{kind: "job", name: e.Job, repo: e.Repo, text: e.Text}
+			if e.Job == "" {
+				key = issueKey{kind: widget.When(e.Repo != "", "repo"), name: e.Repo, text: e.Text}
+			}
+			all = append(all, found{e.At, key})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return a.at.Compare(b.at) })

@@ -236,8 +236,8 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	t.Parallel()
 	told := func(s State) (out []string) {
 		for _, e := range s.issues.list {
-			if e.repo != "" && e.job == "" {
-				out = append(out, fmt.Sprintf("%s %s: %s x%d", e.at.Format("15:04"), e.repo, e.text, e.times))
+			if e.kind == "repo" {
+				out = append(out, fmt.Sprintf("%s %s: %s x%d", e.at.Format("15:04"), e.name, e.text, e.times))
 			}
 		}
 		return out

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,36 +61,28 @@ func (s *State) testsRefused() string {
 
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
 func (s *State) testRefusal() string {
-	switch of, why := s.testable(), s.testsRefused(); {
-	case why != "":
-		return why
-	case len(of) == 0:
-		return "nothing that can be tested is under the cursor"
-	case len(of) > 1:
-		return fmt.Sprintf("%d are marked, and they are tested one at a time", len(of))
-	}
-	return ""
+	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor", "tested"))
 }
 
 func (s *State) showRefusal() string {
-	const notAsked = "no agent works on this file: the API is not asked"
 	of := s.showable()
 	job := len(of) == 1 && of[0].job != nil // the history may have it
 	switch {
-	case job && s.Gone != "":
-		return "the daemon does not answer: nothing can be read"
 	case job:
-		return ""
+		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
 	case s.Source == FromDisk:
-		return notAsked
-	case len(of) == 0:
-		return "there is nothing under the cursor"
-	case len(of) > 1:
-		return fmt.Sprintf("%d are marked, and they are shown one at a time", len(of))
-	case s.offline():
-		return s.unavailableReason() + ": what there is cannot be read"
+		return "no agent works on this file: the API is not asked"
 	}
-	return ""
+	return cmp.Or(oneRefusal(of, "there is nothing under the cursor", "shown"),
+		widget.When(s.offline(), s.unavailableReason()+": what there is cannot be read"))
+}
+
+// oneRefusal returns why objects are not exactly one.
+func oneRefusal(of []object, none, done string) string {
+	if len(of) == 0 {
+		return none
+	}
+	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked, and they are %s one at a time", len(of), done))
 }
 
 // openPopup opens the box.

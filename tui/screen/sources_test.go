@@ -266,7 +266,7 @@ func TestSourceIssues(t *testing.T) {
 	t.Parallel()
 	count := func(s State) (n int) {
 		for _, e := range s.issues.list {
-			if e.source != "" {
+			if e.kind == "source" {
 				n += e.times
 			}
 		}
