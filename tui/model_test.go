@@ -1,41 +1,84 @@
 package tui
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"limpet/sync/snapshot"
 	"limpet/tui/screen"
 
 	tea "charm.land/bubbletea/v2"
 )
 
-// TestRefresh: R does not wait for the next retry, and at most one request is in flight.
+// TestRefresh: R ends the pause before the next request.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
-	if _, out := shown(new(snapshot.Snapshot)).Key("R", "R"); !out.Refresh {
-		t.Fatalf("got %+v", out)
+	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }})
+	m.retry, m.state.Again = retryMax, noon
+	ask := m.next(time.Hour)
+	m.key("R", "R")
+	if ask(); m.retry != retryMin || !m.state.Again.IsZero() {
+		t.Errorf("it waits still: %s, %s", m.retry, m.state.Again)
 	}
-	m := &model{retry: retryMax}
-	m.pause(time.Hour)
-	if m.resume(m.turn-1) != nil {
-		t.Error("a pause of before has its say")
+}
+
+// panicking panics once its first frame is on the terminal.
+type panicking struct{ drawn chan struct{} }
+
+func (p panicking) Init() tea.Cmd {
+	return func() tea.Msg {
+		<-p.drawn
+		return tea.KeyPressMsg{Code: 'x'}
 	}
-	first := m.turn
-	if m.follow(screen.Outcome{Refresh: true}) == nil || m.paused || m.retry != retryMin {
-		t.Errorf("it waits still: %+v", m)
+}
+
+func (p panicking) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if _, ok := msg.(tea.KeyPressMsg); ok {
+		panic("a defect")
 	}
-	if m.resume(first) != nil {
-		t.Error("the pause that was cut short asks once more")
+	return p, nil
+}
+
+func (panicking) View() tea.View { return viewOf("a frame", false) }
+
+// TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and
+// shows its cursor.
+func TestPanicRestoresTheTerminal(t *testing.T) {
+	t.Parallel()
+	in, _, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if m.resume(m.turn) != nil {
-		t.Error("two questions are on the way")
+	defer in.Close()
+	terminal, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	m.pause(time.Hour)
-	if m.resume(m.turn) == nil {
-		t.Error("the end of a pause does not ask")
+	m := panicking{make(chan struct{})}
+	var got bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for part := make([]byte, 4096); ; {
+			n, err := terminal.Read(part)
+			before := bytes.Contains(got.Bytes(), []byte("a frame"))
+			if got.Write(part[:n]); !before && bytes.Contains(got.Bytes(), []byte("a frame")) {
+				close(m.drawn)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	err = runProgram(t.Context(), m, Options{In: in, Out: out, Env: func(string) string { return "TERM=xterm" }})
+	out.Close()
+	<-read
+	last := func(sequence string) int { return bytes.LastIndex(got.Bytes(), []byte("\x1b[?"+sequence)) }
+	if !errors.Is(err, tea.ErrProgramPanic) || last("1049h") < 0 || last("1049l") < last("1049h") || last("25h") < last("25l") {
+		t.Errorf("%v: %q", err, got.Bytes())
 	}
 }
 
@@ -45,17 +88,18 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 	t.Parallel()
 	s := shown(working())
 	s.Source = screen.Standalone
-	m := &model{src: new(noSource), state: press(s, "q", "f")}
+	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }})
+	m.state = press(s, "q", "f")
 	idle := working()
 	idle.Agent.Draining, idle.Agent.Claims, idle.Agent.Busy = noon, 0, 1
-	if m.update(snapshotMsg{idle}); !m.paused {
+	if m.update(snapshotMsg{idle}); m.state.Ended() {
 		t.Fatal("it does not go on while a job runs")
 	}
 	idle.Agent.Busy = 0
 	if cmd := m.update(snapshotMsg{idle}); cmd == nil || cmd() != tea.Quit() {
 		t.Error("nothing runs: it must end")
 	}
-	m = &model{src: new(noSource), state: s}
+	m.state = s
 	m.update(actedMsg{errors.New("not \x1b[31mallowed")})
 	m.update(sourceErrorMsg{errors.New("no daemon")})
 	if m.state.Gone != "no daemon" {
@@ -102,8 +146,5 @@ func TestModelSchedulesRetry(t *testing.T) {
 	m.update(sourceErrorMsg{errors.New("no daemon")})
 	if left := m.state.Again.Sub(before); left < 2*time.Second || left > 3*time.Second {
 		t.Errorf("next try after %s, want 2s", left)
-	}
-	if m.resume(m.turn); !m.state.Again.IsZero() {
-		t.Errorf("while it asks: %s", m.state.Again)
 	}
 }

@@ -27,6 +27,8 @@ type noSource struct{ screen.Source }
 func (noSource) Name() string { return screen.Standalone }
 func (noSource) Note() string { return "" }
 
+func (noSource) Next(context.Context) (*snapshot.Snapshot, error) { return working(), nil }
+
 func (noSource) Act(context.Context, screen.Action) error { return nil }
 
 // working returns a snapshot of an agent that runs a job.

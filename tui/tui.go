@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -65,56 +64,54 @@ const (
 func Run(ctx context.Context, src screen.Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gap := localGap
-	if remote(o.Env) {
-		gap = remoteGap
-	}
-	if o.Frames > 0 {
-		gap = time.Second / time.Duration(o.Frames)
-	}
-	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: gap, retry: retryMin, stop: func() {},
-		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
-	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
+	m := newModel(ctx, src, o)
 	switch err := runProgram(ctx, m, o); {
 	case errors.Is(err, errUnresponsive):
 		return nil
 	case err != nil:
 		return err
-	}
-	if m.setUp {
+	case m.setUp:
 		return ErrSetUp
 	}
-	printSummary(o.Out, m.state)
+	s := m.state.Snap
+	fmt.Fprintf(o.Out, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Counts.Working, s.Counts.Pending,
+		s.Counts.Resting, len(s.Repos))
 	return nil
-}
-
-func printSummary(w io.Writer, s screen.State) {
-	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending,
-		s.Snap.Counts.Resting, len(s.Snap.Repos))
 }
 
 // model adapts State to Bubble Tea.
 type model struct {
 	ctx   context.Context // the context of Run; the framework offers no parameter for it
 	src   screen.Source
-	gap   time.Duration
-	retry time.Duration
+	gap   time.Duration // between snapshots
+	retry time.Duration // the next pause while the source is unavailable
+	hurry chan struct{} // ends the pause before the next request
 	state screen.State
 	mouse bool
 	setUp bool // the user has chosen the setup
 	// stop cancels the running lookup, so that only the last state of a filter that is being
 	// typed is looked up.
-	stop   context.CancelFunc
-	began  time.Time
-	turn   int  // number of the present pause between two snapshots
-	paused bool // the pause runs
+	stop  context.CancelFunc
+	began time.Time
+}
+
+func newModel(ctx context.Context, src screen.Source, o Options) *model {
+	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
+		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
+	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
+	if remote(o.Env) {
+		m.gap = remoteGap
+	}
+	if o.Frames > 0 {
+		m.gap = time.Second / time.Duration(o.Frames)
+	}
+	return m
 }
 
 type (
 	snapshotMsg    struct{ snap *snapshot.Snapshot }
 	sourceErrorMsg struct{ err error }
 	tickMsg        time.Time
-	resumeMsg      struct{ turn int }
 	actedMsg       struct{ err error }
 	lookupMsg      struct {
 		take func(screen.State) screen.State
@@ -123,7 +120,7 @@ type (
 
 func (m *model) Init() tea.Cmd {
 	m.began = time.Now()
-	return tea.Batch(m.next, m.tick())
+	return tea.Batch(m.next(0), m.tick())
 }
 
 // tick waits for the end of the present second since the start. The framework has its own ticker
@@ -132,31 +129,21 @@ func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// next waits for one snapshot. The framework runs it in a goroutine.
-func (m *model) next() tea.Msg {
-	snap, err := m.src.Next(m.ctx)
-	if err != nil {
-		return sourceErrorMsg{err}
+// next waits for one snapshot after a pause. Each result starts the next one, so at most one
+// request is in flight.
+func (m *model) next(pause time.Duration) tea.Cmd {
+	return func() tea.Msg {
+		select {
+		case <-time.After(pause):
+		case <-m.hurry:
+		case <-m.ctx.Done():
+		}
+		snap, err := m.src.Next(m.ctx)
+		if err != nil {
+			return sourceErrorMsg{err}
+		}
+		return snapshotMsg{snap}
 	}
-	return snapshotMsg{snap}
-}
-
-// pause waits before the next snapshot is requested.
-func (m *model) pause(d time.Duration) tea.Cmd {
-	m.turn++
-	m.paused = true
-	turn := m.turn
-	return tea.Tick(d, func(time.Time) tea.Msg { return resumeMsg{turn} })
-}
-
-// resume requests the next snapshot at the end of a pause. It ignores a pause that was cut
-// short, so that at most one request is in flight.
-func (m *model) resume(turn int) tea.Cmd {
-	if !m.paused || turn != m.turn {
-		return nil
-	}
-	m.paused, m.state.Again = false, time.Time{}
-	return m.next
 }
 
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -191,15 +178,12 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if m.state.Ended() {
 			return tea.Quit
 		}
-		return m.pause(m.gap)
+		return m.next(m.gap)
 	case sourceErrorMsg:
-		m.state = m.state.Lose(msg.err.Error())
 		wait := m.retry
-		m.state.Again = time.Now().Add(wait)
-		m.retry = min(m.retry*2, retryMax)
-		return m.pause(wait)
-	case resumeMsg:
-		return m.resume(msg.turn)
+		m.state = m.state.Lose(msg.err.Error())
+		m.state.Again, m.retry = time.Now().Add(wait), min(wait*2, retryMax)
+		return m.next(wait)
 	case tickMsg:
 		m.state.Now = time.Time(msg)
 		return m.tick()
@@ -210,7 +194,10 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case lookupMsg:
 		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
-		return m.key(msg)
+		if msg.String() == "ctrl+z" {
+			return tea.Suspend
+		}
+		return m.key(msg.String(), msg.Text)
 	case tea.PasteMsg:
 		m.state = m.state.Paste(msg.Content)
 	case tea.MouseClickMsg:
@@ -218,41 +205,31 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 			m.state = m.state.Click(msg.X, msg.Y, m.state.W, m.state.H)
 		}
 	case tea.MouseWheelMsg:
-		switch msg.Button {
-		case tea.MouseWheelUp:
-			m.state, _ = m.state.Key("up", "")
-		case tea.MouseWheelDown:
-			m.state, _ = m.state.Key("down", "")
+		if name, ok := map[tea.MouseButton]string{tea.MouseWheelUp: "up", tea.MouseWheelDown: "down"}[msg.Button]; ok {
+			return m.key(name, "")
 		}
 	}
 	return nil
 }
 
-func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
-	if msg.String() == "ctrl+z" {
-		return tea.Suspend
-	}
+// key carries out the outcome of a key press.
+func (m *model) key(name, typed string) tea.Cmd {
 	var out screen.Outcome
-	m.state, out = m.state.Key(msg.String(), msg.Text)
-	return m.follow(out)
-}
-
-// follow carries out the outcome of a key press.
-func (m *model) follow(out screen.Outcome) tea.Cmd {
+	m.state, out = m.state.Key(name, typed)
 	var todo []tea.Cmd
-	if out.SetUp {
-		m.setUp = true
+	if m.setUp = out.SetUp; out.SetUp || out.Quit {
 		todo = append(todo, tea.Quit)
 	}
-	if out.Quit {
-		todo = append(todo, tea.Quit)
-	}
-	if acts := out.Actions; len(acts) > 0 {
-		todo = append(todo, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, acts)} })
+	if len(out.Actions) > 0 {
+		todo = append(todo, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, out.Actions)} })
 	}
 	if out.Refresh {
-		m.retry = retryMin
-		todo = append(todo, tea.ClearScreen, m.resume(m.turn))
+		m.retry, m.state.Again = retryMin, time.Time{}
+		select {
+		case m.hurry <- struct{}{}:
+		default:
+		}
+		todo = append(todo, tea.ClearScreen)
 	}
 	if out.Copy != "" {
 		todo = append(todo, tea.SetClipboard(out.Copy))
@@ -265,11 +242,8 @@ func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error
 	var failed []error
 	for _, act := range acts {
 		ctx, cancel := context.WithTimeout(ctx, actTimeout)
-		err := src.Act(ctx, act)
+		failed = append(failed, src.Act(ctx, act))
 		cancel()
-		if err != nil {
-			failed = append(failed, err)
-		}
 	}
 	return errors.Join(failed...)
 }

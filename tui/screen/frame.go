@@ -339,7 +339,7 @@ func (p *view) banner() {
 	txt := " ! OFFLINE for " + strings.TrimSuffix(age, " ago") + ", shown as of " + at
 	switch {
 	case p.s.Gone != "":
-		txt = " ! Daemon gone, shown: " + age + ", as of " + at
+		txt = " ! Daemon gone, reconnecting; as of " + at + ", " + age
 	case p.s.Source == FromDisk:
 		txt = " ! No agent works on this file; shown as of " + at + ", " + age
 	case !p.s.Snap.AsOf.IsZero():

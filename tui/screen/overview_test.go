@@ -339,7 +339,7 @@ func TestBannerCountsDown(t *testing.T) {
 		t.Errorf("of an older daemon: %q", got)
 	}
 	lost := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}).Lose("connection refused")
-	if lost.Again = noon.Add(3 * time.Second); !strings.HasSuffix(line(lost, 80, 1), "0s ago, as of 14:02:37Z. Next try in 3s, R now") {
+	if lost.Again = noon.Add(3 * time.Second); !strings.HasSuffix(line(lost, 80, 1), "14:02:37Z, 0s ago. Next try in 3s, R now") {
 		t.Errorf("without a daemon: %q", line(lost, 80, 1))
 	}
 	lost.Source = FromDisk
