@@ -152,6 +152,13 @@ func TestLeaseIsLost(t *testing.T) {
 					if status != api.StateError {
 						t.Errorf("on the wire it is %q", status)
 					}
+					a.mu.Lock()
+					defer a.mu.Unlock()
+					for _, e := range a.events {
+						if e.Level == "error" || e.State == stateCancelled && e.Level != "warn" {
+							t.Errorf("%s, level %s: %s", e.Type, e.Level, e.Text)
+						}
+					}
 				}
 				if c.cause == ErrLost && a.count(EventLost) != 1 {
 					t.Errorf("lost is told %d times", a.count(EventLost))

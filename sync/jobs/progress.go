@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ func (noJob) measure(any)                                    {}
 func NewProgress() *Progress { return newProgress(noJob{}, "") }
 
 func newProgress(job jobSink, action string) *Progress {
-	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), results: newResults(), throttle: throttle{last: time.Now()}}
+	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), throttle: throttle{last: time.Now()}}
 }
 
 // SetMessage sets what the job does now, which is a step of it.
@@ -219,14 +220,14 @@ func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	if len(data) == 0 {
 		return nil
 	}
-	m := mark{Results: newResults()}
+	var m mark
 	if err := json.Unmarshal(data, &m); err != nil || len(m.Mark) == 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.results = m.Results
-	p.results.repair()
+	maps.DeleteFunc(p.results.Kinds, func(_ string, s *api.JobSummary) bool { return s == nil }) // the file may say null
 	return m.Mark
 }
 

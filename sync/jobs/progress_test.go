@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
@@ -50,7 +48,7 @@ func TestRecordCounts(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a := newResults()
+			a := results{}
 			a.record(c.result)
 			c.want.Group, c.want.Kind = dash, "Dashboard"
 			if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) {
@@ -340,30 +338,6 @@ func TestProgressIsThrottled(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestProgressSurvivesConflicts(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.start("a", Options{}, paused(1, time.Minute, func(ctx context.Context, p *Progress, _ int) { p.SetMessage(ctx, "here") }))
-		settle()
-		n := 0
-		r.model.inject(func(c call) fault {
-			if c.Verb == "update" && c.Resource == "jobs" && !c.Lease && c.body.GetResourceVersion() != "" {
-				if msg, _, _ := unstructured.NestedString(c.body.Object, "status", "message"); msg == "here" && n < 2 {
-					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
-				}
-			}
-			return fault{}
-		})
-		r.job("r1", "r1-sync")
-		pass(time.Second)
-		job := r.model.get("jobs", "default", "r1-sync")
-		if msg, _, _ := unstructured.NestedString(job.Object, "status", "message"); msg != "here" || job.GetAnnotations()["noise"] != "2" {
-			t.Errorf("after two conflicts: %v", job.Object)
-		}
-	})
 }
 
 func TestLive(t *testing.T) {

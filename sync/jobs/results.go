@@ -47,19 +47,9 @@ type results struct {
 	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
 }
 
-func newResults() results { return results{Kinds: map[string]*api.JobSummary{}} }
-
-// repair makes results usable that was read from a file.
-func (all *results) repair() {
-	if all.Kinds == nil {
-		all.Kinds = map[string]*api.JobSummary{}
-	}
-	maps.DeleteFunc(all.Kinds, func(_ string, s *api.JobSummary) bool { return s == nil })
-}
-
 func (all *results) reset() {
 	all.Done, all.Errors, all.Warnings, all.ErrorCount, all.WarningCount, all.Texts = 0, nil, nil, 0, 0, 0
-	all.Kinds = map[string]*api.JobSummary{}
+	all.Kinds = nil
 }
 
 // record counts a result by the rules of Grafana's progress recorder: an error or a warning
@@ -111,6 +101,9 @@ func (all *results) kind(group, kind string) *api.JobSummary {
 		if s := all.Kinds[id]; s != nil {
 			return s
 		}
+	}
+	if all.Kinds == nil {
+		all.Kinds = map[string]*api.JobSummary{}
 	}
 	s := &api.JobSummary{Group: group, Kind: kind}
 	all.Kinds[id] = s

@@ -14,7 +14,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/testenv"
 )
 
 func named(uid, title string) string {
@@ -62,33 +61,6 @@ func TestFolderFiles(t *testing.T) {
 		r.expect("no uid", true, "success", "", "POST folders/"+folderID("a"), "PUT folders/"+folderID("a/sub"), "PUT dashboards/x", "DELETE folders/team-false")
 		r.expect("nothing left to do", false, "success", "no changes to sync")
 	})
-}
-
-// TestRealShapedRepository pulls what people have, through all its first commits.
-func TestRealShapedRepository(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	r.repo = testenv.Repo(t, 40, 60)
-	url := r.git.Serve("ops/large.git", r.repo.Dir)
-	r.repository(map[string]any{"git": map[string]any{"url": url, "path": "/" + testenv.Directory + "/"}}, nil)
-	record, status := r.pull(true, nil)
-	if record.State != "success" {
-		t.Fatalf("%+v", status)
-	}
-	want := fmt.Sprintf("Dashboard create %d, Folder create %d", len(r.repo.Dashboards()), len(r.repo.Folders())+1)
-	if got := counts(status); got != want {
-		t.Errorf("summary %q, want %q", got, want)
-	}
-	for _, d := range r.repo.Dashboards() {
-		o := r.object(dashboards, d.UID)
-		if o == nil || o.GetAnnotations()[api.AnnoSourcePath] != strings.TrimPrefix(d.Path, testenv.Directory+"/") {
-			t.Fatalf("dashboard %s: %v", d.Path, o)
-		}
-	}
-	r.expect("again", false, "success", "no changes to sync")
-	path := r.repo.Dashboards()[7].Path
-	r.repo.Edit(t, path)
-	r.expect("edit", true, "success", "", "PUT dashboards/"+r.repo.Dashboards()[7].UID)
 }
 
 // swappable is a Git whose mirrors can be lost.
