@@ -54,11 +54,11 @@
 //
 // # How a health check travels
 //
-// repos/controller.go enqueues a key; repos/loop.go takes it when it
-// is due; repos/reconcile.go runs the steps in order: suspend.go,
-// finalizer.go, check.go, health.go (probe.go asks the Git host), token.go,
-// webhook.go, signatures.go, sync.go. repos/patch.go writes the status,
-// repos/quota.go counts, repos/lease lets one agent of several do it.
+// repos/controller.go enqueues a key; repos/loop.go takes it when it is due;
+// repos/reconcile.go runs the steps in order: finalizer.go, suspend.go, health.go
+// (probe.go asks the Git host), sync.go, signatures.go, webhook.go, token.go.
+// repos/patch.go writes the status, repos/quota.go counts, repos/lease lets one
+// agent of several do it.
 //
 // # How a key press travels
 //

@@ -161,7 +161,6 @@ type Controller struct {
 	now      func() time.Time // of the server, as far as it is known
 	repos    lister
 	jobs     lister
-	steps    []step
 	interval func(api.Repository) time.Duration // intervalOf
 
 	mu       sync.Mutex // guards start, memories, and last and replaced of each; the rest belongs to the worker that has the key
@@ -252,7 +251,6 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, memories: map[Key]*memory{}}
 	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
 	c.meter, c.record, c.dependencies = o.Meter, c.report, o.Dependencies
-	c.steps = c.allSteps()
 	if o.cleanup == nil {
 		c.o.cleanup = c.cleanWebhook
 	}

@@ -58,22 +58,6 @@ func (c *Controller) logOf(a *attempt) *slog.Logger {
 // step is a part of a reconcile. A result that is not nil ends it.
 type step func(ctx context.Context, a *attempt) (*Result, error)
 
-func (c *Controller) allSteps() []step {
-	return []step{
-		c.finalize,
-		c.suspend,
-		c.observe,
-		c.validate,
-		c.checkHealth,
-		c.planSync,
-		c.verifySignatures,
-		c.registerWebhook,
-		c.mintToken,
-		c.writeStatus,
-		c.queuePull,
-	}
-}
-
 // reconcile reconciles one Repository.
 func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 	obj := c.newest(k)
@@ -93,7 +77,19 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 			a.leave()
 		}
 	}()
-	for _, step := range c.steps {
+	for _, step := range []step{
+		c.finalize,
+		c.suspend,
+		c.observe,
+		c.validate,
+		c.checkHealth,
+		c.planSync,
+		c.verifySignatures,
+		c.registerWebhook,
+		c.mintToken,
+		c.writeStatus,
+		c.queuePull,
+	} {
 		result, err := step(ctx, a)
 		if err != nil {
 			c.wantRecheck(k, a.recheck)
