@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -79,14 +78,9 @@ func version(k Kind, name string, storage bool) map[string]any {
 func printerColumns(k Kind) []any {
 	var columns []any
 	for _, c := range k.Columns {
-		if c.Path == "" || !strings.HasPrefix(c.Path, ".") {
-			continue
+		if c.Path != "" {
+			columns = append(columns, map[string]any{"name": c.Name, "type": c.Type, "jsonPath": c.Path})
 		}
-		column := map[string]any{"name": c.Name, "type": c.Type, "jsonPath": c.Path}
-		if c.Wide {
-			column["priority"] = 1
-		}
-		columns = append(columns, column)
 	}
 	return columns
 }

@@ -25,9 +25,8 @@ var (
 // Column is one printer column of a Table answer and of a CRD.
 type Column struct {
 	Name string
-	Type string // OpenAPI type: string, integer, date
+	Type string // OpenAPI type: string, date
 	Path string // JSONPath below the object, beginning with a dot; "" = metadata.name
-	Wide bool   // shown with -o wide only
 }
 
 // Kind is all that the embedded API, the CRDs and the commands have to know of

@@ -62,9 +62,6 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 		if c.Path == "" {
 			out[i].Format, out[i].Description = "name", nameDescription
 		}
-		if c.Wide {
-			out[i].Priority = 1
-		}
 	}
 	return out
 }
@@ -74,14 +71,6 @@ func cellOf(c api.Column, object map[string]any) any {
 	value := c.Value(object)
 	switch {
 	case value == nil:
-		return nil
-	case c.Type == "integer":
-		switch n := value.(type) {
-		case int64:
-			return n
-		case float64:
-			return int64(n)
-		}
 		return nil
 	case c.Type == "date":
 		text, ok := value.(string)
