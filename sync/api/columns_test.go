@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"testing"
 
 	"k8s.io/client-go/util/jsonpath"
@@ -36,32 +35,11 @@ func TestColumnText(t *testing.T) {
 		{`.status.conditions[?(@.type=="Ready")].status`, "True"},
 		{`.status.conditions[?(@.type=="Gone")].status`, ""},
 		{".spec[", ""},
+		{`.spec[?(@.type=="Ready")].status`, ""},
 	}
 	for _, tt := range tests {
 		if got := (Column{Path: tt.path}).Text(object); got != tt.want {
 			t.Errorf("path %q shows %q, want %q", tt.path, got, tt.want)
-		}
-	}
-}
-
-func TestValueAt(t *testing.T) {
-	t.Parallel()
-	var object map[string]any
-	if err := json.Unmarshal([]byte(`{"a":{"b":"x","n":3},"status":{"conditions":[{"type":"Other","status":"no"},{"type":"Ready","status":"True"},7]}}`), &object); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]any{
-		".a.b":   "x",
-		".a.n":   3.0,
-		".a.c":   nil,
-		".a.b.c": nil,
-		".z.z":   nil,
-		`.status.conditions[?(@.type=="Ready")].status`: "True",
-		`.status.conditions[?(@.type=="None")].status`:  nil,
-		`.a[?(@.type=="Ready")].status`:                 nil,
-	} {
-		if got := valueAt(object, path); got != want {
-			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 	}
 }
