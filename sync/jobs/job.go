@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -269,7 +268,7 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 	ended.Message = clip(ended.Message, maxAttemptText)
 	list = slices.DeleteFunc(list, func(a state.Attempt) bool { return a.N == ended.N })
 	list = append(list, ended)
-	sort.SliceStable(list, func(i, j int) bool { return list[i].N < list[j].N })
+	slices.SortStableFunc(list, func(a, b state.Attempt) int { return a.N - b.N })
 	return list
 }
 
