@@ -32,7 +32,8 @@ func TestInfo(t *testing.T) {
 		t.Errorf("info of an empty file %+v, %v", empty, err)
 	}
 	hourly(t, s, 3)
-	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutClaim(ctx, Claim{UID: "v", Phase: PhaseResting}), s.PutFact(ctx, "f", nil), s.PutSecret(ctx, "s", nil))
+	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutClaim(ctx, Claim{UID: "v", Phase: PhaseResting}), s.PutFact(ctx, "f", nil),
+		s.PutSecret(ctx, "s", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +45,13 @@ func TestInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes || i.Created.Before(began) || i.Created.After(time.Now()) {
+	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes || i.Created.Before(began) ||
+		i.Created.After(time.Now()) {
 		t.Errorf("info %+v", i)
 	}
 	i.Oldest, i.Newest, i.Created, i.Bytes, i.FreeBytes = time.Time{}, time.Time{}, time.Time{}, 0, 0
-	want := Info{Path: path, Schema: current.version, Claims: 1, Resting: 1, History: 3, HistoryBytes: 494, Objects: 1, Facts: 1, Secrets: 1, Revision: o.Revision}
+	want := Info{Path: path, Schema: current.version, Claims: 1, Resting: 1, History: 3, HistoryBytes: 494, Objects: 1, Facts: 1, Secrets: 1,
+		Revision: o.Revision}
 	if i != want {
 		t.Errorf("info %+v, want %+v", i, want)
 	}
@@ -379,7 +382,8 @@ func TestScrub(t *testing.T) {
 		t.Fatal(err)
 	}
 	metas := repair.ReadHeads(bytesAt(data))
-	walk := repair.NewWalk(&repair.Pages{R: bytesAt(data), Size: int64(len(data)), Page: 4096, High: metas[0].High}, func(frame.Bucket, []byte, []byte) error { return nil })
+	walk := repair.NewWalk(&repair.Pages{R: bytesAt(data), Size: int64(len(data)), Page: 4096, High: metas[0].High},
+		func(frame.Bucket, []byte, []byte) error { return nil })
 	if err := walk.Run(metas[0].Root); err != nil {
 		t.Fatal(err)
 	}

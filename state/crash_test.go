@@ -505,7 +505,8 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 	if replaced == 0 {
 		t.Error("no compaction was recorded")
 	}
-	t.Logf("fault: %d images of power cuts in %d transactions of an agent %v, %d compactions: all opened, nothing lost", n, len(all), kinds, replaced)
+	t.Logf("fault: %d images of power cuts in %d transactions of an agent %v, %d compactions: all opened, nothing lost", n, len(all), kinds,
+		replaced)
 }
 
 // survives opens the image as the next start does.

@@ -283,7 +283,8 @@ func probeOf(t *testing.T, path string) int {
 	}
 	for _, dir := range list {
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil && bytes.Contains(env, []byte(repair.ProbePathEnv+"="+path+"\x00")) {
+		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil &&
+			bytes.Contains(env, []byte(repair.ProbePathEnv+"="+path+"\x00")) {
 			return pid
 		}
 	}

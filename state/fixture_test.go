@@ -71,7 +71,8 @@ func unpacked(t testing.TB, name string) string {
 
 // fixtureClaims are one in each phase; the one that completes has its record already.
 var fixtureClaims = []Claim{
-	{UID: "uid-intent", Namespace: "default", Name: "boards-sync-x1", Repository: "boards", Action: "pull", ResourceVersion: "41", Token: "TOKEN-A",
+	{UID: "uid-intent", Namespace: "default", Name: "boards-sync-x1", Repository: "boards", Action: "pull", ResourceVersion: "41",
+		Token:   "TOKEN-A",
 		Attempt: 1, Phase: PhaseIntent, Created: noon},
 	{UID: "uid-held", Namespace: "default", Name: "lab-sync-x2", Repository: "lab", Action: "pull", ResourceVersion: "42", Token: "TOKEN-B",
 		Attempt: 2, Phase: PhaseHeld, Created: noon, Claimed: noon.Add(time.Second),
@@ -85,17 +86,24 @@ var fixtureClaims = []Claim{
 func fixtureRecords() []Record {
 	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 	return []Record{
-		{UID: "uid-success", Namespace: "default", Name: "boards-sync-a", Repository: "boards", Action: "pull", State: "success", Message: "completed successfully",
-			Agent: "edge-07", Started: at(1), Finished: at(2), HistoricJob: "posted", RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40),
-			Labels:   map[string]string{"provisioning.grafana.app/repository": "boards", "team": "ops"},
-			Spec:     json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"boards"}`),
-			Status:   json.RawMessage(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"write":2}]}`),
-			Attempts: []Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "lease lost", Started: at(0), Finished: at(1)}, {N: 2, Agent: "edge-07", State: "success", Started: at(1), Finished: at(2)}}},
-		{UID: "uid-error", Namespace: "default", Name: "lab-sync-b", Repository: "lab", Action: "pull", State: "error", Message: "401 bad credentials",
-			Agent: "edge-07", Started: at(3), Finished: at(4), HistoricJob: "unavailable", Status: json.RawMessage(`{"state":"error","errors":["401 bad credentials"]}`),
+		{UID: "uid-success", Namespace: "default", Name: "boards-sync-a", Repository: "boards", Action: "pull", State: "success",
+			Message: "completed successfully",
+			Agent:   "edge-07", Started: at(1), Finished: at(2), HistoricJob: "posted", RefFrom: strings.Repeat("a", 40),
+			RefTo:  strings.Repeat("b", 40),
+			Labels: map[string]string{"provisioning.grafana.app/repository": "boards", "team": "ops"},
+			Spec:   json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"boards"}`),
+			Status: json.RawMessage(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"write":2}]}`),
+			Attempts: []Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "lease lost", Started: at(0), Finished: at(1)},
+				{N: 2, Agent: "edge-07", State: "success", Started: at(1), Finished: at(2)}}},
+		{UID: "uid-error", Namespace: "default", Name: "lab-sync-b", Repository: "lab", Action: "pull", State: "error",
+			Message: "401 bad credentials",
+			Agent:   "edge-07", Started: at(3), Finished: at(4), HistoricJob: "unavailable",
+			Status:   json.RawMessage(`{"state":"error","errors":["401 bad credentials"]}`),
 			Attempts: []Attempt{{N: 1, Agent: "edge-07", State: "error", Message: "401 bad credentials", Started: at(3), Finished: at(4)}}},
-		{UID: "uid-warning", Namespace: "edge", Name: "lab-push-c", Repository: "lab", Action: "push", State: "warning", Agent: "edge-07", Started: at(5), Finished: at(6)},
-		{UID: "uid-cancelled", Namespace: "edge", Name: "lab-move-d", Repository: "lab", Action: "move", State: "cancelled", Agent: "edge-07", Started: at(7), Finished: at(8), HistoricJob: "skipped"},
+		{UID: "uid-warning", Namespace: "edge", Name: "lab-push-c", Repository: "lab", Action: "push", State: "warning", Agent: "edge-07",
+			Started: at(5), Finished: at(6)},
+		{UID: "uid-cancelled", Namespace: "edge", Name: "lab-move-d", Repository: "lab", Action: "move", State: "cancelled", Agent: "edge-07",
+			Started: at(7), Finished: at(8), HistoricJob: "skipped"},
 	}
 }
 
@@ -117,7 +125,8 @@ func fillFixture(ctx context.Context, s *Store) error {
 		Started: noon.Add(9 * time.Minute), Finished: noon.Add(10 * time.Minute), Attempts: []Attempt{{N: 1, State: "success"}}}))
 	for _, key := range []ObjectKey{{"g/repositories", "default", "boards"}, {"g/jobs", "default", "boards-sync-x1"}} {
 		_, err := s.Mutate(ctx, key, func(*Object, uint64) (Mutation, error) {
-			return Mutation{Data: []byte(`{"spec":{"title":"` + key.Name + `"}}`), Secrets: []SecretWrite{{Name: key.Name + "/token", Plain: []byte("secret of " + key.Name)}}}, nil
+			return Mutation{Data: []byte(`{"spec":{"title":"` + key.Name + `"}}`),
+				Secrets: []SecretWrite{{Name: key.Name + "/token", Plain: []byte("secret of " + key.Name)}}}, nil
 		})
 		do(err)
 	}

@@ -46,9 +46,11 @@ func TestRecordOfOddTimes(t *testing.T) {
 	ctx := context.Background()
 	s := opened(t, Options{})
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for i, odd := range []time.Time{time.Unix(1<<40, 0), time.UnixMilli(math.MaxInt64), time.Unix(-1<<40, 0), at.In(time.FixedZone("", 24*3600))} {
+	for i, odd := range []time.Time{time.Unix(1<<40, 0), time.UnixMilli(math.MaxInt64), time.Unix(-1<<40, 0),
+		at.In(time.FixedZone("", 24*3600))} {
 		attempts := []Attempt{{N: 1, Started: odd, Finished: odd}, {N: 2, Started: at, Finished: at}}
-		r := Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "n", Started: odd, Finished: at, Created: odd, Attempts: attempts, Commit: &Commit{Subject: "s", At: odd}}
+		r := Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "n", Started: odd, Finished: at, Created: odd, Attempts: attempts,
+			Commit: &Commit{Subject: "s", At: odd}}
 		if err := s.PutRecord(ctx, r); err != nil {
 			t.Errorf("%s: %v", odd, err)
 			continue
@@ -57,7 +59,8 @@ func TestRecordOfOddTimes(t *testing.T) {
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
-		if g := got[0]; !g.Started.IsZero() || !g.Created.IsZero() || !g.Commit.At.IsZero() || !g.Attempts[0].Started.IsZero() || !g.Attempts[1].Started.Equal(at) || g.Commit.Subject != "s" {
+		if g := got[0]; !g.Started.IsZero() || !g.Created.IsZero() || !g.Commit.At.IsZero() || !g.Attempts[0].Started.IsZero() ||
+			!g.Attempts[1].Started.Equal(at) || g.Commit.Subject != "s" {
 			t.Errorf("%s: %+v", odd, g)
 		}
 		if !attempts[0].Started.Equal(odd) || !r.Commit.At.Equal(odd) {
@@ -76,7 +79,9 @@ func TestHistoryQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := all[4]
-	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"errors":["`+strings.Repeat("é", maxOnly)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`), map[string]string{"c": "d"}
+	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`),
+		[]byte(`{"errors":["`+strings.Repeat("é", maxOnly)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`),
+		map[string]string{"c": "d"}
 	if err := s.PutRecord(ctx, third); err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +91,11 @@ func TestHistoryQueries(t *testing.T) {
 			t.Fatalf("whole: %+v, %v", whole, err)
 		}
 		q.Brief = true
-		if brief, err := s.History(ctx, q); err != nil || len(brief) != 1 || brief[0].Spec != nil || brief[0].Status != nil || brief[0].Labels != nil || brief[0].RefTo != "abcdef" {
+		if brief, err := s.History(ctx, q); err != nil || len(brief) != 1 || brief[0].Spec != nil || brief[0].Status != nil ||
+			brief[0].Labels != nil || brief[0].RefTo != "abcdef" {
 			t.Errorf("brief: %+v, %v", brief, err)
-		} else if want := (Totals{Create: 3, Update: 3, Delete: 4, Counted: true, Errors: 1, Only: strings.Repeat("é", maxOnly/2)}); brief[0].Tally == nil || *brief[0].Tally != want || whole[0].Tally != nil {
+		} else if want := (Totals{Create: 3, Update: 3, Delete: 4, Counted: true, Errors: 1,
+			Only: strings.Repeat("é", maxOnly/2)}); brief[0].Tally == nil || *brief[0].Tally != want || whole[0].Tally != nil {
 			t.Errorf("tally: %+v, want %+v", brief[0].Tally, want)
 		}
 	}

@@ -170,7 +170,8 @@ func TestUnknownMembersSurvive(t *testing.T) {
 		key, body string
 	}{
 		{frame.Claims, "u", `{"uid":"u","namespace":"default","name":"j","token":"T","attempt":1,"phase":"intent","priority":7,"route":{"site":"east"}}`},
-		{frame.History, string(recordKey(noon, "u")), `{"uid":"u","namespace":"default","name":"j","finished":"2026-11-20T12:00:00Z","cost":1.50,"attempts":[{"n":1,"state":"lost"},{"n":2,"state":"lost"}]}`},
+		{frame.History, string(recordKey(noon, "u")),
+			`{"uid":"u","namespace":"default","name":"j","finished":"2026-11-20T12:00:00Z","cost":1.50,"attempts":[{"n":1,"state":"lost"},{"n":2,"state":"lost"}]}`},
 	}
 	err := s.write(ctx, func(t *txn) error {
 		for _, w := range newer {
@@ -192,7 +193,8 @@ func TestUnknownMembersSurvive(t *testing.T) {
 		}},
 		{"mark", func() error { return s.PutMark(ctx, "u", json.RawMessage(`{"done":1}`)) }},
 		{"complete", func() error {
-			return s.Complete(ctx, "u", Record{Namespace: "default", Name: "j", State: "success", Finished: noon.Add(1e9), Attempts: []Attempt{{N: 2, State: "success"}}})
+			return s.Complete(ctx, "u", Record{Namespace: "default", Name: "j", State: "success", Finished: noon.Add(1e9),
+				Attempts: []Attempt{{N: 2, State: "success"}}})
 		}},
 	}
 	for _, step := range steps {

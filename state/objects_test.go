@@ -94,7 +94,10 @@ func TestMutateErrorIsReturnedAsItIs(t *testing.T) {
 	t.Parallel()
 	s := opened(t, Options{})
 	for _, refusal := range []error{errors.New("boom"), ErrCorrupt, fmt.Errorf("quota of the caller: %w", syscall.ENOSPC)} {
-		_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { return Mutation{}, refusal })
+		_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) {
+			return Mutation{},
+				refusal
+		})
 		if err != refusal {
 			t.Errorf("error %#v", err)
 		}
@@ -113,7 +116,8 @@ func TestMutatePanicReachesItsCaller(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		_, _ = s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { panic("fault of the caller") })
+		_, _ = s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"},
+			func(*Object, uint64) (Mutation, error) { panic("fault of the caller") })
 	}()
 	if _, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, put("1")); err != nil {
 		t.Errorf("after a panic: %v", err)

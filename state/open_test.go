@@ -123,7 +123,8 @@ func TestLocked(t *testing.T) {
 	if !errors.As(err, &locked) {
 		t.Fatalf("error %v", err)
 	}
-	if locked.PID != os.Getpid() || locked.Version != "v1.2.3" || locked.Socket != "/run/limpet.sock" || time.Since(locked.Since) > time.Minute {
+	if locked.PID != os.Getpid() || locked.Version != "v1.2.3" || locked.Socket != "/run/limpet.sock" ||
+		time.Since(locked.Since) > time.Minute {
 		t.Errorf("owner %+v", locked)
 	}
 	if took := time.Since(began); took > 3*time.Second {

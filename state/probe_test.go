@@ -53,7 +53,8 @@ func TestProbeInChild(t *testing.T) {
 	if err := repair.Check(ctx, sound, current.version-1); !errors.As(err, new(*SchemaError)) {
 		t.Errorf("newer file: %v", err)
 	}
-	if err := repair.Check(ctx, sound+".absent", current.version); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, repair.ErrNoChild) {
+	if err := repair.Check(ctx, sound+".absent", current.version); err == nil || errors.Is(err, ErrCorrupt) ||
+		errors.Is(err, repair.ErrNoChild) {
 		t.Errorf("absent file: %v", err)
 	}
 	if err := os.WriteFile(sound, []byte("garbage"), 0o600); err != nil {

@@ -123,7 +123,8 @@ func (op *opening) salvageInto(path string) (repair.Summary, int, error) {
 }
 
 // salvageBy builds the new file from the records that source emits.
-func (op *opening) salvageBy(path string, source func(emit func(repair.Record) error) (repair.Summary, error)) (sum repair.Summary, carried int, err error) {
+func (op *opening) salvageBy(path string, source func(emit func(repair.Record) error) (repair.Summary, error)) (sum repair.Summary,
+	carried int, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return sum, 0, &repair.BuildError{Err: frame.Classify(err)}
 	}

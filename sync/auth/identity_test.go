@@ -13,7 +13,8 @@ import (
 // lookupIn asks one place for credentials.
 func lookupIn(t *testing.T, s Source, provider, url string) (*Credentials, error) {
 	t.Helper()
-	return s.Credentials(t.Context(), Lookup{Namespace: "default", Repository: "site", URL: url, Provider: provider, Secure: map[string]string{"token": "keys"}})
+	return s.Credentials(t.Context(), Lookup{Namespace: "default", Repository: "site", URL: url, Provider: provider,
+		Secure: map[string]string{"token": "keys"}})
 }
 
 func secretOf(keys ...string) Source {
@@ -36,20 +37,24 @@ func TestProviderIsChosen(t *testing.T) {
 		trusted        bool
 		fails, because string
 	}{
-		"keys":               {source: secretOf("gcpServiceAccount", canary), want: "gcp"},
-		"app":                {source: secretOf("githubAppID", "1", "githubAppPrivateKey", canary), want: "github"},
-		"repository":         {source: secretOf("ca.crt", "x"), provider: "azure", want: "azure"},
-		"gitlab":             {source: secretOf("username", "deploy", "password", canary), provider: "gitlab", want: "gitlab"},
-		"plain":              {source: secretOf("username", "ann", "password", canary)},
-		"generic":            {source: secretOf("username", "ann", "password", canary), provider: "generic"},
-		"rule":               {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), want: "azure", trusted: true},
-		"rule agrees":        {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "azure", want: "azure", trusted: true},
-		"another provider":   {source: secretOf("gcpServiceAccount", canary), provider: "azure", fails: "gcpServiceAccount is a key of provider gcp, and the provider is azure"},
-		"keys without":       {source: secretOf("githubAppID", "1"), provider: "generic", fails: "the provider is generic"},
-		"two providers":      {source: secretOf("gcpServiceAccount", canary, "AWS_ACCESS_KEY_ID", "x"), fails: "AWS_ACCESS_KEY_ID is a key of provider aws, and gcpServiceAccount one of gcp"},
-		"rule and another":   {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "gcp", fails: "they are for provider azure, and the repository asks for gcp"},
-		"token beside it":    {source: secretOf("token", canary), provider: "azure", fails: "token has no meaning for provider azure"},
-		"ssh":                {source: secretOf("gcpServiceAccount", canary), url: "ssh://git@git.example.com/x", fails: "is for https, and the url is of ssh"},
+		"keys":        {source: secretOf("gcpServiceAccount", canary), want: "gcp"},
+		"app":         {source: secretOf("githubAppID", "1", "githubAppPrivateKey", canary), want: "github"},
+		"repository":  {source: secretOf("ca.crt", "x"), provider: "azure", want: "azure"},
+		"gitlab":      {source: secretOf("username", "deploy", "password", canary), provider: "gitlab", want: "gitlab"},
+		"plain":       {source: secretOf("username", "ann", "password", canary)},
+		"generic":     {source: secretOf("username", "ann", "password", canary), provider: "generic"},
+		"rule":        {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), want: "azure", trusted: true},
+		"rule agrees": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "azure", want: "azure", trusted: true},
+		"another provider": {source: secretOf("gcpServiceAccount", canary), provider: "azure",
+			fails: "gcpServiceAccount is a key of provider gcp, and the provider is azure"},
+		"keys without": {source: secretOf("githubAppID", "1"), provider: "generic", fails: "the provider is generic"},
+		"two providers": {source: secretOf("gcpServiceAccount", canary, "AWS_ACCESS_KEY_ID", "x"),
+			fails: "AWS_ACCESS_KEY_ID is a key of provider aws, and gcpServiceAccount one of gcp"},
+		"rule and another": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "gcp",
+			fails: "they are for provider azure, and the repository asks for gcp"},
+		"token beside it": {source: secretOf("token", canary), provider: "azure", fails: "token has no meaning for provider azure"},
+		"ssh": {source: secretOf("gcpServiceAccount", canary), url: "ssh://git@git.example.com/x",
+			fails: "is for https, and the url is of ssh"},
 		"half a certificate": {source: secretOf("gcpServiceAccount", canary, "tls.crt", "x"), fails: "tls.crt and tls.key"},
 		"too long":           {source: secretOf("gcpServiceAccount", strings.Repeat("x", maxValue+1)), fails: "longer than"},
 	} {
@@ -71,12 +76,14 @@ func TestProviderIsChosen(t *testing.T) {
 			switch {
 			case test.want == "" && c.Identity != nil:
 				t.Errorf("it is an identity: %v", c)
-			case test.want != "" && (c.Identity == nil || c.Identity.Provider != test.want || c.Identity.Trusted != test.trusted || c.Identity.Bound != test.trusted || c.Empty()):
+			case test.want != "" && (c.Identity == nil || c.Identity.Provider != test.want || c.Identity.Trusted != test.trusted ||
+				c.Identity.Bound != test.trusted || c.Empty()):
 				t.Errorf("it is %v, %v", c, c.Identity)
 			}
 			if c.Identity != nil {
 				for _, verb := range []string{"%v", "%+v", "%#v", "%x", "%s"} {
-					if text := fmt.Sprintf(verb+verb+verb, c, c.Identity, *c.Identity); strings.Contains(text, canary) || strings.Contains(text, fmt.Sprintf("%x", canary)) {
+					if text := fmt.Sprintf(verb+verb+verb, c, c.Identity, *c.Identity); strings.Contains(text, canary) ||
+						strings.Contains(text, fmt.Sprintf("%x", canary)) {
 						t.Errorf("%s shows a secret: %s", verb, text)
 					}
 				}
@@ -92,11 +99,13 @@ func TestProviderIsChosen(t *testing.T) {
 func TestIdentityInDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "default.site"), 0o700), os.WriteFile(filepath.Join(dir, "default.site", "gcpServiceAccount"), []byte(canary), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "default.site"), 0o700),
+		os.WriteFile(filepath.Join(dir, "default.site", "gcpServiceAccount"), []byte(canary), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := lookupIn(t, filesAt(dir), "", "https://git.example.com/x")
-	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Bound || c.Identity.Own() || c.Identity.Text("gcpServiceAccount") != canary {
+	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Bound || c.Identity.Own() ||
+		c.Identity.Text("gcpServiceAccount") != canary {
 		t.Errorf("%v %v", c, err)
 	}
 	same, err := lookupIn(t, secretOf("gcpServiceAccount", canary), "", "https://git.example.com/x")
@@ -122,7 +131,8 @@ func TestRuleOfProvider(t *testing.T) {
 		"misspelt":             {Rule{Provider: "azrue"}, `unknown git provider "azrue", did you mean "azure"?`},
 		"unknown":              {Rule{Provider: "mercurial-cloud"}, "known are generic, aws, azure, gcp, github, gitlab"},
 		"misspelt key":         {Rule{Provider: "github", Values: map[string]string{"githubAppId": "1"}}, `did you mean "githubAppID"?`},
-		"key of another":       {Rule{Provider: "aws", Values: map[string]string{"githubAppID": "1"}}, "githubAppID has no meaning for provider aws"},
+		"key of another": {Rule{Provider: "aws", Values: map[string]string{"githubAppID": "1"}},
+			"githubAppID has no meaning for provider aws"},
 	} {
 		test.rule.URL = "https://git.example.com"
 		switch err := test.rule.Check(); {

@@ -182,7 +182,8 @@ func TestRules(t *testing.T) {
 	if err != nil || c.Username != "robot" || c.Password != canary {
 		t.Fatalf("got %v, %v", c, err)
 	}
-	for url, want := range map[string][]string{lookup().URL: {token}, "https://other.example.com/a/b": {filepath.Join(dir, "none")}, "https://git.example.com/else/x": nil, "no url": nil} {
+	for url, want := range map[string][]string{lookup().URL: {token}, "https://other.example.com/a/b": {filepath.Join(dir, "none")},
+		"https://git.example.com/else/x": nil, "no url": nil} {
 		if got := RuleFiles(rules, url); !slices.Equal(got, want) {
 			t.Errorf("files for %s: %q, want %q", url, got, want)
 		}

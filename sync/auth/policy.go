@@ -140,7 +140,8 @@ func (p VerificationPolicy) Check() error {
 		return nil
 	}
 	if _, err := signature.ParseMode(p.Mode); err != nil || p.Mode == "" {
-		return wrong(fmt.Errorf("mode: %q is none of %s, %s, %s and %s", p.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD, PolicyNone))
+		return wrong(fmt.Errorf("mode: %q is none of %s, %s, %s and %s", p.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD,
+			PolicyNone))
 	}
 	for _, names := range []map[string]string{p.Values, p.Files} {
 		for k := range names {

@@ -25,7 +25,8 @@ func TestWithTransport(t *testing.T) {
 	}
 	secrets := map[string]map[string][]byte{
 		"site/plain": {"token": []byte("t")},
-		"site/own":   {"token": []byte("t"), keyProxy: []byte("socks5://of-the-secret\n"), keyProxyUsername: []byte("u"), keyProxyPassword: []byte("CANARY\n")},
+		"site/own": {"token": []byte("t"), keyProxy: []byte("socks5://of-the-secret\n"), keyProxyUsername: []byte("u"),
+			keyProxyPassword: []byte("CANARY\n")},
 		"site/proxy": {"address": []byte("http://of-the-annotation:1"), "username": []byte("u"), "password": []byte("CANARY")},
 		"site/wrong": {"username": []byte("CANARY")},
 	}

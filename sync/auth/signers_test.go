@@ -61,7 +61,8 @@ func TestTrustSecrets(t *testing.T) {
 		t.Errorf("a secret with nothing but keys of signers: %v, %v", creds, err)
 	}
 	l.Secure = map[string]string{"verify": "more", "token": "git-token"}
-	if creds, err := secretsAt(get).Credentials(t.Context(), l); err != nil || creds.Password != canary || creds.Source != "secret default/git-token" {
+	if creds, err := secretsAt(get).Credentials(t.Context(), l); err != nil || creds.Password != canary ||
+		creds.Source != "secret default/git-token" {
 		t.Errorf("beside one with a token: %v, %v", creds, err)
 	}
 }

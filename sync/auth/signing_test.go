@@ -28,9 +28,11 @@ func told(s *Signing, err error) string {
 func TestSigningSecrets(t *testing.T) {
 	t.Parallel()
 	data := map[string]map[string][]byte{
-		"git-token": {"token": []byte(canary)}, "key": {"commitSigningKey": []byte("K")}, "both": {"commitSigningKey": []byte("B"), "commitSigningPassphrase": []byte("P")},
-		"all": {"token": []byte(canary), "commitSigningKey": []byte("A")}, "flux": {"git.asc": []byte("F"), "passphrase": []byte("Q")},
-		"pass": {"commitSigningPassphrase": []byte("P")}, "empty": {"commitSigningKey": nil}, "signers": {"allowed_signers": []byte("x"), "commitSigningKey": []byte("S")},
+		"git-token": {"token": []byte(canary)}, "key": {"commitSigningKey": []byte("K")},
+		"both": {"commitSigningKey": []byte("B"), "commitSigningPassphrase": []byte("P")},
+		"all":  {"token": []byte(canary), "commitSigningKey": []byte("A")}, "flux": {"git.asc": []byte("F"), "passphrase": []byte("Q")},
+		"pass": {"commitSigningPassphrase": []byte("P")}, "empty": {"commitSigningKey": nil},
+		"signers": {"allowed_signers": []byte("x"), "commitSigningKey": []byte("S")},
 	}
 	get := func(_ context.Context, _, name string) (map[string][]byte, error) {
 		if name == "broken" {
@@ -47,12 +49,14 @@ func TestSigningSecrets(t *testing.T) {
 		{secure: map[string]string{"token": "git-token"}, want: "none", creds: true},
 		{secure: map[string]string{"commitSigningKey": "key"}, want: "K  in secret default/key"},
 		{secure: map[string]string{"commitSigningKey": "both", "token": "git-token"}, want: "B P in secret default/both", creds: true},
-		{secure: map[string]string{"commitSigningKey": "key", "commitSigningPassphrase": "pass"}, want: "K P in secret default/key and secret default/pass"},
+		{secure: map[string]string{"commitSigningKey": "key", "commitSigningPassphrase": "pass"},
+			want: "K P in secret default/key and secret default/pass"},
 		{secure: map[string]string{"commitSigningKey": "flux"}, want: "F Q in secret default/flux"},
 		{secure: map[string]string{"token": "all"}, want: "A  in secret default/all", creds: true},
 		{secure: map[string]string{"verify": "signers"}, want: "S  in secret default/signers", trust: true},
 		{secure: map[string]string{"verify": "flux"}, want: "none", trust: true}, // public keys may have that name
-		{secure: map[string]string{"commitSigningKey": "pass"}, want: "secret default/pass: there is a commitSigningPassphrase, and no commitSigningKey"},
+		{secure: map[string]string{"commitSigningKey": "pass"},
+			want: "secret default/pass: there is a commitSigningPassphrase, and no commitSigningKey"},
 		{secure: map[string]string{"commitSigningKey": "empty"}, want: "none"},
 		{secure: map[string]string{"webhookSecret": "key"}, want: "none"},
 		{secure: map[string]string{"commitSigningKey": "gone"}, want: "none"},
@@ -191,8 +195,9 @@ func TestSigningFiles(t *testing.T) {
 	}{
 		"a passphrase alone": {Rule{URL: "https://x", Files: map[string]string{"commitSigningPassphrase": pass}}, "no commitSigningKey"},
 		"a wrong name":       {Rule{URL: "https://x", Files: map[string]string{"commitSigninKey": key}}, `did you mean "commitSigningKey"`},
-		"given twice":        {Rule{URL: "https://x", Values: map[string]string{"commitSigningKey": "x"}, Files: map[string]string{"commitSigningKey": key}}, "as value and as file"},
-		"gone":               {Rule{URL: "https://x", Files: map[string]string{"commitSigningKey": key + "x"}}, "no such file"},
+		"given twice": {Rule{URL: "https://x", Values: map[string]string{"commitSigningKey": "x"},
+			Files: map[string]string{"commitSigningKey": key}}, "as value and as file"},
+		"gone": {Rule{URL: "https://x", Files: map[string]string{"commitSigningKey": key + "x"}}, "no such file"},
 	} {
 		if err := c.rule.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", what, err, c.want)
@@ -229,7 +234,8 @@ func TestSigningShowsNoSecret(t *testing.T) {
 		slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "v", v)
 		json.NewEncoder(&shown).Encode(v)
 	}
-	if text := shown.String(); strings.Contains(text, canary) || strings.Contains(text, fmt.Sprintf("%x", canary)) || !strings.Contains(text, "signing(here)") {
+	if text := shown.String(); strings.Contains(text, canary) || strings.Contains(text, fmt.Sprintf("%x", canary)) ||
+		!strings.Contains(text, "signing(here)") {
 		t.Error(text)
 	}
 }

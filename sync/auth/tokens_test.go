@@ -291,7 +291,11 @@ func TestForget(t *testing.T) {
 		t.Errorf("minted %v", minted)
 	}
 	late := TokenKey{Owner: "3"}
-	token, err := tokens.Token(t.Context(), late, func(context.Context) (Token, error) { tokens.Forget("3"); return Token{Value: "late"}, nil })
+	token, err := tokens.Token(t.Context(), late, func(context.Context) (Token, error) {
+		tokens.Forget("3")
+		return Token{Value: "late"},
+			nil
+	})
 	if err != nil || token.Value != "late" {
 		t.Errorf("token under way: %v, %v", token, err)
 	}
@@ -308,7 +312,8 @@ func TestTokensOutage(t *testing.T) {
 		if token, err := ask(); err != nil || token.Value != canary+"1" {
 			t.Fatal(token.Value, err)
 		}
-		out := &netx.Error{Kind: netx.Unavailable, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://metadata", Err: errors.New("no answer")}
+		out := &netx.Error{Kind: netx.Unavailable, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://metadata",
+			Err: errors.New("no answer")}
 		m.set(out, 0)
 		for time.Since(begin) < 59*time.Minute {
 			if token, err := ask(); err != nil || token.Value != canary+"1" {

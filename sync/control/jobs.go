@@ -68,7 +68,8 @@ func Cancel(ctx context.Context, client *kube.Client, u *unstructured.Unstructur
 
 // patchJob merges metadata into a job. A UID or a resourceVersion in it is a
 // precondition.
-func patchJob(ctx context.Context, client *kube.Client, u *unstructured.Unstructured, metadata map[string]any) (*unstructured.Unstructured, error) {
+func patchJob(ctx context.Context, client *kube.Client, u *unstructured.Unstructured, metadata map[string]any) (*unstructured.Unstructured,
+	error) {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return nil, err

@@ -19,9 +19,12 @@ func TestHistoryOfAFile(t *testing.T) {
 	store := openStore(t)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 5 {
-		r := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprint("dash-pr-", i), Repository: "dash", Action: "pr", State: "error", Message: "401 bad credentials",
-			Started: at, Finished: at.Add(time.Duration(i) * time.Minute), RefTo: "abc", Attempts: []state.Attempt{{N: 1, Agent: "edge", State: "error", Message: "no"}},
-			Spec: []byte(`{"action":"pr","repository":"dash"}`), Status: []byte(`{"errors":["401"],"summary":[{"kind":"Dashboard","create":3}]}`)}
+		r := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprint("dash-pr-", i), Repository: "dash", Action: "pr",
+			State: "error", Message: "401 bad credentials",
+			Started: at, Finished: at.Add(time.Duration(i) * time.Minute), RefTo: "abc",
+			Attempts: []state.Attempt{{N: 1, Agent: "edge", State: "error", Message: "no"}},
+			Spec:     []byte(`{"action":"pr","repository":"dash"}`),
+			Status:   []byte(`{"errors":["401"],"summary":[{"kind":"Dashboard","create":3}]}`)}
 		if err := store.PutRecord(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -49,11 +52,13 @@ func TestHistoryOfAFile(t *testing.T) {
 	if fmt.Sprint(seen) != "[u4 u3 u2 u1 u0]" {
 		t.Errorf("pages: %v", seen)
 	}
-	if page, err := c.HistoryPage(t.Context(), snapshot.HistoryQuery{Ref: "b", Limit: 2}); err != nil || len(page.Rows) != 0 || page.Next != "" {
+	if page, err := c.HistoryPage(t.Context(), snapshot.HistoryQuery{Ref: "b", Limit: 2}); err != nil || len(page.Rows) != 0 ||
+		page.Next != "" {
 		t.Errorf("another ref: %+v, %v", page, err)
 	}
 	j, err := c.PastJob(t.Context(), "u3")
-	if err != nil || j.Detail != "#3" || len(j.Errors) != 1 || len(j.Summary) != 1 || j.Summary[0].Create != 3 || len(j.Log) != 1 || j.Finished.IsZero() {
+	if err != nil || j.Detail != "#3" || len(j.Errors) != 1 || len(j.Summary) != 1 || j.Summary[0].Create != 3 || len(j.Log) != 1 ||
+		j.Finished.IsZero() {
 		t.Errorf("job: %+v, %v", j, err)
 	}
 	if _, err := c.PastJob(t.Context(), "none"); err == nil {
@@ -69,7 +74,8 @@ func TestRecentRuns(t *testing.T) {
 	now := time.Now()
 	put := func(uid, repository, end string, at time.Time) {
 		t.Helper()
-		r := state.Record{UID: uid, Namespace: "default", Name: uid, Repository: repository, Action: "pull", State: end, Started: at.Add(-2 * time.Second),
+		r := state.Record{UID: uid, Namespace: "default", Name: uid, Repository: repository, Action: "pull", State: end,
+			Started:  at.Add(-2 * time.Second),
 			Finished: at, Status: []byte(`{"summary":[{"kind":"Dashboard","create":1,"update":2},{"kind":"Folder","delete":3}]}`)}
 		if err := store.PutRecord(t.Context(), r); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 // with the credentials of the agent. Only the same user can open the socket. failed
 // answers when the server does not; logger receives errors in the middle of an
 // answer.
-func Proxy(base *url.URL, transport http.RoundTripper, failed func(http.ResponseWriter, *http.Request, error), logger *log.Logger) http.Handler {
+func Proxy(base *url.URL, transport http.RoundTripper, failed func(http.ResponseWriter, *http.Request, error),
+	logger *log.Logger) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)

@@ -41,7 +41,8 @@ func TestStoreOverSocket(t *testing.T) {
 	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" || client.Path() != path {
 		t.Errorf("hello: %+v of %s", h, client.Path())
 	}
-	q := state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute), Limit: 5}
+	q := state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute),
+		Limit: 5}
 	records, err := client.History(ctx, q)
 	if err != nil || len(records) != 1 || records[0].UID != "b-sync" || !records[0].Finished.Equal(now.Add(-time.Hour)) {
 		t.Errorf("history: %+v, %v", records, err)
@@ -98,7 +99,8 @@ func TestAgentOverSocket(t *testing.T) {
 		}
 	}
 
-	one := repos.Suspension{Namespace: "default", Repository: "site", UID: "u", Since: time.Unix(1, 0).UTC(), Until: time.Now().Add(time.Hour).Truncate(0).UTC()}
+	one := repos.Suspension{Namespace: "default", Repository: "site", UID: "u", Since: time.Unix(1, 0).UTC(),
+		Until: time.Now().Add(time.Hour).Truncate(0).UTC()}
 	if err := client.Suspend(ctx, one); err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +131,10 @@ func TestAgentOverSocket(t *testing.T) {
 	if _, err := client.Diagnostics(ctx); err == nil || err.Error() != "the disk is gone" {
 		t.Errorf("diagnostics that fail: %v", err)
 	}
-	agent.diagnostics = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Info: state.Info{Path: "/x"}, DiskFree: -1},
-		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []snapshot.Tokens{{Provider: "github", TokenCounts: auth.TokenCounts{Oldest: time.Minute}}}}
+	agent.diagnostics = snapshot.DiagnosticsReport{At: time.Unix(1, 0).UTC(), Store: snapshot.Store{Info: state.Info{Path: "/x"},
+		DiskFree: -1},
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 4}},
+		Tokens:  []snapshot.Tokens{{Provider: "github", TokenCounts: auth.TokenCounts{Oldest: time.Minute}}}}
 	if got, err := client.Diagnostics(ctx); err != nil || !reflect.DeepEqual(got, agent.diagnostics) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -205,7 +209,10 @@ func TestErrorClasses(t *testing.T) {
 		refuses := func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusInternalServerError, failure) }
 		mux.HandleFunc(prefix+"store/info", refuses)
 		upstream := httptest.NewServer(mux)
-		client := &Client{http: &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(upstream.URL) }}}}
+		client := &Client{http: &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL,
+			error) {
+			return url.Parse(upstream.URL)
+		}}}}
 		if _, err := client.Info(t.Context()); !errors.Is(err, want) || err.Error() != failure.Error() {
 			t.Errorf("%v became %v", want, err)
 		}

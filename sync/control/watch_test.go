@@ -25,7 +25,8 @@ func manyJobs(seq uint64, n int) *snapshot.Snapshot {
 	s := &snapshot.Snapshot{Seq: seq, At: at.Add(time.Duration(seq) * time.Second), Agent: snapshot.Agent{Host: "edge-07", PID: 4121}}
 	for i := range n {
 		s.Jobs = append(s.Jobs, snapshot.Job{UID: fmt.Sprintf("u%04d", i), Name: fmt.Sprintf("site-%04d-sync", i), State: "pending", Created: at})
-		s.Repos = append(s.Repos, snapshot.Repo{Name: fmt.Sprintf("site-%04d", i), URL: "https://git.example.com/sites/dashboards.git", Checked: at})
+		s.Repos = append(s.Repos, snapshot.Repo{Name: fmt.Sprintf("site-%04d", i), URL: "https://git.example.com/sites/dashboards.git",
+			Checked: at})
 	}
 	if n > 0 {
 		s.Jobs[0].State, s.Jobs[0].Done, s.Jobs[0].Total = "working", int64(seq), 288

@@ -38,5 +38,6 @@ const (
 )
 
 // Points are all of them.
-var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Pushed, Published, Planned, Applying, Marked, Worked,
+var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Pushed, Published, Planned, Applying,
+	Marked, Worked,
 	Recorded, Posted, Deleted, Ended, Released, Requeued}

@@ -57,7 +57,8 @@ func TestPass(t *testing.T) {
 		{"killed", on, "claimed=kill", []string{"intent", "claimed", "ended"}, "intent <nil>\n", -9},
 		{"killed at the third", on, "claimed=kill@3", []string{"claimed", "claimed", "claimed", "ended"}, "claimed <nil>\nclaimed <nil>\n", -9},
 		{"ended", on, "seen=exit", []string{"seen"}, "", 99},
-		{"an error, once", on, "fetched=error@2,seen=exit", []string{"fetched", "fetched", "fetched"}, "fetched <nil>\nfetched failpoint fetched\nfetched <nil>\n", 0},
+		{"an error, once", on, "fetched=error@2,seen=exit", []string{"fetched", "fetched", "fetched"},
+			"fetched <nil>\nfetched failpoint fetched\nfetched <nil>\n", 0},
 		{"a goroutine that waits for ever", on, "marked=stall", []string{"marked"}, "", 2}, // of which the runtime makes a deadlock
 		{"no such point", on, "claims=kill", nil, "", 2},
 		{"no such action", on, "claimed=die", nil, "", 2},

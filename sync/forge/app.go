@@ -239,7 +239,8 @@ func (a *app) test(ctx context.Context) error {
 	need := requiredPermissions(a.hooks)
 	for _, name := range sortedKeys(need) {
 		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
-			e.Fields = append(e.Fields, Field{Type: "FieldValueForbidden", Field: block + ".appID", Detail: fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
+			e.Fields = append(e.Fields, Field{Type: "FieldValueForbidden", Field: block + ".appID",
+				Detail: fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
 		}
 	}
 	if len(e.Fields) == 0 {

@@ -45,7 +45,8 @@ func newSite(t testing.TB, o forgetest.Options) *site {
 	s.secret = &auth.ConnectionSecret{PrivateKey: s.app.Key, Source: "directory /creds"}
 	hosts := New(Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	s.minter = NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) { return s.secret, nil }, s.tokens)
+	s.minter = NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) { return s.secret, nil },
+		s.tokens)
 	s.conn = Connection{UID: "uid-1", Namespace: "default", Name: "app", Spec: api.ConnectionSpec{Type: "githubEnterprise",
 		GitHubEnterprise: &api.GitHubApp{AppID: "123456", InstallationID: "454545", ServerURL: s.host.URL}}}
 	s.target = Target{Type: "githubEnterprise", URL: s.host.URL + "/team/site.git", ServerURL: s.host.URL}
@@ -133,7 +134,8 @@ func TestMintErrors(t *testing.T) {
 		kind ErrorKind
 		text string
 	}{
-		{"another key", func(s *site) { s.secret.PrivateKey = foreign }, Unauthorized, "GitHub App 123456, installation 454545, of connection default/app"},
+		{"another key", func(s *site) { s.secret.PrivateKey = foreign }, Unauthorized,
+			"GitHub App 123456, installation 454545, of connection default/app"},
 		{"another app", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "9" }, Unauthorized, "GitHub App 9"},
 		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "9" }, NotFound, "/app/installations/9"},
 		{"suspended", func(s *site) { s.install.Suspended = true }, Forbidden, "suspended"},
@@ -145,7 +147,8 @@ func TestMintErrors(t *testing.T) {
 		{"no secret", func(s *site) { s.secret = nil }, Unknown, ErrNoSecret.Error()},
 		{"a key of words", func(s *site) { s.secret.PrivateKey = []byte(canary) }, Invalid, "neither a PEM"},
 		{"a broken key", func(s *site) {
-			s.secret.PrivateKey = []byte("-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(canary)) + "\n-----END RSA PRIVATE KEY-----\n")
+			s.secret.PrivateKey = []byte("-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(canary)) +
+				"\n-----END RSA PRIVATE KEY-----\n")
 		}, Invalid, "no unencrypted"},
 		{"another host", func(s *site) { s.target.URL = "https://evil.example/team/site" }, Invalid, "the repository is at evil.example"},
 		{"another port", func(s *site) { s.target.URL = "http://127.0.0.1:1/team/site" }, Invalid, "the repository is at 127.0.0.1:1"},
@@ -153,9 +156,11 @@ func TestMintErrors(t *testing.T) {
 		{"down", func(s *site) {
 			s.host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
 		}, Unavailable, "502"},
-		{"a token that has ended", func(s *site) { answerToken(s, `{"token":"ghs_x","expires_at":"2020-01-01T00:00:00Z"}`) }, Protocol, "has ended"},
+		{"a token that has ended", func(s *site) { answerToken(s, `{"token":"ghs_x","expires_at":"2020-01-01T00:00:00Z"}`) }, Protocol,
+			"has ended"},
 		{"no token", func(s *site) { answerToken(s, `{"token":"","expires_at":"2099-01-01T00:00:00Z"}`) }, Protocol, "no token"},
-		{"a header in the token", func(s *site) { answerToken(s, `{"token":"a\r\nX: y","expires_at":"2099-01-01T00:00:00Z"}`) }, Protocol, "no token"},
+		{"a header in the token", func(s *site) { answerToken(s, `{"token":"a\r\nX: y","expires_at":"2099-01-01T00:00:00Z"}`) }, Protocol,
+			"no token"},
 		{"no time", func(s *site) { answerToken(s, `{"token":"ghs_x"}`) }, Protocol, "has ended"},
 		{"a strange time", func(s *site) { answerToken(s, `{"token":"`+canary+`","expires_at":"soon"}`) }, Protocol, "not what this API"},
 	}
@@ -193,7 +198,8 @@ func answerToken(s *site, body string) {
 // and the life of a token is counted by it.
 func TestClockSkew(t *testing.T) {
 	t.Parallel()
-	for _, skew := range []time.Duration{0, 20 * time.Second, -20 * time.Second, 40 * time.Second, -40 * time.Second, 5 * time.Minute, time.Hour, -time.Hour, -24 * 365 * time.Hour} {
+	for _, skew := range []time.Duration{0, 20 * time.Second, -20 * time.Second, 40 * time.Second, -40 * time.Second, 5 * time.Minute,
+		time.Hour, -time.Hour, -24 * 365 * time.Hour} {
 		s := newSite(t, forgetest.Options{Skew: skew})
 		token, err := s.minter.Mint(t.Context(), s.conn, s.target)
 		if err != nil || token.Life < 59*time.Minute || token.Life > time.Hour {
@@ -236,12 +242,14 @@ func TestPrivateKeyForms(t *testing.T) {
 		text := base64.StdEncoding.EncodeToString(b)
 		return []byte(text[:60] + "\n" + text[60:] + "\n")
 	}
-	for name, text := range map[string][]byte{"pkcs1": p1, "pkcs8": p8(key), "base64 of pkcs1": wrapped(p1), "base64 of pkcs8": wrapped(p8(key))} {
+	for name, text := range map[string][]byte{"pkcs1": p1, "pkcs8": p8(key), "base64 of pkcs1": wrapped(p1),
+		"base64 of pkcs8": wrapped(p8(key))} {
 		if got, err := privateKey(text); err != nil || !got.Equal(key) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, text := range map[string][]byte{"empty": nil, "short": p8(short), "curve": p8(curve), "half": p1[:200], "public": []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")} {
+	for name, text := range map[string][]byte{"empty": nil, "short": p8(short), "curve": p8(curve), "half": p1[:200],
+		"public": []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")} {
 		if _, err := privateKey(text); err == nil {
 			t.Errorf("%s was taken", name)
 		}
@@ -266,7 +274,8 @@ func TestConnectionTest(t *testing.T) {
 		text   string
 	}{
 		{"healthy", func(*site) {}, "", nil, ""},
-		{"another key", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "77" }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "secure.privateKey"}, "401"},
+		{"another key", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "77" }, ReasonAuthenticationFailed,
+			[]string{"spec.githubEnterprise.appID", "secure.privateKey"}, "401"},
 		{"a key of another App", func(s *site) {
 			s.host.Fault(func(r *http.Request) *forgetest.Answer {
 				if strings.HasSuffix(r.URL.Path, "/app") {
@@ -276,12 +285,15 @@ func TestConnectionTest(t *testing.T) {
 			})
 		}, ReasonInvalidSpec, []string{"spec.githubEnterprise.appID"}, "App 77"},
 		{"broken key", func(s *site) { s.secret.PrivateKey = []byte("x") }, ReasonInvalidSpec, []string{"secure.privateKey"}, "private key"},
-		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1" }, ReasonInvalidSpec, []string{"spec.githubEnterprise.installationID"}, "404"},
-		{"suspended", func(s *site) { s.install.Suspended = true }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.installationID"}, "suspended"},
+		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1" }, ReasonInvalidSpec,
+			[]string{"spec.githubEnterprise.installationID"}, "404"},
+		{"suspended", func(s *site) { s.install.Suspended = true }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.installationID"},
+			"suspended"},
 		{"two permissions missing", func(s *site) {
 			s.install.Permissions = map[string]string{"contents": "read", "metadata": "read", "repository_hooks": "write"}
 		},
-			ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "spec.githubEnterprise.appID"}, "contents: write, it has read, and 1 more"},
+			ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "spec.githubEnterprise.appID"},
+			"contents: write, it has read, and 1 more"},
 		{"no webhooks wanted", func(s *site) {
 			delete(s.install.Permissions, "repository_hooks")
 			s.conn.Spec.Webhook = &struct {
@@ -296,7 +308,8 @@ func TestConnectionTest(t *testing.T) {
 		}, ReasonRateLimited, nil, "429"},
 		{"gitlab", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}) }, "", nil, ""},
 		{"gitlab, for git only", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{Scope: "read_repository"}) }, "", nil, ""},
-		{"gitlab, wrong token", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}); s.secret.Token = canary }, ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
+		{"gitlab, wrong token", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}); s.secret.Token = canary }, ReasonAuthenticationFailed,
+			[]string{"secure.token"}, "401"},
 		{"bitbucket", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}) }, "", nil, ""},
 		{"bitbucket workspace", func(s *site) {
 			tokenOf(s, "bitbucket", forgetest.Rights{Scope: "repository"})
@@ -304,7 +317,8 @@ func TestConnectionTest(t *testing.T) {
 				Workspace string `json:"workspace"`
 			}{"work"}
 		}, "", nil, ""},
-		{"bitbucket, wrong token", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}); s.secret.Token = canary }, ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
+		{"bitbucket, wrong token", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}); s.secret.Token = canary },
+			ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
 		{"bitbucket, whose address is another host's", func(s *site) {
 			tokenOf(s, "bitbucket", forgetest.Rights{})
 			s.minter.hosts.o.APIs = nil // the token is not for api.bitbucket.org
@@ -389,18 +403,21 @@ func TestSource(t *testing.T) {
 	look := func(connection, url string) (*auth.Credentials, error) {
 		return source.Credentials(t.Context(), auth.Lookup{Namespace: "default", Repository: "site", URL: url, Connection: connection})
 	}
-	for name, c := range map[string][2]string{"no connection": {"", url}, "no such connection": {"gone", url}, "over ssh": {"app", "git@127.0.0.1:team/site"}, "a file": {"app", "/srv/git"}} {
+	for name, c := range map[string][2]string{"no connection": {"", url}, "no such connection": {"gone", url},
+		"over ssh": {"app", "git@127.0.0.1:team/site"}, "a file": {"app", "/srv/git"}} {
 		if creds, err := look(c[0], c[1]); creds != nil || err != nil {
 			t.Errorf("%s: %v %v", name, creds, err)
 		}
 	}
-	for name, c := range map[string][2]string{"the API is away": {"broken", url}, "no object of ours": {"strange", url}, "another host": {"app", "https://evil.example/team/site"}, "another host for a plain token": {"lab", "https://evil.example/a/b"}} {
+	for name, c := range map[string][2]string{"the API is away": {"broken", url}, "no object of ours": {"strange", url},
+		"another host": {"app", "https://evil.example/team/site"}, "another host for a plain token": {"lab", "https://evil.example/a/b"}} {
 		if creds, err := look(c[0], c[1]); creds != nil || err == nil {
 			t.Errorf("%s: %v %v", name, creds, err)
 		}
 	}
 	first, err := look("app", url)
-	if err != nil || first.Username != "x-access-token" || !s.host.Accepts(first.Username, first.Password, "team/site") || first.Source != "connection default/app" {
+	if err != nil || first.Username != "x-access-token" || !s.host.Accepts(first.Username, first.Password, "team/site") ||
+		first.Source != "connection default/app" {
 		t.Fatalf("%v %v", first, err)
 	}
 	if again, _ := look("app", url); again.Password != first.Password {
@@ -409,7 +426,8 @@ func TestSource(t *testing.T) {
 	// A token that the host does not take any more is made again.
 	s.host.Revoke(first.Password)
 	first.Refused()
-	if again, err := look("app", url); err != nil || again.Password == first.Password || !s.host.Accepts(again.Username, again.Password, "team/site") {
+	if again, err := look("app", url); err != nil || again.Password == first.Password ||
+		!s.host.Accepts(again.Username, again.Password, "team/site") {
 		t.Errorf("after it was refused: %v %v", again, err)
 	}
 	if c, err := look("lab", s.host.URL+"/a/b/c"); err != nil || c.Username != "oauth2" || c.Password != canary {

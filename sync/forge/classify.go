@@ -36,7 +36,8 @@ func (c *caller) classify(r request, res *http.Response, data []byte) (answer, e
 	status := res.StatusCode
 	if status >= 200 && status < 300 {
 		if media == "text/html" {
-			return answer{}, c.fail(r, Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page, and check the URL"))
+			return answer{}, c.fail(r, Unavailable, status,
+				errors.New("a web page answers in its place: log in to the network if it has a sign-on page, and check the URL"))
 		}
 		return answer{header: res.Header, body: data, at: date}, nil
 	}

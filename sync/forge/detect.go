@@ -65,7 +65,8 @@ var knownHosts = map[string]Kind{
 }
 
 // otherHosts have other APIs. Source: their documentation.
-var otherHosts = []string{"dev.azure.com", "ssh.dev.azure.com", ".visualstudio.com", ".amazonaws.com", ".amazonaws.com.cn", "source.developers.google.com"}
+var otherHosts = []string{"dev.azure.com", "ssh.dev.azure.com", ".visualstudio.com", ".amazonaws.com", ".amazonaws.com.cn",
+	"source.developers.google.com"}
 
 // locate returns the location of a repository. It is pure except for the probe of a
 // plain Git host.
@@ -119,7 +120,8 @@ func (t Target) kind(a auth.Address) (Kind, error) {
 				return kind, nil
 			}
 		}
-		return "", invalid("find the forge", "annotation %s is none of github, githubEnterprise, gitlab, bitbucket, gitea, forgejo, none", AnnoForge)
+		return "", invalid("find the forge", "annotation %s is none of github, githubEnterprise, gitlab, bitbucket, gitea, forgejo, none",
+			AnnoForge)
 	}
 	if kind, ok := knownHosts[a.Host]; ok {
 		return kind, nil
@@ -143,7 +145,10 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	if strings.ContainsFunc(a.Host+a.Port, invalidHostRune) {
 		return Place{}, invalid("find the forge", "the host of the URL is none")
 	}
-	parts := slices.DeleteFunc(strings.Split(strings.TrimSuffix(a.Path, ".git"), "/"), func(s string) bool { return s == "" || s == "." || s == "~" })
+	parts := slices.DeleteFunc(strings.Split(strings.TrimSuffix(a.Path, ".git"), "/"), func(s string) bool {
+		return s == "" || s == "." ||
+			s == "~"
+	})
 	origin := "https://" + a.HostPort()
 	switch a.Scheme {
 	case "http":
@@ -165,7 +170,8 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	case Bitbucket:
 		p.API = "https://api.bitbucket.org/2.0"
 		if _, set := h.o.APIs[a.HostPort()]; !set && a.Host != "bitbucket.org" && a.Host != "www.bitbucket.org" {
-			return Place{}, fmt.Errorf("%w: %s is not Bitbucket Cloud, and the API of Bitbucket Data Center is not spoken here", ErrNone, a.HostPort())
+			return Place{}, fmt.Errorf("%w: %s is not Bitbucket Cloud, and the API of Bitbucket Data Center is not spoken here", ErrNone,
+				a.HostPort())
 		}
 	case Gitea:
 		// It may live below a path of its host; owner and name come last.

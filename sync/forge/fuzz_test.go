@@ -92,7 +92,8 @@ func FuzzAnswers(f *testing.F) {
 }
 
 func FuzzPlace(f *testing.F) {
-	for _, url := range []string{"https://github.com/a/b", "git@host:a/b.git", "https://host/%2e/a/b", "https://host:1/a//b/", "http://[::1]/a/b/c.git"} {
+	for _, url := range []string{"https://github.com/a/b", "git@host:a/b.git", "https://host/%2e/a/b", "https://host:1/a//b/",
+		"http://[::1]/a/b/c.git"} {
 		f.Add(url, "gitlab", "")
 		f.Add(url, "git", "gitea")
 		f.Add(url, "githubEnterprise", url)

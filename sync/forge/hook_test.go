@@ -49,7 +49,8 @@ func remoteOf(t testing.TB, h *forgetest.Host, kind Kind, path string) *Remote {
 	return r
 }
 
-var paths = map[Kind]string{GitHub: "team/site", GitHubEnterprise: "team/site", GitLab: "group/sub/site", Bitbucket: "work/site", Gitea: "team/site"}
+var paths = map[Kind]string{GitHub: "team/site", GitHubEnterprise: "team/site", GitLab: "group/sub/site", Bitbucket: "work/site",
+	Gitea: "team/site"}
 
 // everyKind runs a test against each kind of host.
 func everyKind(t *testing.T, test func(t *testing.T, h *forgetest.Host, kind Kind, path string)) {
@@ -82,7 +83,8 @@ func TestHookLife(t *testing.T) {
 		one := func(secret, url string) {
 			t.Helper()
 			kept := h.Hooks(path)
-			if len(kept) != 1 || kept[0].Secret != secret || kept[0].URL != url || kept[0].Inactive || kept[0].ContentType != "json" || kept[0].InsecureTLS {
+			if len(kept) != 1 || kept[0].Secret != secret || kept[0].URL != url || kept[0].Inactive || kept[0].ContentType != "json" ||
+				kept[0].InsecureTLS {
 				t.Fatalf("the host has %+v, want one with secret %q", kept, secret)
 			}
 		}
@@ -137,7 +139,8 @@ func TestCreateAdoptsForeignHook(t *testing.T) {
 		for n := range 120 {
 			h.AddHook(path, forgetest.Hook{URL: fmt.Sprintf("https://other.example/%d", n), Events: events, ContentType: "json"})
 		}
-		id := h.AddHook(path, forgetest.Hook{URL: hookURL, Events: events, ContentType: "form", Inactive: kind != GitLab, InsecureTLS: kind != Gitea})
+		id := h.AddHook(path, forgetest.Hook{URL: hookURL, Events: events, ContentType: "form", Inactive: kind != GitLab,
+			InsecureTLS: kind != Gitea})
 		r := remoteOf(t, h, kind, path)
 		all, err := r.List(t.Context())
 		if err != nil || len(all) != 121 {
@@ -194,7 +197,8 @@ func TestHookRace(t *testing.T) {
 		t.Fatalf("%+v %v, the host has %+v", made, err, h.Hooks("team/site"))
 	}
 	// What is refused for another reason stays refused, and the secret is not repeated.
-	if _, err := r.Create(t.Context(), Hook{URL: "ftp://site.example/" + canary, Secret: "x"}); KindOf(err) != Refused || strings.Contains(err.Error(), "CANARY") {
+	if _, err := r.Create(t.Context(), Hook{URL: "ftp://site.example/" + canary, Secret: "x"}); KindOf(err) != Refused ||
+		strings.Contains(err.Error(), "CANARY") {
 		t.Fatalf("%v", err)
 	}
 }
@@ -276,7 +280,8 @@ func TestSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := fmt.Sprintf("%v %+v %#v %x %q %s", Hook{Secret: canary}, Hook{Secret: canary}, Hook{Secret: canary}, Secret(canary), Secret(canary), js); strings.Contains(out, canary) || strings.Contains(out, fmt.Sprintf("%x", canary)) {
+	if out := fmt.Sprintf("%v %+v %#v %x %q %s", Hook{Secret: canary}, Hook{Secret: canary}, Hook{Secret: canary}, Secret(canary),
+		Secret(canary), js); strings.Contains(out, canary) || strings.Contains(out, fmt.Sprintf("%x", canary)) {
 		t.Errorf("a secret was printed: %s", out)
 	}
 }

@@ -26,7 +26,8 @@ func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth
 	if err != nil {
 		return auth.Token{}, invalid("use "+i.Secret.Source, "githubAppPrivateKey cannot be used: %w", err)
 	}
-	a := &app{h: h, c: who, base: strings.TrimSuffix(cmp.Or(i.API, "https://api.github.com"), "/"), id: i.AppID, install: i.Installation, key: key, secret: i.Secret}
+	a := &app{h: h, c: who, base: strings.TrimSuffix(cmp.Or(i.API, "https://api.github.com"), "/"), id: i.AppID, install: i.Installation,
+		key: key, secret: i.Secret}
 	if a.install == "" {
 		if a.install, err = a.installationOf(ctx, i.Owner); err != nil {
 			return auth.Token{}, err
@@ -43,7 +44,8 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 	var all []error
 	var kind ErrorKind
 	for _, kinds := range []string{"orgs", "users"} {
-		r := request{op: "find the installation of " + owner, method: http.MethodGet, path: "/" + kinds + "/" + url.PathEscape(owner) + "/installation"}
+		r := request{op: "find the installation of " + owner, method: http.MethodGet, path: "/" + kinds + "/" + url.PathEscape(owner) +
+			"/installation"}
 		a.grantsKey = strings.Join([]string{a.base, a.id, owner}, " ")
 		c, got, err := a.call(ctx, r)
 		if err == nil {

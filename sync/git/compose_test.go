@@ -240,7 +240,8 @@ func TestComposeAgreesWithGit(t *testing.T) {
 			case want == nil || got == nil:
 				t.Fatalf("round %d: edit %+v: %v, want %v\n%+v", round, edits[i], got, want, edits)
 			default:
-				if kind = want.Error(); errors.Is(got, fs.ErrExist) != (want == fs.ErrExist) || errors.Is(got, fs.ErrNotExist) != (want == fs.ErrNotExist) {
+				if kind = want.Error(); errors.Is(got, fs.ErrExist) != (want == fs.ErrExist) ||
+					errors.Is(got, fs.ErrNotExist) != (want == fs.ErrNotExist) {
 					t.Fatalf("round %d: edit %+v: %v, want %v", round, edits[i], got, want)
 				}
 			}
@@ -248,7 +249,8 @@ func TestComposeAgreesWithGit(t *testing.T) {
 		}
 		want := now.tree(t, bare)
 		if got := c.tree.String(); got != want {
-			t.Fatalf("round %d: tree %s, want %s: %s\n%+v\n%s", round, got, want, gittest.Git(t, bare, nil, "ls-tree", "-r", want), edits, fmt.Sprint(c.made))
+			t.Fatalf("round %d: tree %s, want %s: %s\n%+v\n%s", round, got, want, gittest.Git(t, bare, nil, "ls-tree", "-r", want), edits,
+				fmt.Sprint(c.made))
 		}
 		if before := gittest.Git(t, bare, nil, "rev-parse", base+"^{tree}"); c.Empty() != (before == want) {
 			t.Fatalf("round %d: Empty %t", round, c.Empty())
@@ -261,9 +263,11 @@ func TestComposeAgreesWithGit(t *testing.T) {
 			t.Fatalf("round %d: the branch is at %s, want %s", round, head, w.Hash)
 		}
 		// Nothing is sent that the base has at the same place.
-		news := strings.Fields(gittest.Git(t, bare, nil, "diff-tree", "-r", "-t", "--no-renames", "--diff-filter=AMT", "--format=%T %H", base, w.Hash))
+		news := strings.Fields(gittest.Git(t, bare, nil, "diff-tree", "-r", "-t", "--no-renames", "--diff-filter=AMT", "--format=%T %H", base,
+			w.Hash))
 		for _, o := range w.made[1:] {
-			if id := o.ID.String(); id != want && !slices.ContainsFunc(news, func(s string) bool { return s == id }) && !slices.ContainsFunc(c.made, func(m pack.Object) bool { return m.Kind == pack.BlobKind && m.ID == o.ID }) {
+			if id := o.ID.String(); id != want && !slices.ContainsFunc(news, func(s string) bool { return s == id }) &&
+				!slices.ContainsFunc(c.made, func(m pack.Object) bool { return m.Kind == pack.BlobKind && m.ID == o.ID }) {
 				t.Errorf("round %d: %s %s is sent and is not new", round, o.Kind, id)
 			}
 		}
@@ -283,7 +287,8 @@ func TestComposeLikeGit(t *testing.T) {
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
-	o.Write(map[string]string{"a/x.json": "1", "a/y.json": "2", "a/deep/down/z.json": "3", "b/run.sh": "#!/bin/sh", "top.json": "4", "other/far/away.txt": "5"})
+	o.Write(map[string]string{"a/x.json": "1", "a/y.json": "2", "a/deep/down/z.json": "3", "b/run.sh": "#!/bin/sh", "top.json": "4",
+		"other/far/away.txt": "5"})
 	if err := os.Chmod(filepath.Join(o.Work, "b/run.sh"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -298,11 +303,14 @@ func TestComposeLikeGit(t *testing.T) {
 		{"a file goes", []Edit{{Path: "top.json"}}, [][]string{{"rm", "top.json"}}, 2},
 		{"a directory becomes empty", []Edit{{Path: "a/deep/down/z.json"}}, [][]string{{"rm", "a/deep/down/z.json"}}, 3},
 		{"a directory goes", []Edit{{Path: "a/"}}, [][]string{{"rm", "-r", "a"}}, 2},
-		{"a file moves, its mode stays", []Edit{{Path: "b/run.sh", To: "bin/tools/run.sh"}}, [][]string{{"rm", "b/run.sh"}, {"update-index", "--add", "--cacheinfo", "100755,$,bin/tools/run.sh"}}, 4},
+		{"a file moves, its mode stays", []Edit{{Path: "b/run.sh", To: "bin/tools/run.sh"}},
+			[][]string{{"rm", "b/run.sh"}, {"update-index", "--add", "--cacheinfo", "100755,$,bin/tools/run.sh"}}, 4},
 		{"a directory moves", []Edit{{Path: "a/deep/", To: "b/deep/"}}, [][]string{{"mv", "a/deep", "b/deep"}}, 4},
-		{"a file beside a directory whose name it begins with", []Edit{{Path: "top.json", To: "b.txt"}}, [][]string{{"mv", "top.json", "b.txt"}}, 2},
+		{"a file beside a directory whose name it begins with", []Edit{{Path: "top.json", To: "b.txt"}}, [][]string{{"mv", "top.json", "b.txt"}},
+			2},
 		{"a directory beside a file that begins with its name", []Edit{{Path: "a/deep/", To: "top/"}}, [][]string{{"mv", "a/deep", "top"}}, 3},
-		{"a directory moves after a file of it went", []Edit{{Path: "a/x.json"}, {Path: "a/", To: "c/"}}, [][]string{{"rm", "a/x.json"}, {"mv", "a", "c"}}, 3},
+		{"a directory moves after a file of it went", []Edit{{Path: "a/x.json"}, {Path: "a/", To: "c/"}},
+			[][]string{{"rm", "a/x.json"}, {"mv", "a", "c"}}, 3},
 		{"everything goes", []Edit{{Path: "a/"}, {Path: "b/"}, {Path: "other/"}, {Path: "top.json"}}, [][]string{{"rm", "-r", "."}}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -319,7 +327,8 @@ func TestComposeLikeGit(t *testing.T) {
 			if len(w.made) != c.made {
 				t.Errorf("%d objects are sent, want %d", len(w.made), c.made)
 			}
-			if log := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%an %ae %cn %ce %at %ct %P %B", "main"); log != "Grafana noreply@grafana.com Grafana noreply@grafana.com 1800000000 1800000000 "+first+" change" {
+			if log := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%an %ae %cn %ce %at %ct %P %B",
+				"main"); log != "Grafana noreply@grafana.com Grafana noreply@grafana.com 1800000000 1800000000 "+first+" change" {
 				t.Errorf("log %q", log)
 			}
 			gittest.Git(t, o.Bare, nil, "fsck", "--full", "--strict")
@@ -339,7 +348,8 @@ func TestComposeRefuses(t *testing.T) {
 	head := o.Commit("first", map[string]string{"a/x.json": "1"})
 	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
 	syncRef(t, m, r, "main")
-	for _, path := range []string{"", "/", "/a", "../x", "a/../x", ".git/config", "a/.GIT/x", "a//b", "nul", "\x1b", "a\\b", "git~1/x", strings.Repeat("d/", 40) + "x", strings.Repeat("long-", 300)} {
+	for _, path := range []string{"", "/", "/a", "../x", "a/../x", ".git/config", "a/.GIT/x", "a//b", "nul", "\x1b", "a\\b", "git~1/x",
+		strings.Repeat("d/", 40) + "x", strings.Repeat("long-", 300)} {
 		for _, e := range []Edit{{Path: path}, {Path: path, Data: []byte("x")}, {Path: "a/x.json", To: path}} {
 			if path == "" && e.To == path && e.Path != path {
 				continue // no move
@@ -363,7 +373,8 @@ func TestComposeRefuses(t *testing.T) {
 
 	// A tree that is cut short stays as it is, and all else can be written.
 	broken := []byte("100644 x.json\x00short")
-	top := pack.TreeText([]pack.TreeEntry{{Mode: pack.ModeTree, Name: "broken", ID: pack.IDOf(pack.TreeKind, broken)}, {Mode: pack.ModeFile, Name: "y.json", ID: pack.ID{1}}})
+	top := pack.TreeText([]pack.TreeEntry{{Mode: pack.ModeTree, Name: "broken", ID: pack.IDOf(pack.TreeKind, broken)},
+		{Mode: pack.ModeFile, Name: "y.json", ID: pack.ID{1}}})
 	made := map[pack.ID]string{}
 	editor := treeEditor{
 		read: func(id pack.ID) ([]byte, error) {
@@ -411,7 +422,8 @@ func TestCommitText(t *testing.T) {
 	c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, head, []Edit{{Path: "a.json"}}))
 	armor := "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n\nend\n-----END SSH SIGNATURE-----\n"
 	signer := &testSigner{answer: armor}
-	mk := Making{Author: Person{"  Ann <script> ", "ann@example.com"}, Committer: grafana, When: time.Date(2026, 11, 22, 20, 0, 0, 5, time.FixedZone("", 3600)), Message: "x"}
+	mk := Making{Author: Person{"  Ann <script> ", "ann@example.com"}, Committer: grafana,
+		When: time.Date(2026, 11, 22, 20, 0, 0, 5, time.FixedZone("", 3600)), Message: "x"}
 	if _, err := c.Commit(mk); err == nil {
 		t.Error("a name with < in it was taken")
 	}
@@ -425,12 +437,14 @@ func TestCommitText(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw := gittest.Git(t, o.Bare, nil, "cat-file", "commit", w.Hash)
-	want := "tree " + c.tree.String() + "\nparent " + head + "\nauthor Ann, Author <ann@example.com> 1795374000 +0000\ncommitter Grafana <noreply@grafana.com> 1795374000 +0000\n" +
+	want := "tree " + c.tree.String() + "\nparent " + head +
+		"\nauthor Ann, Author <ann@example.com> 1795374000 +0000\ncommitter Grafana <noreply@grafana.com> 1795374000 +0000\n" +
 		"gpgsig -----BEGIN SSH SIGNATURE-----\n U1NIU0lH\n \n end\n -----END SSH SIGNATURE-----\n\nDelete a.json\n\n  because"
 	if raw != want {
 		t.Errorf("commit\n%s\nwant\n%s", raw, want)
 	}
-	if signed := gittest.Must[signedObject](t)(splitSignedCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) || string(signed.signature) != armor {
+	if signed := gittest.Must[signedObject](t)(splitSignedCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) ||
+		string(signed.signature) != armor {
 		t.Errorf("what is read as signed is not what was signed:\n%s\n%s", signed.text, signer.payload)
 	}
 	if body := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%s|%b", w.Hash); body != "Delete a.json|  because" {

@@ -182,10 +182,12 @@ func TestChangesOfKinds(t *testing.T) {
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "site.git")
 	long := gittest.Dashboard("long", 1, 40)
-	a := state{"d/a.json": "a\n", "d/exec.sh": "run\n", "d/swap": "was a file\n", "d/was/dir.json": "x\n", "keep/.keep": "", "crlf.txt": strings.ReplaceAll(long, "\n", "\r\n"),
-		"bin": "\x00" + strings.Repeat("binary", 40), "small": "tiny", "long.json": long, "other/long.json": long}
-	b := state{"d/a.json": "b\n", "d/exec.sh": "#!run\n", "d/swap/inside.json": "now a directory\n", "d/was": "x\n", "kept/.keep": "", "lf.txt": long,
-		"bin2": "\x00" + strings.Repeat("binary", 39) + "tail", "small2": "tinx", "moved/long.json": long, "other/long.json": long}
+	a := state{"d/a.json": "a\n", "d/exec.sh": "run\n", "d/swap": "was a file\n", "d/was/dir.json": "x\n", "keep/.keep": "",
+		"crlf.txt": strings.ReplaceAll(long, "\n", "\r\n"),
+		"bin":      "\x00" + strings.Repeat("binary", 40), "small": "tiny", "long.json": long, "other/long.json": long}
+	b := state{"d/a.json": "b\n", "d/exec.sh": "#!run\n", "d/swap/inside.json": "now a directory\n", "d/was": "x\n", "kept/.keep": "",
+		"lf.txt": long,
+		"bin2":   "\x00" + strings.Repeat("binary", 39) + "tail", "small2": "tinx", "moved/long.json": long, "other/long.json": long}
 	ids := importStates(t, o, []state{a, b, {}, a})
 	m := openMirrors(t, Options{})
 	r := remoteAt(s, "site.git")

@@ -43,7 +43,8 @@ const (
 // Fetch brings the commit of ref into the mirror, with all its files, and the tag
 // object if it has one. When they are there already, no request is made. Otherwise
 // it blocks until the commit is durable on disk, the end of ctx, Options.Stall of
-// silence, or Options.Whole, of which each server that is asked has its share. One fetch runs at a time per mirror; others wait for it. Every error is
+// silence, or Options.Whole, of which each server that is asked has its share. One fetch runs at a time per
+// mirror; others wait for it. Every error is
 // an *Error, after which the mirror is sound and has at least what it had.
 //
 // What a fallback announced is fetched from there. An error of kind Moved says to resolve
@@ -56,7 +57,8 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 	}}
 	server := r.server(ref.Via)
 	if server < 0 {
-		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"), Hint: "resolve again"}
+		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"),
+			Hint: "resolve again"}
 	}
 	if server == 0 || ref.Pinned {
 		_, err = f.run(ctx)
@@ -263,7 +265,8 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 		budget = min(budget, max(leastBudget, 2*f.first))
 	}
 	err := f.receive(f.mirror.dir, old, w, budget)
-	if large, ok := errors.AsType[*TooLargeError](err); ok && w.Depth == 0 && large.What == transport.PackBudget && budget < f.Limits.PackBytes {
+	if large, ok := errors.AsType[*TooLargeError](err); ok && w.Depth == 0 && large.What == transport.PackBudget &&
+		budget < f.Limits.PackBytes {
 		w.Depth = 1
 		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
 	}

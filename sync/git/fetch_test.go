@@ -62,7 +62,8 @@ func TestFetchFirstAndNext(t *testing.T) {
 		t.Fatalf("changes %+v, %v", changes, err)
 	}
 	info, err := m.Commit(t.Context(), r, second)
-	if err != nil || info.Subject != "second" || info.Author != "Ann Author <ann@example.com>" || len(info.Parents) != 1 || info.When.Format("2006-01-02T15:04:05-0700") != "2026-11-20T10:00:00+0100" {
+	if err != nil || info.Subject != "second" || info.Author != "Ann Author <ann@example.com>" || len(info.Parents) != 1 ||
+		info.When.Format("2006-01-02T15:04:05-0700") != "2026-11-20T10:00:00+0100" {
 		t.Fatalf("commit %+v, %v", info, err)
 	}
 	fsck(t, m, r)
@@ -313,7 +314,8 @@ func TestFetchMovedAndUnknown(t *testing.T) {
 	if KindOf(err) != Moved {
 		t.Fatalf("a commit that is nowhere: %v (%s)", err, KindOf(err))
 	}
-	for _, bad := range []Ref{{Name: "refs/heads/main", Hash: "HEAD"}, {Name: "refs/../x", Hash: first}, {Name: "main", Hash: first}, {Name: "--upload-pack=x", Hash: first}} {
+	for _, bad := range []Ref{{Name: "refs/heads/main", Hash: "HEAD"}, {Name: "refs/../x", Hash: first}, {Name: "main", Hash: first},
+		{Name: "--upload-pack=x", Hash: first}} {
 		if _, _, err := fetchOnly(t, m, r, bad); KindOf(err) != Refused {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -50,16 +50,17 @@ func TestDamagedMirrorHeals(t *testing.T) {
 	}
 	objects := func(idx []byte) int { return int(binary.BigEndian.Uint32(idx[8+4*255:])) }
 	cases := map[string]func(t *testing.T, dir string){
-		"pack cut off":         overwrite("objects/pack/*.pack", half),
-		"pack empty":           overwrite("objects/pack/*.pack", func([]byte) []byte { return nil }),
-		"pack flipped":         overwrite("objects/pack/*.pack", flip(300)),
-		"pack of zeros":        overwrite("objects/pack/*.pack", func(b []byte) []byte { clear(b[12 : len(b)-20]); return b }),
-		"index cut off":        overwrite("objects/pack/*.idx", half),
-		"index: counts":        overwrite("objects/pack/*.idx", flip(8+4*100)),
-		"index: names":         overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[8+1024 : 8+1024+20*objects(b)]); return b }),
-		"index: offsets":       overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[len(b)-40-4*objects(b) : len(b)-40]); return b }),
-		"index: other offsets": overwrite("objects/pack/*.idx", func(b []byte) []byte { b[len(b)-41]++; b[len(b)-45]++; b[len(b)-49]++; return b }),
-		"no packs":             remove("objects/pack/*"),
+		"pack cut off":   overwrite("objects/pack/*.pack", half),
+		"pack empty":     overwrite("objects/pack/*.pack", func([]byte) []byte { return nil }),
+		"pack flipped":   overwrite("objects/pack/*.pack", flip(300)),
+		"pack of zeros":  overwrite("objects/pack/*.pack", func(b []byte) []byte { clear(b[12 : len(b)-20]); return b }),
+		"index cut off":  overwrite("objects/pack/*.idx", half),
+		"index: counts":  overwrite("objects/pack/*.idx", flip(8+4*100)),
+		"index: names":   overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[8+1024 : 8+1024+20*objects(b)]); return b }),
+		"index: offsets": overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[len(b)-40-4*objects(b) : len(b)-40]); return b }),
+		"index: other offsets": overwrite("objects/pack/*.idx",
+			func(b []byte) []byte { b[len(b)-41]++; b[len(b)-45]++; b[len(b)-49]++; return b }),
+		"no packs": remove("objects/pack/*"),
 		"largest pack gone": func(t *testing.T, dir string) {
 			largest, size := "", int64(0)
 			for _, file := range gittest.Glob(t, dir, "objects/pack/*.pack") {
@@ -69,16 +70,17 @@ func TestDamagedMirrorHeals(t *testing.T) {
 			}
 			remove("objects/pack/"+largest+".*")(t, dir)
 		},
-		"no pack":              remove("objects/pack/*.pack"),
-		"no index":             remove("objects/pack/*.idx"),
-		"no objects":           remove("objects"),
-		"no note":              remove(noteFile),
-		"note of another":      overwrite(noteFile, func([]byte) []byte { return []byte(`{"format":1,"url":"https://elsewhere/x"}`) }),
-		"note from the future": overwrite(noteFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
-		"refs: nonsense":       overwrite("packed-refs", func([]byte) []byte { return []byte("nonsense\n") }),
-		"refs: unknown":        overwrite("packed-refs", func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
-		"shallow: nonsense":    overwrite(shallowFile, func([]byte) []byte { return []byte("nonsense\n") }),
-		"nothing":              func(t *testing.T, dir string) { remove("*")(t, dir); os.Remove(dir) },
+		"no pack":         remove("objects/pack/*.pack"),
+		"no index":        remove("objects/pack/*.idx"),
+		"no objects":      remove("objects"),
+		"no note":         remove(noteFile),
+		"note of another": overwrite(noteFile, func([]byte) []byte { return []byte(`{"format":1,"url":"https://elsewhere/x"}`) }),
+		"note from the future": overwrite(noteFile,
+			func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
+		"refs: nonsense":    overwrite("packed-refs", func([]byte) []byte { return []byte("nonsense\n") }),
+		"refs: unknown":     overwrite("packed-refs", func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
+		"shallow: nonsense": overwrite(shallowFile, func([]byte) []byte { return []byte("nonsense\n") }),
+		"nothing":           func(t *testing.T, dir string) { remove("*")(t, dir); os.Remove(dir) },
 	}
 	s, o, m, r, ref, files := site(t, Options{})
 	dir := mirrorDir(t, m, r)
@@ -161,9 +163,12 @@ func TestSweep(t *testing.T) {
 	dir := mirrorDir(t, m, r)
 	m.Close()
 	stale := []string{
-		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"), filepath.Join(m.dir, pack.TempPrefix+"3"),
-		filepath.Join(dir, "objects/pack", "tmp_pack_4"), filepath.Join(dir, "objects/pack", pack.TempPrefix+"5"), filepath.Join(dir, "shallow.lock"),
-		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"), filepath.Join(dir, pack.TempPrefix+"6"),
+		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"),
+		filepath.Join(m.dir, pack.TempPrefix+"3"),
+		filepath.Join(dir, "objects/pack", "tmp_pack_4"), filepath.Join(dir, "objects/pack", pack.TempPrefix+"5"),
+		filepath.Join(dir, "shallow.lock"),
+		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"),
+		filepath.Join(dir, pack.TempPrefix+"6"),
 	}
 	for _, f := range stale {
 		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {

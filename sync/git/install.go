@@ -217,7 +217,8 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 	}
 	got.refs = l.Refs.References
 	if _, named := got.refs[f.name]; f.name != "" && !named && !f.fallback {
-		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", text.Line(f.name, 100)), Hint: "resolve the branch again"}
+		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", text.Line(f.name, 100)),
+			Hint: "resolve the branch again"}
 	}
 	answer, content, err := f.Ask(l, w, budget)
 	if err != nil {

@@ -63,7 +63,8 @@ func TestSampleAndLocal(t *testing.T) {
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
 		t.Fatal("content differs")
 	}
-	next, err := CommitFiles(dir, "main", "change", map[string][]byte{"grafana/team-0/board-0.json": []byte("{}"), "README.md/x": []byte("now a directory"), "a/b/c.json": []byte("c")},
+	next, err := CommitFiles(dir, "main", "change", map[string][]byte{"grafana/team-0/board-0.json": []byte("{}"),
+		"README.md/x": []byte("now a directory"), "a/b/c.json": []byte("c")},
 		[]string{"grafana/team-1", "nowhere/at/all", "empty"}, when.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,8 @@ func TestLocalRefuses(t *testing.T) {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sample(filepath.Join(d, "x.git"), time.Now(), sampleCommit{message: "m", files: map[string][]byte{"a": []byte("1")}}); err != nil {
+		if _, err := sample(filepath.Join(d, "x.git"), time.Now(),
+			sampleCommit{message: "m", files: map[string][]byte{"a": []byte("1")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +156,8 @@ func TestLocalRefuses(t *testing.T) {
 	m := openMirrors(t, Options{AllowLocal: []string{allowed}})
 	for path, kind := range map[string]Kind{
 		filepath.Join(allowed, "x.git"): "", filepath.Join(outside, "x.git"): Refused, filepath.Join(allowed, "link/x.git"): Refused,
-		allowed + "/../outside/x.git": Refused, filepath.Join(allowed, "none.git"): NotFound, filepath.Join(allowed, "empty.git"): Empty, "/": Refused,
+		allowed + "/../outside/x.git": Refused, filepath.Join(allowed, "none.git"): NotFound, filepath.Join(allowed, "empty.git"): Empty,
+		"/":                     Refused,
 		allowed + "-else/x.git": Refused,
 	} {
 		_, err := m.Resolve(t.Context(), Remote{URL: path}, gitref.Branch(""))

@@ -287,7 +287,8 @@ var floors = []struct{ module, version, why string }{
 	{"github.com/go-git/go-git/v5", "v5.16.5", "CVE-2026-25934: checksums of packs that are not compared"},
 	{"github.com/go-git/go-git/v5", "v5.17.1", "CVE-2026-33762, CVE-2026-34165: panics"},
 	{"github.com/go-git/go-git/v5", "v5.18.0", "CVE-2026-41506: credentials that go along with a redirect"},
-	{"github.com/go-git/go-git/v5", "v5.19.1", "CVE-2026-45570, CVE-2026-45571, GHSA-w5pp-99ch-qj29: quotes in ssh commands, trees that write into .git, panics"},
+	{"github.com/go-git/go-git/v5", "v5.19.1",
+		"CVE-2026-45570, CVE-2026-45571, GHSA-w5pp-99ch-qj29: quotes in ssh commands, trees that write into .git, panics"},
 	{"github.com/go-git/go-git/v5", "v5.19.2", "CVE-2026-71556, CVE-2026-71557: links, names of references that lead elsewhere"},
 	{"golang.org/x/crypto", "v0.35.0", "CVE-2025-22869: memory without bounds during the key exchange of ssh"},
 	{"golang.org/x/crypto", "v0.45.0", "CVE-2025-47914, CVE-2025-58181: panics and memory without bounds in ssh"},
@@ -337,7 +338,8 @@ func TestUsage(t *testing.T) {
 		t.Fatalf("empty: %d mirrors, %v", count, err)
 	}
 	name := strings.Repeat("a", mirrorName)
-	for path, size := range map[string]int{filepath.Join(name, "objects", "pack", "x"): 1000, filepath.Join(name, "HEAD"): 20, filepath.Join(largeDir, name, "y"): 300} {
+	for path, size := range map[string]int{filepath.Join(name, "objects", "pack", "x"): 1000, filepath.Join(name, "HEAD"): 20,
+		filepath.Join(largeDir, name, "y"): 300} {
 		path = filepath.Join(m.dir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, make([]byte, size), 0o600)); err != nil {
 			t.Fatal(err)

@@ -168,7 +168,8 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 	seen, err := f.deepen(tip, name, f.id)
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
 		return &Error{Kind: TooLarge, Hint: "the limits protect this host; a commit that is nearer to the tip is found",
-			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, text.Line(branch, 100), large)}
+			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits,
+				text.Line(branch, 100), large)}
 	}
 	switch {
 	case err != nil:
@@ -272,7 +273,8 @@ func (f *fetch) keepHistory() error {
 
 // notFound reports that a commit cannot be had, and where it was looked for.
 func (f *fetch) notFound(why string) error {
-	e := &Error{Kind: CommitNotFound, Err: fmt.Errorf("there is no commit %s: %s", f.id, why), Hint: "check hash and branch; a rewritten branch loses commits"}
+	e := &Error{Kind: CommitNotFound, Err: fmt.Errorf("there is no commit %s: %s", f.id, why),
+		Hint: "check hash and branch; a rewritten branch loses commits"}
 	if f.name == "" {
 		e.Err = fmt.Errorf("the server does not give out commit %s, and %s", f.id, why)
 		e.Hint = "name the branch that it is on; a rewritten branch loses commits"

@@ -74,7 +74,8 @@ func TestPinnedIsSearched(t *testing.T) {
 			ref, st := syncSelected(t, m, r, sel)
 			depth, requests := c.depth, c.requests
 			if !ref.Pinned || ref.Hash != pin || ref.Stored || st.Requests != requests || depthOf(t, m, r, ref.Hash) != depth {
-				t.Errorf("%d back on %q: %+v %+v, %d commits, want %d in %d requests", c.back, branch, ref, st, depthOf(t, m, r, ref.Hash), depth, requests)
+				t.Errorf("%d back on %q: %+v %+v, %d commits, want %d in %d requests", c.back, branch, ref, st, depthOf(t, m, r, ref.Hash), depth,
+					requests)
 			}
 			if got := content(t, m, r, pin, "")["a.json"]; got != fmt.Sprintf("{\"v\": %d}\n", 699-c.back) {
 				t.Errorf("%d back: %q", c.back, got)
@@ -121,7 +122,8 @@ func TestPinnedIsGivenOut(t *testing.T) {
 			name, pin string
 			depth     int // 0 = it is refused
 		}{
-			{"old", commits[3], map[string]int{"": 60}[allow] + map[string]int{"uploadpack.allowReachableSHA1InWant": 1, "uploadpack.allowAnySHA1InWant": 1}[allow]},
+			{"old", commits[3], map[string]int{"": 60}[allow] + map[string]int{"uploadpack.allowReachableSHA1InWant": 1,
+				"uploadpack.allowAnySHA1InWant": 1}[allow]},
 			{"pull request", pull, 1},
 			{"tagged", tagged, 1},
 			{"lost", lost, map[string]int{"uploadpack.allowAnySHA1InWant": 1}[allow]},
@@ -258,7 +260,8 @@ func TestPinnedLocal(t *testing.T) {
 		sel   gitref.Selector
 		depth int
 	}{
-		{gitref.Selector{Commit: commits[100]}, 1}, {gitref.Selector{Commit: commits[80], Branch: "main"}, 50}, {gitref.Selector{Commit: commits[0], Branch: "main"}, 120},
+		{gitref.Selector{Commit: commits[100]}, 1}, {gitref.Selector{Commit: commits[80], Branch: "main"}, 50},
+		{gitref.Selector{Commit: commits[0], Branch: "main"}, 120},
 		{gitref.Selector{Tag: "v1.0.0"}, 1}, {gitref.Selector{SemVer: "1.x"}, 1},
 	} {
 		m := openMirrors(t, Options{AllowLocal: []string{root}})

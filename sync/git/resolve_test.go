@@ -26,7 +26,8 @@ func TestResolve(t *testing.T) {
 	first := o.Commit("one", map[string]string{"a": "1"})
 	second := o.Commit("two", map[string]string{"a": "2"})
 	for _, args := range [][]string{
-		{"branch", "feature/login-page", first}, {"branch", "refs/heads/odd", first}, {"tag", "v1.0.0", first}, {"tag", "-a", "-m", "release", "v2.0.0", first},
+		{"branch", "feature/login-page", first}, {"branch", "refs/heads/odd", first}, {"tag", "v1.0.0", first},
+		{"tag", "-a", "-m", "release", "v2.0.0", first},
 		{"tag", "main", first}, {"update-ref", "refs/pull/7/head", first}, {"branch", "master", first},
 	} {
 		gittest.Git(t, o.Bare, nil, args...)
@@ -61,8 +62,10 @@ func TestResolve(t *testing.T) {
 	}
 	fsck(t, m, r)
 	for sel, hint := range map[gitref.Selector]string{
-		{Branch: "mian"}: `branch "mian" (did you mean main`, {Branch: "featur/login-page"}: "did you mean feature/login-page", {Branch: "Master"}: "did you mean master",
-		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name", {Branch: "refs/pull/7/head"}: "the full name of a ref", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
+		{Branch: "mian"}: `branch "mian" (did you mean main`, {Branch: "featur/login-page"}: "did you mean feature/login-page",
+		{Branch: "Master"}:   "did you mean master",
+		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name",
+		{Branch: "refs/pull/7/head"}: "the full name of a ref", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
 		{SemVer: "3.x"}: "the highest of 2 versions is v2.0.0", {SemVer: "*", TagPrefix: "app/"}: "no tag that prefix and filter leave",
 		{Name: "refs/pull/8/head"}: "it goes when the request is closed", {Name: "refs/heads/none"}: `no ref "refs/heads/none"`,
 	} {
@@ -70,7 +73,8 @@ func TestResolve(t *testing.T) {
 		gittest.ErrorIs(t, err, BranchNotFound, hint)
 	}
 	before := s.Requests.Load()
-	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock", "a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
+	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock",
+		"a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
 		for _, sel := range []gitref.Selector{{Branch: bad}, {Tag: bad}, {Name: "refs/" + bad + "/x"}, {Commit: bad}} {
 			if sel.Name == "refs/-x/x" || strings.HasPrefix(sel.Name, "refs/@/") { // is none that could be taken for an option
 				continue
@@ -151,12 +155,13 @@ func TestHeadName(t *testing.T) {
 		adv  *packp.AdvRefs
 		want string
 	}{
-		"said":              {adv(&one, "HEAD:refs/heads/trunk", map[string]pack.ID{"refs/heads/main": one}), "refs/heads/trunk"},
-		"old server":        {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
-		"old server master": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}), "refs/heads/master"},
-		"old server other":  {adv(&one, "", map[string]pack.ID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
-		"detached":          {adv(&one, "", map[string]pack.ID{"refs/heads/b": two}), ""},
-		"nothing":           {adv(nil, "", nil), ""},
+		"said":       {adv(&one, "HEAD:refs/heads/trunk", map[string]pack.ID{"refs/heads/main": one}), "refs/heads/trunk"},
+		"old server": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
+		"old server master": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}),
+			"refs/heads/master"},
+		"old server other": {adv(&one, "", map[string]pack.ID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
+		"detached":         {adv(&one, "", map[string]pack.ID{"refs/heads/b": two}), ""},
+		"nothing":          {adv(nil, "", nil), ""},
 	} {
 		if got := headName(c.adv); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -258,7 +263,8 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: %+v, %v, want %+v", c.sel, got, err, c.want)
 		}
 	}
-	for _, sel := range []gitref.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"}, {Name: "refs/heads/trun"}} {
+	for _, sel := range []gitref.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"},
+		{Name: "refs/heads/trun"}} {
 		if got, err := choose(t.Context(), adv, sel); KindOf(err) != BranchNotFound {
 			t.Errorf("%q: %+v, %v", sel, got, err)
 		}
@@ -270,7 +276,8 @@ func TestChoose(t *testing.T) {
 
 func TestShortNames(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"refs/heads/a/b": "a/b", "refs/tags/v1": "v1", "refs/pull/1/head": "refs/pull/1/head", "abc": "abc"} {
+	for name, want := range map[string]string{"refs/heads/a/b": "a/b", "refs/tags/v1": "v1", "refs/pull/1/head": "refs/pull/1/head",
+		"abc": "abc"} {
 		if got := (Ref{Name: name}).Short(); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -313,7 +320,8 @@ func FuzzAdvertisement(f *testing.F) {
 		if adv.Decode(bytes.NewReader(data)) != nil {
 			return
 		}
-		for _, sel := range []gitref.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"}, {Name: "refs/pull/1/head"}} {
+		for _, sel := range []gitref.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"},
+			{Name: "refs/pull/1/head"}} {
 			ref, err := choose(t.Context(), adv, sel)
 			if err != nil {
 				if KindOf(err) != BranchNotFound && KindOf(err) != Empty {

@@ -109,7 +109,8 @@ func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 	e := noRef("no tag is in %q", sel.String())
 	switch {
 	case found.Versions > 0:
-		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions, text.Line(found.Highest, 80))
+		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions,
+			text.Line(found.Highest, 80))
 	case sel.TagPrefix != "" || sel.SemVerFilter != "":
 		e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
 	default:

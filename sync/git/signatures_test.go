@@ -58,8 +58,10 @@ var signedCases = []signedCase{
 	{name: "pgp-dsa.commit", keys: []string{"dsa.asc"}, want: signature.Weak, stricter: "GnuPG takes DSA"},
 	{name: "pgp-brainpool.commit", keys: []string{"brainpool.asc"}, want: signature.Unsupported, stricter: "not supported here"},
 	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, claim: Verification{Principals: []string{"ed25519@example.com"}}},
-	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, want: signature.Principal, stricter: "git does not ask for principals", claim: Verification{Principals: []string{"bob@example.com"}}},
-	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, want: signature.Principal, stricter: "git does not ask for principals", claim: Verification{OfMaker: true}},
+	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, want: signature.Principal, stricter: "git does not ask for principals",
+		claim: Verification{Principals: []string{"bob@example.com"}}},
+	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, want: signature.Principal, stricter: "git does not ask for principals",
+		claim: Verification{OfMaker: true}},
 	{name: "pgp-twice.commit", keys: []string{"ed25519.asc"}, want: signature.Malformed},
 
 	{name: "ssh-ed25519.commit", keys: []string{"ed25519.sshpub"}},
@@ -83,8 +85,10 @@ var signedCases = []signedCase{
 	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers.wild"}},
 	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers.other"}, want: signature.UnknownKey},
 	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers"}, claim: Verification{OfMaker: true}},
-	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers"}, claim: Verification{Principals: []string{"bob@example.com", "ops@example.com"}}},
-	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers.not"}, want: signature.Principal, stricter: "git does not ask for principals", claim: Verification{OfMaker: true}},
+	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers"},
+		claim: Verification{Principals: []string{"bob@example.com", "ops@example.com"}}},
+	{name: "ssh-ed25519.commit", keys: []string{"allowed_signers.not"}, want: signature.Principal,
+		stricter: "git does not ask for principals", claim: Verification{OfMaker: true}},
 
 	{name: "unsigned.commit", keys: []string{"ed25519.asc", "ed25519.sshpub"}, want: signature.Unsigned},
 	{name: "unsigned.tag", keys: []string{"ed25519.asc", "ed25519.sshpub"}, want: signature.Unsigned},
@@ -93,7 +97,8 @@ var signedCases = []signedCase{
 }
 
 func (c signedCase) String() string {
-	return strings.Join(append([]string{c.name, string(c.want)}, c.keys...), " ") + strings.Join(c.claim.Principals, ",") + fmt.Sprint(c.claim.OfMaker)
+	return strings.Join(append([]string{c.name, string(c.want)}, c.keys...), " ") + strings.Join(c.claim.Principals, ",") +
+		fmt.Sprint(c.claim.OfMaker)
 }
 
 func fixture(t testing.TB, name string) []byte {
@@ -229,7 +234,8 @@ func splitSeeds(f *testing.F) {
 			f.Add(fixture(f, e.Name()))
 		}
 	}
-	for _, s := range []string{"", "\n", " ", "gpgsig", "gpgsig \n x\n\ny", "gpgsig a\r\n b\r\n\r\n", "tree x\n x\ngpgsig a", "gpgsig-sha256 a\n b\n\nm", "gpgsigx a\n\n",
+	for _, s := range []string{"", "\n", " ", "gpgsig", "gpgsig \n x\n\ny", "gpgsig a\r\n b\r\n\r\n", "tree x\n x\ngpgsig a",
+		"gpgsig-sha256 a\n b\n\nm", "gpgsigx a\n\n",
 		"committer A <a@b> <c@d> 1 +0000\n\n", "object x\ntype commit\ntag v1\n"} {
 		f.Add([]byte(s))
 	}
@@ -255,7 +261,8 @@ func FuzzSplitCommit(f *testing.F) {
 			return // it would go on with the signature, as in git
 		}
 		again, err := splitSignedCommit(signed)
-		if err != nil || !bytes.Equal(again.text, s.text) || string(again.signature) != "one\ntwo\n" || again.by.mail != s.by.mail || !again.by.when.Equal(s.by.when) {
+		if err != nil || !bytes.Equal(again.text, s.text) || string(again.signature) != "one\ntwo\n" || again.by.mail != s.by.mail ||
+			!again.by.when.Equal(s.by.when) {
 			t.Fatalf("%q, signed, is %q and %q, %v", s.text, again.text, again.signature, err)
 		}
 	})
@@ -272,7 +279,8 @@ func FuzzSplitTag(f *testing.F) {
 		if !bytes.Equal(append(bytes.Clone(tag.text), tag.signature...), data) {
 			t.Fatalf("%q became %q and %q", data, tag.text, tag.signature)
 		}
-		if !bytes.HasPrefix(data, []byte("object "+tag.object.String()+"\ntype "+tag.kind+"\ntag "+tag.name)) && !strings.ContainsAny(string(data[7:47]), "ABCDEF") {
+		if !bytes.HasPrefix(data, []byte("object "+tag.object.String()+"\ntype "+tag.kind+"\ntag "+tag.name)) &&
+			!strings.ContainsAny(string(data[7:47]), "ABCDEF") {
 			t.Fatalf("%q is said to be %s %s %s", data, tag.object, tag.kind, tag.name)
 		}
 	})
@@ -283,8 +291,9 @@ func TestMaker(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"Ada <ada@example.com> 1614859200 +0000": "ada@example.com", "<ada@example.com> 1 +0000": "ada@example.com", "Ada <> 1 +0000": "",
-		"Ada <eve@example.com> <ada@example.com> 1 +0000": "", "Ada <ada@example.com <eve@example.com> 1 +0000": "", "Ada > <ada@example.com> 1 +0000": "",
-		"Ada <ada@example.com": "", "": "", "Ada <ada@example.com> 1 +0000>": "",
+		"Ada <eve@example.com> <ada@example.com> 1 +0000": "", "Ada <ada@example.com <eve@example.com> 1 +0000": "",
+		"Ada > <ada@example.com> 1 +0000": "",
+		"Ada <ada@example.com":            "", "": "", "Ada <ada@example.com> 1 +0000>": "",
 	} {
 		if got := parseMaker(line).mail; got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)

@@ -110,11 +110,13 @@ func (m *signatureMaker) makePGP() {
 	good := m.sign(signedAt, text, "ed25519")
 	m.write("pgp-tampered.commit", withSignature(unsignedCommit("tampered"), good))
 	both := withSignature(text, good)
-	m.write("pgp-twice.commit", bytes.Replace(both, []byte("\n\n"), []byte("\ngpgsig "+strings.ReplaceAll(strings.TrimSpace(good), "\n", "\n ")+"\n\n"), 1))
+	m.write("pgp-twice.commit", bytes.Replace(both, []byte("\n\n"),
+		[]byte("\ngpgsig "+strings.ReplaceAll(strings.TrimSpace(good), "\n", "\n ")+"\n\n"), 1))
 	m.write("pgp-tampered.tag", append(unsignedTag("tampered"), m.sign(signedAt, unsignedTag("sound"), "ed25519")...))
 	m.write("pgp-sha1.commit", withSignature(text, m.sign(signedAt, text, "rsa", "--digest-algo", "SHA1", "--allow-weak-digest-algos")))
 	m.write("pgp-sigexpired.commit", withSignature(text, m.sign(signedAt, text, "ed25519", "--default-sig-expire", "10d")))
-	m.write("pgp-early.commit", withSignature(text, m.sign(signedAt.AddDate(-2, 0, 0), text, "ed25519", "--ignore-time-conflict", "--ignore-valid-from")))
+	m.write("pgp-early.commit", withSignature(text, m.sign(signedAt.AddDate(-2, 0, 0), text, "ed25519", "--ignore-time-conflict",
+		"--ignore-valid-from")))
 
 	m.key("expired", "ed25519", "sign,cert", "2y")
 	m.write("pgp-expired.commit", withSignature(text, m.sign(signedAt, text, "expired")))
@@ -134,8 +136,10 @@ func (m *signatureMaker) makePGP() {
 		m.gpg(signedAt.AddDate(-1, 0, 0), nil, "--quick-add-key", owner, "ed25519", "sign", expires)
 		m.write("pgp-"+name+".commit", withSignature(text, m.sign(signedAt, text, name)))
 		if name == "subrevoked" {
-			tool(m.t, m.gnupg, []byte("key 1\nrevkey\ny\n0\n\ny\nsave\n"), "gpg", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase", "",
-				"--command-fd", "0", "--status-fd", "2", "--faked-system-time", signedAt.AddDate(1, 0, 0).Format("20060102T150405"), "--edit-key", owner)
+			tool(m.t, m.gnupg, []byte("key 1\nrevkey\ny\n0\n\ny\nsave\n"), "gpg", "--quiet", "--no-tty", "--pinentry-mode", "loopback",
+				"--passphrase", "",
+				"--command-fd", "0", "--status-fd", "2", "--faked-system-time", signedAt.AddDate(1, 0, 0).Format("20060102T150405"), "--edit-key",
+				owner)
 		}
 		m.export(name)
 	}
@@ -157,7 +161,8 @@ func (m *signatureMaker) makeSSH() {
 		return string(out)
 	}
 	public := map[string]string{}
-	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519"}, "rsa": {"-t", "rsa", "-b", "3072"}, "ecdsa": {"-t", "ecdsa", "-b", "256"},
+	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519"}, "rsa": {"-t", "rsa", "-b", "3072"},
+		"ecdsa":    {"-t", "ecdsa", "-b", "256"},
 		"ecdsa521": {"-t", "ecdsa", "-b", "521"}, "rsa1024": {"-t", "rsa", "-b", "1024"}} {
 		tool(m.t, m.gnupg, nil, "ssh-keygen", append(args, "-q", "-N", "", "-C", name, "-f", private(name))...)
 		data, err := os.ReadFile(private(name) + ".pub")
@@ -183,7 +188,8 @@ func (m *signatureMaker) makeSSH() {
 	m.write("allowed_signers", []byte("# who may sign\n\nbob@example.com "+other+"ops@example.com "+ed))
 	m.write("allowed_signers.after", []byte(`ops@example.com valid-after="20210401Z" `+ed))
 	m.write("allowed_signers.before", []byte(`ops@example.com namespaces="git",valid-before="20210301000000Z" `+ed))
-	m.write("allowed_signers.between", []byte(`ops@example.com valid-after="20210304Z",valid-before="202103050000Z",namespaces="file,git" `+ed))
+	m.write("allowed_signers.between", []byte(`ops@example.com valid-after="20210304Z",valid-before="202103050000Z",namespaces="file,git" `+
+		ed))
 	m.write("allowed_signers.rotated", []byte(`ops@example.com valid-before="20210301Z" `+ed+`ops@example.com valid-after="20210301Z" `+ed))
 	m.write("allowed_signers.file", []byte(`ops@example.com namespaces="file" `+ed))
 	m.write("allowed_signers.wild", []byte(`"bob@example.com,*@example.com" namespaces="g?t" `+ed))

@@ -19,7 +19,8 @@ func TestFallbackOverSSH(t *testing.T) {
 	host, other, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 	p := newTwins(t, time.Nanosecond)
-	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: gittest.Secret, SSHKey: other.Private, KnownHosts: []byte(s.Known(host))}
+	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: gittest.Secret, SSHKey: other.Private,
+		KnownHosts: []byte(s.Known(host))}
 	p.pulled(mainBranch, p.at.Git("rev-parse", "HEAD"))
 	next := p.commit("next")
 	p.copy()
@@ -48,10 +49,12 @@ func TestFallbackOverSSH(t *testing.T) {
 	refuses("refuses the ssh key")
 	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))})
 	ref := p.pulled(mainBranch, next)
-	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL + "/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
+	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL +
+		"/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
 		t.Errorf("via %q, want %q", ref.Via, want)
 	}
-	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, gittest.Secret) || !strings.Contains(log, "Accepted publickey for "+s.User) {
+	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, gittest.Secret) ||
+		!strings.Contains(log, "Accepted publickey for "+s.User) {
 		t.Errorf("sshd says %s", log)
 	}
 	// What logs leave out of a URL is said behind it where it is the difference.
@@ -63,7 +66,8 @@ func TestFallbackOverSSH(t *testing.T) {
 			t.Errorf("server %d is %q", i, name)
 		}
 	}
-	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != next || !strings.Contains(ref.Via.String(), " as "+s.User) {
+	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != next ||
+		!strings.Contains(ref.Via.String(), " as "+s.User) {
 		t.Errorf("the fallback behind one that refuses: %+v, %v", ref, err)
 	}
 	for i, a := range p.m.CheckFallbacks(t.Context(), p.r, mainBranch) {

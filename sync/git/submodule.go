@@ -135,7 +135,8 @@ type level struct {
 // spend takes n off what is left of a limit.
 func (g *submoduleTree) spend(left *int, n, limit int, what string) error {
 	if *left -= n; *left < 0 {
-		return &Error{Kind: TooLarge, Op: "read tree", Err: &TooLargeError{Count: true, What: what, Size: int64(limit - *left), Limit: int64(limit)}}
+		return &Error{Kind: TooLarge, Op: "read tree", Err: &TooLargeError{Count: true, What: what, Size: int64(limit - *left),
+			Limit: int64(limit)}}
 	}
 	return nil
 }
@@ -220,17 +221,20 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 		return &TooLargeError{What: "pack of all submodules", Size: limits.PackBytes - g.left.PackBytes, Limit: limits.PackBytes}
 	}
 	if g.left.InflatedBytes -= stats.Inflated; g.left.InflatedBytes <= 0 {
-		return &TooLargeError{What: "inflated size of all submodules", Size: limits.InflatedBytes - g.left.InflatedBytes, Limit: limits.InflatedBytes}
+		return &TooLargeError{What: "inflated size of all submodules", Size: limits.InflatedBytes - g.left.InflatedBytes,
+			Limit: limits.InflatedBytes}
 	}
 	if g.left.Objects -= stats.Objects; g.left.Objects <= 0 {
-		return &TooLargeError{Count: true, What: "number of objects of all submodules", Size: int64(limits.Objects - g.left.Objects), Limit: int64(limits.Objects)}
+		return &TooLargeError{Count: true, What: "number of objects of all submodules", Size: int64(limits.Objects - g.left.Objects),
+			Limit: int64(limits.Objects)}
 	}
 	sub.Limits = l.remote.Limits
 	inner, err := g.m.Tree(ctx, sub, commit, "")
 	if err != nil {
 		return err
 	}
-	if err := g.spend(&g.left.TreeEntries, len(inner.Files)+len(inner.Dirs)+1, limits.TreeEntries, "number of files and directories"); err != nil {
+	if err := g.spend(&g.left.TreeEntries, len(inner.Files)+len(inner.Dirs)+1, limits.TreeEntries,
+		"number of files and directories"); err != nil {
 		return err
 	}
 	g.homes = append(g.homes, sub.URL)
@@ -328,7 +332,9 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 		return Remote{}, "", errors.New("the url in .gitmodules holds a password")
 	}
 	if a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User {
-		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", text.Line(transport.WithoutUserInfo(a.String()), 200)),
+		return Remote{}, "", &Error{Kind: Refused,
+			Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way",
+				text.Line(transport.WithoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
 	r.URL, r.LastSynced, r.Fallbacks = resolved, "", r.beside(url)

@@ -154,12 +154,14 @@ func TestSubmodulesRefused(t *testing.T) {
 		{"local", at("/etc"), "lib", tip, pack.Limits{}, Refused, []string{"/etc"}},
 		{"file", at("file:///etc"), "lib", tip, pack.Limits{}, Refused, []string{"/etc"}},
 		{"ext", at("ext::sh -c x"), "lib", tip, pack.Limits{}, Refused, []string{"invalid git url"}},
-		{"password", at(strings.Replace(s.URL, "://", "://u:hunter2@", 1) + "/lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"password"}},
+		{"password", at(strings.Replace(s.URL, "://", "://u:hunter2@", 1) + "/lib.git"), "lib", tip, pack.Limits{}, Refused,
+			[]string{"password"}},
 		{"climbing", at("../../../.."), "lib", tip, pack.Limits{}, Refused, []string{"leaves the host"}},
 		{"path climbing", module("lib", "../lib", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{`path "../lib"`}},
 		{"path of git", module("lib", ".git/x", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{`path ".git/x"`}},
 		{"path option", module("lib", "-x", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"option"}},
-		{"twice", module("a", "lib", "../lib.git") + module("b", "LIB", "../x.git"), "lib", tip, pack.Limits{}, Refused, []string{"two submodules"}},
+		{"twice", module("a", "lib", "../lib.git") + module("b", "LIB", "../x.git"), "lib", tip, pack.Limits{}, Refused,
+			[]string{"two submodules"}},
 		{"two urls", at("../lib.git") + "url = ../x.git\n", "lib", tip, pack.Limits{}, Refused, []string{"two of url"}},
 		{"malformed", "[submodule\n", "lib", tip, pack.Limits{}, Refused, []string{".gitmodules: line 1"}},
 		{"itself", at("../site.git"), "lib", tip, pack.Limits{}, Refused, []string{"inside of itself"}},
@@ -169,7 +171,8 @@ func TestSubmodulesRefused(t *testing.T) {
 		{"no such commit", at("../lib.git"), "lib", none, pack.Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
 		{"too many files", at("../lib.git"), "lib", tip, pack.Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
 		{"too large", at("../lib.git"), "lib", tip, pack.Limits{PackBytes: 300}, TooLarge, []string{`submodule "lib"`}},
-		{"too large inflated", at("../lib.git"), "lib", tip, pack.Limits{InflatedBytes: 100}, TooLarge, []string{`submodule "lib"`, "inflated size"}},
+		{"too large inflated", at("../lib.git"), "lib", tip, pack.Limits{InflatedBytes: 100}, TooLarge,
+			[]string{`submodule "lib"`, "inflated size"}},
 		{"too many objects", at("../lib.git"), "lib", tip, pack.Limits{Objects: 4}, TooLarge, []string{`submodule "lib"`}},
 	} {
 		site.Git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "lib", "taken")
@@ -220,7 +223,8 @@ func FuzzParseModules(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		modules, err := parseModules(data)
 		for path, url := range modules {
-			if err != nil || path == "" || path[0] == '-' || url == "" || url[0] == '-' || strings.Contains("/"+path+"/", "/../") || strings.Contains("/"+path+"/", "/.git/") {
+			if err != nil || path == "" || path[0] == '-' || url == "" || url[0] == '-' || strings.Contains("/"+path+"/", "/../") ||
+				strings.Contains("/"+path+"/", "/.git/") {
 				t.Errorf("%q: %q %v", path, url, err)
 			}
 		}

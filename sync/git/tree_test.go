@@ -53,10 +53,12 @@ func TestHostileTrees(t *testing.T) {
 	dir := func(name string) pack.TreeEntry { return pack.TreeEntry{Mode: pack.ModeTree, Name: name, ID: inner} }
 	names := map[string]string{ // name -> part of the reason
 		"/etc/passwd": "slash", "a/b": "slash", `a\b`: "slash", "..": "another directory", ".": "another directory",
-		".git": "git's own", ".GIT": "git's own", ".git ": "git's own", ".git.": "git's own", ".git. . ": "git's own", "git~1": "git's own", "GIT~1": "git's own",
+		".git": "git's own", ".GIT": "git's own", ".git ": "git's own", ".git.": "git's own", ".git. . ": "git's own", "git~1": "git's own",
+		"GIT~1":      "git's own",
 		".g\u200cit": "git's own", ".git::$INDEX_ALLOCATION": "git's own", ".git:x": "git's own", "...": "git's own", " ": "git's own",
-		"\x1b[31mred": "control", "a\nb": "control", "a\tb": "control", "\x7f": "control", "a\u0085b": "control", "a\u202eb": "control", "a\ufeffb": "control",
-		"bad\xff": "UTF-8", strings.Repeat("n", 5000): "longer", strings.Repeat("n", 256): "longer",
+		"\x1b[31mred": "control", "a\nb": "control", "a\tb": "control", "\x7f": "control", "a\u0085b": "control", "a\u202eb": "control",
+		"a\ufeffb": "control",
+		"bad\xff":  "UTF-8", strings.Repeat("n", 5000): "longer", strings.Repeat("n", 256): "longer",
 		"CON": "device", "nul.json": "device", "aux.tar.gz": "device", "COM1": "device", "lpt9.txt": "device", "con .json": "device",
 	}
 	var entries []pack.TreeEntry
@@ -64,11 +66,14 @@ func TestHostileTrees(t *testing.T) {
 		entries = append(entries, file(name), dir(name))
 	}
 	entries = append(entries,
-		file("good.json"), pack.TreeEntry{Mode: pack.ModeExec, Name: "run.sh", ID: blob}, pack.TreeEntry{Mode: pack.ModeGroupFile, Name: "old.json", ID: blob}, dir("fine"),
+		file("good.json"), pack.TreeEntry{Mode: pack.ModeExec, Name: "run.sh", ID: blob},
+		pack.TreeEntry{Mode: pack.ModeGroupFile, Name: "old.json", ID: blob}, dir("fine"),
 		file("twice.json"), file("twice.json"), file("both"), dir("both"),
 		file("Case.json"), file("case.json"), file("caf\u00e9.json"), file("cafe\u0301.json"),
-		pack.TreeEntry{Mode: pack.ModeLink, Name: "link", ID: link}, pack.TreeEntry{Mode: pack.ModeLink, Name: ".gitmodules", ID: link}, pack.TreeEntry{Mode: pack.ModeSubmodule, Name: "sub", ID: pack.ID{1}},
-		pack.TreeEntry{Mode: 0o100777, Name: "odd.json", ID: blob}, pack.TreeEntry{Mode: 0, Name: "zero", ID: blob}, pack.TreeEntry{Mode: 0o60000, Name: "block", ID: blob},
+		pack.TreeEntry{Mode: pack.ModeLink, Name: "link", ID: link}, pack.TreeEntry{Mode: pack.ModeLink, Name: ".gitmodules", ID: link},
+		pack.TreeEntry{Mode: pack.ModeSubmodule, Name: "sub", ID: pack.ID{1}},
+		pack.TreeEntry{Mode: 0o100777, Name: "odd.json", ID: blob}, pack.TreeEntry{Mode: 0, Name: "zero", ID: blob},
+		pack.TreeEntry{Mode: 0o60000, Name: "block", ID: blob},
 		file("com10.json"), file("console.json"), file("git~2"), file(".gitignore"), file("ünï.json"), file("a b.json"), file("日本.json"),
 	)
 	entries = append(entries,
@@ -94,8 +99,10 @@ func TestHostileTrees(t *testing.T) {
 			t.Errorf("%s: %q %v", f.Path, data, err)
 		}
 	}
-	want := []string{"100644 .gitignore", "100644 Case.json", "100644 a b.json", "100644 both", "100644 café.json", "100644 com10.json", "100644 console.json",
-		"100644 fine/inner.json", "100644 git~2", "100644 good.json", "100644 old.json", "100755 run.sh", "100644 twice.json", "100644 ünï.json", "100644 日本.json"}
+	want := []string{"100644 .gitignore", "100644 Case.json", "100644 a b.json", "100644 both", "100644 café.json", "100644 com10.json",
+		"100644 console.json",
+		"100644 fine/inner.json", "100644 git~2", "100644 good.json", "100644 old.json", "100755 run.sh", "100644 twice.json", "100644 ünï.json",
+		"100644 日本.json"}
 	if !slices.Equal(got, want) {
 		t.Errorf("files\n%q\nwant\n%q", got, want)
 	}
@@ -245,7 +252,8 @@ func FuzzCheckRefName(f *testing.F) {
 	})
 }
 func FuzzParseTree(f *testing.F) {
-	f.Add(raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}}, pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: pack.ID{2}}))
+	f.Add(raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}},
+		pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: pack.ID{2}}))
 	f.Add([]byte("100644 ..\x00aaaaaaaaaaaaaaaaaaaa40000 .git\x00aaaaaaaaaaaaaaaaaaaa"))
 	f.Add([]byte("0100644 x\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -20,14 +20,16 @@ import (
 func TestKeysAreNotMixed(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
-	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", "of the environment", "AWS_SESSION_TOKEN", "of-the-environment", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL)
+	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", "of the environment", "AWS_SESSION_TOKEN",
+		"of-the-environment", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL)
 	p.owner = true
 	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SECRET_ACCESS_KEY", canary).must(t); got.Username != "AKIDRULE" {
 		t.Errorf("the session of the environment goes with the keys of a rule: %s", got.Username)
 	}
 	p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	// Also where the environment names nobody, and where it names the same one.
-	for _, env := range [][]string{{"AWS_SESSION_TOKEN", "of-the-environment"}, {"AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SESSION_TOKEN", "of-the-environment"}} {
+	for _, env := range [][]string{{"AWS_SESSION_TOKEN", "of-the-environment"}, {"AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SESSION_TOKEN",
+		"of-the-environment"}} {
 		p = here(t, "aws", codecommit, env...)
 		p.owner = true
 		if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SECRET_ACCESS_KEY", canary).must(t); got.Username != "AKIDRULE" {
@@ -39,7 +41,8 @@ func TestKeysAreNotMixed(t *testing.T) {
 	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").must(t); got.Username != "AKIDRULE" { // a secret that is kept out of the file
 		t.Errorf("user %s", got.Username)
 	}
-	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
+	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Invalid,
+		"AWS_SECRET_ACCESS_KEY")
 
 	c = newEntra(t)
 	c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
@@ -47,7 +50,8 @@ func TestKeysAreNotMixed(t *testing.T) {
 		fmt.Fprintf(w, `{"access_token": "for-%s", "expires_in": 3600}`, form.Get("client_id"))
 	})
 	c.says("GET /metadata/identity/oauth2/token", `{"access_token": "managed", "expires_in": 3600}`, "Content-Type", "application/json")
-	p = here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL, "AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "other", "AZURE_CLIENT_SECRET", "secret-of-the-other", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL)
+	p = here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL, "AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "other",
+		"AZURE_CLIENT_SECRET", "secret-of-the-other", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL)
 	p.owner = true
 	if got := p.with("AZURE_CLIENT_ID", "mine").must(t); got.Bearer != "managed" {
 		t.Errorf("the token is %s", got.Bearer)
@@ -104,7 +108,8 @@ func TestWrongClock(t *testing.T) {
 					fmt.Fprint(w, `{"access_token": "x", "expires_in": 3600}`)
 				}
 			})
-			p := here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL).with("AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", text)
+			p := here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL).with("AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "c",
+				"AZURE_CLIENT_CERTIFICATE", text)
 			p.owner = true
 			p.must(t).Refused()
 			p.must(t)
@@ -133,7 +138,8 @@ func TestWrongClock(t *testing.T) {
 	}
 	// Where nobody of the cloud was asked, the clock of the API is better than none.
 	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKID", "AWS_SECRET_ACCESS_KEY", canary)
-	p.Identities = New(Options{Getenv: func(k string) string { return p.env[k] }, Now: func() time.Time { return time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC) }})
+	p.Identities = New(Options{Getenv: func(k string) string { return p.env[k] },
+		Now: func() time.Time { return time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC) }})
 	if got := p.must(t); !strings.HasPrefix(got.Password, "20310102T030405Z") {
 		t.Errorf("the password is %s", got.Password[:16])
 	}

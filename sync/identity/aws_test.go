@@ -22,7 +22,8 @@ func TestSignature(t *testing.T) {
 	k := awsKeys{ID: "AKIDEXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
 	at := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
 	empty := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	got := k.sign(at, "20150830T123600Z", "us-east-1", "service", "GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n"+empty)
+	got := k.sign(at, "20150830T123600Z", "us-east-1", "service",
+		"GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n"+empty)
 	if want := "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"; got != want {
 		t.Errorf("get-vanilla has %s, want %s", got, want)
 	}
@@ -61,9 +62,12 @@ func TestAWS(t *testing.T) {
 		want []string
 	}{
 		{"keys", []string{"AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", canary}, "AKIDENV", nil},
-		{"keys of a session", []string{"AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", canary, "AWS_SESSION_TOKEN", "t0ken"}, "ASIAENV%t0ken", nil},
-		{"web identity", []string{"AWS_WEB_IDENTITY_TOKEN_FILE", token, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site"}, "ASIASESSION%session-" + canary, []string{web}},
-		{"container", []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "$cloud/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token}, "ASIASESSION%session-" + canary,
+		{"keys of a session", []string{"AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", canary, "AWS_SESSION_TOKEN", "t0ken"},
+			"ASIAENV%t0ken", nil},
+		{"web identity", []string{"AWS_WEB_IDENTITY_TOKEN_FILE", token, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site"}, "ASIASESSION%session-" +
+			canary, []string{web}},
+		{"container", []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "$cloud/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token},
+			"ASIASESSION%session-" + canary,
 			[]string{"GET /creds\nAuthorization: projected-" + canary}},
 		{"machine", nil, "ASIASESSION%session-" + canary, []string{
 			"PUT /latest/api/token\nX-Aws-Ec2-Metadata-Token-Ttl-Seconds: 300",
@@ -94,7 +98,8 @@ func TestAWS(t *testing.T) {
 			keys := awsKeys{test.user, canary, ""}
 			keys.ID, keys.Session, _ = strings.Cut(test.user, "%")
 			at, err := time.Parse("20060102T150405Z", got.Password[:16])
-			if _, want := keys.gitPassword(at, "eu-west-1", "git-codecommit.eu-west-1.amazonaws.com", "/v1/repos/site"); err != nil || got.Password != want || time.Since(at) > time.Minute {
+			if _, want := keys.gitPassword(at, "eu-west-1", "git-codecommit.eu-west-1.amazonaws.com", "/v1/repos/site"); err != nil ||
+				got.Password != want || time.Since(at) > time.Minute {
 				t.Errorf("the password is %s, want %s", got.Password, want)
 			}
 			equal(t, "requests", c.requests(), test.want)
@@ -119,7 +124,8 @@ func TestAWSBorders(t *testing.T) {
 	env := []string{"AWS_ACCESS_KEY_ID", "AKID", "AWS_SECRET_ACCESS_KEY", canary, "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL}
 	for _, bad := range []string{
 		"https://git-codecommit.eu-west-1.amazonaws.com.example.com/v1/repos/x", "https://s3.eu-west-1.amazonaws.com/v1/repos/x",
-		"https://x.git-codecommit.eu-west-1.amazonaws.com/v1/repos/x", "https://git.example.com/x", "http://git-codecommit.eu-west-1.amazonaws.com/v1/repos/x",
+		"https://x.git-codecommit.eu-west-1.amazonaws.com/v1/repos/x", "https://git.example.com/x",
+		"http://git-codecommit.eu-west-1.amazonaws.com/v1/repos/x",
 	} {
 		here(t, "aws", bad, env...).refuses(t, netx.Invalid)
 	}
@@ -143,7 +149,8 @@ func TestAWSBorders(t *testing.T) {
 	p = here(t, "aws", codecommit, env...).with("AWS_ACCESS_KEY_ID", "AKIDOTHER") // the environment does not complete it
 	p.refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, netx.Invalid, "no identity of AWS")
-	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, netx.Invalid, "neither https nor")
+	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, netx.Invalid,
+		"neither https nor")
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

@@ -36,12 +36,17 @@ const (
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	const client = "66666666-7777-8888-9999-000000000000"
-	imds := `{"access_token":"eyJ-` + canary + `","client_id":"` + client + `","expires_in":"86400","expires_on":"1900000000","ext_expires_in":"86399","not_before":"1790000000","resource":"` + azureDevOps + `","token_type":"Bearer"}`
+	imds := `{"access_token":"eyJ-` + canary + `","client_id":"` + client +
+		`","expires_in":"86400","expires_on":"1900000000","ext_expires_in":"86399","not_before":"1790000000","resource":"` + azureDevOps +
+		`","token_type":"Bearer"}`
 	metadata := "GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true"
-	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_id=" + client + "\nclient_secret=" + canary +
+	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_id=" + client +
+		"\nclient_secret=" + canary +
 		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
-	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_assertion=projected-" + canary +
-		"\nclient_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id=" + client + "\nclient_info=1\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
+	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_assertion=projected-" +
+		canary +
+		"\nclient_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id=" + client +
+		"\nclient_info=1\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
 	setup := func(t *testing.T, env ...string) (*fakeCloud, *place) {
 		c := newEntra(t)
 		c.says("GET /metadata/identity/oauth2/token", imds)
@@ -63,7 +68,8 @@ func TestAzure(t *testing.T) {
 	})
 	t.Run("managed identity of a client", func(t *testing.T) {
 		c, p := setup(t, "AZURE_CLIENT_ID", client)
-		ask(t, c, p, "GET /metadata/identity/oauth2/token?api-version=2018-02-01&client_id="+client+"&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true")
+		ask(t, c, p, "GET /metadata/identity/oauth2/token?api-version=2018-02-01&client_id="+client+
+			"&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true")
 	})
 	t.Run("workload identity", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -100,7 +106,8 @@ func TestAzure(t *testing.T) {
 		// When none does, all are told, with their identity and endpoint.
 		c.fails("GET /metadata/identity/oauth2/token", 400, `{"error":"invalid_request","error_description":"Identity not found"}`)
 		p.restart(t)
-		p.refuses(t, netx.Unauthorized, "service principal "+client+" of tenant "+tenant, "AADSTS7000215: Invalid client secret [redacted]", "POST "+c.URL+tenantPath,
+		p.refuses(t, netx.Unauthorized, "service principal "+client+" of tenant "+tenant, "AADSTS7000215: Invalid client secret [redacted]",
+			"POST "+c.URL+tenantPath,
 			"workload identity of client", "managed identity "+client, "Identity not found", "/metadata/identity/oauth2/token")
 		if _, err := p.credentials(t.Context()); strings.Contains(err.Error(), "Trace ID") {
 			t.Errorf("it is another text each time: %v", err)
@@ -116,7 +123,8 @@ func TestAzure(t *testing.T) {
 		asked := c.requests()
 		_, rest, _ := strings.Cut(asked[0], "client_assertion=")
 		proof, rest, _ := strings.Cut(rest, "\n")
-		if !strings.HasPrefix(rest, "client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id="+client+"\nclient_info=1\ngrant_type=client_credentials") {
+		if !strings.HasPrefix(rest, "client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id="+client+
+			"\nclient_info=1\ngrant_type=client_credentials") {
 			t.Errorf("the request is %s", asked[0])
 		}
 		parts := strings.Split(proof, ".")
@@ -125,7 +133,9 @@ func TestAzure(t *testing.T) {
 		decode(t, parts[1], &claims)
 		signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 		sum, print := sha256.Sum256([]byte(parts[0]+"."+parts[1])), sha256.Sum256(certificate.Raw)
-		if err != nil || rsa.VerifyPSS(certificate.PublicKey.(*rsa.PublicKey), crypto.SHA256, sum[:], signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) != nil { // RFC 7518 §3.5
+		// RFC 7518 §3.5
+		if err != nil || rsa.VerifyPSS(certificate.PublicKey.(*rsa.PublicKey), crypto.SHA256, sum[:], signature,
+			&rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) != nil {
 			t.Errorf("the signature does not hold: %v", err)
 		}
 		if header["alg"] != "PS256" || header["x5t#S256"] != base64.RawURLEncoding.EncodeToString(print[:]) {
@@ -145,7 +155,8 @@ func TestAzureBorders(t *testing.T) {
 	c := newEntra(t)
 	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, canary)
-	p := here(t, "azure", "https://git.example.com/x", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL, "AZURE_CLIENT_SECRET", canary, "AZURE_AUTHORITY_HOST", c.URL,
+	p := here(t, "azure", "https://git.example.com/x", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL, "AZURE_CLIENT_SECRET", canary,
+		"AZURE_AUTHORITY_HOST", c.URL,
 		"AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file)
 	p.refuses(t, netx.Invalid, "dev.azure.com", "git-credentials", "git.example.com")
 	p.lookup.URL = devops
@@ -153,7 +164,8 @@ func TestAzureBorders(t *testing.T) {
 	p.refuses(t, netx.Invalid, "AZURE_AUTHORITY_HOST of a Secret is one of login.microsoftonline.com")
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c") // the secret of the environment does not complete it
 	p.refuses(t, netx.Invalid, "secret default/keys has no identity of azure")
-	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file, "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com")
+	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file, "AZURE_AUTHORITY_HOST",
+		"https://login.microsoftonline.com")
 	p.refuses(t, netx.Invalid, "may name a file")
 	p.with("AZURE_TENANT_ID", "../x", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
 	p.refuses(t, netx.Invalid, "invalid tenantID")
@@ -207,5 +219,6 @@ func certificate(t *testing.T) (string, *x509.Certificate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})), certificate
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})), certificate
 }

@@ -242,7 +242,8 @@ func (c call) unanswered(parent context.Context, err error, to *url.URL, hint st
 // fail makes an error of this call. A query is no part of its endpoint.
 func (c call) fail(kind netx.ErrorKind, status int, err error) *netx.Error {
 	endpoint, _, _ := strings.Cut(c.url, "?")
-	return &netx.Error{Kind: kind, Op: c.op, Identity: c.identity, Endpoint: c.method + " " + netx.SafeText(endpoint), Status: status, Err: err}
+	return &netx.Error{Kind: kind, Op: c.op, Identity: c.identity, Endpoint: c.method + " " + netx.SafeText(endpoint), Status: status,
+		Err: err}
 }
 
 func (c call) clean(text string) string { return netx.SafeText(text, c.secrets...) }

@@ -16,14 +16,15 @@ import (
 
 // pipeTo has the calls of a desk end at a function, without a network.
 func pipeTo(d *registry, serve func(net.Conn)) {
-	d.transports.byKey = map[string]http.RoundTripper{"": &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		go func() {
-			defer there.Close()
-			serve(there)
-		}()
-		return here, nil
-	}}}
+	d.transports.byKey = map[string]http.RoundTripper{"": &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+				defer there.Close()
+				serve(there)
+			}()
+			return here, nil
+		}}}
 }
 
 // TestDeadline: whatever the other side does, a call ends after 10 s.
@@ -52,8 +53,10 @@ func TestDeadline(t *testing.T) {
 				d := &registry{o: Options{AllowInsecure: true}}
 				pipeTo(d, serve)
 				begin := time.Now()
-				_, err := d.do(t.Context(), call{op: "ask", identity: "somebody", method: http.MethodPost, url: "http://tokens.example.com/x?secret=" + canary, body: "a=b"})
-				if took := time.Since(begin); took != callTimeout || netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "within 10s, asked by somebody at POST http://tokens.example.com/x") ||
+				_, err := d.do(t.Context(), call{op: "ask", identity: "somebody", method: http.MethodPost, url: "http://tokens.example.com/x?secret=" +
+					canary, body: "a=b"})
+				if took := time.Since(begin); took != callTimeout || netx.KindOf(err) != netx.Unavailable ||
+					!strings.Contains(err.Error(), "within 10s, asked by somebody at POST http://tokens.example.com/x") ||
 					strings.Contains(err.Error(), canary) {
 					t.Errorf("after %v: %v", took, err)
 				}

@@ -40,7 +40,8 @@ func newEntra(t testing.TB) *fakeCloud {
 	for _, tenant := range []string{tenant, "tenant"} {
 		at := c.URL + "/" + tenant
 		c.says("GET /"+tenant+"/v2.0/.well-known/openid-configuration",
-			fmt.Sprintf(`{"issuer":"%s/v2.0","authorization_endpoint":"%[1]s/oauth2/v2.0/authorize","token_endpoint":"%[1]s/oauth2/v2.0/token"}`, at))
+			fmt.Sprintf(`{"issuer":"%s/v2.0","authorization_endpoint":"%[1]s/oauth2/v2.0/authorize","token_endpoint":"%[1]s/oauth2/v2.0/token"}`,
+				at))
 	}
 	return c
 }
@@ -53,7 +54,8 @@ func startCloud(t testing.TB, start func(http.Handler) *httptest.Server) *fakeCl
 }
 
 // shown are the headers that a documented request has.
-var shown = []string{"Metadata", "Metadata-Flavor", "Content-Type", "Authorization", "X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds"}
+var shown = []string{"Metadata", "Metadata-Flavor", "Content-Type", "Authorization", "X-Aws-Ec2-Metadata-Token",
+	"X-Aws-Ec2-Metadata-Token-Ttl-Seconds"}
 
 func (c *fakeCloud) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -144,7 +146,8 @@ type place struct {
 // here makes a place; env and keys come as name and value.
 func here(t testing.TB, provider, repository string, env ...string) *place {
 	t.Helper()
-	p := &place{env: map[string]string{}, lookup: auth.Lookup{Namespace: "default", Repository: "site", URL: repository, Provider: provider}, vault: memory{}}
+	p := &place{env: map[string]string{}, lookup: auth.Lookup{Namespace: "default", Repository: "site", URL: repository, Provider: provider},
+		vault: memory{}}
 	for i := 0; i+1 < len(env); i += 2 {
 		p.env[env[i]] = env[i+1]
 	}

@@ -10,8 +10,10 @@ import (
 // FuzzAnswers reads what token endpoints and metadata servers may answer: nothing
 // panics, no token is taken that could not be sent, none without an end.
 func FuzzAnswers(f *testing.F) {
-	for _, seed := range []string{entra, googleToken, `{"access_token":"x","expires_in":"3599","expires_on":"1900000000"}`, `{"access_token":"x","expires_in":1e400}`,
-		`{"access_token":"a b","expires_in":1}`, `{"error":{"message":"x","status":"Y"}}`, `{"error":"x","error_description":"y\r\nz"}`, "<a>", stsXML("AssumeRole"), keysJSON(time.Now()),
+	for _, seed := range []string{entra, googleToken, `{"access_token":"x","expires_in":"3599","expires_on":"1900000000"}`,
+		`{"access_token":"x","expires_in":1e400}`,
+		`{"access_token":"a b","expires_in":1}`, `{"error":{"message":"x","status":"Y"}}`, `{"error":"x","error_description":"y\r\nz"}`, "<a>",
+		stsXML("AssumeRole"), keysJSON(time.Now()),
 		`{"access_token":"x","expires_in":9223372036854775807}`, `{"AccessKeyId":1}`} {
 		f.Add(seed)
 	}

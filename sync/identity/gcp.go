@@ -127,7 +127,8 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	}
 	host := cmp.Or(p.o.Getenv("GCE_METADATA_HOST"), googleMetadata)
 	c := call{op: "get a token from the metadata server", identity: "service account of this host", method: http.MethodGet, near: true,
-		url: "http://" + host + "/computeMetadata/v1/instance/service-accounts/default/token", header: map[string]string{"Metadata-Flavor": "Google"}}
+		url:    "http://" + host + "/computeMetadata/v1/instance/service-accounts/default/token",
+		header: map[string]string{"Metadata-Flavor": "Google"}}
 	token, err := c.token(p.flavoured(ctx, c))
 	if err != nil {
 		return auth.Token{}, err

@@ -39,7 +39,8 @@ func serviceAccount(t testing.TB, tokenURI string) string {
 	}
 	data, err := json.Marshal(map[string]string{"type": "service_account", "project_id": "project", "private_key_id": "kid-1",
 		"private_key":  string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})),
-		"client_email": "site@project.iam.gserviceaccount.com", "client_id": "1", "auth_uri": "https://accounts.google.com/o/oauth2/auth", "token_uri": tokenURI})
+		"client_email": "site@project.iam.gserviceaccount.com", "client_id": "1", "auth_uri": "https://accounts.google.com/o/oauth2/auth",
+		"token_uri": tokenURI})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestServiceAccount(t *testing.T) {
 	asked := c.requests()
 	head, proof, _ := strings.Cut(asked[0], "assertion=")
 	proof, tail, _ := strings.Cut(proof, "\n")
-	if head != "POST /token\nContent-Type: application/x-www-form-urlencoded\n" || tail != "grant_type=urn:ietf:params:oauth:grant-type:jwt-bearer" {
+	if head != "POST /token\nContent-Type: application/x-www-form-urlencoded\n" ||
+		tail != "grant_type=urn:ietf:params:oauth:grant-type:jwt-bearer" {
 		t.Errorf("the request is %q", asked[0])
 	}
 	parts := strings.Split(proof, ".")
@@ -82,7 +84,8 @@ func TestServiceAccount(t *testing.T) {
 		t.Errorf("the signature does not hold: %v", err)
 	}
 	if header["alg"] != "RS256" || header["kid"] != "kid-1" || claims.Iss != got.Username || claims.Aud != c.URL+"/token" ||
-		claims.Scope != "https://www.googleapis.com/auth/cloud-platform" || claims.Exp-claims.Iat > 3600 || claims.Iat > time.Now().Unix() || claims.Exp < time.Now().Unix() {
+		claims.Scope != "https://www.googleapis.com/auth/cloud-platform" || claims.Exp-claims.Iat > 3600 || claims.Iat > time.Now().Unix() ||
+		claims.Exp < time.Now().Unix() {
 		t.Errorf("header %v, claims %+v", header, claims)
 	}
 	p.must(t)
@@ -109,12 +112,14 @@ func TestServiceAccountErrors(t *testing.T) {
 		kind   netx.ErrorKind
 		text   string
 	}{
-		"refused": {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), netx.Unauthorized, "400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
+		"refused": {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), netx.Unauthorized,
+			"400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
 		"late": {func(w http.ResponseWriter, r *http.Request, f url.Values) {
 			w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT %s"}`)(w, r, f)
 		}, netx.Unauthorized, "the clock of this host is off by more than 4m0s"},
-		"busy":     {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), netx.Unavailable, "UNAVAILABLE: try later"},
+		"busy": {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), netx.Unavailable,
+			"UNAVAILABLE: try later"},
 		"often":    {echo(429, `{}%s`), netx.RateLimited, "429"},
 		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), netx.Protocol, "no token"},
 		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), netx.Protocol, "how long"},
@@ -151,15 +156,20 @@ func TestFederation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subject")
 	write(t, file, `{"id_token":"subject-`+canary+`"}`)
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	c.says("POST /v1/token", `{"access_token":"sts-`+canary+`","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":3600}`)
-	c.says("POST /v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken", `{"accessToken":"ya29.`+canary+`","expireTime":"`+until+`"}`)
+	c.says("POST /v1/token", `{"access_token":"sts-`+canary+
+		`","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":3600}`)
+	c.says("POST /v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken", `{"accessToken":"ya29.`+canary+
+		`","expireTime":"`+until+`"}`)
 	audience := "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/site"
-	config := map[string]any{"type": "external_account", "audience": audience, "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": c.URL + "/v1/token",
+	config := map[string]any{"type": "external_account", "audience": audience, "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+		"token_url":                         c.URL + "/v1/token",
 		"service_account_impersonation_url": c.URL + "/v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken",
-		"credential_source":                 map[string]any{"file": file, "format": map[string]string{"type": "json", "subject_token_field_name": "id_token"}}}
+		"credential_source": map[string]any{"file": file,
+			"format": map[string]string{"type": "json", "subject_token_field_name": "id_token"}}}
 	text := func() string { data, _ := json.Marshal(config); return string(data) }
 	exchange := func(subject string) string {
-		return "POST /v1/token\nContent-Type: application/x-www-form-urlencoded\naudience=" + audience + "\ngrant_type=urn:ietf:params:oauth:grant-type:token-exchange" +
+		return "POST /v1/token\nContent-Type: application/x-www-form-urlencoded\naudience=" + audience +
+			"\ngrant_type=urn:ietf:params:oauth:grant-type:token-exchange" +
 			"\nrequested_token_type=urn:ietf:params:oauth:token-type:access_token\nscope=https://www.googleapis.com/auth/cloud-platform\nsubject_token=" + subject + "\nsubject_token_type=urn:ietf:params:oauth:token-type:jwt"
 	}
 	impersonate := "POST /v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken\nContent-Type: application/json\nAuthorization: Bearer sts-" + canary +
@@ -211,7 +221,8 @@ func TestGoogleMetadata(t *testing.T) {
 	if got := p.must(t); got.Username != "node@project.iam.gserviceaccount.com" || got.Password != "ya29."+canary {
 		t.Errorf("user %q, password %q", got.Username, got.Password)
 	}
-	equal(t, "requests", c.requests(), []string{"GET " + at + "token\nMetadata-Flavor: Google", "GET " + at + "email\nMetadata-Flavor: Google"})
+	equal(t, "requests", c.requests(), []string{"GET " + at + "token\nMetadata-Flavor: Google",
+		"GET " + at + "email\nMetadata-Flavor: Google"})
 	p.lookup.URL = "https://site-1-git.europe-west1.sourcemanager.dev/project/site"
 	p.must(t)
 	equal(t, "another repository asks", c.requests(), nil)

@@ -22,11 +22,15 @@ func TestGitHubApp(t *testing.T) {
 		keys []string
 		asks []string
 	}{
-		"as shipped":    {"team/site", []string{"githubAppID", "12", "githubAppInstallationID", "34", "githubAppPrivateKey", key, "githubAppBaseURL", base}, []string{"POST /app/installations/34/access_tokens"}},
-		"as in the RFC": {"team/site", []string{"githubAppID", "12\n", "githubInstallationID", "34", "githubPrivateKey", base64.StdEncoding.EncodeToString([]byte(key)), "githubApiURl", base}, []string{"POST /app/installations/34/access_tokens"}},
-		"organization": {"team/other", []string{"githubAppID", "12", "githubAppInstallationOwner", "team", "githubAppPrivateKey", key, "githubAppBaseURL", base},
+		"as shipped": {"team/site", []string{"githubAppID", "12", "githubAppInstallationID", "34", "githubAppPrivateKey", key,
+			"githubAppBaseURL", base}, []string{"POST /app/installations/34/access_tokens"}},
+		"as in the RFC": {"team/site", []string{"githubAppID", "12\n", "githubInstallationID", "34", "githubPrivateKey",
+			base64.StdEncoding.EncodeToString([]byte(key)), "githubApiURl", base}, []string{"POST /app/installations/34/access_tokens"}},
+		"organization": {"team/other", []string{"githubAppID", "12", "githubAppInstallationOwner", "team", "githubAppPrivateKey", key,
+			"githubAppBaseURL", base},
 			[]string{"GET /orgs/team/installation", "POST /app/installations/34/access_tokens"}},
-		"person": {"ann/site", []string{"githubAppID", "12", "githubAppInstallationOwner", "ann", "githubAppPrivateKey", key, "githubAppBaseURL", base},
+		"person": {"ann/site", []string{"githubAppID", "12", "githubAppInstallationOwner", "ann", "githubAppPrivateKey", key, "githubAppBaseURL",
+			base},
 			[]string{"GET /orgs/ann/installation", "GET /users/ann/installation", "POST /app/installations/56/access_tokens"}},
 	} {
 		host.Requests()
@@ -55,10 +59,12 @@ func TestGitHubApp(t *testing.T) {
 		refuses(t, netx.NotFound, "/orgs/nobody/installation", "/users/nobody/installation", "GitHub App 12 of secret default/keys")
 	here(t, "", at).with("githubAppID", "13", "githubAppInstallationID", "34", "githubAppPrivateKey", key, "githubAppBaseURL", base).
 		refuses(t, netx.Unauthorized, "GitHub App 13, installation 34, of secret default/keys", "/app/installations/34/access_tokens")
-	if _, err := here(t, "azure", devops).with(ok...).credentials(t.Context()); err == nil || !strings.Contains(err.Error(), "githubAppID is a key of provider github, and the provider is azure") {
+	if _, err := here(t, "azure", devops).with(ok...).credentials(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "githubAppID is a key of provider github, and the provider is azure") {
 		t.Errorf("keys of another provider: %v", err)
 	}
-	if _, err := here(t, "generic", at).with(ok...).credentials(t.Context()); err == nil || !strings.Contains(err.Error(), "the provider is generic") {
+	if _, err := here(t, "generic", at).with(ok...).credentials(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "the provider is generic") {
 		t.Errorf("keys of a provider where none is wanted: %v", err)
 	}
 	here(t, "githup", at).with(ok...).refuses(t, netx.Invalid, `did you mean "github"`)

@@ -35,7 +35,8 @@ func TestGitLabTokens(t *testing.T) {
 		"personal token": {[]string{"token", canary + "\n"}, "oauth2"},
 		"oauth token":    {[]string{"bearerToken", canary}, "oauth2"},
 	} {
-		if got := here(t, "gitlab", "https://gitlab.com/team/site.git").with(test.keys...).must(t); got.Username != test.user || got.Password != canary || got.Bearer != "" {
+		if got := here(t, "gitlab", "https://gitlab.com/team/site.git").with(test.keys...).must(t); got.Username != test.user ||
+			got.Password != canary || got.Bearer != "" {
 			t.Errorf("%s: user %q, password %q, bearer %q", name, got.Username, got.Password, got.Bearer)
 		}
 	}
@@ -52,7 +53,8 @@ func TestGitLabRefresh(t *testing.T) {
 	c.on("POST /oauth/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
 		if form.Get("refresh_token") != valid {
 			w.WriteHeader(400)
-			fmt.Fprintf(w, `{"error":"invalid_grant","error_description":"The provided authorization grant %s is invalid"}`, form.Get("refresh_token"))
+			fmt.Fprintf(w, `{"error":"invalid_grant","error_description":"The provided authorization grant %s is invalid"}`,
+				form.Get("refresh_token"))
 			return
 		}
 		n++
@@ -62,7 +64,8 @@ func TestGitLabRefresh(t *testing.T) {
 	request := func(n int) string {
 		return fmt.Sprintf("POST /oauth/token\nContent-Type: application/x-www-form-urlencoded\nclient_id=app-1\nclient_secret=secret-%[1]s\ngrant_type=refresh_token\nredirect_uri=https://limpet.example.com/\nrefresh_token=refresh-%[2]d-%[1]s", canary, n)
 	}
-	p := here(t, "", c.URL+"/team/site.git").with("gitlabAppID", "app-1", "gitlabAppSecret", "secret-"+canary, "gitlabAppRedirectUrl", "https://limpet.example.com/", "gitlabAppRefreshToken", valid)
+	p := here(t, "", c.URL+"/team/site.git").with("gitlabAppID", "app-1", "gitlabAppSecret", "secret-"+canary, "gitlabAppRedirectUrl",
+		"https://limpet.example.com/", "gitlabAppRefreshToken", valid)
 	for i := range 3 {
 		got := p.must(t)
 		if got.Username != "oauth2" || got.Password != fmt.Sprintf("access-%d-%s", i+1, canary) {

@@ -42,7 +42,8 @@ func TestProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: "http://login.nowhere.invalid/token", tls: &auth.Credentials{Proxy: p}}); err != nil {
+		if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: "http://login.nowhere.invalid/token",
+			tls: &auth.Credentials{Proxy: p}}); err != nil {
 			t.Errorf("%s: %v", scheme, err)
 		}
 	}
@@ -57,7 +58,8 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	for _, c := range nettest.TLSCases(t) {
 		d := &registry{o: Options{}}
-		_, err := d.do(t.Context(), call{op: "get a token", identity: "somebody", method: "POST", url: c.URL + "/token", body: "a=b", tls: &c.Creds})
+		_, err := d.do(t.Context(), call{op: "get a token", identity: "somebody", method: "POST", url: c.URL + "/token", body: "a=b",
+			tls: &c.Creds})
 		if err == nil {
 			t.Errorf("%s: no error", c.Name)
 			continue

@@ -69,19 +69,26 @@ func TestDoRepeats(t *testing.T) {
 		status  int
 		least   time.Duration
 	}{
-		"at once":           {"GET", []func(http.ResponseWriter, *http.Request){ok}, 1, 200, 0},
-		"500 twice":         {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"), reply(500, "text/plain", "oops"), ok}, 3, 200, 300 * time.Millisecond},
-		"503 with a wish":   {"PUT", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", "", "Retry-After", "7"), ok}, 2, 200, 7 * time.Second},
-		"429 in a Status":   {"POST", []func(http.ResponseWriter, *http.Request){reply(429, jsonType, busyBody, "Retry-After", "3"), ok}, 2, 200, 3 * time.Second},
-		"503 with a date":   {"GET", []func(http.ResponseWriter, *http.Request){reply(503, "text/html", "<p>", "Retry-After", "Sat, 01 Jan 2000 00:00:09 GMT"), ok}, 2, 200, 9 * time.Second},
-		"absurd wish":       {"GET", []func(http.ResponseWriter, *http.Request){reply(429, "text/plain", "", "Retry-After", "999999999"), ok}, 2, 200, 5 * time.Minute},
-		"504":               {"DELETE", []func(http.ResponseWriter, *http.Request){reply(504, "text/plain", ""), ok}, 2, 200, 0},
-		"for ever":          {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops")}, 8, 500, 11 * time.Second},
-		"POST and 500":      {"POST", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"), ok}, 1, 500, 0},
-		"POST and 503":      {"POST", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", ""), ok}, 2, 200, 0},
-		"404":               {"GET", []func(http.ResponseWriter, *http.Request){reply(404, "text/plain", "404 page not found")}, 1, 404, 0},
-		"409":               {"PUT", []func(http.ResponseWriter, *http.Request){reply(409, jsonType, `{"kind":"Status","status":"Failure","reason":"Conflict","code":409}`)}, 1, 409, 0},
-		"Status without ID": {"PUT", []func(http.ResponseWriter, *http.Request){reply(403, jsonType, `{"kind":"Status","status":"Failure"}`)}, 1, 403, 0},
+		"at once": {"GET", []func(http.ResponseWriter, *http.Request){ok}, 1, 200, 0},
+		"500 twice": {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"),
+			reply(500, "text/plain", "oops"), ok}, 3, 200, 300 * time.Millisecond},
+		"503 with a wish": {"PUT", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", "", "Retry-After", "7"), ok}, 2, 200,
+			7 * time.Second},
+		"429 in a Status": {"POST", []func(http.ResponseWriter, *http.Request){reply(429, jsonType, busyBody, "Retry-After", "3"), ok}, 2, 200,
+			3 * time.Second},
+		"503 with a date": {"GET", []func(http.ResponseWriter, *http.Request){reply(503, "text/html", "<p>", "Retry-After",
+			"Sat, 01 Jan 2000 00:00:09 GMT"), ok}, 2, 200, 9 * time.Second},
+		"absurd wish": {"GET", []func(http.ResponseWriter, *http.Request){reply(429, "text/plain", "", "Retry-After", "999999999"), ok}, 2,
+			200, 5 * time.Minute},
+		"504":          {"DELETE", []func(http.ResponseWriter, *http.Request){reply(504, "text/plain", ""), ok}, 2, 200, 0},
+		"for ever":     {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops")}, 8, 500, 11 * time.Second},
+		"POST and 500": {"POST", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"), ok}, 1, 500, 0},
+		"POST and 503": {"POST", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", ""), ok}, 2, 200, 0},
+		"404":          {"GET", []func(http.ResponseWriter, *http.Request){reply(404, "text/plain", "404 page not found")}, 1, 404, 0},
+		"409": {"PUT", []func(http.ResponseWriter,
+			*http.Request){reply(409, jsonType, `{"kind":"Status","status":"Failure","reason":"Conflict","code":409}`)}, 1, 409, 0},
+		"Status without ID": {"PUT", []func(http.ResponseWriter, *http.Request){reply(403, jsonType, `{"kind":"Status","status":"Failure"}`)}, 1,
+			403, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
@@ -168,7 +175,8 @@ func TestCallDeadline(t *testing.T) {
 				// The end of the caller's own context is no fault of the server.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				if _, _, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
+				if _, _, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil); !errors.Is(err, context.DeadlineExceeded) ||
+					errors.As(err, &timeout) {
 					t.Errorf("caller's deadline: %v", err)
 				}
 			}, answer)

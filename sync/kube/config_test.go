@@ -73,21 +73,23 @@ func FuzzParseBase(f *testing.F) {
 
 func TestConnectRefusesBadConfig(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string][]byte{"token": []byte("tok-" + testToken), "empty": []byte(" \n"), "two": []byte("a\nb"), "kube": []byte("not: [yaml")})
+	write(t, dir, map[string][]byte{"token": []byte("tok-" + testToken), "empty": []byte(" \n"), "two": []byte("a\nb"),
+		"kube": []byte("not: [yaml")})
 	f := func(name string) string { return filepath.Join(dir, name) }
 	for name, tc := range map[string]struct {
 		config Config
 		want   []string
 	}{
-		"nothing":           {Config{}, []string{"--provisioning-server-url", "--kubeconfig"}},
-		"no scheme":         {Config{Server: "host:80"}, []string{"--provisioning-server-url"}},
-		"both tokens":       {Config{Server: "https://h", Token: "abc", TokenFile: f("token")}, []string{"--token-file", "exclude"}},
-		"no token file":     {Config{Server: "https://h", TokenFile: f("none")}, []string{"--token-file", "no such file"}},
-		"empty token file":  {Config{Server: "https://h", TokenFile: f("empty")}, []string{"--token-file", "is empty"}},
-		"two lines":         {Config{Server: "https://h", TokenFile: f("two")}, []string{"--token-file", "line break"}},
-		"token with space":  {Config{Server: "https://h", Token: "a " + testToken}, []string{"--token", "space"}},
-		"exchange, no url":  {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "sign/access-token"}, []string{"--token-exchange-url"}},
-		"exchange, user":    {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "https://u:" + testToken + "@h"}, []string{"--token-exchange-url"}},
+		"nothing":          {Config{}, []string{"--provisioning-server-url", "--kubeconfig"}},
+		"no scheme":        {Config{Server: "host:80"}, []string{"--provisioning-server-url"}},
+		"both tokens":      {Config{Server: "https://h", Token: "abc", TokenFile: f("token")}, []string{"--token-file", "exclude"}},
+		"no token file":    {Config{Server: "https://h", TokenFile: f("none")}, []string{"--token-file", "no such file"}},
+		"empty token file": {Config{Server: "https://h", TokenFile: f("empty")}, []string{"--token-file", "is empty"}},
+		"two lines":        {Config{Server: "https://h", TokenFile: f("two")}, []string{"--token-file", "line break"}},
+		"token with space": {Config{Server: "https://h", Token: "a " + testToken}, []string{"--token", "space"}},
+		"exchange, no url": {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "sign/access-token"}, []string{"--token-exchange-url"}},
+		"exchange, user": {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "https://u:" + testToken + "@h"},
+			[]string{"--token-exchange-url"}},
 		"exchange, token":   {Config{Server: "https://h", TokenExchangeURL: "https://h/sign"}, []string{"--token-exchange-url", "--token"}},
 		"kubeconfig absent": {Config{Kubeconfig: f("none")}, []string{"--kubeconfig", "no such file"}},
 		"kubeconfig broken": {Config{Kubeconfig: f("kube")}, []string{"--kubeconfig"}},
@@ -166,11 +168,12 @@ func TestKubeconfig(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"token":              {`{token: token-of-the-user}`, nil, "Bearer token-of-the-user"},
-		"token file":         {`{tokenFile: ` + tokenFile + `}`, nil, "Bearer token-of-the-file"},
-		"basic":              {`{username: jo, password: pass-word}`, nil, "Basic " + base64.StdEncoding.EncodeToString([]byte("jo:pass-word"))},
-		"flag over token":    {`{token: token-of-the-user}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
-		"flag over basic":    {`{username: jo, password: pass-word}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
+		"token":           {`{token: token-of-the-user}`, nil, "Bearer token-of-the-user"},
+		"token file":      {`{tokenFile: ` + tokenFile + `}`, nil, "Bearer token-of-the-file"},
+		"basic":           {`{username: jo, password: pass-word}`, nil, "Basic " + base64.StdEncoding.EncodeToString([]byte("jo:pass-word"))},
+		"flag over token": {`{token: token-of-the-user}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
+		"flag over basic": {`{username: jo, password: pass-word}`, func(c *Config) { c.Token = "token-of-the-flag" },
+			"Bearer token-of-the-flag"},
 		"server over server": {`{token: token-of-the-user}`, func(c *Config) { c.Server = url + "/apis" }, "Bearer token-of-the-user"},
 	} {
 		c := Config{Kubeconfig: kubeconfig(t, url, caData, tc.user), Logger: slog.New(slog.DiscardHandler), UserAgent: "limpet/test"}
@@ -193,7 +196,8 @@ func TestKubeconfig(t *testing.T) {
 		plugin := `{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never, args: ["-c",
 			"echo '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"token-of-the-plugin\"}}'"]}}`
 		client := connect(t, Config{Kubeconfig: kubeconfig(t, url, caData, plugin), Logger: slog.New(slog.DiscardHandler)})
-		if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil || seen.Get("Authorization") != "Bearer token-of-the-plugin" {
+		if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil ||
+			seen.Get("Authorization") != "Bearer token-of-the-plugin" {
 			t.Errorf("exec plugin: %v, authorization %q", err, seen.Get("Authorization"))
 		}
 	}
@@ -220,7 +224,8 @@ func TestConnectThroughExchange(t *testing.T) {
 	client := connect(t, Config{Server: serve(t, api, pair, nil) + "/apis/", Token: "ProvisioningAdminToken",
 		TokenExchangeURL: serve(t, exchange, pair, nil) + "/sign/access-token", Logger: slog.New(slog.DiscardHandler)})
 	for range 3 {
-		if status, _, err := client.Do(t.Context(), http.MethodPost, "/apis/x", nil, "application/json", []byte(`{}`)); err != nil || status != http.StatusOK {
+		if status, _, err := client.Do(t.Context(), http.MethodPost, "/apis/x", nil, "application/json", []byte(`{}`)); err != nil ||
+			status != http.StatusOK {
 			t.Fatalf("status %d, %v", status, err)
 		}
 	}
@@ -252,7 +257,8 @@ func TestRedirectElsewhereIsRefused(t *testing.T) {
 	client := connect(t, Config{Server: here.URL, Token: "some-token"})
 	err := client.Check(t.Context())
 	var stranger *NotKubernetesError
-	if !errors.As(err, &stranger) || reached || !strings.Contains(err.Error(), "redirect to "+elsewhere.URL+"/login") || strings.Contains(err.Error(), testToken) {
+	if !errors.As(err, &stranger) || reached || !strings.Contains(err.Error(), "redirect to "+elsewhere.URL+"/login") ||
+		strings.Contains(err.Error(), testToken) {
 		t.Errorf("error %v, reached %v", err, reached)
 	}
 	if Retryable(err) {

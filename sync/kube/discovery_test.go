@@ -166,7 +166,8 @@ func TestServes(t *testing.T) {
 			fails  bool
 		}{
 			{code: 404, kind: jsonType, body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, asked: 1},
-			{code: 403, kind: jsonType, body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`, asked: 2, fails: true},
+			{code: 403, kind: jsonType, body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`, asked: 2,
+				fails: true},
 			{code: 200, kind: "text/html", body: "<html>", asked: 3, fails: true},
 			{code: 200, kind: jsonType, body: list(""), asked: 4},
 			{code: 200, kind: jsonType, body: list(`,{"name":"repositories/webhook"}`), asked: 4},

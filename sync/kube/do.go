@@ -33,17 +33,20 @@ const mostAnswer = 64 << 20
 // When the server answers with 400 or more, err is an API status error (see
 // apierrors), and status and answer are filled in as well. status is 0 when
 // there was no answer.
-func (c *Client) Do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
+func (c *Client) Do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
+	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, repeatable)
 }
 
 // DoIdempotent is Do for a call that is harmless when it is carried out twice,
 // whatever its method: POST and PATCH are repeated like the others.
-func (c *Client) DoIdempotent(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
+func (c *Client) DoIdempotent(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
+	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, func(string, int, error) bool { return true })
 }
 
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte, repeatable func(method string, status int, err error) bool) (status int, answer []byte, err error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte,
+	repeatable func(method string, status int, err error) bool) (status int, answer []byte, err error) {
 	err = Retry(ctx, func(ctx context.Context) error {
 		status, answer, err = c.once(ctx, method, path, query, contentType, body)
 		if err != nil && !repeatable(method, status, err) {
@@ -119,7 +122,8 @@ func statusError(resp *http.Response, method string, answer []byte) error {
 	if !isHTML(resp) {
 		message = text.Redact(string(answer[:min(len(answer), 512)]))
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, method, schema.GroupResource{}, "", strings.TrimSpace(message), int(after/time.Second), true)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, method, schema.GroupResource{}, "", strings.TrimSpace(message),
+		int(after/time.Second), true)
 }
 
 // neverSent reports whether a call cannot have reached the server.

@@ -135,7 +135,8 @@ func TestExchangeWireFormat(t *testing.T) {
 
 // A token is used until 15 s before its expiry, on the clock of the issuer.
 func TestExchangeCachesToken(t *testing.T) {
-	for name, clock := range map[string]time.Duration{"same clock": 0, "host an hour ahead": -time.Hour, "host 30 years behind": 30 * 365 * 24 * time.Hour} {
+	for name, clock := range map[string]time.Duration{"same clock": 0, "host an hour ahead": -time.Hour,
+		"host 30 years behind": 30 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := &issuer{}

@@ -190,7 +190,8 @@ func (s *shelf) serveWatch(w http.ResponseWriter, r *http.Request) {
 	wantsInitial := query.Get("sendInitialEvents") == "true"
 	switch {
 	case wantsInitial && initial == "refuse":
-		status(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		status(w, http.StatusUnprocessableEntity, "Invalid",
+			"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 		return
 	case !wantsInitial && from < oldest && !inside:
 		status(w, http.StatusGone, "Expired", "too old resource version")

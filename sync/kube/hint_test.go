@@ -30,19 +30,24 @@ func TestHint(t *testing.T) {
 		want  string // part of the hint
 		retry bool
 	}{
-		"no server":          {errNoServer, "--provisioning-server-url", false},
-		"proxy":              {broken, "correct HTTPS_PROXY", false},
-		"flag":               {flagErrorf("--tls-ca-file", "wrong"), "correct --tls-ca-file", false},
-		"no such host":       {&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nowhere.test", IsNotFound: true}}, `host name "nowhere.test"`, true},
-		"refused":            {errRefused, "port", true},
-		"unknown authority":  {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "--tls-ca-file", false},
-		"another host":       {x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, "host name that the server's certificate holds", false},
-		"expired":            {x509.CertificateInvalidError{Reason: x509.Expired}, "clock of this host", false},
-		"alert, none":        {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, "--tls-cert-file FILE --tls-key-file FILE", true},
-		"alert, expired":     {&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}, "check its dates", true},
-		"alert":              {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, "breaks the handshake off", true},
-		"exchange alert":     {&ExchangeError{Err: &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}}, "--tls-cert-file", true},
-		"exchange plain":     {&ExchangeError{Err: errors.New("http: server gave HTTP response to HTTPS client")}, "http:// in --token-exchange-url", true},
+		"no server": {errNoServer, "--provisioning-server-url", false},
+		"proxy":     {broken, "correct HTTPS_PROXY", false},
+		"flag":      {flagErrorf("--tls-ca-file", "wrong"), "correct --tls-ca-file", false},
+		"no such host": {&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nowhere.test", IsNotFound: true}}, `host name "nowhere.test"`,
+			true},
+		"refused":           {errRefused, "port", true},
+		"unknown authority": {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "--tls-ca-file", false},
+		"another host": {x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, "host name that the server's certificate holds",
+			false},
+		"expired": {x509.CertificateInvalidError{Reason: x509.Expired}, "clock of this host", false},
+		"alert, none": {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")},
+			"--tls-cert-file FILE --tls-key-file FILE", true},
+		"alert, expired": {&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}, "check its dates", true},
+		"alert":          {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, "breaks the handshake off", true},
+		"exchange alert": {&ExchangeError{Err: &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}},
+			"--tls-cert-file", true},
+		"exchange plain": {&ExchangeError{Err: errors.New("http: server gave HTTP response to HTTPS client")},
+			"http:// in --token-exchange-url", true},
 		"nobody":             {apierrors.NewForbidden(group, "", errors.New(`User "system:anonymous" cannot list`)), "--tls-cert-file", false},
 		"401":                {apierrors.NewUnauthorized("no"), "--token", false},
 		"403":                {apierrors.NewForbidden(group, "", errors.New("no")), "--namespace", false},
@@ -125,8 +130,10 @@ func TestCertificatesOfTheServer(t *testing.T) {
 			continue
 		}
 		check := false
-		files := TLS{CAFile: file("ca", c.Creds.CA), CertFile: file("cert", c.Creds.ClientCert), KeyFile: file("key", c.Creds.ClientKey), Insecure: &check}
-		for name, config := range map[string]Config{"server": {Server: c.URL}, "exchange": {Server: "https://127.0.0.1:1", Token: "t", TokenExchangeURL: c.URL + "/sign/access-token"}} {
+		files := TLS{CAFile: file("ca", c.Creds.CA), CertFile: file("cert", c.Creds.ClientCert), KeyFile: file("key", c.Creds.ClientKey),
+			Insecure: &check}
+		for name, config := range map[string]Config{"server": {Server: c.URL}, "exchange": {Server: "https://127.0.0.1:1", Token: "t",
+			TokenExchangeURL: c.URL + "/sign/access-token"}} {
 			t.Run(c.Name+" of the "+name, func(t *testing.T) {
 				t.Parallel()
 				config.TLS, config.Logger = files, slog.New(slog.DiscardHandler)

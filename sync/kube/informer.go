@@ -58,7 +58,8 @@ type Informer struct {
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, store: newStore(), relist: make(chan struct{}, 1)}
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, store: newStore(),
+		relist: make(chan struct{}, 1)}
 	i.reflector = cache.NewReflectorWithOptions(listWatch{i}, nil, i.store,
 		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})
 	return i

@@ -102,7 +102,8 @@ func (l listWatch) pageUntilAnswered(ctx context.Context, fn func(context.Contex
 
 // pages calls each for every object of a full list, which it reads page by page with
 // retry, and returns the version of the list.
-func (i *Informer) pages(ctx context.Context, retry func(context.Context, func(context.Context) error) error, each func(*unstructured.Unstructured)) (string, error) {
+func (i *Informer) pages(ctx context.Context, retry func(context.Context, func(context.Context) error) error,
+	each func(*unstructured.Unstructured)) (string, error) {
 	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
 	for {
 		var page *unstructured.UnstructuredList

@@ -52,7 +52,8 @@ func TestCompactLosesNothing(t *testing.T) {
 		if !reflect.DeepEqual(o.Unstructured(), whole.Unstructured()) {
 			t.Errorf("%s became %v", text, o.Unstructured())
 		}
-		if o.Key() != whole.Key() || o.UID() != whole.UID() || o.ResourceVersion() != whole.ResourceVersion() || !o.Created().Equal(whole.Created()) {
+		if o.Key() != whole.Key() || o.UID() != whole.UID() || o.ResourceVersion() != whole.ResourceVersion() ||
+			!o.Created().Equal(whole.Created()) {
 			t.Errorf("%s: read as %q %q %q %v", text, o.Key(), o.UID(), o.ResourceVersion(), o.Created())
 		}
 	}
@@ -74,7 +75,8 @@ func FuzzCompact(f *testing.F) {
 		if string(got) != string(want) || errGot != nil || errWant != nil {
 			t.Errorf("%s became %s", want, got)
 		}
-		if o.Key() != whole.Key() || o.UID() != whole.UID() || o.ResourceVersion() != whole.ResourceVersion() || !o.Created().Equal(whole.Created()) {
+		if o.Key() != whole.Key() || o.UID() != whole.UID() || o.ResourceVersion() != whole.ResourceVersion() ||
+			!o.Created().Equal(whole.Created()) {
 			t.Errorf("%s: read as %q %q %q %v", text, o.Key(), o.UID(), o.ResourceVersion(), o.Created())
 		}
 	})
@@ -87,7 +89,8 @@ func TestValuesAtPaths(t *testing.T) {
 	const text = `{"metadata":{"name":"a","labels":{"x":"text","empty":""}},
 		"spec":{"int":7,"big":9223372036854775807,"float":2.75,"yes":true,"no":false,"null":null,"list":[1],"object":{"a":"b"}}}`
 	before, whole := compacted(t, text), ObjectOf(decoded(t, text))
-	all := []Path{PathTo("metadata", "labels", "x"), PathTo("metadata", "labels", "none"), PathTo("metadata", "labels", "empty"), PathTo("spec", "object")}
+	all := []Path{PathTo("metadata", "labels", "x"), PathTo("metadata", "labels", "none"), PathTo("metadata", "labels", "empty"),
+		PathTo("spec", "object")}
 	for _, name := range []string{"int", "big", "float", "yes", "no", "null", "list", "none"} {
 		all = append(all, PathTo("spec", name), PathTo("spec", name, "below"))
 	}
@@ -98,7 +101,8 @@ func TestValuesAtPaths(t *testing.T) {
 			}
 		}
 	}
-	if text, n, yes := whole.Text(all[0]), whole.Number(PathTo("spec", "float")), whole.Bool(PathTo("spec", "yes")); text != "text" || n != 2 || !yes {
+	if text, n, yes := whole.Text(all[0]), whole.Number(PathTo("spec", "float")), whole.Bool(PathTo("spec", "yes")); text != "text" ||
+		n != 2 || !yes {
 		t.Errorf("read %q %d %v", text, n, yes)
 	}
 	if none := (Object{}); none.Key() != "" || none.UID() != "" || none.Unstructured() != nil {

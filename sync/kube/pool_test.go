@@ -135,7 +135,8 @@ func TestWatchEndsWithItsFiles(t *testing.T) {
 			})}
 		served := make(chan error, 1)
 		go func() { served <- server.ServeTLS(listener, "", "") }()
-		client := connect(t, Config{Server: "https://127.0.0.1", TLS: TLS{CertFile: path("cert"), KeyFile: path("key")}, Logger: slog.New(slog.DiscardHandler)})
+		client := connect(t, Config{Server: "https://127.0.0.1", TLS: TLS{CertFile: path("cert"), KeyFile: path("key")},
+			Logger: slog.New(slog.DiscardHandler)})
 		dial := func() {
 			for _, p := range client.pools {
 				p.current.Load().DialContext = func(context.Context, string, string) (net.Conn, error) {

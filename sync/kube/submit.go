@@ -19,7 +19,8 @@ import (
 // route, which names the job so that a repeat is refused (see apierrors.IsAlreadyExists).
 // A plain Kubernetes API has no such route, and the route takes neither annotations
 // nor jobs for pull requests: then the job is made directly, under the same name.
-func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string) (*unstructured.Unstructured, error) {
+func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any,
+	notes map[string]string) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
 	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
 	if len(notes) == 0 && action != "pr" {

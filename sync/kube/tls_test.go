@@ -271,11 +271,13 @@ func TestTLSOldVersionIsRefused(t *testing.T) {
 	cert, key := ca.issue(t, "server")
 	server := httptest.NewUnstartedServer(okHandler)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{*load(t, cert, key).Load()}, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{*load(t, cert, key).Load()}, MaxVersion: tls.VersionTLS11,
+		MinVersion: tls.VersionTLS10}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	client := connect(t, Config{Server: server.URL, TLS: TLS{CAFile: filepath.Join(dir, "ca")}, Logger: slog.New(slog.DiscardHandler)})
-	if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err == nil || !strings.Contains(err.Error(), "protocol version") {
+	if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err == nil ||
+		!strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.1: %v", err)
 	}
 }
@@ -286,7 +288,8 @@ func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 	ca := newAuthority(t)
 	cert, key := ca.issue(t, "server")
 	client := connect(t, Config{Server: serve(t, okHandler, load(t, cert, key), nil), Logger: slog.New(slog.DiscardHandler)})
-	if _, got, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil || !strings.Contains(string(got), "HTTP/1.1") {
+	if _, got, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil ||
+		!strings.Contains(string(got), "HTTP/1.1") {
 		t.Errorf("answer %s, %v", got, err)
 	}
 }

@@ -51,7 +51,8 @@ func versionText(uid, resource string) string { return uid + " " + resource }
 // marks the end of these, and then see for every change. It returns nil when the stream
 // has ended, every 10 to 20 minutes, and otherwise an error. Objects may change between
 // two streams, so each begins with all of them.
-func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion), whole func()) error {
+func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion),
+	whole func()) error {
 	lasts := versionsFor + rand.N(versionsFor)
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchOvertime)
 	defer cancel()
@@ -141,7 +142,8 @@ func readVersions(body io.Reader, see func(ObjectVersion), whole func()) error {
 		mark := ObjectVersion{meta.Namespace, meta.Name, versionText(meta.UID, meta.ResourceVersion), meta.Labels}
 		switch event.Type {
 		case watch.Error:
-			return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: o.Code, Reason: o.Reason, Message: text.Redact(o.Message)}}
+			return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: o.Code, Reason: o.Reason,
+				Message: text.Redact(o.Message)}}
 		case watch.Bookmark:
 			if meta.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 				whole()

@@ -44,8 +44,10 @@ func TestFollow(t *testing.T) {
 		{what: "an older server", old: true, answer: added, want: []ObjectVersion{a1}},
 		{what: "one that knows no metadata alone", answer: whole + end, want: []ObjectVersion{{"ns", "a", "u 1", nil}}, whole: 1},
 		{what: "an error in the stream", answer: added + expired, want: []ObjectVersion{a1}, failure: apierrors.IsResourceExpired},
-		{what: "a broken stream", answer: added + added[:20], want: []ObjectVersion{a1}, failure: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
-		{what: "an event without end", answer: `{"type":"ADDED","object":{"data":"` + strings.Repeat("x", mostEvent), failure: func(err error) bool { return errors.Is(err, errTooLarge) }},
+		{what: "a broken stream", answer: added + added[:20], want: []ObjectVersion{a1},
+			failure: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		{what: "an event without end", answer: `{"type":"ADDED","object":{"data":"` + strings.Repeat("x", mostEvent),
+			failure: func(err error) bool { return errors.Is(err, errTooLarge) }},
 		{what: "a long stream", answer: strings.Repeat(mark, 2*mostEvent/len(mark)) + added, want: []ObjectVersion{a1}},
 		{what: "not allowed", code: 403, answer: denial, failure: apierrors.IsForbidden},
 	} {
@@ -53,7 +55,8 @@ func TestFollow(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				q := r.URL.Query()
-				if r.URL.Path != "/api/v1/namespaces/ns/secrets" || q.Get("fieldSelector") != "metadata.name=a" || !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+				if r.URL.Path != "/api/v1/namespaces/ns/secrets" || q.Get("fieldSelector") != "metadata.name=a" ||
+					!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 					t.Errorf("asked %s, accepts %s", r.URL, r.Header.Get("Accept"))
 				}
 				w.Header().Set("Content-Type", "application/json")

@@ -48,7 +48,8 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 		if value == "" || validAddress(value) {
 			return value
 		}
-		fault := &EnvironmentError{name, fmt.Sprintf("is %q, which is no address of a proxy such as http://proxy.example.com:3128 or socks5://proxy.example.com:1080; what would go through it fails", masked(value))}
+		fault := &EnvironmentError{name, fmt.Sprintf(
+			"is %q, which is no address of a proxy such as http://proxy.example.com:3128 or socks5://proxy.example.com:1080; what would go through it fails", masked(value))}
 		e.broken[scheme], e.faults = fault, append(e.faults, fault)
 		return placeholder
 	}
@@ -57,7 +58,9 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 	config.NoProxy = exceptions
 	for entry := range strings.SplitSeq(exceptions, ",") {
 		if entry = strings.TrimSpace(entry); !validException(entry) {
-			e.faults = append(e.faults, &EnvironmentError{name, fmt.Sprintf("has %q in it, which excepts nothing: hosts, domains and networks such as 10.0.0.0/8 go there, with commas between them", masked(entry))})
+			e.faults = append(e.faults, &EnvironmentError{name,
+				fmt.Sprintf("has %q in it, which excepts nothing: hosts, domains and networks such as 10.0.0.0/8 go there, with commas between them",
+					masked(entry))})
 		}
 	}
 	e.of = config.ProxyFunc()
@@ -90,7 +93,8 @@ func validAddress(address string) bool {
 	if err != nil || u.Scheme == "" || u.Host == "" {
 		u, err = url.Parse("http://" + address)
 	}
-	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " ,;") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " ,;") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+		u.Fragment != "" {
 		return false
 	}
 	if port := u.Port(); port != "" {

@@ -45,10 +45,12 @@ func TestReadEnvironment(t *testing.T) {
 			switch {
 			case want != "" && (err != nil || got == nil || got.String() != want || len(e.Faults()) > 0):
 				t.Errorf("%s=%s: %v %v %v", name, value, got, err, e.Faults())
-			case want == "" && (!errors.As(err, &fault) || got != nil || len(e.Faults()) != 1 || fault.Name != name || strings.Contains(err.Error(), secret)):
+			case want == "" && (!errors.As(err, &fault) || got != nil || len(e.Faults()) != 1 || fault.Name != name ||
+				strings.Contains(err.Error(), secret)):
 				t.Errorf("%s=%s: %v %v", name, value, got, err)
 			}
-			for _, u := range []string{"https://inner.example.com", "https://10.1.1.1", "https://127.0.0.1:1", "https://localhost", "http://git.example.com"} {
+			for _, u := range []string{"https://inner.example.com", "https://10.1.1.1", "https://127.0.0.1:1", "https://localhost",
+				"http://git.example.com"} {
 				at, _ := url.Parse(u)
 				if got, err := e.Proxy(at); got != nil || err != nil {
 					t.Errorf("%s=%s for %s: %v %v", name, value, u, got, err)
@@ -56,9 +58,11 @@ func TestReadEnvironment(t *testing.T) {
 			}
 		}
 	}
-	for entry, good := range map[string]bool{"": true, "*": true, "localhost": true, ".example.com": true, "*.example.com": true, "example.com:8080": true,
-		"10.0.0.0/8": true, "fd00::/8": true, "::1": true, "[::1]": true, "[::1]:80": true, "10.0.0.1:80": true,
-		"10.0.0.0/99": false, "https://example.com": false, "a.example.com b.example.com": false, "example.*": false, "a;b": false, "example.com:http": false,
+	for entry, good := range map[string]bool{"": true, "*": true, "localhost": true, ".example.com": true, "*.example.com": true,
+		"example.com:8080": true,
+		"10.0.0.0/8":       true, "fd00::/8": true, "::1": true, "[::1]": true, "[::1]:80": true, "10.0.0.1:80": true,
+		"10.0.0.0/99": false, "https://example.com": false, "a.example.com b.example.com": false, "example.*": false, "a;b": false,
+		"example.com:http":               false,
 		"ann:" + secret + "@example.com": false} {
 		e := ReadEnvironment(func(name string) string { return map[string]string{"NO_PROXY": "first.example.com, " + entry}[name] })
 		if (len(e.Faults()) == 0) != good {
@@ -77,7 +81,8 @@ func TestEnvironmentIsThatOfGo(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "proxy.example.com:3128")
 	t.Setenv("HTTP_PROXY", "socks5://127.0.0.1:1080")
 	t.Setenv("NO_PROXY", "*.inner.example.com, 10.0.0.0/8")
-	for _, text := range []string{"https://git.example.com", "http://git.example.com", "https://a.inner.example.com", "https://inner.example.com", "https://10.1.1.1", "http://localhost:3000"} {
+	for _, text := range []string{"https://git.example.com", "http://git.example.com", "https://a.inner.example.com",
+		"https://inner.example.com", "https://10.1.1.1", "http://localhost:3000"} {
 		u, _ := url.Parse(text)
 		want, _ := httpproxy.FromEnvironment().ProxyFunc()(u)
 		got, err := ReadEnvironment(os.Getenv).Proxy(u)

@@ -32,7 +32,8 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 		return TLSFault{Why: "its certificate is signed by an unknown authority",
 			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + address + " shows it"}, true
 	case errors.As(err, &host):
-		return TLSFault{Why: "its certificate is for another host than " + host.Host + certificateNames(host.Certificate), Next: "check the host in the url"}, true
+		return TLSFault{Why: "its certificate is for another host than " + host.Host + certificateNames(host.Certificate),
+			Next: "check the host in the url"}, true
 	case errors.As(err, &invalid):
 		why := "its certificate is not valid"
 		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
@@ -43,7 +44,8 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 		}
 		return TLSFault{Why: why, Next: "check the clock of this host, then the certificate"}, true
 	case errors.As(err, &verify):
-		return TLSFault{Why: "its certificate is not trusted: " + verify.Err.Error(), Next: "give the authority's certificate as ca.crt beside the credentials"}, true
+		return TLSFault{Why: "its certificate is not trusted: " + verify.Err.Error(),
+			Next: "give the authority's certificate as ca.crt beside the credentials"}, true
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return TLSFault{Why: "it does not speak TLS", Next: "check scheme and port of the url", Plain: true}, true
 	}
@@ -51,7 +53,8 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	if !found {
 		return TLSFault{}, false
 	}
-	return TLSFault{Why: "it breaks the handshake off: " + alert, Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
+	return TLSFault{Why: "it breaks the handshake off: " + alert,
+		Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
 }
 
 // certificateNames returns the hosts of a certificate.

@@ -73,7 +73,8 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	}
-	for _, host := range []string{"metadata.google.internal", "Metadata.Google.Internal.", "2852039166", "0xA9FEA9FE", "169.254.43518", "0251.0376.0251.0376", "[fe80::1]", "169.254.169.254."} {
+	for _, host := range []string{"metadata.google.internal", "Metadata.Google.Internal.", "2852039166", "0xA9FEA9FE", "169.254.43518",
+		"0251.0376.0251.0376", "[fe80::1]", "169.254.169.254."} {
 		if err := open.Host(host); !errors.Is(err, ErrForbidden) {
 			t.Errorf("host %q: %v", host, err)
 		}
@@ -153,7 +154,8 @@ func resolve(t *testing.T, of func(name string) [4]byte) {
 			q := m.Questions[0]
 			m.Response, m.Authoritative, m.Additionals = true, true, nil
 			if q.Type == dnsmessage.TypeA {
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: of(q.Name.String())}}}
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+					Body: &dnsmessage.AResource{A: of(q.Name.String())}}}
 			}
 			if out, err := m.Pack(); err == nil {
 				server.WriteTo(out, from)

@@ -175,7 +175,8 @@ func TestEnvironment(t *testing.T) {
 	server := nettest.Start(t, nettest.Options{Names: map[string]string{"git.nowhere.invalid": addr, "git.nowhere.invalid:80": addr}})
 	run := func(proxy string) string {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
-		cmd.Env = append(os.Environ(), "LIMPET_TEST_TARGET=http://git.nowhere.invalid/", "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
+		cmd.Env = append(os.Environ(), "LIMPET_TEST_TARGET=http://git.nowhere.invalid/", "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=",
+			"no_proxy=")
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)

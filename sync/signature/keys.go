@@ -28,7 +28,8 @@ const (
 // IsKeys reports whether a file, or a key of a Secret, of this name holds public keys:
 // *.asc, *.sshpub and allowed_signers. Source: Flux, but for the last.
 func IsKeys(name string) bool {
-	return name == AllowedSigners || strings.HasSuffix(name, ".asc") && name != ".asc" || strings.HasSuffix(name, ".sshpub") && name != ".sshpub"
+	return name == AllowedSigners || strings.HasSuffix(name, ".asc") && name != ".asc" || strings.HasSuffix(name, ".sshpub") &&
+		name != ".sshpub"
 }
 
 // Keys are the keys that may sign. A nil *Keys is empty.

@@ -49,7 +49,8 @@ func TestHolders(t *testing.T) {
 			t.Errorf("%s on %s: %+v, want %q of %s until %q", c.file, c.now, h, c.want, c.principal, c.expires)
 		}
 	}
-	if all := keysOf(t, "expired.asc", "ed25519.sshpub", "rsa.asc").Holders(date("2026-01-01")); len(all) != 3 || (*Keys)(nil).Holders(time.Now()) != nil {
+	if all := keysOf(t, "expired.asc", "ed25519.sshpub", "rsa.asc").Holders(date("2026-01-01")); len(all) != 3 ||
+		(*Keys)(nil).Holders(time.Now()) != nil {
 		t.Errorf("holders of three: %+v", all)
 	}
 }
@@ -173,7 +174,8 @@ func TestWildcards(t *testing.T) {
 // FuzzAllowed: no restriction of a line is lost.
 func FuzzAllowed(f *testing.F) {
 	ed := string(fixture(f, "ed25519.sshpub"))
-	for _, name := range []string{"allowed_signers", "allowed_signers.between", "allowed_signers.wild", "allowed_signers.not", "allowed_signers.rotated"} {
+	for _, name := range []string{"allowed_signers", "allowed_signers.between", "allowed_signers.wild", "allowed_signers.not",
+		"allowed_signers.rotated"} {
 		f.Add(string(fixture(f, name)))
 	}
 	f.Add(`a namespaces="git",valid-after=20200101 ` + ed)

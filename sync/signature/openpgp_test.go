@@ -105,7 +105,8 @@ func TestSubkeyOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	victim := keysOf(t, "subkey.asc").pgp[0].Subkeys[0]
-	victim.Sig = &packet.Signature{Version: 4, SigType: packet.SigTypeSubkeyBinding, PubKeyAlgo: thief.PrimaryKey.PubKeyAlgo, Hash: crypto.SHA256,
+	victim.Sig = &packet.Signature{Version: 4, SigType: packet.SigTypeSubkeyBinding, PubKeyAlgo: thief.PrimaryKey.PubKeyAlgo,
+		Hash:         crypto.SHA256,
 		CreationTime: time.Now(), IssuerKeyId: &thief.PrimaryKey.KeyId, FlagsValid: true, FlagSign: true}
 	if err := victim.Sig.SignKey(victim.PublicKey, thief.PrivateKey, nil); err != nil {
 		t.Fatal(err)
@@ -154,7 +155,8 @@ func TestNewForms(t *testing.T) {
 		}
 		k := parsed(t, map[string][]byte{"a.asc": exported(t, e)})
 		claim := Claim{Now: time.Now(), Principals: []string{"NEW@example.com"}}
-		if signer, err := k.Verify([]byte("text"), signature.Bytes(), claim); err != nil || signer.Key != fmt.Sprintf("%X", e.PrimaryKey.Fingerprint) {
+		if signer, err := k.Verify([]byte("text"), signature.Bytes(), claim); err != nil ||
+			signer.Key != fmt.Sprintf("%X", e.PrimaryKey.Fingerprint) {
 			t.Errorf("%s: %v, %v", name, signer, err)
 		}
 		if _, err := k.Verify([]byte("texts"), signature.Bytes(), claim); KindOf(err) != Bad {
@@ -329,12 +331,17 @@ func TestHostileKeys(t *testing.T) {
 		files map[string][]byte
 		want  string // "" = they are read
 	}{
-		"signatures":               {map[string][]byte{"a.asc": armored(pgpPublic, append(big, bytes.Repeat(packetOf(tagSignature, signatureOf(0x13, 0xbeef)), 8000)...))}, ""},
-		"a long name":              {map[string][]byte{"a.asc": armored(pgpPublic, append(big, packetOf(tagUserID, make([]byte, maxUserID+1))...))}, "longer than 4096"},
-		"too many names":           {map[string][]byte{"a.asc": armored(pgpPublic, append(big, bytes.Repeat(name, maxKeys)...))}, "more than 1000 keys"},
-		"too many keys":            {map[string][]byte{"a.asc": armored(pgpPublic, bytes.Repeat(packetOf(tagPublicKey, []byte{4, 0, 0, 0, 0, 18}), maxKeys+1))}, "more than 1000 keys"},
-		"too many lines":           {map[string][]byte{"a.sshpub": lines}, "more than 1000 keys"},
-		"too many lines in two":    {map[string][]byte{"a.sshpub": lines[:len(line)*600], "b.sshpub": lines[:len(line)*600]}, "more than 1000 keys"},
+		"signatures": {map[string][]byte{"a.asc": armored(pgpPublic,
+			append(big, bytes.Repeat(packetOf(tagSignature, signatureOf(0x13, 0xbeef)), 8000)...))}, ""},
+		"a long name": {map[string][]byte{"a.asc": armored(pgpPublic,
+			append(big, packetOf(tagUserID, make([]byte, maxUserID+1))...))}, "longer than 4096"},
+		"too many names": {map[string][]byte{"a.asc": armored(pgpPublic, append(big, bytes.Repeat(name, maxKeys)...))},
+			"more than 1000 keys"},
+		"too many keys": {map[string][]byte{"a.asc": armored(pgpPublic,
+			bytes.Repeat(packetOf(tagPublicKey, []byte{4, 0, 0, 0, 0, 18}), maxKeys+1))}, "more than 1000 keys"},
+		"too many lines": {map[string][]byte{"a.sshpub": lines}, "more than 1000 keys"},
+		"too many lines in two": {map[string][]byte{"a.sshpub": lines[:len(line)*600], "b.sshpub": lines[:len(line)*600]},
+			"more than 1000 keys"},
 		"too long together":        {map[string][]byte{"a.sshpub": half, "b.sshpub": half}, "longer than 1048576 bytes together"},
 		"too many files":           {crowd, "more than 256 files"},
 		"one with 16384 bits":      {map[string][]byte{"a.asc": armored(pgpPublic, append(rsaKey(16384), name...))}, ""},

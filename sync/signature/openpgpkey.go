@@ -306,7 +306,8 @@ func (k *pgpKey) mails(now time.Time) (primary []string) {
 	var others []string
 	for _, name := range slices.Sorted(maps.Keys(k.Identities)) {
 		id := k.Identities[name]
-		if id.SelfSignature == nil || len(id.Revocations) > 0 || over(endOf(id.SelfSignature.CreationTime, id.SelfSignature.SigLifetimeSecs), now) {
+		if id.SelfSignature == nil || len(id.Revocations) > 0 || over(endOf(id.SelfSignature.CreationTime, id.SelfSignature.SigLifetimeSecs),
+			now) {
 			continue
 		}
 		mail := name

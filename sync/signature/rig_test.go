@@ -89,7 +89,8 @@ func newGPG(t *testing.T) gpgHome {
 
 // run runs gpg with an input and a passphrase for the keys.
 func (g gpgHome) run(in, passphrase string, args ...string) ([]byte, error) {
-	cmd := exec.Command("gpg", append([]string{"--quiet", "--no-tty", "--yes", "--pinentry-mode", "loopback", "--passphrase", passphrase}, args...)...)
+	cmd := exec.Command("gpg", append([]string{"--quiet", "--no-tty", "--yes", "--pinentry-mode", "loopback", "--passphrase", passphrase},
+		args...)...)
 	cmd.Env = append(os.Environ(), "GNUPGHOME="+g.dir, "TZ=UTC", "LC_ALL=C.UTF-8")
 	var errs strings.Builder
 	cmd.Stdin, cmd.Stderr = strings.NewReader(in), &errs

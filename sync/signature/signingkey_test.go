@@ -40,7 +40,8 @@ type repo struct {
 func newRepo(t *testing.T, gpgHome string) *repo {
 	r := &repo{t: t, dir: t.TempDir(), gpgHome: gpgHome}
 	r.allowed = filepath.Join(r.dir, "allowed")
-	r.env = append(os.Environ(), "GNUPGHOME="+gpgHome, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "HOME="+r.dir, "TZ=UTC", "LC_ALL=C.UTF-8",
+	r.env = append(os.Environ(), "GNUPGHOME="+gpgHome, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "HOME="+r.dir, "TZ=UTC",
+		"LC_ALL=C.UTF-8",
 		"GIT_AUTHOR_NAME=Limpet", "GIT_AUTHOR_EMAIL=limpet@example.com", "GIT_COMMITTER_NAME=Limpet", "GIT_COMMITTER_EMAIL=limpet@example.com")
 	r.git("", "init", "--quiet", "-b", "main", ".")
 	tree := strings.TrimSpace(string(r.git("", "mktree")))
@@ -73,7 +74,8 @@ func (r *repo) judge(k *SigningKey) {
 	}
 	at := bytes.Index(r.commit, []byte("\n\n")) + 1
 	header := "gpgsig " + strings.ReplaceAll(strings.TrimRight(string(signature), "\n"), "\n", "\n ") + "\n"
-	commit := strings.TrimSpace(string(r.git(string(r.commit[:at])+header+string(r.commit[at:]), "hash-object", "-t", "commit", "-w", "--stdin")))
+	commit := strings.TrimSpace(string(r.git(string(r.commit[:at])+header+string(r.commit[at:]), "hash-object", "-t", "commit", "-w",
+		"--stdin")))
 	config := []string{"-c", "gpg.ssh.allowedSignersFile=" + r.allowed, "-c", "gpg.minTrustLevel=undefined"}
 	r.git("", append(config, "verify-commit", "--raw", commit)...)
 	if signature, err = k.Sign(r.tag); err != nil {
@@ -121,7 +123,8 @@ func silent(t *testing.T, secret, passphrase []byte, of ...any) {
 		slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "v", v)
 		json.NewEncoder(&shown).Encode(v)
 	}
-	if strings.Contains(shown.String(), "canary") || strings.Contains(shown.String(), fmt.Sprintf("%x", "canary")) || len(passphrase) > 3 && strings.Contains(shown.String(), string(passphrase)) {
+	if strings.Contains(shown.String(), "canary") || strings.Contains(shown.String(), fmt.Sprintf("%x", "canary")) || len(passphrase) > 3 &&
+		strings.Contains(shown.String(), string(passphrase)) {
 		t.Errorf("the passphrase is shown: %s", shown.String())
 	}
 	for l := range strings.SplitSeq(string(secret), "\n") {
@@ -148,10 +151,12 @@ func locked(t *testing.T, secret []byte) {
 func TestSignedWithSSH(t *testing.T) {
 	r := newRepo(t, t.TempDir())
 	for name, args := range map[string][]string{
-		"ed25519": {"-t", "ed25519"}, "ecdsa 256": {"-t", "ecdsa", "-b", "256"}, "ecdsa 384": {"-t", "ecdsa", "-b", "384"}, "ecdsa 521": {"-t", "ecdsa", "-b", "521"},
-		"rsa 2048": {"-t", "rsa", "-b", "2048"},
-		"rsa PEM":  {"-t", "rsa", "-b", "2048", "-m", "PEM"}, "rsa PKCS8": {"-t", "rsa", "-b", "2048", "-m", "PKCS8"}, "ecdsa PEM": {"-t", "ecdsa", "-m", "PEM"},
-		"cbc": {"-t", "ed25519", "-Z", "aes256-cbc"},
+		"ed25519": {"-t", "ed25519"}, "ecdsa 256": {"-t", "ecdsa", "-b", "256"}, "ecdsa 384": {"-t", "ecdsa", "-b", "384"},
+		"ecdsa 521": {"-t", "ecdsa", "-b", "521"},
+		"rsa 2048":  {"-t", "rsa", "-b", "2048"},
+		"rsa PEM":   {"-t", "rsa", "-b", "2048", "-m", "PEM"}, "rsa PKCS8": {"-t", "rsa", "-b", "2048", "-m", "PKCS8"},
+		"ecdsa PEM": {"-t", "ecdsa", "-m", "PEM"},
+		"cbc":       {"-t", "ed25519", "-Z", "aes256-cbc"},
 	} {
 		for _, passphrase := range []string{"", canaryPassphrase} {
 			if passphrase != "" && !slices.Contains([]string{"ed25519", "cbc", "rsa PEM"}, name) {
@@ -206,7 +211,8 @@ func TestSignedWithGPG(t *testing.T) {
 		"nistp521": {key: []string{"nistp521", "sign,cert"}},
 		"as it is": {key: []string{"default", "default"}, both: true}, // with a subkey for encryption
 		"ends":     {key: []string{"ed25519", "sign,cert", "30d"}},
-		"a subkey": {key: []string{"ed25519", "cert"}, both: true, change: func(g gpgHome, pass, fpr string) { g.must(pass, "--quick-add-key", fpr, "ed25519", "sign", "20d") }},
+		"a subkey": {key: []string{"ed25519", "cert"}, both: true,
+			change: func(g gpgHome, pass, fpr string) { g.must(pass, "--quick-add-key", fpr, "ed25519", "sign", "20d") }},
 		"newest of three": {key: []string{"ed25519", "sign,cert"}, change: func(g gpgHome, pass, fpr string) {
 			g.must(pass, "--faked-system-time", "20250101T000000", "--quick-add-key", fpr, "ed25519", "sign")
 			g.must(pass, "--quick-add-key", fpr, "rsa2048", "sign")
@@ -221,7 +227,8 @@ func TestSignedWithGPG(t *testing.T) {
 			g.must(pass, "--faked-system-time", "20250101T000000", "--quick-add-key", fpr, "ed25519", "sign")
 			g.interact("key 2\nrevkey\ny\n0\n\ny\nsave\n", pass, fpr)
 		}},
-		"key itself left out": {key: []string{"ed25519", "cert"}, how: "--export-secret-subkeys", change: func(g gpgHome, pass, fpr string) { g.must(pass, "--quick-add-key", fpr, "ed25519", "sign") }},
+		"key itself left out": {key: []string{"ed25519", "cert"}, how: "--export-secret-subkeys",
+			change: func(g gpgHome, pass, fpr string) { g.must(pass, "--quick-add-key", fpr, "ed25519", "sign") }},
 	} {
 		for _, passphrase := range []string{"", canaryPassphrase} {
 			if passphrase == "" && !c.both {
@@ -474,16 +481,21 @@ func TestSecretForms(t *testing.T) {
 		change     func([]byte)
 		want       string
 	}{
-		"Ed25519":            {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}},
-		"with a passphrase":  {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "canary"},
-		"AES-128":            {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, DefaultCipher: packet.CipherAES128}, passphrase: "canary"},
-		"version 6":          {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, V6Keys: true}},
-		"wrong":              {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "other", want: SigningPassphraseName},
-		"AEAD":               {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, AEADConfig: &packet.AEADConfig{}}, passphrase: "canary", want: "AEAD"},
-		"Argon2":             {config: packet.Config{AEADConfig: &packet.AEADConfig{}, S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
-		"Argon2, version 6":  {config: packet.Config{V6Keys: true, AEADConfig: &packet.AEADConfig{}, S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
-		"that of another":    {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, change: swapSeed, want: "damaged"},
-		"RSA of 16,384 bits": {config: packet.Config{RSABits: 2048, Algorithm: packet.PubKeyAlgoRSA}, change: func(b []byte) { b[3+6] = 0x40 }, want: "more than 8192 bits"},
+		"Ed25519":           {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}},
+		"with a passphrase": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "canary"},
+		"AES-128": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, DefaultCipher: packet.CipherAES128},
+			passphrase: "canary"},
+		"version 6": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, V6Keys: true}},
+		"wrong":     {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "other", want: SigningPassphraseName},
+		"AEAD": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, AEADConfig: &packet.AEADConfig{}},
+			passphrase: "canary", want: "AEAD"},
+		"Argon2": {config: packet.Config{AEADConfig: &packet.AEADConfig{}, S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}},
+			passphrase: "canary", want: "AEAD"},
+		"Argon2, version 6": {config: packet.Config{V6Keys: true, AEADConfig: &packet.AEADConfig{},
+			S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
+		"that of another": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, change: swapSeed, want: "damaged"},
+		"RSA of 16,384 bits": {config: packet.Config{RSABits: 2048, Algorithm: packet.PubKeyAlgoRSA}, change: func(b []byte) { b[3+6] = 0x40 },
+			want: "more than 8192 bits"},
 	} {
 		c.config.DefaultHash = crypto.SHA256
 		key := secretOf(t, &c.config, c.passphrase)

@@ -88,7 +88,8 @@ func TestForgedSSH(t *testing.T) {
 		if c.change != nil {
 			c.change(&b)
 		}
-		armor := "-----BEGIN SSH SIGNATURE-----\n" + base64.StdEncoding.EncodeToString(append(ssh.Marshal(b), c.outer...)) + "\n-----END SSH SIGNATURE-----\n" + c.after
+		armor := "-----BEGIN SSH SIGNATURE-----\n" + base64.StdEncoding.EncodeToString(append(ssh.Marshal(b), c.outer...)) +
+			"\n-----END SSH SIGNATURE-----\n" + c.after
 		if _, err := k.Verify(text, []byte(armor), Claim{Made: time.Now(), Now: time.Now()}); KindOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -169,7 +170,8 @@ func TestNoTime(t *testing.T) {
 func FuzzSignature(f *testing.F) {
 	k := keysOf(f, "ed25519.asc", "rsa.asc", "ed25519.sshpub")
 	good := map[string]string{}
-	for _, name := range []string{"pgp-ed25519.tag", "pgp-rsa.tag", "ssh-ed25519.tag", "pgp-tampered.tag", "ssh-tampered.tag", "unsigned.tag"} {
+	for _, name := range []string{"pgp-ed25519.tag", "pgp-rsa.tag", "ssh-ed25519.tag", "pgp-tampered.tag", "ssh-tampered.tag",
+		"unsigned.tag"} {
 		text, signature := tagged(f, name)
 		f.Add(text, signature)
 		if _, err := k.Verify(text, signature, Claim{Now: date("2026-01-01")}); err == nil {

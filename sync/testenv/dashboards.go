@@ -80,8 +80,9 @@ func panel(r *rand.Rand, i, version int) map[string]any {
 	targets := make([]any, 0, 3)
 	for t := range 1 + r.IntN(3) {
 		targets = append(targets, map[string]any{"refId": string(rune('A' + t)), "editorMode": "code", "range": true,
-			"datasource":   map[string]any{"type": "prometheus", "uid": "${datasource}"},
-			"expr":         fmt.Sprintf(`sum by (instance) (rate(%s{cluster="$cluster", job=%q}[$__rate_interval])) > %d`, metric, pick(r), r.IntN(900)+version),
+			"datasource": map[string]any{"type": "prometheus", "uid": "${datasource}"},
+			"expr": fmt.Sprintf(`sum by (instance) (rate(%s{cluster="$cluster", job=%q}[$__rate_interval])) > %d`, metric, pick(r),
+				r.IntN(900)+version),
 			"legendFormat": "{{instance}} " + pick(r)})
 	}
 	p["targets"] = targets

@@ -151,7 +151,8 @@ func TestCompact(t *testing.T) {
 	post(t, c, s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a"},"spec":{"title":"A"}}`, 201)
 	version := between(get(t, c, s.URL+folders+"/a", 200), `"resourceVersion":"`, `"`)
 	for _, name := range []string{"b", "c"} { // the newest version survives a compaction
-		post(t, c, s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"`+name+`"},"spec":{"title":"B"}}`, 201)
+		post(t, c, s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"`+name+`"},"spec":{"title":"B"}}`,
+			201)
 	}
 	watch := s.URL + folders + "?watch=true&timeoutSeconds=1&resourceVersion=" + version
 	if got := get(t, c, watch, 200); !strings.Contains(got, `"type":"ADDED"`) {

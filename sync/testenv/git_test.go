@@ -61,7 +61,8 @@ func TestGitPushes(t *testing.T) {
 func clone(t *testing.T, g *GitServer, url string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("git", "clone", "-q", url, filepath.Join(t.TempDir(), "w"))
-	cmd.Env = append(os.Environ(), "GIT_SSL_CAINFO="+g.CAFile, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+	cmd.Env = append(os.Environ(), "GIT_SSL_CAINFO="+g.CAFile, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_CONFIG_NOSYSTEM=1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

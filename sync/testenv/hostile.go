@@ -143,10 +143,12 @@ func Hostile(t testing.TB, sound string) *HostileGit {
 
 	link, linkID := gitObject(3, "blob", "/etc/passwd")
 	var names strings.Builder
-	for _, name := range []string{"..", ".", ".git", ".GIT", "git~1", "", "...", "/etc/passwd.json", "a/b.json", `a\b.json`, "CON.json", "\x1b[2J.json", "a\nb.json", "bad\xff.json", strings.Repeat("n", 5000) + ".json", "\u202elive.json"} {
+	for _, name := range []string{"..", ".", ".git", ".GIT", "git~1", "", "...", "/etc/passwd.json", "a/b.json", `a\b.json`, "CON.json",
+		"\x1b[2J.json", "a\nb.json", "bad\xff.json", strings.Repeat("n", 5000) + ".json", "\u202elive.json"} {
 		names.WriteString(treeLine("100644", name, blobID))
 	}
-	names.WriteString(treeLine("100644", "good.json", blobID) + treeLine("120000", "link.json", linkID) + treeLine("160000", "module", linkID) +
+	names.WriteString(treeLine("100644", "good.json", blobID) + treeLine("120000", "link.json", linkID) +
+		treeLine("160000", "module", linkID) +
 		treeLine("100644", "twice.json", blobID) + treeLine("100644", "twice.json", blobID))
 	h.repository(HostileNames, names.String(), blob, link)
 
@@ -177,7 +179,8 @@ func (h *HostileGit) Strays() []string {
 // repository adds one whose main is a commit of this tree, with these objects.
 func (h *HostileGit) repository(path, tree string, entries ...[]byte) {
 	top, id := gitObject(2, "tree", tree)
-	commit, commitID := gitObject(1, "commit", fmt.Sprintf("tree %x\nauthor A <a@b> 1800000000 +0000\ncommitter A <a@b> 1800000000 +0000\n\nhostile\n", id))
+	commit, commitID := gitObject(1, "commit",
+		fmt.Sprintf("tree %x\nauthor A <a@b> 1800000000 +0000\ncommitter A <a@b> 1800000000 +0000\n\nhostile\n", id))
 	data := packOf(append([][]byte{commit, top}, entries...)...)
 	h.commits[path] = fmt.Sprintf("%x", commitID)
 	h.answers[path] = func(w io.Writer) { w.Write(data) }

@@ -142,7 +142,8 @@ func (r *Repository) Edit(t testing.TB, paths ...string) string {
 // Add commits a new dashboard at path and returns it.
 func (r *Repository) Add(t testing.TB, path string) Dashboard {
 	t.Helper()
-	d := Dashboard{Path: path, UID: fmt.Sprintf("added-%d", r.commits), Title: fmt.Sprintf("Added %d", r.commits), seed: uint64(1e6 + r.commits)}
+	d := Dashboard{Path: path, UID: fmt.Sprintf("added-%d", r.commits), Title: fmt.Sprintf("Added %d", r.commits),
+		seed: uint64(1e6 + r.commits)}
 	r.boards[path] = d
 	r.Commit(t, "Add "+path, Change{Path: path, Data: d.JSON()})
 	return d

@@ -29,7 +29,8 @@ func TestWritesHaveWhatWasSeen(t *testing.T) {
 		wg.Go(func() {
 			<-watched
 			for i := range each {
-				body := fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"f%d-%d"},"spec":{"title":"A"}}`, writer, i)
+				body := fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"f%d-%d"},"spec":{"title":"A"}}`, writer,
+					i)
 				resp, err := c.Do(request(t, http.MethodPost, s.URL+space, body))
 				if err != nil {
 					t.Error(err)
@@ -82,7 +83,8 @@ func TestStuckBodyHoldsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	since := s.Mark(t)
-	post(t, s.Client(t), s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"generateName":"beside-"},"spec":{"title":"A"}}`, http.StatusCreated)
+	post(t, s.Client(t), s.URL+folders,
+		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"generateName":"beside-"},"spec":{"title":"A"}}`, http.StatusCreated)
 	if n := len(s.Writes(t, since)); n != 1 {
 		t.Errorf("%d writes beside one whose body is stuck", n)
 	}

@@ -124,7 +124,8 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	kinds := api.CRDs()
 	if o.NoFlux {
-		documents := slices.DeleteFunc(strings.Split(string(kinds), "---\n"), func(d string) bool { return strings.Contains(d, "kind: GitRepository\n") })
+		documents := slices.DeleteFunc(strings.Split(string(kinds), "---\n"),
+			func(d string) bool { return strings.Contains(d, "kind: GitRepository\n") })
 		kinds = []byte(strings.Join(documents, "---\n"))
 	}
 	if o.Leases {

@@ -19,7 +19,8 @@ func TestRealServesDefinitionsAndLogsRequests(t *testing.T) {
 	c := s.Client(t)
 	since := s.Mark(t)
 	get(t, c, s.URL+folders, http.StatusOK)
-	post(t, c, s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a"},"spec":{"title":"A"}}`, http.StatusCreated)
+	post(t, c, s.URL+folders, `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a"},"spec":{"title":"A"}}`,
+		http.StatusCreated)
 	writes := s.Writes(t, since)
 	if len(writes) != 1 || writes[0].String() != "POST "+folders+" Created" || !strings.Contains(string(writes[0].Body), `"title":"A"`) {
 		t.Fatalf("writes = %v", writes)

@@ -26,7 +26,8 @@ type Source struct {
 
 // condition is one in the form of Flux.
 func condition(kind, status, reason, message string) string {
-	return fmt.Sprintf(`{"type":%q,"status":%q,"reason":%q,"message":%q,"observedGeneration":1,"lastTransitionTime":"2026-11-20T12:00:00Z"}`, kind, status, reason, message)
+	return fmt.Sprintf(`{"type":%q,"status":%q,"reason":%q,"message":%q,"observedGeneration":1,"lastTransitionTime":"2026-11-20T12:00:00Z"}`,
+		kind, status, reason, message)
 }
 
 const (
@@ -61,34 +62,54 @@ func Sources() []Source {
 		return Source{Name: name, Want: want, Spec: sourceSpec, Status: sourceStatus(seen, artifact, conditions...)}
 	}
 	stalled := func(name, reason, message string) Source {
-		return with(name, "stalled", 1, "", condition("Ready", "False", reason, message), condition("Stalled", "True", reason, message), condition("FetchFailed", "True", reason, message))
+		return with(name, "stalled", 1, "", condition("Ready", "False", reason, message), condition("Stalled", "True", reason, message),
+			condition("FetchFailed", "True", reason, message))
 	}
 	all := []Source{
 		{Name: "new", Want: "pending", Spec: sourceSpec},
 		{Name: "minus-one", Want: "pending", Spec: sourceSpec, Status: `{"observedGeneration":-1}`},
 		with("ready", "ready", 1, stored, ready, inStorage),
-		with("reconciling", "working", 1, "", condition("Reconciling", "True", "Progressing", "building artifact: new upstream revision 'main@sha1:4e55f01a'"), condition("Ready", "Unknown", "Progressing", "building artifact")),
-		with("outdated", "working", 1, stored, condition("Reconciling", "True", "Progressing", "new upstream revision"), condition("Ready", "Unknown", "Progressing", "new"), condition("ArtifactOutdated", "True", "NewRevision", "new upstream revision"), inStorage),
-		with("include-change", "working", 1, stored, condition("Reconciling", "True", "Progressing", "included artifacts differ"), condition("Ready", "Unknown", "Progressing", "new"), condition("ArtifactOutdated", "True", "IncludeChange", "included artifacts differ from last observed includes")),
-		with("retrying", "failed", 1, stored, append(failed("GitOperationFailed", "failed to checkout and determine revision: unable to clone: context deadline exceeded"), condition("Reconciling", "True", "ProgressingWithRetry", "retrying"))...),
+		with("reconciling", "working", 1, "",
+			condition("Reconciling", "True", "Progressing", "building artifact: new upstream revision 'main@sha1:4e55f01a'"),
+			condition("Ready", "Unknown", "Progressing", "building artifact")),
+		with("outdated", "working", 1, stored, condition("Reconciling", "True", "Progressing", "new upstream revision"),
+			condition("Ready", "Unknown", "Progressing", "new"), condition("ArtifactOutdated", "True", "NewRevision", "new upstream revision"),
+			inStorage),
+		with("include-change", "working", 1, stored, condition("Reconciling", "True", "Progressing", "included artifacts differ"),
+			condition("Ready", "Unknown", "Progressing", "new"), condition("ArtifactOutdated", "True", "IncludeChange",
+				"included artifacts differ from last observed includes")),
+		with("retrying", "failed", 1, stored,
+			append(failed("GitOperationFailed", "failed to checkout and determine revision: unable to clone: context deadline exceeded"),
+				condition("Reconciling", "True", "ProgressingWithRetry", "retrying"))...),
 		with("auth", "failed", 1, stored, failed("AuthenticationFailed", "failed to get secret 'flux-system/apps': not found")...),
 		with("empty", "failed", 1, "", failed("EmptyGitRepository", "git repository is empty")...),
-		with("include-missing", "failed", 1, "", condition("Ready", "False", "NotFound", "could not get resource for include 'x'"), condition("IncludeUnavailable", "True", "NotFound", "could not get resource for include 'x'")),
-		with("include-empty", "failed", 1, "", condition("Ready", "False", "NoArtifact", "no artifact available for include 'x'"), condition("IncludeUnavailable", "True", "NoArtifact", "no artifact")),
-		with("storage", "failed", 1, "", condition("Ready", "False", "ArchiveOperationFailed", "unable to archive artifact to storage: no space left on device"), condition("StorageOperationFailed", "True", "ArchiveOperationFailed", "no space left on device")),
-		with("unsigned", "failed", 1, stored, condition("Ready", "False", "InvalidCommitSignature", "signature verification of commit failed"), condition("SourceVerified", "False", "InvalidCommitSignature", "signature verification of commit '"+SourceCommit+"' failed"), inStorage),
+		with("include-missing", "failed", 1, "", condition("Ready", "False", "NotFound", "could not get resource for include 'x'"),
+			condition("IncludeUnavailable", "True", "NotFound", "could not get resource for include 'x'")),
+		with("include-empty", "failed", 1, "", condition("Ready", "False", "NoArtifact", "no artifact available for include 'x'"),
+			condition("IncludeUnavailable", "True", "NoArtifact", "no artifact")),
+		with("storage", "failed", 1, "", condition("Ready", "False", "ArchiveOperationFailed",
+			"unable to archive artifact to storage: no space left on device"), condition("StorageOperationFailed", "True", "ArchiveOperationFailed",
+			"no space left on device")),
+		with("unsigned", "failed", 1, stored, condition("Ready", "False", "InvalidCommitSignature", "signature verification of commit failed"),
+			condition("SourceVerified", "False", "InvalidCommitSignature", "signature verification of commit '"+SourceCommit+"' failed"), inStorage),
 		stalled("bad-url", "URLInvalid", "parse \"x\": invalid"),
 		stalled("bad-verify", "InvalidVerificationMode", "cannot verify tag object's signature if a tag reference is not specified"),
-		stalled("bad-provider", "InvalidProviderConfiguration", "secretRef with github app data must be specified when provider is set to github"),
+		stalled("bad-provider", "InvalidProviderConfiguration",
+			"secretRef with github app data must be specified when provider is set to github"),
 		stalled("gate", "FeatureGateDisabled", "to use spec.serviceAccountName the ObjectLevelWorkloadIdentity feature gate must be enabled"),
 	}
 	all = append(all,
-		Source{Name: "suspended", Want: "ready", Spec: `{"url":"https://git.example.com/a.git","interval":"10m","suspend":true,"ref":{"tag":"v1.2.3"}}`, Status: sourceStatus(1, stored, ready, inStorage)},
-		Source{Name: "asked", Want: "ready", Spec: sourceSpec, Status: sourceStatus(1, stored, ready, inStorage)[:1] + `"lastHandledReconcileAt":"2026-11-20T11:30:00Z",` + sourceStatus(1, stored, ready, inStorage)[1:], Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00.5Z"}`},
+		Source{Name: "suspended", Want: "ready",
+			Spec:   `{"url":"https://git.example.com/a.git","interval":"10m","suspend":true,"ref":{"tag":"v1.2.3"}}`,
+			Status: sourceStatus(1, stored, ready, inStorage)},
+		Source{Name: "asked", Want: "ready", Spec: sourceSpec, Status: sourceStatus(1, stored, ready, inStorage)[:1] +
+			`"lastHandledReconcileAt":"2026-11-20T11:30:00Z",` + sourceStatus(1, stored, ready, inStorage)[1:],
+			Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00.5Z"}`},
 		Source{Name: "whole", Want: "ready", Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00Z"}`,
 			Spec:   `{"url":"https://bot:s3cretpw@git.example.com/ops/whole.git?access_token=s3cretquery","interval":"1h30m","timeout":"60s","provider":"azure","ref":{"branch":"main","semver":">=1.0.0 <2.0.0"},"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}},"include":[{"repository":{"name":"base"},"fromPath":"deploy","toPath":"base/deploy"},{"repository":{"name":"late"}}]}`,
 			Status: `{"observedGeneration":1,"lastHandledReconcileAt":"2026-11-20T12:30:00Z","sourceVerificationMode":"TagAndHEAD","includedArtifacts":[{"revision":"main@sha1:` + SourceCommit + `","digest":"sha256:1","url":"http://x/y","path":"y","lastUpdateTime":"2026-11-20T10:00:00Z"}],"conditions":[` + ready + `,` + inStorage + `,` + condition("SourceVerified", "True", "Succeeded", "verified signature of tag with key 'ABCD'") + `],` + stored + `}`},
-		Source{Name: "odd", Want: "unknown", Spec: `{"url":5,"interval":{"a":1},"ref":[1],"verify":"x","include":{"a":"b"},"suspend":"yes"}`, Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps","message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,"lastHandledReconcileAt":{}}`},
+		Source{Name: "odd", Want: "unknown", Spec: `{"url":5,"interval":{"a":1},"ref":[1],"verify":"x","include":{"a":"b"},"suspend":"yes"}`,
+			Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps","message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,"lastHandledReconcileAt":{}}`},
 	)
 	return all
 }
@@ -119,7 +140,8 @@ func (s Source) Seen(t testing.TB, u *unstructured.Unstructured) *unstructured.U
 
 // Resource is the part of a dynamic client that Put needs.
 type Resource interface {
-	Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions,
+		subresources ...string) (*unstructured.Unstructured, error)
 	UpdateStatus(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions) (*unstructured.Unstructured, error)
 }
 

@@ -11,7 +11,8 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"same", "same", 0}, {"a", "", 1}, {"", "abc", 3}, {"main", "mian", 1}, {"erorr", "error", 1}, {"ab", "ba", 1}, {"abc", "cba", 2}, {"kitten", "sitting", 3},
+		{"", "", 0}, {"same", "same", 0}, {"a", "", 1}, {"", "abc", 3}, {"main", "mian", 1}, {"erorr", "error", 1}, {"ab", "ba", 1},
+		{"abc", "cba", 2}, {"kitten", "sitting", 3},
 		{strings.Repeat("a", maxWord), strings.Repeat("a", maxWord-1), 1},
 		{strings.Repeat("a", 2*maxWord), strings.Repeat("a", 2*maxWord-1), 2 * maxWord},
 	} {

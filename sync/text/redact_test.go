@@ -46,7 +46,8 @@ func TestRedact(t *testing.T) {
 		"ssh, registered": {"fetch ssh://" + canary + "/+=@host/a.git", "fetch ssh://[redacted]@host/a.git"},
 		"ssh, a token":    {"fetch ssh://ghp_abcdefghijklmnop1234@host/a.git", "fetch ssh://[redacted]@host/a.git"},
 		"ssh, odd user":   {"fetch ssh://a%3Apw@host/a.git", "fetch ssh://[redacted]@host/a.git"},
-		"not ssh":         {"fetch git+https://git@host/a.git nossh://git@host/a", "fetch git+https://[redacted]@host/a.git nossh://[redacted]@host/a"},
+		"not ssh": {"fetch git+https://git@host/a.git nossh://git@host/a",
+			"fetch git+https://[redacted]@host/a.git nossh://[redacted]@host/a"},
 		"the word bearer": {"a bearer of news", "a bearer of news"},
 	} {
 		if got := Redact(tc.in); got != tc.want {

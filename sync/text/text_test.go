@@ -43,12 +43,14 @@ func FuzzClean(f *testing.F) {
 
 func TestTexts(t *testing.T) {
 	t.Parallel()
-	for d, want := range map[time.Duration]string{-time.Hour: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m", 59 * time.Minute: "59m", time.Hour: "1h", 47 * time.Hour: "47h", 48 * time.Hour: "2d"} {
+	for d, want := range map[time.Duration]string{-time.Hour: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m",
+		59 * time.Minute: "59m", time.Hour: "1h", 47 * time.Hour: "47h", 48 * time.Hour: "2d"} {
 		if got := Age(d); got != want {
 			t.Errorf("age of %s: %s, want %s", d, got, want)
 		}
 	}
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 28 << 10: "28 KiB", 1 << 20: "1.0 MiB", 61 << 20: "61 MiB", 3 << 30: "3.0 GiB", 5000 << 30: "5000 GiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 28 << 10: "28 KiB", 1 << 20: "1.0 MiB",
+		61 << 20: "61 MiB", 3 << 30: "3.0 GiB", 5000 << 30: "5000 GiB"} {
 		if got := Size(n); got != want {
 			t.Errorf("size of %d: %s, want %s", n, got, want)
 		}

@@ -13,13 +13,15 @@ import (
 // TestLostOutput: a reader that has gone is no news, a full disk is.
 func TestLostOutput(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"status"}, {"version"}, {"version", "-o", "json"}, {"crds"}, {"repo", "list"}, {"--help"}, {"history", "list", "-o", "yaml"}, {"store", "info"}, {"doctor"}} {
+	for _, args := range [][]string{{"status"}, {"version"}, {"version", "-o", "json"}, {"crds"}, {"repo", "list"}, {"--help"},
+		{"history", "list", "-o", "yaml"}, {"store", "info"}, {"doctor"}} {
 		s := newSite(t)
 		var errs bytes.Buffer
 		if code := s.main(args, s.world("", clitest.FailingWriter{Err: syscall.EPIPE}, &errs)); code != command.ExitPipe || errs.Len() > 0 {
 			t.Errorf("%v into a pipe without a reader: exit %d, %s", args, code, &errs)
 		}
-		if code := s.main(args, s.world("", clitest.FailingWriter{Err: syscall.ENOSPC}, &errs)); code != command.ExitError || !strings.Contains(errs.String(), "write the result: no space left") {
+		if code := s.main(args, s.world("", clitest.FailingWriter{Err: syscall.ENOSPC}, &errs)); code != command.ExitError ||
+			!strings.Contains(errs.String(), "write the result: no space left") {
 			t.Errorf("%v onto a full disk: exit %d, %s", args, code, &errs)
 		}
 	}
@@ -28,7 +30,8 @@ func TestLostOutput(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, args := range [][]string{{"status"}, {"doctor"}, {"repo", "list"}, {"store", "check"}, {"demo", "--once"}, {"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
+	for _, args := range [][]string{{"status"}, {"doctor"}, {"repo", "list"}, {"store", "check"}, {"demo", "--once"}, {"--daemon"},
+		{"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
 		after := "1ns"
 		if args[0] != "status" && args[0] != "doctor" && args[0] != "repo" && args[0] != "store" {
 			after = "20ms" // they start, and end then
@@ -110,7 +113,8 @@ func TestDemoWhateverTheConfigSays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	delete(s.Env, "LIMPET_STATE")
-	for name, value := range map[string]string{"PROVISIONING_SERVER_URL": "https://127.0.0.1:1", "TOKEN": "t", "NAMESPACE": "elsewhere", "REPOSITORY_SELECTOR": "site=east", "ACTIONS": "pull"} {
+	for name, value := range map[string]string{"PROVISIONING_SERVER_URL": "https://127.0.0.1:1", "TOKEN": "t", "NAMESPACE": "elsewhere",
+		"REPOSITORY_SELECTOR": "site=east", "ACTIONS": "pull"} {
 		s.Env["LIMPET_"+name] = value
 	}
 	out, errs := s.Must(t, 0, "demo", "--once", "--timeout", "60s")

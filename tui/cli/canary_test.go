@@ -51,22 +51,29 @@ func TestNoOutputHasASecret(t *testing.T) {
 	write("creds/default.boards/commitSigningKey", canary())
 	write("creds/default.boards/commitSigningPassphrase", canary())
 	s.Env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.Dir, "creds")
-	s.Env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+", commitSigningPassphrase: "+canary()+"}\n")
+	s.Env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+
+		"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+
+		", commitSigningPassphrase: "+canary()+"}\n")
 	s.Env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
 	s.Env["LIMPET_TOKEN"] = canary()
 
 	calls := map[string][]string{
-		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"}, "connection list": {"connection list"}, "connection show": {"connection show lab"},
+		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"},
+		"connection list": {"connection list"}, "connection show": {"connection show lab"},
 		"connection test": {"connection test lab"}, "crds": {"crds"}, "doctor": {"doctor"},
 		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
-		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"}, "job watch": {"job watch none"},
-		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"}, "repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
+		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},
+		"job watch": {"job watch none"},
+		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"},
+		"repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
 		"service print": {"service print"}, "service status": {"service status"},
-		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"}, "source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
+		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"},
+		"source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
 	}
-	speechless := []string{"completion", "dashboard", "man", "store backup"} // they print no objects; the backup is the file, with its secrets sealed
+	// they print no objects; the backup is the file, with its secrets sealed
+	speechless := []string{"completion", "dashboard", "man", "store backup"}
 	commands, err := Commands()
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +97,8 @@ func TestNoOutputHasASecret(t *testing.T) {
 		}
 	}
 	// As JSON and YAML an object is what the API has; a table is for a person.
-	for _, call := range []string{"get gitrepositories", "get gitrepository fleet", "get gitrepositories -o wide", "get gitrepositories -o name"} {
+	for _, call := range []string{"get gitrepositories", "get gitrepository fleet", "get gitrepositories -o wide",
+		"get gitrepositories -o name"} {
 		if _, out, errs := s.Call(strings.Fields(call)...); !strings.Contains(out, "fleet") || strings.Contains(out+errs, "-5ecr3t") {
 			t.Errorf("limpet %s:\n%s%s", call, out, errs)
 		}

@@ -29,7 +29,8 @@ func someValues(flag *kong.Flag) (values [4]string, ok bool) {
 	case flag.IsBool():
 		values = [4]string{"false", "true", "false", "true"}
 	default:
-		form := map[string]string{"int": "%d", "uint": "%d", "int64": "%d", "*int64": "%d", "time.Duration": "%dm", "*time.Duration": "%dm", "command.Size": "%d", "string": "v%d", "*string": "v%d", "[]string": "v%d", "bool": ""}[flag.Target.Type().String()]
+		form := map[string]string{"int": "%d", "uint": "%d", "int64": "%d", "*int64": "%d", "time.Duration": "%dm", "*time.Duration": "%dm",
+			"command.Size": "%d", "string": "v%d", "*string": "v%d", "[]string": "v%d", "bool": ""}[flag.Target.Type().String()]
 		if form == "" {
 			return values, false
 		}
@@ -41,7 +42,8 @@ func someValues(flag *kong.Flag) (values [4]string, ok bool) {
 }
 
 // fileless are the commands that do not read the config file.
-var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man", "limpet version"}
+var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
+	"limpet version"}
 
 // flagText is the value of a flag after the parse, as text.
 func flagText(t *testing.T, flags []*kong.Flag, name string) string {
@@ -227,7 +229,8 @@ func TestBadConfigFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Env["LIMPET_CONFIG"] = path
-	if out, errs := s.Must(t, command.ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 || !strings.Contains(errs, "3 problems") {
+	if out, errs := s.Must(t, command.ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 ||
+		!strings.Contains(errs, "3 problems") {
 		t.Errorf("%s%s", out, errs)
 	}
 	if out, _ := s.Must(t, 0, "config", "path"); out != path+"\n" {
@@ -262,7 +265,8 @@ func TestUnknownKeysOfLists(t *testing.T) {
 			t.Errorf("%q:\ngot  %swant %s", text, out, path+want)
 		}
 		for _, args := range [][]string{{"status"}, {"--daemon", "--timeout", "1ms"}, {"repo", "list"}} {
-			if _, errs := s.Must(t, command.ExitUsage, append(args, "--config", path)...); errs != "limpet: config file "+path+want+"\n  try: limpet config validate "+path+"\n" {
+			if _, errs := s.Must(t, command.ExitUsage, append(args, "--config", path)...); errs != "limpet: config file "+path+want+
+				"\n  try: limpet config validate "+path+"\n" {
 				t.Errorf("%q, %v: %s", text, args, errs)
 			}
 		}
@@ -271,7 +275,8 @@ func TestUnknownKeysOfLists(t *testing.T) {
 	if err := os.WriteFile(path, []byte("git-verify:\n- mode: none\n  b: 1\n  a: 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := s.Must(t, command.ExitUsage, "config", "validate", path); !strings.HasPrefix(out, path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
+	if out, _ := s.Must(t, command.ExitUsage, "config", "validate", path); !strings.HasPrefix(out,
+		path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
 		t.Errorf("%s", out)
 	}
 	if _, errs := s.Must(t, command.ExitUsage, "status", "--config", path); !strings.Contains(errs, path+":3: git-verify: unknown key \"b\"") {
@@ -285,7 +290,8 @@ func TestConfigThatOthersRead(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	path := filepath.Join(s.Dir, "c.yaml")
-	for _, text := range []string{"token: a-long-secret-token\n", "git-credentials:\n- url: https://h.example\n  values: {token: a-long-secret-token}\n"} {
+	for _, text := range []string{"token: a-long-secret-token\n",
+		"git-credentials:\n- url: https://h.example\n  values: {token: a-long-secret-token}\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -317,16 +323,21 @@ func TestConfigShow(t *testing.T) {
 	s := newSite(t)
 	delete(s.Env, "LIMPET_STATE")
 	path := filepath.Join(s.Dir, "c.yaml")
-	if err := os.WriteFile(path, []byte("# mine\ndrivers: 4\nlimit: 7\nsink-prefix: [/a, /b]\ntoken: a-secret-token\ntoken-exchange-url: https://u:hunter22@h/x\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(
+		"# mine\ndrivers: 4\nlimit: 7\nsink-prefix: [/a, /b]\ntoken: a-secret-token\ntoken-exchange-url: https://u:hunter22@h/x\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.Env["LIMPET_CONFIG"], s.Env["LIMPET_CLEANUP"], s.Env["CREDENTIALS_DIRECTORY"] = path, "fail", "/run/c"
 	args := []string{"config", "show", "--claim-expiry", "2d"}
 	out, _ := s.Must(t, 0, args...)
 	for _, line := range []string{
-		`drivers +4 +config file .*c\.yaml:2`, `cleanup +fail +LIMPET_CLEANUP`, `claim-expiry +48h0m0s +--claim-expiry`, `job-interval +30s +default`,
-		`limit +7 +config file .*c\.yaml:3`, `sink-prefix +/a,/b +config file`, `token +\*{8} +config file .*:5`, `config +.*c\.yaml +LIMPET_CONFIG`,
-		`state +` + s.Dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`, `tls-insecure +- +default`,
+		`drivers +4 +config file .*c\.yaml:2`, `cleanup +fail +LIMPET_CLEANUP`, `claim-expiry +48h0m0s +--claim-expiry`,
+		`job-interval +30s +default`,
+		`limit +7 +config file .*c\.yaml:3`, `sink-prefix +/a,/b +config file`, `token +\*{8} +config file .*:5`,
+		`config +.*c\.yaml +LIMPET_CONFIG`,
+		`state +` + s.Dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`,
+		`tls-insecure +- +default`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(out) {
 			t.Errorf("no line %q in\n%s", line, out)
@@ -345,7 +356,8 @@ func TestConfigShow(t *testing.T) {
 		byName[item.Name] = item
 	}
 	for name, want := range map[string]config.Setting{
-		"drivers": {Name: "drivers", Value: 4.0, Origin: command.Origin{Kind: "file", Name: path, Line: 2}}, "cleanup": {Name: "cleanup", Value: "fail", Origin: command.Origin{Kind: "environment", Name: "LIMPET_CLEANUP"}},
+		"drivers":      {Name: "drivers", Value: 4.0, Origin: command.Origin{Kind: "file", Name: path, Line: 2}},
+		"cleanup":      {Name: "cleanup", Value: "fail", Origin: command.Origin{Kind: "environment", Name: "LIMPET_CLEANUP"}},
 		"claim-expiry": {Name: "claim-expiry", Value: "48h0m0s", Origin: command.Origin{Kind: "flag", Name: "--claim-expiry"}},
 		"quiet":        {Name: "quiet", Value: false, Origin: command.Origin{Kind: "default"}},
 	} {
@@ -358,7 +370,8 @@ func TestConfigShow(t *testing.T) {
 	}
 	// The setting of a single command, from a variable, which beats the file.
 	s.Env["LIMPET_LIMIT"] = "9"
-	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) || strings.Count(out, "\nlimit ") != 1 {
+	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) ||
+		strings.Count(out, "\nlimit ") != 1 {
 		t.Errorf("a variable of one command:\n%s", out)
 	}
 	s.Env["LIMPET_LIMIT"] = "" // no number is empty
@@ -417,7 +430,8 @@ func TestExampleConfig(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine: keep\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := s.Must(t, command.ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
+	if _, errs := s.Must(t, command.ExitUsage, "config", "init", path); !strings.Contains(errs,
+		"is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
 		t.Errorf("%s", errs)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "mine: keep\n" {

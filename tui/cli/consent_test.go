@@ -14,8 +14,11 @@ import (
 // looks are the commands that change nothing at the API or in the state file. A
 // new command is either here or has the tag "writes".
 var looks = []string{
-	"completion", "config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds", "dashboard", "doctor", "get", "history export", "history list", "history show",
-	"job list", "job logs", "job show", "job watch", "man", "repo list", "repo open", "repo show", "repo test", "repo validate", "service print", "service status", "source get", "source list", "source show", "source test", "status", "store backup", "store check", "store info", "version",
+	"completion", "config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds",
+	"dashboard", "doctor", "get", "history export", "history list", "history show",
+	"job list", "job logs", "job show", "job watch", "man", "repo list", "repo open", "repo show", "repo test", "repo validate",
+	"service print", "service status", "source get", "source list", "source show", "source test", "status", "store backup", "store check",
+	"store info", "version",
 }
 
 func TestReadOnly(t *testing.T) {
@@ -31,8 +34,10 @@ func TestReadOnly(t *testing.T) {
 	}
 	s := newSite(t)
 	s.Must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
-	for _, call := range []string{"repo pull boards", "delete repository boards", "repo suspend boards", "history prune --keep 0", "store compact", "apply -f x", "job cancel x", "--daemon", "demo --once", "drain"} {
-		if _, errs := s.Must(t, command.ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that\n  try: limpet "+call+"    # without --read-only\n") {
+	for _, call := range []string{"repo pull boards", "delete repository boards", "repo suspend boards", "history prune --keep 0",
+		"store compact", "apply -f x", "job cancel x", "--daemon", "demo --once", "drain"} {
+		if _, errs := s.Must(t, command.ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs,
+			"--read-only refuses that\n  try: limpet "+call+"    # without --read-only\n") {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}
@@ -62,7 +67,8 @@ func TestReadOnlyDashboard(t *testing.T) {
 		t.Errorf("without --read-only: %v", err)
 	}
 	e.Flags.ReadOnly = true
-	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err == nil || under.acts != 1 || e.Guarded(under).Name() != "still" {
+	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err == nil || under.acts != 1 ||
+		e.Guarded(under).Name() != "still" {
 		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
 	}
 }

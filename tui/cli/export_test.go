@@ -9,7 +9,8 @@ import (
 // Commands lists the commands of limpet as they are called, without the program,
 // and says of each whether it changes anything.
 func Commands() (map[string]bool, error) {
-	_, call, err := command.Parse(command.World{Lookup: func(string) (string, bool) { return "", false }}, func() command.Tree { return new(cli) }, "status")
+	_, call, err := command.Parse(command.World{Lookup: func(string) (string, bool) { return "", false }},
+		func() command.Tree { return new(cli) }, "status")
 	if err != nil {
 		return nil, err
 	}

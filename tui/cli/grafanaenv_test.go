@@ -17,7 +17,8 @@ func TestGrafanaVariables(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	all := map[string]string{
-		"GRAFANA_SERVER": "https://g.example", "GRAFANA_TOKEN": "gsecret-token", "GRAFANA_TLS_CERT_FILE": "/g.crt", "GRAFANA_TLS_KEY_FILE": "/g.key", "GRAFANA_TLS_CA_FILE": "/g.ca",
+		"GRAFANA_SERVER": "https://g.example", "GRAFANA_TOKEN": "gsecret-token", "GRAFANA_TLS_CERT_FILE": "/g.crt",
+		"GRAFANA_TLS_KEY_FILE": "/g.key", "GRAFANA_TLS_CA_FILE": "/g.ca",
 	}
 	type made struct{ Server, Token, Cert, Key, CA string }
 	whole := made{"https://g.example", "gsecret-token", "/g.crt", "/g.key", "/g.ca"}
@@ -42,7 +43,8 @@ func TestGrafanaVariables(t *testing.T) {
 		{"a kubeconfig", []string{"--kubeconfig=/k"}, nil, "", made{}},
 		{"files for the embedded API", nil, nil, "manifests: /m\n", made{}},
 		{"a token without its server", nil, map[string]string{"GRAFANA_SERVER": ""}, "", made{}},
-		{"a server alone", nil, map[string]string{"GRAFANA_TOKEN": "", "GRAFANA_TLS_CERT_FILE": "", "GRAFANA_TLS_KEY_FILE": "", "GRAFANA_TLS_CA_FILE": ""}, "", made{Server: "https://g.example"}},
+		{"a server alone", nil, map[string]string{"GRAFANA_TOKEN": "", "GRAFANA_TLS_CERT_FILE": "", "GRAFANA_TLS_KEY_FILE": "",
+			"GRAFANA_TLS_CA_FILE": ""}, "", made{Server: "https://g.example"}},
 	} {
 		s := newSite(t)
 		for _, set := range []map[string]string{all, tt.env} {
@@ -102,7 +104,10 @@ func TestGrafanaVariablesAreTold(t *testing.T) {
 	for _, item := range got.Items {
 		told[item.Name] = item
 	}
-	if a, b := told["provisioning-server-url"], told["token"]; a != (config.Setting{Name: "provisioning-server-url", Value: "https://127.0.0.1:1", Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_SERVER"}}) || b != (config.Setting{Name: "token", Value: "********", Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_TOKEN"}}) {
+	if a, b := told["provisioning-server-url"],
+		told["token"]; a != (config.Setting{Name: "provisioning-server-url", Value: "https://127.0.0.1:1",
+		Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_SERVER"}}) ||
+		b != (config.Setting{Name: "token", Value: "********", Origin: command.Origin{Kind: command.FromEnv, Name: "GRAFANA_TOKEN"}}) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	if strings.Contains(out+errs, "gsecret") || errs != "" {

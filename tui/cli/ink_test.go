@@ -19,16 +19,20 @@ import (
 // tables are the calls that print tables and fields, with words of state that are
 // coloured in the rows of tinted.
 var tables = map[string][]string{
-	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "True", "False"}, "repo show boards": nil,
-	"job list": {"working"}, "job list -o wide": {"working"}, "job show boards-sync": {"working"}, "job show u2": {"error"},
-	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"}, "history show u2": {"error", "warning"},
+	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "True", "False"},
+	"repo show boards": nil,
+	"job list":         {"working"}, "job list -o wide": {"working"}, "job show boards-sync": {"working"}, "job show u2": {"error"},
+	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"},
+	"history show u2": {"error", "warning"},
 	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Unknown"},
 	"get jobs": {"working"}, "get job boards-sync": {"working"}, "get repositories": nil, "get connections -o wide": nil, "get secrets": nil,
-	"status": {"1 success", "1 error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
+	"status": {"1 success", "1 error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil,
+	"store check": nil, "version": nil,
 }
 
 // stateless are those of them that tell no state.
-var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "config show": true, "store info": true, "store check": true, "version": true}
+var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "config show": true,
+	"store info": true, "store check": true, "version": true}
 
 // tinted is a site with objects in good and bad states, and with names that are words
 // of state.
@@ -105,7 +109,9 @@ func TestTablesAreColoured(t *testing.T) {
 		_, plain, _ := s.Call(append(args, "--color", "never")...)
 		_, always, _ := s.Call(append(args, "--color", "always")...)
 		for form, out := range map[string]string{"always": always, "auto": s.onTerminal(t, args...)} {
-			if got, want := age.ReplaceAllString(sgr.ReplaceAllString(out, ""), "AGE "), age.ReplaceAllString(plain, "AGE "); got != want && call != "doctor" && call != "config show" { // which look at the clock and at --color
+			// which look at the clock and at --color
+			if got, want := age.ReplaceAllString(sgr.ReplaceAllString(out, ""), "AGE "), age.ReplaceAllString(plain, "AGE "); got != want &&
+				call != "doctor" && call != "config show" {
 				t.Errorf("%s: the text with --color %s is\n%swithout\n%s", call, form, got, want)
 			}
 			for _, word := range words {
@@ -132,7 +138,8 @@ func TestTablesAreColoured(t *testing.T) {
 	}
 	out, _ := s.Must(t, 0, "repo", "list", "--color", "always", "-o", "wide")
 	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "default     error ") && sgr.MatchString(line) || strings.Contains(line, "ill") && strings.Contains(line, "msuccess") {
+		if strings.HasPrefix(line, "default     error ") && sgr.MatchString(line) || strings.Contains(line, "ill") &&
+			strings.Contains(line, "msuccess") {
 			t.Errorf("a name is no state: %q", line)
 		}
 	}
@@ -212,7 +219,8 @@ func TestErrorsAreColoured(t *testing.T) {
 		"accessible, but not":         {args: "--accessible=false", want: red},
 		"accessible, by its variable": {env: "LIMPET_ACCESSIBLE=1", want: "limpet:"},
 	} {
-		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
+		for call, text := range map[string]string{"stauts": plain,
+			"job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
 			of := newSite(t)
 			of.Dir, of.Env = s.Dir, maps.Clone(s.Env)
 			of.Env["TERM"] = "xterm-256color"
@@ -242,7 +250,8 @@ func TestErrorsAreColoured(t *testing.T) {
 			}
 		}
 	}
-	if _, _, errs := s.Call("job", "show", "nothing", "-o", "json", "--color", "always"); strings.Contains(errs, "\x1b") || !json.Valid([]byte(errs)) {
+	if _, _, errs := s.Call("job", "show", "nothing", "-o", "json", "--color", "always"); strings.Contains(errs, "\x1b") ||
+		!json.Valid([]byte(errs)) {
 		t.Errorf("a document: %q", errs)
 	}
 }
@@ -251,7 +260,8 @@ func TestErrorsAreColoured(t *testing.T) {
 func TestInkOfThemes(t *testing.T) {
 	t.Parallel()
 	s := tinted(t)
-	for theme, want := range map[string]string{"terminal": "\x1b[1;31merror\x1b[0m", "high-contrast": "\x1b[1;97;41merror\x1b[0m", "blue-orange": "\x1b[1;33merror\x1b[0m"} {
+	for theme, want := range map[string]string{"terminal": "\x1b[1;31merror\x1b[0m", "high-contrast": "\x1b[1;97;41merror\x1b[0m",
+		"blue-orange": "\x1b[1;33merror\x1b[0m"} {
 		if out, _ := s.Must(t, 0, "history", "list", "--color", "always", "--theme", theme); !strings.Contains(out, want) {
 			t.Errorf("%s: %q", theme, out)
 		}
@@ -261,7 +271,8 @@ func TestInkOfThemes(t *testing.T) {
 // TestNoColorWins: over CLICOLOR_FORCE; what the call says wins over both.
 func TestNoColorWins(t *testing.T) {
 	t.Parallel()
-	for _, tt := range [][4]string{{"auto", "", "1", "always"}, {"auto", "", "0", "auto"}, {"auto", "1", "1", "auto"}, {"always", "1", "", "always"}, {"never", "", "1", "never"}} {
+	for _, tt := range [][4]string{{"auto", "", "1", "always"}, {"auto", "", "0", "auto"}, {"auto", "1", "1", "auto"},
+		{"always", "1", "", "always"}, {"never", "", "1", "never"}} {
 		e := &command.Env{Flags: &command.Flags{Color: tt[0]}, World: command.World{Lookup: func(name string) (string, bool) {
 			value := map[string]string{"NO_COLOR": tt[1], "CLICOLOR_FORCE": tt[2]}[name]
 			return value, value != ""

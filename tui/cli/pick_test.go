@@ -19,7 +19,8 @@ func TestFields(t *testing.T) {
 	s.Record(t, clitest.Record("u1", "default", "boards", "success", 0))
 	for _, tt := range []struct{ call, want string }{
 		{"job list --json metadata.name,spec.pull.incremental", `{"items":[{"metadata.name":"boards-sync","spec.pull.incremental":true}]}`},
-		{"job list --json metadata.labels.provisioning.grafana.app/repository -o jsonl", `{"metadata.labels.provisioning.grafana.app/repository":"boards"}`},
+		{"job list --json metadata.labels.provisioning.grafana.app/repository -o jsonl",
+			`{"metadata.labels.provisioning.grafana.app/repository":"boards"}`},
 		{"job list --json status.finished -q", `{"items":[{"status.finished":null}]}`},
 		{"job list -r nowhere --json metadata.name", `{"items":[]}`},
 		{"repo show boards --json spec.title", `{"spec.title":"boards"}`},
@@ -34,7 +35,8 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant %s", tt.call, got, tt.want)
 		}
 	}
-	if _, errs := s.Must(t, 0, "job", "list", "--json", "metadata.nam"); errs != "limpet: no object here has the field \"metadata.nam\", did you mean \"metadata.name\"?\n" {
+	if _, errs := s.Must(t, 0, "job", "list", "--json",
+		"metadata.nam"); errs != "limpet: no object here has the field \"metadata.nam\", did you mean \"metadata.name\"?\n" {
 		t.Errorf("a field that is written wrong: %q", errs)
 	}
 	if _, errs := s.Must(t, 0, "job", "list", "--json", "metadata.name"); errs != "" {
@@ -63,7 +65,8 @@ func TestErrorDocuments(t *testing.T) {
 		{"-o json --drivers many status", command.ExitUsage, "usage", "--drivers", "limpet"},
 		{"get repositoris -o json", command.ExitUsage, "usage", `did you mean "repositories"?`, "limpet get --help"},
 		{"apply -f /no/such/file -o json", command.ExitUsage, "usage", "open /no/such/file", "limpet apply"},
-		{"job list --provisioning-server-url https://127.0.0.1:1 -q -o json --log-level error", command.ExitUnreachable, "unreachable", "does not answer", "--provisioning-server-url"},
+		{"job list --provisioning-server-url https://127.0.0.1:1 -q -o json --log-level error", command.ExitUnreachable, "unreachable",
+			"does not answer", "--provisioning-server-url"},
 	} {
 		out, errs := s.Must(t, tt.code, strings.Fields(tt.call)...)
 		var d struct {
@@ -77,7 +80,8 @@ func TestErrorDocuments(t *testing.T) {
 		if err := json.Unmarshal([]byte(errs), &d); err != nil {
 			t.Errorf("%s: %v: %s", tt.call, err, errs)
 		}
-		if out != "" || d.Type != "error" || d.SchemaVersion != 1 || d.Error.Code != tt.code || d.Error.Reason != tt.reason || !strings.Contains(d.Error.Message, tt.message) || !strings.Contains(d.Error.Try, tt.try) {
+		if out != "" || d.Type != "error" || d.SchemaVersion != 1 || d.Error.Code != tt.code || d.Error.Reason != tt.reason ||
+			!strings.Contains(d.Error.Message, tt.message) || !strings.Contains(d.Error.Try, tt.try) {
 			t.Errorf("%s: %s%+v", tt.call, out, d)
 		}
 		if tt.code == command.ExitUsage && strings.Contains(tt.call, "apply") != (d.Error.Cause == "no such file or directory") {
@@ -101,10 +105,13 @@ func TestDidYouMean(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for call, near := range map[string]string{
-		"job list -o jason": `did you mean "json"?`, "history list --status erorr": `did you mean "error"?`, "--cleanup requeu status": `did you mean "requeue"?`,
-		"hisotry list": `did you mean "history"?`, "job lst": `did you mean "list"?`, "job list --lmit 3": `did you mean "--limit"?`, "get reposotory": `did you mean "repository"?`, "job list -o jsno": `did you mean "json"?`,
+		"job list -o jason": `did you mean "json"?`, "history list --status erorr": `did you mean "error"?`,
+		"--cleanup requeu status": `did you mean "requeue"?`,
+		"hisotry list":            `did you mean "history"?`, "job lst": `did you mean "list"?`, "job list --lmit 3": `did you mean "--limit"?`,
+		"get reposotory": `did you mean "repository"?`, "job list -o jsno": `did you mean "json"?`,
 	} {
-		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, near) || strings.Count(errs, "did you mean") != 1 {
+		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, near) ||
+			strings.Count(errs, "did you mean") != 1 {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}

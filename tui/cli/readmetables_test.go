@@ -27,7 +27,8 @@ func TestReadmeTables(t *testing.T) {
 	commands, _, _ = strings.Cut(commands, "\n## ")
 	for _, n := range call.Model.Leaves(true) {
 		words := strings.Fields(command.CallText(n))[1:]
-		line := regexp.MustCompile(`(?m)\| ` + words[0] + ` [A-Z]|\blimpet ` + words[0] + `\b.*\b` + words[len(words)-1] + `\b|\blimpet ` + strings.Join(words, " ") + `\b`)
+		line := regexp.MustCompile(`(?m)\| ` + words[0] + ` [A-Z]|\blimpet ` + words[0] + `\b.*\b` + words[len(words)-1] + `\b|\blimpet ` +
+			strings.Join(words, " ") + `\b`)
 		if !line.MatchString(commands) && words[0] != "demo" && words[0] != "version" { // one has its own section, the other says nothing new
 			t.Errorf("README's commands lack 'limpet %s'", strings.Join(words, " "))
 		}
@@ -74,7 +75,8 @@ func TestReadmeDependencies(t *testing.T) {
 	modules := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(texts[1], -1)
 	for _, m := range modules {
 		name := regexp.MustCompile(`/v\d+$`).ReplaceAllString(m[1], "")
-		if !strings.Contains(table, name) && !strings.Contains(table, strings.TrimPrefix(name, "k8s.io/")) && !strings.Contains(table, ", "+filepath.Base(name)) {
+		if !strings.Contains(table, name) && !strings.Contains(table, strings.TrimPrefix(name, "k8s.io/")) &&
+			!strings.Contains(table, ", "+filepath.Base(name)) {
 			t.Errorf("README's table of dependencies lacks %s", m[1])
 		}
 	}

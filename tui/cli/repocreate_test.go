@@ -14,7 +14,8 @@ func TestCreateOfALocalRepository(t *testing.T) {
 	for _, tt := range []struct {
 		url, flag string
 		says      bool
-	}{{"file:///srv/git/a.git", "", true}, {"file:///srv/git/a.git", "--local-git-prefix=/srv/git", false}, {"https://git.example.com/a.git", "", false}} {
+	}{{"file:///srv/git/a.git", "", true}, {"file:///srv/git/a.git", "--local-git-prefix=/srv/git", false},
+		{"https://git.example.com/a.git", "", false}} {
 		s := newSite(t)
 		args := []string{"repo", "create", "a", "--url", tt.url}
 		if tt.flag != "" {

@@ -20,7 +20,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	newTree := func() command.Tree { return new(cli) }
-	return &site{newTree: newTree, Site: clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
+	return &site{newTree: newTree, Site: clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer,
+		lookup func(string) (string, bool)) int {
 		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }

@@ -87,7 +87,8 @@ func TestDaemonWhoseServerIsAway(t *testing.T) {
 	s.Daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
 	for _, args := range [][]string{{"repo", "list"}, {"job", "list"}, {"repo", "pull", "x"}, {"get", "jobs", "x"}} {
 		code, out, errs := s.Call(args...)
-		if code != command.ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") || !strings.Contains(errs, "refused") {
+		if code != command.ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") ||
+			!strings.Contains(errs, "refused") {
 			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
 		}
 	}

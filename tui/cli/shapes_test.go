@@ -34,7 +34,8 @@ func seeded(t *testing.T) *site {
 		"spec":{"title":"Lab","type":"gitlab","url":"https://127.0.0.1:1"},"secure":{"token":{"create":"glpat-1"}}}`)
 	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"near"},
 		"spec":{"title":"Near","type":"gitlab","gitlab":{"url":"https://127.0.0.1:1/ops/near","branch":"main"},"connection":{"name":"lab"},"sync":{"enabled":false,"target":"folder"}}}`)
-	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error", 2*time.Hour))
+	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error",
+		2*time.Hour))
 	return s
 }
 
@@ -50,11 +51,13 @@ func TestShapes(t *testing.T) {
 		"repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
 		"doctor", "repo open near", "repo test near", "connection list", "connection show lab", "connection test lab",
 		"job list", "job show boards-sync", "job show u1", "history list", "history list --status cancelled", "history show u1",
-		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --keep 1", "history prune --older-than 0s", "history list",
+		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --keep 1",
+		"history prune --older-than 0s", "history list",
 	} {
 		args := strings.Fields(call)
 		// What changes something is asked once; for the rest YAML must say the same.
-		reads := !slices.Contains([]string{"job cancel", "job retry", "repo pull", "delete repository", "history prune", "store compact", "store backup"}, strings.Join(args[:min(2, len(args))], " "))
+		reads := !slices.Contains([]string{"job cancel", "job retry", "repo pull", "delete repository", "history prune", "store compact",
+			"store backup"}, strings.Join(args[:min(2, len(args))], " "))
 		code := 0
 		if strings.Contains(call, " test ") || call == "doctor" {
 			code = command.ExitError // nobody is there
@@ -197,7 +200,8 @@ func (s *site) fill(t *testing.T, n int) {
 			g.Go(func() error {
 				key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
 				_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-					return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
+					return state.Mutation{Data: fmt.Appendf(nil,
+						`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
 				})
 				return err
 			})

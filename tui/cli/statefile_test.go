@@ -22,7 +22,8 @@ func TestUnusableStateFiles(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(file, "limpet.db"), filepath.Join(s.Dir, "dangling.db"), "/proc/limpet.db", os.DevNull} {
 		code, out, errs := s.Call("--state", path, "repo", "list")
-		if code != command.ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) || !strings.Contains(errs, "--state FILE") {
+		if code != command.ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) ||
+			!strings.Contains(errs, "--state FILE") {
 			t.Errorf("%s: exit %d: %s%s", path, code, out, errs)
 		}
 	}
@@ -50,7 +51,8 @@ func TestBackup(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, errs := s.Must(t, command.ExitUsage, "store", "backup", filepath.Join(s.Dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
+	if _, errs := s.Must(t, command.ExitUsage, "store", "backup", filepath.Join(s.Dir, "no", "such", "place")); !strings.Contains(errs,
+		"no such file or directory") {
 		t.Errorf("%s", errs)
 	}
 	left, err := filepath.Glob(filepath.Join(s.Dir, ".limpet-*"))

@@ -79,7 +79,8 @@ func TestSignalWhileItStarts(t *testing.T) {
 			dir := t.TempDir()
 			env := map[string]string{"LIMPET_STATE": filepath.Join(dir, "limpet.db"), "HOME": dir}
 			lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-			if code := Main([]string{"store", "info"}, command.World{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard, Lookup: lookup}); code != command.ExitOK {
+			if code := Main([]string{"store", "info"}, command.World{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard,
+				Lookup: lookup}); code != command.ExitOK {
 				t.Fatalf("exit code %d", code)
 			}
 			started := false

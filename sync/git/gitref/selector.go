@@ -44,7 +44,8 @@ const (
 // Check tells what is wrong with the Selector, and what would be right.
 func (s Selector) Check() error {
 	var set []string
-	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"semver", s.SemVer}, {"ref", s.Name}, {"commit", s.Commit}} {
+	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"semver", s.SemVer}, {"ref", s.Name},
+		{"commit", s.Commit}} {
 		if c.value != "" {
 			set = append(set, c.what)
 		}

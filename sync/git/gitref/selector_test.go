@@ -10,7 +10,8 @@ var hash = strings.Repeat("0123456789", 4)
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Selector{
-		{}, {Branch: "main"}, {Branch: "feature/login"}, {Tag: "v1.2.3"}, {Tag: "app/v1"}, {SemVer: "1.x"}, {SemVer: ">=1.0.0 <2.0.0"}, {SemVer: "1.x || 3.x"},
+		{}, {Branch: "main"}, {Branch: "feature/login"}, {Tag: "v1.2.3"}, {Tag: "app/v1"}, {SemVer: "1.x"}, {SemVer: ">=1.0.0 <2.0.0"},
+		{SemVer: "1.x || 3.x"},
 		{SemVer: "*", TagPrefix: "app/", SemVerFilter: `^app/v\d`}, {SemVer: ">=1.0.0-0", TagPrefix: "site-"}, {Name: "refs/pull/420/head"},
 		{Name: "refs/merge-requests/7/merge"}, {Name: "refs/heads/main"}, {Name: "refs/stash/x"}, {Commit: hash}, {Commit: hash, Branch: "main"},
 	} {
@@ -101,7 +102,8 @@ func TestOf(t *testing.T) {
 		annotation, branch string
 		want               Selector
 	}{
-		{"", "", Selector{}}, {"", "main", Selector{Branch: "main"}}, {"", "refs/heads/main", Selector{Branch: "main"}}, {"tag:v1", "main", Selector{Tag: "v1"}},
+		{"", "", Selector{}}, {"", "main", Selector{Branch: "main"}}, {"", "refs/heads/main", Selector{Branch: "main"}},
+		{"tag:v1", "main", Selector{Tag: "v1"}},
 	} {
 		if got, err := Of(c.annotation, c.branch); err != nil || got != c.want {
 			t.Errorf("%q, %q: %+v, %v", c.annotation, c.branch, got, err)
@@ -117,7 +119,8 @@ func TestOf(t *testing.T) {
 // FuzzParse: what is taken passes the rules, and is the same when it is written
 // and read again.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"tag:v1.2.3", "semver:>=1.0.0 <2.0.0 prefix:app/ filter:^a.b$", "ref:refs/pull/420/head", "commit:" + hash + " branch:main", "semver:1.x || 2.x", "tag:a tag:b"} {
+	for _, s := range []string{"tag:v1.2.3", "semver:>=1.0.0 <2.0.0 prefix:app/ filter:^a.b$", "ref:refs/pull/420/head", "commit:" + hash +
+		" branch:main", "semver:1.x || 2.x", "tag:a tag:b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

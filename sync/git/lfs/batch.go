@@ -154,17 +154,20 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		Objects  []batchObject `json:"objects"`
 	}
 	if media := mediaOf(res); media == "text/html" {
-		return out, &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("something else answers in its place: a web page"), Hint: "log in to the network if it has a sign-on page"}
+		return out, &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("something else answers in its place: a web page"),
+			Hint: "log in to the network if it has a sign-on page"}
 	}
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
 		return out, err
 	}
 	if err := json.Unmarshal(data, &answer); err != nil {
-		return out, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is not that of a Git LFS server"), Hint: "check that Git LFS is enabled for this repository"}
+		return out, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is not that of a Git LFS server"),
+			Hint: "check that Git LFS is enabled for this repository"}
 	}
 	if answer.Transfer != "" && answer.Transfer != "basic" || answer.HashAlgo != "" && answer.HashAlgo != "sha256" {
-		return out, &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("it wants transfer %q with %q, which was not offered", text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40))}
+		return out, &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("it wants transfer %q with %q, which was not offered",
+			text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40))}
 	}
 	got := make(map[string]batchObject, len(answer.Objects))
 	for _, o := range answer.Objects {
@@ -214,15 +217,20 @@ func objectError(code int, message string) *giterr.Error {
 	said := text.Line(message, 200)
 	switch {
 	case code == http.StatusNotFound:
-		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("it is not on the Git LFS server: %s", said), Hint: "push it from where it was committed: git lfs push --all origin"}
+		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("it is not on the Git LFS server: %s", said),
+			Hint: "push it from where it was committed: git lfs push --all origin"}
 	case code == http.StatusGone:
-		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("its owner has removed it from the Git LFS server: %s", said), Hint: "push it again, or remove the file"}
+		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("its owner has removed it from the Git LFS server: %s", said),
+			Hint: "push it again, or remove the file"}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("these credentials may not read it in Git LFS: %s", said), Hint: "check the rights of the token"}
+		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("these credentials may not read it in Git LFS: %s", said),
+			Hint: "check the rights of the token"}
 	case code == http.StatusTooManyRequests, code == 509:
-		return &giterr.Error{Kind: giterr.Throttled, Err: fmt.Errorf("the Git LFS server gives out no more for now: %s", said), Hint: "it is asked again later"}
+		return &giterr.Error{Kind: giterr.Throttled, Err: fmt.Errorf("the Git LFS server gives out no more for now: %s", said),
+			Hint: "it is asked again later"}
 	case code >= 500:
-		return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("the Git LFS server says %d: %s", code, said), Hint: "it is asked again later"}
+		return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("the Git LFS server says %d: %s", code, said),
+			Hint: "it is asked again later"}
 	}
 	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("the Git LFS server says %d: %s", code, said)}
 }

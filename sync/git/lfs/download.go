@@ -93,7 +93,9 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 		return err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); n != p.Size || sum != p.OID {
-		return &giterr.Error{Kind: giterr.Corrupt, Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, text.Line(at.url.Host, 100), n, p.Size),
+		return &giterr.Error{Kind: giterr.Corrupt,
+			Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, text.Line(at.url.Host, 100),
+				n, p.Size),
 			Hint: "nothing of it is used"}
 	}
 	path := l.path(p.OID)
@@ -134,13 +136,15 @@ func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	case code == http.StatusBadRequest && certificate != "": // what nginx answers
 		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("its Git LFS server answers 400 Bad Request" + said), Hint: certificate}
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return tell(giterr.NotFound, "it has no Git LFS server for this repository, or none for these credentials", "enable Git LFS on the host, or commit the files themselves")
+		return tell(giterr.NotFound, "it has no Git LFS server for this repository, or none for these credentials",
+			"enable Git LFS on the host, or commit the files themselves")
 	case code == http.StatusTooManyRequests, code == 509:
 		return tell(giterr.Throttled, "its Git LFS server gets too many requests", "it is asked again later")
 	case code >= 500 && code != http.StatusNotImplemented:
 		return tell(giterr.Unreachable, fmt.Sprintf("its Git LFS server answers %d %s", code, http.StatusText(code)), "it is asked again later")
 	}
-	return tell(giterr.Protocol, fmt.Sprintf("its Git LFS server answers %d %s", res.StatusCode, http.StatusText(res.StatusCode)), "check that Git LFS is enabled for this repository")
+	return tell(giterr.Protocol, fmt.Sprintf("its Git LFS server answers %d %s", res.StatusCode, http.StatusText(res.StatusCode)),
+		"check that Git LFS is enabled for this repository")
 }
 
 func mediaOf(res *http.Response) string {

@@ -33,7 +33,10 @@ func TestLargeOfAFallback(t *testing.T) {
 	m := mirrortest.Open(t, git.Options{Pause: time.Nanosecond})
 	r := one.remote
 	theirs := &auth.Credentials{CA: two.ca, Username: "bob", Password: "mirror-secret"}
-	r.Fallbacks = []git.Fallback{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) { return theirs, nil }}}
+	r.Fallbacks = []git.Fallback{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) {
+		return theirs,
+			nil
+	}}}
 	down := func(h *lfsHost) {
 		h.during(func(w http.ResponseWriter, _ *http.Request) bool {
 			http.Error(w, "", http.StatusBadGateway)

@@ -53,7 +53,9 @@ func (l *Pull) serverOverHTTP(c *transport.Call, home bool) (*url.URL, error) {
 	}
 	u, err := url.Parse(named)
 	if err != nil || !isOwn(c, u) || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, &giterr.Error{Kind: giterr.Refused, Err: fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s", text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()),
+		return nil, &giterr.Error{Kind: giterr.Refused,
+			Err: fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s",
+				text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()),
 			Hint: "credentials go to the host of the repository only"}
 	}
 	return u, nil
@@ -101,7 +103,8 @@ func parseHref(c *transport.Call, href string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, &giterr.Error{Kind: giterr.Refused, Err: errors.New("the Git LFS server sends a url that holds a password")}
 	case u.Scheme != "https" && !isOwn(c, u):
-		return nil, &giterr.Error{Kind: giterr.Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https", text.Line(u.Scheme, 20), text.Line(u.Host, 100))}
+		return nil, &giterr.Error{Kind: giterr.Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https",
+			text.Line(u.Scheme, 20), text.Line(u.Host, 100))}
 	}
 	if err := c.CheckHost(u.Hostname()); err != nil {
 		e, _ := errors.AsType[*giterr.Error](err)

@@ -62,7 +62,8 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 
 // resolveDeltas fills in id, kind and result of every delta of p. It returns
 // the objects outside the pack that were used as bases.
-func resolveDeltas(ctx context.Context, p *incoming, spool io.ReadSeeker, l Limits, outside func(ID) (Kind, []byte, error)) ([]Object, error) {
+func resolveDeltas(ctx context.Context, p *incoming, spool io.ReadSeeker, l Limits, outside func(ID) (Kind, []byte, error)) ([]Object,
+	error) {
 	r := &resolver{ctx: ctx, pack: p, spool: packfile.NewScanner(spool), limits: l, outside: outside, waiting: map[ID][]int32{}}
 	deltas := len(p.bases)
 	for i, e := range p.entries {

@@ -54,7 +54,8 @@ func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
 func TestPackAgainstGit(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"distances": {"--delta-base-offset"}, "names": nil, "no deltas": {"--window=0"}, "deep": {"--delta-base-offset", "--depth=50", "--window=50"},
+		"distances": {"--delta-base-offset"}, "names": nil, "no deltas": {"--window=0"},
+		"deep": {"--delta-base-offset", "--depth=50", "--window=50"},
 	} {
 		data, repo := samplePack(t, args...)
 		p, spool, err := take(t, data, Limits{})
@@ -65,7 +66,8 @@ func TestPackAgainstGit(t *testing.T) {
 			t.Fatalf("%s: the spool differs from what came", name)
 		}
 		want := map[string]string{}
-		for line := range strings.Lines(gittest.Git(t, repo, nil, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", "--batch-all-objects")) {
+		for line := range strings.Lines(gittest.Git(t, repo, nil, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)",
+			"--batch-all-objects")) {
 			id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 			want[id] = rest
 		}
@@ -169,7 +171,8 @@ func TestPackHostile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if p, _, err := take(t, gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(2, 2, 'x', 'y'))), Limits{}); err != nil || p.entries[1].id != IDOf(BlobKind, []byte("xy")) {
+	if p, _, err := take(t, gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(2, 2, 'x', 'y'))), Limits{}); err != nil ||
+		p.entries[1].id != IDOf(BlobKind, []byte("xy")) {
 		t.Errorf("a sound pack: %v", err)
 	}
 }

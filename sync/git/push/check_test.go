@@ -58,9 +58,11 @@ func TestPushable(t *testing.T) {
 		{"an empty one takes pushes", "empty.git", nil, "", nil},
 		{"it takes none", "readonly.git", nil, git.ReadOnly, []string{"write permission denied", "right to write"}},
 		{"it takes none from nobody", "unsaid.git", nil, git.ReadOnly, nil},
-		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+gittest.Secret), git.ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
+		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+gittest.Secret), git.ReadOnly,
+			[]string{"denied: Write access to repository not granted. ***"}},
 		{"a login is wanted", "open.git", answer(401, "text/html", "<html>", "WWW-Authenticate", "Basic"), git.ReadOnly, nil},
-		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"), git.ReadOnly, []string{"access denied [2Jx"}},
+		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"),
+			git.ReadOnly, []string{"access denied [2Jx"}},
 		// What follows says nothing of the right to write.
 		{"a page of something in between", "open.git", answer(403, "text/html; charset=utf-8", "<html>"), git.Auth, nil},
 		{"asked too often", "open.git", answer(403, "application/json", `{}`, "Retry-After", "60"), git.Auth, nil},
@@ -71,7 +73,8 @@ func TestPushable(t *testing.T) {
 		{"a captive portal", "open.git", answer(200, "text/html", "<html>"), git.Unreachable, nil},
 		{"another service", "open.git", answer(200, "application/x-git-upload-pack-advertisement", ""), git.Protocol, nil},
 		{"cut off", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000"), git.Protocol, nil},
-		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), git.Protocol, nil},
+		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), git.Protocol,
+			nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := mirrortest.At(s, c.repo)
@@ -122,7 +125,8 @@ func TestPushableIsBounded(t *testing.T) {
 		}
 	}))
 	defer many.Close()
-	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{}).Pushable(t.Context(), git.Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), git.TooLarge)
+	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{}).Pushable(t.Context(),
+		git.Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), git.TooLarge)
 }
 
 func TestPushableOverSSH(t *testing.T) {
@@ -145,7 +149,8 @@ func TestPushableOverSSH(t *testing.T) {
 	}{
 		{"it takes pushes", "site.git", nil, "", nil},
 		{"an empty one takes pushes", "empty.git", nil, "", nil},
-		{"a deploy key of GitHub", "site.git", says("ERROR: The key you are authenticating with has been marked as read only.\n"), git.ReadOnly, []string{"write permission denied: ERROR: The key"}},
+		{"a deploy key of GitHub", "site.git", says("ERROR: The key you are authenticating with has been marked as read only.\n"), git.ReadOnly,
+			[]string{"write permission denied: ERROR: The key"}},
 		{"gitolite", "site.git", says("FATAL: W any site edge DENIED by fallthru\x1b[2J\n"), git.ReadOnly, []string{"DENIED by fallthru[2J"}},
 		{"Gitea", "site.git", says("Gitea: Unauthorized\nKey: 3:edge is not authorized to write to site."), git.ReadOnly, nil},
 		{"git-shell without the command", "site.git", says("fatal: unrecognized command 'git-receive-pack'\n"), git.Unknown, nil},
@@ -154,7 +159,8 @@ func TestPushableOverSSH(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.Instead(c.instead)
-			err := mirrortest.Open(t, git.Options{}).Pushable(t.Context(), git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/" + c.repo), Creds: creds})
+			err := mirrortest.Open(t, git.Options{}).Pushable(t.Context(), git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/" + c.repo),
+				Creds: creds})
 			if c.kind == "" {
 				if err != nil {
 					t.Fatal(err)

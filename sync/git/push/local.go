@@ -36,11 +36,13 @@ func pushLocal(c *transport.Call, u Update) error {
 	}
 	for _, hook := range hooks {
 		if info, err := os.Stat(filepath.Join(dir, "hooks", hook)); err == nil && info.Mode()&0o111 != 0 {
-			return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook), Hint: "serve the repository over ssh or https"}
+			return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook),
+				Hint: "serve the repository over ssh or https"}
 		}
 	}
 	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == u.Branch {
-		return &giterr.Error{Kind: giterr.Declined, Err: errors.New("the branch is checked out there"), Hint: "make it a bare repository, or check out another branch"}
+		return &giterr.Error{Kind: giterr.Declined, Err: errors.New("the branch is checked out there"),
+			Hint: "make it a bare repository, or check out another branch"}
 	}
 	if now, err := localTip(dir, u); err != nil || now == u.New {
 		return err
@@ -59,7 +61,8 @@ func localTip(dir string, u Update) (pack.ID, error) {
 	}
 	for name := range refs {
 		if strings.HasPrefix(name, u.Branch+"/") || strings.HasPrefix(u.Branch, name+"/") {
-			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
+			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name",
+				strings.TrimPrefix(name, branchPrefix)))
 		}
 	}
 	now := refs[u.Branch]

@@ -109,7 +109,8 @@ func send(c *transport.Call, u Update) error {
 // result is what the server has made of the push.
 func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 	if why := report.UnpackStatus; why != "ok" {
-		return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host does not take the commit: %s", why), Hint: "its own log may say more"}
+		return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host does not take the commit: %s", why),
+			Hint: "its own log may say more"}
 	}
 	for _, s := range report.CommandStatuses {
 		if s.ReferenceName.String() != name {
@@ -131,13 +132,16 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 
 // races are words of servers for a branch that is not what it was, or that another process
 // else is about to change: git of all ages, JGit, and what hosts make of them.
-var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "cannot lock", "failed to lock", "unable to lock", "lock failure",
+var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "cannot lock", "failed to lock", "unable to lock",
+	"lock failure",
 	"failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}
 
 func overtaken(why string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.Overtaken, Err: fmt.Errorf("the branch has moved on meanwhile: %s", why), Hint: "fetch it, and make the commit again"}
+	return &giterr.Error{Kind: giterr.Overtaken, Err: fmt.Errorf("the branch has moved on meanwhile: %s", why),
+		Hint: "fetch it, and make the commit again"}
 }
 
 func declined(why string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host refuses the push: %s", why), Hint: "a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch"}
+	return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host refuses the push: %s", why),
+		Hint: "a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch"}
 }

@@ -51,7 +51,8 @@ func TestPush(t *testing.T) {
 			}
 			m := mirrortest.Open(t, options)
 			w := write(t, m, r, "main", git.Edit{Path: "a.json"}, git.Edit{Path: "c/", To: "e/c/"}, git.Edit{Path: "new.json", Data: []byte("n")})
-			if got := gittest.Git(t, o.Bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id", w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
+			if got := gittest.Git(t, o.Bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id",
+				w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
 				t.Errorf("changes\n%s", got)
 			}
 			// The mirror knows nothing of it before it is fetched.
@@ -288,7 +289,8 @@ func TestPushStalls(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{Stall: 2 * time.Second}).Push(t.Context(), r, "refs/heads/main", head, w), git.Timeout, "silent")
+	gittest.ErrorIs(t, mirrortest.Open(t, git.Options{Stall: 2 * time.Second}).Push(t.Context(), r, "refs/heads/main", head, w), git.Timeout,
+		"silent")
 	close(held)
 	s.During(nil)
 	small := r

@@ -117,8 +117,10 @@ func fetchInChild(t *testing.T, url string, packBytes int) bombReport {
 // history is a commit and a tree with these entries, as entries of a pack.
 func history(files ...pack.TreeEntry) (commit pack.ID, entries [][]byte) {
 	tree := pack.TreeText(files)
-	text := fmt.Appendf(nil, "tree %s\nauthor A <a@b> 1800000000 +0000\ncommitter A <a@b> 1800000000 +0000\n\nbomb\n", pack.IDOf(pack.TreeKind, tree))
-	return pack.IDOf(pack.CommitKind, text), [][]byte{gittest.Entry(pack.CommitKind, len(text), nil, text), gittest.Entry(pack.TreeKind, len(tree), nil, tree)}
+	text := fmt.Appendf(nil, "tree %s\nauthor A <a@b> 1800000000 +0000\ncommitter A <a@b> 1800000000 +0000\n\nbomb\n",
+		pack.IDOf(pack.TreeKind, tree))
+	return pack.IDOf(pack.CommitKind, text), [][]byte{gittest.Entry(pack.CommitKind, len(text), nil, text),
+		gittest.Entry(pack.TreeKind, len(tree), nil, tree)}
 }
 
 func TestBombs(t *testing.T) {
@@ -159,7 +161,8 @@ func TestBombs(t *testing.T) {
 	t.Run("one delta makes much", func(t *testing.T) {
 		d := copies(64, 'x')
 		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
-		entries = append(entries, gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base))), gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
+		entries = append(entries, gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base))),
+			gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(entries...)) })
 		if rep.Kind != git.TooLarge || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
@@ -190,7 +193,8 @@ func TestBombs(t *testing.T) {
 				}
 				entries = append(entries, gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 				content := append([]byte{byte(i + 1), byte(leaf)}, link[:len(link)-2]...)
-				files = append(files, pack.TreeEntry{Mode: pack.ModeFile, Name: fmt.Sprintf("%d-%d.json", i, leaf), ID: pack.IDOf(pack.BlobKind, content)})
+				files = append(files, pack.TreeEntry{Mode: pack.ModeFile, Name: fmt.Sprintf("%d-%d.json", i, leaf),
+					ID: pack.IDOf(pack.BlobKind, content)})
 			}
 			content := append([]byte{byte(i + 1), 0}, link[:len(link)-2]...)
 			id = pack.IDOf(pack.BlobKind, content)

@@ -151,7 +151,8 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		if git.KindOf(err) == git.Unknown {
 			t.Logf("%s: %v", name, err)
 		}
-		if k := git.KindOf(err); k != git.Corrupt && k != git.Protocol && k != git.Unreachable && k != git.TooLarge && k != git.Unknown && k != git.Auth && k != git.NotFound && k != git.Moved {
+		if k := git.KindOf(err); k != git.Corrupt && k != git.Protocol && k != git.Unreachable && k != git.TooLarge && k != git.Unknown &&
+			k != git.Auth && k != git.NotFound && k != git.Moved {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(mirrortest.MirrorDir(t, m, r)); err == nil {

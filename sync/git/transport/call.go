@@ -224,7 +224,8 @@ func (c *Call) checkTarget() error {
 		}
 	case "file":
 		if !c.client.localAllowed(a.Path) {
-			return refuse(errors.New("local paths are not allowed"), "use https or ssh, or start the agent with --local-git-prefix and a directory above it")
+			return refuse(errors.New("local paths are not allowed"),
+				"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
 		}
 	}
 	if creds != nil && creds.Password != "" && creds.Username == "" {
@@ -299,7 +300,8 @@ func (c *Call) Fail(err error) error {
 	}
 	e.Op, e.URL = c.op, c.URL()
 	text := c.clean(e.Err.Error(), 500)
-	if said := c.clean(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled && !strings.Contains(text, said) {
+	if said := c.clean(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled &&
+		!strings.Contains(text, said) {
 		text += ", the server says: " + said
 	}
 	e.Err = &giterr.Plain{Text: text, Inner: e.Err}
@@ -324,14 +326,16 @@ func (c *Call) Classify(err error) *giterr.Error {
 		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.client.options.Stall)}
 	}
 	if errors.Is(context.Cause(c.Ctx), errLongList) {
-		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %v", errLongList, c.client.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
+		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %v", errLongList, c.client.options.Refs),
+			Hint: "the host is slow, or the repository has very many refs"}
 	}
 	if errors.Is(context.Cause(c.Ctx), errLong) {
 		took := c.TimeLimit
 		if took <= 0 { // those before it have had all of it
 			took = c.client.options.Whole
 		}
-		e := &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond), c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
+		e := &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond),
+			c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
 		if c.TimeLimit < c.client.options.Whole {
 			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.client.options.Whole)
 		}
@@ -340,7 +344,8 @@ func (c *Call) Classify(err error) *giterr.Error {
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)
 		if errors.Is(cerr, context.DeadlineExceeded) {
-			return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause)}
+			return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond),
+				cause)}
 		}
 		return &giterr.Error{Kind: giterr.Cancelled, Err: cause}
 	}

@@ -21,7 +21,8 @@ import (
 )
 
 // classifiers are asked in order; the first that knows an error names its kind.
-var classifiers = []func(*Call, error) *giterr.Error{classifyPush, classifyStore, classifyServer, classifyRoute, classifyTLS, classifyNetwork, classifyDisk, classifyProtocol}
+var classifiers = []func(*Call, error) *giterr.Error{classifyPush, classifyStore, classifyServer, classifyRoute, classifyTLS,
+	classifyNetwork, classifyDisk, classifyProtocol}
 
 // guardHint is what to do about an address that is not dialled.
 const guardHint = "Git hosts are never at link-local or metadata addresses; --git-private-networks says which private ones may be used"
@@ -62,7 +63,8 @@ func (c *Call) proxyHint() string {
 func classifyStore(_ *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, pack.ErrBadPack):
-		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
+		return &giterr.Error{Kind: giterr.Corrupt, Err: err,
+			Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
 	case errors.Is(err, pack.ErrDamaged), errors.Is(err, pack.ErrMissing):
 		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "the mirror is made anew by the next fetch"}
 	}
@@ -156,7 +158,8 @@ func classifyNetwork(c *Call, err error) *giterr.Error {
 	var nerr net.Error
 	switch {
 	case errors.As(err, &dns):
-		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the host name is not known here: " + dns.Err), Hint: "check the host in the url and the name server"}
+		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the host name is not known here: " + dns.Err),
+			Hint: "check the host in the url and the name server"}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
 	case errors.As(err, &nerr) && nerr.Timeout():
@@ -194,7 +197,8 @@ func classifyProtocol(_ *Call, err error) *giterr.Error {
 	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
 		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server sent no pack"), Hint: "its own log may say why"}
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)):
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is said to be gzip and is not"), Hint: "look at what stands between: a proxy or a cache"}
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is said to be gzip and is not"),
+			Hint: "look at what stands between: a proxy or a cache"}
 	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
 		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
 		strings.Contains(err.Error(), "http redirect"):

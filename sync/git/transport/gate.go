@@ -40,7 +40,8 @@ func (c *Call) throttled() error {
 	if wait <= 0 {
 		return nil
 	}
-	return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"), Hint: "it is asked again later", RetryAfter: wait}
+	return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"),
+		Hint: "it is asked again later", RetryAfter: wait}
 }
 
 // Visit waits until fewer than Options.PerHost requests run at the call's host.

@@ -110,11 +110,14 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	to := req.URL
 	switch {
 	case !strings.EqualFold(from.Hostname(), to.Hostname()):
-		return c.problem(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed",
+			"use the new url if it is to be trusted")
 	case from.Scheme == "https" && to.Scheme != "https":
-		return c.problem(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed",
+			"use the new url if it is to be trusted")
 	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
-		return c.problem(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.problem(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed",
+			"use the new url if it is to be trusted")
 	}
 	return nil
 }
@@ -179,7 +182,8 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		case media == "text/plain":
 			return c.problem(giterr.Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
 		}
-		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)), "check that the url is that of a Git repository")
+		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)),
+			"check that the url is that of a Git repository")
 	}
 	said := c.ResponseText(res, media)
 	after := RetryAfter(res.Header.Get("Retry-After"), time.Now())
@@ -218,9 +222,11 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		return c.problem(giterr.Throttled, after, "it gets too many requests"+said, "it is asked again later")
 	}
 	if res.StatusCode >= 500 {
-		return c.problem(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
+		return c.problem(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said,
+			"it is asked again later")
 	}
-	return c.problem(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
+	return c.problem(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said),
+		"check the url")
 }
 
 // refusesPush reports whether an answer refuses a push to credentials that may read, which is no

@@ -51,17 +51,20 @@ func TestHTTPAnswers(t *testing.T) {
 		says  []string
 		after time.Duration
 	}{
-		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), git.Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), git.Auth,
+			[]string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
 		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+gittest.Secret), git.Auth, nil, 0},
 		{"secret in pieces", answer(401, "text/plain", "bad "+gittest.Secret[:5]+"\x1b"+gittest.Secret[5:]), git.Auth, []string{"bad ***"}, 0},
 		{"403", answer(403, "application/json", `{"message":"no"}`), git.Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), git.NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), git.NotFound, nil, 0},
-		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests: slow down"}, 2 * time.Minute},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests: slow down"},
+			2 * time.Minute},
 		{"503", answer(503, "text/plain", "", "Retry-After", "7"), git.Unreachable, []string{"503"}, 7 * time.Second},
 		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), git.Unreachable, nil, 24 * time.Hour},
 		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), git.Unreachable, nil, 0},
-		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), git.Unreachable, nil, -1},
+		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), git.Unreachable,
+			nil, -1},
 		{"500 endless", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(500)
@@ -73,7 +76,8 @@ func TestHTTPAnswers(t *testing.T) {
 		}, git.Unreachable, []string{"500"}, 0},
 		{"418", answer(418, "text/plain", "teapot"), git.Protocol, []string{"418"}, 0},
 		{"proxy", answer(407, "text/plain", ""), git.Unreachable, []string{"HTTPS_PROXY"}, 0},
-		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), git.Unreachable, []string{"a web page", "sign-on"}, 0},
+		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), git.Unreachable,
+			[]string{"a web page", "sign-on"}, 0},
 		{"captive redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+"/login?x="+gittest.Secret, http.StatusFound)
 		}, git.Unreachable, []string{"redirects to a page of localhost"}, 0},
@@ -85,10 +89,13 @@ func TestHTTPAnswers(t *testing.T) {
 		{"other type", answer(200, "image/png", "x"), git.Protocol, []string{"image/png"}, 0},
 		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), git.Protocol, nil, 0},
 		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), git.Protocol, nil, 0},
-		{"gzip that is none", answer(200, smart, "<html>this is no gzip at all", "Content-Encoding", "gzip"), git.Protocol, []string{"is said to be gzip"}, 0},
-		{"gzip with garbage", answer(200, smart, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff\xff", "Content-Encoding", "gzip"), git.Protocol, []string{"is said to be gzip"}, 0},
+		{"gzip that is none", answer(200, smart, "<html>this is no gzip at all", "Content-Encoding", "gzip"), git.Protocol,
+			[]string{"is said to be gzip"}, 0},
+		{"gzip with garbage", answer(200, smart, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff\xff", "Content-Encoding", "gzip"),
+			git.Protocol, []string{"is said to be gzip"}, 0},
 		{"nothing", answer(200, smart, ""), git.Protocol, nil, 0},
-		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), git.Auth, []string{"access denied [2Jx"}, 0},
+		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), git.Auth,
+			[]string{"access denied [2Jx"}, 0},
 		{"not found line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR Repository not found.\n0000"), git.NotFound, nil, 0},
 	}
 	for _, c := range cases {
@@ -233,8 +240,9 @@ func TestHTTPServerRemarks(t *testing.T) {
 		body string
 		says []string
 	}{
-		"remark": {pkt("\x02quota for "+gittest.Secret+" is \x1b]52;c;x\x07used\r\n") + pkt("\x02Counting objects: 3\n") + "0000", []string{"quota for *** is ]52;c;xused"}},
-		"error":  {pkt("\x03the disk is \x9b1mfull\n"), []string{"the disk is 1mfull"}},
+		"remark": {pkt("\x02quota for "+gittest.Secret+" is \x1b]52;c;x\x07used\r\n") + pkt("\x02Counting objects: 3\n") + "0000",
+			[]string{"quota for *** is ]52;c;xused"}},
+		"error": {pkt("\x03the disk is \x9b1mfull\n"), []string{"the disk is 1mfull"}},
 	} {
 		s.During(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {

@@ -25,14 +25,17 @@ func FuzzKnownHosts(f *testing.F) {
 	}
 	line := xknownhosts.Line([]string{"[git.example.com]:2222"}, key)
 	other := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
-	for _, s := range []string{line, "# x\n\n" + line + "\r\n", "@revoked * " + other, "@cert-authority *.example.com " + other, "|1|x|y " + other, "* " + other, "!git.example.com,* " + other,
-		"[git.example.com]:2222 ssh-rsa !!", "git.example.com", "\x00", "*" + strings.Repeat("*a", 50) + " " + other, "[git.example.com]:2222 " + other} {
+	for _, s := range []string{line, "# x\n\n" + line + "\r\n", "@revoked * " + other, "@cert-authority *.example.com " + other,
+		"|1|x|y " + other, "* " + other, "!git.example.com,* " + other,
+		"[git.example.com]:2222 ssh-rsa !!", "git.example.com", "\x00", "*" + strings.Repeat("*a", 50) + " " + other, "[git.example.com]:2222 " +
+			other} {
 		f.Add([]byte(s))
 	}
 	material := strings.Fields(string(ssh.MarshalAuthorizedKey(key)))[1]
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, known []byte) {
-		c := &Call{client: New(Options{Dir: dir}), Target: Target{Creds: &auth.Credentials{KnownHosts: known}}, Addr: auth.Address{Scheme: "ssh", Host: "git.example.com", Port: "2222"}, redact: redactor(nil)}
+		c := &Call{client: New(Options{Dir: dir}), Target: Target{Creds: &auth.Credentials{KnownHosts: known}},
+			Addr: auth.Address{Scheme: "ssh", Host: "git.example.com", Port: "2222"}, redact: redactor(nil)}
 		config := &ssh.ClientConfig{}
 		if err := c.hostKeys(config); err != nil {
 			if e, ok := errors.AsType[*giterr.Error](err); !ok || e.Kind != giterr.Auth {
@@ -59,7 +62,8 @@ func TestKnownHostsAreOnlyRead(t *testing.T) {
 	t.Parallel()
 	text := "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\r\n"
 	creds := &auth.Credentials{KnownHosts: []byte(text)}
-	c := &Call{client: New(Options{Dir: t.TempDir()}), Target: Target{Creds: creds}, Addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}
+	c := &Call{client: New(Options{Dir: t.TempDir()}), Target: Target{Creds: creds},
+		Addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}
 	if err := c.hostKeys(&ssh.ClientConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func TestGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forSSH := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
+	forSSH := &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""),
+		KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
 	cases := []struct {
 		name, url string
 		guard     netx.Guard
@@ -75,7 +76,8 @@ func TestRedirects(t *testing.T) {
 	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 	other := gittest.NewServer(t)
-	for to, want := range map[string]git.Kind{s.URL: "", byName: git.Refused, other.URL: git.Refused, "https://other.example": git.Refused, "http://169.254.169.254": git.Refused} {
+	for to, want := range map[string]git.Kind{s.URL: "", byName: git.Refused, other.URL: git.Refused, "https://other.example": git.Refused,
+		"http://169.254.169.254": git.Refused} {
 		s.During(func(w http.ResponseWriter, r *http.Request) {
 			if rest, old := strings.CutPrefix(r.URL.Path, "/old.git"); old {
 				http.Redirect(w, r, to+"/site.git"+rest+"?"+r.URL.RawQuery, http.StatusMovedPermanently)
@@ -124,7 +126,8 @@ func TestThroughProxies(t *testing.T) {
 	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
 	forSSH := auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: known}
 	for _, scheme := range []string{"http", "socks5"} {
-		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.Root + "/site.git": forSSH} {
+		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.Root +
+			"/site.git": forSSH} {
 			for given, want := range map[string]git.Kind{gittest.Secret: "", "CANARY": git.Unreachable} {
 				t.Run(scheme+" "+url[:4]+" "+string(want), func(t *testing.T) {
 					creds.Proxy, creds.Source = gittest.Must[*netx.Proxy](t)(netx.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"

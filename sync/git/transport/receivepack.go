@@ -50,7 +50,8 @@ func (c *Call) service() string {
 // readOnly is the refusal of a push. said is what the server says, which may be
 // nothing.
 func readOnly(said string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.ReadOnly, Err: errors.New("write permission denied" + said), Hint: "give the credentials the right to write"}
+	return &giterr.Error{Kind: giterr.ReadOnly, Err: errors.New("write permission denied" + said),
+		Hint: "give the credentials the right to write"}
 }
 
 // ListPush begins a push: it reads the refs, within the time that a list of them may
@@ -72,7 +73,8 @@ func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) {
 
 // refusals are words of servers that speak over ssh, where no number tells why:
 // GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
-var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted", "write access", "forbidden"}
+var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted",
+	"write access", "forbidden"}
 
 // classifyPush knows what servers say of a push that they do not take. Only their own
 // words count: a network may be denied as well.

@@ -140,7 +140,8 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 	// What an ssh connection has received before was not taken off this budget.
 	var pack io.Reader = bounded{res, newBudget(PackBudget, max)}
 	if c.Addr.Scheme != "file" {
-		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {
+		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k,
+			capability.Sideband: sideband.Sideband} {
 			if req.Capabilities.Supports(band) {
 				d := sideband.NewDemuxer(kind, pack)
 				d.Progress = &c.Remarks

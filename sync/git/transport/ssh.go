@@ -268,7 +268,8 @@ func (s *sshSession) Read(p []byte) (int, error) {
 func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
 	creds := c.Target.Creds
 	if creds == nil || len(creds.SSHKey) == 0 {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("ssh needs a private key"), Hint: "give the repository credentials with identity and known_hosts"}
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("ssh needs a private key"),
+			Hint: "give the repository credentials with identity and known_hosts"}
 	}
 	signer, err := sshSigner(creds.SSHKey, creds.SSHPassphrase)
 	if err != nil {
@@ -288,14 +289,17 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(key)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		if passphrase == "" {
-			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"), Hint: "give it as the key password beside identity"}
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"),
+				Hint: "give it as the key password beside identity"}
 		}
 		if signer, err = ssh.ParsePrivateKeyWithPassphrase(key, []byte(passphrase)); err != nil {
-			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the passphrase does not open the ssh key"), Hint: "check the key password beside identity"}
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the passphrase does not open the ssh key"),
+				Hint: "check the key password beside identity"}
 		}
 	}
 	if err != nil {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"),
+			Hint: "identity has to hold a private key in PEM or OpenSSH form"}
 	}
 	return sha2Signer(signer)
 }
@@ -354,15 +358,19 @@ func (c *Call) sshError(err error) error {
 	case legacyOnly(err) != nil:
 		return legacyOnly(err)
 	case strings.Contains(text, "no common public key signature algorithm"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"),
+			Hint: "use an ed25519 key, or update the server"}
 	case strings.Contains(text, "unable to authenticate"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server refuses the ssh key"),
+			Hint: "add the public key to the repository, and check the user in the url"}
 	case strings.Contains(text, "no common algorithm for host key"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.Addr.Host}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"),
+			Hint: "make known_hosts anew with: ssh-keyscan " + c.Addr.Host}
 	}
 	// The library closes what it reads no ssh from; which of both is heard of is chance.
 	if errors.Is(err, net.ErrClosed) && c.Ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("what the server speaks is not ssh as it should be"),
+			Hint: "check host and port of the url"}
 	}
 	return fmt.Errorf("ssh: %w", err)
 }

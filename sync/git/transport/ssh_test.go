@@ -93,15 +93,20 @@ func TestSSHRefuses(t *testing.T) {
 		{"another host in known_hosts", site, with(func(c *auth.Credentials) {
 			c.KnownHosts = []byte(xknownhosts.Line([]string{"git.example.com"}, hostPub))
 		}), git.Auth, []string{"add this line"}},
-		{"another key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.Known(another) }), git.Auth, []string{"not the one in known_hosts", "in between"}},
-		{"another kind of key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.Known(other) }), git.Auth, []string{"kinds in known_hosts"}},
+		{"another key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.Known(another) }), git.Auth,
+			[]string{"not the one in known_hosts", "in between"}},
+		{"another kind of key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.Known(other) }), git.Auth,
+			[]string{"kinds in known_hosts"}},
 		{"revoked", site, with(func(c *auth.Credentials) {
 			c.KnownHosts = []byte("@revoked " + strings.Split(string(s.Known(host)), "\n")[1])
 		}), git.Auth, []string{"revoked"}},
-		{"nonsense in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = []byte("host ssh-rsa !!") }), git.Auth, []string{"cannot be read"}},
-		{"another client key", site, with(func(c *auth.Credentials) { c.SSHKey = gittest.PrivateKey(t, other, "") }), git.Auth, []string{"refuses the ssh key"}},
+		{"nonsense in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = []byte("host ssh-rsa !!") }), git.Auth,
+			[]string{"cannot be read"}},
+		{"another client key", site, with(func(c *auth.Credentials) { c.SSHKey = gittest.PrivateKey(t, other, "") }), git.Auth,
+			[]string{"refuses the ssh key"}},
 		{"no key at all", site, with(func(c *auth.Credentials) { c.SSHKey = []byte(gittest.Secret) }), git.Auth, []string{"cannot be read"}},
-		{"locked key", site, with(func(c *auth.Credentials) { c.SSHKey = gittest.PrivateKey(t, key, gittest.Secret) }), git.Auth, []string{"no passphrase"}},
+		{"locked key", site, with(func(c *auth.Credentials) { c.SSHKey = gittest.PrivateKey(t, key, gittest.Secret) }), git.Auth,
+			[]string{"no passphrase"}},
 		{"wrong passphrase", site, with(func(c *auth.Credentials) {
 			c.SSHKey, c.SSHPassphrase = gittest.PrivateKey(t, key, gittest.Secret), "CANARY2"
 		}), git.Auth, []string{"does not open"}},
@@ -144,7 +149,8 @@ func TestSSHLimits(t *testing.T) {
 	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
 	s := gittest.NewSSHServer(t, root, pub, key)
 	m := mirrortest.Open(t, git.Options{})
-	r := git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/site.git"), Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key)}}
+	r := git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/site.git"),
+		Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, key, ""), KnownHosts: s.Known(key)}}
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +181,8 @@ func TestSSHChoosesTheKnownKind(t *testing.T) {
 	s := gittest.NewSSHServer(t, root, pub, keys["ed25519"], keys["ecdsa"], keys["rsa"])
 	m := mirrortest.Open(t, git.Options{})
 	for name, key := range keys {
-		r := git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/site.git"), Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, keys["ed25519"], ""), KnownHosts: s.Known(key)}}
+		r := git.Remote{URL: s.RemoteURL(filepath.ToSlash(root)[1:] + "/site.git"),
+			Creds: &auth.Credentials{SSHKey: gittest.PrivateKey(t, keys["ed25519"], ""), KnownHosts: s.Known(key)}}
 		if _, err := m.Resolve(t.Context(), r, gitref.Branch("")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -227,7 +234,8 @@ func TestSSHSilence(t *testing.T) {
 		_, err := mirrortest.Open(t, git.Options{}).Resolve(ctx, git.Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		cancel()
 		gittest.ErrorIs(t, err, git.Timeout)
-		_, err = mirrortest.Open(t, git.Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(), git.Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
+		_, err = mirrortest.Open(t, git.Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(),
+			git.Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		gittest.ErrorIs(t, err, git.Timeout, "silent")
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: %s", addr, took)

@@ -26,7 +26,8 @@ func secureAlgorithms(config *ssh.ClientConfig) {
 
 // hostKeyAlgorithms are asked for when known_hosts names none of a host, in this
 // order: the line that is printed then is for the first that it has.
-var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512,
+	ssh.KeyAlgoRSASHA256}
 
 // secureHostKeys are the algorithms for the keys that known_hosts names of a host: an
 // ssh-rsa line stands for a key, which signs with SHA-2.
@@ -62,7 +63,8 @@ func legacyOnly(err error) error {
 			return nil
 		}
 	}
-	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("for %s the server has only what is not safe any more: %s", none.What, strings.Join(none.RequestedAlgorithms, ", ")), Hint: "update its ssh server"}
+	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("for %s the server has only what is not safe any more: %s", none.What,
+		strings.Join(none.RequestedAlgorithms, ", ")), Hint: "update its ssh server"}
 }
 
 // banner keeps what a server says in place of the line with which ssh begins:
@@ -98,7 +100,9 @@ func (g *banner) refusal() *giterr.Error {
 	case strings.HasPrefix(said, "HTTP/"):
 		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("it does not speak ssh but http"), Hint: "check scheme and port of the url"}
 	case strings.Contains(said, "MaxStartups"), strings.Contains(said, "Not allowed at this time"):
-		return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("the server takes no more connections now: " + said), Hint: "it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes"}
+		return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("the server takes no more connections now: " + said),
+			Hint: "it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes"}
 	}
-	return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the server does not begin to speak ssh: " + said), Hint: "check host and port of the url"}
+	return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the server does not begin to speak ssh: " + said),
+		Hint: "check host and port of the url"}
 }

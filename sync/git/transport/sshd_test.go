@@ -43,7 +43,8 @@ func TestSSHD(t *testing.T) {
 	t.Parallel()
 	hosts, clients := keysOf(t), keysOf(t)
 	s := testenv.SSH(t, testenv.SSHOptions{
-		HostKeys: []testenv.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []testenv.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
+		HostKeys: []testenv.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]},
+		Accept:   []testenv.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
 	o := gittest.NewOrigin(t, t.TempDir(), `it's a "site" $(x).git`)
 	first := o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
 	url := strings.NewReplacer(" ", "%20", `"`, "%22").Replace(s.URL(o.Bare))
@@ -100,7 +101,8 @@ func TestSSHDKeys(t *testing.T) {
 		"ed25519 of OpenSSH": testenv.NewSSHKey(t, "ed25519", phrase), "rsa of OpenSSH": testenv.NewSSHKey(t, "rsa", phrase),
 		"rsa in PEM": testenv.NewSSHKey(t, "rsa", phrase, "-m", "PEM"), "ecdsa in PEM": testenv.NewSSHKey(t, "ecdsa", phrase, "-m", "PEM"),
 	}
-	open := map[string]testenv.SSHKey{"rsa in PKCS 8, open": testenv.NewSSHKey(t, "rsa", "", "-m", "PKCS8"), "ecdsa of 521 bits, open": testenv.NewSSHKey(t, "ecdsa", "", "-b", "521")}
+	open := map[string]testenv.SSHKey{"rsa in PKCS 8, open": testenv.NewSSHKey(t, "rsa", "", "-m", "PKCS8"),
+		"ecdsa of 521 bits, open": testenv.NewSSHKey(t, "ecdsa", "", "-b", "521")}
 	var accept []testenv.SSHKey
 	for _, k := range forms {
 		accept = append(accept, k)
@@ -134,17 +136,22 @@ func TestSSHDKeys(t *testing.T) {
 	}
 	good := open["rsa in PKCS 8, open"].Private
 	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: other.Private}), git.Auth, "refuses the ssh key", "add the public key")
-	gittest.ErrorIs(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), git.Auth, "refuses the ssh key", "check the user")
+	gittest.ErrorIs(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), git.Auth,
+		"refuses the ssh key", "check the user")
 	if !strings.Contains(s.Log(), "nobody-of-that-name") {
 		t.Error("the user of the url was not asked for")
 	}
 	// The printed line is the one that has to be added.
 	line := strings.TrimSpace(s.Known(host))
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), git.Auth, "not in known_hosts", "add this line to known_hosts: "+line)
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), git.Auth, "not the one in known_hosts", "somebody may be in between")
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), git.Auth, "not the one in known_hosts")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), git.Auth,
+		"not in known_hosts", "add this line to known_hosts: "+line)
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), git.Auth, "not the one in known_hosts",
+		"somebody may be in between")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), git.Auth,
+		"not the one in known_hosts")
 	// Without the port the line is for the port 22 only.
-	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), git.Auth, "not in known_hosts")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), git.Auth,
+		"not in known_hosts")
 	gittest.ErrorIs(t, try(s.URL(filepath.Dir(o.Bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), git.NotFound)
 	if left := gittest.Glob(t, mirrortest.Dir(m), "tmp_*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -173,7 +180,8 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 			o.Commit("one", map[string]string{"a.json": "1"})
 			m := mirrortest.Open(t, git.Options{})
 			for name, known := range map[string]string{"known": s.Known(host), "unknown": "git.example.com " + host.Public} {
-				_, err := m.Resolve(t.Context(), git.Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
+				_, err := m.Resolve(t.Context(), git.Remote{URL: s.URL(o.Bare),
+					Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
 				switch {
 				case says == "" && name == "known":
 					if err != nil {
@@ -256,7 +264,8 @@ func TestSSHDBreaksOff(t *testing.T) {
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 3000), "b.json": gittest.Dashboard("b", 2, 3000)})
 	_, known, _ := strings.Cut(s.Known(host), " ")
-	for carry, where := range map[int64]string{0: "at once", 20: "in the banner", 41: "after the banner", 700: "in the key exchange", 3100: "late", 5000: "in the pack"} {
+	for carry, where := range map[int64]string{0: "at once", 20: "in the banner", 41: "after the banner", 700: "in the key exchange",
+		3100: "late", 5000: "in the pack"} {
 		for _, end := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, end %t", where, end), func(t *testing.T) {
 				addr := between(t, s.Addr, carry, end)
@@ -266,7 +275,8 @@ func TestSSHDBreaksOff(t *testing.T) {
 					options.Stall = 300 * time.Millisecond
 				}
 				m := mirrortest.Open(t, options)
-				r := git.Remote{URL: strings.Replace(s.URL(o.Bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
+				r := git.Remote{URL: strings.Replace(s.URL(o.Bare), s.Addr, addr, 1),
+					Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
 				began := time.Now()
 				ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 				if err == nil {
@@ -292,7 +302,8 @@ func TestSSHDBreaksOff(t *testing.T) {
 func TestSSHDTakesNoMore(t *testing.T) {
 	t.Parallel()
 	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
-	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client},
+		Config: []string{"MaxStartups 1:100:1"}})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	o.Commit("one", map[string]string{"a.json": "1"})
 	m := mirrortest.Open(t, git.Options{})
@@ -338,7 +349,8 @@ func TestSSHToSomethingElse(t *testing.T) {
 			defer conn.Close()
 			_, _ = io.WriteString(conn, says)
 		})
-		_, err := mirrortest.Open(t, git.Options{}).Resolve(t.Context(), git.Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
+		_, err := mirrortest.Open(t, git.Options{}).Resolve(t.Context(), git.Remote{URL: "ssh://" + ln.Addr().String() + "/x",
+			Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
 		gittest.ErrorIs(t, err, want.kind, want.says)
 		ln.Close()
 		wg.Wait()

@@ -40,7 +40,8 @@ type Installation struct {
 // AllPermissions are those that Grafana asks for, and the one to read the
 // protection of branches.
 func AllPermissions() map[string]string {
-	return map[string]string{"contents": "write", "metadata": "read", "pull_requests": "write", "repository_hooks": "write", "administration": "read"}
+	return map[string]string{"contents": "write", "metadata": "read", "pull_requests": "write", "repository_hooks": "write",
+		"administration": "read"}
 }
 
 // grant is what a minted token is good for.
@@ -115,7 +116,8 @@ func (c *call) proof() (*App, string) {
 		Iat, Exp *int64
 		Iss      string
 	}
-	if json.Unmarshal(decoded[0], &header) != nil || json.Unmarshal(decoded[1], &claims) != nil || header.Alg != "RS256" || claims.Iat == nil || claims.Exp == nil {
+	if json.Unmarshal(decoded[0], &header) != nil || json.Unmarshal(decoded[1], &claims) != nil || header.Alg != "RS256" ||
+		claims.Iat == nil || claims.Exp == nil {
 		return nil, "A JSON web token could not be decoded"
 	}
 	app := c.h.apps[claims.Iss]
@@ -164,7 +166,8 @@ func serveApp(c *call) {
 		if in.Suspended {
 			suspended = "2026-11-20T12:00:00Z"
 		}
-		c.answer(http.StatusOK, map[string]any{"id": c.parts[2], "app_id": id, "account": map[string]any{"login": in.Account}, "permissions": in.Permissions,
+		c.answer(http.StatusOK, map[string]any{"id": c.parts[2], "app_id": id, "account": map[string]any{"login": in.Account},
+			"permissions":  in.Permissions,
 			"suspended_at": suspended, "repository_selection": "selected"})
 	case in.Suspended:
 		c.github(http.StatusForbidden, "This installation has been suspended")
@@ -200,7 +203,8 @@ func mint(c *call, in *Installation) {
 	}
 	for _, name := range form.Repositories {
 		if !slices.Contains(in.Repositories, name) {
-			c.github(http.StatusUnprocessableEntity, "There is at least one repository that does not exist or is not accessible to the parent installation.")
+			c.github(http.StatusUnprocessableEntity,
+				"There is at least one repository that does not exist or is not accessible to the parent installation.")
 			return
 		}
 	}
@@ -224,6 +228,7 @@ func mint(c *call, in *Installation) {
 	for _, name := range form.Repositories {
 		repositories = append(repositories, map[string]any{"name": name, "full_name": in.Account + "/" + name})
 	}
-	c.answer(http.StatusCreated, map[string]any{"token": token, "expires_at": until.UTC().Format(time.RFC3339), "permissions": form.Permissions,
+	c.answer(http.StatusCreated, map[string]any{"token": token, "expires_at": until.UTC().Format(time.RFC3339),
+		"permissions":          form.Permissions,
 		"repository_selection": "selected", "repositories": repositories})
 }

@@ -64,7 +64,8 @@ func githubProtection(c *call, repo *Repository, rights *Rights, branch string) 
 		c.answer(http.StatusOK, map[string]any{"required_pull_request_reviews": map[string]any{"required_approving_review_count": 1},
 			"lock_branch": map[string]bool{"enabled": false}})
 	default:
-		c.answer(http.StatusOK, map[string]any{"lock_branch": map[string]bool{"enabled": true}, "enforce_admins": map[string]bool{"enabled": true}})
+		c.answer(http.StatusOK, map[string]any{"lock_branch": map[string]bool{"enabled": true},
+			"enforce_admins": map[string]bool{"enabled": true}})
 	}
 }
 
@@ -86,7 +87,8 @@ func (c *call) githubHook(hook *Hook) map[string]any {
 	var id int64
 	fmt.Sscan(hook.ID, &id)
 	return map[string]any{"type": "Repository", "id": id, "name": "web", "active": !hook.Inactive, "events": hook.Events, "config": config,
-		"updated_at": "2026-11-20T12:00:00Z", "created_at": "2026-11-20T12:00:00Z", "last_response": map[string]any{"code": nil, "status": "unused", "message": nil}}
+		"updated_at": "2026-11-20T12:00:00Z", "created_at": "2026-11-20T12:00:00Z",
+		"last_response": map[string]any{"code": nil, "status": "unused", "message": nil}}
 }
 
 // take writes a form into a hook, and says what is wrong with it.

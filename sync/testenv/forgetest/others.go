@@ -12,7 +12,8 @@ import (
 
 // gitlabSwitches are the events of a GitLab hook.
 var gitlabSwitches = []string{"push_events", "tag_push_events", "merge_requests_events", "issues_events", "confidential_issues_events",
-	"note_events", "confidential_note_events", "job_events", "pipeline_events", "wiki_page_events", "deployment_events", "releases_events", "feature_flag_events"}
+	"note_events", "confidential_note_events", "job_events", "pipeline_events", "wiki_page_events", "deployment_events", "releases_events",
+	"feature_flag_events"}
 
 func (c *call) gitlab(status int, message any) { c.answer(status, map[string]any{"message": message}) }
 
@@ -39,15 +40,18 @@ func serveGitLab(c *call) {
 	case repo == nil:
 		c.gitlab(http.StatusNotFound, "404 Project Not Found")
 	case len(rest) == 0:
-		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "path_with_namespace": path, "default_branch": repo.DefaultBranch, "archived": repo.Archived,
+		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "path_with_namespace": path, "default_branch": repo.DefaultBranch,
+			"archived":   repo.Archived,
 			"visibility": "private"})
 	case rest[0] == "repository" && len(rest) == 3:
 		branch, _ := url.PathUnescape(rest[2])
-		c.answer(http.StatusOK, map[string]any{"name": branch, "protected": repo.Protected[branch] != "", "can_push": repo.Protected[branch] == ""})
+		c.answer(http.StatusOK, map[string]any{"name": branch, "protected": repo.Protected[branch] != "",
+			"can_push": repo.Protected[branch] == ""})
 	case rest[0] == "hooks" && !rights.Hooks:
 		c.gitlab(http.StatusForbidden, "403 Forbidden")
 	case rest[0] == "hooks":
-		c.hooks(repo, rest[1:], "per_page", c.gitlabHook, gitlabTake, http.MethodPut, func(id string) any { return map[string]any{"message": "404 Not found"} })
+		c.hooks(repo, rest[1:], "per_page", c.gitlabHook, gitlabTake, http.MethodPut,
+			func(id string) any { return map[string]any{"message": "404 Not found"} })
 	}
 }
 
@@ -115,7 +119,8 @@ func serveBitbucket(c *call) {
 	case repo == nil:
 		c.bitbucket(http.StatusNotFound, "Repository "+path+" not found")
 	case len(rest) == 0:
-		c.answer(http.StatusOK, map[string]any{"type": "repository", "uuid": "{r}", "full_name": path, "mainbranch": map[string]any{"type": "branch", "name": repo.DefaultBranch}})
+		c.answer(http.StatusOK, map[string]any{"type": "repository", "uuid": "{r}", "full_name": path,
+			"mainbranch": map[string]any{"type": "branch", "name": repo.DefaultBranch}})
 	case rest[0] == "hooks" && !rights.Hooks:
 		c.bitbucket(http.StatusForbidden, "Your credentials lack one or more required privilege scopes.")
 	case rest[0] == "hooks":
@@ -174,12 +179,14 @@ func serveGitea(c *call) {
 	case repo == nil:
 		c.gitea(http.StatusNotFound, "The target couldn't be found.")
 	case len(rest) == 0:
-		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "full_name": path, "default_branch": repo.DefaultBranch, "archived": repo.Archived, "empty": false})
+		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "full_name": path, "default_branch": repo.DefaultBranch, "archived": repo.Archived,
+			"empty": false})
 	case rest[0] == "branches" && len(rest) == 2:
 		branch, _ := url.PathUnescape(rest[1])
 		kept := repo.Protected[branch]
 		approvals := map[string]int{"reviews": 1}[kept]
-		c.answer(http.StatusOK, map[string]any{"name": branch, "protected": kept != "", "required_approvals": approvals, "user_can_push": kept == "", "user_can_merge": kept != "locked"})
+		c.answer(http.StatusOK, map[string]any{"name": branch, "protected": kept != "", "required_approvals": approvals,
+			"user_can_push": kept == "", "user_can_merge": kept != "locked"})
 	case rest[0] == "hooks" && !rights.Hooks:
 		c.gitea(http.StatusForbidden, "user should be an owner or a collaborator with admin write of a repository")
 	case rest[0] == "hooks":
@@ -190,7 +197,8 @@ func serveGitea(c *call) {
 }
 
 func (c *call) giteaHook(hook *Hook) map[string]any {
-	return map[string]any{"id": number(hook.ID), "type": "gitea", "branch_filter": "", "authorization_header": "", "active": !hook.Inactive, "events": hook.Events,
+	return map[string]any{"id": number(hook.ID), "type": "gitea", "branch_filter": "", "authorization_header": "", "active": !hook.Inactive,
+		"events": hook.Events,
 		"config": map[string]string{"content_type": hook.ContentType, "url": hook.URL}, "created_at": "2026-11-20T12:00:00Z"}
 }
 
@@ -220,7 +228,8 @@ func giteaTake(form map[string]any, hook *Hook) any {
 
 // hooks serves the webhooks of a repository for the hosts that differ in their
 // shapes only. take writes a form into a hook and gives the body of a refusal.
-func (c *call) hooks(repo *Repository, rest []string, size string, show func(*Hook) map[string]any, take func(map[string]any, *Hook) any, edit string, missing func(string) any) {
+func (c *call) hooks(repo *Repository, rest []string, size string, show func(*Hook) map[string]any, take func(map[string]any, *Hook) any,
+	edit string, missing func(string) any) {
 	if len(rest) == 0 && c.method == http.MethodGet {
 		part, more := page(c, repo.hooks, size)
 		out := []any{}

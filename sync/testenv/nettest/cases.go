@@ -37,14 +37,18 @@ func TLSCases(t testing.TB) []TLSCase {
 	t.Cleanup(plain.Close)
 	const none, strange = "none is given: tls.crt and tls.key", "another authority than that of tls.crt"
 	return []TLSCase{
-		{"unknown authority", ca.Serve(t, Site{}), auth.Credentials{}, []string{"signed by an unknown authority", "ca.crt", "openssl s_client -showcerts -connect 127.0.0.1:"}},
-		{"another host", ca.Serve(t, Site{Name: "other.example.com"}), trusting, []string{"another host than 127.0.0.1: other.example.com", "check the host"}},
+		{"unknown authority", ca.Serve(t, Site{}), auth.Credentials{}, []string{"signed by an unknown authority", "ca.crt",
+			"openssl s_client -showcerts -connect 127.0.0.1:"}},
+		{"another host", ca.Serve(t, Site{Name: "other.example.com"}), trusting, []string{"another host than 127.0.0.1: other.example.com",
+			"check the host"}},
 		{"expired", ca.Serve(t, Site{NotAfter: time.Now().Add(-time.Minute)}), trusting, []string{"has expired, on 2", "clock of this host"}},
-		{"not yet valid", ca.Serve(t, Site{NotAfter: time.Now().Add(72 * time.Hour)}), trusting, []string{"not valid before 2", "clock of this host"}},
+		{"not yet valid", ca.Serve(t, Site{NotAfter: time.Now().Add(72 * time.Hour)}), trusting,
+			[]string{"not valid before 2", "clock of this host"}},
 		{"no TLS", strings.Replace(plain.URL, "http:", "https:", 1), trusting, []string{"does not speak TLS", "check scheme and port"}},
 		{"client certificate missing", asking(tls.RequireAndVerifyClientCert, nil), trusting, []string{none}},
 		{"client certificate of another authority", asking(tls.RequireAndVerifyClientCert, nil), with(other, soon), []string{strange}},
-		{"client certificate expired", asking(tls.RequireAndVerifyClientCert, nil), with(ca, time.Now().Add(-time.Minute)), []string{"expired certificate", "or another one: tls.crt"}},
+		{"client certificate expired", asking(tls.RequireAndVerifyClientCert, nil), with(ca, time.Now().Add(-time.Minute)),
+			[]string{"expired certificate", "or another one: tls.crt"}},
 		{"400 without a client certificate", asking(tls.RequestClientCert, Answers(400)), trusting, []string{"400", none}},
 		{"401 without a client certificate", asking(tls.RequestClientCert, Answers(401)), trusting, []string{none}},
 		{"403 without a client certificate", asking(tls.RequestClientCert, Answers(403)), trusting, []string{none}},

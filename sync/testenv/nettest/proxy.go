@@ -93,7 +93,8 @@ func (p *Proxy) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	if want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.o.Username+":"+p.o.Password)); p.o.Username != "" && req.Header.Get("Proxy-Authorization") != want {
+	if want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.o.Username+":"+p.o.Password)); p.o.Username != "" &&
+		req.Header.Get("Proxy-Authorization") != want {
 		io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
 		return
 	}

@@ -28,7 +28,8 @@ type Authority struct {
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{}
-	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotAfter: time.Now().Add(time.Hour)}
 	a.cert, a.key = a.sign(t, template)
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 	return a
@@ -97,7 +98,8 @@ func (a *Authority) Serve(t testing.TB, s Site) string {
 	cert, key := a.sign(t, template)
 	server := httptest.NewUnstartedServer(s.Handler)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}, ClientAuth: s.Clients, ClientCAs: x509.NewCertPool()}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}, ClientAuth: s.Clients,
+		ClientCAs: x509.NewCertPool()}
 	server.TLS.ClientCAs.AddCert(a.cert)
 	server.StartTLS()
 	t.Cleanup(server.Close)

@@ -59,7 +59,8 @@ func (tt *Terminal) SVG(title string, change func(line string) string) ([]byte, 
 func draw(title string, screen [][]vt10x.Glyph, change func(line string) string) ([]byte, error) {
 	w, h := len(screen[0])*cellWidth+2*margin, len(screen)*cellHeight+2*margin
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" xml:space="preserve">`+"\n<title>%s</title>\n<style>text{font:%dpx ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}.b{font-weight:700}",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" xml:space="preserve">`+
+		"\n<title>%s</title>\n<style>text{font:%dpx ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}.b{font-weight:700}",
 		w, h, w, h, escaped(title), letterSize)
 	for i, c := range colours {
 		fmt.Fprintf(&b, ".c%d{fill:%s}", i, c)
@@ -106,7 +107,8 @@ func drawLine(b *bytes.Buffer, y int, line []vt10x.Glyph, change func(string) st
 			if g.Mode&bold != 0 {
 				class += " b"
 			}
-			fmt.Fprintf(b, `<text x="%d" y="%d" textLength="%d" class="%s">%s</text>`+"\n", x+left*cellWidth, top+letterSize, n*cellWidth, class, escaped(run))
+			fmt.Fprintf(b, `<text x="%d" y="%d" textLength="%d" class="%s">%s</text>`+"\n", x+left*cellWidth, top+letterSize, n*cellWidth, class,
+				escaped(run))
 		}
 		from = to
 	}

@@ -101,7 +101,8 @@ func (s *Site) Apply(t *testing.T, object string) {
 func (s *Site) Secret(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(s.Dir, "secret.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {token: hunter2}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {token: hunter2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -118,8 +119,9 @@ func Record(uid, namespace, repository, end string, ago time.Duration) state.Rec
 		Steps: []state.Step{{Text: "fetch bbbbbbb", Seconds: 0.412}},
 		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute),
 			Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
-		Spec:   json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
-		Status: json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
+		Spec: json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
+		Status: json.RawMessage(`{"state":"` + end +
+			`","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
 		Labels: map[string]string{"provisioning.grafana.app/repository": repository}}
 }
 

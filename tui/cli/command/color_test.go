@@ -28,7 +28,8 @@ func TestInkOfWords(t *testing.T) {
 	}
 	for c, want := range map[snapshot.Condition]string{
 		{Type: "Ready", Status: "True"}: "success", {Type: "Ready", Status: "False"}: "error", {Type: "Ready", Status: "Unknown"}: "unknown",
-		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success", {Type: "Reconciling", Status: "True"}: "working", {Type: "Reconciling", Status: "False"}: "",
+		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success",
+		{Type: "Reconciling", Status: "True"}: "working", {Type: "Reconciling", Status: "False"}: "",
 	} {
 		if got := ConditionState(c); got != want {
 			t.Errorf("%+v: %q, want %q", c, got, want)
@@ -46,7 +47,8 @@ func TestInkOfColumns(t *testing.T) {
 	if got, want := Align([][]string{line}, marked.OfColumns(names, 0)), "ok   "+strings.Repeat("<ok ok>   ", 6)+"ok\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	got := Align([][]string{{"漢字", "error x"}, {"abcde", "error x"}, {"!", "error"}, {"error", "bad"}}, marked.ofFields([]mark{{1, "error", "s"}}))
+	got := Align([][]string{{"漢字", "error x"}, {"abcde", "error x"}, {"!", "error"}, {"error", "bad"}},
+		marked.ofFields([]mark{{1, "error", "s"}}))
 	if want := "漢字    error x\nabcde   <s error> x\n<error !>       error\n<error error>   bad\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -56,7 +58,8 @@ func TestInkOfColumns(t *testing.T) {
 func TestLogIsColoured(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	log := NewLogger(&Flags{LogLevel: "info"}, &stderr{w: &b, colors: func(state, text string) string { return "<" + state + " " + text + ">" }}, false)
+	log := NewLogger(&Flags{LogLevel: "info"},
+		&stderr{w: &b, colors: func(state, text string) string { return "<" + state + " " + text + ">" }}, false)
 	log.Warn("odd")
 	log.Error("bad")
 	log.Info("fine")

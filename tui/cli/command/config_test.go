@@ -30,7 +30,8 @@ func TestPrecedence(t *testing.T) {
 		"token-file":          {"", "f", "e", "x"},
 		"repository-selector": {"", "a=file", "a=env", "a=flag"},
 	}
-	list := map[string]string{"[pull push]": "pull,push", "[move delete]": "move,delete", "[pr]": "pr", "[/a,b]": "/a,b", "[/c]": "/c", "[/d]": "/d"}
+	list := map[string]string{"[pull push]": "pull,push", "[move delete]": "move,delete", "[pr]": "pr", "[/a,b]": "/a,b", "[/c]": "/c",
+		"[/d]": "/d"}
 	text := func(v string) string {
 		if l, ok := list[v]; ok {
 			return l
@@ -152,7 +153,8 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	commands := []string{"demo", "api", "status", "job", "repo", "history", "store", "apply", "get", "delete"}
 	for word, want := range map[string]string{
-		"stauts": "status", "hist": "history", "jbo": "job", "foo": "", "x": "", "": "", "appyl": "apply", "delte": "delete", "stor": "store", "reppo": "repo", "repositories": "",
+		"stauts": "status", "hist": "history", "jbo": "job", "foo": "", "x": "", "": "", "appyl": "apply", "delte": "delete", "stor": "store",
+		"reppo": "repo", "repositories": "",
 	} {
 		if got := Nearest(word, commands); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
@@ -162,7 +164,8 @@ func TestNearest(t *testing.T) {
 
 func TestDurations(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0, "-1d": -24 * time.Hour, "1.5h": 90 * time.Minute} {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0,
+		"-1d": -24 * time.Hour, "1.5h": 90 * time.Minute} {
 		if got, err := ParseDuration(text); err != nil || got != want {
 			t.Errorf("%s: %s %v", text, got, err)
 		}
@@ -207,7 +210,8 @@ func plainText(v reflect.Value) string {
 
 func TestSize(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]Size{"0": 0, "1": 1, "65536": 65536, "12B": 12, "512KiB": 512 << 10, "64MiB": 64 << 20, "2 GiB": 2 << 30, "500KB": 500e3, "1MB": 1e6, "3GB": 3e9} {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "65536": 65536, "12B": 12, "512KiB": 512 << 10, "64MiB": 64 << 20,
+		"2 GiB": 2 << 30, "500KB": 500e3, "1MB": 1e6, "3GB": 3e9} {
 		var got Size
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%q is %d, %v; want %d", text, got, err, want)

@@ -67,7 +67,8 @@ func TestWholeFileOutlivesAPowerCut(t *testing.T) {
 			t.Errorf("%q refused with %v: %q, %v", tt.refused, tt.errno, calls, err)
 		}
 		next := map[syscall.Errno]string{syscall.ENOSPC: "df -h "}[tt.errno]
-		if code, hint := Classify(err); err != nil && (code != ExitError || hint != cmp.Or(next, "ls -ld ")+dir || err.Error() != "write "+path+": "+tt.errno.Error()) {
+		if code, hint := Classify(err); err != nil && (code != ExitError || hint != cmp.Or(next, "ls -ld ")+dir ||
+			err.Error() != "write "+path+": "+tt.errno.Error()) {
 			t.Errorf("%v: exit %d, try: %s", err, code, hint)
 		}
 		data, _ := os.ReadFile(path)

@@ -41,7 +41,8 @@ func TestPartsThatAreLeft(t *testing.T) {
 			}
 		}
 		part()
-		if slices.Contains(during, left) || !slices.Contains(during, left+"0") || !slices.Contains(during, left+"mine") || !slices.Contains(during, other) || len(during) != 4 {
+		if slices.Contains(during, left) || !slices.Contains(during, left+"0") || !slices.Contains(during, left+"mine") ||
+			!slices.Contains(during, other) || len(during) != 4 {
 			t.Errorf("%s: while it is written again there are %q", name, during)
 		}
 	}

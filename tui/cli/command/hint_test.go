@@ -19,18 +19,26 @@ func TestNextCall(t *testing.T) {
 		{"job list --namespace=edge", "limpet --daemon    # in another terminal", "limpet --daemon    # in another terminal"},
 		{"--state /a/b.db job list", CommandFor("edge", "job watch a"), "limpet job watch a -n edge --state /a/b.db"},
 		{"--state /a/b.db job list", "limpet --state FILE    # on another disk", "limpet --state FILE    # on another disk"},
-		{"--state /a/b.db job list", "limpet    # starts an agent; or give another --state FILE", "limpet --state /a/b.db    # starts an agent; or give another --state FILE"},
-		{"--state /a/it's job list", "limpet job list; limpet history list", `limpet job list --state '/a/it'\''s'; limpet history list --state '/a/it'\''s'`},
+		{"--state /a/b.db job list", "limpet    # starts an agent; or give another --state FILE",
+			"limpet --state /a/b.db    # starts an agent; or give another --state FILE"},
+		{"--state /a/it's job list", "limpet job list; limpet history list",
+			`limpet job list --state '/a/it'\''s'; limpet history list --state '/a/it'\''s'`},
 		{"--state /a/b.db job list", "limpet crds | kubectl apply -f -", "limpet crds | kubectl apply -f -"},
 		{"--state /a/b.db job list", "limpet job list --help", "limpet job list --help"},
 		{"--state /a/b.db job list", "free space on the disk", "free space on the disk"},
-		{"--state /a/b.db job list", CommandFor("default", "source get x --file -") + " | tar tz", "limpet source get x --file - --state /a/b.db | tar tz"},
-		{"--state /a/b.db job list -n edge", CommandFor("default", "source get x --file -") + " | tar tz", "limpet source get x --file - -n default --state /a/b.db | tar tz"},
-		{"--state /a/b.db job list", CommandFor("default", "source get x") + " --file 'a b'    # elsewhere", "limpet source get x --file 'a b' --state /a/b.db    # elsewhere"},
+		{"--state /a/b.db job list", CommandFor("default", "source get x --file -") + " | tar tz",
+			"limpet source get x --file - --state /a/b.db | tar tz"},
+		{"--state /a/b.db job list -n edge", CommandFor("default", "source get x --file -") + " | tar tz",
+			"limpet source get x --file - -n default --state /a/b.db | tar tz"},
+		{"--state /a/b.db job list", CommandFor("default", "source get x") + " --file 'a b'    # elsewhere",
+			"limpet source get x --file 'a b' --state /a/b.db    # elsewhere"},
 		{"--state /a/b.db job list", CommandFor("edge", "source get x") + " --via URL", "limpet source get x --via URL -n edge --state /a/b.db"},
-		{"--state /a/b.db job list", "limpet store info    # free space, or: limpet history prune --older-than 24h", "limpet store info --state /a/b.db    # free space, or: limpet history prune --older-than 24h --state /a/b.db"},
-		{"--state /a/b.db job list", "kubectl -n flux-system port-forward svc/x 8080:80    # then: " + CommandFor("edge", "source get x"), "kubectl -n flux-system port-forward svc/x 8080:80    # then: limpet source get x -n edge --state /a/b.db"},
-		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
+		{"--state /a/b.db job list", "limpet store info    # free space, or: limpet history prune --older-than 24h",
+			"limpet store info --state /a/b.db    # free space, or: limpet history prune --older-than 24h --state /a/b.db"},
+		{"--state /a/b.db job list", "kubectl -n flux-system port-forward svc/x 8080:80    # then: " + CommandFor("edge", "source get x"),
+			"kubectl -n flux-system port-forward svc/x 8080:80    # then: limpet source get x -n edge --state /a/b.db"},
+		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status",
+			"limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
 		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
 	} {
 		e, call, err := s.parse(strings.Fields(c.call)...)
@@ -47,7 +55,8 @@ func TestNextCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newInvocation(call, e.Flags, nil)
-	if got := f.Complete(CommandFor("default", "repo show a") + "; limpet repo list"); got != "limpet repo show a -n default; limpet repo list" {
+	if got := f.Complete(CommandFor("default", "repo show a") +
+		"; limpet repo list"); got != "limpet repo show a -n default; limpet repo list" {
 		t.Errorf("with the namespace and the file of the environment: %q", got)
 	}
 	f.args = []string{"repo", "pull", "a b", "--timeout", "1s", "--wait"}

@@ -15,7 +15,8 @@ func TestStatePath(t *testing.T) {
 	}
 	file := filepath.Join(dir, "real.db")
 	link := filepath.Join(dir, "link.db")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.db", link), os.Symlink("nowhere/x.db", filepath.Join(dir, "dangling.db"))); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.db", link),
+		os.Symlink("nowhere/x.db", filepath.Join(dir, "dangling.db"))); err != nil {
 		t.Fatal(err)
 	}
 	wd, err := os.Getwd()
@@ -27,7 +28,8 @@ func TestStatePath(t *testing.T) {
 		env        map[string]string
 		want       string // "" = refused
 	}{
-		{"systemd first", "", map[string]string{"STATE_DIRECTORY": "/var/lib/limpet", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/limpet/limpet.db"},
+		{"systemd first", "", map[string]string{"STATE_DIRECTORY": "/var/lib/limpet", "XDG_STATE_HOME": "/x", "HOME": "/h"},
+			"/var/lib/limpet/limpet.db"},
 		{"then XDG", "", map[string]string{"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/limpet/limpet.db"},
 		{"then HOME", "", map[string]string{"HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},
 		{"a relative place does not count", "", map[string]string{"XDG_STATE_HOME": "x", "HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},

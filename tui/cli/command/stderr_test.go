@@ -102,7 +102,8 @@ func TestLinesStopNobody(t *testing.T) {
 		if len(lines) != 1+1+kept {
 			t.Fatalf("%d lines, want the one at which it stopped, the number, and %d", len(lines), kept)
 		}
-		for i, want := range map[int]string{0: fmt.Sprintf("%0*d", each-1, 0), 1: fmt.Sprint(many-1-kept, " lost"), 2: fmt.Sprintf("%0*d", each-1, many-kept), len(lines) - 1: fmt.Sprintf("%0*d", each-1, many-1)} {
+		for i, want := range map[int]string{0: fmt.Sprintf("%0*d", each-1, 0), 1: fmt.Sprint(many-1-kept, " lost"),
+			2: fmt.Sprintf("%0*d", each-1, many-kept), len(lines) - 1: fmt.Sprintf("%0*d", each-1, many-1)} {
 			if lines[i] != want {
 				t.Errorf("line %d is %q, want %q", i, lines[i], want)
 			}
@@ -133,7 +134,8 @@ func tailOf(s string, n int) string { return s[max(len(s)-n, 0):] }
 // TestLostLinesAreTold: in the form of the log, whatever its level is.
 func TestLostLinesAreTold(t *testing.T) {
 	t.Parallel()
-	for form, want := range map[string]string{"text": `msg="log lines are lost: they were not read for too long" lines=7`, "": "limpet: error: log lines are lost: they were not read for too long (lines 7)\n", "json": `"lines":7}`} {
+	for form, want := range map[string]string{"text": `msg="log lines are lost: they were not read for too long" lines=7`,
+		"": "limpet: error: log lines are lost: they were not read for too long (lines 7)\n", "json": `"lines":7}`} {
 		for _, level := range []string{"debug", "error"} {
 			got := string(lostLines(&Flags{LogLevel: level}, form)(7))
 			if !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {

@@ -95,7 +95,8 @@ func TestCandidates(t *testing.T) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for shell, script := range scripts {
-		if n := strings.Count(script, "\n"); n > 30 || !strings.HasPrefix(script, "#") || strings.ContainsRune(script, '\x1b') || !strings.Contains(script, " "+Word+" ") {
+		if n := strings.Count(script, "\n"); n > 30 || !strings.HasPrefix(script, "#") || strings.ContainsRune(script, '\x1b') ||
+			!strings.Contains(script, " "+Word+" ") {
 			t.Errorf("%s, %d lines:\n%s", shell, n, script)
 		}
 	}

@@ -94,14 +94,16 @@ var (
 	manFiles = [][2]string{
 		{"~/.config/limpet/config.yaml, /etc/limpet/config.yaml",
 			"The config file; the first that is there. A key is the name of a flag. See: limpet config init."},
-		{"~/.local/state/limpet/limpet.db", "The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
+		{"~/.local/state/limpet/limpet.db",
+			"The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
 		{"/var/lib/limpet/limpet.db", "The state file of the service of the host."},
 	}
 	manExamples = [][2]string{
 		{"See everything at work on this machine:", "limpet demo"},
 		{"Keep the dashboards of a repository in step with an API:",
 			"limpet --daemon --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
-		{"Make that a service of the host:", "sudo limpet service install --now --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
+		{"Make that a service of the host:",
+			"sudo limpet service install --now --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
 		{"Pull a repository now, and wait for the end:", "limpet repo pull boards --wait"},
 		{"Ask what is wrong:", "limpet doctor"},
 	}

@@ -32,7 +32,8 @@ func TestManifestAndTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	server, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: control.Transport(client.Path()), Logger: slog.New(slog.DiscardHandler)})
+	server, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: control.Transport(client.Path()),
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func TestManifestAndTest(t *testing.T) {
 	src := daemonSource{client.Watch(t.Context())}
 	repository := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "a"}
 	text, err := src.Manifest(t.Context(), repository)
-	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") || strings.Contains(text, "managedFields") {
+	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") ||
+		strings.Contains(text, "managedFields") {
 		t.Errorf("%v: %s", err, text)
 	}
 	found, err := src.Test(t.Context(), repository)

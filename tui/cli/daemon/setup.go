@@ -100,7 +100,8 @@ func saveSettings(file, home string, s tui.Settings) error {
 	if err != nil {
 		return err
 	}
-	return writeText(file, fmt.Sprintf("# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE\nprovisioning-server-url: %s\ntoken-file: %s\n", config.Quoted(s.Server), config.Quoted(tokenFile)))
+	return writeText(file, fmt.Sprintf(
+		"# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE\nprovisioning-server-url: %s\ntoken-file: %s\n", config.Quoted(s.Server), config.Quoted(tokenFile)))
 }
 
 func writeText(path, text string) error {

@@ -16,7 +16,8 @@ func TestSkew(t *testing.T) {
 	}{
 		{control.Hello{Version: command.Version, Protocol: control.Protocol}, ""},
 		{control.Hello{Version: "0.9", Protocol: control.Protocol}, "daemon 0.9, this " + command.Version + ": reduced view"},
-		{control.Hello{Version: command.Version, Protocol: control.Protocol + 1}, "daemon " + command.Version + ", this " + command.Version + ": reduced view"},
+		{control.Hello{Version: command.Version, Protocol: control.Protocol + 1}, "daemon " + command.Version + ", this " + command.Version +
+			": reduced view"},
 	} {
 		if got := versionSkew(c.daemon); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.daemon, got, c.want)

@@ -18,8 +18,10 @@ func TestTogether(t *testing.T) {
 	}{
 		{"the last part ends them all", []func(context.Context) error{wait, wait, func(context.Context) error { return nil }}, nil},
 		{"so does any that fails", []func(context.Context) error{wait, func(context.Context) error { return odd }, wait}, odd},
-		{"one that ends well does not", []func(context.Context) error{func(context.Context) error { return nil }, func(context.Context) error { return odd }}, odd},
-		{"the first fault is told", []func(context.Context) error{func(ctx context.Context) error { <-ctx.Done(); return errors.New("late") }, func(context.Context) error { return odd }}, odd},
+		{"one that ends well does not", []func(context.Context) error{func(context.Context) error { return nil },
+			func(context.Context) error { return odd }}, odd},
+		{"the first fault is told", []func(context.Context) error{func(ctx context.Context) error { <-ctx.Done(); return errors.New("late") },
+			func(context.Context) error { return odd }}, odd},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

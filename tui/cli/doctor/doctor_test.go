@@ -38,7 +38,8 @@ func TestDoctorJudges(t *testing.T) {
 		return "h." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".s"
 	}
 	repo := func(r snapshot.Repo) repository { return repository{Repo: r} }
-	mixed := []repository{repo(snapshot.Repo{Namespace: "a", Name: "good", Checked: now, Healthy: true}), repo(snapshot.Repo{Namespace: "b", Name: "bad", Checked: now})}
+	mixed := []repository{repo(snapshot.Repo{Namespace: "a", Name: "good", Checked: now, Healthy: true}),
+		repo(snapshot.Repo{Namespace: "b", Name: "bad", Checked: now})}
 	one := func(checked time.Time) []repository {
 		return []repository{repo(snapshot.Repo{Enabled: true, Checked: checked})}
 	}
@@ -52,7 +53,8 @@ func TestDoctorJudges(t *testing.T) {
 		{"a full disk", judgeDisk("/d", disk{free: noDisk - 1}), checkFail, "32 MiB free at /d", "df -h /d"},
 		{"little room", judgeDisk("/d", disk{free: noDisk}), checkWarn, "free at /d", "df -h /d"},
 		{"room", judgeDisk("/d", disk{free: lowDisk}), checkOK, "256 MiB free", ""},
-		{"a file system in memory", judgeDisk("/d", disk{free: lowDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn, "all is gone after a restart", "limpet --state"},
+		{"a file system in memory", judgeDisk("/d", disk{free: lowDisk, kind: "tmpfs", gone: "after a restart"}), checkWarn,
+			"all is gone after a restart", "limpet --state"},
 		{"a network", judgeDisk("/d", disk{free: lowDisk, kind: "NFS"}), checkWarn, "NFS: locks", "limpet --state"},
 		{"not told", judgeDisk("/d", disk{free: -1}), checkSkipped, "does not tell", ""},
 
@@ -63,11 +65,14 @@ func TestDoctorJudges(t *testing.T) {
 
 		{"a quick disk", judgeWrites(times(ms(2), ms(3)), 10*time.Second), checkOK, "after 3ms, the slowest in a hundred after 3ms", ""},
 		{"a slow disk", judgeWrites(times(ms(2), ms(100)), 10*time.Second), checkWarn, "the slowest in a hundred after 100ms", "--state"},
-		{"one that loses leases", judgeWrites(times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost", "--lease-renewal-interval"},
+		{"one that loses leases", judgeWrites(times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost",
+			"--lease-renewal-interval"},
 		{"one outlier in a hundred", judgeWrites(append(slices.Repeat(times(ms(2)), 99), ms(900)), 10*time.Second), checkOK, "after 2ms", ""},
 		{"no time", judgeWrites(nil, 0), checkSkipped, "no time", ""},
-		{"one whose LANG counts for nothing", judgeTerminal(80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII", "LC_ALL="},
-		{"a terminal of all colours", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK, "all colours", ""},
+		{"one whose LANG counts for nothing", judgeTerminal(80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII",
+			"LC_ALL="},
+		{"a terminal of all colours", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK,
+			"all colours", ""},
 		{"one of 256", judgeTerminal(80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
 		{"one without", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
 
@@ -94,16 +99,22 @@ func TestDoctorJudges(t *testing.T) {
 
 		{"no hosts", judgeGitHosts(nil, 0, nil, nil), checkOK, "no repository", ""},
 		{"hosts", judgeGitHosts([]string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
-		{"a host that is away", judgeGitHosts([]string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
+		{"a host that is away", judgeGitHosts([]string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail,
+			"the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
 
 		{"nobody looked", judgeControllers(snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
-		{"nobody looks any more", judgeControllers(snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
-		{"somebody looks", judgeControllers(snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
+		{"nobody looks any more", judgeControllers(snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old",
+			"limpet --daemon"},
+		{"somebody looks", judgeControllers(snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now),
+			checkOK, "1m ago", ""},
 		{"nothing to look after", judgeControllers(snapshot.Controllers{}, []repository{{}}, now), checkOK, "no repository has sync enabled", ""},
-		{"another agent is active", judgeControllers(snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now), now), checkOK, "standby; active: lab", ""},
-		{"it is off, and nobody looks", judgeControllers(snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers on"},
+		{"another agent is active", judgeControllers(snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"},
+			one(now), now), checkOK, "standby; active: lab", ""},
+		{"it is off, and nobody looks", judgeControllers(snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn,
+			"--controllers off", "--controllers on"},
 	} {
-		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) || (tt.next == "") != (tt.got.Next == "") {
+		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) ||
+			(tt.next == "") != (tt.got.Next == "") {
 			t.Errorf("%s: %+v, want %s %q %q", tt.what, tt.got, tt.result, tt.says, tt.next)
 		}
 	}
@@ -113,7 +124,8 @@ func TestGitAddress(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"https://git.lab/a.git": "git.lab:443", "https://git.lab:8443/a": "git.lab:8443", "http://127.0.0.1/a": "127.0.0.1:80",
-		"ssh://git@git.lab/a.git": "git.lab:22", "git@git.lab:ops/a.git": "git.lab:22", "https://[::1]:3000/a": "[::1]:3000", "file:///srv/a.git": "", "": "", "nonsense": "",
+		"ssh://git@git.lab/a.git": "git.lab:22", "git@git.lab:ops/a.git": "git.lab:22", "https://[::1]:3000/a": "[::1]:3000",
+		"file:///srv/a.git": "", "": "", "nonsense": "",
 	} {
 		if got, ok := gitAddress(url); got != want || ok != (want != "") {
 			t.Errorf("%s: %q %v, want %q", url, got, ok, want)
@@ -155,13 +167,15 @@ func TestDoctorOnThisHost(t *testing.T) {
 	}
 	s.Must(t, 0, "repo", "list")
 	path := s.Env["LIMPET_STATE"]
-	if got := doctor(s, t, 0); got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK || !strings.Contains(got["state"].Found, path+", ") {
+	if got := doctor(s, t, 0); got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK ||
+		!strings.Contains(got["state"].Found, path+", ") {
 		t.Errorf("a new state file: %+v", got)
 	}
 	for variable, want := range map[string]string{"HTTPS_PROXY": checkFail, "NO_PROXY": checkWarn} {
 		s.Env[variable] = "http//ann:hunter2@proxy.example.com:3128"
 		code := map[string]int{checkFail: command.ExitError, checkWarn: 0}[want]
-		if got := doctor(s, t, code)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") || !strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
+		if got := doctor(s, t, code)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") ||
+			!strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
 			t.Errorf("%s: %+v", variable, got)
 		}
 		delete(s.Env, variable)
@@ -169,7 +183,8 @@ func TestDoctorOnThisHost(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := doctor(s, t, 0)["state"]; got.Result != checkWarn || !strings.Contains(got.Found, "open to others (mode 0644); opening it has put that right") {
+	if got := doctor(s, t, 0)["state"]; got.Result != checkWarn ||
+		!strings.Contains(got.Found, "open to others (mode 0644); opening it has put that right") {
 		t.Errorf("an open state file: %+v", got)
 	}
 	if err := os.Chmod(s.Dir, 0o722); err != nil {
@@ -192,7 +207,8 @@ func TestDoctorOnThisHost(t *testing.T) {
 	}
 	dir := filepath.Dir(creds)
 	got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]
-	if got.Result != checkFail || !strings.HasSuffix(got.Found, "; and 1 more") || got.Next != "chmod 600 "+filepath.Join(creds, "token") || strings.Contains(fmt.Sprint(got), "hunter2") {
+	if got.Result != checkFail || !strings.HasSuffix(got.Found, "; and 1 more") || got.Next != "chmod 600 "+filepath.Join(creds, "token") ||
+		strings.Contains(fmt.Sprint(got), "hunter2") {
 		t.Errorf("open credentials: %+v", got)
 	}
 	if got := doctor(s, t, command.ExitError, "--credentials-dir", filepath.Join(dir, "none"))["credentials"]; got.Result != checkFail {
@@ -213,7 +229,8 @@ func TestDoctorOnThisHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := doctor(s, t, 0, "--webhook-listen", ln.Addr().String(), "--webhook-url", "https://"+ln.Addr().String())["webhooks"]; got.Result != checkOK || !strings.Contains(got.Found, "reached at") {
+	if got := doctor(s, t, 0, "--webhook-listen", ln.Addr().String(), "--webhook-url",
+		"https://"+ln.Addr().String())["webhooks"]; got.Result != checkOK || !strings.Contains(got.Found, "reached at") {
 		t.Errorf("webhooks: %+v", got)
 	}
 	ln.Close()
@@ -221,7 +238,8 @@ func TestDoctorOnThisHost(t *testing.T) {
 		t.Errorf("nobody listens: %+v", got)
 	}
 	s.Store(t, func(*state.Store) {
-		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") || got["api"].Result != checkSkipped {
+		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") ||
+			got["api"].Result != checkSkipped {
 			t.Errorf("a file that another holds: %+v", got)
 		}
 	})
@@ -242,10 +260,13 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	if got["api"].Result != checkFail || !strings.HasSuffix(got["api"].Found, ": no answer within 6s") || got["repositories"].Result != checkSkipped || got["tls"].Result != checkSkipped || got["git hosts"].Result != checkSkipped || got["disk"].Result == "" {
+	if got["api"].Result != checkFail || !strings.HasSuffix(got["api"].Found, ": no answer within 6s") ||
+		got["repositories"].Result != checkSkipped || got["tls"].Result != checkSkipped || got["git hosts"].Result != checkSkipped ||
+		got["disk"].Result == "" {
 		t.Errorf("%+v", got)
 	}
-	if refused := doctor(s, t, command.ExitError, "--provisioning-server-url", "https://127.0.0.1:1", "--token", "t")["api"]; !strings.Contains(refused.Next, "check the port") {
+	if refused := doctor(s, t, command.ExitError, "--provisioning-server-url", "https://127.0.0.1:1", "--token",
+		"t")["api"]; !strings.Contains(refused.Next, "check the port") {
 		t.Errorf("nobody there: %+v", refused)
 	}
 }
@@ -254,7 +275,8 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 // where the API is away, and what it has not seen yet is not taken for nothing.
 func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 	t.Parallel()
-	seen := []snapshot.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &snapshot.Webhook{ID: "7", LastEvent: time.Now()}}}
+	seen := []snapshot.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(),
+		Health: "401", Webhook: &snapshot.Webhook{ID: "7", LastEvent: time.Now()}}}
 	for name, tt := range map[string]struct {
 		snap  *snapshot.Snapshot
 		known int // -1 = not known

@@ -38,7 +38,8 @@ func TestDoctorTellsWhatItCannotMend(t *testing.T) {
 		t.Fatalf("%q %+v", calls, done)
 	}
 	for i, before := range []string{"mode 0644", "the socket of a process that is gone"} {
-		if done[i].Before != before || !strings.HasPrefix(done[i].After, "the same: ") || !strings.HasSuffix(done[i].After, ": read-only file system") {
+		if done[i].Before != before || !strings.HasPrefix(done[i].After, "the same: ") ||
+			!strings.HasSuffix(done[i].After, ": read-only file system") {
 			t.Errorf("%+v", done[i])
 		}
 	}
@@ -49,7 +50,8 @@ func TestDoctorTimesSafeWrites(t *testing.T) {
 	t.Parallel()
 	var took []time.Duration
 	var err error
-	calls := clitest.Trace(t, func() { took, err = timeWrites(t.Context(), t.TempDir(), 5, time.Minute) }, func(string) syscall.Errno { return 0 })
+	calls := clitest.Trace(t, func() { took, err = timeWrites(t.Context(), t.TempDir(), 5, time.Minute) },
+		func(string) syscall.Errno { return 0 })
 	synced := 0
 	for _, call := range calls {
 		if strings.HasPrefix(call, "sync .limpet-doctor-") {
@@ -60,10 +62,12 @@ func TestDoctorTimesSafeWrites(t *testing.T) {
 		t.Errorf("%v %v: %q", took, err, calls)
 	}
 	s := newSite(t)
-	p := &examination{Env: &command.Env{Flags: &command.Flags{}, World: s.world("", io.Discard, io.Discard)}, path: filepath.Join(s.Dir, "limpet.db"), exists: true}
+	p := &examination{Env: &command.Env{Flags: &command.Flags{}, World: s.world("", io.Discard, io.Discard)},
+		path: filepath.Join(s.Dir, "limpet.db"), exists: true}
 	for errno, want := range map[syscall.Errno]check{
-		syscall.EIO:   {"writes", checkFail, "input/output error", "df -h " + s.Dir},
-		syscall.EROFS: {"writes", checkFail, s.Dir + " is on a file system that is read-only", "limpet --state FILE    # on a disk that can be written to"},
+		syscall.EIO: {"writes", checkFail, "input/output error", "df -h " + s.Dir},
+		syscall.EROFS: {"writes", checkFail, s.Dir + " is on a file system that is read-only",
+			"limpet --state FILE    # on a disk that can be written to"},
 		syscall.EPERM: {"writes", checkSkipped, "this user may not write to " + s.Dir, ""},
 	} {
 		var got check

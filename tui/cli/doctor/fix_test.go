@@ -59,7 +59,8 @@ func TestDoctorFixes(t *testing.T) {
 			t.Errorf("no word of %s:\n%s", path, errs)
 		}
 	}
-	if _, err := os.Lstat(socket); err == nil || !strings.Contains(errs, "fix: "+socket+": was the socket of a process that is gone; now removed\n") {
+	if _, err := os.Lstat(socket); err == nil ||
+		!strings.Contains(errs, "fix: "+socket+": was the socket of a process that is gone; now removed\n") {
 		t.Errorf("the socket: %v\n%s", err, errs)
 	}
 	if strings.Contains(out, "open to others") {
@@ -73,7 +74,8 @@ func TestDoctorFixes(t *testing.T) {
 	}
 	_, out, _ = s.Call(append(args, "doctor", "--fix", "-o", "json", "--json", "fixes")...)
 	var found struct{ Fixes []fix }
-	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Fixes) != 1 || found.Fixes[0] != (fix{token, "mode 0644", "mode 0600"}) {
+	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Fixes) != 1 ||
+		found.Fixes[0] != (fix{token, "mode 0644", "mode 0600"}) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if data, err := os.ReadFile(token); err != nil || string(data) != "hunter2" {
@@ -246,7 +248,8 @@ func TestDoctorLeavesWhatLinksLeadTo(t *testing.T) {
 			t.Errorf("%s is %v %v", name, info.Mode(), err)
 		}
 	}
-	if !strings.Contains(out, key+" is open to others") || !strings.Contains(out, "path escapes from parent; and 1 more\n") || !strings.Contains(out, "try: ls -la "+filepath.Join(creds, "default.boards", "token")) {
+	if !strings.Contains(out, key+" is open to others") || !strings.Contains(out, "path escapes from parent; and 1 more\n") ||
+		!strings.Contains(out, "try: ls -la "+filepath.Join(creds, "default.boards", "token")) {
 		t.Errorf("what is elsewhere is not told of:\n%s", out)
 	}
 	if strings.Count(errs, "fix: ") != 1 || !strings.Contains(errs, "fix: "+near+": was mode 0644; now mode 0600") {
@@ -265,7 +268,9 @@ func TestDoctorReadsKubernetesMounts(t *testing.T) {
 	linked(t, "..data/default.boards", mount, "default.boards")
 	linked(t, mount, link)
 	for _, dir := range []string{mount, link} {
-		if got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]; got.Found != dir+": default.boards/token has mode 0644 and may be read by others; run: chmod 600 on it" || got.Next != "chmod 600 "+dir+"/default.boards/token" {
+		if got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]; got.Found != dir+
+			": default.boards/token has mode 0644 and may be read by others; run: chmod 600 on it" ||
+			got.Next != "chmod 600 "+dir+"/default.boards/token" {
 			t.Errorf("%s: %+v", dir, got)
 		}
 	}
@@ -324,7 +329,8 @@ func TestWritesAreBounded(t *testing.T) {
 func TestDoctorTellsOfABadConfigFile(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"drivrs: 3\n": `unknown key "drivrs", did you mean "drivers"?`, "drivers: [\n": "config.yaml", "token: hunter2\n": "may be read by others",
+		"drivrs: 3\n": `unknown key "drivrs", did you mean "drivers"?`, "drivers: [\n": "config.yaml",
+		"token: hunter2\n": "may be read by others",
 	} {
 		s := newSite(t)
 		path := filepath.Join(s.Dir, "config.yaml")

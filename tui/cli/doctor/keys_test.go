@@ -47,8 +47,9 @@ func TestPublicKeysAreNoSecrets(t *testing.T) {
 		mode   os.FileMode
 		result string
 	}{
-		"default.site/ops.sshpub": {0o644, checkOK}, "default.site_allowed_signers": {0o644, checkOK}, "default.site/allowed_signers": {0o666, checkFail},
-		"default.site/token": {0o644, checkFail}, "default.site/password": {0o600, checkOK},
+		"default.site/ops.sshpub": {0o644, checkOK}, "default.site_allowed_signers": {0o644, checkOK},
+		"default.site/allowed_signers": {0o666, checkFail},
+		"default.site/token":           {0o644, checkFail}, "default.site/password": {0o600, checkOK},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, name)

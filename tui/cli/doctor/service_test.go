@@ -41,7 +41,8 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 		{self, checkOK, "starts this program", ""}, {same, checkOK, "starts this program", ""},
 		{other, checkWarn, "another version than this", "limpet service install --user --now"},
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("[Service]\nExecStart="+tt.binary+" --daemon\n"), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("[Service]\nExecStart="+tt.binary+" --daemon\n"),
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 		state, err := service.Installed(t.Context(), true, env.Getenv)

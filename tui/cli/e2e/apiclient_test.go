@@ -30,7 +30,8 @@ type apiClient struct {
 // connectUser connects as the named user, with a default namespace for create and list.
 func connectUser(t *testing.T, s *testenv.Server, user, namespace string) *apiClient {
 	t.Helper()
-	client, err := kube.Connect(t.Context(), kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.TokenOf(user), UserAgent: user})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.TokenOf(user),
+		UserAgent: user})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func connectUser(t *testing.T, s *testenv.Server, user, namespace string) *apiCl
 var kindOfResource = map[schema.GroupVersionResource]string{api.Repositories: "Repository", api.Jobs: "Job"}
 
 // newObject returns an object of the provisioning group, labelled with its repository.
-func newObject(resource schema.GroupVersionResource, name string, labels map[string]string, spec map[string]any) *unstructured.Unstructured {
+func newObject(resource schema.GroupVersionResource, name string, labels map[string]string,
+	spec map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetAPIVersion(resource.GroupVersion().String())
 	u.SetKind(kindOfResource[resource])
@@ -59,9 +61,11 @@ func newObject(resource schema.GroupVersionResource, name string, labels map[str
 }
 
 // create creates an object; nil when the name is taken.
-func (c *apiClient) create(resource schema.GroupVersionResource, name string, labels map[string]string, spec map[string]any) *unstructured.Unstructured {
+func (c *apiClient) create(resource schema.GroupVersionResource, name string, labels map[string]string,
+	spec map[string]any) *unstructured.Unstructured {
 	c.t.Helper()
-	u, err := c.Resource(resource).Namespace(c.namespace).Create(c.t.Context(), newObject(resource, name, labels, spec), metav1.CreateOptions{})
+	u, err := c.Resource(resource).Namespace(c.namespace).Create(c.t.Context(), newObject(resource, name, labels, spec),
+		metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

@@ -39,7 +39,8 @@ func TestAudit(t *testing.T) {
 			Body: []byte(`{"metadata":{"labels":{"provisioning.grafana.app/original-uid":"u"}}}`)}
 	}
 	remove := func(user string) testenv.Request {
-		return testenv.Request{Method: "DELETE", Path: base + "jobs/j", Code: 200, User: user, At: 10, Body: []byte(`{"preconditions":{"uid":"u"}}`)}
+		return testenv.Request{Method: "DELETE", Path: base + "jobs/j", Code: 200, User: user, At: 10,
+			Body: []byte(`{"preconditions":{"uid":"u"}}`)}
 	}
 	half := func(r testenv.Request) testenv.Request {
 		r.Code = 504
@@ -53,12 +54,18 @@ func TestAudit(t *testing.T) {
 	}{
 		{"claimed, renewed, done", []testenv.Request{put(one, "A", 1, 1), put(one, "A", 5, 5), post(one), remove(one)}, ""},
 		{"given back and taken", []testenv.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(two), remove(two)}, ""},
-		{"taken from the dead", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), post(two), remove(two)}, ""},
-		{"taken from the living", []testenv.Request{put(one, "A", 1, 1), put(two, "B", 2, 2), post(two), remove(two)}, "claimed job u, which agent-1 has had"},
-		{"given back, nobody knows, and taken", []testenv.Request{put(one, "A", 1, 1), half(put(one, "", 0, 2)), put(two, "B", 3, 3), post(two), remove(two)}, ""},
-		{"given back for another", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2), put(one, "C", 3, 3), post(one), remove(one)}, "gave back job u"},
-		{"renewed after it was taken", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), put(one, "A", 2002, 2002)}, "agent-1 claimed job u, which agent-2 has had"},
-		{"archived by a loser", []testenv.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(one), remove(two)}, "made the HistoricJob"},
+		{"taken from the dead", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), post(two), remove(two)},
+			""},
+		{"taken from the living", []testenv.Request{put(one, "A", 1, 1), put(two, "B", 2, 2), post(two), remove(two)},
+			"claimed job u, which agent-1 has had"},
+		{"given back, nobody knows, and taken", []testenv.Request{put(one, "A", 1, 1), half(put(one, "", 0, 2)), put(two, "B", 3, 3), post(two),
+			remove(two)}, ""},
+		{"given back for another", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2), put(one, "C", 3, 3), post(one), remove(one)},
+			"gave back job u"},
+		{"renewed after it was taken", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001),
+			put(one, "A", 2002, 2002)}, "agent-1 claimed job u, which agent-2 has had"},
+		{"archived by a loser", []testenv.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(one), remove(two)},
+			"made the HistoricJob"},
 		{"deleted by a loser", []testenv.Request{put(one, "A", 1, 1), post(one), remove(two)}, "deleted job u"},
 		{"written after the end", []testenv.Request{put(one, "A", 1, 1), post(one), remove(one), remove(one)}, "after its end"},
 	} {
@@ -212,7 +219,8 @@ func (a *audit) follow(e event, expiry time.Duration) {
 	expired := tr.claimed+expiry.Milliseconds() <= e.At
 	mine := tr.holder == e.User
 	wrong := func(what string) {
-		a.wrong = append(a.wrong, fmt.Sprintf("%s %s job %s, which %s has had since %s (last: %s)", e.User, what, e.about, tr.holder, time.UnixMilli(tr.claimed).Format("15:04:05.000"), tr.last))
+		a.wrong = append(a.wrong, fmt.Sprintf("%s %s job %s, which %s has had since %s (last: %s)", e.User, what, e.about, tr.holder,
+			time.UnixMilli(tr.claimed).Format("15:04:05.000"), tr.last))
 	}
 	switch {
 	case tr.finished > 0:
@@ -278,8 +286,10 @@ func (a *audit) judge(t testing.TB, uids ...string) {
 func (h *home) evidence(t *testing.T, d *daemon, repo string) string {
 	t.Helper()
 	var seen strings.Builder
-	for _, args := range [][]string{{"get", "repositories", "-o", "yaml"}, {"get", "connections", "-o", "yaml"}, {"get", "jobs", "-o", "yaml"}, {"history", "list", "-o", "json"},
-		{"repo", "list", "-o", "wide"}, {"repo", "list", "-o", "json"}, {"job", "list", "-o", "json"}, {"status"}, {"status", "-o", "json"}, {"repo", "show", repo}, {"doctor"}, {"config", "show"}} {
+	for _, args := range [][]string{{"get", "repositories", "-o", "yaml"}, {"get", "connections", "-o", "yaml"},
+		{"get", "jobs", "-o", "yaml"}, {"history", "list", "-o", "json"},
+		{"repo", "list", "-o", "wide"}, {"repo", "list", "-o", "json"}, {"job", "list", "-o", "json"}, {"status"}, {"status", "-o", "json"},
+		{"repo", "show", repo}, {"doctor"}, {"config", "show"}} {
 		r := h.run(t, args...) // not all is well
 		seen.WriteString(r.out + r.err)
 	}

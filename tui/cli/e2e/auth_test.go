@@ -142,7 +142,8 @@ spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled
 	out.WriteString(h.evidence(t, d, all[0]))
 	d.stop(t)
 	joined := base64.StdEncoding.EncodeToString([]byte("ann:" + canary))
-	h.noSecret(t, d.log.String()+out.String(), append(secrets, canary, strings.TrimRight(joined, "="), base64.StdEncoding.EncodeToString([]byte("ann:wrong"))[:10])...)
+	h.noSecret(t, d.log.String()+out.String(), append(secrets, canary, strings.TrimRight(joined, "="),
+		base64.StdEncoding.EncodeToString([]byte("ann:wrong"))[:10])...)
 }
 
 // TestCredentialKinds pulls with each kind of credentials that a person can give:
@@ -206,7 +207,8 @@ func TestCredentialKinds(t *testing.T) {
 
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	for name, url := range urls {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h",
+			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
 	for name := range urls {
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
@@ -248,7 +250,8 @@ func (h *home) sshPulls(t *testing.T, s *testenv.SSHServer, dir, canary string, 
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	var out strings.Builder
 	for _, name := range []string{"open", "locked"} {
-		h.must(t, 0, "repo", "create", name, "--url", s.URL(dir), "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", s.URL(dir), "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h",
+			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
 	}
 	out.WriteString(h.evidence(t, d, "locked"))

@@ -50,7 +50,8 @@ func TestTerminalBudgets(t *testing.T) {
 	if median(took) > keyWithin*time.Duration(wider) {
 		t.Errorf("a key is answered after %s", median(took))
 	}
-	t.Logf("at rest %.0f B/s, %.2f %% of a core; %s; a key is answered after %s, at most %s", sent, 100*cpu, after, median(took), quantile(took, 1))
+	t.Logf("at rest %.0f B/s, %.2f %% of a core; %s; a key is answered after %s, at most %s", sent, 100*cpu, after, median(took),
+		quantile(took, 1))
 	tt.Press(t, "q")
 	if code := tt.exit(t); code != 0 {
 		t.Errorf("exit %d", code)

@@ -41,7 +41,8 @@ func TestAllExitCodes(t *testing.T) {
 	}))
 	t.Cleanup(stranger.Close)
 	locked := newHome(t)
-	holder := locked.command(context.WithoutCancel(t.Context()), t, "api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0", "--state", locked.state())
+	holder := locked.command(context.WithoutCancel(t.Context()), t, "api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0",
+		"--state", locked.state())
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +63,11 @@ func TestAllExitCodes(t *testing.T) {
 		{exitUsage, h, []string{"--drivers", "many", "status"}, "limpet"},
 		{exitAuth, h, remote("--token", "stale", "get", "repositories"), "--token"},
 		{exitPartial, h, []string{"repo", "pull", "second", "--full", "--wait"}, "limpet history show "},
-		{exitVersion, h, []string{"--state", filepath.Join(h.dir, "none.db"), "--provisioning-server-url", stranger.URL, "get", "jobs"}, "--provisioning-server-url"},
+		{exitVersion, h, []string{"--state", filepath.Join(h.dir, "none.db"), "--provisioning-server-url", stranger.URL, "get", "jobs"},
+			"--provisioning-server-url"},
 		{exitJobFailed, h, []string{"repo", "pull", "off", "--wait"}, "limpet history show "},
-		{exitUnreachable, h, []string{"--state", filepath.Join(h.dir, "none.db"), "--provisioning-server-url", "https://127.0.0.1:1", "get", "jobs"}, "--provisioning-server-url"},
+		{exitUnreachable, h, []string{"--state", filepath.Join(h.dir, "none.db"), "--provisioning-server-url", "https://127.0.0.1:1", "get",
+			"jobs"}, "--provisioning-server-url"},
 		{exitStore, locked, []string{"store", "info"}, fmt.Sprintf("wait until process %d has ended", holder.Process.Pid)},
 		{exitTimeout, h, []string{"repo", "pull", "gated", "--full", "--wait", "--timeout", "1s"}, "limpet job watch gated-sync"},
 	} {
@@ -120,7 +123,8 @@ func (s schemas) says(t *testing.T, r result, try string) {
 			Try  string
 		}
 	}
-	if err := json.Unmarshal([]byte(last), &d); err != nil || d.Error.Code != r.code || !strings.Contains(d.Error.Try, try) || strings.Count(r.err, `"type":"error"`) != 1 {
+	if err := json.Unmarshal([]byte(last), &d); err != nil || d.Error.Code != r.code || !strings.Contains(d.Error.Try, try) ||
+		strings.Count(r.err, `"type":"error"`) != 1 {
 		t.Errorf("exit %d, %v, want a try with %q: %s", r.code, err, try, r.err)
 	}
 }
@@ -307,8 +311,10 @@ func TestCompletion(t *testing.T) {
 			continue
 		}
 		for line, want := range map[string]string{
-			"limpet j": "job", "limpet job ": "cancel create list logs retry show watch", "limpet job list --rep": "--repository", "limpet --cleanup ": "fail off requeue",
-			"limpet repo show b": "beta boards", "limpet get re": "repositories", "limpet completion ": "bash fish powershell zsh", "limpet status --dri": "",
+			"limpet j": "job", "limpet job ": "cancel create list logs retry show watch", "limpet job list --rep": "--repository",
+			"limpet --cleanup ":  "fail off requeue",
+			"limpet repo show b": "beta boards", "limpet get re": "repositories", "limpet completion ": "bash fish powershell zsh",
+			"limpet status --dri": "",
 		} {
 			// On a busy machine the names come too late once.
 			until(t, fmt.Sprintf("%s offers %q for %q", shell, want, line), func() bool {

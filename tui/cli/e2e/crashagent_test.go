@@ -41,7 +41,8 @@ type servers struct {
 
 func newServers(t *testing.T) *servers {
 	t.Helper()
-	return &servers{api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
+	return &servers{api: testenv.Start(t, testenv.Options{}),
+		host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
 }
 
 // crashAgent is an agent that is killed again and again, in a namespace of its own,
@@ -83,7 +84,8 @@ const (
 
 func newCrashAgent(t *testing.T, w *servers, namespace string, seed uint64, sizes map[string]int) *crashAgent {
 	t.Helper()
-	m := &crashAgent{home: newHome(t), servers: w, user: connectUser(t, w.api, "user", namespace), t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: testenv.EmptyRepo(t),
+	m := &crashAgent{home: newHome(t), servers: w, user: connectUser(t, w.api, "user", namespace), t: t, rng: rand.New(rand.NewPCG(seed, 3)),
+		namespace: namespace, repo: testenv.EmptyRepo(t),
 		attempts: 1000, sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
 	ca, err := os.ReadFile(w.host.CAFile)
 	if err != nil {
@@ -123,7 +125,8 @@ func (m *crashAgent) edit(name string) {
 	var changes []testenv.Change
 	for i := range m.sizes[name] {
 		changes = append(changes, testenv.Change{Path: fmt.Sprintf("%s/shelf-%d/board-%d.json", name, i%3, i),
-			Data: fmt.Appendf(nil, `{"uid":"%s-%d","title":"Board %d","tags":["revision %d"],"panels":[],"schemaVersion":41}`, name, i, i, m.revision[name])})
+			Data: fmt.Appendf(nil, `{"uid":"%s-%d","title":"Board %d","tags":["revision %d"],"panels":[],"schemaVersion":41}`, name, i, i,
+				m.revision[name])})
 	}
 	m.repo.Commit(m.t, fmt.Sprintf("Revision %d of %s", m.revision[name], name), changes...)
 }
@@ -187,8 +190,10 @@ func (m *crashAgent) startAs(path, failpoints string, flags ...string) *process 
 
 // flags are those of every run.
 func (m *crashAgent) flags() []string {
-	return append(slices.Clone(m.args), "--daemon", "--log-format", "json", "--log-level", "debug", "--credentials-dir", filepath.Join(m.dir, "credentials"),
-		"--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String(), "--job-interval", "1s", "--drivers", "2", "--max-attempts", strconv.Itoa(m.attempts),
+	return append(slices.Clone(m.args), "--daemon", "--log-format", "json", "--log-level", "debug", "--credentials-dir",
+		filepath.Join(m.dir, "credentials"),
+		"--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String(), "--job-interval", "1s", "--drivers", "2",
+		"--max-attempts", strconv.Itoa(m.attempts),
 		"--history-expiration", "24h")
 }
 
@@ -396,7 +401,8 @@ func (m *crashAgent) verifyFiles() {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" && !strings.Contains(file, "/mirrors/") && !strings.HasPrefix(file, m.state()+".schema-") ||
+			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" &&
+				!strings.Contains(file, "/mirrors/") && !strings.HasPrefix(file, m.state()+".schema-") ||
 				strings.Contains(name, "tmp") || strings.HasSuffix(name, ".lock") {
 				m.t.Errorf("left behind: %s", file)
 			}

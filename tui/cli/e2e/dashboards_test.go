@@ -154,7 +154,8 @@ func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
 	s := newSite(t, 2, 2)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
 	file := s.repo.Dashboards()[1].Path
-	s.repo.Commit(t, "a new title", testenv.Change{Path: file, Data: []byte(`{"schemaVersion": 39, "tags": [], "panels": [], "uid": "other", "title": "Quokka-in-Git"}`)})
+	s.repo.Commit(t, "a new title", testenv.Change{Path: file,
+		Data: []byte(`{"schemaVersion": 39, "tags": [], "panels": [], "uid": "other", "title": "Quokka-in-Git"}`)})
 	s.must(t, 0, "repo", "pull", "boards", "--wait")
 	tt := s.terminal(t)
 	tt.showsNow(t, "boards")

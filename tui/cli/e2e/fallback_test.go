@@ -32,21 +32,25 @@ func TestFallback(t *testing.T) {
 		}
 	}
 	run("clone", "-q", "--mirror", repo.Dir, copied)
-	one, two := testenv.Git(t, testenv.GitOptions{User: "git", Password: first}), testenv.Git(t, testenv.GitOptions{User: "bob", Password: second})
+	one, two := testenv.Git(t, testenv.GitOptions{User: "git", Password: first}),
+		testenv.Git(t, testenv.GitOptions{User: "bob", Password: second})
 	one.Serve("boards.git", repo.Dir)
 	two.Serve("copy.git", copied)
 	own, other := newRecordingProxy(t, one), newRecordingProxy(t, two)
 	h := newHome(t)
 	h.file(t, "credentials/default.site/token", first)
-	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: bob}\n  files: {password: %s}\n", other.URL, h.file(t, "second", second)))
+	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: bob}\n  files: {password: %s}\n",
+		other.URL, h.file(t, "second", second)))
 	start := func() *daemon {
 		return h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"))
 	}
 	d := start()
-	if r := h.must(t, 1, "repo", "create", "site", "--url", own.URL+"/boards.git", "--mirror", "http://ann:"+second+"@x/y"); strings.Contains(r.err, second) {
+	if r := h.must(t, 1, "repo", "create", "site", "--url", own.URL+"/boards.git", "--mirror", "http://ann:"+second+
+		"@x/y"); strings.Contains(r.err, second) {
 		t.Errorf("the password is in %s", r.err)
 	}
-	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", testenv.Branch, "--path", testenv.Directory, "--mirror", other.URL+"/copy.git", "--interval", "10s")
+	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", testenv.Branch, "--path", testenv.Directory,
+		"--mirror", other.URL+"/copy.git", "--interval", "10s")
 	pulled := func(commit string) {
 		t.Helper()
 		until(t, "the pull of "+commit, func() bool {

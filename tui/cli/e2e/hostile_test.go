@@ -26,7 +26,8 @@ func TestHostileHosts(t *testing.T) {
 	const token = "canary-77aa-hostile"
 	good := testenv.Repo(t, 2, 5)
 	host, evil := testenv.Git(t, testenv.GitOptions{}), testenv.Hostile(t, testenv.Repo(t, 5, 40).Dir)
-	paths := []string{testenv.HostileBlob, testenv.HostileLie, testenv.HostileDelta, testenv.HostileDeltas, testenv.HostileObjects, testenv.HostileTrees,
+	paths := []string{testenv.HostileBlob, testenv.HostileLie, testenv.HostileDelta, testenv.HostileDeltas, testenv.HostileObjects,
+		testenv.HostileTrees,
 		testenv.HostileRefs, testenv.HostilePortal, testenv.HostileElsewhere, testenv.HostileCut, testenv.HostileFlipped, testenv.HostileNames}
 	h := newHome(t)
 	name := func(path string) string { return strings.TrimSuffix(path, ".git") }
@@ -35,7 +36,8 @@ func TestHostileHosts(t *testing.T) {
 	}
 	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	create := func(name, url, path string) {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h", "--sink-dir",
+			filepath.Join(h.dir, "sinks", name))
 	}
 	create("good", host.Serve("good.git", good.Dir), testenv.Directory)
 	for _, path := range paths {
@@ -65,7 +67,8 @@ func TestHostileHosts(t *testing.T) {
 	if strays := evil.Strays(); len(strays) > 0 {
 		t.Errorf("the other host was asked: %q", strays)
 	}
-	if sink, err := os.ReadDir(filepath.Join(h.dir, "sinks", "names")); err != nil || !slices.ContainsFunc(sink, func(e os.DirEntry) bool { return e.Name() == "good.json" }) {
+	if sink, err := os.ReadDir(filepath.Join(h.dir, "sinks", "names")); err != nil ||
+		!slices.ContainsFunc(sink, func(e os.DirEntry) bool { return e.Name() == "good.json" }) {
 		t.Errorf("what is good among bad names was not pulled: %v %v", sink, err)
 	}
 	if w := readUsage(t, d.cmd.Process.Pid); w.peak > hostilePeak {
@@ -110,7 +113,8 @@ func TestHostileArguments(t *testing.T) {
 	h := newHome(t)
 	d := h.daemon(t)
 	mark := filepath.Join(h.dir, "run")
-	for _, url := range []string{"--upload-pack=touch " + mark, "ext::sh -c touch% " + mark, "/etc", "-oProxyCommand=touch " + mark, "ssh://-oProxyCommand=touch%20" + mark + "/x",
+	for _, url := range []string{"--upload-pack=touch " + mark, "ext::sh -c touch% " + mark, "/etc", "-oProxyCommand=touch " + mark,
+		"ssh://-oProxyCommand=touch%20" + mark + "/x",
 		"https://user:canary-url-password@git.example.com/x", "git://git.example.com/x", "https://git.example.com/x\x1b[2J"} {
 		r := h.run(t, "repo", "create", "x", "--url="+url, "--branch", "main")
 		if r.code == 0 || strings.Contains(r.out+r.err, "canary-url-password") || strings.Contains(r.err, "\x1b") {
@@ -171,18 +175,24 @@ func TestBadInput(t *testing.T) {
 		{"bad selector", []string{"--daemon", "--repository-selector", "a=b=c"}, "", 2, []string{"--repository-selector"}},
 		{"webhooks without a port", []string{"--daemon", "--webhook-listen", "localhost"}, "", 2, []string{"--webhook-listen"}},
 		{"fetches of less than no time", []string{"--daemon", "--git-timeout=-1s"}, "", 2, []string{"--git-timeout", "more than 0"}},
-		{"webhook certificate without a key", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM}, "", 2, []string{"--webhook-key-file"}},
+		{"webhook certificate without a key", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM}, "", 2,
+			[]string{"--webhook-key-file"}},
 		{"manifests with a server", append(server, "--daemon", "--manifests", "/tmp"), "", 2, []string{"--manifests"}},
 		{"apply nothing", []string{"apply", "-f", "-"}, "", 2, []string{"no objects"}},
 		{"apply broken YAML", []string{"apply", "-f", "-"}, "a: [\n", 2, []string{"document 1"}},
-		{"apply an unknown kind", []string{"apply", "-f", "-"}, "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repostory\nmetadata: {name: x}\n", 2, []string{"Repostory", "Repository"}},
+		{"apply an unknown kind", []string{"apply", "-f", "-"},
+			"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repostory\nmetadata: {name: x}\n", 2, []string{"Repostory", "Repository"}},
 		{"get an unknown kind", []string{"get", "repositoris"}, "", 2, []string{"repositories"}},
 		{"time that is none", []string{"history", "list", "--since", "yesterday"}, "", 2, []string{"yesterday", "24h"}},
-		{"window that is empty", []string{"history", "export", "--since", "24h", "--until", "7d"}, "", 2, []string{"--since 24h", "--until 7d", "try: limpet history list --since 7d --until 24h"}},
-		{"priority beyond", []string{"job", "create", "x", "--priority", "10"}, "", 2, []string{"from 0 to 9", "try: limpet job create x --priority 9"}},
-		{"prune what", []string{"history", "prune"}, "", 2, []string{"--older-than, --before or --keep is missing", "try: limpet history prune --older-than 7d"}},
+		{"window that is empty", []string{"history", "export", "--since", "24h", "--until", "7d"}, "", 2,
+			[]string{"--since 24h", "--until 7d", "try: limpet history list --since 7d --until 24h"}},
+		{"priority beyond", []string{"job", "create", "x", "--priority", "10"}, "", 2,
+			[]string{"from 0 to 9", "try: limpet job create x --priority 9"}},
+		{"prune what", []string{"history", "prune"}, "", 2, []string{"--older-than, --before or --keep is missing",
+			"try: limpet history prune --older-than 7d"}},
 		{"drain both ways", []string{"drain", "--wait", "--off"}, "", 2, []string{"--off", "--wait"}},
-		{"retry of nothing", []string{"job", "retry", "nothing"}, "", 1, []string{"neither live nor finished", "try: limpet job list; limpet history list"}},
+		{"retry of nothing", []string{"job", "retry", "nothing"}, "", 1,
+			[]string{"neither live nor finished", "try: limpet job list; limpet history list"}},
 		{"job options that are no JSON", []string{"job", "create", "x", "--spec", "{"}, "", 2, []string{"--spec"}},
 		{"default token beyond loopback", []string{"api", "--listen", "0.0.0.0:0"}, "", 2, []string{"--listen", "--token-file"}},
 	}

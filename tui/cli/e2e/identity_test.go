@@ -52,7 +52,8 @@ const tokenCanary = "s3cr3t-canary-identity"
 
 func newTokenIssuer(t *testing.T) *tokenIssuer {
 	t.Helper()
-	v := &tokenIssuer{git: testenv.Git(t, testenv.GitOptions{}), tokens: map[string]issuedToken{}, issued: map[string]int{}, next: "refresh-0-" + tokenCanary}
+	v := &tokenIssuer{git: testenv.Git(t, testenv.GitOptions{}), tokens: map[string]issuedToken{}, issued: map[string]int{},
+		next: "refresh-0-" + tokenCanary}
 	v.Server = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.Close)
 	return v
@@ -83,7 +84,8 @@ func (v *tokenIssuer) serve(w http.ResponseWriter, r *http.Request) {
 	if v.refuse { // with all that it was sent
 		w.WriteHeader(http.StatusBadRequest)
 		text, _ := url.QueryUnescape(string(body))
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": text + r.Header.Get("Authorization"), "message": text + r.Header.Get("Authorization")})
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": text + r.Header.Get("Authorization"),
+			"message": text + r.Header.Get("Authorization")})
 		return
 	}
 	until, seconds := time.Now().Add(tokenLifetime).UTC().Format(time.RFC3339Nano), int(tokenLifetime/time.Second)
@@ -173,7 +175,8 @@ func TestIdentities(t *testing.T) {
 		t.Fatal(err)
 	}
 	private := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
-	account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "site@project.iam.gserviceaccount.com", "private_key": private, "private_key_id": "kid", "token_uri": v.URL + "/google/token"})
+	account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "site@project.iam.gserviceaccount.com",
+		"private_key": private, "private_key_id": "kid", "token_uri": v.URL + "/google/token"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +188,14 @@ func TestIdentities(t *testing.T) {
   provider: aws
   values: {AWS_REGION: eu-west-1}
 `, v.URL, h.file(t, "credentials/gcp.json", string(account))))
-	for name, text := range map[string]string{"githubAppID": "12", "githubAppInstallationID": "34", "githubAppPrivateKey": private, "githubAppBaseURL": v.URL + "/api/v3"} {
+	for name, text := range map[string]string{"githubAppID": "12", "githubAppInstallationID": "34", "githubAppPrivateKey": private,
+		"githubAppBaseURL": v.URL + "/api/v3"} {
 		h.file(t, "credentials/default.via-github/"+name, text)
 	}
-	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+tokenCanary))
-	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s", "--sink-prefix", h.dir}
+	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+
+		h.file(t, "credentials/projected", "projected-"+tokenCanary))
+	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s",
+		"--sink-prefix", h.dir}
 	d := h.daemon(t, flags...)
 	names := []string{"aws", "gcp", "github", "gitlab"} // Azure takes https alone; package identity has its tests
 	for _, name := range names {
@@ -204,7 +210,8 @@ func TestIdentities(t *testing.T) {
 			}
 			continue
 		}
-		h.must(t, 0, "repo", "create", "via-"+name, "--url", v.URL+"/"+name+"/site.git", "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h",
+		h.must(t, 0, "repo", "create", "via-"+name, "--url", v.URL+"/"+name+"/site.git", "--branch", testenv.Branch, "--path", testenv.Directory,
+			"--interval", "24h",
 			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
 	pull := func(what string, enough int) {

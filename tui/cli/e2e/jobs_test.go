@@ -65,7 +65,8 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 	h, g := gated(t)
 	h.must(t, 0, "repo", "pull", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
-	for _, call := range []string{"repo pull gated", "repo pull gated --full", "repo pull gated --full --wait", "job create gated --wait", "repo pull gated --allow-mass-delete --wait"} {
+	for _, call := range []string{"repo pull gated", "repo pull gated --full", "repo pull gated --full --wait", "job create gated --wait",
+		"repo pull gated --allow-mass-delete --wait"} {
 		if r := h.must(t, 1, strings.Fields(call)...); !strings.Contains(r.err, "try: limpet job watch gated-sync") {
 			t.Errorf("limpet %s: %s", call, r.err)
 		}
@@ -148,7 +149,8 @@ func TestStatusWatch(t *testing.T) {
 	h := newHome(t)
 	h.must(t, 1, "status", "--watch")
 	d := h.daemon(t)
-	w := map[string]*waiter{"table": h.waiter(t, "status", "--watch"), "json": h.waiter(t, "status", "--watch", "-o", "json"), "accessible": h.waiter(t, "status", "--watch", "--accessible")}
+	w := map[string]*waiter{"table": h.waiter(t, "status", "--watch"), "json": h.waiter(t, "status", "--watch", "-o", "json"),
+		"accessible": h.waiter(t, "status", "--watch", "--accessible")}
 	all := func(what, word string) {
 		t.Helper()
 		for name, one := range w {

@@ -161,7 +161,8 @@ func TestTwoAgents(t *testing.T) {
 	}
 	people := agents[0]
 	for i := range repositories {
-		people.must(t, 0, "repo", "create", fmt.Sprint("r", i), "--url", host.Serve(fmt.Sprintf("r%d.git", i), repo.Dir), "--branch", testenv.Branch)
+		people.must(t, 0, "repo", "create", fmt.Sprint("r", i), "--url", host.Serve(fmt.Sprintf("r%d.git", i), repo.Dir), "--branch",
+			testenv.Branch)
 	}
 	archived := func() map[string]int {
 		var list struct {

@@ -179,7 +179,8 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 	m.jobsMayFail = true // what is not signed is refused
 	signer, public := sshSigner(t)
 	m.file(t, "allowed_signers", "ops@example.com "+public)
-	config := m.file(t, "limpet.yaml", fmt.Sprintf("git-verify:\n- url: \"*\"\n  mode: HEAD\n  principals: [ops@example.com]\n  files: {allowed_signers: %s/allowed_signers}\n", m.dir))
+	config := m.file(t, "limpet.yaml", fmt.Sprintf(
+		"git-verify:\n- url: \"*\"\n  mode: HEAD\n  principals: [ops@example.com]\n  files: {allowed_signers: %s/allowed_signers}\n", m.dir))
 	m.args = append(m.args, "--config", config)
 	mark := w.api.Mark(t)
 	evil := map[int]bool{} // revisions that are not signed
@@ -193,9 +194,11 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 	}
 	kills := 0
 	for range suite.Count(1, 10) {
-		for _, point := range []string{failpoint.Claimed, failpoint.Fetched, failpoint.Verified, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
+		for _, point := range []string{failpoint.Claimed, failpoint.Fetched, failpoint.Verified, failpoint.Planned, failpoint.Applying,
+			failpoint.Worked, failpoint.Recorded} {
 			m.edit("a")
-			if point != failpoint.Verified && point != failpoint.Planned && point != failpoint.Applying { // to which nothing comes that is not signed
+			// to which nothing comes that is not signed
+			if point != failpoint.Verified && point != failpoint.Planned && point != failpoint.Applying {
 				evil[m.revision["a"]] = true
 				killedAt(point)
 				kills++
@@ -275,14 +278,16 @@ func TestKilledWhilePushing(t *testing.T) {
 	type kill struct{ action, point string }
 	var kills []kill
 	for range suite.Count(1, 5) {
-		for _, point := range []string{failpoint.Fetched, failpoint.Composed, failpoint.Noted, failpoint.Pushed, failpoint.Published, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
+		for _, point := range []string{failpoint.Fetched, failpoint.Composed, failpoint.Noted, failpoint.Pushed, failpoint.Published,
+			failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
 			kills = append(kills, kill{"delete", point})
 		}
 		kills = append(kills, kill{"move", failpoint.Pushed}, kill{"move", failpoint.Applying})
 	}
 	var changes []testenv.Change
 	for i := range kills {
-		changes = append(changes, testenv.Change{Path: fmt.Sprintf("a/from/target-%d.json", i), Data: fmt.Appendf(nil, `{"uid":"target-%d","title":"Target","tags":[],"panels":[],"schemaVersion":41}`, i)})
+		changes = append(changes, testenv.Change{Path: fmt.Sprintf("a/from/target-%d.json", i),
+			Data: fmt.Appendf(nil, `{"uid":"target-%d","title":"Target","tags":[],"panels":[],"schemaVersion":41}`, i)})
 	}
 	m.repo.Commit(t, "targets", changes...)
 	m.pull("a", nil)
@@ -294,13 +299,15 @@ func TestKilledWhilePushing(t *testing.T) {
 			options["targetPath"] = "to/"
 		}
 		m.jobsCreated++
-		job := m.user.create(api.Jobs, fmt.Sprintf("a-%s-%d", k.action, m.jobsCreated), nil, map[string]any{"action": k.action, "repository": "a", k.action: options})
+		job := m.user.create(api.Jobs, fmt.Sprintf("a-%s-%d", k.action, m.jobsCreated), nil,
+			map[string]any{"action": k.action, "repository": "a", k.action: options})
 		m.jobs[string(job.GetUID())] = true
 		if !m.awaitEnd(m.start(k.point + "=kill")) {
 			t.Fatalf("%s: not killed at %s", k.action, k.point)
 		}
 		m.finishJobs()
-		if got := m.repo.Git(t, "log", "--format=%s", before+"..main"); !strings.HasSuffix(got, " from Grafana "+job.GetName()) || strings.Contains(got, "\n") {
+		if got := m.repo.Git(t, "log", "--format=%s", before+"..main"); !strings.HasSuffix(got, " from Grafana "+job.GetName()) ||
+			strings.Contains(got, "\n") {
 			t.Errorf("%s, killed at %s: commits %q", k.action, k.point, got)
 		}
 	}

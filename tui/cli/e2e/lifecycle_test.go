@@ -53,9 +53,11 @@ func newLifecycle(t *testing.T) *lifecycle {
 	l.forge.Behind(l.git)
 	l.file(t, "credentials/default.boards/token", gitToken)
 	l.file(t, "credentials/default.boards/ca.crt", string(l.forge.CA))
-	l.args = []string{"--provisioning-server-url", l.api.URL, "--tls-ca-file", l.api.CAFile, "--token-file", l.file(t, "token", l.api.TokenOf("agent-0")+"\n")}
+	l.args = []string{"--provisioning-server-url", l.api.URL, "--tls-ca-file", l.api.CAFile, "--token-file",
+		l.file(t, "token", l.api.TokenOf("agent-0")+"\n")}
 	l.user = connectUser(t, l.api, "user", "default")
-	l.agent = l.daemon(t, "--controllers", "on", "--credentials-dir", filepath.Join(l.dir, "credentials"), "--claim-expiry", "6s", "--lease-renewal-interval", "2s",
+	l.agent = l.daemon(t, "--controllers", "on", "--credentials-dir", filepath.Join(l.dir, "credentials"), "--claim-expiry", "6s",
+		"--lease-renewal-interval", "2s",
 		"--webhook-listen", "127.0.0.1:0", "--webhook-url", "https://limpet.example.com")
 	until(t, "webhooks are received", func() bool {
 		found := listening.FindStringSubmatch(l.agent.log.String())
@@ -71,9 +73,10 @@ func newLifecycle(t *testing.T) *lifecycle {
 // create creates the Repository as a user does on an API without defaults.
 func (l *lifecycle) create() {
 	l.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "gitlab", "workflows": []any{"write"},
-		"gitlab": map[string]any{"url": l.forge.URL + "/ops/boards", "branch": testenv.Branch, "path": testenv.Directory},
-		"sync":   map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(10)}}}}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "gitlab",
+		"workflows": []any{"write"},
+		"gitlab":    map[string]any{"url": l.forge.URL + "/ops/boards", "branch": testenv.Branch, "path": testenv.Directory},
+		"sync":      map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(10)}}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName("boards")

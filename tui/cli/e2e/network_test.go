@@ -249,7 +249,8 @@ func TestNetSlowServer(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	part := time.Duration(suite.Count(10, 1)) // of the times below
-	f := newFleet(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
+	f := newFleet(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval",
+		(10 * time.Second / part).String())
 	a := f.agents[0]
 	g := newGate(t, 3)
 	f.repository("slow", g.URL, nil)
@@ -335,7 +336,8 @@ func (f *fleet) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 	f.t.Helper()
 	last := int64(0)
 	for _, r := range f.requestsOf(a, since) {
-		if claim := claimOf(r.Body); r.Method == http.MethodPut && r.Code == http.StatusOK && strings.HasSuffix(r.Path, "/jobs/job") && claim != last {
+		if claim := claimOf(r.Body); r.Method == http.MethodPut && r.Code == http.StatusOK && strings.HasSuffix(r.Path, "/jobs/job") &&
+			claim != last {
 			out = append(out, r)
 			last = claim
 		}

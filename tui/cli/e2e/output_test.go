@@ -49,9 +49,10 @@ func readSchemas(t *testing.T) schemas {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "https://limpet.test/" + f.Name(), Loader: func(u *url.URL) (*jsonschema.Schema, error) {
-			return read(filepath.Base(u.Path))
-		}})
+		resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "https://limpet.test/" + f.Name(),
+			Loader: func(u *url.URL) (*jsonschema.Schema, error) {
+				return read(filepath.Base(u.Path))
+			}})
 		if err != nil {
 			t.Fatalf("%s: %v", f.Name(), err)
 		}
@@ -96,7 +97,8 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 // undocumented are the commands that print no document: they run until they are told
 // to end, or speak to a person.
 var undocumented = map[string]string{
-	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
+	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves",
+	"dashboard": "is the screen; off a terminal it is status",
 }
 
 // TestEveryCommandKeepsItsSchema calls each command of the built program with -o
@@ -107,11 +109,12 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	known := readSchemas(t)
 	h := newHome(t)
 	gate := newGate(t, 3)
-	objects := h.file(t, "objects.yaml", "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Connection\nmetadata: {name: lab, namespace: default}\n"+
-		"spec: {title: Lab, type: gitlab, url: 'https://127.0.0.1:1'}\nsecure: {token: {create: glpat-1}}\n---\n"+
-		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: near, namespace: default}\n"+
-		"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n---\n"+
-		"apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: flux, namespace: default}\nspec: {url: 'https://127.0.0.1:1/ops/flux', interval: 5m}\n")
+	objects := h.file(t, "objects.yaml",
+		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Connection\nmetadata: {name: lab, namespace: default}\n"+
+			"spec: {title: Lab, type: gitlab, url: 'https://127.0.0.1:1'}\nsecure: {token: {create: glpat-1}}\n---\n"+
+			"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: near, namespace: default}\n"+
+			"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n---\n"+
+			"apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: flux, namespace: default}\nspec: {url: 'https://127.0.0.1:1/ops/flux', interval: 5m}\n")
 	called := map[string]bool{}
 	call := func(code int, schema, command string, args ...string) string {
 		t.Helper()
@@ -125,7 +128,8 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		return r.out
 	}
 	call(0, "status", "status") // without a state file
-	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--interval", "1h")
+	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git",
+		testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--interval", "1h")
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
 	h.must(t, 0, "job", "create", "boards")
@@ -224,7 +228,8 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "store-backup", "store backup", filepath.Join(h.dir, "copy.db"))
 	call(0, "deleted", "delete", "connection", "lab")
 	call(0, "pruned", "history prune", "--keep", "0")
-	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records", "get historicjobs": "objects", "connection list": "connections", "source list": "sources"} {
+	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records",
+		"get historicjobs": "objects", "connection list": "connections", "source list": "sources"} {
 		if out := call(0, schema, command, "-n", "nowhere"); strings.Join(strings.Fields(out), "") != `{"items":[]}` {
 			t.Errorf("%s of nothing: %s", command, out)
 		}
@@ -276,15 +281,17 @@ func TestLongLists(t *testing.T) {
 	for i := range records {
 		g.Go(func() error {
 			at := now.Add(-time.Duration(i) * time.Second)
-			return store.PutRecord(t.Context(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync", Repository: fmt.Sprintf("r%d", i%10),
-				Action: "pull", State: "success", Started: at.Add(-time.Second), Finished: at})
+			return store.PutRecord(t.Context(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync",
+				Repository: fmt.Sprintf("r%d", i%10),
+				Action:     "pull", State: "success", Started: at.Add(-time.Second), Finished: at})
 		})
 	}
 	if err := errors.Join(g.Wait(), store.Close()); err != nil {
 		t.Fatal(err)
 	}
 	for call, want := range map[string]int{
-		"job list": jobs + 1, "job list -o jsonl": jobs, "history list": records + 1, "history list --limit 100": 101, "history list -o jsonl": records, "history export": records,
+		"job list": jobs + 1, "job list -o jsonl": jobs, "history list": records + 1, "history list --limit 100": 101,
+		"history list -o jsonl": records, "history export": records,
 	} {
 		cmd := h.command(t.Context(), t, strings.Fields(call)...)
 		out, err := cmd.Output()
@@ -311,7 +318,8 @@ func TestNameInSeveralNamespaces(t *testing.T) {
 	refused := func(calls ...string) {
 		t.Helper()
 		for _, call := range calls {
-			if r := h.must(t, exitUsage, strings.Fields(call)...); !strings.Contains(r.err, "one, two") || !strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
+			if r := h.must(t, exitUsage, strings.Fields(call)...); !strings.Contains(r.err, "one, two") ||
+				!strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
 				t.Errorf("limpet %s: %s", call, r.err)
 			}
 		}

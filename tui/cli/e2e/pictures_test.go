@@ -88,7 +88,8 @@ func takePictures(t *testing.T) {
 		w, h        int
 		shows       []string
 	}{
-		{"overview", "limpet: jobs, repositories, the job under the cursor, events, agent", "", 120, 32, []string{"plant-east", "network", "vessels", "healthy", "pull incr"}},
+		{"overview", "limpet: jobs, repositories, the job under the cursor, events, agent", "", 120, 32,
+			[]string{"plant-east", "network", "vessels", "healthy", "pull incr"}},
 		{"", "", "3", 100, 28, []string{"[3 Repos 3]"}},
 		{"repository", "limpet: a repository", "\r", 100, 28, []string{"health", "Conditions"}},
 		{"history", "limpet: the history", "4", 100, 28, []string{"[4 History]", "success"}},

@@ -304,10 +304,12 @@ func TestCheckOfADamagedFile(t *testing.T) {
 	for at := 2 * 4096; at < min(9*4096, len(broken)); at++ {
 		broken[at] ^= 0xa5
 	}
-	for name, data := range map[string][]byte{"garbage": bytes.Repeat([]byte("no state\x00\xff\xfe"), 9000), "broken pages": broken, "cut off": good[:9000], "a beginning": good[:100]} {
+	for name, data := range map[string][]byte{"garbage": bytes.Repeat([]byte("no state\x00\xff\xfe"), 9000), "broken pages": broken,
+		"cut off": good[:9000], "a beginning": good[:100]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for call, code := range map[string]int{"store check": exitStore, "store check -o json": exitStore, "status": exitError, "doctor": exitError} {
+			for call, code := range map[string]int{"store check": exitStore, "store check -o json": exitStore, "status": exitError,
+				"doctor": exitError} {
 				h := newHome(t)
 				h.file(t, "state/limpet.db", string(data))
 				r := h.must(t, code, strings.Fields(call)...)
@@ -333,7 +335,8 @@ func TestTextInPlaceOfAStateFile(t *testing.T) {
 	if err := os.Chmod(notes, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"--daemon"}, {"status"}, {"store", "check"}, {"repo", "list"}, {"doctor"}, {"doctor", "--fix"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
+	for _, args := range [][]string{{"--daemon"}, {"status"}, {"store", "check"}, {"repo", "list"}, {"doctor"}, {"doctor", "--fix"},
+		{"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
 		r, code := h.run(t, append([]string{"--state", notes}, args...)...), 9
 		if args[0] == "doctor" {
 			code = 1

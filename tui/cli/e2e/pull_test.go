@@ -47,8 +47,10 @@ func newSite(t *testing.T, commits, dashboards int, flags ...string) *site {
 	s.file(t, "credentials/default.boards/token", gitToken)
 	s.file(t, "credentials/default.boards/ca.crt", string(ca))
 	token := s.file(t, "token", testenv.SignToken+"\n")
-	s.args = []string{"--provisioning-server-url", s.api.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL, "--token-file", token}
-	s.agent = s.daemon(t, append([]string{"--credentials-dir", filepath.Join(s.dir, "credentials"), "--history-expiration", "24h"}, flags...)...)
+	s.args = []string{"--provisioning-server-url", s.api.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL,
+		"--token-file", token}
+	s.agent = s.daemon(t, append([]string{"--credentials-dir", filepath.Join(s.dir, "credentials"), "--history-expiration", "24h"},
+		flags...)...)
 	s.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--title", "Boards")
 	return s
 }
@@ -172,7 +174,8 @@ func TestPullJourney(t *testing.T) {
 		d := s.repo.Add(t, testenv.Directory+"/brand/new/board.json")
 		s.must(t, 0, "repo", "pull", "boards", "--wait")
 		got := s.writes(t)
-		if len(got) != 3 || got[0] != "POST dashboards "+d.UID || !strings.HasPrefix(got[1], "POST folders brand-") || !strings.HasPrefix(got[2], "POST folders new-") {
+		if len(got) != 3 || got[0] != "POST dashboards "+d.UID || !strings.HasPrefix(got[1], "POST folders brand-") ||
+			!strings.HasPrefix(got[2], "POST folders new-") {
 			t.Errorf("writes: %q", got)
 		}
 		s.matches(t)
@@ -276,7 +279,8 @@ func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 		testenv.Change{Path: dir + "cut.json", Data: []byte(`{"title": "cut`)},
 		testenv.Change{Path: dir + "tabs.yaml", Data: []byte("apiVersion: v1\n\tkind: X\n")},
 		testenv.Change{Path: dir + "blank.json", Data: []byte("\n")},
-		testenv.Change{Path: dir + "large.json", Data: []byte(`{"title":"large","uid":"large","panels":[],"schemaVersion":41,"tags":["` + strings.Repeat("x", 2<<20) + `"]}`)},
+		testenv.Change{Path: dir + "large.json", Data: []byte(`{"title":"large","uid":"large","panels":[],"schemaVersion":41,"tags":["` +
+			strings.Repeat("x", 2<<20) + `"]}`)},
 		testenv.Change{Path: dir + "twin.json", Data: board.JSON()},
 	)
 	good := s.repo.Add(t, testenv.Directory+"/good/one.json")
@@ -359,7 +363,8 @@ func TestLargeFiles(t *testing.T) {
 	}
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	sink := filepath.Join(h.dir, "sinks", "site")
-	h.must(t, 0, "repo", "create", "site", "--url", host.Serve("site.git", repo.Dir), "--branch", testenv.Branch, "--interval", "24h", "--sink-dir", sink)
+	h.must(t, 0, "repo", "create", "site", "--url", host.Serve("site.git", repo.Dir), "--branch", testenv.Branch, "--interval", "24h",
+		"--sink-dir", sink)
 	pull := func() result {
 		t.Helper()
 		var r result

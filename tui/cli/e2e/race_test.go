@@ -178,11 +178,13 @@ func TestAgentsShareRepositories(t *testing.T) {
 			h.file(t, fmt.Sprintf("credentials/default.repo-%d/token", n), gitToken)
 			h.file(t, fmt.Sprintf("credentials/default.repo-%d/ca.crt", n), string(ca))
 		}
-		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf(fmt.Sprint("agent-", i))+"\n")}
+		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+			h.file(t, "token", server.TokenOf(fmt.Sprint("agent-", i))+"\n")}
 		agents = append(agents, h)
 	}
 	run := func(h *home) *daemon {
-		return h.daemon(t, "--controllers", "on", "--credentials-dir", h.dir+"/credentials", "--claim-expiry", "6s", "--lease-renewal-interval", "2s")
+		return h.daemon(t, "--controllers", "on", "--credentials-dir", h.dir+"/credentials", "--claim-expiry", "6s", "--lease-renewal-interval",
+			"2s")
 	}
 	first := run(agents[0])
 	until(t, "the first is active", func() bool { return strings.Contains(agents[0].run(t, "status").out, "managed by this agent") })
@@ -257,10 +259,12 @@ func TestControllersAutoElsewhere(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	connectUser(t, server, "grafana", "default").create(api.Repositories, "boards", nil, gitRepository("boards", "https://git.example.com/x.git", testenv.Branch, time.Hour))
+	connectUser(t, server, "grafana", "default").create(api.Repositories, "boards", nil,
+		gitRepository("boards", "https://git.example.com/x.git", testenv.Branch, time.Hour))
 	mark := server.Mark(t)
 	h := newHome(t)
-	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent")+"\n")}
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+		h.file(t, "token", server.TokenOf("agent")+"\n")}
 	d := h.daemon(t)
 	until(t, "status shows the role", func() bool {
 		return strings.Contains(h.run(t, "status").out, "not managed by this agent (--controllers auto)")
@@ -307,7 +311,8 @@ func TestPendingJobsMemory(t *testing.T) {
 			}
 		}
 		r := h.run(t, "status", "-o", "json")
-		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live.Counts.Working > 0 && status.Live.Counts.Working+status.Live.Counts.Pending >= n
+		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live.Counts.Working > 0 &&
+			status.Live.Counts.Working+status.Live.Counts.Pending >= n
 	})
 	w := readUsage(t, d.cmd.Process.Pid)
 	t.Logf("%d jobs: %s", n, w)
@@ -333,7 +338,8 @@ func createPendingJobs(t *testing.T, n int, put func(plural, name, object string
 	for i := range pendingRepositories {
 		name := fmt.Sprintf("repository-%04d", i)
 		g.Go(func() error {
-			return put("repositories", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
+			return put("repositories", name, fmt.Sprintf(
+				`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
 				meta(name, ""), name, url, name, time.Now().UnixMilli()))
 		})
 	}
@@ -341,7 +347,8 @@ func createPendingJobs(t *testing.T, n int, put func(plural, name, object string
 		repo := fmt.Sprintf("repository-%04d", i%pendingRepositories)
 		name := fmt.Sprintf("%s-pull-%06d", repo, i)
 		g.Go(func() error {
-			return put("jobs", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
+			return put("jobs", name, fmt.Sprintf(
+				`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
 				meta(name, fmt.Sprintf(`"provisioning.grafana.app/repository":%q`, repo)), repo))
 		})
 	}

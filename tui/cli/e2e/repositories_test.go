@@ -46,7 +46,8 @@ func TestManyRepositories(t *testing.T) {
 	repositories := embeddedWorkload(t, h).client.Resource(api.Repositories).Namespace("default")
 	for i := range count {
 		repo := testenv.EmptyRepo(t)
-		repo.Commit(t, "a dashboard", testenv.Change{Path: testenv.Directory + "/board.json", Data: fmt.Appendf(nil, `{"uid":"board-%d","title":"Board","schemaVersion":39,"tags":[],"panels":[]}`, i)})
+		repo.Commit(t, "a dashboard", testenv.Change{Path: testenv.Directory + "/board.json",
+			Data: fmt.Appendf(nil, `{"uid":"board-%d","title":"Board","schemaVersion":39,"tags":[],"panels":[]}`, i)})
 		name := fmt.Sprintf("r%04d", i)
 		u := newObject(api.Repositories, name, nil, gitRepository(name, host.Serve("site/"+name+".git", repo.Dir), testenv.Branch, interval))
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": gitToken}}
@@ -61,7 +62,8 @@ func TestManyRepositories(t *testing.T) {
 		}
 		n := 0
 		for i := range list.Items {
-			if repo, err := api.RepositoryView(&list.Items[i]); err == nil && repo.Status.Health.Healthy && repo.Status.Sync.State == api.StateSuccess {
+			if repo, err := api.RepositoryView(&list.Items[i]); err == nil && repo.Status.Health.Healthy &&
+				repo.Status.Sync.State == api.StateSuccess {
 				n++
 			}
 		}
@@ -89,7 +91,8 @@ func TestManyRepositories(t *testing.T) {
 		t.Fatalf("%d checks, want %d", checks, want)
 	}
 	cpu := (last.cpu - first.cpu) / time.Duration(checks)
-	t.Logf("%d repositories each %s: %s a check; %s; %.1f checks/s, at most %d in one second; %d connections", count, interval, cpu, last, mean, most, counts.Connected)
+	t.Logf("%d repositories each %s: %s a check; %s; %.1f checks/s, at most %d in one second; %d connections", count, interval, cpu, last,
+		mean, most, counts.Connected)
 	if cpu > mostCheck || counts.UploadPack > 0 || counts.Connected > checks/10 {
 		t.Errorf("%s a check, %+v", cpu, counts)
 	}
@@ -116,7 +119,8 @@ func TestUnhealthyRepositories(t *testing.T) {
 	user := connectUser(t, server, "user", "default")
 	repositories := user.Resource(api.Repositories).Namespace("default")
 	h, repo := newHome(t), testenv.Repo(t, 1, 1)
-	open, closed, unsigned := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken}), testenv.Git(t, testenv.GitOptions{TLS: true})
+	open, closed, unsigned := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken}),
+		testenv.Git(t, testenv.GitOptions{TLS: true})
 	ca, err := os.ReadFile(unsigned.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -130,9 +134,12 @@ func TestUnhealthyRepositories(t *testing.T) {
 	h.file(t, "credentials/default.token/token", "wrong")
 	const soon, check = 15 * time.Second, 75 * time.Second
 	all := []unhealthy{
-		{"token", closed.Serve("token.git", repo.Dir), testenv.Branch, "AuthenticationFailed", "secure.token", func() { h.file(t, "credentials/default.token/token", gitToken) }, soon},
-		{"branch", open.Serve("branch.git", repo.Dir), "mian", "InvalidSpec", "spec.git.branch", func() { repo.Git(t, "branch", "mian", testenv.Branch) }, check},
-		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), testenv.Branch, "ServiceUnavailable", "spec.git.url", func() { h.file(t, "credentials/default.unsigned/ca.crt", string(ca)) }, soon},
+		{"token", closed.Serve("token.git", repo.Dir), testenv.Branch, "AuthenticationFailed", "secure.token",
+			func() { h.file(t, "credentials/default.token/token", gitToken) }, soon},
+		{"branch", open.Serve("branch.git", repo.Dir), "mian", "InvalidSpec", "spec.git.branch",
+			func() { repo.Git(t, "branch", "mian", testenv.Branch) }, check},
+		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), testenv.Branch, "ServiceUnavailable", "spec.git.url",
+			func() { h.file(t, "credentials/default.unsigned/ca.crt", string(ca)) }, soon},
 		{"dead", "http://" + dead + "/dead.git", testenv.Branch, "ServiceUnavailable", "spec.git.url", func() {
 			ln, err := net.Listen("tcp", dead)
 			if err != nil {
@@ -144,7 +151,8 @@ func TestUnhealthyRepositories(t *testing.T) {
 			t.Cleanup(func() { again.CloseClientConnections(); again.Close() })
 		}, check},
 	}
-	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent-0")+"\n")}
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+		h.file(t, "token", server.TokenOf("agent-0")+"\n")}
 	h.daemon(t, "--controllers", "on", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git")
 	mark := server.Mark(t)
 	status := func(name string) (api.RepositoryStatus, api.Condition) {
@@ -170,12 +178,14 @@ func TestUnhealthyRepositories(t *testing.T) {
 	for _, r := range all {
 		until(t, r.name+" is checked", func() bool { s, _ := status(r.name); return s.Health.Checked > 0 })
 		s, ready := status(r.name)
-		if ready.Status != "False" || ready.Reason != r.reason || s.Health.Healthy || s.Sync.State != api.StateError || len(s.FieldErrors) != 1 || s.FieldErrors[0].Field != r.field {
+		if ready.Status != "False" || ready.Reason != r.reason || s.Health.Healthy || s.Sync.State != api.StateError ||
+			len(s.FieldErrors) != 1 || s.FieldErrors[0].Field != r.field {
 			t.Errorf("%s: %+v", r.name, s)
 		}
 		patches := 0
 		for _, w := range server.Writes(t, mark) {
-			if w.User == "agent-0" && strings.HasSuffix(w.Path, "/repositories/"+r.name+"/status") && bytes.Contains(w.Body, []byte(`"/status/health"`)) {
+			if w.User == "agent-0" && strings.HasSuffix(w.Path, "/repositories/"+r.name+"/status") &&
+				bytes.Contains(w.Body, []byte(`"/status/health"`)) {
 				patches++
 			}
 		}

@@ -32,7 +32,8 @@ func TestKilledWhileRequeueing(t *testing.T) {
 	for range kills {
 		for _, name := range m.names() {
 			m.edit(name)
-			m.pull(name, map[string]string{api.LabelClaim: strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10), api.LabelClaimOwner: "somebody-gone"})
+			m.pull(name, map[string]string{api.LabelClaim: strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10),
+				api.LabelClaimOwner: "somebody-gone"})
 		}
 		l := m.start(fmt.Sprintf("%s=kill@%d", failpoint.Requeued, 1+m.rng.IntN(len(m.sizes))))
 		if !m.awaitEnd(l) {
@@ -170,7 +171,8 @@ func TestSystemdCredentials(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	h := newHome(t)
-	config := h.file(t, "etc/config.yaml", "drivers: 7\ngit-credentials:\n- url: https://git.example.com\n  values: {token: handed-canary-git}\n")
+	config := h.file(t, "etc/config.yaml",
+		"drivers: 7\ngit-credentials:\n- url: https://git.example.com\n  values: {token: handed-canary-git}\n")
 	token := h.file(t, "etc/token", "handed-canary-token\n")
 	given, kept := filepath.Join(h.dir, "credentials"), filepath.Join(h.dir, "sd")
 	h.env = without(h.env, "LIMPET_STATE")

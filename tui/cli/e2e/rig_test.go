@@ -73,7 +73,8 @@ func newHome(t *testing.T, args ...string) *home {
 	t.Helper()
 	dir := t.TempDir()
 	h := &home{dir: dir, args: args}
-	h.env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "LIMPET_TELEMETRY_LISTEN=127.0.0.1:0", "LIMPET_STATE=" + h.state()}
+	h.env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "LIMPET_TELEMETRY_LISTEN=127.0.0.1:0",
+		"LIMPET_STATE=" + h.state()}
 	return h
 }
 
@@ -221,7 +222,8 @@ func (l *log) String() string {
 func (h *home) daemon(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{log: &log{}, done: make(chan struct{})}
-	d.cmd = h.command(context.WithoutCancel(t.Context()), t, append([]string{"--daemon", "--log-format", "json", "--log-level", "debug"}, args...)...)
+	d.cmd = h.command(context.WithoutCancel(t.Context()), t, append([]string{"--daemon", "--log-format", "json", "--log-level", "debug"},
+		args...)...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -386,7 +388,8 @@ func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *test
 		o, ok := got[rel]
 		delete(got, rel)
 		a := o.Metadata.Annotations
-		found := [5]string{a["grafana.app/managedBy"], a["grafana.app/managerId"], a["grafana.app/sourceChecksum"], a["grafana.app/folder"], o.Spec.Title}
+		found := [5]string{a["grafana.app/managedBy"], a["grafana.app/managerId"], a["grafana.app/sourceChecksum"], a["grafana.app/folder"],
+			o.Spec.Title}
 		want := [5]string{"repo", repository, blobs[d.Path], folders[path.Dir(rel)], d.Title}
 		if !ok || found != want {
 			t.Errorf("%s %s: there: %t, %q, want %q", namespace, rel, ok, found, want)

@@ -137,7 +137,9 @@ func TestSignersOfSecretsAndRules(t *testing.T) {
 	h := newHome(t)
 	list := func(text string) { h.file(t, "allowed_signers", text) }
 	list("ops@example.com " + otherPublic)
-	config := h.file(t, "limpet.yaml", fmt.Sprintf("git-verify:\n- repositories: [default/free]\n  mode: none\n- url: \"*\"\n  mode: HEAD\n  files: {allowed_signers: %s}\n", filepath.Join(h.dir, "allowed_signers")))
+	config := h.file(t, "limpet.yaml", fmt.Sprintf(
+		"git-verify:\n- repositories: [default/free]\n  mode: none\n- url: \"*\"\n  mode: HEAD\n  files: {allowed_signers: %s}\n",
+		filepath.Join(h.dir, "allowed_signers")))
 	h.args = append(h.args, "--config", config)
 	d := h.daemon(t)
 	secret := func(key string) string {

@@ -85,7 +85,8 @@ func TestSoak(t *testing.T) {
 		done = append(done, fmt.Sprintf("%d %s", s.counts[name], name))
 	}
 	early, late := len(used)/3, len(used)-1
-	t.Logf("soak of %s: %s; after a third %s and %d descriptors, at the end %s and %d", *soakFor, strings.Join(done, ", "), used[early], files[early], used[late], files[late])
+	t.Logf("soak of %s: %s; after a third %s and %d descriptors, at the end %s and %d", *soakFor, strings.Join(done, ", "), used[early],
+		files[early], used[late], files[late])
 	// Mirrors keep their packs open, up to some dozen files each.
 	if used[late].rss > used[early].rss*5/4+(8<<10) || files[late] > files[early]+64 {
 		t.Error("the agent grows")
@@ -93,8 +94,9 @@ func TestSoak(t *testing.T) {
 }
 
 func newSoak(t *testing.T) *soak {
-	s := &soak{t: t, rng: rand.New(rand.NewPCG(suite.Seed(t), 11)), jobs: map[types.UID]bool{}, counts: map[string]int{}, faults: map[string]fault{},
-		api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
+	s := &soak{t: t, rng: rand.New(rand.NewPCG(suite.Seed(t), 11)), jobs: map[types.UID]bool{}, counts: map[string]int{},
+		faults: map[string]fault{},
+		api:    testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
 	s.user = connectUser(t, s.api, "user", "")
 	s.git = s.api.Proxy(t, "git", s.host.URL)
 	ca, err := os.ReadFile(s.host.CAFile)
@@ -114,8 +116,10 @@ func newSoak(t *testing.T) *soak {
 			a.file(t, fmt.Sprintf("credentials/site-%d.boards/ca.crt", n), string(ca))
 		}
 		a.proxy = s.api.Proxy(t, a.name, s.api.URL)
-		a.args = []string{"--provisioning-server-url", a.proxy.URL, "--tls-ca-file", s.api.CAFile, "--token-file", a.file(t, "token", s.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
-		a.flags = append(fleetLease(), "--credentials-dir", filepath.Join(a.dir, "credentials"), "--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json")
+		a.args = []string{"--provisioning-server-url", a.proxy.URL, "--tls-ca-file", s.api.CAFile, "--token-file",
+			a.file(t, "token", s.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
+		a.flags = append(fleetLease(), "--credentials-dir", filepath.Join(a.dir, "credentials"), "--job-interval", "2s", "--max-attempts",
+			"1000", "--log-format", "json")
 		s.agents = append(s.agents, a)
 		a.begin(t)
 	}
@@ -179,12 +183,15 @@ func (s *soak) step() {
 		other.begin(s.t)
 		s.counts["restarts"]++
 	case n == 32:
-		s.harm(other.name, "suspensions", func() { _ = other.cmd.Process.Signal(syscall.SIGSTOP) }, func() { _ = other.cmd.Process.Signal(syscall.SIGCONT) })
+		s.harm(other.name, "suspensions", func() { _ = other.cmd.Process.Signal(syscall.SIGSTOP) },
+			func() { _ = other.cmd.Process.Signal(syscall.SIGCONT) })
 	case n == 33:
 		s.harm(any.proxy.URL, "cuts to the API", func() { any.proxy.Down(s.t) }, func() { any.proxy.Set(s.t) })
 	case n == 34:
-		toxics := []testenv.Toxic{testenv.Silence(), testenv.Latency(700*time.Millisecond, 300*time.Millisecond), testenv.ResetPeer(200 * time.Millisecond), testenv.Slicer(200, time.Millisecond)}
-		s.harm(any.proxy.URL, "bad links to the API", func() { any.proxy.Set(s.t, toxics[s.rng.IntN(len(toxics))]) }, func() { any.proxy.Set(s.t) })
+		toxics := []testenv.Toxic{testenv.Silence(), testenv.Latency(700*time.Millisecond, 300*time.Millisecond),
+			testenv.ResetPeer(200 * time.Millisecond), testenv.Slicer(200, time.Millisecond)}
+		s.harm(any.proxy.URL, "bad links to the API", func() { any.proxy.Set(s.t, toxics[s.rng.IntN(len(toxics))]) },
+			func() { any.proxy.Set(s.t) })
 	case n == 35:
 		s.harm("git", "cuts to the Git host", func() { s.git.Down(s.t) }, func() { s.git.Set(s.t) })
 	case n == 36:

@@ -47,7 +47,8 @@ func serveArtifacts(t *testing.T) string {
 func statusWith(url string) string {
 	sum := sha256.Sum256(artifactBytes)
 	return `{"observedGeneration":9,"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"stored artifact","observedGeneration":9,"lastTransitionTime":"2026-11-20T12:00:00Z"}],"artifact":{"url":"` + url +
-		`","revision":"main@sha1:` + testenv.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) + `","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
+		`","revision":"main@sha1:` + testenv.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) +
+		`","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
 }
 
 // packed gives a source of a daemon's own API an artifact, and returns its name.
@@ -56,7 +57,8 @@ func packed(t *testing.T, h *home, name string) string {
 	resource := embeddedWorkload(t, h).client.Resource(api.GitRepositories).Namespace("default")
 	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {
-		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
+		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u),
+			metav1.UpdateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,8 @@ func TestSources(t *testing.T) {
 		s.Put(t, resource, "flux-system")
 	}
 	h := newHome(t)
-	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.Token), "--controllers", "off"}
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+		h.file(t, "token", server.Token), "--controllers", "off"}
 	read := func(name string) sourceSeen {
 		u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -264,7 +267,8 @@ func TestConfigPermissions(t *testing.T) {
 	path := filepath.Join(h.dir, ".config", "limpet", "config.yaml")
 	h.program = filepath.Join(h.dir, "limpet")
 	program, err := os.ReadFile(limpetBinary(t))
-	err = errors.Join(err, os.WriteFile(h.program, program, 0o755), os.MkdirAll(filepath.Dir(path), 0o755), os.Chmod(h.dir, 0o755), os.Chmod(filepath.Dir(h.dir), 0o711),
+	err = errors.Join(err, os.WriteFile(h.program, program, 0o755), os.MkdirAll(filepath.Dir(path), 0o755), os.Chmod(h.dir, 0o755),
+		os.Chmod(filepath.Dir(h.dir), 0o711),
 		os.Mkdir(filepath.Join(h.dir, "state"), 0o700), os.Chown(filepath.Join(h.dir, "state"), me, -1))
 	if err != nil {
 		t.Fatal(err)

@@ -144,7 +144,8 @@ func TestSourceTest(t *testing.T) {
 	host := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		user, password, _ := r.BasicAuth()
-		good := map[string]bool{"open": r.Header.Get("Authorization") == "", "empty": true, "basic": user == "ann" && (password == "basic-"+canary || password == "url-"+canary),
+		good := map[string]bool{"open": r.Header.Get("Authorization") == "", "empty": true, "basic": user == "ann" &&
+			(password == "basic-"+canary || password == "url-"+canary),
 			"bearer": r.Header.Get("Authorization") == "Bearer bearer-"+canary, "mtls": len(r.TLS.PeerCertificates) == 1}[who]
 		if !good { // with all that it was sent, as some hosts do
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
@@ -162,51 +163,74 @@ func TestSourceTest(t *testing.T) {
 	signer := testenv.NewSSHKey(t, "ed25519", "")
 	ca := string(mine.ca)
 	objects := secretYAML("ca", "ca.crt", ca) + secretYAML("basic", "username", "ann", "password", "basic-"+canary, "caFile", ca) +
-		secretYAML("wrong", "username", "ann", "password", "wrong-"+canary, "ca.crt", ca) + secretYAML("bearer", "bearerToken", "bearer-"+canary, "username", "ann", "password", "ignored-"+canary, "ca.crt", ca) +
-		secretYAML("mtls", "tls.crt", string(mine.cert), "tls.key", string(mine.priv), "ca.crt", ca) + secretYAML("app", "githubAppID", "12", "githubAppPrivateKey", "key-"+canary) +
-		secretYAML("signers", "ops.sshpub", signer.Public) + secretYAML("broken", "ops.sshpub", "ssh-ed25519 nonsense") + secretYAML("legacy", "author", "nonsense")
+		secretYAML("wrong", "username", "ann", "password", "wrong-"+canary, "ca.crt", ca) + secretYAML("bearer", "bearerToken", "bearer-"+canary,
+		"username", "ann", "password", "ignored-"+canary, "ca.crt", ca) +
+		secretYAML("mtls", "tls.crt", string(mine.cert), "tls.key", string(mine.priv), "ca.crt", ca) + secretYAML("app", "githubAppID", "12",
+		"githubAppPrivateKey", "key-"+canary) +
+		secretYAML("signers", "ops.sshpub", signer.Public) + secretYAML("broken", "ops.sshpub", "ssh-ed25519 nonsense") +
+		secretYAML("legacy", "author", "nonsense")
 	main := "ref: {branch: main}"
 	inURL := strings.Replace(at("basic"), "://", "://ann:url-"+canary+"@", 1)
 	rows := map[string]sourceRow{
-		"open":        {url: at("open"), spec: main + ", secretRef: {name: ca}", steps: fine, revision: "main@sha1:" + head},
-		"basic":       {url: at("basic"), spec: main + ", secretRef: {name: basic}", steps: fine, revision: "main@sha1:" + head},
-		"bearer":      {url: at("bearer"), spec: "provider: generic, " + main + ", secretRef: {name: bearer}", steps: fine, revision: "main@sha1:" + head},
-		"mtls":        {url: at("mtls"), spec: main + ", secretRef: {name: mtls}", steps: fine, revision: "main@sha1:" + head},
-		"tag":         {url: at("open"), spec: "ref: {tag: v1.10.0}, secretRef: {name: ca}", steps: fine, revision: "v1.10.0@sha1:" + head},
-		"semver":      {url: at("open"), spec: "ref: {semver: '>=1.0.0 <1.9.0'}, secretRef: {name: ca}", steps: fine, revision: "v1.2.0@sha1:" + before},
-		"name":        {url: at("open"), spec: "ref: {name: refs/heads/main}, secretRef: {name: ca}", steps: fine, revision: "refs/heads/main@sha1:" + head},
-		"commit":      {url: at("open"), spec: "ref: {commit: " + before + "}, secretRef: {name: ca}", steps: fine, revision: "sha1:" + before},
-		"pinned":      {url: at("open"), spec: "ref: {branch: main, commit: " + before + "}, secretRef: {name: ca}", steps: fine, revision: "main@sha1:" + before},
-		"signed":      {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: signers}}", steps: "spec ok, credentials ok, signers ok, remote ok, revision ok", revision: "main@sha1:" + head},
-		"no-master":   {url: at("open"), spec: "secretRef: {name: ca}", code: 1, steps: noRevision, reason: "GitOperationFailed"},
-		"no-version":  {url: at("open"), spec: "ref: {semver: 2.x}, secretRef: {name: ca}", code: 1, steps: noRevision, reason: "GitOperationFailed"},
-		"empty":       {url: at("empty"), spec: main + ", secretRef: {name: ca}", code: 1, steps: noRevision, reason: "EmptyGitRepository"},
-		"wrong":       {url: at("basic"), spec: main + ", secretRef: {name: wrong}", code: 3, steps: noRemote, reason: "GitOperationFailed"},
-		"no-ca":       {url: at("open"), spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
-		"no-host":     {url: "https://127.0.0.1:1/x.git", spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
-		"no-repo":     {url: host.URL + "/empty/y.git", spec: main + ", secretRef: {name: ca}", code: 1, steps: noRemote, reason: "GitOperationFailed"},
-		"gone":        {url: at("basic"), spec: main + ", secretRef: {name: gone}", code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
-		"app":         {url: at("basic"), spec: main + ", secretRef: {name: app}", code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
-		"app-alone":   {url: at("basic"), spec: "provider: github, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
-		"app-half":    {url: at("basic"), spec: "provider: github, secretRef: {name: app}, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
-		"elsewhere":   {url: at("basic"), spec: "provider: azure, " + main, code: 1, steps: noCredentials, reason: "InvalidProviderConfiguration"},
-		"account":     {url: at("basic"), spec: "provider: azure, serviceAccountName: flux, " + main, code: 1, steps: badSpec, reason: "FeatureGateDisabled"},
-		"ssh-alone":   {url: "ssh://git@127.0.0.1:1/x.git", spec: main, code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
-		"scp":         {url: "git@127.0.0.1:x.git", spec: main, code: 1, steps: badSpec, reason: "URLInvalid"},
-		"two":         {url: at("open"), spec: "ref: {tag: v1, semver: 1.x}", code: 1, steps: badSpec, reason: "GitOperationFailed"},
-		"proxyless":   {url: at("open"), spec: main + ", proxySecretRef: {name: gone}", code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
-		"no-signers":  {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: gone}}", code: 1, steps: noSigners, reason: "VerificationError"},
-		"bad-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: broken}}", code: 1, steps: noSigners, reason: "VerificationError"},
-		"bad-ring":    {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: legacy}}", code: 1, steps: noSigners, reason: "VerificationError"},
-		"untagged":    {url: at("open"), spec: main + ", verify: {mode: Tag, secretRef: {name: signers}}", code: 1, steps: badSpec, reason: "InvalidVerificationMode"},
-		"in-url":      {url: inURL, spec: main + ", secretRef: {name: ca}", steps: "spec warning, credentials ok, remote ok, revision ok", revision: "main@sha1:" + head},
+		"open":  {url: at("open"), spec: main + ", secretRef: {name: ca}", steps: fine, revision: "main@sha1:" + head},
+		"basic": {url: at("basic"), spec: main + ", secretRef: {name: basic}", steps: fine, revision: "main@sha1:" + head},
+		"bearer": {url: at("bearer"), spec: "provider: generic, " + main + ", secretRef: {name: bearer}", steps: fine,
+			revision: "main@sha1:" + head},
+		"mtls": {url: at("mtls"), spec: main + ", secretRef: {name: mtls}", steps: fine, revision: "main@sha1:" + head},
+		"tag":  {url: at("open"), spec: "ref: {tag: v1.10.0}, secretRef: {name: ca}", steps: fine, revision: "v1.10.0@sha1:" + head},
+		"semver": {url: at("open"), spec: "ref: {semver: '>=1.0.0 <1.9.0'}, secretRef: {name: ca}", steps: fine, revision: "v1.2.0@sha1:" +
+			before},
+		"name": {url: at("open"), spec: "ref: {name: refs/heads/main}, secretRef: {name: ca}", steps: fine,
+			revision: "refs/heads/main@sha1:" + head},
+		"commit": {url: at("open"), spec: "ref: {commit: " + before + "}, secretRef: {name: ca}", steps: fine, revision: "sha1:" + before},
+		"pinned": {url: at("open"), spec: "ref: {branch: main, commit: " + before + "}, secretRef: {name: ca}", steps: fine,
+			revision: "main@sha1:" + before},
+		"signed": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: signers}}",
+			steps: "spec ok, credentials ok, signers ok, remote ok, revision ok", revision: "main@sha1:" + head},
+		"no-master": {url: at("open"), spec: "secretRef: {name: ca}", code: 1, steps: noRevision, reason: "GitOperationFailed"},
+		"no-version": {url: at("open"), spec: "ref: {semver: 2.x}, secretRef: {name: ca}", code: 1, steps: noRevision,
+			reason: "GitOperationFailed"},
+		"empty":   {url: at("empty"), spec: main + ", secretRef: {name: ca}", code: 1, steps: noRevision, reason: "EmptyGitRepository"},
+		"wrong":   {url: at("basic"), spec: main + ", secretRef: {name: wrong}", code: 3, steps: noRemote, reason: "GitOperationFailed"},
+		"no-ca":   {url: at("open"), spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
+		"no-host": {url: "https://127.0.0.1:1/x.git", spec: main, code: 1, steps: noRemote, reason: "GitOperationFailed"},
+		"no-repo": {url: host.URL + "/empty/y.git", spec: main + ", secretRef: {name: ca}", code: 1, steps: noRemote,
+			reason: "GitOperationFailed"},
+		"gone": {url: at("basic"), spec: main + ", secretRef: {name: gone}", code: 3, steps: noCredentials,
+			reason: "AuthenticationFailed"},
+		"app": {url: at("basic"), spec: main + ", secretRef: {name: app}", code: 1, steps: noCredentials,
+			reason: "InvalidProviderConfiguration"},
+		"app-alone": {url: at("basic"), spec: "provider: github, " + main, code: 1, steps: noCredentials,
+			reason: "InvalidProviderConfiguration"},
+		"app-half": {url: at("basic"), spec: "provider: github, secretRef: {name: app}, " + main, code: 1, steps: noCredentials,
+			reason: "InvalidProviderConfiguration"},
+		"elsewhere": {url: at("basic"), spec: "provider: azure, " + main, code: 1, steps: noCredentials,
+			reason: "InvalidProviderConfiguration"},
+		"account": {url: at("basic"), spec: "provider: azure, serviceAccountName: flux, " + main, code: 1, steps: badSpec,
+			reason: "FeatureGateDisabled"},
+		"ssh-alone": {url: "ssh://git@127.0.0.1:1/x.git", spec: main, code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
+		"scp":       {url: "git@127.0.0.1:x.git", spec: main, code: 1, steps: badSpec, reason: "URLInvalid"},
+		"two":       {url: at("open"), spec: "ref: {tag: v1, semver: 1.x}", code: 1, steps: badSpec, reason: "GitOperationFailed"},
+		"proxyless": {url: at("open"), spec: main + ", proxySecretRef: {name: gone}", code: 3, steps: noCredentials,
+			reason: "AuthenticationFailed"},
+		"no-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: gone}}", code: 1, steps: noSigners,
+			reason: "VerificationError"},
+		"bad-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: broken}}", code: 1, steps: noSigners,
+			reason: "VerificationError"},
+		"bad-ring": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: legacy}}", code: 1, steps: noSigners,
+			reason: "VerificationError"},
+		"untagged": {url: at("open"), spec: main + ", verify: {mode: Tag, secretRef: {name: signers}}", code: 1, steps: badSpec,
+			reason: "InvalidVerificationMode"},
+		"in-url": {url: inURL, spec: main + ", secretRef: {name: ca}", steps: "spec warning, credentials ok, remote ok, revision ok",
+			revision: "main@sha1:" + head},
 	}
 	objects += sourcesYAML(rows)
 	h, known := newHome(t), readSchemas(t)
 	told := h.examine(t, known, objects, rows, "basic", "in-url", "wrong", "gone", "app", "signed", "two")
 	h.must(t, 1, "source", "test", "nobody")
 	// A table of the objects has none of it either; the API keeps what it was given.
-	tables := h.must(t, 0, "get", "gitrepositories").out + h.must(t, 0, "get", "gitrepositories", "-o", "wide").out + h.must(t, 0, "get", "gitrepository", "in-url").out
+	tables := h.must(t, 0, "get", "gitrepositories").out + h.must(t, 0, "get", "gitrepositories", "-o", "wide").out +
+		h.must(t, 0, "get", "gitrepository", "in-url").out
 	if strings.Contains(tables, canary) {
 		t.Errorf("the url is not masked:\n%s", tables)
 	}
@@ -217,7 +241,8 @@ func TestSourceTest(t *testing.T) {
 	}
 	// The one in the spec is in the state file as the API has it.
 	h.noSecret(t, "", "basic-"+canary, "bearer-"+canary, "ignored-"+canary, "wrong-"+canary, "key-"+canary, secretLine(string(mine.priv)))
-	if found := holds([]byte(told), canary, secretLine(string(mine.priv)), base64.StdEncoding.EncodeToString([]byte("ann:basic"))); found != "" {
+	if found := holds([]byte(told), canary, secretLine(string(mine.priv)),
+		base64.StdEncoding.EncodeToString([]byte("ann:basic"))); found != "" {
 		t.Errorf("the secret %s is told", found)
 	}
 }
@@ -228,7 +253,8 @@ func TestSourceTestOverSSH(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-source-ssh"
 	repo := testenv.Repo(t, 1, 1)
-	key, locked, hostKey := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "passphrase-"+canary), testenv.NewSSHKey(t, "ecdsa", "")
+	key, locked, hostKey := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "passphrase-"+canary),
+		testenv.NewSSHKey(t, "ecdsa", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{hostKey}, Accept: []testenv.SSHKey{key, locked}})
 	objects := secretYAML("open", "identity", string(key.Private), "known_hosts", s.Known(hostKey), "identity.pub", key.Public) +
 		secretYAML("locked", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "passphrase-"+canary) +
@@ -265,7 +291,8 @@ func TestSourceTestOnTheAPI(t *testing.T) {
 	yard, args := realWorkload(t, server)
 	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
 	for name, more := range map[string]string{"filed": `,"secretRef":{"name":"keys"}`, "gone": `,"secretRef":{"name":"site"}`, "ruled": ""} {
-		testenv.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource, "flux-system")
+		testenv.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource,
+			"flux-system")
 	}
 	h, known := newHome(t), readSchemas(t)
 	ca, err := os.ReadFile(backend.CAFile)
@@ -276,7 +303,9 @@ func TestSourceTestOnTheAPI(t *testing.T) {
 		h.file(t, "credentials/flux-system.keys/"+key, text)
 		h.file(t, "credentials/flux-system.gone/"+key, text) // of a Repository with the name of the source
 	}
-	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: ann}\n  files: {password: %s, ca.crt: %s}\n", link, filepath.Join(h.dir, "credentials/flux-system.keys/password"), backend.CAFile))
+	h.file(t, ".config/limpet/config.yaml",
+		fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: ann}\n  files: {password: %s, ca.crt: %s}\n", link,
+			filepath.Join(h.dir, "credentials/flux-system.keys/password"), backend.CAFile))
 	h.args = append(args, "-n", "flux-system", "--credentials-dir", filepath.Join(h.dir, "credentials"))
 	told := ""
 	for _, name := range []string{"filed", "ruled", "gone"} {

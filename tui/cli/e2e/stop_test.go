@@ -180,7 +180,8 @@ func TestCancelReachesTheAgent(t *testing.T) {
 	boards := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 200).Dir)
 	agent := func(user string, args ...string) *home {
 		h := newHome(t)
-		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf(user))}
+		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+			h.file(t, "token", server.TokenOf(user))}
 		h.daemon(t, append([]string{"--max-sync-workers", "2"}, args...)...)
 		return h
 	}
@@ -276,7 +277,8 @@ func TestDaemonThatHangs(t *testing.T) {
 	until(t, "the job is followed", func() bool { return strings.Contains(follows.errs.String(), "slow-sync") })
 	signal(syscall.SIGSTOP)
 	calls := map[string]func() result{}
-	for _, args := range []string{"", "status", "status --watch", "job list", "job cancel slow-sync", "repo list", "repo test slow", "repo pull slow",
+	for _, args := range []string{"", "status", "status --watch", "job list", "job cancel slow-sync", "repo list", "repo test slow",
+		"repo pull slow",
 		"get jobs", "history list", "store check", "store info", "drain", "drain --off", "doctor"} {
 		calls[args] = h.runInBackground(t, strings.Fields(args)...)
 	}

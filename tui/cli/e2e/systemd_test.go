@@ -25,7 +25,8 @@ import (
 // ready, that it lives, also while its API is away, and once that it stops.
 func TestServiceManagerIsTold(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"embedded": nil, "an API that is away": {"--provisioning-server-url=https://127.0.0.1:1", "--tls-insecure"}} {
+	for name, args := range map[string][]string{"embedded": nil, "an API that is away": {"--provisioning-server-url=https://127.0.0.1:1",
+		"--tls-insecure"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHome(t)
@@ -202,7 +203,8 @@ func (h *home) verifyWorkContinues(t *testing.T) {
 }
 
 // leased are short leases, so that several are renewed in the time of a test.
-var shortLease = []string{"--daemon", "--controllers", "off", "--log-format", "text", "--log-level", "debug", "--claim-expiry", "9s", "--lease-renewal-interval", "1s"}
+var shortLease = []string{"--daemon", "--controllers", "off", "--log-format", "text", "--log-level", "debug", "--claim-expiry", "9s",
+	"--lease-renewal-interval", "1s"}
 
 // TestDaemonWithUnreadLog: the log is a full pipe from the first line on. The daemon works, and
 // the log comes once it is read.
@@ -244,7 +246,8 @@ func TestDaemonWithUnreadLog(t *testing.T) {
 func TestDaemonEndsWithUnreadLog(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	for _, args := range [][]string{{"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}, {"--daemon", "--state", "/proc/none/limpet.db"}} {
+	for _, args := range [][]string{{"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"},
+		{"--daemon", "--state", "/proc/none/limpet.db"}} {
 		h := newHome(t)
 		_, write, _ := fullPipe(t)
 		cmd := h.command(context.WithoutCancel(t.Context()), t, args...)

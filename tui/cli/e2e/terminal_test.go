@@ -203,7 +203,10 @@ func TestDashboardAndTheShell(t *testing.T) {
 		tt.Press(t, "fg\n")
 		tt.showsNow(t, "Overview")
 		tt.Press(t, "q")
-		tt.Await(t, "the shell is back", callTimeout, func(s string) bool { return strings.Contains(s, "ready> ") && !strings.Contains(s, "Overview") })
+		tt.Await(t, "the shell is back", callTimeout, func(s string) bool {
+			return strings.Contains(s, "ready> ") &&
+				!strings.Contains(s, "Overview")
+		})
 		tt.Press(t, "exit\n")
 		tt.exit(t)
 		d.kill()

@@ -127,7 +127,8 @@ type certificates struct {
 func newCertificates(t *testing.T, name string) *certificates {
 	t.Helper()
 	sign := func(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) []byte {
-		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour),
+			time.Now().Add(time.Hour)
 		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 		if err != nil {
 			t.Fatal(err)
@@ -141,14 +142,17 @@ func newCertificates(t *testing.T, name string) *certificates {
 			t.Fatal(err)
 		}
 	}
-	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "authority of " + name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "authority of " + name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
 	caDER := sign(ca, ca, keys[0], keys[0])
 	ca, err := x509.ParseCertificate(caDER)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := sign(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, keys[1], keys[0])
-	client := sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, keys[2], keys[0])
+	server := sign(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, keys[1], keys[0])
+	client := sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca,
+		keys[2], keys[0])
 	key, err := x509.MarshalPKCS8PrivateKey(keys[2])
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +303,8 @@ func (c *busyAgent) jobWrites(since testenv.Mark, begin time.Time) []testenv.Req
 	c.t.Helper()
 	var out []testenv.Request
 	for _, r := range c.requestsOf(c.agent, since) {
-		if r.Method != http.MethodGet && (r.Code < 300 || r.Began >= begin.UnixMilli()) && (strings.Contains(r.Path, "/jobs/") || strings.Contains(r.Path, "/historicjobs")) {
+		if r.Method != http.MethodGet && (r.Code < 300 || r.Began >= begin.UnixMilli()) &&
+			(strings.Contains(r.Path, "/jobs/") || strings.Contains(r.Path, "/historicjobs")) {
 			out = append(out, r)
 		}
 	}
@@ -338,7 +343,8 @@ func TestNetSuspendedAgent(t *testing.T) {
 		c.resume(t)
 		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(stepped("lost")))-before >= len(c.jobs) })
 		if wrote := c.jobWrites(mark, begin); len(wrote) > 0 {
-			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code, len(wrote)-1)
+			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code,
+				len(wrote)-1)
 		}
 		for _, name := range c.jobs {
 			if u := c.getJob(name); u == nil || u.GetLabels()[api.LabelClaimOwner] != fmt.Sprintf("thief-%d", round) {

@@ -44,7 +44,8 @@ func newWebhookSite(t *testing.T) *webhookSite {
 	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("ops/dashboards.git", h.repo.Dir)
 	h.file(t, "credentials/default.boards/webhookSecret", webhookSecret+"\n")
-	h.flags = []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--webhook-listen", "127.0.0.1:0", "--webhook-trusted-proxy", "127.0.0.1"}
+	h.flags = []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--webhook-listen", "127.0.0.1:0", "--webhook-trusted-proxy",
+		"127.0.0.1"}
 	h.start(t)
 	h.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h")
 	until(t, "the first pull is done", func() bool { return len(h.history(t)) == 1 })
@@ -125,7 +126,8 @@ func TestWebhookPull(t *testing.T) {
 			Pull               struct{ Incremental bool }
 		}
 	}
-	if err := json.Unmarshal([]byte(answer), &job); err != nil || code != 202 || job.Kind != "Job" || job.Metadata.Name != "boards-sync" || job.Spec.Action != "pull" || job.Spec.Repository != "boards" || !job.Spec.Pull.Incremental {
+	if err := json.Unmarshal([]byte(answer), &job); err != nil || code != 202 || job.Kind != "Job" || job.Metadata.Name != "boards-sync" ||
+		job.Spec.Action != "pull" || job.Spec.Repository != "boards" || !job.Spec.Pull.Incremental {
 		t.Fatalf("push: %d %s, %v", code, answer, err)
 	}
 	until(t, "the push is pulled", func() bool {
@@ -156,7 +158,8 @@ func TestWebhookPull(t *testing.T) {
 			t.Errorf("push to %s: %d %s", branch, code, answer)
 		}
 	}
-	if code, answer := h.deliver(t, "pull_request", []byte(`{"action":"opened","number":3,"pull_request":{"base":{"ref":"main"}},"repository":{"full_name":"ops/dashboards"}}`)); code != 200 {
+	if code, answer := h.deliver(t, "pull_request",
+		[]byte(`{"action":"opened","number":3,"pull_request":{"base":{"ref":"main"}},"repository":{"full_name":"ops/dashboards"}}`)); code != 200 {
 		t.Errorf("a pull request that no worker takes: %d %s", code, answer)
 	}
 	until(t, "the last push is pulled", func() bool { return len(h.history(t)) == 3 })
@@ -253,7 +256,8 @@ type attack struct {
 }
 
 // posted makes an attack of a request that is sent as it is.
-func posted(change func(r *rand.Rand, push []byte) (event, signature string, body []byte)) func(*webhookSite, *testing.T, *http.Client, *rand.Rand, []byte, string) (int, error) {
+func posted(change func(r *rand.Rand, push []byte) (event, signature string, body []byte)) func(*webhookSite, *testing.T, *http.Client,
+	*rand.Rand, []byte, string) (int, error) {
 	return func(h *webhookSite, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
 		event, signature, body := change(r, push)
 		return finish(c.Do(h.delivery(t, event, signature, bytes.NewReader(body), from)))
@@ -291,7 +295,8 @@ var attacks = []attack{
 	{"oversized", 413, func(h *webhookSite, t *testing.T, _ *http.Client, _ *rand.Rand, push []byte, from string) (int, error) {
 		return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", 26<<20), nil)
 	}},
-	{"truncated: the connection ends", 400, func(h *webhookSite, t *testing.T, _ *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
+	{"truncated: the connection ends", 400, func(h *webhookSite, t *testing.T, _ *http.Client, r *rand.Rand, push []byte, from string) (int,
+		error) {
 		return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", len(push)), push[:r.IntN(len(push))])
 	}},
 	{"another repository", 401, func(h *webhookSite, t *testing.T, c *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
@@ -309,7 +314,8 @@ func (h *webhookSite) raw(t *testing.T, from string, signed []byte, headers stri
 		return 0, err
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: %s\r\n%s\r\n", webhookPath, from, signature(webhookSecret, signed), headers)
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: %s\r\n%s\r\n",
+		webhookPath, from, signature(webhookSecret, signed), headers)
 	c.Write(body)
 	return ended(c)
 }

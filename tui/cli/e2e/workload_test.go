@@ -54,7 +54,8 @@ func realWorkload(t *testing.T, s *testenv.Server) (*workload, []string) {
 	t.Helper()
 	token := (&home{dir: t.TempDir()}).file(t, "token", s.Token)
 	client := connectUser(t, s, "user", "default")
-	return &workload{t: t, client: client.Client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file", token, "--controllers", "off"}
+	return &workload{t: t, client: client.Client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file",
+		token, "--controllers", "off"}
 }
 
 // embeddedWorkload is a workload on the embedded API of a daemon.
@@ -77,7 +78,8 @@ func (y *workload) repositories(n int) {
 	y.t.Helper()
 	for i := range n {
 		name := fmt.Sprintf("r%04d", i)
-		if _, err := y.client.Resource(api.Repositories).Namespace("default").Create(y.t.Context(), newObject(api.Repositories, name, nil, disabledRepository(name)), metav1.CreateOptions{}); err != nil {
+		if _, err := y.client.Resource(api.Repositories).Namespace("default").Create(y.t.Context(),
+			newObject(api.Repositories, name, nil, disabledRepository(name)), metav1.CreateOptions{}); err != nil {
 			y.t.Fatal(err)
 		}
 	}
@@ -263,7 +265,8 @@ func TestThroughput(t *testing.T) {
 				l := perSecond(n, y.runJobs(s, n, 16))
 				bare, limpet, ratios = append(bare, b), append(limpet, l), append(ratios, l/b)
 			}
-			t.Logf("bare create+3 updates+delete %.0f/s, limpet %.0f jobs/s, median ratio %.2f of %.2f (n=%d each)", median(bare), median(limpet), median(ratios), ratios, n)
+			t.Logf("bare create+3 updates+delete %.0f/s, limpet %.0f jobs/s, median ratio %.2f of %.2f (n=%d each)", median(bare), median(limpet),
+				median(ratios), ratios, n)
 			if *figures && median(ratios) < c.goal {
 				t.Errorf("median ratio %.2f, goal %.2f", median(ratios), c.goal)
 			}

@@ -29,7 +29,8 @@ func TestWritesOfASite(t *testing.T) {
 	board := func(name string) []byte {
 		return []byte(`{"uid":"` + name + `","title":"` + name + `","tags":[],"panels":[],"schemaVersion":41}`)
 	}
-	repo.Commit(t, "first", testenv.Change{Path: "x.json", Data: board("x")}, testenv.Change{Path: "y.json", Data: board("y")}, testenv.Change{Path: "a/z.json", Data: board("z")})
+	repo.Commit(t, "first", testenv.Change{Path: "x.json", Data: board("x")}, testenv.Change{Path: "y.json", Data: board("y")},
+		testenv.Change{Path: "a/z.json", Data: board("z")})
 	signer, public := sshSigner(t)
 	signHead(t, repo, signer)
 	host := testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken})
@@ -80,7 +81,8 @@ secure: {token: {create: "`+gitToken+`"}}
 	repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
 	h.must(t, 0, "job", "create", "site", "--action", "move", "--path", "y.json", "--target-path", "b/c/", "--wait")
 	h.must(t, 0, "job", "create", "site", "--action", "delete", "--path", "a/", "--ref", "edit/a", "--wait")
-	if got := repo.Git(t, "ls-tree", "-r", "--name-only", "main") + "|" + repo.Git(t, "ls-tree", "-r", "--name-only", "edit/a"); got != "a/z.json\nb/c/y.json|b/c/y.json" {
+	if got := repo.Git(t, "ls-tree", "-r", "--name-only", "main") + "|" + repo.Git(t, "ls-tree", "-r", "--name-only",
+		"edit/a"); got != "a/z.json\nb/c/y.json|b/c/y.json" {
 		t.Errorf("files\n%s", got)
 	}
 	if got := objects(); len(strings.Fields(got)) != 2 {
@@ -103,10 +105,12 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 	server := testenv.Start(t, testenv.Options{})
 	way := server.Proxy(t, "agent", server.URL)
 	h := newHome(t)
-	h.args = []string{"--provisioning-server-url", way.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent"))}
+	h.args = []string{"--provisioning-server-url", way.URL, "--tls-ca-file", server.CAFile, "--token-file",
+		h.file(t, "token", server.TokenOf("agent"))}
 	d := h.daemon(t)
 	server.Break(t, testenv.Fault{Method: http.MethodDelete, Path: "/jobs/", Status: http.StatusServiceUnavailable})
-	h.must(t, 0, "repo", "create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--path", testenv.Directory)
+	h.must(t, 0, "repo", "create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir),
+		"--branch", testenv.Branch, "--path", testenv.Directory)
 	h.must(t, 0, "repo", "pull", "boards", "--full")
 	// ended reports whether the daemon shows the job as done and undelivered.
 	ended := func() bool {
@@ -114,7 +118,8 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 			Live *struct{ Jobs []struct{ State string } }
 		}
 		r := h.run(t, "status", "-o", "json")
-		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live != nil && len(status.Live.Jobs) == 1 && status.Live.Jobs[0].State == "success"
+		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live != nil && len(status.Live.Jobs) == 1 &&
+			status.Live.Jobs[0].State == "success"
 	}
 	until(t, "the daemon shows the result", ended)
 

@@ -43,15 +43,18 @@ func TestExportIsTheList(t *testing.T) {
 	s := newSite(t)
 	s.Store(t, func(store *state.Store) {
 		for i := range 2*exportPage + 30 {
-			rec := clitest.Record(fmt.Sprintf("u%03d", i), []string{"default", "other"}[i%2], []string{"boards", "lab", "<far>"}[i%3], []string{"success", "error", "dead"}[i%3], time.Duration(i)*time.Minute)
+			rec := clitest.Record(fmt.Sprintf("u%03d", i), []string{"default", "other"}[i%2], []string{"boards", "lab", "<far>"}[i%3],
+				[]string{"success", "error", "dead"}[i%3], time.Duration(i)*time.Minute)
 			if err := store.PutRecord(t.Context(), rec); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
 	for _, filter := range []string{
-		"", "--limit 1", "--limit 100", "--limit 101", "--limit 200", "--limit 230", "-r boards", "-n other", "--status error,dead", "--dead", "--action push",
-		"--since 2026-11-20T10:00:00Z", "--until 2026-11-20T10:00:00Z", "--since 2026-11-20T09:00:00Z --until 2026-11-20T11:00:00Z -r lab --limit 7",
+		"", "--limit 1", "--limit 100", "--limit 101", "--limit 200", "--limit 230", "-r boards", "-n other", "--status error,dead", "--dead",
+		"--action push",
+		"--since 2026-11-20T10:00:00Z", "--until 2026-11-20T10:00:00Z",
+		"--since 2026-11-20T09:00:00Z --until 2026-11-20T11:00:00Z -r lab --limit 7",
 	} {
 		args := strings.Fields(filter)
 		list, _ := s.Must(t, 0, append([]string{"history", "list", "-o", "json"}, args...)...)
@@ -85,7 +88,8 @@ func TestExportIsTheList(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"-o yaml", "-o wide", "-o name", "--since yesterday"} {
-		if out, errs := s.Must(t, command.ExitUsage, append([]string{"history", "export"}, strings.Fields(bad)...)...); out != "" || !strings.Contains(errs, "try: limpet history") {
+		if out, errs := s.Must(t, command.ExitUsage, append([]string{"history", "export"}, strings.Fields(bad)...)...); out != "" ||
+			!strings.Contains(errs, "try: limpet history") {
 			t.Errorf("%s: %s%s", bad, out, errs)
 		}
 	}
@@ -96,7 +100,8 @@ func TestExportIsTheList(t *testing.T) {
 func TestExportToAFile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error", 2*time.Hour))
+	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error",
+		2*time.Hour))
 	dir := filepath.Join(s.Dir, "out")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -138,7 +143,8 @@ func TestExportIsCut(t *testing.T) {
 	s := newSite(t)
 	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour))
 	var errs bytes.Buffer
-	if code := s.main([]string{"history", "export"}, s.world("", clitest.FailingWriter{Err: syscall.EPIPE}, &errs)); code != command.ExitPipe || errs.Len() > 0 {
+	if code := s.main([]string{"history", "export"}, s.world("", clitest.FailingWriter{Err: syscall.EPIPE},
+		&errs)); code != command.ExitPipe || errs.Len() > 0 {
 		t.Errorf("exit %d, %s", code, &errs)
 	}
 }

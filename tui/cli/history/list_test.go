@@ -13,7 +13,8 @@ import (
 func TestDeadAreNoted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error", 2*time.Hour), clitest.Record("u3", "default", "boards", "dead", 3*time.Hour))
+	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error",
+		2*time.Hour), clitest.Record("u3", "default", "boards", "dead", 3*time.Hour))
 	for flags, want := range map[string]string{
 		"--status error":               "u2 +",
 		"--status success,error":       "u1 u2 +",

@@ -27,7 +27,8 @@ func TestHistoryPrune(t *testing.T) {
 				rec.Finished = time.Now().Add(-time.Duration(n+1) * time.Hour)
 				s.Record(t, rec)
 			}
-			if out, _ := s.Must(t, 0, append([]string{"history", "prune"}, strings.Fields(tt.flags)...)...); strings.TrimSpace(out) != tt.out && !strings.Contains(out, tt.out) {
+			if out, _ := s.Must(t, 0, append([]string{"history", "prune"}, strings.Fields(tt.flags)...)...); strings.TrimSpace(out) != tt.out &&
+				!strings.Contains(out, tt.out) {
 				t.Errorf("%q, want %q", out, tt.out)
 			}
 			out, _ := s.Must(t, 0, "history", "list", "-o", "name")

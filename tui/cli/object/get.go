@@ -101,7 +101,8 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 }
 
 // findOne returns the object of a name.
-func findOne(ctx context.Context, e *command.Env, s *command.Session, k api.Kind, res command.Resource, name string) (*unstructured.Unstructured, error) {
+func findOne(ctx context.Context, e *command.Env, s *command.Session, k api.Kind, res command.Resource,
+	name string) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), name)
 	if apierrors.IsNotFound(err) {
 		err = command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, name)

@@ -180,7 +180,8 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, by string, now time.Time) {
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, by string,
+	now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())

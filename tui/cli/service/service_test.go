@@ -47,7 +47,8 @@ func TestUnitsAreGood(t *testing.T) {
 	token := filepath.Join(s.Dir, "tok en")
 	for name, args := range map[string][]string{
 		"plain": nil, "user": {"--user"}, "run as": {"--run-as", "limpet"},
-		"strange words":           {"--sink-prefix", "/srv/a b", "--sink-prefix", `/srv/"q"`, "--repository-selector", "a=$b,c=%d", "--token-file", token, "--telemetry-listen", "", "--drain", "--tls-insecure=false"},
+		"strange words": {"--sink-prefix", "/srv/a b", "--sink-prefix", `/srv/"q"`, "--repository-selector", "a=$b,c=%d",
+			"--token-file", token, "--telemetry-listen", "", "--drain", "--tls-insecure=false"},
 		"strange words of a user": {"--user", "--token-file", token, "--repository-selector", `x in (a\b;c)`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,8 +81,11 @@ func TestUnitsAreGood(t *testing.T) {
 func TestUnitText(t *testing.T) {
 	t.Parallel()
 	for name, u := range map[string]unit{
-		"host":   {binary: "/usr/local/bin/limpet", args: []string{"--sink-prefix=/srv/a b", "--config=${CREDENTIALS_DIRECTORY}/config"}, credentials: map[string]string{"token-file": "/etc/limpet/100%", "config": "/etc/limpet/config.yaml"}, writable: []string{"/srv/a b", "/srv/c"}},
-		"run-as": {binary: "/opt/limpet", runAs: "site"}, "user": {user: true, binary: "/home/ann/bin/limpet", args: []string{"--state=/home/ann/limpet.db"}, writable: []string{"/srv/c"}},
+		"host": {binary: "/usr/local/bin/limpet", args: []string{"--sink-prefix=/srv/a b", "--config=${CREDENTIALS_DIRECTORY}/config"},
+			credentials: map[string]string{"token-file": "/etc/limpet/100%", "config": "/etc/limpet/config.yaml"},
+			writable:    []string{"/srv/a b", "/srv/c"}},
+		"run-as": {binary: "/opt/limpet", runAs: "site"}, "user": {user: true, binary: "/home/ann/bin/limpet",
+			args: []string{"--state=/home/ann/limpet.db"}, writable: []string{"/srv/c"}},
 	} {
 		golden := filepath.Join("..", "..", "..", "testdata", "golden", "unit-"+name+".service")
 		text := u.text()
@@ -108,15 +112,18 @@ func TestUnitUsers(t *testing.T) {
 		"service print --credentials-dir /etc/limpet/git --run-as limpet": false, "service print --credentials-dir /etc/limpet/git --user": false,
 	} {
 		out, errs := s.Must(t, 0, strings.Fields(call)...)
-		if told := strings.Contains(errs, "the service's own user cannot read /etc/limpet/git: name one who can with --run-as"); told != want || !want && errs != "" {
+		if told := strings.Contains(errs, "the service's own user cannot read /etc/limpet/git: name one who can with --run-as"); told != want ||
+			!want && errs != "" {
 			t.Errorf("%s: %q", call, errs)
 		}
-		if strings.Contains(call, "kube") && (!strings.Contains(out, "LoadCredential=kubeconfig:/etc/limpet/kube\n") || !strings.Contains(out, " --kubeconfig=${CREDENTIALS_DIRECTORY}/kubeconfig")) {
+		if strings.Contains(call, "kube") && (!strings.Contains(out, "LoadCredential=kubeconfig:/etc/limpet/kube\n") ||
+			!strings.Contains(out, " --kubeconfig=${CREDENTIALS_DIRECTORY}/kubeconfig")) {
 			t.Errorf("the kubeconfig is not handed over:\n%s", out)
 		}
 	}
 	manager := &systemd{}
-	for place, fits := range map[string]bool{"/root/bin/limpet": false, "/home/ann/limpet": false, "/tmp/limpet": false, "/usr/local/bin/limpet": true} {
+	for place, fits := range map[string]bool{"/root/bin/limpet": false, "/home/ann/limpet": false, "/tmp/limpet": false,
+		"/usr/local/bin/limpet": true} {
 		err := unit{binary: place}.checkVisible(manager)
 		if hidden := err != nil && strings.Contains(err.Error(), "the service does not see"); hidden == fits {
 			t.Errorf("%s: %v", place, err)
@@ -140,7 +147,8 @@ func TestUnitSays(t *testing.T) {
 	s.Env["LIMPET_JOB_INTERVAL"] = "45s"
 	text := unitOf(t, s, "--config", config, "--max-attempts", "7", "-o", "json").text()
 	for _, line := range []string{
-		"Type=notify", "DynamicUser=yes", "StateDirectory=limpet", "StateDirectoryMode=0700", "RuntimeDirectory=limpet", "Restart=on-failure", "RestartSec=5", "WatchdogSec=60", "TimeoutStopSec=90",
+		"Type=notify", "DynamicUser=yes", "StateDirectory=limpet", "StateDirectoryMode=0700", "RuntimeDirectory=limpet", "Restart=on-failure",
+		"RestartSec=5", "WatchdogSec=60", "TimeoutStopSec=90",
 		"RestartPreventExitStatus=2 6 9", "ProtectSystem=strict", "NoNewPrivileges=yes", "MemoryMax=256M", "WantedBy=multi-user.target",
 		"LoadCredential=config:" + config, "LoadCredential=token-file:" + token,
 	} {
@@ -151,14 +159,16 @@ func TestUnitSays(t *testing.T) {
 	_, line, _ := strings.Cut(text, "ExecStart=")
 	line, _, _ = strings.Cut(line, "\n")
 	for word, want := range map[string]bool{
-		"--daemon": true, "--config=${CREDENTIALS_DIRECTORY}/config": true, "--token-file=${CREDENTIALS_DIRECTORY}/token-file": true, "--state=${STATE_DIRECTORY}/limpet.db": true,
-		"--job-interval=45s": true, "--max-attempts=7": true, "--drivers": false, "--output": false,
+		"--daemon": true, "--config=${CREDENTIALS_DIRECTORY}/config": true, "--token-file=${CREDENTIALS_DIRECTORY}/token-file": true,
+		"--state=${STATE_DIRECTORY}/limpet.db": true,
+		"--job-interval=45s":                   true, "--max-attempts=7": true, "--drivers": false, "--output": false,
 	} {
 		if strings.Contains(line, word) != want {
 			t.Errorf("%s is there: %t, in %s", word, !want, line)
 		}
 	}
-	if out := unitOf(t, s, "--user").text(); strings.Contains(out, "DynamicUser") || strings.Contains(out, "StateDirectory") || !strings.Contains(out, "--state="+s.Dir+"/.local/state/limpet/limpet.db") || !strings.Contains(out, "WantedBy=default.target") {
+	if out := unitOf(t, s, "--user").text(); strings.Contains(out, "DynamicUser") || strings.Contains(out, "StateDirectory") ||
+		!strings.Contains(out, "--state="+s.Dir+"/.local/state/limpet/limpet.db") || !strings.Contains(out, "WantedBy=default.target") {
 		t.Errorf("the unit of a user:\n%s", out)
 	}
 	for call, want := range map[string]string{
@@ -166,12 +176,14 @@ func TestUnitSays(t *testing.T) {
 		"service print --state /srv/limpet.db": "the service of the host keeps its state in /var/lib/limpet: /srv/limpet.db (--state) cannot be used",
 		"service print --run-as a;b":           "is no name of a user",
 	} {
-		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, want) || !strings.Contains(errs, "  try: limpet service install --") {
+		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, want) ||
+			!strings.Contains(errs, "  try: limpet service install --") {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}
 	s.Env["LIMPET_TOKEN"] = "abc"
-	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "(LIMPET_TOKEN)") || strings.Contains(errs, "abc") {
+	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "(LIMPET_TOKEN)") ||
+		strings.Contains(errs, "abc") {
 		t.Errorf("%s", errs)
 	}
 }
@@ -180,7 +192,9 @@ func TestUnitSays(t *testing.T) {
 func TestUnitKeepsSettings(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	given := []string{"--drivers=5", "--tls-insecure=false", "--no-headers", "--sink-prefix=/a,b", "--sink-prefix=/c d", "--actions=pull,push", "--telemetry-listen=", "--history-expiration=2d", "--history-max-bytes=1MiB", "--max-repositories=0", "--controllers=off", "--allow-insecure-git", "--provisioning-server-url=https://h", "--tls-ca-file=/x/ca.pem"}
+	given := []string{"--drivers=5", "--tls-insecure=false", "--no-headers", "--sink-prefix=/a,b", "--sink-prefix=/c d",
+		"--actions=pull,push", "--telemetry-listen=", "--history-expiration=2d", "--history-max-bytes=1MiB", "--max-repositories=0",
+		"--controllers=off", "--allow-insecure-git", "--provisioning-server-url=https://h", "--tls-ca-file=/x/ca.pem"}
 	u := unitOf(t, s, append([]string{"--user"}, given...)...)
 	want, _, err := s.parse(append([]string{"--daemon"}, given...)...)
 	if err != nil {
@@ -208,7 +222,8 @@ func printed(t *testing.T, v any) string {
 func TestQuoteUnit(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{
-		"plain": "plain", "": `""`, "a b": `"a b"`, "50%": "50%%", "$HOME": "$$HOME", `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a;b": `"a;b"`, "--state=${STATE_DIRECTORY}/x": "--state=${STATE_DIRECTORY}/x",
+		"plain": "plain", "": `""`, "a b": `"a b"`, "50%": "50%%", "$HOME": "$$HOME", `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a;b": `"a;b"`,
+		"--state=${STATE_DIRECTORY}/x": "--state=${STATE_DIRECTORY}/x",
 	} {
 		if got := quoteUnit(word); got != want {
 			t.Errorf("%q: %s, want %s", word, got, want)
@@ -228,7 +243,8 @@ func TestServiceInstall(t *testing.T) {
 	if out, _ := s.Must(t, 0, append(install, "--dry-run")...); !strings.Contains(out, "\n+ # Made by") || exists(path) {
 		t.Errorf("a dry run:\n%s", out)
 	}
-	if _, errs := s.Must(t, command.ExitError, "service", "status", "--unit-dir", dir); !strings.Contains(errs, "the service is not installed\n  try: sudo limpet service install --now") {
+	if _, errs := s.Must(t, command.ExitError, "service", "status", "--unit-dir", dir); !strings.Contains(errs,
+		"the service is not installed\n  try: sudo limpet service install --now") {
 		t.Errorf("%s", errs)
 	}
 	if out, _ := s.Must(t, 0, install...); !strings.Contains(out, "\n+ Type=notify\n") {
@@ -246,13 +262,15 @@ func TestServiceInstall(t *testing.T) {
 	if again, _ := os.Stat(path); !again.ModTime().Equal(info.ModTime()) {
 		t.Error("the second time it is written again")
 	}
-	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") || !strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n+ ExecStart=") {
+	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") ||
+		!strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n+ ExecStart=") {
 		t.Errorf("a change:\n%s", out)
 	}
 	if out, _ := s.Must(t, 0, "service", "status", "--unit-dir", dir); !strings.Contains(out, ", which is this one\n") {
 		t.Errorf("%s", out)
 	}
-	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) || !exists(path) {
+	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) ||
+		!exists(path) {
 		t.Errorf("%s", out)
 	}
 	for _, want := range []string{"is removed; the state stays", "is not there"} {
@@ -267,7 +285,8 @@ func TestServiceInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"install", "uninstall"} {
-		if _, errs := s.Must(t, command.ExitUsage, "service", verb, "--unit-dir", dir); !strings.Contains(errs, "was not made by limpet and is left alone\n  try: mv ") {
+		if _, errs := s.Must(t, command.ExitUsage, "service", verb, "--unit-dir", dir); !strings.Contains(errs,
+			"was not made by limpet and is left alone\n  try: mv ") {
 			t.Errorf("%s: %s", verb, errs)
 		}
 	}
@@ -281,7 +300,8 @@ func TestServiceInstall(t *testing.T) {
 func TestSystemctl(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).available(); err == nil || err.Error() != "this host does not run systemd" {
+	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).available(); err == nil ||
+		err.Error() != "this host does not run systemd" {
 		t.Errorf("without systemd: %v", err)
 	}
 	if err := (&systemd{booted: dir, ctl: "no-such-program"}).available(); err == nil {
@@ -324,11 +344,13 @@ esac
 			t.Fatal(err)
 		}
 		fault, next := s.Fault(false)
-		if !strings.Contains(fault, tt.fault) || (fault == "") != (tt.fault == "") || !strings.HasPrefix(next, tt.next) || s.Binary != tt.binary || s.Enabled != "enabled" {
+		if !strings.Contains(fault, tt.fault) || (fault == "") != (tt.fault == "") || !strings.HasPrefix(next, tt.next) ||
+			s.Binary != tt.binary || s.Enabled != "enabled" {
 			t.Errorf("%+v: %q, %q from %+v", tt, fault, next, s)
 		}
 	}
-	if _, err := manager.run(t.Context(), "enable", unitName); err == nil || !strings.Contains(err.Error(), "enable limpet.service: exit status 5: no such unit") {
+	if _, err := manager.run(t.Context(), "enable", unitName); err == nil ||
+		!strings.Contains(err.Error(), "enable limpet.service: exit status 5: no such unit") {
 		t.Errorf("%v", err)
 	}
 	for want, got := range map[string][][]string{

@@ -106,7 +106,8 @@ type showCmd struct {
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
-		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
+		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(),
+			func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
 	})
 }
 

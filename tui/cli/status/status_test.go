@@ -47,12 +47,14 @@ func TestStatusTellsWhy(t *testing.T) {
 // TestStatusNamesWarnings: each by its repository, and they are no reason to fail.
 func TestStatusNamesWarnings(t *testing.T) {
 	t.Parallel()
-	s := &report{Daemon: new(control.Hello), Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
+	s := &report{Daemon: new(control.Hello), Live: &snapshot.Snapshot{API: snapshot.API{Up: true},
+		Repos: []snapshot.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
 	e := new(command.Env)
 	s.judge(e)
 	var out strings.Builder
 	printStatus(e, &out, s)
-	if !s.OK || !strings.Contains(out.String(), "2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
+	if !s.OK || !strings.Contains(out.String(),
+		"2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
 		t.Errorf("%v\n%s", s.OK, &out)
 	}
 	if got := s.reasons(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
@@ -69,7 +71,8 @@ func TestStatusNamesWarnings(t *testing.T) {
 // there is a reason, what was wrong when somebody looked last is none.
 func TestStatusOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	repos := []snapshot.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
+	repos := []snapshot.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"},
+		{Namespace: "default", Name: "odd", SyncState: "warning"}}
 	for _, tt := range []struct {
 		jobs leftJobs
 		ok   bool
@@ -85,7 +88,8 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 	} {
 		s := &report{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
 		s.judge(new(command.Env))
-		why, warnings := []string(nil), []string{"ill is not healthy: no: limpet repo show ill", "the last pull of odd ended in warning: limpet repo show odd"}
+		why, warnings := []string(nil), []string{"ill is not healthy: no: limpet repo show ill",
+			"the last pull of odd ended in warning: limpet repo show odd"}
 		switch {
 		case !tt.ok:
 			why = []string{tt.said}
@@ -124,8 +128,9 @@ func TestStatusMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	picture := func(change func(*snapshot.Snapshot)) *report {
-		live := &snapshot.Snapshot{At: at, Seq: 1, API: snapshot.API{Up: true, Since: at}, Agent: snapshot.Agent{Draining: at}, Counts: snapshot.Counts{Working: 1, Done: 3},
-			Repos: []snapshot.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
+		live := &snapshot.Snapshot{At: at, Seq: 1, API: snapshot.API{Up: true, Since: at}, Agent: snapshot.Agent{Draining: at},
+			Counts: snapshot.Counts{Working: 1, Done: 3},
+			Repos:  []snapshot.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
 		if change != nil {
 			change(live)
 		}
@@ -163,7 +168,8 @@ func TestStatusMarks(t *testing.T) {
 func TestStatusLine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.FixedZone("east", 3600))
-	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Undelivered: 5, Done: 6},
+	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4,
+		Undelivered: 5, Done: 6},
 		Repos: []snapshot.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
 	rep := &report{OK: true, Live: live}
 	want := "2026-11-20T14:00:00Z  ok              1        2        3          4       5      3    2  -\n"
@@ -185,13 +191,15 @@ func TestStatusLine(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{func() { rep.OK = false }, "degraded"}, {func() { live.Agent.Draining = now }, "drained"}, {func() { live.API.Up = false }, "offline"}, {func() { rep.Live = nil }, "away"},
+		{func() { rep.OK = false }, "degraded"}, {func() { live.Agent.Draining = now }, "drained"}, {func() { live.API.Up = false }, "offline"},
+		{func() { rep.Live = nil }, "away"},
 	} {
 		if tt.change(); rep.word() != tt.want {
 			t.Errorf("%s, want %s", rep.word(), tt.want)
 		}
 	}
-	if got := rep.line(now); !strings.HasPrefix(got, "2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
+	if got := rep.line(now); !strings.HasPrefix(got,
+		"2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
 		t.Errorf("%s", got)
 	}
 	if got := withoutNil(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {

@@ -36,7 +36,8 @@ func TestWatchOfTheStatus(t *testing.T) {
 		defer store.Close()
 		show, leave := clitest.ServeSnapshots(t, path, store)
 		out, errs := &clitest.Buffer{}, &clitest.Buffer{}
-		e := &command.Env{World: command.World{Out: out, Err: errs, Lookup: func(string) (string, bool) { return "", false }}, Flags: &command.Flags{State: path, Output: tt.form, NoHeaders: tt.noHead}}
+		e := &command.Env{World: command.World{Out: out, Err: errs, Lookup: func(string) (string, bool) { return "", false }},
+			Flags: &command.Flags{State: path, Output: tt.form, NoHeaders: tt.noHead}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- watchStatus(ctx, e) }()

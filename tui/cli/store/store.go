@@ -80,7 +80,9 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 		err = command.Errorf(command.ExitStore, command.RebuiltNext+"    # says what is there; the old file is kept",
 			"the state file was damaged; a new one is in its place, and is sound")
 	case err == nil && len(report.Problems) > 0:
-		err = command.Errorf(command.ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", text.Plural(len(report.Problems), "problem"))
+		err = command.Errorf(command.ExitStore,
+			"limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s",
+			text.Plural(len(report.Problems), "problem"))
 	}
 	return err
 }
