@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -55,8 +54,8 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 		return nil, err
 	}
 	_, err = s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
-		if repo, err := api.RepositoryView(u); err == nil { // else 'repo list' reports the error
-			left.Repos = append(left.Repos, leftRepo(u, repo))
+		if repo, ok := snapshot.RepoOf(u); ok { // else 'repo list' reports the error
+			left.Repos = append(left.Repos, repo)
 		}
 		return false
 	}, 0)
@@ -78,14 +77,6 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 	default:
 		l.Pending++
 	}
-}
-
-func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
-	h := repo.Status.Health
-	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title,
-		Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message,
-			"; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
 }
 
 // judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of

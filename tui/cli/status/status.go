@@ -139,7 +139,7 @@ func failingRepos(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
 		switch {
-		case failing(repo):
+		case repo.Failing():
 			out = append(out, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
 			out = append(out, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
@@ -151,15 +151,13 @@ func failingRepos(e *command.Env, repos []snapshot.Repo) (out []string) {
 // repoWarnings returns the other repositories whose last pull has warnings.
 func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
-		if !failing(repo) && repo.SyncState == api.StateWarning {
+		if !repo.Failing() && repo.SyncState == api.StateWarning {
 			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name,
 				e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
 		}
 	}
 	return out
 }
-
-func failing(repo snapshot.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
 
 func printStatus(e *command.Env, w io.Writer, rep *report) {
 	var f command.Fields

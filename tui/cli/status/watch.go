@@ -94,7 +94,7 @@ func (s *report) mark() string {
 // failing counts the failing repositories.
 func (s *report) failing() (n int) {
 	for _, repo := range s.Live.Repos {
-		if failing(repo) || repo.SyncState == api.StateError {
+		if repo.Failing() || repo.SyncState == api.StateError {
 			n++
 		}
 	}
