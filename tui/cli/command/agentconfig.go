@@ -107,28 +107,30 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (ag
 }
 
 // GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
-func (e *Env) GitRules() ([]auth.Rule, error) {
-	key, ok := e.Config.Key(GitRulesKey)
+func (e *Env) GitRules() ([]auth.Rule, error) { return listOf[auth.Rule](e.Config, GitRulesKey) }
+
+// listOf reads a list of the config file and checks each entry.
+func listOf[T interface{ Check() error }](c *ConfigFile, name string) (entries []T, err error) {
+	key, ok := c.Key(name)
 	if !ok {
 		return nil, nil
 	}
-	if err := e.Config.refused(e.Config.listFaults(GitRulesKey)); err != nil {
+	if err := c.refused(c.listFaults(name)); err != nil {
 		return nil, err
 	}
-	data, err := yaml.Marshal(e.Config.Values[key])
+	data, err := yaml.Marshal(c.Values[key])
 	if err != nil {
 		return nil, err
 	}
-	var rules []auth.Rule
-	if err := yaml.UnmarshalStrict(data, &rules); err != nil {
-		return nil, Usagef("", "config file %s: %s: %w", e.Config.Path, GitRulesKey, err)
+	if err := yaml.UnmarshalStrict(data, &entries); err != nil {
+		return nil, Usagef("", "config file %s: %s: %w", c.Path, name, err)
 	}
-	for _, rule := range rules {
-		if err := rule.Check(); err != nil {
-			return nil, Usagef("", "config file %s: %w", e.Config.Path, err)
+	for _, entry := range entries {
+		if err := entry.Check(); err != nil {
+			return nil, Usagef("", "config file %s: %w", c.Path, err)
 		}
 	}
-	return rules, nil
+	return entries, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no
@@ -246,25 +248,5 @@ const GitVerifyKey = "git-verify"
 // GitVerify reads the signature policies from the config file and rejects those that could not be met or
 // require nothing.
 func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
-	key, ok := e.Config.Key(GitVerifyKey)
-	if !ok {
-		return nil, nil
-	}
-	if err := e.Config.refused(e.Config.listFaults(GitVerifyKey)); err != nil {
-		return nil, err
-	}
-	data, err := yaml.Marshal(e.Config.Values[key])
-	if err != nil {
-		return nil, err
-	}
-	var rules []auth.VerificationPolicy
-	if err := yaml.UnmarshalStrict(data, &rules); err != nil {
-		return nil, Usagef("", "config file %s: %s: %w", e.Config.Path, GitVerifyKey, err)
-	}
-	for _, rule := range rules {
-		if err := rule.Check(); err != nil {
-			return nil, Usagef("", "config file %s: %w", e.Config.Path, err)
-		}
-	}
-	return rules, nil
+	return listOf[auth.VerificationPolicy](e.Config, GitVerifyKey)
 }

@@ -192,7 +192,7 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	if call, err = parser.Parse(args); err != nil {
 		return nil, false, usageError(parser, config, err)
 	}
-	t.Common().takeGrafana(e.Getenv, config, call)
+	takeGrafana(e.Getenv, config, call)
 	e.Flags, e.Config = t.Common(), config
 	return call, t.Headless(), nil
 }

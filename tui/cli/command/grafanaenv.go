@@ -16,7 +16,7 @@ var grafanaSet = []struct{ variable, flag string }{
 // takeGrafana takes the server of Grafana's own tool when no setting of limpet names a server or a token. It
 // takes all of them or none: a token goes only to the server that it was set with, and that server gets no
 // certificate meant for another.
-func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
+func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
 	if env("GRAFANA_SERVER") == "" || ownServer(call) {
 		return
 	}
@@ -37,27 +37,13 @@ func (c *Flags) takeGrafana(env func(string) string, config *ConfigFile, call *k
 			return
 		}
 	}
+	flags := FlagsOf(call.Model.Node)
 	for _, v := range grafanaSet {
 		if value := env(v.variable); value != "" {
-			*c.named(v.flag) = value
+			flags[v.flag].Target.SetString(value)
 			config.From[v.flag] = Origin{Kind: FromEnv, Name: v.variable}
 		}
 	}
-}
-
-// named returns the field of a flag of grafanaSet.
-func (c *Flags) named(flag string) *string {
-	switch flag {
-	case "provisioning-server-url":
-		return &c.ProvisioningServerURL
-	case "token":
-		return &c.Token
-	case "tls-cert-file":
-		return &c.TLSCertFile
-	case "tls-key-file":
-		return &c.TLSKeyFile
-	}
-	return &c.TLSCAFile
 }
 
 // ownServer reports whether a command is a server itself or brings one.
