@@ -20,14 +20,7 @@ type DrainCommand struct {
 }
 
 func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
-	daemon, err := command.Attach(ctx, path)
-	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
-		return command.Errorf(command.ExitError, drainedStart, "nothing to drain: no agent holds %s", path)
-	}
+	path, daemon, err := attach(ctx, e, drainedStart, "nothing to drain")
 	if err != nil {
 		return err
 	}
@@ -51,6 +44,18 @@ func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
 			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", text.Plural(out.Busy, "job"), drainEnd(e))
 		}
 	})
+}
+
+// attach connects to the agent of the state file. Where none runs the error begins with nothing, and its hint is next.
+func attach(ctx context.Context, e *command.Env, next, nothing string) (path string, daemon *control.Client, err error) {
+	if path, err = e.StatePath(); err != nil {
+		return "", nil, err
+	}
+	daemon, err = command.Attach(ctx, path)
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
+		err = command.Errorf(command.ExitError, next, "%s: no agent holds %s", nothing, path)
+	}
+	return path, daemon, err
 }
 
 // awaitDrained waits until the agent is idle.

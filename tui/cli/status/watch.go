@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/control"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -22,14 +20,7 @@ const statusEvery = time.Second
 // watchStatus prints the status of the daemon whenever it changes, until ctx ends. It continues while the
 // daemon is away, with a line that says so.
 func watchStatus(ctx context.Context, e *command.Env) error {
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
-	daemon, err := command.Attach(ctx, path)
-	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
-		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal", "nothing to watch: no agent holds %s", path)
-	}
+	path, daemon, err := attach(ctx, e, "limpet --daemon    # in another terminal", "nothing to watch")
 	if err != nil {
 		return err
 	}
