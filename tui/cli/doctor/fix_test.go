@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,13 +23,7 @@ func TestDoctorFixes(t *testing.T) {
 	s := newSite(t)
 	s.Must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/x.git", "--disabled")
 	s.Must(t, 0, "apply", "-f", s.Secret(t)) // makes the key
-	token := filepath.Join(s.Dir, "creds", "default.boards", "token")
-	if err := os.MkdirAll(filepath.Dir(token), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(token, []byte("hunter2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	token := fileOf(t, 0o644, s.Dir, "creds", "default.boards", "token")
 	socket := agent.SocketPath(s.Env["LIMPET_STATE"])
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	if err != nil {
@@ -134,20 +129,10 @@ func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	shared, hidden := filepath.Join(dir, "tmp"), filepath.Join(dir, "default.boards", "..2026")
-	if err := os.MkdirAll(filepath.Dir(hidden), 0o700); err != nil {
+	shared := filepath.Join(dir, "tmp")
+	fileOf(t, 0o644, dir, "default.boards", "..2026")
+	if err := errors.Join(os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777|os.ModeSticky)); err != nil {
 		t.Fatal(err)
-	}
-	if err := os.WriteFile(hidden, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(shared, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for path, mode := range map[string]os.FileMode{shared: 0o777 | os.ModeSticky, hidden: 0o644} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if done := append(fixPermissions([]place{{shared, 0o022}}), fixCredentials(t.Context(), rootOf(t, dir))...); done != nil {
 		t.Errorf("%+v", done)
@@ -164,16 +149,7 @@ func TestDoctorLeavesPublicKeys(t *testing.T) {
 		"default.boards/bob.asc": {0o666, 0o644}, "site_allowed_signers": {0o664, 0o644},
 		"default.boards/token": {0o644, 0o600}, "default.boards/.asc": {0o604, 0o600},
 	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, modes[0]); err != nil {
-			t.Fatal(err)
-		}
+		path := fileOf(t, modes[0], dir, name)
 		t.Cleanup(func() {
 			if info, err := os.Stat(path); err != nil || info.Mode() != modes[1] {
 				t.Errorf("%s: %v has become %v, want %v, %v", name, modes[0], info.Mode(), modes[1], err)

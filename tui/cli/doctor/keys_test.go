@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"limpet/tui/cli/command"
@@ -52,16 +51,7 @@ func TestPublicKeysAreNoSecrets(t *testing.T) {
 		"default.site/token":           {0o644, checkFail}, "default.site/password": {0o600, checkOK},
 	} {
 		dir := t.TempDir()
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, c.mode); err != nil {
-			t.Fatal(err)
-		}
+		fileOf(t, c.mode, dir, name)
 		none := command.World{Lookup: func(string) (string, bool) { return "", false }}
 		p := &examination{Env: &command.Env{World: none, Flags: &command.Flags{AgentFlags: command.AgentFlags{CredentialsDir: dir}}}}
 		if got := p.checkCredentials(t.Context()); got.Result != c.result {
