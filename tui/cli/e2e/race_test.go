@@ -280,10 +280,10 @@ func TestControllersAutoElsewhere(t *testing.T) {
 	}
 }
 
-// crowdRepos is how many repositories the pending jobs of TestCrowd are for.
+// pendingRepositories is how many repositories the pending jobs are for.
 const pendingRepositories = 200
 
-// TestCrowd bounds the memory of an agent while 10,000 jobs are pending, with -figures
+// TestPendingJobsMemory bounds the memory of an agent while 10,000 jobs are pending, with -figures
 // 100,000. Its drivers are busy with a Git host that never answers.
 func TestPendingJobsMemory(t *testing.T) {
 	suite.Full(t)
@@ -316,13 +316,13 @@ func TestPendingJobsMemory(t *testing.T) {
 	})
 	w := readUsage(t, d.cmd.Process.Pid)
 	t.Logf("%d jobs: %s", n, w)
-	if limit := 55<<10 + n*45/100; w.peak > limit { // KiB; 100 MiB for a hundred thousand
+	if limit := 65<<10 + n*45/100; w.peak > limit { // KiB; 110 MiB for a hundred thousand
 		t.Errorf("%d MiB at most, want %d", w.peak>>10, limit>>10)
 	}
 	d.kill()
 }
 
-// fillCrowd makes the repositories and the jobs.
+// createPendingJobs makes the repositories and the jobs.
 func createPendingJobs(t *testing.T, n int, put func(plural, name, object string) error) {
 	t.Helper()
 	url, _ := hangingHost(t)
