@@ -124,7 +124,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func repository(t *testing.T, a *Agent, name string, status map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
-		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder",
+			"intervalSeconds": int64(60)}}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(name)
@@ -190,7 +191,11 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
 	text.RegisterSecret([]byte(token))
 	start(t, a.Run)
-	eventually(t, "the snapshot says that the server is away", func() bool { s := a.hub.Latest(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
+	eventually(t, "the snapshot says that the server is away", func() bool {
+		s := a.hub.Latest()
+		return !s.API.Up && s.API.Error != "" &&
+			s.Problem != ""
+	})
 	if a.notReady() == "" {
 		t.Error("ready without a server")
 	}
@@ -216,7 +221,8 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	eventually(t, "the watches have synced", a.health.Synced)
-	repository(t, a, "r", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
+	repository(t, a, "r", map[string]any{"observedGeneration": int64(1),
+		"sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
 	eventually(t, "the snapshot has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
 	asOf := a.hub.Latest().At
 	cancel()
@@ -224,7 +230,8 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := snapshot.Saved(t.Context(), a.cfg.Store, "v2")
-	if err != nil || len(left.Repos) != 1 || left.Repos[0].Name != "r" || left.AsOf.Before(asOf) || left.API.Up || left.Problem != "" || left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
+	if err != nil || len(left.Repos) != 1 || left.Repos[0].Name != "r" || left.AsOf.Before(asOf) || left.API.Up || left.Problem != "" ||
+		left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
 		t.Errorf("what is left in the file: %+v, %v", left, err)
 	}
 	away := httptest.NewServer(http.NotFoundHandler())

@@ -21,16 +21,19 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	origin := testenv.EmptyRepo(t)
 	first := origin.Commit(t, "one", testenv.Change{Path: "grafana/a.json", Data: []byte(`{"title":"A","panels":[1,2]}`)},
-		testenv.Change{Path: "grafana/moved.json", Data: []byte(strings.Repeat("a line\n", 30))}, testenv.Change{Path: "other.json", Data: []byte("{}")})
+		testenv.Change{Path: "grafana/moved.json", Data: []byte(strings.Repeat("a line\n", 30))},
+		testenv.Change{Path: "other.json", Data: []byte("{}")})
 	second := origin.Commit(t, "two", testenv.Change{Path: "grafana/a.json", Data: []byte(`{"panels":[1,3],"title":"A"}`)},
 		testenv.Change{Path: "grafana/moved.json"}, testenv.Change{Path: "grafana/here.json", Data: []byte(strings.Repeat("a line\n", 30))},
-		testenv.Change{Path: "grafana/large.txt", Data: []byte(strings.Repeat("x", snapshot.MaxFileBytes+1))}, testenv.Change{Path: "grafana/empty.txt", Data: []byte{}}, testenv.Change{Path: "other.json", Data: []byte("[]")})
+		testenv.Change{Path: "grafana/large.txt", Data: []byte(strings.Repeat("x", snapshot.MaxFileBytes+1))},
+		testenv.Change{Path: "grafana/empty.txt", Data: []byte{}}, testenv.Change{Path: "other.json", Data: []byte("[]")})
 	a, _ := newAgent(t, func(c *Config) { c.LocalGit = []string{filepath.Dir(origin.Dir)} })
 	remote := git.Remote{URL: "file://" + origin.Dir}
 	start(t, a.jobs.Run, a.repos.Run)
 	repository(t, a, "site", nil)
 	patch := []byte(`{"spec": {"git": {"url": "` + remote.URL + `", "path": "grafana/"}}}`)
-	if _, err := a.client.Resource(api.Repositories).Namespace("default").Patch(t.Context(), "site", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := a.client.Resource(api.Repositories).Namespace("default").Patch(t.Context(), "site", types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent sees the URL", func() bool {
@@ -58,7 +61,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []snapshot.FileChange{{Type: "modified", Path: "a.json"}, {Type: "added", Path: "empty.txt"}, {Type: "renamed", Path: "here.json", From: "moved.json"}, {Type: "added", Path: "large.txt"}}
+	want := []snapshot.FileChange{{Type: "modified", Path: "a.json"}, {Type: "added", Path: "empty.txt"},
+		{Type: "renamed", Path: "here.json", From: "moved.json"}, {Type: "added", Path: "large.txt"}}
 	if len(got.Files) != len(want) || got.All != len(want) {
 		t.Fatalf("%+v", got)
 	}
@@ -91,7 +95,8 @@ func TestCompare(t *testing.T) {
 	}
 	fresh := q
 	fresh.From = ""
-	if got, err := a.Compare(t.Context(), fresh); err != nil || got.All != 4 || got.Files[0] != (snapshot.FileChange{Type: "added", Path: "a.json"}) {
+	if got, err := a.Compare(t.Context(), fresh); err != nil || got.All != 4 ||
+		got.Files[0] != (snapshot.FileChange{Type: "added", Path: "a.json"}) {
 		t.Errorf("nothing before: %+v %v", got, err)
 	}
 	fresh.Path = "a.json"

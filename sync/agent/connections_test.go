@@ -117,7 +117,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if status := repository().Status.Token; status.Expiration-status.LastUpdated < (59 * time.Minute).Milliseconds() {
 		t.Errorf("status.token %+v", status)
 	}
-	if sealed, err := a.embedded.SecretOf(t.Context(), "repositories", "default", "site", "token", ""); err != nil || string(sealed) != first[0] {
+	if sealed, err := a.embedded.SecretOf(t.Context(), "repositories", "default", "site", "token", ""); err != nil ||
+		string(sealed) != first[0] {
 		t.Errorf("the API keeps %d bytes, %v", len(sealed), err)
 	}
 
@@ -145,7 +146,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		`limpet_repository_info{connection="app",name="site",namespace="default",ready="True",suspended="false",target="folder",type="githubEnterprise"} 1`,
 		`limpet_repository_healthy{name="site",namespace="default"} 1`, `limpet_repository_last_sync_success{name="site",namespace="default"} 1`,
 		`limpet_connection_info{name="app",namespace="default",ready="`, `limpet_repositories{health="healthy"} 1`,
-		`limpet_token_cached_items{provider="connection"} 1`, `limpet_token_cache_requests_total{provider="connection",status="success"} 2`, `limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`,
+		`limpet_token_cached_items{provider="connection"} 1`, `limpet_token_cache_requests_total{provider="connection",status="success"} 2`,
+		`limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`,
 	} {
 		eventually(t, "the metrics tell "+line, func() bool { // the watch may be behind
 			scrape := httptest.NewRecorder()
@@ -163,7 +165,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if _, err := repositories.Patch(t.Context(), "site", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"}), []byte("of the hook")); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"}),
+		[]byte("of the hook")); err != nil {
 		t.Fatal(err)
 	}
 	if err := repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
@@ -176,7 +179,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if left := host.Hooks("team/site"); len(left) != 0 {
 		t.Errorf("hooks left: %+v", left)
 	}
-	if names, err := a.cfg.Store.SecretNames(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"})); err != nil || len(names) != 0 {
+	if names, err := a.cfg.Store.SecretNames(t.Context(),
+		repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"})); err != nil || len(names) != 0 {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 

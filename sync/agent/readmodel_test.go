@@ -21,7 +21,8 @@ func crowd(t testing.TB, a *Agent, n int) {
 		g.Go(func() error {
 			key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
 			_, err := a.cfg.Store.Mutate(context.Background(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-				return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d","creationTimestamp":"2026-11-20T12:00:00Z"},"spec":{"action":"pull","repository":"r%d","pull":{"incremental":true}}}`, key.Name, i, rev, i%10)}, nil
+				return state.Mutation{Data: fmt.Appendf(nil,
+					`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d","creationTimestamp":"2026-11-20T12:00:00Z"},"spec":{"action":"pull","repository":"r%d","pull":{"incremental":true}}}`, key.Name, i, rev, i%10)}, nil
 			})
 			return err
 		})

@@ -59,7 +59,8 @@ func TestCredentialChanges(t *testing.T) {
 			if name == "rule" {
 				secure = nil
 			}
-			spec := map[string]any{"title": "Site", "type": "gitlab", "gitlab": map[string]any{"url": c.host.URL + "/team/site", "branch": testenv.Branch},
+			spec := map[string]any{"title": "Site", "type": "gitlab", "gitlab": map[string]any{"url": c.host.URL + "/team/site",
+				"branch": testenv.Branch},
 				"sync": map[string]any{"enabled": false, "target": "folder"}}
 			if name == "secret, connection" || name == "file, connection" {
 				c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL}, secure)
@@ -101,7 +102,8 @@ func TestTokenChangeOfHealthyConnection(t *testing.T) {
 			}
 			c.setSecret("right")
 			c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL}, map[string]any{"token": secure})
-			c.create("Repository", "site", map[string]any{"title": "Site", "type": "gitlab", "gitlab": map[string]any{"url": c.host.URL + "/team/site", "branch": testenv.Branch},
+			c.create("Repository", "site", map[string]any{"title": "Site", "type": "gitlab",
+				"gitlab":     map[string]any{"url": c.host.URL + "/team/site", "branch": testenv.Branch},
 				"connection": map[string]any{"name": "link"}, "sync": map[string]any{"enabled": false, "target": "folder"}}, nil)
 			res := c.a.client.Resource(api.Connections).Namespace("default")
 			well := func() bool {
@@ -117,7 +119,8 @@ func TestTokenChangeOfHealthyConnection(t *testing.T) {
 			for _, token := range []string{"other", "right"} {
 				if where == "secret" {
 					c.setSecret(token)
-				} else if _, err := res.Patch(t.Context(), "link", types.MergePatchType, []byte(`{"secure":{"token":{"create":"`+token+`"}}}`), metav1.PatchOptions{}); err != nil {
+				} else if _, err := res.Patch(t.Context(), "link", types.MergePatchType, []byte(`{"secure":{"token":{"create":"`+token+`"}}}`),
+					metav1.PatchOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				c.health("with token "+token, token == "right")
@@ -137,7 +140,8 @@ type credentialCase struct {
 
 func (c *credentialCase) create(kind, name string, spec, secure map[string]any) {
 	c.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": kind,
+		"metadata": map[string]any{"name": name}, "spec": spec}}
 	if secure != nil {
 		u.Object["secure"] = secure
 	}
@@ -179,7 +183,8 @@ func (c *credentialCase) setSecret(token string) {
 		}
 		return
 	}
-	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "creds"}, "stringData": map[string]any{"token": token}})
+	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "creds"},
+		"stringData": map[string]any{"token": token}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

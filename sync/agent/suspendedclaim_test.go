@@ -38,9 +38,12 @@ func TestSuspendedClaim(t *testing.T) {
 	start(t, a.Run)
 	eventually(t, "the agent is ready", func() bool { return a.notReady() == "" })
 	for _, u := range []*unstructured.Unstructured{
-		{Object: map[string]any{"kind": "Repository", "metadata": map[string]any{"name": "slow"}, "spec": map[string]any{"title": "slow", "type": "git",
-			"git": map[string]any{"url": slow.URL + "/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(86400)}}}},
-		{Object: map[string]any{"kind": "Job", "metadata": map[string]any{"name": "slow-sync"}, "spec": map[string]any{"action": "pull", "repository": "slow", "pull": map[string]any{"incremental": false}}}},
+		{Object: map[string]any{"kind": "Repository", "metadata": map[string]any{"name": "slow"},
+			"spec": map[string]any{"title": "slow", "type": "git",
+				"git": map[string]any{"url": slow.URL + "/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder",
+					"intervalSeconds": int64(86400)}}}},
+		{Object: map[string]any{"kind": "Job", "metadata": map[string]any{"name": "slow-sync"},
+			"spec": map[string]any{"action": "pull", "repository": "slow", "pull": map[string]any{"incremental": false}}}},
 	} {
 		kind := api.Repositories
 		if u.GetKind() == "Job" {

@@ -30,12 +30,14 @@ func TestTester(t *testing.T) {
 	object := func(token string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"}, "secure": map[string]any{"token": map[string]any{"create": token}},
-			"spec": map[string]any{"title": "Site", "type": "git", "git": map[string]any{"url": url}, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
+			"spec": map[string]any{"title": "Site", "type": "git", "git": map[string]any{"url": url},
+				"sync": map[string]any{"enabled": false, "target": "folder"}}}}
 	}
 	a, log := newAgent(t, func(c *Config) { c.AllowInsecureGit = true })
 	// Nobody is at that address: the API is not needed for this.
-	cfg := Config{StatePath: filepath.Join(dir, "none", "limpet.db"), Version: "test", AllowInsecureGit: true, Logger: slog.New(slog.DiscardHandler),
-		API: kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
+	cfg := Config{StatePath: filepath.Join(dir, "none", "limpet.db"), Version: "test", AllowInsecureGit: true,
+		Logger: slog.New(slog.DiscardHandler),
+		API:    kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
 	bench, err := OpenTester(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,8 @@ func TestUnhealthyConnectionIsShown(t *testing.T) {
 	start(t, c.a.Run)
 	began := time.Now().Add(-time.Second)
 	c.setSecret("wrong")
-	c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL}, map[string]any{"token": map[string]any{"name": "creds"}})
+	c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL},
+		map[string]any{"token": map[string]any{"name": "creds"}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var seq uint64
@@ -36,7 +37,8 @@ func TestUnhealthyConnectionIsShown(t *testing.T) {
 		}
 	}
 	ill := await(func(ill []snapshot.Connection) bool { return len(ill) == 1 })
-	if ill.Namespace != "default" || ill.Name != "link" || ill.Message == "" || strings.Contains(ill.Message, "wrong") || ill.Checked.Before(began) || ill.Checked.After(time.Now().Add(time.Second)) {
+	if ill.Namespace != "default" || ill.Name != "link" || ill.Message == "" || strings.Contains(ill.Message, "wrong") ||
+		ill.Checked.Before(began) || ill.Checked.After(time.Now().Add(time.Second)) {
 		t.Errorf("row: %+v", ill)
 	}
 	c.setSecret("right")

@@ -74,7 +74,8 @@ func deliver(t *testing.T, url, secret, id string) *http.Response {
 func hookedRepository(t *testing.T, client *kube.Client, name string, secure, status map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
-		"git": map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
+		"git":  map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"},
+		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(name)
@@ -111,7 +112,8 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 	a, _ := newAgent(t, func(c *Config) { c.CredentialsDir = dir })
 	start(t, a.repos.Run)
-	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "hook"}, "stringData": map[string]any{"token": "of-the-api"}}}
+	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"name": "hook"}, "stringData": map[string]any{"token": "of-the-api"}}}
 	if _, err := a.client.Resource(api.Secrets).Namespace("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +126,13 @@ func TestWebhookSecrets(t *testing.T) {
 	for _, name := range []string{"sealed", "named", "missing", "infile", "ours"} {
 		give(name, "of-the-file")
 	}
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "ours"}), []byte("new\nof-before\n")); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "ours"}),
+		[]byte("new\nof-before\n")); err != nil {
 		t.Fatal(err)
 	}
 	d := a.newWebhookStore()
-	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given", "infile": "of-the-file given", "none": "", "ours": "new of-before"} {
+	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given",
+		"infile": "of-the-file given", "none": "", "ours": "new of-before"} {
 		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
 		repo := d.Repository(t.Context(), "default", name)
 		if repo == nil {
@@ -157,7 +161,8 @@ func TestWebhookRecordsLastEvent(t *testing.T) {
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7, "url": "https://edge.example.com"}})
 	hookedRepository(t, a.client, "y", nil, nil)
 	for _, name := range []string{"x", "y"} {
-		if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}), []byte(hookSecret)); err != nil {
+		if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}),
+			[]byte(hookSecret)); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the agent sees "+name, func() bool {
@@ -246,7 +251,8 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	})
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
+		[]byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	url := hookURL(t, log, "x")
@@ -281,7 +287,8 @@ func TestPushDuringAPull(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
+		[]byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent sees x", func() bool {
@@ -333,7 +340,8 @@ func TestMissedPushIsRetried(t *testing.T) {
 	t.Parallel()
 	jobs := api.Jobs.GroupResource()
 	for err, want := range map[error]bool{
-		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true, apierrors.NewTooManyRequests("", 1): true,
+		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true,
+		apierrors.NewTooManyRequests("", 1):   true,
 		apierrors.NewForbidden(jobs, "", nil): false, apierrors.NewNotFound(jobs, "x"): false, apierrors.NewBadRequest("no"): false,
 	} {
 		if got := retryAfter(err); (got > 0) != want {
@@ -399,7 +407,8 @@ func TestWebhookOfSuspendedRepository(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}), []byte(hookSecret)); err != nil {
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
+		[]byte(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	var uid types.UID

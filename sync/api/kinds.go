@@ -57,7 +57,8 @@ var (
 	colCreated = Column{Name: "Created At", Type: "date", Path: ".metadata.creationTimestamp"}
 	colAge     = Column{Name: "Age", Type: "date", Path: ".metadata.creationTimestamp"}
 	// jobColumns are those of Jobs and HistoricJobs.
-	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"), text("Message", ".status.message")}
+	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"),
+		text("Message", ".status.message")}
 
 	provisioningVersions = []string{"v0alpha1", "v1beta1"}
 	dashboardVersions    = []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}
@@ -82,7 +83,8 @@ var Kinds = []Kind{
 	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
 		Short: []string{"gitrepo"}, Status: true, Generation: true, CRD: true, Columns: []Column{colName, text("URL", ".spec.url"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
-	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"), colAge}},
+	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
+		colAge}},
 	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},
 		Columns: []Column{colName, text("Type", ".type"), text("Reason", ".reason"), text("Message", ".message"), colAge}},
 	{Group: CoordinationGroup, Versions: []string{"v1"}, Kind: "Lease", Plural: "leases", Singular: "lease",

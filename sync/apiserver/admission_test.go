@@ -24,9 +24,11 @@ func causes(status map[string]any) string {
 func TestAdmissionAnswersCauses(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	code, status := s.call("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r"},
+	code, status := s.call("POST", base+"repositories",
+		`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r"},
 		"spec":{"type":"git","git":{"url":"https://user:hunter2@host/a","branch":"a b"},"sync":{"enabled":true}}}`)
-	if code != http.StatusUnprocessableEntity || status["kind"] != "Status" || status["reason"] != "Invalid" || at(status, "details", "kind") != "Repository" {
+	if code != http.StatusUnprocessableEntity || status["kind"] != "Status" || status["reason"] != "Invalid" ||
+		at(status, "details", "kind") != "Repository" {
 		t.Errorf("%d %v", code, status)
 	}
 	got := causes(status)
@@ -64,7 +66,8 @@ func TestOneInstanceOfManyAtOnce(t *testing.T) {
 					return s.send("PATCH", space+"/"+patched, `{"spec":{"sync":{"target":"instance"}}}`, nil)
 				},
 				func() *httptest.ResponseRecorder {
-					return s.send("PATCH", space+"/"+applied+"?fieldManager=m", "application/apply-patch+yaml "+fmt.Sprintf(body, applied, "instance"), nil)
+					return s.send("PATCH", space+"/"+applied+"?fieldManager=m", "application/apply-patch+yaml "+fmt.Sprintf(body, applied, "instance"),
+						nil)
 				})
 		}
 		var won atomic.Int32
@@ -104,7 +107,8 @@ func TestAuthorsStay(t *testing.T) {
 func TestDeletionIsNotChecked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.must("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","finalizers":["cleanup"]},
+	s.must("POST", base+"repositories",
+		`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","finalizers":["cleanup"]},
 		"spec":{"type":"git","git":{"url":"https://host/a"}},"secure":{"token":{"create":"`+canaryOne+`"}}}`)
 	s.must("DELETE", base+"repositories/r", "")
 	if names := s.sealedNames(); len(names) != 1 {
@@ -149,13 +153,16 @@ func TestFolderThatIsNotEmpty(t *testing.T) {
 	s.must("POST", dashboards, boardJSON("mine", "f"))
 	s.must("POST", dashboards, boardJSON("elsewhere", "ff"))
 	code, answer := s.call("DELETE", folders+"/f", "")
-	if text := fmt.Sprint(answer["message"]); code != 400 || text != "Folder cannot be deleted: folder is not empty: dashboard/mine, folder/below in it" && text != "Folder cannot be deleted: folder is not empty: folder/below, dashboard/mine in it" {
+	if text := fmt.Sprint(answer["message"]); code != 400 ||
+		text != "Folder cannot be deleted: folder is not empty: dashboard/mine, folder/below in it" &&
+			text != "Folder cannot be deleted: folder is not empty: folder/below, dashboard/mine in it" {
 		t.Errorf("%d %s", code, text)
 	}
 	for i := range 10 {
 		s.must("POST", dashboards, boardJSON(fmt.Sprintf("d%d", i), "f"))
 	}
-	if _, answer = s.call("DELETE", folders+"/f", ""); !strings.HasSuffix(fmt.Sprint(answer["message"]), " and others in it") || strings.Count(fmt.Sprint(answer["message"]), "/") != maxNamed {
+	if _, answer = s.call("DELETE", folders+"/f", ""); !strings.HasSuffix(fmt.Sprint(answer["message"]), " and others in it") ||
+		strings.Count(fmt.Sprint(answer["message"]), "/") != maxNamed {
 		t.Errorf("of many: %v", answer["message"])
 	}
 	if code, answer = s.call("DELETE", folders+"/f?dryRun=All", ""); code != 400 {

@@ -36,10 +36,13 @@ func TestDecodeBody(t *testing.T) {
 		{name: "unknown members", body: `{` + good + `,"z":1,"b":2,"metadata":{"name":"a","c":1,"labels":{"d":"e"}}}`,
 			warns: `unknown field "metadata.c"|unknown field "b"|unknown field "z"`},
 		{name: "unknown members, ignored", validation: "Ignore", body: `{` + good + `,"z":1}`},
-		{name: "unknown members, strictly", validation: "Strict", body: `{` + good + `,"z":1}`, refuses: `strict decoding error: unknown field "z"`},
+		{name: "unknown members, strictly", validation: "Strict", body: `{` + good + `,"z":1}`,
+			refuses: `strict decoding error: unknown field "z"`},
 		{name: "member given twice", body: `{` + good + `,"spec":{"x":1,"x":2}}`, warns: `duplicate field "spec.x"`},
-		{name: "member given twice, strictly", validation: "Strict", body: `{` + good + `,"spec":{"x":1,"x":2}}`, refuses: `duplicate field "spec.x"`},
-		{name: "member given twice in yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec:\n  x: 1\n  x: 2\n", warns: `line 5: key "x" already set in map`},
+		{name: "member given twice, strictly", validation: "Strict", body: `{` + good + `,"spec":{"x":1,"x":2}}`,
+			refuses: `duplicate field "spec.x"`},
+		{name: "member given twice in yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec:\n  x: 1\n  x: 2\n",
+			warns: `line 5: key "x" already set in map`},
 		{name: "nulls are dropped", body: `{` + good + `,"metadata":{"name":"a","creationTimestamp":null},"status":null}`},
 		{name: "no json", body: `{"apiVersion":"secret-canary`, refuses: "couldn't get version/kind; json parse error"},
 		{name: "a list", body: `["secret-canary"]`, refuses: "json parse error"},
@@ -49,7 +52,8 @@ func TestDecodeBody(t *testing.T) {
 		{name: "kind of a wrong type", body: `{"apiVersion":"folder.grafana.app/v1","kind":3}`, refuses: "Object 'Kind' is missing"},
 		{name: "version of a wrong type", body: `{"apiVersion":3,"kind":"Folder"}`, refuses: "not a string"},
 		{name: "no version", body: `{"kind":"Folder"}`, refuses: "the API version in the data () does not match"},
-		{name: "other version", body: `{"apiVersion":"folder.grafana.app/v1beta1","kind":"Folder"}`, refuses: "the API version in the data (folder.grafana.app/v1beta1) does not match"},
+		{name: "other version", body: `{"apiVersion":"folder.grafana.app/v1beta1","kind":"Folder"}`,
+			refuses: "the API version in the data (folder.grafana.app/v1beta1) does not match"},
 		{name: "labels of a wrong type", body: `{` + good + `,"metadata":{"labels":{"a":1}}}`, refuses: "cannot unmarshal number"},
 		{name: "metadata of a wrong type", body: `{` + good + `,"metadata":"secret-canary"}`, refuses: "cannot unmarshal string"},
 		{name: "time of a wrong form", body: `{` + good + `,"metadata":{"creationTimestamp":"yesterday"}}`, refuses: "parsing time"},
@@ -103,7 +107,8 @@ func TestDecodeNumbers(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"x":[1,{}]}}`,
-		`{"kind":"Folder"}`, `[]`, "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: &a x, labels: {b: *a}}\n", "a: !!binary x", `{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}}`,
+		`{"kind":"Folder"}`, `[]`, "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: &a x, labels: {b: *a}}\n", "a: !!binary x",
+		`{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}}`,
 	} {
 		f.Add([]byte(seed), true)
 		f.Add([]byte(seed), false)
@@ -121,7 +126,8 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text(data, find(data, "metadata", "name")) != obj.GetName() || text(data, find(data, "kind")) != obj.GetKind() || !find(data, "metadata", "resourceVersion").found() {
+		if text(data, find(data, "metadata", "name")) != obj.GetName() || text(data, find(data, "kind")) != obj.GetKind() ||
+			!find(data, "metadata", "resourceVersion").found() {
 			t.Fatalf("stored as %s", data)
 		}
 	})
@@ -185,7 +191,8 @@ func TestRewrite(t *testing.T) {
 // FuzzScan compares the scanner with the library on everything that the library
 // itself writes.
 func FuzzScan(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"a":{"b":[1,{"c":"\\\""}]},"z":"}"}`, `{"":{"":""}}`, `{"a":[],"b":{},"c":-0.1,"d":null}`, `{"é":"\u0000","<":">"}`} {
+	for _, seed := range []string{`{}`, `{"a":{"b":[1,{"c":"\\\""}]},"z":"}"}`, `{"":{"":""}}`, `{"a":[],"b":{},"c":-0.1,"d":null}`,
+		`{"é":"\u0000","<":">"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -11,7 +11,8 @@ import (
 
 func (s *site) repository(name string) {
 	s.t.Helper()
-	s.must("POST", base+"repositories", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+	s.must("POST", base+"repositories",
+		fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
 		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`, name))
 }
 
@@ -34,14 +35,16 @@ func TestJobsOfRepository(t *testing.T) {
 	if got := compact(t, sync); got != `{"started":0,"state":"pending"}` {
 		t.Errorf("status.sync = %s", got)
 	}
-	if code, status := s.call("POST", base+"repositories/test6/jobs", `{"action":"migrate","migrate":{}}`); code != http.StatusConflict || status["reason"] != "AlreadyExists" {
+	if code, status := s.call("POST", base+"repositories/test6/jobs", `{"action":"migrate","migrate":{}}`); code != http.StatusConflict ||
+		status["reason"] != "AlreadyExists" {
 		t.Errorf("a second one: %d %v", code, status)
 	}
 	uid := fmt.Sprint(at(job, "metadata", "uid"))
 	if live := s.must("GET", base+"repositories/test6/jobs/"+uid, ""); live["kind"] != "Job" || at(live, "metadata", "uid") != uid {
 		t.Errorf("jobs/UID of a queued job: %v", live)
 	}
-	s.must("POST", base+"historicjobs", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"HistoricJob","metadata":{"generateName":"test6-sync-",
+	s.must("POST", base+"historicjobs",
+		fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"HistoricJob","metadata":{"generateName":"test6-sync-",
 		"labels":{"provisioning.grafana.app/repository":"test6","provisioning.grafana.app/original-uid":%q}},
 		"spec":{"action":"pull","repository":"test6","pull":{"incremental":false}},"status":{"state":"success"}}`, uid))
 	s.must("POST", base+"historicjobs", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"HistoricJob","metadata":{"name":"x",
@@ -51,7 +54,8 @@ func TestJobsOfRepository(t *testing.T) {
 	if items, _ := list["items"].([]any); list["kind"] != "HistoricJobList" || len(items) != 1 {
 		t.Errorf("jobs: %v", list)
 	}
-	if done := s.must("GET", base+"repositories/test6/jobs/"+uid, ""); done["kind"] != "HistoricJob" || at(done, "status", "state") != "success" {
+	if done := s.must("GET", base+"repositories/test6/jobs/"+uid, ""); done["kind"] != "HistoricJob" ||
+		at(done, "status", "state") != "success" {
 		t.Errorf("jobs/UID of a finished job: %v", done)
 	}
 	other := strings.Replace(base, "v0alpha1", "v1beta1", 1)
@@ -86,9 +90,11 @@ func TestJobsRefused(t *testing.T) {
 	s.repository("r1")
 	s.repository("sick")
 	s.repository("unchecked")
-	s.must("PATCH", base+"repositories/sick/status", `{"status":{"health":{"healthy":false,"checked":1756973881900,"message":["no such branch"]}}}`)
+	s.must("PATCH", base+"repositories/sick/status",
+		`{"status":{"health":{"healthy":false,"checked":1756973881900,"message":["no such branch"]}}}`)
 	s.must("PATCH", base+"repositories/unchecked/status", `{"status":{"health":{"healthy":false,"checked":0}}}`)
-	s.must("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"going","finalizers":["cleanup"]},
+	s.must("POST", base+"repositories",
+		`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"going","finalizers":["cleanup"]},
 		"spec":{"type":"git","git":{"url":"https://host/a"}}}`)
 	s.must("DELETE", base+"repositories/going", "")
 	const pull = `{"action":"pull","pull":{}}`
@@ -146,7 +152,8 @@ func TestPendingGivesWay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.repository("r1")
-	c := call{Server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"), req: httptest.NewRequest("POST", "/", nil)}
+	c := call{Server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"),
+		req: httptest.NewRequest("POST", "/", nil)}
 	c.name = "r1"
 	read, err := c.repository()
 	if err != nil {

@@ -71,7 +71,8 @@ func TestPagesAreOneMoment(t *testing.T) {
 		t.Errorf("today: %s", now)
 	}
 	// The same moment can be asked for by its version.
-	if exact := names(s.must("GET", folderPath+"?resourceVersionMatch=Exact&resourceVersion="+first, "")); exact != "f00 f01 f02 f03 f04 f05 f06 f07 f08" {
+	if exact := names(s.must("GET", folderPath+"?resourceVersionMatch=Exact&resourceVersion="+first,
+		"")); exact != "f00 f01 f02 f03 f04 f05 f06 f07 f08" {
 		t.Errorf("exact: %s", exact)
 	}
 }
@@ -94,7 +95,8 @@ func TestPagesExpire(t *testing.T) {
 	if names(page) != "f02 f03" || at(page, "metadata", "continue") != nil {
 		t.Errorf("the rest of an expired list: %s", names(page))
 	}
-	if code, _ := s.call("GET", folderPath+"?resourceVersionMatch=Exact&resourceVersion="+revisionOf(status), ""); code != http.StatusUnprocessableEntity {
+	if code, _ := s.call("GET", folderPath+"?resourceVersionMatch=Exact&resourceVersion="+revisionOf(status),
+		""); code != http.StatusUnprocessableEntity {
 		t.Errorf("an exact list of no version is answered with %d", code)
 	}
 }
@@ -135,7 +137,8 @@ func TestFieldSelector(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for name, connection := range map[string]string{"a": `,"connection":{"name":"app"}`, "b": ""} {
-		s.must("POST", base+"repositories", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+		s.must("POST", base+"repositories",
+			fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
 			"spec":{"title":"x","type":"github","github":{"url":"https://github.com/a/b","branch":"main"},"sync":{"enabled":false,"target":"folder"}%s}}`, name, connection))
 	}
 	for selector, want := range map[string]string{

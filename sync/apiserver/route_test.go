@@ -77,18 +77,23 @@ func TestRefusals(t *testing.T) {
 		{"patch to another kind", "PATCH", folderPath + "/a", `{"kind":"Chair"}`, 422, "Invalid"},
 		{"patch of the uid", "PATCH", folderPath + "/a", `{"metadata":{"uid":"x"}}`, 422, "Invalid"},
 		{"patch to a wrong type", "PATCH", folderPath + "/a", `{"spec":"x"}`, 422, "Invalid"},
-		{"json patch to nothing", "PATCH", folderPath + "/a", `application/json-patch+json [{"op":"replace","path":"","value":{}}]`, 422, "Invalid"},
+		{"json patch to nothing", "PATCH", folderPath + "/a", `application/json-patch+json [{"op":"replace","path":"","value":{}}]`, 422,
+			"Invalid"},
 		{"json patch that copies copies", "PATCH", folderPath + "/a", "application/json-patch+json " + copies(40), 422, "Invalid"},
-		{"json patch of many operations", "PATCH", folderPath + "/a", "application/json-patch+json [" + strings.Repeat(`{"op":"add","path":"/spec/x","value":1},`, maxPatchOperations) + `{"op":"add","path":"/spec/x","value":1}]`, 413, "RequestEntityTooLarge"},
+		{"json patch of many operations", "PATCH", folderPath + "/a", "application/json-patch+json [" +
+			strings.Repeat(`{"op":"add","path":"/spec/x","value":1},`, maxPatchOperations) + `{"op":"add","path":"/spec/x","value":1}]`, 413,
+			"RequestEntityTooLarge"},
 		{"delete with an unknown policy", "DELETE", folderPath + "/a?propagationPolicy=x", "", 422, "Invalid"},
 		{"delete with other options", "DELETE", folderPath + "/a", `{"kind":"Folder","apiVersion":"v1"}`, 400, "BadRequest"},
 	} {
 		code, answer := s.call(c.method, c.path, c.body)
-		if reason, _ := answer["reason"].(string); code != c.code || reason != c.reason || answer["kind"] != "Status" || answer["code"] != float64(c.code) {
+		if reason, _ := answer["reason"].(string); code != c.code || reason != c.reason || answer["kind"] != "Status" ||
+			answer["code"] != float64(c.code) {
 			t.Errorf("%s: %d %v %v, want %d %s", c.name, code, answer["reason"], answer["message"], c.code, c.reason)
 		}
 	}
-	if rec := s.send("GET", folderPath+"/a", "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }); rec.Code != http.StatusNotAcceptable {
+	if rec := s.send("GET", folderPath+"/a", "",
+		func(r *http.Request) { r.Header.Set("Accept", "text/html") }); rec.Code != http.StatusNotAcceptable {
 		t.Errorf("a form that is not served: %d", rec.Code)
 	}
 }
@@ -124,7 +129,8 @@ func TestNegotiate(t *testing.T) {
 		{name: "anything", accept: "*/*"},
 		{name: "json", accept: "application/json"},
 		{name: "yaml", accept: "application/yaml", want: media{yaml: true}},
-		{name: "kubectl get", accept: table + ",application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", want: media{as: asTable, version: "v1"}},
+		{name: "kubectl get", accept: table + ",application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+			want: media{as: asTable, version: "v1"}},
 		{name: "older table", accept: "application/json;as=Table;v=v1beta1;g=meta.k8s.io", want: media{as: asTable, version: "v1beta1"}},
 		{name: "unknown conversion, then plain", accept: "application/json;as=Chair;v=v1;g=meta.k8s.io,application/json"},
 		{name: "unknown conversion alone", accept: "application/json;as=Chair;v=v1;g=meta.k8s.io", refused: true},

@@ -196,7 +196,8 @@ func TestConnectionSecret(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	key := base64.StdEncoding.EncodeToString([]byte(pemKey))
-	made := s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"github-app"},
+	made := s.must("POST", base+"connections",
+		`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"github-app"},
 		"spec":{"title":"GitHub App","type":"github","github":{"appID":"123456","installationID":"454545"}},
 		"secure":{"privateKey":{"create":"`+key+`"}}}`)
 	if name, _ := at(made, "secure", "privateKey", "name").(string); !strings.HasPrefix(name, inlinePrefix) || len(s.sealedNames()) != 1 {
@@ -216,7 +217,8 @@ func TestLastApplied(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	copied := func(file string) string {
-		return strings.Replace(file, `"metadata":{`, `"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":`+fmt.Sprintf("%q", file+"\n")+`},`, 1)
+		return strings.Replace(file, `"metadata":{`, `"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":`+
+			fmt.Sprintf("%q", file+"\n")+`},`, 1)
 	}
 	repo := s.must("POST", base+"repositories", copied(repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
 	s.inlineOf(repo)
@@ -228,7 +230,8 @@ func TestLastApplied(t *testing.T) {
 		t.Error("a copy without a secret value is dropped")
 	}
 	value := base64.StdEncoding.EncodeToString([]byte(canaryTwo))
-	secret := s.must("POST", "/api/v1/namespaces/default/secrets", copied(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"a":"`+value+`"},"stringData":{"b":"`+canaryTwo+`"}}`))
+	secret := s.must("POST", "/api/v1/namespaces/default/secrets",
+		copied(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"a":"`+value+`"},"stringData":{"b":"`+canaryTwo+`"}}`))
 	if at(secret, "metadata", "annotations", lastApplied) != nil {
 		t.Error("the copy of a Secret is stored")
 	}
@@ -259,14 +262,16 @@ func TestSecretsAreSealed(t *testing.T) {
 	if list := at(s.must("GET", "/api/v1/secrets", ""), "items").([]any); data(list[0].(map[string]any)) != all {
 		t.Errorf("LIST answers %v", list)
 	}
-	if again := s.must("PUT", secretPath, compact(t, got)); at(again, "metadata", "resourceVersion") != at(got, "metadata", "resourceVersion") {
+	if again := s.must("PUT", secretPath, compact(t, got)); at(again, "metadata", "resourceVersion") != at(got, "metadata",
+		"resourceVersion") {
 		t.Error("putting back what was read is a change")
 	}
 	patched := s.must("PATCH", secretPath, `{"data":{"user":null},"stringData":{"more":"x"}}`)
 	if want := `{"empty":"","more":"eA==","token":"` + one + `"}`; data(patched) != want {
 		t.Errorf("patched %s, want %s", data(patched), want)
 	}
-	replaced := s.must("PATCH", secretPath, `application/json-patch+json [{"op":"test","path":"/data/token","value":"`+one+`"},{"op":"replace","path":"/data/token","value":"`+two+`"}]`)
+	replaced := s.must("PATCH", secretPath, `application/json-patch+json [{"op":"test","path":"/data/token","value":"`+one+
+		`"},{"op":"replace","path":"/data/token","value":"`+two+`"}]`)
 	if at(replaced, "data", "token") != two {
 		t.Errorf("replaced %v", replaced["data"])
 	}
@@ -291,7 +296,8 @@ func TestSecretsAreSealed(t *testing.T) {
 func TestSecretsWithoutKey(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.must("POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"token":"`+canaryOne+`"}}`)
+	s.must("POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"token":"`+
+		canaryOne+`"}}`)
 	s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
 	s.close()
 	key, err := os.ReadFile(s.path + ".key")
@@ -306,7 +312,8 @@ func TestSecretsWithoutKey(t *testing.T) {
 	if at(got, "data", "token") != nil {
 		t.Errorf("opened without the key: %v", got["data"])
 	}
-	if code, status := s.call("PATCH", secretPath, `{"metadata":{"labels":{"a":"b"}}}`); code != 500 || !strings.Contains(fmt.Sprint(status["message"]), "key") {
+	if code, status := s.call("PATCH", secretPath, `{"metadata":{"labels":{"a":"b"}}}`); code != 500 ||
+		!strings.Contains(fmt.Sprint(status["message"]), "key") {
 		t.Errorf("write without the key: %d %v", code, status["message"])
 	}
 	s.must("PATCH", base+"repositories/dashboards", `{"spec":{"title":"x"}}`)
@@ -345,7 +352,8 @@ func TestSecureValuesOfStatus(t *testing.T) {
 	const path, status = base + "repositories/dashboards", base + "repositories/dashboards/status"
 	const jsonPatch = "application/json-patch+json "
 	made := s.must("POST", base+"repositories", repositoryJSON(`{}`))
-	one := s.must("PATCH", status, jsonPatch+`[{"op":"test","path":"/metadata/resourceVersion","value":"`+at(made, "metadata", "resourceVersion").(string)+`"},
+	one := s.must("PATCH", status, jsonPatch+`[{"op":"test","path":"/metadata/resourceVersion","value":"`+
+		at(made, "metadata", "resourceVersion").(string)+`"},
 		{"op":"add","path":"/status","value":{"token":{"lastUpdated":1}}},{"op":"add","path":"/spec/title","value":"no"},
 		{"op":"add","path":"/secure","value":{}},{"op":"add","path":"/secure/token","value":{"create":"`+canaryOne+`"}}]`)
 	first := s.inlineOf(one)
@@ -359,7 +367,8 @@ func TestSecureValuesOfStatus(t *testing.T) {
 	if at(again, "metadata", "resourceVersion") != at(one, "metadata", "resourceVersion") {
 		t.Error("the same token again is a change")
 	}
-	two := s.must("PATCH", status, jsonPatch+`[{"op":"add","path":"/secure/token","value":{"create":"`+canaryTwo+`"}},{"op":"add","path":"/secure/webhookSecret","value":{"create":"`+canaryOne+`"}}]`)
+	two := s.must("PATCH", status, jsonPatch+`[{"op":"add","path":"/secure/token","value":{"create":"`+canaryTwo+
+		`"}},{"op":"add","path":"/secure/webhookSecret","value":{"create":"`+canaryOne+`"}}]`)
 	if s.inlineOf(two) == first || s.token() != canaryTwo || len(s.sealedNames()) != 2 {
 		t.Errorf("token %q, sealed %q", s.token(), s.sealedNames())
 	}
@@ -414,7 +423,8 @@ func TestMintedTokenOfAnotherURL(t *testing.T) {
 		t.Errorf("token %q after another change", s.token())
 	}
 	moved := s.must("PATCH", path, elsewhere)
-	if _, err := s.SecretOf(t.Context(), "repositories", "default", "dashboards", "token", ""); at(moved, "secure", "token") != nil || !errors.Is(err, state.ErrNotFound) {
+	if _, err := s.SecretOf(t.Context(), "repositories", "default", "dashboards", "token", ""); at(moved, "secure", "token") != nil ||
+		!errors.Is(err, state.ErrNotFound) {
 		t.Errorf("secure %v, %v", moved["secure"], err)
 	}
 	s.canary(canaryOne, canaryTwo)

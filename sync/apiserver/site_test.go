@@ -168,22 +168,31 @@ func TestNoWayLeavesPlainText(t *testing.T) {
 		{"dry run", "POST", base + "repositories?dryRun=All", file, 201},
 		{"create", "POST", base + "repositories", file, 201},
 		{"create again", "POST", base + "repositories", file, 409},
-		{"another version", "POST", beta + "repositories", strings.NewReplacer("v0alpha1", "v1beta1", `"dashboards"`, `"beta"`).Replace(file), 201},
+		{"another version", "POST", beta + "repositories", strings.NewReplacer("v0alpha1", "v1beta1", `"dashboards"`, `"beta"`).Replace(file),
+			201},
 		{"update of a stale one", "PUT", path, strings.Replace(file, `"metadata":{`, `"metadata":{"resourceVersion":"1",`, 1), 409},
 		{"merge patch", "PATCH", path, `{"secure":{"token":{"create":"` + canaryOne + `"}}}`, 200},
-		{"JSON patch", "PATCH", path, `application/json-patch+json [{"op":"add","path":"/secure/webhookSecret","value":{"create":"` + canaryOne + `"}}]`, 200},
-		{"JSON patch of the member", "PATCH", path, `application/json-patch+json [{"op":"add","path":"/secure/token/create","value":"` + canaryOne + `"}]`, 200},
+		{"JSON patch", "PATCH", path, `application/json-patch+json [{"op":"add","path":"/secure/webhookSecret","value":{"create":"` + canaryOne +
+			`"}}]`, 200},
+		{"JSON patch of the member", "PATCH", path, `application/json-patch+json [{"op":"add","path":"/secure/token/create","value":"` +
+			canaryOne + `"}]`, 200},
 		{"apply", "PATCH", path + "?fieldManager=a&force=true", apply + file, 200},
-		{"apply of an invalid one", "PATCH", path + "?fieldManager=a&force=true", apply + strings.Replace(file, `"branch":"main"`, `"branch":"a b"`, 1), 422},
+		{"apply of an invalid one", "PATCH", path + "?fieldManager=a&force=true",
+			apply + strings.Replace(file, `"branch":"main"`, `"branch":"a b"`, 1), 422},
 		{"status", "PATCH", path + "/status", `{"secure":{"token":{"create":"` + canaryOne + `"}},"status":{"health":{"healthy":true}}}`, 200},
-		{"apply of status", "PATCH", path + "/status?fieldManager=b&force=true", apply + strings.Replace(file, `"spec"`, `"status":{"health":{"healthy":true}},"spec"`, 1), 200},
-		{"wrong type", "POST", base + "repositories", strings.Replace(repositoryJSON(`{"token":"`+canaryOne+`"}`), `"dashboards"`, `"wrong"`, 1), 422},
-		{"list in place of a member", "POST", base + "repositories", strings.Replace(repositoryJSON(`{"token":["`+canaryOne+`"]}`), `"dashboards"`, `"wrong"`, 1), 422},
-		{"secure that is a text", "POST", base + "repositories", strings.Replace(repositoryJSON(`"`+canaryOne+`"`), `"dashboards"`, `"wrong"`, 1), 422},
+		{"apply of status", "PATCH", path + "/status?fieldManager=b&force=true",
+			apply + strings.Replace(file, `"spec"`, `"status":{"health":{"healthy":true}},"spec"`, 1), 200},
+		{"wrong type", "POST", base + "repositories", strings.Replace(repositoryJSON(`{"token":"`+canaryOne+`"}`), `"dashboards"`, `"wrong"`, 1),
+			422},
+		{"list in place of a member", "POST", base + "repositories", strings.Replace(repositoryJSON(`{"token":["`+canaryOne+`"]}`),
+			`"dashboards"`, `"wrong"`, 1), 422},
+		{"secure that is a text", "POST", base + "repositories", strings.Replace(repositoryJSON(`"`+canaryOne+`"`), `"dashboards"`, `"wrong"`,
+			1), 422},
 		{"a job with secure", "POST", base + "jobs", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"j"},
 			"spec":{"action":"pull","repository":"r","pull":{}},"secure":{"token":{"create":"` + canaryOne + `"}}}`, 201},
 		{"broken JSON", "POST", base + "repositories", `{"secure":{"token":{"create":"` + canaryOne + `"}}`, 400},
-		{"secret of wrong form", "POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"w"},"data":{"a":"` + canaryOne + `"}}`, 422},
+		{"secret of wrong form", "POST", "/api/v1/namespaces/default/secrets",
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"w"},"data":{"a":"` + canaryOne + `"}}`, 422},
 		{"job by the subresource", "POST", path + "/jobs", `{"action":"pull","pull":{"incremental":"` + canaryOne + `"}}`, 422},
 	} {
 		rec := s.send(c.method, c.path, c.body, nil)
@@ -222,7 +231,8 @@ func TestSecretsInWatches(t *testing.T) {
 		if !lines.Scan() {
 			t.Fatalf("no %s event: %v", kind, lines.Err())
 		}
-		if line := lines.Text(); !strings.Contains(line, `"type":"`+kind+`"`) || !strings.Contains(line, holds) || strings.Contains(line, sealedPrefix) {
+		if line := lines.Text(); !strings.Contains(line, `"type":"`+kind+`"`) || !strings.Contains(line, holds) ||
+			strings.Contains(line, sealedPrefix) {
 			t.Errorf("event %s, want %s with %s", line, kind, holds)
 		}
 	}
@@ -284,7 +294,8 @@ const folderPath = "/apis/folder.grafana.app/v1/namespaces/default/folders"
 // folder is a small object of a kind without rules of its own. more is added to
 // its metadata.
 func folder(name, title, more string) string {
-	return fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":%q%s},"spec":{"title":%q}}`, name, more, title)
+	return fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":%q%s},"spec":{"title":%q}}`, name, more,
+		title)
 }
 
 // open sends a request through the transport and answers the open response.

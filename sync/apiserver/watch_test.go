@@ -22,7 +22,8 @@ func TestWatchOfTheFuture(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		for _, query := range []string{"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=NotOlderThan", ""} {
+		for _, query := range []string{"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=NotOlderThan",
+			""} {
 			began := time.Now()
 			code, status := s.call("GET", folderPath+"?resourceVersion=99999999999999999&"+query, "")
 			if code != http.StatusGatewayTimeout || at(status, "details", "causes") == nil || time.Since(began) != freshTimeout {

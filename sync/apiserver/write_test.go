@@ -80,8 +80,10 @@ func TestStrategicMerge(t *testing.T) {
 		{"delete", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"$patch":"delete"}}`, `{"data":{},"type":"T"}`},
 		{"retain keys", `{"data":{"a":"1","b":"2"}}`, `{"data":{"$retainKeys":["b"],"b":"3"}}`, `{"data":{"b":"3"}}`},
 		{"other lists are replaced", `{"x":{"l":[1,2]}}`, `{"x":{"l":[3]}}`, `{"x":{"l":[3]}}`},
-		{"finalizers are added", `{"metadata":{"finalizers":["a"]}}`, `{"metadata":{"finalizers":["a","b"],"$setElementOrder/finalizers":["a","b"]}}`, `{"metadata":{"finalizers":["a","b"]}}`},
-		{"finalizers are taken", `{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`, `{"metadata":{"finalizers":["b"]}}`},
+		{"finalizers are added", `{"metadata":{"finalizers":["a"]}}`,
+			`{"metadata":{"finalizers":["a","b"],"$setElementOrder/finalizers":["a","b"]}}`, `{"metadata":{"finalizers":["a","b"]}}`},
+		{"finalizers are taken", `{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`,
+			`{"metadata":{"finalizers":["b"]}}`},
 		{"owners merge by uid", `{"metadata":{"ownerReferences":[{"uid":"1","name":"x"}]}}`,
 			`{"metadata":{"ownerReferences":[{"uid":"1","name":"y"},{"uid":"2","name":"z"}]}}`,
 			`{"metadata":{"ownerReferences":[{"name":"y","uid":"1"},{"name":"z","uid":"2"}]}}`},
@@ -150,7 +152,8 @@ func TestApplyAfterClientSideApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.must("POST", folderPath+"?fieldManager=kubectl-client-side-apply", folder(name, "one", `,"annotations":{"`+lastApplied+`":`+string(quoted)+`}`))
+		s.must("POST", folderPath+"?fieldManager=kubectl-client-side-apply",
+			folder(name, "one", `,"annotations":{"`+lastApplied+`":`+string(quoted)+`}`))
 		if changed {
 			s.must("PATCH", folderPath+"/"+name, `{"spec":{"title":"other"}}`)
 		}
@@ -197,7 +200,8 @@ func TestStoredForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(answer, []byte(`"apiVersion":"folder.grafana.app/v1beta1"`)) || !bytes.HasPrefix(o.Data, []byte(`{"apiVersion":"folder.grafana.app/v1",`)) {
+	if !bytes.Contains(answer, []byte(`"apiVersion":"folder.grafana.app/v1beta1"`)) ||
+		!bytes.HasPrefix(o.Data, []byte(`{"apiVersion":"folder.grafana.app/v1",`)) {
 		t.Errorf("answered %s\nstored %s", answer, o.Data)
 	}
 	if text(o.Data, find(o.Data, "metadata", "resourceVersion")) != formatRevision(o.Revision) {

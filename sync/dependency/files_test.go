@@ -64,10 +64,12 @@ func TestFiles(t *testing.T) {
 			p.do(os.Rename(p.path("ns.site/.token.swp"), p.path("ns.site/token")))
 		}, true, false},
 		{"an editor's own file", nil, func(p place) { p.write("ns.site/.token.swp", "second") }, false, false},
-		{"the secret of its webhook", nil, func(p place) { p.write("ns.site/webhookSecret", "x"); p.write("ns.site_webhookSecret", "x") }, false, false},
+		{"the secret of its webhook", nil, func(p place) { p.write("ns.site/webhookSecret", "x"); p.write("ns.site_webhookSecret", "x") }, false,
+			false},
 		{"flat, as systemd has it", nil, func(p place) { p.write("ns.site_token", "second") }, true, false},
 		{"flat, changed", func(p place) { p.write("ns.site_token", "first") }, func(p place) { p.write("ns.site_token", "second") }, true, false},
-		{"flat, gone", func(p place) { p.write("ns.site_token", "first") }, func(p place) { p.do(os.Remove(p.path("ns.site_token"))) }, true, false},
+		{"flat, gone", func(p place) { p.write("ns.site_token", "first") }, func(p place) { p.do(os.Remove(p.path("ns.site_token"))) }, true,
+			false},
 		{"another one that begins alike", nil, func(p place) { p.write("ns.site2/token", "x"); p.write("ns.site2_token", "x") }, false, false},
 		{"a pipe that nobody writes to", nil, func(p place) { p.do(exec.Command("mkfifo", p.path("ns.site/identity")).Run()) }, true, false},
 		{"a mount of its own, swapped", func(p place) {

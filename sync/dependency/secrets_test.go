@@ -161,7 +161,8 @@ func (r *rig) put(name, value string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.client.Resource(r.w.resource).Namespace(r.namespace).Patch(r.t.Context(), name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"}); err != nil {
+	if _, err := r.client.Resource(r.w.resource).Namespace(r.namespace).Patch(r.t.Context(), name, types.ApplyPatchType, data,
+		metav1.PatchOptions{FieldManager: "test"}); err != nil {
 		r.t.Fatal(err)
 	}
 }

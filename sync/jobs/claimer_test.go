@@ -55,17 +55,25 @@ func TestEligibility(t *testing.T) {
 		{name: "repository selected", options: Options{Selector: selector("site=eu")}, repo: eu, state: "success", runs: 1},
 		{name: "no such repository", noRepo: true, state: "error", text: `repository "r1" does not exist in namespace "default"`},
 		{name: "no such repository, and a selector", noRepo: true, options: Options{Selector: selector("site=eu")}, left: "-"},
-		{name: "no repository named", job: []func(*unstructured.Unstructured){spec("repository", "")}, state: "error", text: "spec.repository is not set"},
+		{name: "no repository named", job: []func(*unstructured.Unstructured){spec("repository", "")}, state: "error",
+			text: "spec.repository is not set"},
 		{name: "repository being deleted", repo: going, state: "warning", text: "is being deleted"},
 		{name: "repository about to be deleted", repo: pending, state: "warning", text: "about to be deleted"},
-		{name: "orphan action, repository gone", noRepo: true, job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "success", runs: 1},
-		{name: "orphan action, repository going", repo: going, job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "success", runs: 1},
-		{name: "orphan action, repository there", job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "error", text: "to be deleted first"},
+		{name: "orphan action, repository gone", noRepo: true, job: []func(*unstructured.Unstructured){action("releaseResources")},
+			state: "success", runs: 1},
+		{name: "orphan action, repository going", repo: going, job: []func(*unstructured.Unstructured){action("releaseResources")},
+			state: "success", runs: 1},
+		{name: "orphan action, repository there", job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "error",
+			text: "to be deleted first"},
 		{name: "spec of the wrong type", job: []func(*unstructured.Unstructured){spec("pull", "now")}, left: "read Job default/r1-sync"},
-		{name: "credentials missing", ready: func(Task) error { return errors.New("no credentials for this repository") }, left: "no credentials"},
+		{name: "credentials missing", ready: func(Task) error { return errors.New("no credentials for this repository") },
+			left: "no credentials"},
 		{name: "ready panics", ready: func(Task) error { panic("oh") }, left: "worker panicked: oh"},
 		{name: "claimed", job: []func(*unstructured.Unstructured){claimOf("x", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}, left: "-"},
-		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "not now") }}, state: "cancelled", text: "cancelled before it began: not now"},
+		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) {
+			api.SetAnnotation(u,
+				api.AnnoCancel, "not now")
+		}}, state: "cancelled", text: "cancelled before it began: not now"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -46,13 +46,18 @@ func TestCompletionMeetsFaults(t *testing.T) {
 		{name: "historicjobs answers 403", absent: 403, historic: archiveUnavailable},
 		{name: "historicjobs answers 405", absent: 405, historic: archiveUnavailable},
 		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: archiveSkipped},
-		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: archiveSkipped, within: 90 * time.Second},
-		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
-		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: archivePosted, within: 10 * time.Second},
-		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: archiveSkipped,
+			within: 90 * time.Second},
+		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: archivePosted,
+			within: 5 * time.Second},
+		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: archivePosted,
+			within: 10 * time.Second},
+		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: archivePosted,
+			within: 5 * time.Second},
 		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
 		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: archivePosted, within: 5 * time.Second},
-		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted,
+			within: 5 * time.Second},
 		{name: "others write the job before each delete", fault: func(r *rig) func(c call) fault {
 			n := 0
 			return func(c call) fault {
@@ -113,7 +118,8 @@ func TestHowWorkersEnd(t *testing.T) {
 		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch"},
 		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range"},
 		{"timeout", work(time.Hour), "dead", "job did not end within 1m0s (3 attempts)"},
-		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }), "success", ""},
+		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }),
+			"success", ""},
 		{"slow to return after its time", worker(func(ctx context.Context, _ *Task) error {
 			<-ctx.Done()
 			<-time.After(3 * time.Minute)
@@ -197,14 +203,19 @@ func TestCleanup(t *testing.T) {
 		{name: "alive, its clock is an hour fast", make: func(r *rig) { r.dead("j", -time.Hour) }, during: func(r *rig) {
 			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now().Add(time.Hour)))
 		}},
-		{name: "dead, its clock was a year fast", make: func(r *rig) { r.dead("j", -365*24*time.Hour) }, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
-		{name: "a claim that is no number", make: func(r *rig) { r.job("r1", "j", rawClaim("yesterday")) }, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
+		{name: "dead, its clock was a year fast", make: func(r *rig) { r.dead("j", -365*24*time.Hour) }, notBefore: 59 * time.Second,
+			by: 5 * time.Minute, attempt: 2},
+		{name: "a claim that is no number", make: func(r *rig) { r.job("r1", "j", rawClaim("yesterday")) }, notBefore: 59 * time.Second,
+			by: 5 * time.Minute, attempt: 2},
 		{name: "an owner without a time", make: func(r *rig) {
 			r.job("r1", "j", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaimOwner: "x"}) })
 		}, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
-		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(1)) }, notBefore: 59 * time.Second, by: 70 * time.Second, attempt: 3},
-		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "dead", text: expiredMessage + " (3 attempts)"},
-		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "error", text: expiredMessage},
+		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(1)) }, notBefore: 59 * time.Second,
+			by: 70 * time.Second, attempt: 3},
+		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second,
+			by: 70 * time.Second, state: "dead", text: expiredMessage + " (3 attempts)"},
+		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second,
+			state: "error", text: expiredMessage},
 		{name: "off", cleanup: CleanupOff, make: func(r *rig) { r.dead("j", time.Hour) }},
 	}
 	for _, c := range cases {
@@ -264,7 +275,8 @@ func (r *rig) old(name string, age time.Duration) {
 		"status": map[string]any{"state": "success", "finished": finished.UnixMilli()}}}
 	u.SetName(name)
 	r.model.create("historicjobs", "default", u)
-	if err := r.store.PutRecord(context.Background(), state.Record{UID: name, Namespace: "default", Name: name, State: "success", Finished: finished}); err != nil {
+	if err := r.store.PutRecord(context.Background(), state.Record{UID: name, Namespace: "default", Name: name, State: "success",
+		Finished: finished}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -280,7 +292,8 @@ func TestPrune(t *testing.T) {
 		{"no limits", Options{}, 24 * hour, "[0 1 2 3 4 5]", "[0 1 2 3 4 5]"},
 		{"expiration for both", Options{HistoryExpiration: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2]"},
 		{"expiration for the local one alone", Options{LocalHistory: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
-		{"two expirations", Options{HistoryExpiration: 30 * time.Minute, LocalHistory: 4*hour + 30*time.Minute}, time.Minute, "[0 1 2 3 4]", "[0]"},
+		{"two expirations", Options{HistoryExpiration: 30 * time.Minute, LocalHistory: 4*hour + 30*time.Minute}, time.Minute, "[0 1 2 3 4]",
+			"[0]"},
 		{"by number", Options{LocalRecords: 2}, time.Minute, "[0 1]", "[0 1 2 3 4 5]"},
 		{"by bytes", Options{LocalBytes: 450}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
 		{"by all of them", Options{LocalBytes: 450, LocalRecords: 5, HistoryExpiration: 90 * time.Minute}, time.Minute, "[0 1]", "[0 1]"},

@@ -96,7 +96,8 @@ func TestStateFileIsRebuiltUnderUs(t *testing.T) {
 func TestFullDiskTrimsHistory(t *testing.T) {
 	bubble(t, func(r *rig) {
 		for i := range 100 {
-			if err := r.store.PutRecord(context.Background(), state.Record{UID: fmt.Sprint("old-", i), Namespace: "default", Name: "old", Finished: time.Now().Add(-time.Hour)}); err != nil {
+			if err := r.store.PutRecord(context.Background(), state.Record{UID: fmt.Sprint("old-", i), Namespace: "default", Name: "old",
+				Finished: time.Now().Add(-time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -140,7 +141,8 @@ func TestEventsNameTheirJob(t *testing.T) {
 		var got []string
 		for _, e := range a.events {
 			got = append(got, e.Type)
-			if e.Job != "r1-sync" || e.Namespace != "default" || e.UID != string(created.GetUID()) || e.Repository != "r1" || e.Action != "pull" || e.Attempt != 1 || e.At.IsZero() || e.Text == "" || e.Level == "" {
+			if e.Job != "r1-sync" || e.Namespace != "default" || e.UID != string(created.GetUID()) || e.Repository != "r1" || e.Action != "pull" ||
+				e.Attempt != 1 || e.At.IsZero() || e.Text == "" || e.Level == "" {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -191,7 +193,8 @@ func TestWritesKeepForeignMembers(t *testing.T) {
 	u := before.DeepCopy()
 	setClaim(u, 1234, "tok")
 	api.SetAnnotation(u, api.AnnoAttempt, "2")
-	setStatus(u, api.JobStatus{State: "working", Started: 9, Message: "m", Progress: 50, Summary: []api.JobSummary{{Group: "g", Kind: "k", Create: 1}}})
+	setStatus(u, api.JobStatus{State: "working", Started: 9, Message: "m", Progress: 50,
+		Summary: []api.JobSummary{{Group: "g", Kind: "k", Create: 1}}})
 	if !owned(u, "u1", "tok") || !claimed(u) || attemptsOf(u) != 2 {
 		t.Fatal("not claimed")
 	}

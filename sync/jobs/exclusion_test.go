@@ -80,7 +80,8 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 		agents int
 		seed   uint64
 		behind time.Duration // of the watches, at most
-	}{{2, 1, 0}, {2, 2, 30 * time.Millisecond}, {4, 3, 30 * time.Millisecond}, {8, 4, 30 * time.Millisecond}, {8, 5, 120 * time.Millisecond}, {4, 6, time.Second}} {
+	}{{2, 1, 0}, {2, 2, 30 * time.Millisecond}, {4, 3, 30 * time.Millisecond}, {8, 4, 30 * time.Millisecond}, {8, 5, 120 * time.Millisecond},
+		{4, 6, time.Second}} {
 		t.Run(fmt.Sprintf("agents=%d seed=%d behind=%s", c.agents, c.seed, c.behind), func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				const repositories, jobs = 3, 60
@@ -97,7 +98,8 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 				}
 				for i := range c.agents {
 					takes := func() time.Duration { return upTo(400 * time.Millisecond) }
-					a := r.startOn(r.open(fmt.Sprint(i, ".db")), fmt.Sprint("agent-", string(rune('a'+i))), Options{}, s.worker("pull", takes), s.worker("push", takes))
+					a := r.startOn(r.open(fmt.Sprint(i, ".db")), fmt.Sprint("agent-", string(rune('a'+i))), Options{}, s.worker("pull", takes),
+						s.worker("push", takes))
 					if c.behind > 0 {
 						a.link.lag(func() time.Duration { return upTo(c.behind) })
 					}
@@ -132,7 +134,8 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 				if won != jobs+yields || lost > 3*jobs {
 					t.Errorf("%d claims for %d jobs with %d given back; %d conflicts", won, jobs, yields, lost)
 				}
-				if lists := r.model.arrived(listings); c.behind < watchPatience/4 && lists > 20*c.agents { // what is behind by more falls further behind in a burst
+				// what is behind by more falls further behind in a burst
+				if lists := r.model.arrived(listings); c.behind < watchPatience/4 && lists > 20*c.agents {
 					t.Errorf("claims were listed %d times beside a watch that works", lists)
 				}
 			})

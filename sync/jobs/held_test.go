@@ -32,7 +32,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 			}
 			last = ms
 		}
-		if live := a.Snapshot().Running; len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) || live[0].RenewAt.Before(time.Now()) {
+		if live := a.Snapshot().Running; len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) ||
+			live[0].RenewAt.Before(time.Now()) {
 			t.Errorf("live %+v", live)
 		}
 		pass(10 * time.Second)
@@ -64,7 +65,8 @@ func TestLeaseIsLost(t *testing.T) {
 		{"another owner", func(r *rig, _ *agent) {
 			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
 		}, ErrLost, 5 * time.Second, "theirs"},
-		{"the claim was removed", func(r *rig, _ *agent) { r.model.edit("jobs", "default", "r1-sync", stripClaim) }, ErrLost, 5 * time.Second, "anew"},
+		{"the claim was removed", func(r *rig, _ *agent) { r.model.edit("jobs", "default", "r1-sync", stripClaim) }, ErrLost, 5 * time.Second,
+			"anew"},
 		{"deleted", func(r *rig, _ *agent) { r.model.remove("jobs", "default", "r1-sync") }, ErrCancelled, 0, "gone"},
 		{"deleted and the name used again", func(r *rig, _ *agent) {
 			r.model.remove("jobs", "default", "r1-sync")
@@ -138,7 +140,8 @@ func TestLeaseIsLost(t *testing.T) {
 					if n := r.model.writes(mine); n != 0 {
 						t.Errorf("%d writes to a job of another agent", n)
 					}
-					if got := r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaimOwner]; got != "stranger" || len(w.seen()) != 1 || len(r.claims()) != 0 {
+					if got := r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaimOwner]; got != "stranger" || len(w.seen()) != 1 ||
+						len(r.claims()) != 0 {
 						t.Errorf("owner %q, runs %q, claims %v", got, w.seen(), r.claims())
 					}
 				case "gone":
@@ -314,7 +317,8 @@ func TestDrain(t *testing.T) {
 			r.job(fmt.Sprint("q", n), fmt.Sprint("waiting", n))
 		}
 		pass(30 * time.Second)
-		if since, busy := a.drain.state(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil || a.Ready().Error() != "draining" {
+		if since, busy := a.drain.state(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil ||
+			a.Ready().Error() != "draining" {
 			t.Errorf("since %s, %d busy, runs %q, ready %v", since, busy, w.seen(), a.Ready())
 		}
 		if a.count(EventDrain) != 1 {

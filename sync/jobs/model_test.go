@@ -57,7 +57,8 @@ type fault struct {
 }
 
 func newModel() *model {
-	return &model{rev: 100, objects: map[string]map[string]*unstructured.Unstructured{}, watchers: map[*watcher]bool{}, absent: map[string]int{}}
+	return &model{rev: 100, objects: map[string]map[string]*unstructured.Unstructured{}, watchers: map[*watcher]bool{},
+		absent: map[string]int{}}
 }
 
 // link is one agent's way to the model.
@@ -231,10 +232,12 @@ func (m *model) header() http.Header {
 	return h
 }
 
-var reasons = map[int]string{404: "NotFound", 409: "Conflict", 403: "Forbidden", 405: "MethodNotAllowed", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 410: "Expired"}
+var reasons = map[int]string{404: "NotFound", 409: "Conflict", 403: "Forbidden", 405: "MethodNotAllowed", 422: "Invalid",
+	429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 410: "Expired"}
 
 func (m *model) failure(status int, text string) *http.Response {
-	return m.answer(status, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status], "code": status, "message": text})
+	return m.answer(status, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status],
+		"code": status, "message": text})
 }
 
 func (m *model) serve(req *http.Request, c call, body []byte) *http.Response {
@@ -383,7 +386,8 @@ func (m *model) list(req *http.Request, resource, ns string) *http.Response {
 			continue
 		}
 		if limit > 0 && len(items) == limit {
-			next = items[limit-1].(map[string]any)["metadata"].(map[string]any)["namespace"].(string) + "/" + items[limit-1].(map[string]any)["metadata"].(map[string]any)["name"].(string)
+			next = items[limit-1].(map[string]any)["metadata"].(map[string]any)["namespace"].(string) + "/" +
+				items[limit-1].(map[string]any)["metadata"].(map[string]any)["name"].(string)
 			break
 		}
 		items = append(items, obj.Object)

@@ -42,7 +42,8 @@ func TestRecordCounts(t *testing.T) {
 		{"ignored", dashboard(resources.Ignored, nil, nil), api.JobSummary{Noop: 1}, 0, 0},
 		{"unknown action", dashboard("painted", nil, nil), api.JobSummary{Noop: 1}, 0, 0},
 		{"error", dashboard(resources.Updated, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "updated")}}, 1, 0},
-		{"error of an ignored one", dashboard(resources.Ignored, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}}, 0, 0},
+		{"error of an ignored one", dashboard(resources.Ignored, bad, nil),
+			api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}}, 0, 0},
 		{"warning", dashboard(resources.Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")}}, 0, 1},
 	}
 	for _, c := range cases {
@@ -88,8 +89,10 @@ func TestOutcome(t *testing.T) {
 			p.Record(ctx, dashboard(resources.Created, bad, nil))
 		}, nil, "error", "completed with too many errors"},
 		{"returned error", func(*Progress) {}, bad, "error", "bad"},
-		{"returned error and warnings stays an error", func(p *Progress) { p.Record(ctx, dashboard(resources.Created, nil, errors.New("w"))) }, bad, "error", "bad"},
-		{"error of an ignored result", func(p *Progress) { p.Record(ctx, dashboard(resources.Ignored, bad, nil)) }, nil, "success", "completed successfully"},
+		{"returned error and warnings stays an error", func(p *Progress) { p.Record(ctx, dashboard(resources.Created, nil, errors.New("w"))) },
+			bad, "error", "bad"},
+		{"error of an ignored result", func(p *Progress) { p.Record(ctx, dashboard(resources.Ignored, bad, nil)) }, nil, "success",
+			"completed successfully"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,7 +247,8 @@ var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestDelays(t *testing.T) {
 	t.Parallel()
-	wants := map[int]time.Duration{0: 0, 1: 0, 2: 5 * time.Second, 3: 20 * time.Second, 4: 80 * time.Second, 5: 5 * time.Minute, 1000: 5 * time.Minute}
+	wants := map[int]time.Duration{0: 0, 1: 0, 2: 5 * time.Second, 3: 20 * time.Second, 4: 80 * time.Second, 5: 5 * time.Minute,
+		1000: 5 * time.Minute}
 	for attempt, want := range wants {
 		if got := attemptDelay(attempt); got != want {
 			t.Errorf("attempt %d rests %s, want %s", attempt, got, want)
@@ -399,15 +403,18 @@ func TestSteps(t *testing.T) {
 		parts []part
 		want  []state.Step
 	}{
-		"none":             {nil, nil},
-		"one":              {[]part{{"fetch", 1500 * time.Millisecond}}, []state.Step{{Text: "fetch", Seconds: 1.5}}},
-		"several":          {[]part{{"fetch", 412*time.Millisecond + 600*time.Microsecond}, {"compare", time.Minute}}, []state.Step{{Text: "fetch", Seconds: 0.413}, {Text: "compare", Seconds: 60}}},
-		"said twice":       {[]part{{"fetch", time.Second}, {"fetch", time.Second}}, []state.Step{{Text: "fetch", Seconds: 2}}},
-		"again, later":     {[]part{{"a", time.Second}, {"b", time.Second}, {"a", time.Second}}, []state.Step{{Text: "a", Seconds: 1}, {Text: "b", Seconds: 1}, {Text: "a", Seconds: 1}}},
+		"none": {nil, nil},
+		"one":  {[]part{{"fetch", 1500 * time.Millisecond}}, []state.Step{{Text: "fetch", Seconds: 1.5}}},
+		"several": {[]part{{"fetch", 412*time.Millisecond + 600*time.Microsecond}, {"compare", time.Minute}},
+			[]state.Step{{Text: "fetch", Seconds: 0.413}, {Text: "compare", Seconds: 60}}},
+		"said twice": {[]part{{"fetch", time.Second}, {"fetch", time.Second}}, []state.Step{{Text: "fetch", Seconds: 2}}},
+		"again, later": {[]part{{"a", time.Second}, {"b", time.Second}, {"a", time.Second}},
+			[]state.Step{{Text: "a", Seconds: 1}, {Text: "b", Seconds: 1}, {Text: "a", Seconds: 1}}},
 		"too short":        {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
 		"nothing but that": {[]part{{"a", 0}, {"b", 4 * time.Millisecond}}, nil},
 		"again at once":    {[]part{{"a", time.Second}, {"b", time.Millisecond}, {"a", time.Second}}, []state.Step{{Text: "a", Seconds: 2.001}}},
-		"a long name":      {[]part{{strings.Repeat("x", 200), time.Second}}, []state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
+		"a long name": {[]part{{strings.Repeat("x", 200), time.Second}},
+			[]state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -429,7 +429,8 @@ func TestEndedJobComesBack(t *testing.T) {
 				if left := r.model.all("jobs"); len(left) != 0 || len(r.claims()) != 0 || len(w.seen()) != 0 {
 					t.Errorf("%d jobs left, claims %+v, runs %q", len(left), r.claims(), w.seen())
 				}
-				if rec.HistoricJob != archivePosted || !rec.Finished.Equal(before.Finished) || len(rec.Attempts) != 1 || len(r.model.all("historicjobs")) != 0 {
+				if rec.HistoricJob != archivePosted || !rec.Finished.Equal(before.Finished) || len(rec.Attempts) != 1 ||
+					len(r.model.all("historicjobs")) != 0 {
 					t.Errorf("record %+v, before %+v", rec, before)
 				}
 			})

@@ -517,7 +517,8 @@ func (m *model) unlawful(expiry time.Duration) []string {
 			if is != "" && is != was {
 				holder[is] = e.Agent
 			}
-			if ms, err := strconv.ParseInt(at, 10, 64); is != "" && at != e.before.GetLabels()[api.LabelClaim] && (err != nil || time.UnixMilli(ms).Sub(e.at).Abs() > expiry/6+10*time.Second) {
+			if ms, err := strconv.ParseInt(at, 10, 64); is != "" && at != e.before.GetLabels()[api.LabelClaim] &&
+				(err != nil || time.UnixMilli(ms).Sub(e.at).Abs() > expiry/6+10*time.Second) {
 				bad("claim time %s is %s off", at, time.UnixMilli(ms).Sub(e.at))
 			}
 		}

@@ -48,7 +48,8 @@ func TestTransientFailureIsTriedAgain(t *testing.T) {
 		settle()
 		job := r.model.get("jobs", "default", "r1-sync")
 		view, err := api.JobView(job)
-		if err != nil || claimed(job) || view.Status.State != api.StatePending || !contains(view.Status.Message, "attempt 1 of 3: pull: the git host does not answer; tried again in ") {
+		if err != nil || claimed(job) || view.Status.State != api.StatePending ||
+			!contains(view.Status.Message, "attempt 1 of 3: pull: the git host does not answer; tried again in ") {
 			t.Errorf("between the attempts: %v", job.Object)
 		}
 		pass(2 * time.Minute)
@@ -195,7 +196,8 @@ func TestListOfAttemptsIsBounded(t *testing.T) {
 	for n := range 100 {
 		endAttempt(job, state.Attempt{N: n + 1, State: attemptCrashed, Message: strings.Repeat("x", 1<<20)})
 	}
-	if got := attemptsEnded(job); len(got) != maxAttemptsKept || got[0].N != 81 || len(job.GetAnnotations()[api.AnnoAttempts]) > maxAttemptsKept*(maxAttemptText+100) {
+	if got := attemptsEnded(job); len(got) != maxAttemptsKept || got[0].N != 81 ||
+		len(job.GetAnnotations()[api.AnnoAttempts]) > maxAttemptsKept*(maxAttemptText+100) {
 		t.Errorf("%d attempts in %d bytes", len(got), len(job.GetAnnotations()[api.AnnoAttempts]))
 	}
 	if attemptsOf(job) != 100 {
@@ -309,7 +311,8 @@ func TestJobTravels(t *testing.T) {
 		created := r.job("r1", "r1-sync")
 		settle()
 		rec := r.done("warning", "completed with warnings")
-		if rec.UID != string(created.GetUID()) || rec.RefFrom != "aaa" || rec.RefTo != "bbb" || rec.HistoricJob != archivePosted || rec.Agent != "a" {
+		if rec.UID != string(created.GetUID()) || rec.RefFrom != "aaa" || rec.RefTo != "bbb" || rec.HistoricJob != archivePosted ||
+			rec.Agent != "a" {
 			t.Errorf("record %+v", rec)
 		}
 		if len(rec.Attempts) != 1 || rec.Attempts[0].N != 1 || rec.Labels[api.LabelClaim] != "" || rec.Labels["team"] != "ops" {
@@ -377,7 +380,8 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 					pass(5 * time.Second)
 					a.link.cut(true)
 					pass(15 * time.Second)
-					if u := a.Snapshot().Undelivered; len(u) != 1 || u[0].UID != string(created.GetUID()) || u[0].State != "success" || u[0].Repository != "r1" {
+					if u := a.Snapshot().Undelivered; len(u) != 1 || u[0].UID != string(created.GetUID()) || u[0].State != "success" ||
+						u[0].Repository != "r1" {
 						t.Fatalf("unsent %+v", u)
 					}
 					if orderly {
@@ -391,7 +395,8 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 					b.link.cut(true)
 					c.meanwhile(r)
 					pass(time.Hour)
-					if u := b.Snapshot().Undelivered; len(u) != 1 || u[0].State != "success" || time.Since(u[0].Since) < time.Hour || time.Since(u[0].Since) > time.Hour+time.Minute {
+					if u := b.Snapshot().Undelivered; len(u) != 1 || u[0].State != "success" || time.Since(u[0].Since) < time.Hour ||
+						time.Since(u[0].Since) > time.Hour+time.Minute {
 						t.Errorf("unsent after the restart: %+v", u)
 					}
 					if rec := r.only(); rec.State != "success" || rec.HistoricJob != "" || len(w.seen()) != 0 {

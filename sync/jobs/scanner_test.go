@@ -213,7 +213,8 @@ func TestEachJobGoesToItsAgent(t *testing.T) {
 			name  string
 			runs  []string
 			not   []string
-		}{{a, "a", north.seen(), []string{"rome-sync", "rome-push"}}, {b, "b", south.seen(), []string{"oslo-sync", "rome-push"}}, {c, "c", push.seen(), []string{"oslo-sync", "rome-sync"}}} {
+		}{{a, "a", north.seen(), []string{"rome-sync", "rome-push"}}, {b, "b", south.seen(), []string{"oslo-sync", "rome-push"}},
+			{c, "c", push.seen(), []string{"oslo-sync", "rome-sync"}}} {
 			if len(got.runs) != 1 {
 				t.Errorf("agent %s ran %q", got.name, got.runs)
 			}
@@ -326,7 +327,8 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 		if got, want := fmt.Sprint(order), "[busy low-but-urgent high raised plain bad low]"; got != want {
 			t.Errorf("order %s, want %s", got, want)
 		}
-		if texts := a.texts(EventNote); len(texts) != 2 || !contains(texts[0], `limpet/priority is "10"`) || !contains(texts[1], `repository bad: annotation limpet/priority is "high"`) {
+		if texts := a.texts(EventNote); len(texts) != 2 || !contains(texts[0], `limpet/priority is "10"`) ||
+			!contains(texts[1], `repository bad: annotation limpet/priority is "high"`) {
 			t.Errorf("says %q", texts)
 		}
 	})

@@ -198,7 +198,8 @@ type simGrafana struct {
 }
 
 func (w *simWorld) addGrafana(f fate, i int) *simGrafana {
-	g := &simGrafana{world: w, name: fmt.Sprint("g", i), fate: f, generation: []int{1, 15, 2}[f.n(3)], expiry: time.Minute, renew: 20 * time.Second}
+	g := &simGrafana{world: w, name: fmt.Sprint("g", i), fate: f, generation: []int{1, 15, 2}[f.n(3)], expiry: time.Minute,
+		renew: 20 * time.Second}
 	if g.generation == 1 {
 		g.expiry, g.renew = 30*time.Second, 30*time.Second // no margin
 	}

@@ -319,7 +319,8 @@ type simWatch struct {
 var _ lister = (*simWatch)(nil)
 
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), cache: map[queue.Key]*unstructured.Unstructured{}, seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
+	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), cache: map[queue.Key]*unstructured.Unstructured{},
+		seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.

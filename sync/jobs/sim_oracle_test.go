@@ -48,7 +48,8 @@ type simRun struct {
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]queue.Key{}, ended: map[string]string{}, renewed: map[string]simRenewal{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]queue.Key{}, ended: map[string]string{},
+		renewed: map[string]simRenewal{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -272,16 +273,21 @@ func TestSimulationFinds(t *testing.T) {
 		law    string // a part of its text
 		within uint64 // seeds
 	}{
-		{"a state file that forgets intents", func(p *simProcess) { p.agent.env.store = forgetsIntents{p.agent.env.store} }, "state file does not know", 20},
-		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} }, "keeps a claim", 100},
-		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} }, "there is no record", 300},
+		{"a state file that forgets intents", func(p *simProcess) { p.agent.env.store = forgetsIntents{p.agent.env.store} },
+			"state file does not know", 20},
+		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} },
+			"keeps a claim", 100},
+		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} },
+			"there is no record", 300},
 		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link} }, "holds the job", 300},
 		{"a HistoricJob for each try", func(p *simProcess) { p.agent.env.server = manyNames{p.link} }, "another HistoricJob", 1000},
 		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.env.clock.server = wrongClock{p.clock} }, "off", 20},
 		{"the time of the host for that of the server", func(p *simProcess) { p.agent.env.clock.server = hostClock{p} }, "off", 100},
-		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.env.clock.server = sureClock{p.clock} }, "time is unknown", 300},
+		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.env.clock.server = sureClock{p.clock} }, "time is unknown",
+			300},
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
-		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job", 20},
+		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job",
+			20},
 		{"no eye for foreign claims", func(p *simProcess) { p.agent.foreign.own = allOwn{} }, "works on a repository", 300},
 		{"cleanup without patience", func(p *simProcess) { p.agent.env.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {

@@ -64,7 +64,8 @@ func simulateHere(t *testing.T, sums *simSums) {
 		stuck.Stop()
 		sums.add(w)
 		if len(w.oracle.broken) > 0 {
-			t.Errorf("seed %d breaks the law; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1\n%s", seed, seed, w.story())
+			t.Errorf("seed %d breaks the law; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1\n%s", seed, seed,
+				w.story())
 		}
 	}
 }
@@ -190,7 +191,8 @@ func newSimWorld(seed uint64) (*simWorld, []deed) {
 	f := fate(0).of(seed)
 	length := f.of(1).between(time.Minute, 4*time.Minute)
 	w := &simWorld{seed: seed, fate: f, start: time.Now(), calm: time.Now().Add(length),
-		repos: simRepos{}, jobs: map[queue.Key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{}, oracle: newSimOracle()}
+		repos: simRepos{}, jobs: map[queue.Key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{},
+		oracle: newSimOracle()}
 	w.skew = []time.Duration{0, time.Hour, -30 * time.Minute}[f.of(2).n(3)]
 	w.ordered = f.of(17).likely(500)
 	w.loki = f.of(3).likely(80)
@@ -452,7 +454,8 @@ func (s *simSums) String() string {
 	for _, k := range slices.Sorted(maps.Keys(s.Counts)) {
 		fmt.Fprintf(&b, "%s %d, ", k, s.Counts[k])
 	}
-	return b.String() + "longest wait after the calm " + s.Waited.Round(time.Second).String() + fmt.Sprintf(", dearest %d %% of its requests", s.Dear)
+	return b.String() + "longest wait after the calm " + s.Waited.Round(time.Second).String() + fmt.Sprintf(", dearest %d %% of its requests",
+		s.Dear)
 }
 
 // story tells the broken laws and everything about the job or the two that the

@@ -49,7 +49,8 @@ func (worker) Run(ctx context.Context, t *jobs.Task) error {
 	case "bad":
 		return errors.New("refused")
 	case "odd":
-		t.Progress.Record(ctx, resources.Result{Action: resources.Updated, Group: api.DashboardGroup, Kind: "Dashboard", Warning: errors.New("odd")})
+		t.Progress.Record(ctx, resources.Result{Action: resources.Updated, Group: api.DashboardGroup, Kind: "Dashboard",
+			Warning: errors.New("odd")})
 	case "long":
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -74,7 +75,8 @@ func newSite(t *testing.T, drivers int) *site {
 	}
 	s := &site{t: t, store: store, client: client, metrics: New("test", drivers, quiet)}
 	list, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
-	s.control, err = jobs.New(client, list, repos, store, []jobs.Worker{worker{}}, jobs.Options{Drivers: drivers, Logger: quiet, Observe: s.metrics.Observe})
+	s.control, err = jobs.New(client, list, repos, store, []jobs.Worker{worker{}},
+		jobs.Options{Drivers: drivers, Logger: quiet, Observe: s.metrics.Observe})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,8 @@ func (s *site) create(gvr string, spec map[string]any, name string) {
 }
 
 func (s *site) repository(name string) {
-	s.create("repositories", map[string]any{"title": name, "type": "git", "git": map[string]any{"url": "https://git.example.com/" + name + ".git", "branch": "main"},
+	s.create("repositories", map[string]any{"title": name, "type": "git", "git": map[string]any{"url": "https://git.example.com/" + name +
+		".git", "branch": "main"},
 		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}, name)
 }
 
@@ -235,10 +238,12 @@ func TestScrapeAgainstHistory(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, v, n)
 		}
 	}
-	if v := value(got, "grafana_provisioning_jobs_resource_operations_total", "action=pull", "operation=updated", "outcome=warning", "reason=other", "group="+api.DashboardGroup, "kind=Dashboard"); v != 4 {
+	if v := value(got, "grafana_provisioning_jobs_resource_operations_total", "action=pull", "operation=updated", "outcome=warning",
+		"reason=other", "group="+api.DashboardGroup, "kind=Dashboard"); v != 4 {
 		t.Errorf("%v warnings", v)
 	}
-	if v := value(got, "grafana_provisioning_jobs_duration_seconds", "action=pull", "outcome=error", "resources_changed_bucket=unknown"); v != want["error"] {
+	if v := value(got, "grafana_provisioning_jobs_duration_seconds", "action=pull", "outcome=error",
+		"resources_changed_bucket=unknown"); v != want["error"] {
 		t.Errorf("%v durations of failed jobs", v)
 	}
 	if v := value(got, "grafana_provisioning_jobs_duration_seconds", "action=pull", "outcome=success", "resources_changed_bucket=0"); v != 1 {

@@ -34,35 +34,45 @@ func TestObjectMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
 	repositories := []Repository{
-		{Namespace: "a", Name: "well", Type: "git", Target: "folder", Checked: true, Healthy: true, Pulled: time.UnixMilli(1_700_000_000_500), Pull: "warning"},
-		{Namespace: "a", Name: "ill", Type: "github", Target: "instance", Connection: "app", Checked: true, Pulled: time.Unix(1, 0), Pull: "error"},
+		{Namespace: "a", Name: "well", Type: "git", Target: "folder", Checked: true, Healthy: true, Pulled: time.UnixMilli(1_700_000_000_500),
+			Pull: "warning"},
+		{Namespace: "a", Name: "ill", Type: "github", Target: "instance", Connection: "app", Checked: true, Pulled: time.Unix(1, 0),
+			Pull: "error"},
 		{Namespace: "b", Name: "new", Type: "made up", Target: "made up"},
 		{Namespace: "b", Name: "resting", Type: "local", Checked: true, Healthy: true, Suspended: true, Pull: "working"},
 	}
 	m.Read(Source{
 		Repositories: func() []Repository { return repositories },
 		Connections: func() []Connection {
-			return []Connection{{Namespace: "a", Name: "app", Type: "github", Checked: true, Healthy: true}, {Namespace: "a", Name: "lab", Type: "x"}}
+			return []Connection{{Namespace: "a", Name: "app", Type: "github", Checked: true, Healthy: true},
+				{Namespace: "a", Name: "lab", Type: "x"}}
 		},
 		Tokens: func() map[string]auth.TokenCounts {
 			return map[string]auth.TokenCounts{"connection": {Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}}
 		},
 	})
 	want := []string{
-		`limpet_repositories{health="healthy"} 1`, `limpet_repositories{health="unhealthy"} 1`, `limpet_repositories{health="unknown"} 1`, `limpet_repositories{health="suspended"} 1`,
+		`limpet_repositories{health="healthy"} 1`, `limpet_repositories{health="unhealthy"} 1`, `limpet_repositories{health="unknown"} 1`,
+		`limpet_repositories{health="suspended"} 1`,
 		`limpet_repository_info{connection="",name="well",namespace="a",ready="True",suspended="false",target="folder",type="git"} 1`,
 		`limpet_repository_info{connection="app",name="ill",namespace="a",ready="False",suspended="false",target="instance",type="github"} 1`,
 		`limpet_repository_info{connection="",name="new",namespace="b",ready="Unknown",suspended="false",target="other",type="other"} 1`,
 		`limpet_repository_info{connection="",name="resting",namespace="b",ready="True",suspended="true",target="",type="local"} 1`,
-		`limpet_repository_healthy{name="well",namespace="a"} 1`, `limpet_repository_healthy{name="ill",namespace="a"} 0`, `limpet_repository_healthy{name="resting",namespace="b"} 1`,
-		`limpet_repository_last_sync_timestamp_seconds{name="well",namespace="a"} 1.7000000005e+09`, `limpet_repository_last_sync_timestamp_seconds{name="ill",namespace="a"} 1`,
+		`limpet_repository_healthy{name="well",namespace="a"} 1`, `limpet_repository_healthy{name="ill",namespace="a"} 0`,
+		`limpet_repository_healthy{name="resting",namespace="b"} 1`,
+		`limpet_repository_last_sync_timestamp_seconds{name="well",namespace="a"} 1.7000000005e+09`,
+		`limpet_repository_last_sync_timestamp_seconds{name="ill",namespace="a"} 1`,
 		`limpet_repository_last_sync_success{name="well",namespace="a"} 1`, `limpet_repository_last_sync_success{name="ill",namespace="a"} 0`,
-		`limpet_connection_info{name="app",namespace="a",ready="True",type="github"} 1`, `limpet_connection_info{name="lab",namespace="a",ready="Unknown",type="other"} 1`,
+		`limpet_connection_info{name="app",namespace="a",ready="True",type="github"} 1`,
+		`limpet_connection_info{name="lab",namespace="a",ready="Unknown",type="other"} 1`,
 		`limpet_connection_healthy{name="app",namespace="a"} 1`,
 		`limpet_token_cached_items{provider="connection"} 3`, `limpet_token_cache_oldest_age_seconds{provider="connection"} 60`,
-		`limpet_token_cache_events_total{event_type="cache_hit",provider="connection"} 40`, `limpet_token_cache_events_total{event_type="cache_miss",provider="connection"} 7`,
-		`limpet_token_cache_requests_total{provider="connection",status="success"} 5`, `limpet_token_cache_requests_total{provider="connection",status="failure"} 2`,
-		`limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`, `limpet_token_cache_evictions_total{provider="connection",reason="overflow"} 7`,
+		`limpet_token_cache_events_total{event_type="cache_hit",provider="connection"} 40`,
+		`limpet_token_cache_events_total{event_type="cache_miss",provider="connection"} 7`,
+		`limpet_token_cache_requests_total{provider="connection",status="success"} 5`,
+		`limpet_token_cache_requests_total{provider="connection",status="failure"} 2`,
+		`limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`,
+		`limpet_token_cache_evictions_total{provider="connection",reason="overflow"} 7`,
 	}
 	got := objectLines(m)
 	slices.Sort(got)

@@ -114,7 +114,9 @@ func everything(m *Metrics, w *world) {
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "u", Driver: "0", Action: "pull"}})
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: "pull", Waited: time.Second}})
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: "pull", Outcome: "success", Changed: 7, Took: time.Second}})
-	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: "pull", Result: resources.Result{Action: resources.Created, Group: "dashboard.grafana.app", Kind: "Dashboard"}}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure,
+		Detail: jobs.ResourceDone{Action: "pull", Result: resources.Result{Action: resources.Created, Group: "dashboard.grafana.app",
+			Kind: "Dashboard"}}})
 	for _, phase := range fullPhases {
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.SyncPhase{Sync: jobs.SyncFull, Phase: phase, Took: time.Second}})
 	}
@@ -285,8 +287,11 @@ func TestLabelsAreBounded(t *testing.T) {
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: name, Driver: "0", Action: name}})
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldEnded{UID: name}})
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: name, Waited: time.Second}})
-		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: name, Outcome: "error", Changed: int64(i), Took: time.Second}})
-		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: name, Result: resources.Result{Action: resources.Action(name), Group: name, Kind: name, Err: os.ErrNotExist}}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: name, Outcome: "error", Changed: int64(i),
+			Took: time.Second}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure,
+			Detail: jobs.ResourceDone{Action: name, Result: resources.Result{Action: resources.Action(name), Group: name, Kind: name,
+				Err: os.ErrNotExist}}})
 		m.Observe(jobs.Event{Type: jobs.EventDead, UID: name, State: name})
 		w.backlog.Unclaimed[name] = 1
 	}
@@ -386,7 +391,8 @@ func TestGauges(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	if value(got, "limpet_clock_known") != 0 || value(got, "limpet_api_down_seconds") != 0 || value(got, "grafana_provisioning_jobs_queue_size", "action=pull") != 0 {
+	if value(got, "limpet_clock_known") != 0 || value(got, "limpet_api_down_seconds") != 0 ||
+		value(got, "grafana_provisioning_jobs_queue_size", "action=pull") != 0 {
 		t.Errorf("left: %v", slices.Sorted(maps.Keys(got)))
 	}
 }

@@ -68,7 +68,8 @@ func TestCheckOfAConnection(t *testing.T) {
 			return &auth.ConnectionSecret{Token: token, Source: "the test"}, nil
 		}, auth.NewTokens(0))
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Connection",
-			"metadata": map[string]any{"name": "lab", "namespace": "default"}, "spec": map[string]any{"title": "Lab", "type": "gitlab", "url": tt.url}}}
+			"metadata": map[string]any{"name": "lab", "namespace": "default"}, "spec": map[string]any{"title": "Lab", "type": "gitlab",
+				"url": tt.url}}}
 		got, err := TestConnection(t.Context(), who, u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
@@ -118,34 +119,45 @@ func TestCheckOfARepository(t *testing.T) {
 		inDetails string
 		revision  string
 	}{
-		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: &auth.Credentials{Password: password, Source: "it"},
+			code:  200,
 			steps: "spec ok, credentials ok, remote ok, revision ok", inDetails: "semver:1.x is v1.0.0, commit " + origin.Head(t)},
-		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "metadata.annotations[limpet/git-ref]",
+		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: &auth.Credentials{Password: password, Source: "it"},
+			code: 400, field: "metadata.annotations[limpet/git-ref]",
 			steps: "spec ok, credentials ok, remote ok, revision failed", inDetails: "the highest of 1 versions is v1.0.0"},
 		{name: "no revision", git: map[string]any{"url": url}, revision: "v1.0.0", code: 400, field: "metadata.annotations[limpet/git-ref]",
 			steps: "spec failed, credentials skipped, remote skipped, revision skipped", inDetails: "write tag:NAME"},
-		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url", steps: "spec failed, credentials skipped, remote skipped, branch skipped"},
+		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url",
+			steps: "spec failed, credentials skipped, remote skipped, branch skipped"},
 		{name: "no credentials", git: map[string]any{"url": url}, noRemote: &git.Error{Kind: git.Auth, Err: errors.New("no credentials for it")},
-			code: 401, field: "secure.token", steps: "spec ok, credentials failed, remote skipped, branch skipped", inDetails: "no credentials for it"},
+			code: 401, field: "secure.token", steps: "spec ok, credentials failed, remote skipped, branch skipped",
+			inDetails: "no credentials for it"},
 		{name: "wrong", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: "wrong-one", Source: "directory /x"},
 			code: 401, field: "secure.token", steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "basic, directory /x"},
 		{name: "away", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, code: 503, field: "spec.git.url",
 			steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "none configured (anonymous)"},
-		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
+		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"},
+			code: 400, field: "spec.git.branch",
 			steps: "spec ok, credentials ok, remote ok, branch failed"},
-		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: &auth.Credentials{Password: password, Source: "it"},
+			code:  200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
-		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"},
+			creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "the remote accepts a push"},
-		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
+		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"},
+			creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
 			steps: "spec ok, credentials ok, remote ok, branch ok, write access failed", inDetails: "write permission denied"},
-		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
+		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"},
+			creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
 			steps: "spec ok, credentials ok, remote ok, branch failed, write access skipped"},
-		{name: "away, and written to", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, workflows: []any{"branch"}, code: 503, field: "spec.git.url",
+		{name: "away, and written to", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, workflows: []any{"branch"}, code: 503,
+			field: "spec.git.url",
 			steps: "spec ok, credentials ok, remote failed, branch skipped, write access skipped", inDetails: "none configured (anonymous)"},
-		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path", steps: "spec ok, directory failed"},
+		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path",
+			steps: "spec ok, directory failed"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
 		o := CheckOptions{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
@@ -153,7 +165,8 @@ func TestCheckOfARepository(t *testing.T) {
 		})}
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"},
-			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
+			"spec": map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows,
+				"sync": map[string]any{"enabled": false, "target": "folder"}}}}
 		if tt.revision != "" {
 			u.SetAnnotations(map[string]string{api.AnnoGitRef: tt.revision})
 		}
@@ -239,33 +252,40 @@ func TestCheckOfASource(t *testing.T) {
 		asked, forgotten = 0, 0
 		return SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
 			asked++
-			return git.Remote{URL: link, AllowInsecure: true, Creds: &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}}, nil
+			return git.Remote{URL: link, AllowInsecure: true,
+				Creds: &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}}, nil
 		}}
 	}
-	if got, err := testSource(t.Context(), given("revoked", token), object(link, "")); err != nil || got.Revision != "main@sha1:"+repo.Head(t) || asked != 2 || forgotten != 1 {
+	if got, err := testSource(t.Context(), given("revoked", token), object(link, "")); err != nil ||
+		got.Revision != "main@sha1:"+repo.Head(t) || asked != 2 || forgotten != 1 {
 		t.Errorf("revoked: %+v, %v; asked for %d times, forgotten %d times", got, err, asked, forgotten)
 	}
-	if got, err := testSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 || got.Reason != auth.ReasonOperation || asked != 2 {
+	if got, err := testSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 ||
+		got.Reason != auth.ReasonOperation || asked != 2 {
 		t.Errorf("wrong: %+v, %v; asked for %d times", got, err, asked)
 	}
 	for spec, want := range map[string]time.Duration{"": probeTimeout, `,"timeout":"5m"`: probeTimeout, `,"timeout":"7s"`: 7 * time.Second} {
 		n := &noticing{Mirrors: mirrors}
 		o := given(token)
 		o.Git = n
-		if got, err := testSource(t.Context(), o, object(link, spec)); err != nil || !got.Success || n.within > want || n.within < want-5*time.Second {
+		if got, err := testSource(t.Context(), o, object(link, spec)); err != nil || !got.Success || n.within > want ||
+			n.within < want-5*time.Second {
 			t.Errorf("%q: %s to answer, want %s; %+v, %v", spec, n.within, want, got, err)
 		}
 	}
 	o := SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
 		return git.Remote{URL: silent.URL + "/x.git"}, nil
 	}}
-	if got, err := testSource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 || got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
+	if got, err := testSource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 ||
+		got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
 		t.Errorf("silent: %+v, %v", got, err)
 	}
 	// A commit that is in the mirror proves nothing about who may ask for it now.
 	pinned := object(link, "")
 	pinned.Object["spec"].(map[string]any)["ref"] = map[string]any{"commit": repo.Head(t)}
-	if _, err := mirrors.Fetch(t.Context(), git.Remote{URL: link, AllowInsecure: true, Creds: &auth.Credentials{Username: "git", Password: token}}, git.Ref{Name: repo.Head(t), Hash: repo.Head(t), Pinned: true}); err != nil {
+	if _, err := mirrors.Fetch(t.Context(),
+		git.Remote{URL: link, AllowInsecure: true, Creds: &auth.Credentials{Username: "git", Password: token}},
+		git.Ref{Name: repo.Head(t), Hash: repo.Head(t), Pinned: true}); err != nil {
 		t.Fatal(err)
 	}
 	for password, want := range map[string]string{token: "sha1:" + repo.Head(t), "wrong": ""} {
@@ -273,8 +293,10 @@ func TestCheckOfASource(t *testing.T) {
 			t.Errorf("a commit that is here: %+v, %v", got, err)
 		}
 	}
-	for spec, want := range map[string]string{`,"serviceAccountName":"x"`: "400 InvalidProviderConfiguration spec.serviceAccountName", `,"timeout":"soon"`: "400  spec.timeout"} {
-		if got, err := testSource(t.Context(), given(token), object(link, spec)); err != nil || fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
+	for spec, want := range map[string]string{`,"serviceAccountName":"x"`: "400 InvalidProviderConfiguration spec.serviceAccountName",
+		`,"timeout":"soon"`: "400  spec.timeout"} {
+		if got, err := testSource(t.Context(), given(token), object(link, spec)); err != nil ||
+			fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
 			t.Errorf("%s: %+v, %v; asked %d times", spec, got, err, asked)
 		}
 	}
@@ -289,15 +311,18 @@ func TestCheckOfASource(t *testing.T) {
 		code   int
 		at     string
 	}{
-		"away":      {&kube.UnavailableError{Err: errors.New("no route")}, "", 0, ""},
-		"a secret":  {errors.New("secret apps/x is not there"), auth.ReasonAuthentication, 401, "spec.secretRef"},
-		"provider":  {&forge.Error{Kind: forge.Invalid, Op: "use it", Err: errors.New("no key")}, auth.ReasonProvider, 400, "spec.provider"},
-		"refused":   {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401, "spec.secretRef"},
-		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503, "spec.secretRef"},
+		"away":     {&kube.UnavailableError{Err: errors.New("no route")}, "", 0, ""},
+		"a secret": {errors.New("secret apps/x is not there"), auth.ReasonAuthentication, 401, "spec.secretRef"},
+		"provider": {&forge.Error{Kind: forge.Invalid, Op: "use it", Err: errors.New("no key")}, auth.ReasonProvider, 400, "spec.provider"},
+		"refused": {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401,
+			"spec.secretRef"},
+		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503,
+			"spec.secretRef"},
 	} {
 		o.Remote = func(context.Context) (git.Remote, error) { return git.Remote{}, c.err }
 		got, err := testSource(t.Context(), o, object(link, ""))
-		if (err != nil) != (c.reason == "") || err == nil && (got.Reason != c.reason || got.Code != c.code || got.Errors[0].Field != c.at || got.Steps[1].Result != StepFailed) {
+		if (err != nil) != (c.reason == "") || err == nil && (got.Reason != c.reason || got.Code != c.code || got.Errors[0].Field != c.at ||
+			got.Steps[1].Result != StepFailed) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

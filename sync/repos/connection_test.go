@@ -69,8 +69,10 @@ func TestConnectionHealth(t *testing.T) {
 		return last
 	}
 	ill := connection("the refusal is told", func(c api.Connection) bool { return c.Status.Health.Checked > 0 })
-	if s := ill.Status; s.Health.Healthy || len(s.Conditions) != 1 || s.Conditions[0].Type != "Ready" || s.Conditions[0].Reason != "AuthenticationFailed" ||
-		len(s.FieldErrors) != 1 || s.FieldErrors[0].Field != "secure.token" || s.ObservedGeneration != 1 || strings.Contains(s.Conditions[0].Message, token) {
+	if s := ill.Status; s.Health.Healthy || len(s.Conditions) != 1 || s.Conditions[0].Type != "Ready" ||
+		s.Conditions[0].Reason != "AuthenticationFailed" ||
+		len(s.FieldErrors) != 1 || s.FieldErrors[0].Field != "secure.token" || s.ObservedGeneration != 1 ||
+		strings.Contains(s.Conditions[0].Message, token) {
 		t.Errorf("status %+v", s)
 	}
 	r.wrote(1)

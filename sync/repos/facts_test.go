@@ -26,7 +26,8 @@ func inOrder(change func(*facts)) *facts {
 	f.repo.Spec.Sync = api.SyncSpec{Enabled: true, IntervalSeconds: 60}
 	f.repo.Status.ObservedGeneration = 2
 	f.repo.Status.Health = api.HealthState{Healthy: true, Checked: ago(10 * time.Second)}
-	f.repo.Status.Sync = api.SyncStatus{State: "success", Job: "r-sync", Started: ago(11 * time.Second), Finished: ago(10 * time.Second), LastRef: "aaaaaaaaaa"}
+	f.repo.Status.Sync = api.SyncStatus{State: "success", Job: "r-sync", Started: ago(11 * time.Second), Finished: ago(10 * time.Second),
+		LastRef: "aaaaaaaaaa"}
 	if change != nil {
 		change(f)
 	}
@@ -52,9 +53,12 @@ func TestTrigger(t *testing.T) {
 		{"a blocked one is left between two checks", "", []func(*facts){quota, blocked, old, func(f *facts) { f.count = 2 }}},
 		{"over_quota before spec_changed", triggerOverQuota, []func(*facts){quota, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
 		{"as many as allowed are not over", "", []func(*facts){quota, func(f *facts) { f.count = 1 }}},
-		{"spec_changed before resync_interval: generation ≠ observedGeneration", triggerSpec, []func(*facts){old, func(f *facts) { f.generation = 3 }}},
-		{"resync_interval before health_stale", triggerResync, []func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
-		{"health_stale before triggerUnblock", triggerHealth, []func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"spec_changed before resync_interval: generation ≠ observedGeneration", triggerSpec,
+			[]func(*facts){old, func(f *facts) { f.generation = 3 }}},
+		{"resync_interval before health_stale", triggerResync,
+			[]func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"health_stale before triggerUnblock", triggerHealth,
+			[]func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
 		{"triggerUnblock before token_generation", triggerUnblock, []func(*facts){blocked, func(f *facts) { f.token = &tokenFacts{} }}},
 		{"token_generation before quota_changed", triggerToken, []func(*facts){func(f *facts) { f.token, f.quota.Resources = &tokenFacts{}, 7 }}},
 		{"triggerUnblock before quota_changed", triggerUnblock, []func(*facts){blocked, func(f *facts) { f.quota.Resources = 7 }}},
@@ -86,7 +90,8 @@ func TestHealthIsDue(t *testing.T) {
 		{"age > 1 min when unhealthy", api.HealthState{Checked: ago(time.Minute + time.Millisecond)}, false, true},
 		{"not at 1 min", api.HealthState{Checked: ago(time.Minute)}, false, false},
 		{"health.error == hook: not within the cooldown of the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute)}, false, false},
-		{"health.error == hook: with the next try at the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute + time.Millisecond)}, false, true},
+		{"health.error == hook: with the next try at the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute + time.Millisecond)},
+			false, true},
 		{"a stamp of the future is no age", api.HealthState{Healthy: true, Checked: ago(-24 * time.Hour)}, false, true},
 	} {
 		if got := healthDue(c.health, c.spec, at); got != c.want {
@@ -105,7 +110,8 @@ func TestNextHealth(t *testing.T) {
 		write bool
 	}{
 		{"never checked", api.HealthState{}, healthResult{}, true},
-		{"fresh guard: healthy and checked < 30 s ago → timestamp is kept", api.HealthState{Healthy: true, Checked: ago(29 * time.Second)}, healthResult{}, false},
+		{"fresh guard: healthy and checked < 30 s ago → timestamp is kept", api.HealthState{Healthy: true, Checked: ago(29 * time.Second)},
+			healthResult{}, false},
 		{"the flag is another", api.HealthState{Healthy: true, Checked: ago(time.Second)}, ill, true},
 		{"the message is another", api.HealthState{Checked: ago(time.Second), Message: []string{"gone"}}, ill, true},
 		{"the same message, but of a webhook", api.HealthState{Checked: ago(time.Second), Error: "hook", Message: []string{"away"}}, ill, true},
@@ -139,7 +145,8 @@ func TestResyncIsDue(t *testing.T) {
 		{"a pull is owed", true, func(f *facts) { f.pullOwed = true }},
 		{"objects may be lost", true, func(f *facts) { f.dataLost = true }},
 		{"asked a moment ago, pulled long ago", false, func(f *facts) { old(f); f.askedAt = at.Add(-time.Second) }},
-		{"finished in ten years, by a clock that was wrong", true, func(f *facts) { f.repo.Status.Sync.Finished = at.AddDate(10, 0, 0).UnixMilli() }},
+		{"finished in ten years, by a clock that was wrong", true,
+			func(f *facts) { f.repo.Status.Sync.Finished = at.AddDate(10, 0, 0).UnixMilli() }},
 	} {
 		if got := inOrder(c.set).resyncDue(); got != c.want {
 			t.Errorf("%s: %t", c.rule, got)
@@ -197,7 +204,8 @@ func TestStrategy(t *testing.T) {
 		{rule: "7 interval due, no versioning (local)", want: full, set: func(f *facts) { old(f); f.repo.Spec.Type = "local" }},
 		{rule: "8 latest ref cannot be read", want: incremental, asks: true, err: errors.New("away"), set: old},
 		{rule: "9 latest ref == lastRef", want: none, asks: true, ref: "aaaaaaaaaa", set: old},
-		{rule: "9 but that pull failed", want: full, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.repo.Status.Sync.State = "error" }},
+		{rule: "9 but that pull failed", want: full, asks: true, ref: "aaaaaaaaaa",
+			set: func(f *facts) { old(f); f.repo.Status.Sync.State = "error" }},
 		{rule: "10 otherwise", want: incremental, asks: true, ref: "bbbbbbbbbb", set: old},
 		{rule: "interval not due", want: none},
 		{rule: "the job of the last pull is gone", want: full, set: func(f *facts) { f.jobLost, f.repo.Status.Sync.State = true, "pending" }},
@@ -208,9 +216,12 @@ func TestStrategy(t *testing.T) {
 		{rule: "some were left out and fewer are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 2) }},
 		{rule: "some were left out, still", want: none, set: func(f *facts) { leftOut(f, 3, 3) }},
 		{rule: "the keys of signers are others now", want: incremental, set: func(f *facts) { f.keysChanged = true }},
-		{rule: "the keys of signers are others now, of one that is not pulled", want: none, set: func(f *facts) { f.keysChanged = true; f.repo.Spec.Sync.Enabled = false }},
-		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.tagMoved = true }},
-		{rule: "none were left out and more are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
+		{rule: "the keys of signers are others now, of one that is not pulled", want: none,
+			set: func(f *facts) { f.keysChanged = true; f.repo.Spec.Sync.Enabled = false }},
+		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa",
+			set: func(f *facts) { old(f); f.tagMoved = true }},
+		{rule: "none were left out and more are allowed now", want: none,
+			set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
 	} {
 		f, asked := inOrder(c.set), false
 		got := none
@@ -243,7 +254,8 @@ func TestNamespaceQuota(t *testing.T) {
 	} {
 		f := inOrder(func(f *facts) { f.quota.Repositories, f.count = c.limit, c.count })
 		got := f.namespaceQuota()
-		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message || f.overQuota() != c.over {
+		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message ||
+			f.overQuota() != c.over {
 			t.Errorf("%d of %d: %+v", c.count, c.limit, got)
 		}
 	}
@@ -308,7 +320,8 @@ func TestConditions(t *testing.T) {
 	t.Parallel()
 	const before, now = "2026-01-01T00:00:00Z", "2026-11-20T12:00:00Z"
 	foreign := map[string]any{"type": "Other", "status": "True"}
-	stored := map[string]any{"type": "Ready", "status": "True", "reason": "Available", "message": "Resource is available", "observedGeneration": int64(2), "lastTransitionTime": before}
+	stored := map[string]any{"type": "Ready", "status": "True", "reason": "Available", "message": "Resource is available",
+		"observedGeneration": int64(2), "lastTransitionTime": before}
 	for _, c := range []struct {
 		name       string
 		generation int64
@@ -317,7 +330,8 @@ func TestConditions(t *testing.T) {
 		since      string // "" = it is gone
 	}{
 		{"the same", 2, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}, false, before},
-		{"of another generation", 3, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}, true, before},
+		{"of another generation", 3, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}, true,
+			before},
 		{"in other words", 2, api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "x"}, true, before},
 		{"another status", 2, api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: "x"}, true, now},
 		{"none", 2, api.Condition{Type: "Ready"}, true, ""},

@@ -68,7 +68,8 @@ func (r *rig) gone() {
 // job makes a job of the Repository that does not run here.
 func (r *rig) job(name, action string, labels map[string]string) {
 	r.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": action, "repository": "site", action: map[string]any{}}}}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": action, "repository": "site",
+		action: map[string]any{}}}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")
 	u.SetName(name)
@@ -104,7 +105,8 @@ func TestFinalizers(t *testing.T) {
 			r.delete()
 			var got []string
 			eventually(t, "the waiting job is gone", func() bool { got = append(got, r.writes.take()...); return len(got) > 0 })
-			if !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "DELETE jobs/site-delete") }) || unhooked.Load() != 0 || r.count(boards) != 2 {
+			if !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "DELETE jobs/site-delete") }) || unhooked.Load() != 0 ||
+				r.count(boards) != 2 {
 				t.Errorf("while a job runs: %q, %d dashboards", got, r.count(boards))
 			}
 			if err := r.client.Resource(api.Jobs).Namespace(r.namespace).Delete(t.Context(), "site-push", metav1.DeleteOptions{}); err != nil {
@@ -188,7 +190,8 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 			t.Errorf("tried again after %s, want %s", rest, r.controller.resync)
 		}
 	}
-	if told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(told) > maxDeleteError || !utf8.ValidString(told) || strings.Contains(told, "hunter2") {
+	if told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(
+		told) > maxDeleteError || !utf8.ValidString(told) || strings.Contains(told, "hunter2") {
 		t.Errorf("%d bytes: %s", len(told), told)
 	}
 }
@@ -295,7 +298,8 @@ func TestForeignFinalizers(t *testing.T) {
 	}
 	folder := one[0].GetAnnotations()[api.AnnoFolder]
 	mine := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "dashboard.grafana.app/v1", "kind": "Dashboard",
-		"metadata": map[string]any{"name": "mine", "annotations": map[string]any{api.AnnoFolder: folder}}, "spec": map[string]any{"title": "mine"}}}
+		"metadata": map[string]any{"name": "mine", "annotations": map[string]any{api.AnnoFolder: folder}},
+		"spec":     map[string]any{"title": "mine"}}}
 	their := r.client.Resource(boards).Namespace(r.namespace)
 	if _, err := their.Create(t.Context(), mine, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

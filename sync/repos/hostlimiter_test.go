@@ -169,7 +169,8 @@ func TestSilentHostOfConnections(t *testing.T) {
 		const each = 12
 		for i := range each {
 			for name, host := range map[string]string{"a-silent": "silent.example.com", "b-well": fmt.Sprintf("git-%d.example.com", i)} {
-				u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "gitlab", "url": "https://" + host}}}
+				u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "gitlab", "url": "https://" +
+					host}}}
 				u.SetAPIVersion(api.Connections.GroupVersion().String())
 				u.SetKind("Connection")
 				u.SetName(fmt.Sprintf("%s-%d", name, i))
@@ -181,7 +182,8 @@ func TestSilentHostOfConnections(t *testing.T) {
 		tester := &silentTester{asked: map[string]int{}}
 		objects := client.Informer(api.Connections, "", kube.InformerOptions{})
 		repositories, queue := informers(client)
-		k := NewConnections(client, objects, ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Logger: log})
+		k := NewConnections(client, objects,
+			ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Logger: log})
 		stop := running(t, objects.Run, repositories.Run, k.Run)
 		asked := func(name string) (n int) {
 			tester.mu.Lock()

@@ -92,9 +92,11 @@ func (c *crowdRig) make(i int) error {
 		return err
 	}
 	now := time.Now().UnixMilli()
-	made.Object["status"] = map[string]any{"observedGeneration": int64(1), "health": map[string]any{"healthy": true, "checked": now, "message": []any{}},
+	made.Object["status"] = map[string]any{"observedGeneration": int64(1), "health": map[string]any{"healthy": true, "checked": now,
+		"message": []any{}},
 		"conditions": []any{(&facts{}).namespaceQuota().Map(time.Now(), 1, nil)},
-		"sync":       map[string]any{"state": "success", "job": u.GetName() + "-sync", "started": now, "finished": now, "message": []any{}, "lastRef": headOfAll}}
+		"sync": map[string]any{"state": "success", "job": u.GetName() + "-sync", "started": now, "finished": now, "message": []any{},
+			"lastRef": headOfAll}}
 	_, err = res.UpdateStatus(c.t.Context(), made, metav1.UpdateOptions{})
 	return err
 }

@@ -59,12 +59,14 @@ func TestInvalidObject(t *testing.T) {
 	var log bytes.Buffer
 	told := 0
 	obj := &unstructured.Unstructured{Object: map[string]any{"kind": "Repository",
-		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1", "resourceVersion": "5"}, "spec": map[string]any{"type": int64(7)}}}
-	c := newController(unwilling{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(e Event) {
-		if e.Level == "warn" && strings.Contains(e.Text, "ns/site") {
-			told++
-		}
-	}})
+		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1", "resourceVersion": "5"},
+		"spec":     map[string]any{"type": int64(7)}}}
+	c := newController(unwilling{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Observe: func(e Event) {
+			if e.Level == "warn" && strings.Contains(e.Text, "ns/site") {
+				told++
+			}
+		}})
 	k := Key{"ns", "site"}
 	for i, version := range []string{"5", "5", "6", "6"} {
 		obj.SetResourceVersion(version)

@@ -46,7 +46,8 @@ func TestProbeWithRevokedToken(t *testing.T) {
 			}
 			return git.Remote{URL: url, Creds: creds, AllowInsecure: true}, nil
 		})}
-		p, err := newProbe(t.Context(), &o, Key{"default", "site"}, api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
+		p, err := newProbe(t.Context(), &o, Key{"default", "site"},
+			api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,9 +68,11 @@ func TestProbeWithRevokedToken(t *testing.T) {
 func TestResultOfAProvider(t *testing.T) {
 	t.Parallel()
 	for kind, reason := range map[forge.ErrorKind]string{
-		forge.Unavailable: "ServiceUnavailable", forge.RateLimited: "RateLimited", forge.Unauthorized: "AuthenticationFailed", forge.Invalid: "InvalidSpec",
+		forge.Unavailable: "ServiceUnavailable", forge.RateLimited: "RateLimited", forge.Unauthorized: "AuthenticationFailed",
+		forge.Invalid: "InvalidSpec",
 	} {
-		err := &git.Error{Kind: git.Auth, Op: "resolve", Err: fmt.Errorf("look up credentials of site: %w", &forge.Error{Kind: kind, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://169.254.169.254", Err: errors.New("x")})}
+		err := &git.Error{Kind: git.Auth, Op: "resolve", Err: fmt.Errorf("look up credentials of site: %w",
+			&forge.Error{Kind: kind, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://169.254.169.254", Err: errors.New("x")})}
 		repo := api.Repository{Spec: api.RepositorySpec{Type: "git"}}
 		for _, where := range []string{"secure.token", "spec.connection.name"} {
 			f := remoteResult(repo, err)
@@ -96,7 +99,8 @@ func TestProtectionResult(t *testing.T) {
 		{forge.Locked, `spec.workflows: branch "main" is protected and is locked, so the workflow "write" cannot change it: leave it out, or use another branch`},
 	} {
 		f := protectionResult("main", c.protection)
-		if f.ok() != (c.detail == "") || !f.ok() && (f.code != 400 || f.errors[0].Field != "spec.workflows" || f.errors[0].Detail != c.detail || f.ready().Reason != "InvalidSpec") {
+		if f.ok() != (c.detail == "") || !f.ok() && (f.code != 400 || f.errors[0].Field != "spec.workflows" || f.errors[0].Detail != c.detail ||
+			f.ready().Reason != "InvalidSpec") {
 			t.Errorf("%s: %+v", c.protection, f)
 		}
 	}
@@ -145,7 +149,8 @@ func TestNoAnswerChangesNothing(t *testing.T) {
 			continue
 		}
 		const text = "secure.token: write permission denied: no (do it), or empty spec.workflows to have it read only"
-		if e := found.errors[0]; e.Field != "secure.token" || e.Detail != text || e.Type != "FieldValueInvalid" || found.ready().Reason != "AuthenticationFailed" {
+		if e := found.errors[0]; e.Field != "secure.token" || e.Detail != text || e.Type != "FieldValueInvalid" ||
+			found.ready().Reason != "AuthenticationFailed" {
 			t.Errorf("%d: %+v", i, e)
 		}
 	}
@@ -171,7 +176,8 @@ func TestReadOnlyAccount(t *testing.T) {
 			name, text string
 			allow      func(r *rig, t *testing.T, push bool, account *atomic.Bool)
 		}{
-			{"account", "Write access to repository not granted.", func(_ *rig, _ *testing.T, push bool, account *atomic.Bool) { account.Store(push) }},
+			{"account", "Write access to repository not granted.",
+				func(_ *rig, _ *testing.T, push bool, account *atomic.Bool) { account.Store(push) }},
 			{"repository", "write permission denied", func(r *rig, t *testing.T, push bool, account *atomic.Bool) {
 				account.Store(true)
 				r.repo.Git(t, "config", "http.receivepack", map[bool]string{true: "true", false: "false"}[push])
@@ -189,7 +195,8 @@ func TestReadOnlyAccount(t *testing.T) {
 				r.create(map[string]any{"workflows": []any{"write", "branch"}}, nil)
 				repo := r.until("the fault is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 				ready := condition(repo, "Ready")
-				if ready.Status != "False" || ready.Reason != "AuthenticationFailed" || !strings.HasPrefix(ready.Message, "secure.token: write permission denied") || !strings.Contains(ready.Message, c.text) {
+				if ready.Status != "False" || ready.Reason != "AuthenticationFailed" ||
+					!strings.HasPrefix(ready.Message, "secure.token: write permission denied") || !strings.Contains(ready.Message, c.text) {
 					t.Errorf("condition %+v", ready)
 				}
 				if h := repo.Status.Health; h.Healthy || h.Error != "health" || !slices.Equal(h.Message, []string{ready.Message}) {
@@ -276,7 +283,9 @@ func TestProtectedBranch(t *testing.T) {
 	r.create(map[string]any{"type": "github", "git": nil, "workflows": []any{"write"}, "sync": map[string]any{"enabled": false},
 		"github": map[string]any{"url": host.URL + "/team/site.git", "branch": "main"}}, nil)
 	repo := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
-	if c := condition(repo, "Ready"); c.Status != "False" || c.Reason != "InvalidSpec" || !strings.Contains(c.Message, "by pull requests only") || len(repo.Status.FieldErrors) != 1 || repo.Status.FieldErrors[0].Field != "spec.workflows" {
+	if c := condition(repo, "Ready"); c.Status != "False" || c.Reason != "InvalidSpec" ||
+		!strings.Contains(c.Message, "by pull requests only") || len(repo.Status.FieldErrors) != 1 ||
+		repo.Status.FieldErrors[0].Field != "spec.workflows" {
 		t.Errorf("condition %+v, fieldErrors %+v", c, repo.Status.FieldErrors)
 	}
 	r.wrote(1)
@@ -339,7 +348,8 @@ func TestRepoID(t *testing.T) {
 				}
 				return n
 			}
-			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site", "branch": testenv.Branch},
+			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site",
+				"branch": testenv.Branch},
 				"sync": map[string]any{"enabled": true, "target": "folder"}})
 			jobs := m.client.Resource(api.Jobs).Namespace(m.namespace)
 			eventually(t, "the first pull is queued", func() bool {
@@ -347,7 +357,8 @@ func TestRepoID(t *testing.T) {
 				return err == nil
 			})
 			status := fmt.Sprintf(`{"status":{"sync":{"state":"success","finished":%d,"lastRef":%q}}}`, time.Now().UnixMilli(), m.repo.Head(t))
-			if _, err := m.client.Resource(api.Repositories).Namespace(m.namespace).Patch(t.Context(), "site", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+			if _, err := m.client.Resource(api.Repositories).Namespace(m.namespace).Patch(t.Context(), "site", types.MergePatchType, []byte(status),
+				metav1.PatchOptions{}, "status"); err != nil {
 				t.Fatal(err)
 			}
 			if err := jobs.Delete(t.Context(), "site-sync", metav1.DeleteOptions{}); err != nil {

@@ -52,7 +52,8 @@ func TestQuota(t *testing.T) {
 			r.create(nil, nil)
 			repo := r.until("the first is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 			reached := condition(repo, "NamespaceQuota")
-			if c := reached; c.Status != "True" || c.Reason != "QuotaReached" || c.Message != "namespace quota reached: 1/1 repositories" || repo.Status.Quota != (api.QuotaStatus{MaxRepositories: 1, MaxResourcesPerRepository: 5}) {
+			if c := reached; c.Status != "True" || c.Reason != "QuotaReached" || c.Message != "namespace quota reached: 1/1 repositories" ||
+				repo.Status.Quota != (api.QuotaStatus{MaxRepositories: 1, MaxResourcesPerRepository: 5}) {
 				t.Errorf("condition %+v, quota %+v", c, repo.Status.Quota)
 			}
 			queued := 2 // the status and the pull
@@ -88,7 +89,8 @@ func TestQuota(t *testing.T) {
 			if asked = r.git.Reset(); asked.InfoRefs > 0 {
 				t.Errorf("the remote was asked %d times", asked.InfoRefs)
 			}
-			if got := about(r.writes.take()); len(got) != 1 || got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/health" {
+			if got := about(r.writes.take()); len(got) != 1 ||
+				got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/health" {
 				t.Errorf("writes %q", got)
 			}
 			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
@@ -125,7 +127,8 @@ func TestQuotaIsRaised(t *testing.T) {
 	r.state(blockedStatus(1, 7))
 	r.begin()
 	repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" || c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
+	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" ||
+		c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
 		t.Errorf("condition %+v", c)
 	}
 	if q := repo.Status.Quota; q.MaxRepositories != 3 || q.MaxResourcesPerRepository != 0 || repo.Status.Sync.State != "pending" {
@@ -149,7 +152,8 @@ func TestStatedQuotaHolds(t *testing.T) {
 		return repo.Status.Health.Checked > time.Now().Add(30*time.Second).UnixMilli()
 	})
 	repo, _ := r.get()
-	if c := condition(repo, "NamespaceQuota"); c.Status != "False" || c.LastTransitionTime != "2026-01-01T00:00:00Z" || repo.Status.Health.Healthy {
+	if c := condition(repo, "NamespaceQuota"); c.Status != "False" || c.LastTransitionTime != "2026-01-01T00:00:00Z" ||
+		repo.Status.Health.Healthy {
 		t.Errorf("condition %+v, health %+v", c, repo.Status.Health)
 	}
 	// Whoever wrote the limit raises it.

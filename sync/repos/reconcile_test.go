@@ -35,7 +35,8 @@ func TestLifeOfARepository(t *testing.T) {
 			if repo.Spec.Git.Branch != testenv.Branch {
 				t.Errorf("the branch is %q", repo.Spec.Git.Branch)
 			}
-			if c := condition(repo, "Ready"); c.Status != "True" || c.Reason != "Available" || c.Message != "Resource is available" || c.ObservedGeneration != 2 {
+			if c := condition(repo, "Ready"); c.Status != "True" || c.Reason != "Available" || c.Message != "Resource is available" ||
+				c.ObservedGeneration != 2 {
 				t.Errorf("condition %+v", c)
 			}
 			if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "QuotaUnlimited" {
@@ -80,14 +81,16 @@ func TestLifeOfARepository(t *testing.T) {
 				return repo.Status.Sync.State == "success" && !repo.Status.Sync.Incremental
 			})
 			// ResourceQuota is there since the first pull, and reported anew with the rest.
-			if got = r.writes.take(); len(got) < 2 || got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/observedGeneration, add /status/conditions, add /status/sync/state, add /status/sync/started" ||
+			if got = r.writes.take(); len(got) < 2 ||
+				got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/observedGeneration, add /status/conditions, add /status/sync/state, add /status/sync/started" ||
 				!strings.Contains(got[1], `"incremental":false`) {
 				t.Fatalf("writes after a change: %q", got)
 			}
 
 			_, whole := r.get()
 			wellFormed(t, whole.Object)
-			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), made.GetName(), metav1.DeleteOptions{}); err != nil {
+			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), made.GetName(),
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "it is forgotten", func() bool {
@@ -262,7 +265,8 @@ func TestFaults(t *testing.T) {
 func TestBrokenSpec(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "real", nil)
-	r.create(map[string]any{"git": map[string]any{"url": r.url, "path": "../etc"}, "sync": map[string]any{"enabled": true, "target": "nowhere", "intervalSeconds": int64(60)}}, nil)
+	r.create(map[string]any{"git": map[string]any{"url": r.url, "path": "../etc"},
+		"sync": map[string]any{"enabled": true, "target": "nowhere", "intervalSeconds": int64(60)}}, nil)
 	repo := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	var fields []string
 	for _, e := range repo.Status.FieldErrors {

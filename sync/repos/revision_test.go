@@ -25,7 +25,8 @@ func (r *rig) selects(text string) error {
 		value = fmt.Sprintf("%q", text)
 	}
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, api.AnnoGitRef, value)
-	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "site", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "site", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -49,7 +50,8 @@ func TestRevisions(t *testing.T) {
 			// Nothing is due for a minute: what comes now, comes of the annotation.
 			r.selectsWell("semver:1.x")
 			repo := r.pulled(one)
-			if c := condition(repo, conditionRevision); c.Status != "True" || !strings.HasPrefix(c.Message, "semver:1.x is v1.0.0, commit "+one+", tag object ") {
+			if c := condition(repo, conditionRevision); c.Status != "True" ||
+				!strings.HasPrefix(c.Message, "semver:1.x is v1.0.0, commit "+one+", tag object ") {
 				t.Errorf("%+v", c)
 			}
 			if repo.Spec.Git.Branch != testenv.Branch {
@@ -88,7 +90,8 @@ func TestRevisions(t *testing.T) {
 			} else {
 				repo := r.until("a wrong one is reported", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 				c, faults := condition(repo, "Ready"), repo.Status.FieldErrors
-				if c.Reason != "InvalidSpec" || len(faults) != 1 || faults[0].Field != "metadata.annotations[limpet/git-ref]" || !strings.Contains(faults[0].Detail, "write one such as 1.x") {
+				if c.Reason != "InvalidSpec" || len(faults) != 1 || faults[0].Field != "metadata.annotations[limpet/git-ref]" ||
+					!strings.Contains(faults[0].Detail, "write one such as 1.x") {
 					t.Errorf("%+v %+v", c, faults)
 				}
 				r.later(2 * time.Minute)
@@ -159,7 +162,8 @@ func (r *rig) told(text string) {
 // TestRevisionIsNoDefaultBranch: what an annotation names is not written to the spec.
 func TestRevisionIsNoDefaultBranch(t *testing.T) {
 	t.Parallel()
-	p := &probe{repo: api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{}}}, ref: git.Ref{Name: "refs/heads/trunk", Hash: "1"}}
+	p := &probe{repo: api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{}}},
+		ref: git.Ref{Name: "refs/heads/trunk", Hash: "1"}}
 	if got := p.defaultBranch(); got != "trunk" {
 		t.Errorf("without an annotation %q", got)
 	}
@@ -206,13 +210,15 @@ func TestMirrorServes(t *testing.T) {
 			r.later(healthyFor + time.Minute)
 			words := "fetched from mirror " + second + "; " + own + " is unreachable: it answers 502 Bad Gateway"
 			told := r.until("it is reported", func(repo api.Repository) bool { return len(repo.Status.Health.Message) > 0 })
-			if ready := condition(told, "Ready"); !told.Status.Health.Healthy || told.Status.Health.Message[0] != words || ready.Status != "True" || ready.Message != "Resource is available: "+words || len(told.Status.FieldErrors) > 0 {
+			if ready := condition(told, "Ready"); !told.Status.Health.Healthy || told.Status.Health.Message[0] != words || ready.Status != "True" ||
+				ready.Message != "Resource is available: "+words || len(told.Status.FieldErrors) > 0 {
 				t.Errorf("%+v, %+v", told.Status.Health, ready)
 			}
 			r.tells("warn", words)
 			_, u := r.get()
 			got, err := TestRepository(t.Context(), r.checkOptions(), u)
-			if err != nil || !got.Success || stepsOf(got) != "spec ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" || !strings.Contains(got.Steps[2].Detail, words) {
+			if err != nil || !got.Success || stepsOf(got) != "spec ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" ||
+				!strings.Contains(got.Steps[2].Detail, words) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			away.Store(false)
@@ -232,7 +238,8 @@ func TestMirrorServes(t *testing.T) {
 			away.Store(true)
 			r.later(healthyFor + time.Minute)
 			ill := r.until("it is unhealthy", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
-			if text := ill.Status.Health.Message[0]; !strings.Contains(text, "502") || !strings.Contains(text, "mirror "+second+": ") || condition(ill, "Ready").Reason != "ServiceUnavailable" {
+			if text := ill.Status.Health.Message[0]; !strings.Contains(text, "502") || !strings.Contains(text, "mirror "+second+": ") ||
+				condition(ill, "Ready").Reason != "ServiceUnavailable" {
 				t.Errorf("%+v", ill.Status)
 			}
 		})

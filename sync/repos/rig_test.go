@@ -156,14 +156,18 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
 		Remotes: remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remotes{Credentials: auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
+			return worker.Remotes{Credentials: auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials,
+				error) {
+				return r.creds.Load(), nil
+			}), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
 		})}
 	if change != nil {
 		change(r, &o)
 	}
 	r.url = r.git.Serve("ops/dashboards.git", r.repo.Dir)
 	mine := connect(r.writes)
-	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Compact: true}), mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
+	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Compact: true}),
+		mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	r.controller = New(mine, objects, queue, o)
 	now := r.controller.now
 	r.controller.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
@@ -287,9 +291,12 @@ func apitestServer(t *testing.T, kind string, store *state.Store) (string, http.
 func (r *rig) pulls() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue, objects := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
-	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Signers: worker.NewSigners(r.trust, nil, nil), Logger: log})
-	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond})
+	queue, objects := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace,
+		kube.InformerOptions{})
+	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(),
+		Signers: worker.NewSigners(r.trust, nil, nil), Logger: log})
+	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log,
+		Grace: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -49,7 +49,8 @@ func TestVerifiedAnew(t *testing.T) {
 			head := r.repo.Head(t)
 			tag := func(options ...string) {
 				t.Helper()
-				r.repo.Git(t, append([]string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + file, "tag", "-f", "-m", time.Now().String()}, append(options, "v1")...)...)
+				r.repo.Git(t, append([]string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + file, "tag", "-f", "-m", time.Now().String()},
+					append(options, "v1")...)...)
 			}
 			told := func(what, status, reason string, pulls int64) {
 				t.Helper()
@@ -62,7 +63,8 @@ func TestVerifiedAnew(t *testing.T) {
 
 			tag("-s")
 			r.create(nil, nil)
-			r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"tag:v1",%q:"Tag",%q:"ops@example.com"}}}`, api.AnnoGitRef, api.AnnoGitVerify, api.AnnoGitVerifyPrincipals))
+			r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"tag:v1",%q:"Tag",%q:"ops@example.com"}}}`, api.AnnoGitRef, api.AnnoGitVerify,
+				api.AnnoGitVerifyPrincipals))
 			r.pulls()
 			r.later(0)
 			told("the first pull", "True", "Verified", 0)
@@ -114,7 +116,8 @@ func signingKey(t *testing.T) (file, public string) {
 // signHead puts a signed commit in the place of the newest.
 func (r *rig) signHead(key string) string {
 	r.t.Helper()
-	id := r.repo.Git(r.t, "-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}", "-p", "HEAD")
+	id := r.repo.Git(r.t, "-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}", "-p",
+		"HEAD")
 	r.repo.Git(r.t, "update-ref", "refs/heads/"+testenv.Branch, id)
 	return id
 }
@@ -261,17 +264,20 @@ func TestAgentsWithOtherKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.store.PutFact(t.Context(), VerifiedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(), digest)); err != nil {
+			if err := r.store.PutFact(t.Context(), VerifiedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(),
+				digest)); err != nil {
 				t.Fatal(err)
 			}
-			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey", Message: api.Verification{Trust: "feed", Object: second}.Message("refused")}
+			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey",
+				Message: api.Verification{Trust: "feed", Object: second}.Message("refused")}
 			for i, c := range repo.Status.Conditions {
 				if c.Type == api.ConditionVerified {
 					body, err := json.Marshal([]op{{"replace", fmt.Sprintf("/status/conditions/%d", i), refused.Map(time.Now(), u.GetGeneration(), nil)}})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(t.Context(), "site", types.JSONPatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+					if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(t.Context(), "site", types.JSONPatchType, body,
+						metav1.PatchOptions{}, "status"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -325,7 +331,8 @@ func TestAnnotationsCountAtOnce(t *testing.T) {
 		r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, text)) // no time passes
 		r.until(name+" "+value, func(repo api.Repository) bool {
 			c := condition(repo, api.ConditionVerified)
-			return c.Status == status && c.Reason == reason && repo.Status.Sync.State != api.StatePending && repo.Status.Sync.State != api.StateWorking
+			return c.Status == status && c.Reason == reason && repo.Status.Sync.State != api.StatePending &&
+				repo.Status.Sync.State != api.StateWorking
 		})
 	}
 	told(api.AnnoGitVerify, "HEAD", "True", "Verified")

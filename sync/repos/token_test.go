@@ -49,7 +49,8 @@ func TestTokenIsDue(t *testing.T) {
 		{"expiry < now + 2 × resync + 10 s", &tokenFacts{}, hour(130 * time.Second), true},
 		{"it has ended", &tokenFacts{}, hour(-time.Hour), true},
 		{"the object is younger than 10 s", &tokenFacts{created: at.Add(-9 * time.Second)}, hour(time.Second), false},
-		{"a short life is not renewed all the time", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(99 * time.Second)}, false},
+		{"a short life is not renewed all the time", &tokenFacts{},
+			api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(99 * time.Second)}, false},
 		{"but in its last fifth", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-80 * time.Second), Expiration: in(20 * time.Second)}, true},
 		{"a stamp of the far future", &tokenFacts{}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(72 * time.Hour)}, true},
 	} {
@@ -60,7 +61,11 @@ func TestTokenIsDue(t *testing.T) {
 		if got := f.tokenDue(); got != c.due {
 			t.Errorf("%s: %t", c.rule, got)
 		}
-		if ill := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status; f.repo.Status.Health.Healthy = false }); ill.due().token {
+		if ill := inOrder(func(f *facts) {
+			f.token, f.repo.Status.Token = c.token,
+				c.status
+			f.repo.Status.Health.Healthy = false
+		}); ill.due().token {
 			t.Errorf("%s: due for one that is not in order and rests", c.rule)
 		}
 	}
@@ -138,7 +143,8 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 // use makes the Repository that uses the Connection.
 func (m *minting) use(spec map[string]any) {
 	m.t.Helper()
-	all := map[string]any{"type": "githubEnterprise", "git": nil, "connection": map[string]any{"name": "app"}, "sync": map[string]any{"enabled": false},
+	all := map[string]any{"type": "githubEnterprise", "git": nil, "connection": map[string]any{"name": "app"},
+		"sync":             map[string]any{"enabled": false},
 		"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": testenv.Branch}}
 	for k, v := range spec {
 		all[k] = v
@@ -213,7 +219,8 @@ func TestToken(t *testing.T) {
 				secret, again = "", ""
 			}
 			const patch = "PATCH repositories/site/status: test /metadata/resourceVersion, "
-			if got, want := m.writes.take(), patch+"add /status, add /status/health, add /status/observedGeneration, add /status/conditions, add /status/token"; len(got) != 1 ||
+			if got, want := m.writes.take(), patch+
+				"add /status, add /status/health, add /status/observedGeneration, add /status/conditions, add /status/token"; len(got) != 1 ||
 				!sameOps(got[0], want+secret) {
 				t.Fatalf("writes\n%q\nwant\n%q", got, want+secret)
 			}
@@ -250,7 +257,8 @@ func TestToken(t *testing.T) {
 			m.later(healthyFor + time.Second)
 			m.until("the new one is reported", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > now.Status.Token.LastUpdated })
 			second := m.host.Minted()
-			if got := m.writes.take(); len(second) != 1 || second[0] == first[0] || len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
+			if got := m.writes.take(); len(second) != 1 || second[0] == first[0] || len(got) != 1 ||
+				!strings.Contains(got[0], "add /status/token"+again) {
 				t.Errorf("%d tokens, writes %q", len(second), got)
 			}
 			check(second[0])
@@ -297,7 +305,8 @@ func TestNoToken(t *testing.T) {
 	t.Run("broken rules", func(t *testing.T) {
 		t.Parallel()
 		m := newMinting(t, "real", nil)
-		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": testenv.Branch, "path": "../up"}})
+		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site",
+			"branch": testenv.Branch, "path": "../up"}})
 		repo := m.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 		if repo.Status.Health.Healthy || asked(m) || repo.Status.Token.LastUpdated != 0 {
 			t.Errorf("status %+v", repo.Status)
@@ -316,7 +325,8 @@ func TestNoToken(t *testing.T) {
 		m.use(nil)
 		_, u := m.get()
 		until := time.Now().Add(time.Hour)
-		if err := m.controller.o.Suspensions.Suspend(t.Context(), Suspension{Namespace: m.namespace, Repository: "site", UID: string(u.GetUID()), Until: until}); err != nil {
+		if err := m.controller.o.Suspensions.Suspend(t.Context(), Suspension{Namespace: m.namespace, Repository: "site", UID: string(u.GetUID()),
+			Until: until}); err != nil {
 			t.Fatal(err)
 		}
 		m.begin()
@@ -405,7 +415,8 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req)
 	}
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no secure values for you"}`
-	return &http.Response{StatusCode: 403, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)), Request: req}, nil
+	return &http.Response{StatusCode: 403, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(status)), Request: req}, nil
 }
 
 // TestNoSecureValues: an API that cannot keep a secret is reported the rest.

@@ -138,7 +138,8 @@ func TestWebhook(t *testing.T) {
 		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
 	}
 	told := condition(repo, conditionWebhook)
-	if told.Status != "False" || told.Reason != "NotAllowed" || !strings.HasSuffix(told.Message, "; changes are found at the interval") || condition(repo, "Ready").Status != "True" {
+	if told.Status != "False" || told.Reason != "NotAllowed" || !strings.HasSuffix(told.Message, "; changes are found at the interval") ||
+		condition(repo, "Ready").Status != "True" {
 		t.Errorf("condition %+v", told)
 	}
 	r.wrote(1)
@@ -154,7 +155,8 @@ func TestWebhook(t *testing.T) {
 	r.later(refusedCooldown + time.Second)
 	repo = r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 	hooks := host.Hooks("team/site")
-	if len(hooks) != 1 || hooks[0].URL != "https://limpet.example.com/apis/provisioning.grafana.app/v0alpha1/namespaces/"+r.namespace+"/repositories/site/webhook" {
+	if len(hooks) != 1 || hooks[0].URL != "https://limpet.example.com/apis/provisioning.grafana.app/v0alpha1/namespaces/"+r.namespace+
+		"/repositories/site/webhook" {
 		t.Fatalf("hooks %+v", hooks)
 	}
 	first := r.webhookSecrets()
@@ -173,7 +175,8 @@ func TestWebhook(t *testing.T) {
 	wellFormed(t, u.Object)
 
 	r.later(rotateAfter + time.Second)
-	rotated := r.until("it has a new secret", func(now api.Repository) bool { return now.Status.Webhook.LastRotated > repo.Status.Webhook.LastRotated })
+	rotated := r.until("it has a new secret",
+		func(now api.Repository) bool { return now.Status.Webhook.LastRotated > repo.Status.Webhook.LastRotated })
 	if now := r.webhookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
 		t.Error("the present secret comes first, and the one of before is kept")
 	}
@@ -308,7 +311,8 @@ func TestWebhookPauseAfterAWrongClock(t *testing.T) {
 	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
 	r, host := newWebhookRig(t, token)
 	// An attempt that is still under way would set a pause by the right clock.
-	r.until("it is refused by the right clock", func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
+	r.until("it is refused by the right clock",
+		func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
 	var refused atomic.Int64
 	host.Fault(func(req *http.Request) *forgetest.Answer {
 		if strings.Contains(req.URL.Path, "/hooks") {
@@ -411,12 +415,14 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	var has *api.WebhookStatus
 	look := func(path string) trigger { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
-		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true, WebhookBase: "https://limpet.example.com", Store: store,
+		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true,
+			WebhookBase: "https://limpet.example.com", Store: store,
 			Hosts: hostFunc(func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
 				return hosts.Remote(ctx, target, creds)
 			})})
 		c.now = func() time.Time { return at }
-		r := &attempt{key: k, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
+		r := &attempt{key: k, memory: &memory{}, healthy: true,
+			obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
 		r.facts.now, r.facts.generation = at, 1
 		r.facts.repo.Status.ObservedGeneration, r.facts.repo.Status.Webhook = 1, has
 		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
@@ -462,7 +468,8 @@ func TestNoWebhookOfTheUnhealthy(t *testing.T) {
 				asked = true
 				return nil, forge.ErrNone
 			})})
-		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: healthy, probe: &probe{asked: true}}
+		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: healthy,
+			probe: &probe{asked: true}}
 		a.webhook = webhookPlan{url: "https://limpet.example.com/hook", due: triggerWebhookMissing}
 		if _, err := c.registerWebhook(t.Context(), a); err != nil || asked != healthy {
 			t.Errorf("healthy %t: the host was asked: %t, %v", healthy, asked, err)

@@ -71,7 +71,8 @@ func TestWebhookCleanup(t *testing.T) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
 		})
 		controller := newController(nil, time.Now, nothing{}, nothing{}, Options{
-			Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, WebhookBase: base, Logger: slog.New(slog.DiscardHandler)})
+			Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, WebhookBase: base,
+			Logger: slog.New(slog.DiscardHandler)})
 		err := controller.cleanWebhook(t.Context(), u)
 		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
@@ -94,7 +95,8 @@ func TestWebhookCondition(t *testing.T) {
 		reason, words string
 	}{
 		{nil, false, "Registered", "the host announces changes"},
-		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost", "webhooks of this host are not supported; changes are found at the interval"},
+		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost",
+			"webhooks of this host are not supported; changes are found at the interval"},
 		{fault(forge.Forbidden), false, "NotAllowed", "it answers so, request 4711; changes are found at the interval"},
 		{fault(forge.Unauthorized), false, "NotAllowed", "it answers so"},
 		{fault(forge.NotFound), false, "NotAllowed", "it answers so"},
@@ -105,7 +107,8 @@ func TestWebhookCondition(t *testing.T) {
 		{fault(forge.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
 	} {
 		got := webhookCondition(c.err, c.left)
-		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason || !strings.HasPrefix(got.Message, c.words) {
+		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason ||
+			!strings.HasPrefix(got.Message, c.words) {
 			t.Errorf("%v: %+v", c.err, got)
 		}
 		wellFormed(t, map[string]any{"status": map[string]any{"conditions": []any{got.Map(at, 1, nil)}}})
@@ -155,7 +158,8 @@ func TestWebhookErrorOfAnotherController(t *testing.T) {
 			}
 			r.later(webhookCooldown/2 + time.Second)
 			repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" || repo.Status.Sync.State != "pending" {
+			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" ||
+				repo.Status.Sync.State != "pending" {
 				t.Errorf("status %+v", repo.Status)
 			}
 			var got []string

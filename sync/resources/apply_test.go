@@ -43,7 +43,8 @@ func TestFaults(t *testing.T) {
 			}
 			l := &log{max: 20}
 			a := Apply{Server: m, Reader: next, Recorder: l, Namespace: "default", Parallel: 4}
-			if _, err := a.Run(context.Background(), next.full(folderTarget, m.live())); err != nil && !strings.Contains(err.Error(), "too many errors") && !strings.Contains(err.Error(), "create root folder") {
+			if _, err := a.Run(context.Background(), next.full(folderTarget, m.live())); err != nil &&
+				!strings.Contains(err.Error(), "too many errors") && !strings.Contains(err.Error(), "create root folder") {
 				t.Fatalf("seed=%d step %d: %v", seed, i, err)
 			}
 			m.fault = nil
@@ -119,7 +120,8 @@ func TestFailedFolder(t *testing.T) {
 		t.Errorf("writes %q, want %q", writes, want)
 	}
 	warns := l.warnings()
-	for path, want := range map[string]string{"new/": "ERROR", "new/x.json": "could not be made", "new/deep/": "could not be made", "new/deep/z.json": "could not be made", "old/": "did not succeed"} {
+	for path, want := range map[string]string{"new/": "ERROR", "new/x.json": "could not be made", "new/deep/": "could not be made",
+		"new/deep/z.json": "could not be made", "old/": "did not succeed"} {
 		if !strings.Contains(warns[path], want) {
 			t.Errorf("%s: %q, want %q", path, warns[path], want)
 		}
@@ -219,7 +221,8 @@ func TestOwnershipRules(t *testing.T) {
 func TestRefusedEntries(t *testing.T) {
 	t.Parallel()
 	m := newModel()
-	old := repo{"a.json": dashboard("a", "A"), "lib/b.json": dashboard("b", "B"), "lib/in/c.json": dashboard("c", "C"), "d.json": dashboard("d", "D")}
+	old := repo{"a.json": dashboard("a", "A"), "lib/b.json": dashboard("b", "B"), "lib/in/c.json": dashboard("c", "C"),
+		"d.json": dashboard("d", "D")}
 	m.run(t, old, old.full(folderTarget, m.live()))
 	m.take()
 	// a.json has become a link and lib a submodule.

@@ -134,7 +134,8 @@ func decoded(body []byte) (o, meta map[string]any) {
 
 // add puts an object on the server that no sync has made.
 func (m *model) add(resource, name string, annotations map[string]string) {
-	body := marshal(map[string]any{"metadata": map[string]any{"name": name, "annotations": annotations}, "spec": map[string]any{"title": name}})
+	body := marshal(map[string]any{"metadata": map[string]any{"name": name, "annotations": annotations},
+		"spec": map[string]any{"title": name}})
 	if err := m.Create(context.Background(), Ref{Resource: resource, Name: name}, false, func(string) []byte { return body }); err != nil {
 		panic(err)
 	}

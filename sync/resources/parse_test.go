@@ -34,8 +34,9 @@ func TestParse(t *testing.T) {
 		{name: "k8s YAML with anchors", path: "a.yml",
 			data: "apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: x, namespace: default}\nspec: {a: &a {b: 1}, c: *a, 1: yes}\n",
 			gv:   "dashboard.grafana.app/v1", object: "x", spec: `{"1":true,"a":{"b":1},"c":{"b":1}}`},
-		{name: "group without version", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app","kind":"Dashboard","metadata":{"name":"x"},"spec":{}}`,
-			gv: "dashboard.grafana.app/", object: "x", spec: `{}`},
+		{name: "group without version", path: "a.json",
+			data: `{"apiVersion":"dashboard.grafana.app","kind":"Dashboard","metadata":{"name":"x"},"spec":{}}`,
+			gv:   "dashboard.grafana.app/", object: "x", spec: `{}`},
 		{name: "escaped member names", path: "a.json", data: `{"\u0075id":"q","p\u0061nels":[],"schemaVersion":1,"tags":[]}`,
 			gv: "dashboard.grafana.app/v0alpha1", object: "q", spec: `{"panels":[],"schemaVersion":1,"tags":[]}`},
 
@@ -54,24 +55,38 @@ func TestParse(t *testing.T) {
 		{name: "not UTF-8", path: "a.json", data: "{\"a\":\"\xc3\x28\"}", err: "not valid UTF-8"},
 		{name: "no dashboard", path: "package.json", data: `{"name":"x"}`, err: "nor a dashboard (no panels)"},
 		{name: "no tags", path: "a.json", data: `{"panels":[],"schemaVersion":1}`, err: "no tags"},
-		{name: "answer of the HTTP API", path: "a.json", data: `{"meta":{},"dashboard":` + classic + `}`, err: `keep only the value of "dashboard"`},
+		{name: "answer of the HTTP API", path: "a.json", data: `{"meta":{},"dashboard":` + classic + `}`,
+			err: `keep only the value of "dashboard"`},
 		{name: "uid is a number", path: "a.json", data: `{"uid":5,"panels":[],"schemaVersion":1,"tags":[]}`, err: "uid is not text"},
 		{name: "uid leaves its URL", path: "a.json", data: `{"uid":"../x","panels":[],"schemaVersion":1,"tags":[]}`, err: "uid"},
 		{name: "alert rules", path: "a.yaml", data: "apiVersion: 1\ngroups: []\n", err: "apiVersion is missing or not text"},
 		{name: "kind alone", path: "a.json", data: `{"kind":"Dashboard"}`, err: "apiVersion is missing"},
 		{name: "no kind", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1"}`, err: "kind is missing"},
-		{name: "no name", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{}}`, err: "metadata.name is missing"},
-		{name: "no metadata", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard"}`, err: "metadata.name is missing"},
-		{name: "metadata is text", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":"x"}`, err: "metadata is not an object"},
-		{name: "name is a number", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":1}}`, err: "metadata.name is not text"},
-		{name: "annotations are a list", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","annotations":[]}}`, err: "metadata.annotations is not an object"},
-		{name: "label is a number", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","labels":{"a":1}}}`, err: "metadata.labels[a] is not text"},
-		{name: "other namespace", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","namespace":"prod"}}`, err: `metadata.namespace is "prod"`},
-		{name: "folder as a file", path: "a.json", data: `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"x"}}`, err: "a folder is a directory"},
-		{name: "other kind", path: "a.yaml", data: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", err: "kind Deployment of apps/v1"},
+		{name: "no name", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{}}`,
+			err: "metadata.name is missing"},
+		{name: "no metadata", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard"}`,
+			err: "metadata.name is missing"},
+		{name: "metadata is text", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":"x"}`,
+			err: "metadata is not an object"},
+		{name: "name is a number", path: "a.json", data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":1}}`,
+			err: "metadata.name is not text"},
+		{name: "annotations are a list", path: "a.json",
+			data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","annotations":[]}}`,
+			err:  "metadata.annotations is not an object"},
+		{name: "label is a number", path: "a.json",
+			data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","labels":{"a":1}}}`,
+			err:  "metadata.labels[a] is not text"},
+		{name: "other namespace", path: "a.json",
+			data: `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"x","namespace":"prod"}}`,
+			err:  `metadata.namespace is "prod"`},
+		{name: "folder as a file", path: "a.json", data: `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"x"}}`,
+			err: "a folder is a directory"},
+		{name: "other kind", path: "a.yaml", data: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
+			err: "kind Deployment of apps/v1"},
 		{name: "broken group", path: "a.json", data: `{"apiVersion":"a/b/c","kind":"Dashboard","metadata":{"name":"x"}}`, err: "not of the form"},
 		{name: "depth bomb", path: "a.json", data: strings.Repeat(`{"a":`, 100_000), err: "nested deeper than 200"},
-		{name: "depth bomb of arrays in YAML", path: "a.yaml", data: "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), err: "nested deeper than 200"},
+		{name: "depth bomb of arrays in YAML", path: "a.yaml", data: "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300),
+			err: "nested deeper than 200"},
 		{name: "infinity", path: "a.yaml", data: "a: .inf", err: "no JSON form"},
 		{name: "key is a list", path: "a.yaml", data: "? [a]\n: 1\n", err: "invalid map key"},
 	} {
@@ -180,13 +195,15 @@ func TestBody(t *testing.T) {
 	if got := string(o.Body("v1", stamp)); got != create {
 		t.Errorf("create\n got %s\nwant %s", got, create)
 	}
-	stamp.Replaces = &Live{Meta: Meta{UID: "live", ResourceVersion: "12", Finalizers: []string{"f/z"}, OwnerReferences: []json.RawMessage{json.RawMessage(`{"name":"o"}`)}}}
+	stamp.Replaces = &Live{Meta: Meta{UID: "live", ResourceVersion: "12", Finalizers: []string{"f/z"},
+		OwnerReferences: []json.RawMessage{json.RawMessage(`{"name":"o"}`)}}}
 	update := `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{` + annotations +
 		`,"finalizers":["f/z"],"labels":{"team":"a"},"name":"x","namespace":"default","ownerReferences":[{"name":"o"}],"resourceVersion":"12","uid":"live"},"spec":{"title":"T"},"extra":[1,2]}`
 	if got := string(o.Body("v1", stamp)); got != update {
 		t.Errorf("update\n got %s\nwant %s", got, update)
 	}
-	if got := string(o.Body("v1", Stamp{Namespace: "default", Repository: "repo"})); strings.Contains(got, "sourcePath") || strings.Contains(got, "grafana.app/folder") {
+	if got := string(o.Body("v1", Stamp{Namespace: "default", Repository: "repo"})); strings.Contains(got, "sourcePath") ||
+		strings.Contains(got, "grafana.app/folder") {
 		t.Errorf("empty annotations are written: %s", got)
 	}
 }
@@ -194,7 +211,8 @@ func TestBody(t *testing.T) {
 func TestParseFolderFile(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ data, uid, title, err string }{
-		{`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"stable-uid"},"spec":{"title":"Display Name"}}`, "stable-uid", "Display Name", ""},
+		{`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"stable-uid"},"spec":{"title":"Display Name"}}`, "stable-uid",
+			"Display Name", ""},
 		{`{"metadata":{"name":"x"}}`, "x", "", ""},
 		{`{"metadata":{}}`, "", "", "metadata.name is missing"},
 		{`{"metadata":{"name":"a/b"}}`, "", "", "has '/'"},
@@ -208,7 +226,8 @@ func TestParseFolderFile(t *testing.T) {
 		if m.UID != c.uid || m.Title != c.title || m.Hash != "h" || (m.Err == nil) != (c.err == "") {
 			t.Errorf("%s: %+v", c.data, m)
 		}
-		if m.Err != nil && (!strings.Contains(m.Err.Error(), c.err) || !strings.Contains(m.Err.Error(), "a/"+repopath.FolderFile) || !IsWarning(m.Err)) {
+		if m.Err != nil && (!strings.Contains(m.Err.Error(), c.err) || !strings.Contains(m.Err.Error(), "a/"+repopath.FolderFile) ||
+			!IsWarning(m.Err)) {
 			t.Errorf("%s: %v", c.data, m.Err)
 		}
 	}
@@ -251,7 +270,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("body %s", body)
 		}
 		annotations, _ := got.Metadata["annotations"].(map[string]any)
-		if annotations["grafana.app/managerId"] != "repo" || annotations["grafana.app/sourcePath"] != p || annotations["grafana.app/managerAllowsEdits"] != nil {
+		if annotations["grafana.app/managerId"] != "repo" || annotations["grafana.app/sourcePath"] != p ||
+			annotations["grafana.app/managerAllowsEdits"] != nil {
 			t.Fatalf("annotations %v", annotations)
 		}
 		for _, key := range []string{"uid", "resourceVersion", "managedFields", "generateName"} {

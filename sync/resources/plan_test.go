@@ -13,7 +13,8 @@ func lines(p *Plan) []string {
 	for _, step := range []struct {
 		name string
 		list []Change
-	}{{"skip", p.Skipped}, {"delete", p.DeleteFiles}, {"drop", p.DeleteFolders}, {"folder", p.WriteFolders}, {"write", p.WriteFiles}, {"late", p.LateFolders}} {
+	}{{"skip", p.Skipped}, {"delete", p.DeleteFiles}, {"drop", p.DeleteFolders}, {"folder", p.WriteFolders}, {"write", p.WriteFiles},
+		{"late", p.LateFolders}} {
 		for _, c := range step.list {
 			line := fmt.Sprintf("%s %s %s", step.name, c.Action, c.Path)
 			if c.From != "" {
@@ -35,11 +36,13 @@ func lines(p *Plan) []string {
 }
 
 func board(name, path, hash, folder string) Item {
-	return Item{Group: "dashboard.grafana.app", Resource: "dashboards", Name: name, Path: path, Hash: hash, Folder: folder, UID: "u", ResourceVersion: "1"}
+	return Item{Group: "dashboard.grafana.app", Resource: "dashboards", Name: name, Path: path, Hash: hash, Folder: folder, UID: "u",
+		ResourceVersion: "1"}
 }
 
 func dir(name, path, hash, folder, title string) Item {
-	return Item{Group: "folder.grafana.app", Resource: "folders", Name: name, Path: path, Hash: hash, Folder: folder, Title: title, UID: "u", ResourceVersion: "1"}
+	return Item{Group: "folder.grafana.app", Resource: "folders", Name: name, Path: path, Hash: hash, Folder: folder, Title: title, UID: "u",
+		ResourceVersion: "1"}
 }
 
 // TestFullPlan goes through the rules of comparison, one by one.
@@ -65,36 +68,55 @@ func TestFullPlan(t *testing.T) {
 		{name: "the same", target: bare, files: []string{"a/x.json=1"}, live: []Item{dir(a, "a/", "", "", "a"), board("x", "a/x.json", "1", a)}},
 		{name: "the same, as other servers write it", target: bare, files: []string{"x.json=1", "a/y.json=1"},
 			live: []Item{board("x", "x.json", "1", "general"), dir(a, "a", "", "general", "a"), board("y", "a/y.json", "1", a)}},
-		{name: "another hash", target: bare, files: []string{"x.json=2"}, live: []Item{board("x", "x.json", "1", "")}, want: []string{"write updated x.json"}},
-		{name: "another folder", target: bare, files: []string{"x.json=1"}, live: []Item{board("x", "x.json", "1", "drifted")}, want: []string{"write updated x.json"}},
+		{name: "another hash", target: bare, files: []string{"x.json=2"}, live: []Item{board("x", "x.json", "1", "")},
+			want: []string{"write updated x.json"}},
+		{name: "another folder", target: bare, files: []string{"x.json=1"}, live: []Item{board("x", "x.json", "1", "drifted")},
+			want: []string{"write updated x.json"}},
 		{name: "gone", target: bare, live: []Item{dir(a, "a/", "", "", "a"), board("x", "a/x.json", "1", a)},
 			want: []string{"delete deleted a/x.json = x", "drop deleted a/ = " + a}},
-		{name: "a folder stays while anything lies below", target: bare, files: []string{"a/README.md=1"}, live: []Item{dir(a, "a/", "", "", "a")}},
-		{name: "a directory of other files has a folder", target: bare, files: []string{"a/README.md=1"}, want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
-		{name: "an empty directory with a marker has one", target: bare, files: []string{"a/.keep=1"}, dirs: []string{"a"}, want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
-		{name: "hidden directories have none", target: bare, files: []string{".github/x.json=1", "a/.git/y.json=1"}, want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
-		{name: "names that are not allowed are told", target: bare, files: []string{"ü.json=1", "ü.txt=1"}, want: []string{"skip ignored ü.json"}},
-		{name: "an object that names no file is left alone", target: bare, live: []Item{board("x", "", "1", "")}, want: []string{"skip ignored x"}},
-		{name: "the folder that the server has is preferred", target: bare, files: []string{"a/x.json=1"}, live: []Item{dir("by-hand", "a/", "", "", "a")},
+		{name: "a folder stays while anything lies below", target: bare, files: []string{"a/README.md=1"},
+			live: []Item{dir(a, "a/", "", "", "a")}},
+		{name: "a directory of other files has a folder", target: bare, files: []string{"a/README.md=1"},
+			want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
+		{name: "an empty directory with a marker has one", target: bare, files: []string{"a/.keep=1"}, dirs: []string{"a"},
+			want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
+		{name: "hidden directories have none", target: bare, files: []string{".github/x.json=1", "a/.git/y.json=1"},
+			want: []string{`folder created a/ = ` + a + ` "a" in ""`}},
+		{name: "names that are not allowed are told", target: bare, files: []string{"ü.json=1", "ü.txt=1"},
+			want: []string{"skip ignored ü.json"}},
+		{name: "an object that names no file is left alone", target: bare, live: []Item{board("x", "", "1", "")},
+			want: []string{"skip ignored x"}},
+		{name: "the folder that the server has is preferred", target: bare, files: []string{"a/x.json=1"},
+			live: []Item{dir("by-hand", "a/", "", "", "a")},
 			want: []string{"write created a/x.json"}},
-		{name: "a folder file that the server knows is not read", target: bare, files: []string{"a/_folder.json=7"}, live: []Item{dir("uid", "a/", "7", "", "Title")}},
-		{name: "a folder file", target: bare, files: []string{"a/_folder.json=7", "a/b/x.json=1"}, metas: map[string]FolderMeta{"a/": {UID: "uid", Title: "T", Hash: "7"}},
-			want: []string{`folder created a/ = uid "T" in ""`, `folder created a/b/ = ` + id("a/b") + ` "b" in "uid"`, "write created a/b/x.json"}},
-		{name: "a folder file without a title", target: bare, files: []string{"a/_folder.json=7"}, metas: map[string]FolderMeta{"a/": {UID: "uid", Hash: "7"}},
-			want: []string{`folder created a/ = uid "a" in ""`}},
-		{name: "a broken folder file keeps what there is", target: bare, files: []string{"a/_folder.json=8"}, live: []Item{dir("uid", "a/", "7", "", "T")},
-			metas: map[string]FolderMeta{"a/": {Hash: "8", Err: &FolderFileError{Path: "a/_folder.json"}}}, want: []string{"skip ignored a/_folder.json"}},
+		{name: "a folder file that the server knows is not read", target: bare, files: []string{"a/_folder.json=7"},
+			live: []Item{dir("uid", "a/", "7", "", "Title")}},
+		{name: "a folder file", target: bare, files: []string{"a/_folder.json=7", "a/b/x.json=1"},
+			metas: map[string]FolderMeta{"a/": {UID: "uid", Title: "T", Hash: "7"}},
+			want: []string{`folder created a/ = uid "T" in ""`, `folder created a/b/ = ` + id("a/b") + ` "b" in "uid"`,
+				"write created a/b/x.json"}},
+		{name: "a folder file without a title", target: bare, files: []string{"a/_folder.json=7"},
+			metas: map[string]FolderMeta{"a/": {UID: "uid", Hash: "7"}},
+			want:  []string{`folder created a/ = uid "a" in ""`}},
+		{name: "a broken folder file keeps what there is", target: bare, files: []string{"a/_folder.json=8"},
+			live:  []Item{dir("uid", "a/", "7", "", "T")},
+			metas: map[string]FolderMeta{"a/": {Hash: "8", Err: &FolderFileError{Path: "a/_folder.json"}}},
+			want:  []string{"skip ignored a/_folder.json"}},
 		{name: "two folder files with one uid", target: bare, files: []string{"a/_folder.json=7", "b/_folder.json=8"},
 			metas: map[string]FolderMeta{"a/": {UID: "uid", Hash: "7"}, "b/": {UID: "uid", Hash: "8"}},
 			want:  []string{"skip ignored b/", `folder created a/ = uid "a" in ""`, `folder created b/ = ` + id("b") + ` "b" in ""`}},
-		{name: "a folder file with the uid of the root", target: folderTarget, files: []string{"a/_folder.json=7"}, live: []Item{dir("repo", "", "", "", "Dashboards")},
-			metas: map[string]FolderMeta{"a/": {UID: "repo", Hash: "7"}}, want: []string{"skip ignored a/", `folder created a/ = ` + a + ` "a" in "repo"`}},
+		{name: "a folder file with the uid of the root", target: folderTarget, files: []string{"a/_folder.json=7"},
+			live:  []Item{dir("repo", "", "", "", "Dashboards")},
+			metas: map[string]FolderMeta{"a/": {UID: "repo", Hash: "7"}},
+			want:  []string{"skip ignored a/", `folder created a/ = ` + a + ` "a" in "repo"`}},
 		{name: "a directory moves with its uid", target: bare, files: []string{"b/_folder.json=7"}, live: []Item{dir("uid", "a/", "7", "", "T")},
 			metas: map[string]FolderMeta{"b/": {UID: "uid", Title: "T", Hash: "7"}}, want: []string{`folder renamed b/ from a/ = uid "T" in ""`}},
-		{name: "another uid", target: bare, files: []string{"a/_folder.json=8", "a/x.json=1"}, live: []Item{dir("old", "a/", "7", "", "T"), board("x", "a/x.json", "1", "old")},
+		{name: "another uid", target: bare, files: []string{"a/_folder.json=8", "a/x.json=1"},
+			live:  []Item{dir("old", "a/", "7", "", "T"), board("x", "a/x.json", "1", "old")},
 			metas: map[string]FolderMeta{"a/": {UID: "new", Title: "T", Hash: "8"}},
 			want:  []string{`folder created a/ = new "T" in ""`, "write updated a/x.json", "late deleted a/ = old"}},
-		{name: "two objects of one file, one of them right", target: bare, files: []string{"x.json=2"}, live: []Item{board("a", "x.json", "1", ""), board("b", "x.json", "2", "")},
+		{name: "two objects of one file, one of them right", target: bare, files: []string{"x.json=2"},
+			live: []Item{board("a", "x.json", "1", ""), board("b", "x.json", "2", "")},
 			want: []string{"write updated x.json replaces a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,13 +161,16 @@ func TestSettle(t *testing.T) {
 		deletions int
 	}{
 		{"nothing moves", map[string]Identity{"new.json": is("n"), "y.json": is("y")},
-			[]string{"delete deleted a/x.json = x", "drop deleted a/ = " + a, "write updated y.json", "write created new.json", "write created twin.json"}, 2},
+			[]string{"delete deleted a/x.json = x", "drop deleted a/ = " + a, "write updated y.json", "write created new.json",
+				"write created twin.json"}, 2},
 		{"a new file has it", map[string]Identity{"new.json": is("x"), "twin.json": is("x")},
 			[]string{"write renamed new.json from a/x.json", "write updated y.json", "write created twin.json", "late deleted a/ = " + a}, 1},
 		{"a file takes it and leaves its own", map[string]Identity{"y.json": is("x")},
-			[]string{"write renamed y.json from a/x.json replaces y", "write created new.json", "write created twin.json", "late deleted a/ = " + a}, 1},
+			[]string{"write renamed y.json from a/x.json replaces y", "write created new.json", "write created twin.json", "late deleted a/ = " +
+				a}, 1},
 		{"another kind of the same name", map[string]Identity{"new.json": {Group: "other", Kind: "Dashboard", Name: "x"}},
-			[]string{"delete deleted a/x.json = x", "drop deleted a/ = " + a, "write updated y.json", "write created new.json", "write created twin.json"}, 2},
+			[]string{"delete deleted a/x.json = x", "drop deleted a/ = " + a, "write updated y.json", "write created new.json",
+				"write created twin.json"}, 2},
 	} {
 		p := plan(c.found)
 		if got := lines(p); !slices.Equal(got, c.want) {

@@ -24,7 +24,8 @@ func TestRuns(t *testing.T) {
 		writes []string // sorted
 		warns  map[string]string
 	}
-	base := repo{"a/cpu.json": dashboard("cpu", "CPU"), "a/b/mem.json": dashboard("mem", "Mem"), "top.json": dashboard("top", "Top"), "README.md": "hello"}
+	base := repo{"a/cpu.json": dashboard("cpu", "CPU"), "a/b/mem.json": dashboard("mem", "Mem"), "top.json": dashboard("top", "Top"),
+		"README.md": "hello"}
 	with := func(r repo, changes ...string) repo {
 		r = maps.Clone(r)
 		for i := 0; i < len(changes); i += 2 {
@@ -43,7 +44,8 @@ func TestRuns(t *testing.T) {
 	swapped := with(newUID, "top.json", newUID["d/cpu.json"], "d/cpu.json", newUID["top.json"])
 	named := with(swapped, "a/_folder.json", folderFile("team-a", "Team A"))
 	retitled := with(named, "a/_folder.json", folderFile("team-a", "The A Team"))
-	dirMoved := with(retitled, "a/_folder.json", "", "a/b/mem.json", "", "e/_folder.json", retitled["a/_folder.json"], "e/b/mem.json", retitled["a/b/mem.json"])
+	dirMoved := with(retitled, "a/_folder.json", "", "a/b/mem.json", "", "e/_folder.json", retitled["a/_folder.json"], "e/b/mem.json",
+		retitled["a/b/mem.json"])
 	unnamed := with(dirMoved, "e/_folder.json", "")
 	broken := with(unnamed, "e/b/mem.json", "{")
 	repaired := with(broken, "e/b/mem.json", unnamed["e/b/mem.json"])

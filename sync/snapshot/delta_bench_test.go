@@ -15,14 +15,18 @@ func BenchmarkDelta(b *testing.B) {
 	at := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
 	was := &Snapshot{Seq: 1, At: at}
 	for i := range 1000 {
-		was.Jobs = append(was.Jobs, Job{UID: fmt.Sprintf("0d9c2f4e-1111-4222-8333-%012d", i), Namespace: "stacks-1234", Name: fmt.Sprintf("site-%04d-sync", i), Repository: fmt.Sprintf("site-%04d", i),
+		was.Jobs = append(was.Jobs, Job{UID: fmt.Sprintf("0d9c2f4e-1111-4222-8333-%012d", i), Namespace: "stacks-1234",
+			Name: fmt.Sprintf("site-%04d-sync", i), Repository: fmt.Sprintf("site-%04d", i),
 			Action: "pull", Detail: "incr", State: "pending", Created: at, MaxAttempt: 3, Attempt: 1})
-		was.Repos = append(was.Repos, Repo{UID: fmt.Sprintf("1d9c2f4e-1111-4222-8333-%012d", i), Namespace: "stacks-1234", Name: fmt.Sprintf("site-%04d", i), Title: "Dashboards of a site", Type: "git",
-			URL: "https://git.example.com/sites/dashboards.git", Branch: "main", Path: "grafana/", Target: "folder", Enabled: true, Healthy: true, Checked: at, SyncState: "success",
+		was.Repos = append(was.Repos, Repo{UID: fmt.Sprintf("1d9c2f4e-1111-4222-8333-%012d", i), Namespace: "stacks-1234",
+			Name: fmt.Sprintf("site-%04d", i), Title: "Dashboards of a site", Type: "git",
+			URL: "https://git.example.com/sites/dashboards.git", Branch: "main", Path: "grafana/", Target: "folder", Enabled: true, Healthy: true,
+			Checked: at, SyncState: "success",
 			LastRef: "a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4a1b2c3d4", Synced: at, Runs: strings.Repeat("s", 24)})
 	}
 	for i := range 200 {
-		was.Events = append(was.Events, Event{At: at, Level: "info", Job: "site-0001-sync", Text: fmt.Sprint("applied dashboards/network/", i, ".json")})
+		was.Events = append(was.Events, Event{At: at, Level: "info", Job: "site-0001-sync", Text: fmt.Sprint("applied dashboards/network/", i,
+			".json")})
 	}
 	was.Jobs[0].Log = slices.Clone(was.Events)
 	is := *was

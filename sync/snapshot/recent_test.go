@@ -13,7 +13,8 @@ func TestDay(t *testing.T) {
 	var rows []HistoryRow
 	add := func(ago, took time.Duration, end string, created int64) {
 		at := now.Add(-ago)
-		rows = append(rows, HistoryRow{Started: at.Add(-took), Finished: at, State: end, Tally: &state.Totals{Create: created, Update: 2, Delete: 1}})
+		rows = append(rows, HistoryRow{Started: at.Add(-took), Finished: at, State: end, Tally: &state.Totals{Create: created, Update: 2,
+			Delete: 1}})
 	}
 	for i := range 100 {
 		add(time.Duration(i)*time.Second, time.Duration(i+1)*time.Second, "success", 0)

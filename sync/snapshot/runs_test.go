@@ -20,7 +20,8 @@ func TestRuns(t *testing.T) {
 	}{
 		{time.Minute, "success", "a"}, {2 * time.Minute, "warning", "a"}, {3 * time.Minute, "success", "a"},
 		{5 * time.Hour, "error", "a"}, {23 * time.Hour, "success", "a"}, {24 * time.Hour, "error", "a"},
-		{time.Minute, "cancelled", "b"}, {time.Minute, "cancelled", "c"}, {time.Minute, "success", "c"}, {time.Minute, "dead", "d"}, {30 * time.Hour, "error", "old"},
+		{time.Minute, "cancelled", "b"}, {time.Minute, "cancelled", "c"}, {time.Minute, "success", "c"}, {time.Minute, "dead", "d"},
+		{30 * time.Hour, "error", "old"},
 	} {
 		r.add(e.repo, e.end, now.Add(-e.ago))
 	}
@@ -51,7 +52,8 @@ func TestRunsFromTheFile(t *testing.T) {
 	runs := newRuns()
 	now := time.Now()
 	for i := range runsPage + 1 { // more than one page
-		rec := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "r-sync", Repository: "r", State: "success", Finished: now.Add(-time.Duration(i) * time.Second)}
+		rec := state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "r-sync", Repository: "r", State: "success",
+			Finished: now.Add(-time.Duration(i) * time.Second)}
 		if i == runsPage {
 			rec.State, rec.Finished = "error", now.Add(-23*time.Hour)
 		}

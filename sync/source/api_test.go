@@ -89,7 +89,8 @@ func TestAsk(t *testing.T) {
 			t.Errorf("asked: %+v", now)
 		}
 		now.Waiting, now.Asked = false, time.Time{}
-		if got, want := now.Artifact, before.Artifact; *got != *want || now.State != before.State || len(now.Conditions) != len(before.Conditions) || now.Ref != before.Ref || asked.GetGeneration() != u.GetGeneration() {
+		if got, want := now.Artifact, before.Artifact; *got != *want || now.State != before.State ||
+			len(now.Conditions) != len(before.Conditions) || now.Ref != before.Ref || asked.GetGeneration() != u.GetGeneration() {
 			t.Errorf("the request has changed something else:\n%+v\nbefore\n%+v", now, before)
 		}
 		// The controller writes in between: nobody loses.
@@ -105,10 +106,12 @@ func TestAsk(t *testing.T) {
 			t.Errorf("suspended: %v, %+v", err, suspended)
 		}
 		resumed, err := source.Suspend(t.Context(), c, namespace, "whole", uid, false)
-		if _, there, _ := unstructured.NestedFieldNoCopy(resumed.Object, "spec", "suspend"); err != nil || there || source.FromObject(resumed).Suspended {
+		if _, there, _ := unstructured.NestedFieldNoCopy(resumed.Object, "spec", "suspend"); err != nil || there ||
+			source.FromObject(resumed).Suspended {
 			t.Errorf("resumed: %v, %v", err, resumed.Object["spec"])
 		}
-		if again, err := source.Suspend(t.Context(), c, namespace, "whole", "", false); err != nil || again.GetGeneration() != resumed.GetGeneration() {
+		if again, err := source.Suspend(t.Context(), c, namespace, "whole", "", false); err != nil ||
+			again.GetGeneration() != resumed.GetGeneration() {
 			t.Errorf("resumed twice: %v", err)
 		}
 		for _, err := range []error{
@@ -209,8 +212,9 @@ func TestWatchWithoutFlux(t *testing.T) {
 		most    int // requests
 	}{
 		"no definitions": {testenv.Options{NoFlux: true}, "", 1},
-		"no list":        {testenv.Options{Deny: []string{"list gitrepositories *"}}, "it takes get, list and watch of gitrepositories.source.toolkit.fluxcd.io", 2},
-		"no watch":       {testenv.Options{Deny: []string{"watch gitrepositories *"}}, "it takes get, list and watch", 8},
+		"no list": {testenv.Options{Deny: []string{"list gitrepositories *"}},
+			"it takes get, list and watch of gitrepositories.source.toolkit.fluxcd.io", 2},
+		"no watch": {testenv.Options{Deny: []string{"watch gitrepositories *"}}, "it takes get, list and watch", 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +260,8 @@ func TestRefusedWrites(t *testing.T) {
 	if _, err := source.Reconcile(t.Context(), client, "default", "ready", ""); !apierrors.IsForbidden(err) {
 		t.Errorf("%v", err)
 	}
-	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil || source.FromObject(u).State != source.Ready {
+	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil ||
+		source.FromObject(u).State != source.Ready {
 		t.Errorf("%v", err)
 	}
 }

@@ -60,13 +60,14 @@ func TestFetch(t *testing.T) {
 		via  string
 		want string // of the error; "" = none
 	}{
-		"good":           {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size}, "", ""},
-		"size not told":  {source.Artifact{URL: server.URL + "/good", Digest: right}, "", ""},
-		"sha512":         {source.Artifact{URL: server.URL + "/good", Digest: "sha512:" + hex.EncodeToString(long[:])}, "", ""},
-		"big letters":    {source.Artifact{URL: server.URL + "/good", Digest: strings.ToUpper(right)}, "", ""},
-		"moved":          {source.Artifact{URL: server.URL + "/moved", Digest: right}, "", ""},
-		"via":            {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL, ""},
-		"via below":      {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL + "/sub/", ""},
+		"good":          {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size}, "", ""},
+		"size not told": {source.Artifact{URL: server.URL + "/good", Digest: right}, "", ""},
+		"sha512":        {source.Artifact{URL: server.URL + "/good", Digest: "sha512:" + hex.EncodeToString(long[:])}, "", ""},
+		"big letters":   {source.Artifact{URL: server.URL + "/good", Digest: strings.ToUpper(right)}, "", ""},
+		"moved":         {source.Artifact{URL: server.URL + "/moved", Digest: right}, "", ""},
+		"via":           {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL, ""},
+		"via below": {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right},
+			server.URL + "/sub/", ""},
 		"another host":   {source.Artifact{URL: server.URL + "/away", Digest: right}, "", "leads to another host"},
 		"changed":        {source.Artifact{URL: server.URL + "/changed", Digest: right, Size: size}, "", "its source tells of " + right},
 		"larger":         {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size - 1}, "", "larger than the 89999 bytes"},

@@ -38,13 +38,20 @@ func TestReadGit(t *testing.T) {
 	}{
 		{at + `}`, gitref.Selector{Branch: "master"}, git.Ref{Name: "refs/heads/master", Hash: pin}, "master@sha1:" + pin},
 		{at + `,"ref":{}}`, gitref.Selector{Branch: "master"}, git.Ref{Name: "refs/heads/master", Hash: pin}, "master@sha1:" + pin},
-		{at + `,"ref":{"branch":"feature/a"}}`, gitref.Selector{Branch: "feature/a"}, git.Ref{Name: "refs/heads/feature/a", Hash: pin}, "feature/a@sha1:" + pin},
-		{at + `,"ref":{"tag":"v1.2.3"}}`, gitref.Selector{Tag: "v1.2.3"}, git.Ref{Name: "refs/tags/v1.2.3", Hash: pin, Tag: strings.Repeat("a", 40)}, "v1.2.3@sha1:" + pin},
-		{at + `,"ref":{"semver":">=1.0.0 <2.0.0"}}`, gitref.Selector{SemVer: ">=1.0.0 <2.0.0"}, git.Ref{Name: "refs/tags/v1.9.0", Hash: pin}, "v1.9.0@sha1:" + pin},
-		{at + `,"ref":{"name":"refs/heads/main"}}`, gitref.Selector{Name: "refs/heads/main"}, git.Ref{Name: "refs/heads/main", Hash: pin}, "refs/heads/main@sha1:" + pin},
-		{at + `,"ref":{"name":"refs/pull/420/head"}}`, gitref.Selector{Name: "refs/pull/420/head"}, git.Ref{Name: "refs/pull/420/head", Hash: pin}, "refs/pull/420/head@sha1:" + pin},
-		{at + `,"ref":{"commit":"` + strings.ToUpper(pin) + `"}}`, gitref.Selector{Commit: pin}, git.Ref{Name: pin, Hash: pin, Pinned: true}, "sha1:" + pin},
-		{at + `,"ref":{"commit":"` + pin + `","branch":"main"}}`, gitref.Selector{Commit: pin, Branch: "main"}, git.Ref{Name: "refs/heads/main", Hash: pin, Pinned: true}, "main@sha1:" + pin},
+		{at + `,"ref":{"branch":"feature/a"}}`, gitref.Selector{Branch: "feature/a"}, git.Ref{Name: "refs/heads/feature/a", Hash: pin},
+			"feature/a@sha1:" + pin},
+		{at + `,"ref":{"tag":"v1.2.3"}}`, gitref.Selector{Tag: "v1.2.3"},
+			git.Ref{Name: "refs/tags/v1.2.3", Hash: pin, Tag: strings.Repeat("a", 40)}, "v1.2.3@sha1:" + pin},
+		{at + `,"ref":{"semver":">=1.0.0 <2.0.0"}}`, gitref.Selector{SemVer: ">=1.0.0 <2.0.0"}, git.Ref{Name: "refs/tags/v1.9.0", Hash: pin},
+			"v1.9.0@sha1:" + pin},
+		{at + `,"ref":{"name":"refs/heads/main"}}`, gitref.Selector{Name: "refs/heads/main"}, git.Ref{Name: "refs/heads/main", Hash: pin},
+			"refs/heads/main@sha1:" + pin},
+		{at + `,"ref":{"name":"refs/pull/420/head"}}`, gitref.Selector{Name: "refs/pull/420/head"},
+			git.Ref{Name: "refs/pull/420/head", Hash: pin}, "refs/pull/420/head@sha1:" + pin},
+		{at + `,"ref":{"commit":"` + strings.ToUpper(pin) + `"}}`, gitref.Selector{Commit: pin}, git.Ref{Name: pin, Hash: pin, Pinned: true},
+			"sha1:" + pin},
+		{at + `,"ref":{"commit":"` + pin + `","branch":"main"}}`, gitref.Selector{Commit: pin, Branch: "main"},
+			git.Ref{Name: "refs/heads/main", Hash: pin, Pinned: true}, "main@sha1:" + pin},
 	} {
 		g, err := readGit(t, c.spec)
 		if err != nil || g.Selector != c.want || g.Timeout != 0 {
@@ -55,7 +62,8 @@ func TestReadGit(t *testing.T) {
 		}
 	}
 	const keys = `,"verify":{"mode":"Tag","secretRef":{"name":"keys"}}`
-	for _, spec := range []string{at + keys + `,"ref":{"tag":"v1"}}`, at + keys + `,"ref":{"semver":"*"},"timeout":"1m30s"}`, at + keys + `,"ref":{"name":"refs/tags/v1"}}`} {
+	for _, spec := range []string{at + keys + `,"ref":{"tag":"v1"}}`, at + keys + `,"ref":{"semver":"*"},"timeout":"1m30s"}`,
+		at + keys + `,"ref":{"name":"refs/tags/v1"}}`} {
 		g, err := readGit(t, spec)
 		if err != nil || strings.Contains(spec, "timeout") != (g.Timeout == 90*time.Second) {
 			t.Errorf("%s: %+v, %v", spec, g, err)

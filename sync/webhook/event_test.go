@@ -37,38 +37,52 @@ func TestParse(t *testing.T) {
 		want   Event
 	}{
 		{file: "github-ping", host: GitHub, name: "ping", want: Event{Kind: Ping}},
-		{file: "github-push", host: GitHub, name: "push", want: Event{Kind: Push, Repository: full, Branches: []string{"main"}, Deleted: []string{"grafana/old/.keep"}, Changes: 4}},
+		{file: "github-push", host: GitHub, name: "push", want: Event{Kind: Push, Repository: full, Branches: []string{"main"},
+			Deleted: []string{"grafana/old/.keep"}, Changes: 4}},
 		{file: "github-push", host: GitHub, name: "push", change: [2]string{`"forced": false`, `"forced": true`},
-			want: Event{Kind: Push, Repository: full, Branches: []string{"main"}, Deleted: []string{"grafana/old/.keep"}, Changes: 4, Partial: true}},
+			want: Event{Kind: Push, Repository: full, Branches: []string{"main"}, Deleted: []string{"grafana/old/.keep"}, Changes: 4,
+				Partial: true}},
 		{file: "github-push", host: GitHub, name: "push", change: [2]string{`"refs/heads/main"`, `"refs/tags/v1"`},
 			want: Event{Kind: Push, Repository: full, Deleted: []string{"grafana/old/.keep"}, Changes: 4}},
 		{file: "github-push", host: GitHub, name: "push", change: [2]string{`refs/heads/main`, `refs/heads/release/1.x`},
 			want: Event{Kind: Push, Repository: full, Branches: []string{"release/1.x"}, Deleted: []string{"grafana/old/.keep"}, Changes: 4}},
-		{file: "github-pull-request", host: GitHub, name: "pull_request", want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: Opened, Number: 12,
-			URL: "https://github.com/ops/dashboards/pull/12", HeadRef: "new-hall", Head: "ab5446a53df9e5f8bdeed52250f51fad08e822bc"}},
+		{file: "github-pull-request", host: GitHub, name: "pull_request",
+			want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: Opened, Number: 12,
+				URL: "https://github.com/ops/dashboards/pull/12", HeadRef: "new-hall", Head: "ab5446a53df9e5f8bdeed52250f51fad08e822bc"}},
 		{file: "github-push", host: GitHub, name: "issue_comment", want: Event{Kind: Other}},
 
-		{file: "gitlab-push", host: GitLab, name: "Push Hook", want: Event{Kind: Push, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Deleted: []string{"grafana/old.json"}, Changes: 3}},
+		{file: "gitlab-push", host: GitLab, name: "Push Hook", want: Event{Kind: Push, Repository: "plant/ops/dashboards",
+			Branches: []string{"main"}, Deleted: []string{"grafana/old.json"}, Changes: 3}},
 		{file: "gitlab-push", host: GitLab, name: "Push Hook", change: [2]string{`"total_commits_count": 2`, `"total_commits_count": 21`},
-			want: Event{Kind: Push, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Deleted: []string{"grafana/old.json"}, Changes: 3, Partial: true}},
-		{file: "gitlab-merge-request", host: GitLab, name: "Merge Request Hook", want: Event{Kind: PullRequest, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Action: Updated, Number: 7,
-			URL: "https://gitlab.example.com/plant/ops/dashboards/-/merge_requests/7", HeadRef: "new-hall", Head: "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}},
-		{file: "gitlab-merge-request", host: GitLab, name: "Merge Request Hook", change: [2]string{`"oldrev": "95790bf891e76fee5e1747ab589903a6a1f80f22",`, ""},
+			want: Event{Kind: Push, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Deleted: []string{"grafana/old.json"},
+				Changes: 3, Partial: true}},
+		{file: "gitlab-merge-request", host: GitLab, name: "Merge Request Hook",
+			want: Event{Kind: PullRequest, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Action: Updated, Number: 7,
+				URL: "https://gitlab.example.com/plant/ops/dashboards/-/merge_requests/7", HeadRef: "new-hall",
+				Head: "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}},
+		{file: "gitlab-merge-request", host: GitLab, name: "Merge Request Hook",
+			change: [2]string{`"oldrev": "95790bf891e76fee5e1747ab589903a6a1f80f22",`, ""},
 			want: Event{Kind: PullRequest, Repository: "plant/ops/dashboards", Branches: []string{"main"}, Action: "update", Number: 7,
-				URL: "https://gitlab.example.com/plant/ops/dashboards/-/merge_requests/7", HeadRef: "new-hall", Head: "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}},
+				URL: "https://gitlab.example.com/plant/ops/dashboards/-/merge_requests/7", HeadRef: "new-hall",
+				Head: "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}},
 		{file: "gitlab-push", host: GitLab, name: "Pipeline Hook", want: Event{Kind: Other}},
 
-		{file: "bitbucket-push", host: Bitbucket, name: "repo:push", want: Event{Kind: Push, Repository: full, Branches: []string{"main", "done"}, Partial: true}},
-		{file: "bitbucket-pull-request", host: Bitbucket, name: "pullrequest:created", want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: Opened, Number: 3,
+		{file: "bitbucket-push", host: Bitbucket, name: "repo:push",
+			want: Event{Kind: Push, Repository: full, Branches: []string{"main", "done"}, Partial: true}},
+		{file: "bitbucket-pull-request", host: Bitbucket, name: "pullrequest:created", want: Event{Kind: PullRequest, Repository: full,
+			Branches: []string{"main"}, Action: Opened, Number: 3,
 			URL: "https://bitbucket.org/ops/dashboards/pull-requests/3", HeadRef: "new-hall", Head: "d3022fc0ca3d"}},
-		{file: "bitbucket-pull-request", host: Bitbucket, name: "pullrequest:fulfilled", want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: "fulfilled", Number: 3,
+		{file: "bitbucket-pull-request", host: Bitbucket, name: "pullrequest:fulfilled", want: Event{Kind: PullRequest, Repository: full,
+			Branches: []string{"main"}, Action: "fulfilled", Number: 3,
 			URL: "https://bitbucket.org/ops/dashboards/pull-requests/3", HeadRef: "new-hall", Head: "d3022fc0ca3d"}},
 
-		{file: "gitea-push", host: Gitea, name: "push", want: Event{Kind: Push, Repository: full, Branches: []string{"main"}, Deleted: []string{"grafana/old.json"}, Changes: 2}},
+		{file: "gitea-push", host: Gitea, name: "push", want: Event{Kind: Push, Repository: full, Branches: []string{"main"},
+			Deleted: []string{"grafana/old.json"}, Changes: 2}},
 		{file: "gitea-push", host: Gitea, name: "push", change: [2]string{`"total_commits": 1`, `"total_commits": 9`},
 			want: Event{Kind: Push, Repository: full, Branches: []string{"main"}, Deleted: []string{"grafana/old.json"}, Changes: 2, Partial: true}},
-		{file: "gitea-pull-request", host: Gitea, name: "pull_request", want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: Updated, Number: 5,
-			URL: "https://git.example.com/ops/dashboards/pulls/5", HeadRef: "new-hall", Head: "bffeb74224043ba2feb48d137756c8a9331c449a"}},
+		{file: "gitea-pull-request", host: Gitea, name: "pull_request",
+			want: Event{Kind: PullRequest, Repository: full, Branches: []string{"main"}, Action: Updated, Number: 5,
+				URL: "https://git.example.com/ops/dashboards/pulls/5", HeadRef: "new-hall", Head: "bffeb74224043ba2feb48d137756c8a9331c449a"}},
 	}
 	for _, tt := range tests {
 		body := payload(t, tt.file)
@@ -88,10 +102,12 @@ func TestParse(t *testing.T) {
 
 func TestParseInvalid(t *testing.T) {
 	t.Parallel()
-	names := map[Host][]string{GitHub: {"push", "pull_request"}, Gitea: {"push", "pull_request"}, GitLab: {"Push Hook", "Merge Request Hook"}, Bitbucket: {"repo:push", "pullrequest:created"}}
+	names := map[Host][]string{GitHub: {"push", "pull_request"}, Gitea: {"push", "pull_request"}, GitLab: {"Push Hook", "Merge Request Hook"},
+		Bitbucket: {"repo:push", "pullrequest:created"}}
 	for host, events := range names {
 		for _, name := range events {
-			for _, body := range []string{"", "{", "null", "[]", `"x"`, "{}", `{"repository":7,"project":7}`, `{"repository":{"full_name":["secret-4711"]},"project":{"path_with_namespace":{}}}`} {
+			for _, body := range []string{"", "{", "null", "[]", `"x"`, "{}", `{"repository":7,"project":7}`,
+				`{"repository":{"full_name":["secret-4711"]},"project":{"path_with_namespace":{}}}`} {
 				e, err := Parse(host, name, []byte(body))
 				if !errors.Is(err, errPayload) || strings.Contains(err.Error(), "4711") {
 					t.Errorf("%s %s %q: %+v, %v", host, name, body, e, err)

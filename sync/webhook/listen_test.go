@@ -67,7 +67,8 @@ func drain(c net.Conn, since time.Time) (text string, after time.Duration) {
 
 func TestSlowClientsTimeOut(t *testing.T) {
 	t.Parallel()
-	head := "POST " + boards + " HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=" + strings.Repeat("0", 64) + "\r\n"
+	head := "POST " + boards + " HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=" + strings.Repeat("0", 64) +
+		"\r\n"
 	tests := []struct {
 		name, sent, answer string
 		after              time.Duration

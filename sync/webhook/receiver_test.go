@@ -85,8 +85,9 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	g := &rig{counts: map[string]int{}, store: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
-		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
+	g := &rig{counts: map[string]int{},
+		store: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
+			URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
 	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Incremental: Listed(100),
 		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
@@ -109,7 +110,8 @@ func (g *rig) send(req *http.Request) *httptest.ResponseRecorder {
 // signed is a delivery of GitHub.
 func signed(path, event string, body []byte) *http.Request {
 	req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
-	req.Header = header("X-GitHub-Event", event, "X-GitHub-Delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958", "Content-Type", "application/json",
+	req.Header = header("X-GitHub-Event", event, "X-GitHub-Delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958", "Content-Type",
+		"application/json",
 		"X-Hub-Signature-256", "sha256="+hexMAC(hookSecret, string(body)))
 	return req
 }
@@ -128,8 +130,10 @@ func TestAnswers(t *testing.T) {
 		queued  bool
 		after   string
 	}{
-		{name: "ping", req: func() *http.Request { return signed(boards, "ping", payload(t, "github-ping")) }, code: 200, body: `"added":"ping received"`, outcome: Ignored},
-		{name: "push", req: func() *http.Request { return signed(boards, "push", push) }, code: 202, body: `"kind":"Job"`, outcome: Queued, queued: true},
+		{name: "ping", req: func() *http.Request { return signed(boards, "ping", payload(t, "github-ping")) }, code: 200,
+			body: `"added":"ping received"`, outcome: Ignored},
+		{name: "push", req: func() *http.Request { return signed(boards, "push", push) }, code: 202, body: `"kind":"Job"`, outcome: Queued,
+			queued: true},
 		{name: "push as a form", req: func() *http.Request {
 			req := signed(boards, "push", form)
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -140,26 +144,42 @@ func TestAnswers(t *testing.T) {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			return req
 		}, code: 400, body: "invalid payload", outcome: Invalid},
-		{name: "pull request", req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 202, body: `"pr":12`, outcome: Queued, queued: true},
-		{name: "pull request that nobody would run", store: func(d *fakeStore) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
-		{name: "other event", req: func() *http.Request { return signed(boards, "star", []byte("{}")) }, code: 501, body: `"code":501`, outcome: Unsupported},
-		{name: "other repository", store: func(d *fakeStore) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
-		{name: "not JSON", req: func() *http.Request { return signed(boards, "push", []byte("{")) }, code: 400, body: "invalid payload", outcome: Invalid},
-		{name: "the secret of before", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
+		{name: "pull request", req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 202, body: `"pr":12`,
+			outcome: Queued, queued: true},
+		{name: "pull request that nobody would run", store: func(d *fakeStore) { d.err = ErrNotRun },
+			req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
+		{name: "other event", req: func() *http.Request { return signed(boards, "star", []byte("{}")) }, code: 501, body: `"code":501`,
+			outcome: Unsupported},
+		{name: "other repository", store: func(d *fakeStore) { d.repo.URL = "https://github.com/x/y" },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
+		{name: "not JSON", req: func() *http.Request { return signed(boards, "push", []byte("{")) }, code: 400, body: "invalid payload",
+			outcome: Invalid},
+		{name: "the secret of before", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
 
-		{name: "wrong signature", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "wrong signature", store: func(d *fakeStore) { d.repo.Secrets = [][]byte{[]byte("other")} },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
 		{name: "no signature", req: func() *http.Request {
 			req := signed(boards, "push", push)
 			req.Header.Del("X-Hub-Signature-256")
 			return req
 		}, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "no secret", store: func(d *fakeStore) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "no such repository", req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
-		{name: "wrong signature while the API is away", store: func(d *fakeStore) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "no such repository while the API is away", store: func(d *fakeStore) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "no secret", store: func(d *fakeStore) { d.repo.Secrets = nil },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no such repository", req: func() *http.Request {
+			return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push",
+				push)
+		}, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "wrong signature while the API is away", store: func(d *fakeStore) { d.blind = true; d.repo.Secrets = nil },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "no such repository while the API is away", store: func(d *fakeStore) { d.blind = true },
+			req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503,
+			outcome: Unavailable, after: "30"},
 
-		{name: "no hook", store: func(d *fakeStore) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
-		{name: "unhealthy", store: func(d *fakeStore) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
+		{name: "no hook", store: func(d *fakeStore) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) },
+			code: 400, body: "unexpected webhook request", outcome: Refused},
+		{name: "unhealthy", store: func(d *fakeStore) { d.repo.Unhealthy = []string{"not healthy"} },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
 
 		{name: "job exists", store: func(d *fakeStore) {
 			d.err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "jobs"}, "boards-sync")
@@ -167,12 +187,18 @@ func TestAnswers(t *testing.T) {
 		{name: "repository is gone", store: func(d *fakeStore) {
 			d.err = apierrors.NewNotFound(schema.GroupResource{Resource: "repositories"}, "boards")
 		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 404, outcome: Refused},
-		{name: "API busy", store: func(d *fakeStore) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "API away", store: func(d *fakeStore) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
-		{name: "may not make jobs", store: func(d *fakeStore) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "API busy", store: func(d *fakeStore) { d.err = apierrors.NewTooManyRequests("wait", 5) },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "API away", store: func(d *fakeStore) { d.err = errors.New("no route to host") },
+			req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
+		{name: "may not make jobs", store: func(d *fakeStore) {
+			d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "",
+				nil)
+		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Unavailable, after: "30"},
 
 		{name: "GET", req: func() *http.Request { return httptest.NewRequest(http.MethodGet, boards, nil) }, code: 405, outcome: Refused},
-		{name: "another path", req: func() *http.Request { return httptest.NewRequest(http.MethodPost, "/metrics", nil) }, code: 404, outcome: NotFound},
+		{name: "another path", req: func() *http.Request { return httptest.NewRequest(http.MethodPost, "/metrics", nil) }, code: 404,
+			outcome: NotFound},
 		{name: "too large", req: func() *http.Request {
 			req := signed(boards, "push", push)
 			req.ContentLength = maxBody + 1
@@ -195,8 +221,10 @@ func TestAnswers(t *testing.T) {
 			tt.store(g.store)
 		}
 		w := g.send(tt.req())
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || g.counts[tt.outcome] != 1 || len(g.counts) != 1 || (len(g.store.queued) > 0) != tt.queued || w.Header().Get("Retry-After") != tt.after {
-			t.Errorf("%s: %d %s %v, %d queued, Retry-After %q; want %d %q %s", tt.name, w.Code, w.Body, g.counts, len(g.store.queued), w.Header().Get("Retry-After"), tt.code, tt.body, tt.outcome)
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || g.counts[tt.outcome] != 1 || len(g.counts) != 1 ||
+			(len(g.store.queued) > 0) != tt.queued || w.Header().Get("Retry-After") != tt.after {
+			t.Errorf("%s: %d %s %v, %d queued, Retry-After %q; want %d %q %s", tt.name, w.Code, w.Body, g.counts, len(g.store.queued),
+				w.Header().Get("Retry-After"), tt.code, tt.body, tt.outcome)
 		}
 		var any map[string]any
 		if err := json.Unmarshal(w.Body.Bytes(), &any); err != nil {
@@ -205,7 +233,8 @@ func TestAnswers(t *testing.T) {
 		if strings.Contains(w.Body.String(), hookSecret) || strings.Contains(g.log.String(), hookSecret) {
 			t.Errorf("%s: the secret is told", tt.name)
 		}
-		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) || len(g.store.queued) > 1) {
+		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) ||
+			len(g.store.queued) > 1) {
 			t.Errorf("%s again: %d %s", tt.name, again.Code, again.Body)
 		} else if w.Code >= 300 && again.Code != w.Code {
 			t.Errorf("%s again: %d, was %d", tt.name, again.Code, w.Code)
@@ -229,7 +258,8 @@ func TestUnknownAndForgedHaveOneAnswer(t *testing.T) {
 	g.store.repo.Secrets = [][]byte{[]byte("other")}
 	known := g.send(signed(boards, "push", payload(t, "github-push")))
 	unknown := g.send(signed(strings.Replace(boards, "/boards/", "/nowhere/", 1), "push", payload(t, "github-push")))
-	if known.Code != unknown.Code || known.Body.String() != unknown.Body.String() || fmt.Sprint(known.Header()) != fmt.Sprint(unknown.Header()) {
+	if known.Code != unknown.Code || known.Body.String() != unknown.Body.String() ||
+		fmt.Sprint(known.Header()) != fmt.Sprint(unknown.Header()) {
 		t.Errorf("%d %v %s\n%d %v %s", known.Code, known.Header(), known.Body, unknown.Code, unknown.Header(), unknown.Body)
 	}
 }

@@ -61,11 +61,14 @@ func TestProofs(t *testing.T) {
 		now    time.Time
 		want   bool
 	}{
-		{name: "GitHub's example", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+gitHubMAC), secret: gitHubSecret, text: gitHubText, want: true},
+		{name: "GitHub's example", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+gitHubMAC), secret: gitHubSecret,
+			text: gitHubText, want: true},
 		{name: "GitHub", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+right), want: true},
-		{name: "GitHub, both", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+right, "X-Hub-Signature", "sha1="+weak), want: true},
+		{name: "GitHub, both", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+right, "X-Hub-Signature", "sha1="+weak),
+			want: true},
 		{name: "GitHub, the older alone", header: header("X-GitHub-Event", "push", "X-Hub-Signature", "sha1="+weak), want: true},
-		{name: "GitHub, the older does not rescue the newer", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+wrong, "X-Hub-Signature", "sha1="+weak)},
+		{name: "GitHub, the older does not rescue the newer", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+wrong,
+			"X-Hub-Signature", "sha1="+weak)},
 		{name: "GitHub, another secret", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+wrong)},
 		{name: "GitHub, another body", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+right), text: `{"a":2}`},
 		{name: "GitHub, cut short", header: header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+right[:32])},
@@ -90,15 +93,23 @@ func TestProofs(t *testing.T) {
 		{name: "GitLab, longer", header: header("X-Gitlab-Event", "Push Hook", "X-Gitlab-Token", secret+"x")},
 		{name: "GitLab, none", header: header("X-Gitlab-Event", "Push Hook")},
 		{name: "GitLab signed", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText, now: then, want: true},
-		{name: "GitLab signed, one of several", header: signed(id, at, other+" v1a,x "+standardMAC), secret: standardSecret, text: standardText, now: then, want: true},
-		{name: "GitLab signed, by a clock that is unknown", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText, want: true},
-		{name: "GitLab signed, too old", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText, now: then.Add(6 * time.Minute)},
-		{name: "GitLab signed, from the future", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText, now: then.Add(-6 * time.Minute)},
-		{name: "GitLab signed, another time", header: signed(id, "1614265331", standardMAC), secret: standardSecret, text: standardText, now: then},
+		{name: "GitLab signed, one of several", header: signed(id, at, other+" v1a,x "+standardMAC), secret: standardSecret, text: standardText,
+			now: then, want: true},
+		{name: "GitLab signed, by a clock that is unknown", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText,
+			want: true},
+		{name: "GitLab signed, too old", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText,
+			now: then.Add(6 * time.Minute)},
+		{name: "GitLab signed, from the future", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText,
+			now: then.Add(-6 * time.Minute)},
+		{name: "GitLab signed, another time", header: signed(id, "1614265331", standardMAC), secret: standardSecret, text: standardText,
+			now: then},
 		{name: "GitLab signed, another id", header: signed("msg_2", at, standardMAC), secret: standardSecret, text: standardText, now: then},
-		{name: "GitLab signed, no id", header: signed("", at, signedMAC(t, standardSecret, "", at, standardText)), secret: standardSecret, text: standardText, now: then},
-		{name: "GitLab signed, no time", header: signed(id, "", signedMAC(t, standardSecret, id, "", standardText)), secret: standardSecret, text: standardText, now: then},
-		{name: "GitLab signed, the key as a token", header: header("X-Gitlab-Event", "Push Hook", "X-Gitlab-Token", standardSecret), secret: standardSecret, text: standardText},
+		{name: "GitLab signed, no id", header: signed("", at, signedMAC(t, standardSecret, "", at, standardText)), secret: standardSecret,
+			text: standardText, now: then},
+		{name: "GitLab signed, no time", header: signed(id, "", signedMAC(t, standardSecret, id, "", standardText)), secret: standardSecret,
+			text: standardText, now: then},
+		{name: "GitLab signed, the key as a token", header: header("X-Gitlab-Event", "Push Hook", "X-Gitlab-Token", standardSecret),
+			secret: standardSecret, text: standardText},
 		{name: "GitLab signed, a secret that is no key", header: signed(id, at, standardMAC), secret: secret, text: standardText, now: then},
 
 		{name: "nobody", header: header("X-Hub-Signature-256", "sha256="+right)},
@@ -138,13 +149,16 @@ func TestDigestOfCopy(t *testing.T) {
 		}
 		return p.digest([]byte(secret), repository, []byte(text))
 	}
-	first := digestOf(header("X-GitHub-Event", "push", "X-GitHub-Delivery", "1", "X-Hub-Signature-256", "sha256="+hexMAC(secret, text)), "a/b", text)
+	first := digestOf(header("X-GitHub-Event", "push", "X-GitHub-Delivery", "1", "X-Hub-Signature-256", "sha256="+hexMAC(secret, text)),
+		"a/b", text)
 	for name, h := range map[string]http.Header{
-		"another id":                header("X-GitHub-Event", "push", "X-GitHub-Delivery", "2", "X-Hub-Signature-256", "sha256="+hexMAC(secret, text)),
+		"another id": header("X-GitHub-Event", "push", "X-GitHub-Delivery", "2", "X-Hub-Signature-256",
+			"sha256="+hexMAC(secret, text)),
 		"the older signature alone": header("X-GitHub-Event", "push", "X-Hub-Signature", "sha1="+hexSHA1(secret, text)),
-		"in capitals":               header("X-GitHub-Event", "push", "X-Hub-Signature-256", "sha256="+string(bytes.ToUpper([]byte(hexMAC(secret, text))))),
-		"another event":             header("X-GitHub-Event", "ping", "X-Hub-Signature-256", "sha256="+hexMAC(secret, text)),
-		"as from Gitea":             header("X-Gitea-Event", "push", "X-Gitea-Signature", hexMAC(secret, text)),
+		"in capitals": header("X-GitHub-Event", "push", "X-Hub-Signature-256",
+			"sha256="+string(bytes.ToUpper([]byte(hexMAC(secret, text))))),
+		"another event": header("X-GitHub-Event", "ping", "X-Hub-Signature-256", "sha256="+hexMAC(secret, text)),
+		"as from Gitea": header("X-Gitea-Event", "push", "X-Gitea-Signature", hexMAC(secret, text)),
 	} {
 		if digestOf(h, "a/b", text) != first {
 			t.Errorf("%s: not known again", name)

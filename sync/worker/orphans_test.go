@@ -55,7 +55,8 @@ func TestOrphansAreRemoved(t *testing.T) {
 		r.wire.answer(func(req *http.Request) *http.Response {
 			if req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/cpu") && !changed.Swap(true) {
 				patch := []byte(`{"metadata":{"labels":{"color":"blue"}}}`)
-				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(req.Context(), "cpu", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(req.Context(), "cpu", types.MergePatchType, patch,
+					metav1.PatchOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -96,7 +97,8 @@ func TestOrphansThatCannotGo(t *testing.T) {
 		r.wire.answer(func(req *http.Request) *http.Response {
 			if req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/cpu") {
 				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`
-				return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+				return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(strings.NewReader(body))}
 			}
 			return nil
 		})
@@ -106,7 +108,8 @@ func TestOrphansThatCannotGo(t *testing.T) {
 			t.Fatalf("%d objects, %v", n, err)
 		}
 		// The folders above what is left stay, and are named.
-		for _, want := range []string{"3 of 6 objects could not be deleted", "Dashboard cpu: ", "Folder " + folderID("a") + ": something in it is left", "Folder repo: "} {
+		for _, want := range []string{"3 of 6 objects could not be deleted", "Dashboard cpu: ", "Folder " + folderID("a") +
+			": something in it is left", "Folder repo: "} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q in it", err, want)
 			}
@@ -141,7 +144,8 @@ func TestOrphansThatAreTakenOver(t *testing.T) {
 					return
 				}
 				patch := []byte(`{"metadata":{"annotations":{"` + api.AnnoManagerID + `":"somebody"}}}`)
-				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(t.Context(), name, types.MergePatchType, patch,
+					metav1.PatchOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -149,7 +153,8 @@ func TestOrphansThatAreTakenOver(t *testing.T) {
 				switch {
 				case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/dashboards/top"):
 					take("top")
-				case req.Method == verb && strings.HasSuffix(req.URL.Path, "/dashboards/cpu") && !strings.Contains(req.Header.Get("Content-Type"), "merge"):
+				case req.Method == verb && strings.HasSuffix(req.URL.Path, "/dashboards/cpu") &&
+					!strings.Contains(req.Header.Get("Content-Type"), "merge"):
 					take("cpu")
 				}
 				return nil
@@ -198,7 +203,8 @@ func TestOrphansAreReleased(t *testing.T) {
 		if after.GetAnnotations()[api.AnnoFolder] != folderID("a/b") || !maps.Equal(before.GetLabels(), after.GetLabels()) {
 			t.Errorf("more has changed: %v", after.Object["metadata"])
 		}
-		if n, err := NewOrphans(r.options).Release(t.Context(), r.object(api.Repositories, "repo")); n != 0 || err != nil || len(r.writes()) != 0 {
+		if n, err := NewOrphans(r.options).Release(t.Context(), r.object(api.Repositories, "repo")); n != 0 || err != nil ||
+			len(r.writes()) != 0 {
 			t.Errorf("again: %d objects, %v", n, err)
 		}
 	})

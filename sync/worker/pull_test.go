@@ -94,7 +94,8 @@ func TestPullStory(t *testing.T) {
 func counts(s api.JobStatus) string {
 	var out []string
 	for _, k := range s.Summary {
-		for name, n := range map[string]int64{"create": k.Create, "update": k.Update, "delete": k.Delete, "noop": k.Noop, "error": k.Error, "warning": k.Warning} {
+		for name, n := range map[string]int64{"create": k.Create, "update": k.Update, "delete": k.Delete, "noop": k.Noop, "error": k.Error,
+			"warning": k.Warning} {
 			if n > 0 {
 				out = append(out, fmt.Sprintf("%s %s %d", k.Kind, name, n))
 			}
@@ -114,10 +115,13 @@ func (r *rig) checkObjects(ref string) {
 		annotations map[string]string
 	}{
 		{r.object(folders, "repo"), map[string]any{"title": "Dashboards"}, map[string]string{"grafana.app/grant-permissions": "default"}},
-		{r.object(folders, folderID("a")), map[string]any{"title": "a"}, map[string]string{"grafana.app/folder": "repo", "grafana.app/sourcePath": "a/"}},
-		{r.object(folders, folderID("a/b")), map[string]any{"title": "b"}, map[string]string{"grafana.app/folder": folderID("a"), "grafana.app/sourcePath": "a/b/"}},
-		{r.object(dashboards, "cpu"), map[string]any{"title": "CPU", "panels": []any{}, "schemaVersion": int64(39), "tags": []any{}}, map[string]string{
-			"grafana.app/folder": folderID("a"), "grafana.app/sourcePath": "a/cpu.json", "grafana.app/sourceChecksum": blob("a/cpu.json")}},
+		{r.object(folders, folderID("a")), map[string]any{"title": "a"},
+			map[string]string{"grafana.app/folder": "repo", "grafana.app/sourcePath": "a/"}},
+		{r.object(folders, folderID("a/b")), map[string]any{"title": "b"}, map[string]string{"grafana.app/folder": folderID("a"),
+			"grafana.app/sourcePath": "a/b/"}},
+		{r.object(dashboards, "cpu"), map[string]any{"title": "CPU", "panels": []any{}, "schemaVersion": int64(39), "tags": []any{}},
+			map[string]string{
+				"grafana.app/folder": folderID("a"), "grafana.app/sourcePath": "a/cpu.json", "grafana.app/sourceChecksum": blob("a/cpu.json")}},
 		{r.object(dashboards, "v1"), map[string]any{"title": "One"}, map[string]string{
 			"grafana.app/folder": "repo", "grafana.app/sourcePath": "v1.yaml", "grafana.app/sourceChecksum": blob("v1.yaml")}},
 	} {
@@ -174,7 +178,8 @@ func (r *rig) checkSync(state, ref string, incremental bool, boards, dirs int64)
 // takes anything.
 func (r *rig) selects(text string) error {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.AnnoGitRef, text)
-	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	return err
 }
 

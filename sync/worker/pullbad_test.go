@@ -42,19 +42,20 @@ func TestBadFiles(t *testing.T) {
 		return `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":` + meta + `,"spec":{}}`
 	}
 	bad := map[string][]string{ // path -> content, parts of the warning
-		"broken.json":               {"{\n \"a\": 1,,\n}", "line 2, column 9"},
-		"broken.yaml":               {"a: [1\nb: 2", "line 1"},
-		"blank.json":                {"\n  \n", "the file is empty"},
-		"bom.json":                  {"\xef\xbb\xbf", "the file is empty"},
-		"deep.json":                 {strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000), "nested deeper"},
-		"bomb.yaml":                 {"a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 1000) + "]\n", "too large"},
-		"big.json":                  {`{"uid":"big","panels":["` + strings.Repeat("x", 2<<20) + `"],"schemaVersion":1,"tags":[]}`, "too large"},
-		"huge.json":                 {strings.Repeat(" ", 5<<20) + "{}", "too large"},
-		"package.json":              {`{"name":"x"}`, "nor a dashboard"},
-		"elsewhere.json":            {k8s(`{"name":"e","namespace":"other"}`), `metadata.namespace is "other"`},
-		"nameless.json":             {k8s(`{}`), "metadata.name is missing"},
-		"deploy.yaml":               {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", "kind Deployment"},
-		"folder.json":               {`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"x"}}`, "a folder is a directory"},
+		"broken.json":    {"{\n \"a\": 1,,\n}", "line 2, column 9"},
+		"broken.yaml":    {"a: [1\nb: 2", "line 1"},
+		"blank.json":     {"\n  \n", "the file is empty"},
+		"bom.json":       {"\xef\xbb\xbf", "the file is empty"},
+		"deep.json":      {strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000), "nested deeper"},
+		"bomb.yaml":      {"a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 1000) + "]\n", "too large"},
+		"big.json":       {`{"uid":"big","panels":["` + strings.Repeat("x", 2<<20) + `"],"schemaVersion":1,"tags":[]}`, "too large"},
+		"huge.json":      {strings.Repeat(" ", 5<<20) + "{}", "too large"},
+		"package.json":   {`{"name":"x"}`, "nor a dashboard"},
+		"elsewhere.json": {k8s(`{"name":"e","namespace":"other"}`), `metadata.namespace is "other"`},
+		"nameless.json":  {k8s(`{}`), "metadata.name is missing"},
+		"deploy.yaml":    {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", "kind Deployment"},
+		"folder.json": {`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"x"}}`,
+			"a folder is a directory"},
 		"second.json":               {board("twin", "Second"), "good/first.json"},
 		"größe.json":                {board("umlaut", "Umlaut"), "not allowed"},
 		"d/_folder.json":            {`{"metadata":{}}`, "metadata.name is missing"},
@@ -123,7 +124,8 @@ func TestOwnership(t *testing.T) {
 		r.foreign(dashboards, "Dashboard", "free", nil)
 		r.foreign(dashboards, "Dashboard", "theirs", map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "another"})
 		r.foreign(dashboards, "Dashboard", "terra", map[string]string{api.AnnoManagedBy: "terraform", api.AnnoManagerID: "repo"})
-		r.foreign(dashboards, "Dashboard", "open", map[string]string{api.AnnoManagedBy: "plugin", api.AnnoManagerID: "p", api.AnnoManagerAllowsEdits: "true"})
+		r.foreign(dashboards, "Dashboard", "open", map[string]string{api.AnnoManagedBy: "plugin", api.AnnoManagerID: "p",
+			api.AnnoManagerAllowsEdits: "true"})
 		r.foreign(folders, "Folder", folderID("taken"), map[string]string{"note": "mine"})
 		r.commit("free.json", board("free", "F"), "theirs.json", board("theirs", "T"), "terra.json", board("terra", "T"),
 			"open.json", board("open", "O"), "taken/a.json", board("a", "A"), "taken/sub/b.json", board("b", "B"), "ok.json", board("ok", "OK"))
@@ -179,7 +181,8 @@ func TestErrorClasses(t *testing.T) {
 	})
 	deny["large"], deny["odd"], deny["busy"] = http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable
 	r.commit("large.json", board("large", "L"), "odd.json", board("odd", "O"), "busy.json", board("busy", "B"))
-	status := r.expect("warnings", true, "warning", "", "POST dashboards/large 413", "POST dashboards/odd 422", "POST dashboards/busy 503", "POST dashboards/busy")
+	status := r.expect("warnings", true, "warning", "", "POST dashboards/large 413", "POST dashboards/odd 422", "POST dashboards/busy 503",
+		"POST dashboards/busy")
 	has(t, status.Warnings, "large.json")
 
 	second := r.repo.Head(t)
@@ -202,7 +205,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 	r.commit(files...)
 	record, status := r.pull(true, nil)
-	if record.State != "error" || !strings.Contains(record.Message, "too many errors") || len(status.Errors) < 20 || status.Summary[0].Error > 20+10 {
+	if record.State != "error" || !strings.Contains(record.Message, "too many errors") || len(status.Errors) < 20 ||
+		status.Summary[0].Error > 20+10 {
 		t.Errorf("ended as %s %q with %d errors", record.State, record.Message, status.Summary[0].Error)
 	}
 }
@@ -216,7 +220,8 @@ func TestWrongSources(t *testing.T) {
 		spec    map[string]any
 		message string
 	}{
-		{"path", map[string]any{"git": map[string]any{"path": "/grafana/dashbords/"}}, `spec.git.path: there is no directory "grafana/dashbords" in main`},
+		{"path", map[string]any{"git": map[string]any{"path": "/grafana/dashbords/"}},
+			`spec.git.path: there is no directory "grafana/dashbords" in main`},
 		{"path hint", map[string]any{"git": map[string]any{"path": "grafana/dashbords"}}, `did you mean "grafana/dashboards"?`},
 		{"path elsewhere", map[string]any{"git": map[string]any{"path": "dashboards"}}, `did you mean "grafana/dashboards"?`},
 		{"path is a file", map[string]any{"git": map[string]any{"path": "grafana/dashboards/a.json"}}, "is a file"},
@@ -228,7 +233,8 @@ func TestWrongSources(t *testing.T) {
 			r := newRig(t, "embedded", nil)
 			r.commit("grafana/dashboards/a.json", board("a", "A"), "grafana/other/b.json", board("b", "B"))
 			r.repository(c.spec, nil)
-			r.foreign(dashboards, "Dashboard", "held", map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "repo", api.AnnoSourcePath: "held.json"})
+			r.foreign(dashboards, "Dashboard", "held", map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "repo",
+				api.AnnoSourcePath: "held.json"})
 			r.expect(c.name, false, "error", c.message)
 			if sync, _ := r.sync(); c.name != "disabled" && (sync.State != "error" || sync.LastRef != "") {
 				t.Errorf("sync status %+v", sync)

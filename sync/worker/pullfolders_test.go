@@ -28,7 +28,8 @@ func TestFolderFiles(t *testing.T) {
 		r.commit("a/_folder.json", named("team-a", "Team A"), "a/x.json", board("x", "X"), "a/sub/y.json", board("y", "Y"))
 		r.expect("first", true, "success", "", "POST folders/team-a", "POST folders/"+folderID("a/sub"), "POST dashboards/x", "POST dashboards/y")
 		f := r.object(folders, "team-a")
-		if title, _, _ := unstructured.NestedString(f.Object, "spec", "title"); title != "Team A" || f.GetAnnotations()[api.AnnoSourceChecksum] != r.repo.Git(t, "rev-parse", "main:a/_folder.json") {
+		if title, _, _ := unstructured.NestedString(f.Object, "spec", "title"); title != "Team A" ||
+			f.GetAnnotations()[api.AnnoSourceChecksum] != r.repo.Git(t, "rev-parse", "main:a/_folder.json") {
 			t.Errorf("folder %v", f.Object)
 		}
 		if f.GetAnnotations()[api.AnnoFolder] != "" || f.GetAnnotations()[api.AnnoGrantPermissions] != "default" {
@@ -36,7 +37,8 @@ func TestFolderFiles(t *testing.T) {
 		}
 		// What others have put on the folder stays.
 		patch := []byte(`{"metadata":{"labels":{"color":"blue"}},"spec":{"description":"ours"}}`)
-		if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), "team-a", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), "team-a", types.MergePatchType, patch,
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		r.commit("a/_folder.json", named("team-a", "The A Team"))
@@ -52,13 +54,15 @@ func TestFolderFiles(t *testing.T) {
 				old = "team-true"
 			}
 			r.commit("a/_folder.json", named(uid, "The A Team"))
-			r.expect("another uid", incremental, "success", "", "POST folders/"+uid, "PUT folders/"+folderID("a/sub"), "PUT dashboards/x", "DELETE folders/"+old)
+			r.expect("another uid", incremental, "success", "", "POST folders/"+uid, "PUT folders/"+folderID("a/sub"), "PUT dashboards/x",
+				"DELETE folders/"+old)
 			if r.object(dashboards, "x").GetAnnotations()[api.AnnoFolder] != uid {
 				t.Error("the dashboard is not in the new folder")
 			}
 		}
 		r.commit("a/_folder.json", "")
-		r.expect("no uid", true, "success", "", "POST folders/"+folderID("a"), "PUT folders/"+folderID("a/sub"), "PUT dashboards/x", "DELETE folders/team-false")
+		r.expect("no uid", true, "success", "", "POST folders/"+folderID("a"), "PUT folders/"+folderID("a/sub"), "PUT dashboards/x",
+			"DELETE folders/team-false")
 		r.expect("nothing left to do", false, "success", "no changes to sync")
 	})
 }
@@ -77,7 +81,8 @@ func TestLostMirror(t *testing.T) {
 	})
 	r.repository(nil, nil)
 	r.commit("a/one.json", board("one", "1"), "b/two.json", board("two", "2"))
-	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST folders/"+folderID("b"), "POST dashboards/one", "POST dashboards/two")
+	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST folders/"+folderID("b"),
+		"POST dashboards/one", "POST dashboards/two")
 	mirrors, err := git.Open(filepath.Join(t.TempDir(), "mirrors"), git.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -96,15 +101,19 @@ func TestDrift(t *testing.T) {
 		r := newRig(t, server, nil)
 		r.repository(nil, nil)
 		r.commit("a/one.json", board("one", "1"), "a/two.json", board("two", "2"), "a/three.json", board("three", "3"))
-		r.expect("first", false, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two", "POST dashboards/three")
+		r.expect("first", false, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two",
+			"POST dashboards/three")
 		in := r.client.Resource(dashboards).Namespace(r.namespace)
 		if err := in.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := in.Patch(t.Context(), "two", types.MergePatchType, []byte(`{"metadata":{"annotations":{"grafana.app/folder":"elsewhere"},"finalizers":["example.com/keep"]}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := in.Patch(t.Context(), "two", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"grafana.app/folder":"elsewhere"},"finalizers":["example.com/keep"]}}`),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), folderID("a"), types.MergePatchType, []byte(`{"spec":{"title":"renamed"}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), folderID("a"), types.MergePatchType,
+			[]byte(`{"spec":{"title":"renamed"}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		r.expect("repair", false, "success", "", "POST dashboards/one", "PUT dashboards/two", "PUT folders/"+folderID("a"))
@@ -123,7 +132,8 @@ func TestIndexAndVersions(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	r.repository(map[string]any{"sync": map[string]any{"target": "instance"}}, nil)
 	answer := func(body string) *http.Response {
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(body))}
 	}
 	var items string
 	r.wire.answer(func(req *http.Request) *http.Response {
@@ -158,7 +168,8 @@ func TestIndexAndVersions(t *testing.T) {
 			t.Errorf("the server has an index, but %q", line)
 		}
 	}
-	items = `{"path":"one.json","group":"dashboard.grafana.app","resource":"dashboards","name":"one","hash":"` + r.repo.Git(t, "rev-parse", "main:one.json") + `"},
+	items = `{"path":"one.json","group":"dashboard.grafana.app","resource":"dashboards","name":"one","hash":"` +
+		r.repo.Git(t, "rev-parse", "main:one.json") + `"},
 		{"path":"two.json","group":"dashboard.grafana.app","resource":"dashboards","name":"two","hash":"old"},
 		{"path":"gone.json","group":"dashboard.grafana.app","resource":"dashboards","name":"gone","hash":"old"}`
 	r.expect("an index that is behind", false, "warning", "")

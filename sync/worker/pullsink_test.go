@@ -95,7 +95,8 @@ func TestPullIntoADirectory(t *testing.T) {
 	if got := files(t, dir); !maps.Equal(got, tree) {
 		t.Errorf("directory holds %v, want %v", got, tree)
 	}
-	r.commit("grafana/a/cpu.json", "", "grafana/notes.md", "", "grafana/c/new.json", "", "grafana/grafana.yaml", "", "grafana/ümlaut.json", "", "grafana/.hidden/x.json", "")
+	r.commit("grafana/a/cpu.json", "", "grafana/notes.md", "", "grafana/c/new.json", "", "grafana/grafana.yaml", "", "grafana/ümlaut.json",
+		"", "grafana/.hidden/x.json", "")
 	r.expect("path gone", true, "error", `spec.git.path: there is no directory "grafana"`)
 	if got := files(t, dir); !maps.Equal(got, tree) {
 		t.Errorf("a wrong path has changed the directory: %v", got)
@@ -164,7 +165,8 @@ func TestDirectoryHasAQuota(t *testing.T) {
 		t.Errorf("files %q", got)
 	}
 	_, u := r.sync()
-	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") || !strings.Contains(conditions, "Resource quota exceeded: 1 creations left out") {
+	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") ||
+		!strings.Contains(conditions, "Resource quota exceeded: 1 creations left out") {
 		t.Errorf("status %s", conditions)
 	}
 	r.commit("c.json", "")

@@ -37,7 +37,8 @@ func TestStatusHasOtherWriters(t *testing.T) {
 		r.commit("a.json", board("a", "A"))
 		other := func(patch string) {
 			t.Helper()
-			if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(context.Background(), "repo", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(context.Background(), "repo", types.JSONPatchType,
+				[]byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -120,7 +121,8 @@ func TestQuota(t *testing.T) {
 		if _, status = r.pull(true, nil); counts(status) != "Dashboard create 1, Dashboard delete 1, Dashboard update 1, Dashboard warning 1" {
 			t.Errorf("summary %q", counts(status))
 		}
-		if sync := told("False SyncQuotaExceeded: Resource quota exceeded: 1 creations left out", "True QuotaReached: Resource quota reached: 3/3 resources"); sync.Incremental {
+		if sync := told("False SyncQuotaExceeded: Resource quota exceeded: 1 creations left out",
+			"True QuotaReached: Resource quota reached: 3/3 resources"); sync.Incremental {
 			t.Error("it says that it looked at changes only")
 		}
 		limit(10)
@@ -141,7 +143,8 @@ func TestQuota(t *testing.T) {
 		if record, status = r.pull(true, nil); record.State != "success" {
 			t.Errorf("an update needs no room: %+v", status)
 		}
-		if sync := told("True SyncSuccessful: Sync completed successfully", "False QuotaExceeded: Resource quota exceeded: 4/2 resources"); !sync.Incremental {
+		if sync := told("True SyncSuccessful: Sync completed successfully",
+			"False QuotaExceeded: Resource quota exceeded: 4/2 resources"); !sync.Incremental {
 			t.Error("it looked at everything")
 		}
 	})
@@ -187,7 +190,8 @@ func TestPullRecordsCommit(t *testing.T) {
 		began := time.Now()
 		record, _ := r.pull(true, nil)
 		whole := time.Since(began).Seconds()
-		if c := record.Commit; c == nil || c.Subject != r.last("%s") || c.Author != r.last("%an") || strconv.FormatInt(c.At.Unix(), 10) != r.last("%at") {
+		if c := record.Commit; c == nil || c.Subject != r.last("%s") || c.Author != r.last("%an") ||
+			strconv.FormatInt(c.At.Unix(), 10) != r.last("%at") {
 			t.Errorf("commit %+v, want %s", c, r.last("%s by %an, %at"))
 		}
 		all := 0.0
@@ -198,7 +202,8 @@ func TestPullRecordsCommit(t *testing.T) {
 			t.Errorf("%+v take %.3f s, all of it %.3f s", record.Steps, all, whole)
 		}
 		look, fetch := "look up branch:"+testenv.Branch, "fetch "+short(record.RefTo)
-		if got := named(record); len(got) != 4 || got[0] != look || got[1] != fetch || got[2] != look || !strings.HasPrefix(got[3], fetch+", ") || !strings.HasSuffix(got[3], " B") {
+		if got := named(record); len(got) != 4 || got[0] != look || got[1] != fetch || got[2] != look ||
+			!strings.HasPrefix(got[3], fetch+", ") || !strings.HasSuffix(got[3], " B") {
 			t.Errorf("steps %q", got)
 		}
 		if record.Created.IsZero() || record.Created.After(record.Finished.Add(time.Second)) {
@@ -216,7 +221,8 @@ func TestPullOfAnOddDate(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	r.repository(nil, nil)
 	r.commit("a/cpu.json", board("cpu", "CPU"))
-	for _, odd := range []string{"1700000000 +2400", "1700000000 +0099", "253402300799 -2359", "400000000000 +0000", "99999999999999999999 +0000", "yesterday", ""} {
+	for _, odd := range []string{"1700000000 +2400", "1700000000 +0099", "253402300799 -2359", "400000000000 +0000",
+		"99999999999999999999 +0000", "yesterday", ""} {
 		lines := strings.SplitAfter(r.repo.Git(t, "cat-file", "commit", r.repo.Head(t)), "\n")
 		for i, l := range lines {
 			if strings.HasPrefix(l, "author ") {
@@ -227,7 +233,8 @@ func TestPullOfAnOddDate(t *testing.T) {
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "")+"\n"+odd), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, strings.TrimSpace(r.repo.Git(t, "hash-object", "--literally", "-t", "commit", "-w", file)))
+		r.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch,
+			strings.TrimSpace(r.repo.Git(t, "hash-object", "--literally", "-t", "commit", "-w", file)))
 		record, _ := r.pull(true, nil)
 		if record.State != "success" || record.Commit == nil || record.RefTo != r.repo.Head(t) {
 			t.Errorf("%q: %+v", odd, record)
@@ -291,7 +298,8 @@ func TestCancel(t *testing.T) {
 	if record.State != "success" || len(writes) == 0 || len(writes) >= 41 {
 		t.Errorf("%s with %d writes", record.State, len(writes))
 	}
-	if stats := fmt.Sprint(r.object(api.Repositories, "repo").Object["status"].(map[string]any)["stats"]); !strings.Contains(stats, "count:40") {
+	if stats := fmt.Sprint(r.object(api.Repositories, "repo").Object["status"].(map[string]any)["stats"]); !strings.Contains(stats,
+		"count:40") {
 		t.Errorf("stats %s", stats)
 	}
 }
@@ -340,7 +348,8 @@ func TestLostLease(t *testing.T) {
 	r.submit(true, nil)
 	<-entered
 	steal := []byte(`{"metadata":{"labels":{"` + api.LabelClaimOwner + `":"stranger"}}}`)
-	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Patch(t.Context(), "repo-pull-1", types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Patch(t.Context(), "repo-pull-1", types.MergePatchType, steal,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r.wire.take()

@@ -43,7 +43,8 @@ func TestClosest(t *testing.T) {
 // already is not said again.
 func TestConditionOps(t *testing.T) {
 	t.Parallel()
-	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" || c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
+	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" ||
+		c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
 		t.Errorf("%+v", c)
 	}
 	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "True" || c.Reason != "SyncSuccessful" {
@@ -52,7 +53,8 @@ func TestConditionOps(t *testing.T) {
 	good := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateSuccess}})
 	bad := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateError, Message: "why"}})
 	repo := func(conditions ...any) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": "7", "generation": int64(2)}, "status": map[string]any{}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": "7", "generation": int64(2)},
+			"status": map[string]any{}}}
 		if conditions != nil {
 			u.Object["status"].(map[string]any)["conditions"] = conditions
 		}
@@ -72,7 +74,8 @@ func TestConditionOps(t *testing.T) {
 		{"list of others", repo(ready), good, []string{"add /status/conditions/-"}, nil},
 		{"the same", repo(ready, is), good, nil, nil},
 		{"another status", repo(ready, is), bad, []string{"test /status/conditions/1/type", "replace /status/conditions/1"}, nil},
-		{"another reason", repo(is), api.Condition{Type: "SyncStatus", Status: "True", Reason: "Other", Message: ""}, []string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
+		{"another reason", repo(is), api.Condition{Type: "SyncStatus", Status: "True", Reason: "Other", Message: ""},
+			[]string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
 	} {
 		var got []string
 		for _, o := range conditionOps(time.Now(), c.repo, c.want) {
@@ -120,8 +123,10 @@ func TestFullPullReason(t *testing.T) {
 		{"with another deletion in that directory", gone("a/.keep", "a/x.json"), 0, ""},
 		{"with another deletion below that directory", gone("a/.keep", "a/b/x.json"), 0, `directory "/a/" lost the file that stands for it`},
 		{"the .keep of the root", gone(".keep"), 0, `directory "/" lost the file that stands for it`},
-		{"a .keep that moves", []git.Change{{Type: git.ChangeRenamed, From: "a/.keep", Path: "b/.keep"}}, 0, `directory "/a/" lost the file that stands for it`},
-		{"a .keep that changes or comes", []git.Change{{Type: git.ChangeModified, Path: "a/.keep"}, {Type: git.ChangeAdded, Path: "b/.keep"}}, 0, ""},
+		{"a .keep that moves", []git.Change{{Type: git.ChangeRenamed, From: "a/.keep", Path: "b/.keep"}}, 0,
+			`directory "/a/" lost the file that stands for it`},
+		{"a .keep that changes or comes", []git.Change{{Type: git.ChangeModified, Path: "a/.keep"}, {Type: git.ChangeAdded, Path: "b/.keep"}}, 0,
+			""},
 	} {
 		if got := fullPullReason(c.diff, c.most); got != c.want {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
@@ -173,7 +178,8 @@ func TestPolicy(t *testing.T) {
 // state has somebody else change the status of the Repository.
 func (r *rig) state(patch string) {
 	r.t.Helper()
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "status"); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -185,7 +191,8 @@ func TestPullFromGitLFS(t *testing.T) {
 	r.repository(nil, nil)
 	one := r.git.KeepLFS(board("one", "1"))
 	r.commit("a/one.json", one, "a/two.json", r.git.KeepLFS(board("two", "2")), "a/three.json", board("three", "3"))
-	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two", "POST dashboards/three")
+	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two",
+		"POST dashboards/three")
 	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
 		t.Errorf("git requests %+v", c)
 	}
@@ -197,7 +204,8 @@ func TestPullFromGitLFS(t *testing.T) {
 	}
 	lost := r.git.KeepLFS(board("two", "lost"))
 	r.git.LoseLFS()
-	r.commit("a/two.json", lost, "b/four.json", board("four", "4"), "b/five.json", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n",
+	r.commit("a/two.json", lost, "b/four.json", board("four", "4"), "b/five.json",
+		"version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n",
 		"b/six.json", strings.Replace(r.git.KeepLFS(strings.Repeat("x", 10)), "size 10\n", "size 99999999\n", 1))
 	status := r.expect("lost", true, "error", "", "POST dashboards/four")
 	has(t, status.Errors, "two.json", "git lfs push")
@@ -226,7 +234,8 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 	dir := filepath.Join(prefix, "dashboards")
 	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
 	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
-	tree := map[string]string{"cpu.json": board("cpu", "CPU"), "logo.png": strings.Repeat("\x89PNG\x00", resources.MaxFile/4), "plain.txt": "plain\n"}
+	tree := map[string]string{"cpu.json": board("cpu", "CPU"), "logo.png": strings.Repeat("\x89PNG\x00", resources.MaxFile/4),
+		"plain.txt": "plain\n"}
 	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "logo.png", r.git.KeepLFS(tree["logo.png"]), "plain.txt", tree["plain.txt"])
 	check := func(name string) {
 		t.Helper()

@@ -34,7 +34,8 @@ func TestReady(t *testing.T) {
 	})
 	repo := func(kind string, change func(*api.Repository)) api.Repository {
 		block := &api.GitBlock{URL: "https://git.example.com/o/r"}
-		v := api.Repository{Spec: api.RepositorySpec{Type: kind, Sync: api.SyncSpec{Enabled: true}, Git: block, GitHub: block, GitLab: block, Bitbucket: block, Local: block}}
+		v := api.Repository{Spec: api.RepositorySpec{Type: kind, Sync: api.SyncSpec{Enabled: true}, Git: block, GitHub: block, GitLab: block,
+			Bitbucket: block, Local: block}}
 		if change != nil {
 			change(&v)
 		}
@@ -48,8 +49,10 @@ func TestReady(t *testing.T) {
 	}{
 		{"public", repo("git", nil), nil, ""},
 		{"token", repo("github", func(r *api.Repository) { r.Secure = secret("inline-1") }), token, ""},
-		{"no token", repo("github", func(r *api.Repository) { r.Secure = secret("inline-1") }), auth.Chain(), `secure.token is the secret "inline-1"`},
-		{"where to put it", repo("gitlab", func(r *api.Repository) { r.Secure = secret("x") }), nil, "default.repo/token below --credentials-dir"},
+		{"no token", repo("github", func(r *api.Repository) { r.Secure = secret("inline-1") }), auth.Chain(),
+			`secure.token is the secret "inline-1"`},
+		{"where to put it", repo("gitlab", func(r *api.Repository) { r.Secure = secret("x") }), nil,
+			"default.repo/token below --credentials-dir"},
 		{"connection", repo("github", func(r *api.Repository) {
 			r.Spec.Connection = &struct {
 				Name string `json:"name"`
@@ -84,7 +87,8 @@ func TestSourceOf(t *testing.T) {
 		{"github", "https://dev.azure.com/o/p/_git/r", "https://dev.azure.com/o/p/_git/r", "", ""},
 	} {
 		block := &api.GitBlock{URL: c.url, TokenUser: c.user, Path: "/a/b/", Branch: "refs/heads/main"}
-		s, err := sourceOf("ns", "repo", api.Repository{Spec: api.RepositorySpec{Type: c.kind, Git: block, GitHub: block, GitLab: block, Bitbucket: block}})
+		s, err := sourceOf("ns", "repo", api.Repository{Spec: api.RepositorySpec{Type: c.kind, Git: block, GitHub: block, GitLab: block,
+			Bitbucket: block}})
 		if err != nil || s.url != c.want || s.lookup.TokenUser != c.wantUser || s.dir != "a/b" || s.sel.Branch != "main" || s.wrong != nil {
 			t.Errorf("%s %s: %+v, %v", c.kind, c.url, s, err)
 		}
@@ -147,7 +151,8 @@ func TestLookupsOfMirrors(t *testing.T) {
 	}
 	copied := own
 	copied.URL = "https://A.example.com:443/copy.git"
-	for i, want := range []auth.Lookup{{Namespace: "ns", URL: "https://b.example.com/site.git"}, copied, {Namespace: "ns", URL: "http://a.example.com/copy.git"}} {
+	for i, want := range []auth.Lookup{{Namespace: "ns", URL: "https://b.example.com/site.git"}, copied,
+		{Namespace: "ns", URL: "http://a.example.com/copy.git"}} {
 		if got := seen[i+1]; !reflect.DeepEqual(got, want) {
 			t.Errorf("mirror %d: %+v, want %+v", i+1, got, want)
 		}
@@ -168,7 +173,8 @@ func TestLookupsOfMirrors(t *testing.T) {
 // one all the same, and so is the API being away.
 func TestNoTokenAndMirrors(t *testing.T) {
 	t.Parallel()
-	repo := api.Repository{GitMirrors: "https://b.example.com/site.git", Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://a.example.com/site.git"}}}
+	repo := api.Repository{GitMirrors: "https://b.example.com/site.git",
+		Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://a.example.com/site.git"}}}
 	for _, c := range []struct {
 		why  error
 		down bool

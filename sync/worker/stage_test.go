@@ -44,7 +44,8 @@ func (r *rig) writable(spec map[string]any) {
 	r.t.Helper()
 	r.repo.Git(r.t, "config", "http.receivepack", "true")
 	r.repository(merged(map[string]any{"workflows": []any{"write", "branch"}, "git": map[string]any{"path": "grafana"}}, spec), nil)
-	r.commit("README.md", "hello", "grafana/top.json", board("top", "Top"), "grafana/a/cpu.json", board("cpu", "CPU"), "grafana/a/mem.json", board("mem", "Mem"),
+	r.commit("README.md", "hello", "grafana/top.json", board("top", "Top"), "grafana/a/cpu.json", board("cpu", "CPU"), "grafana/a/mem.json",
+		board("mem", "Mem"),
 		"grafana/b/net.json", board("net", "Net"), "outside/x.json", board("x", "X"))
 	if record, _ := r.pull(false, nil); record.State != "success" {
 		r.t.Fatal(record.Message)
@@ -82,7 +83,8 @@ func TestDeleteStory(t *testing.T) {
 		if got := counts(status); got != "Dashboard delete 1" {
 			t.Errorf("summary %q", got)
 		}
-		if got := r.last("%P|%s|%an <%ae>|%cn <%ce>"); got != before+"|Delete from Grafana repo-delete-2|Grafana <noreply@grafana.com>|Grafana <noreply@grafana.com>" {
+		if got := r.last("%P|%s|%an <%ae>|%cn <%ce>"); got != before+
+			"|Delete from Grafana repo-delete-2|Grafana <noreply@grafana.com>|Grafana <noreply@grafana.com>" {
 			t.Errorf("commit %q", got)
 		}
 		if got := r.files(testenv.Branch); got != "README.md grafana/a/mem.json grafana/b/net.json grafana/top.json outside/x.json" {
@@ -93,9 +95,11 @@ func TestDeleteStory(t *testing.T) {
 			t.Errorf("sync status %+v", sync)
 		}
 
-		spec := deletes(map[string]any{"paths": []any{"gone.json"}, "resources": []any{map[string]any{"name": folderID("a"), "kind": "Folder"}, map[string]any{"name": "mem", "kind": "Dashboard", "group": api.DashboardGroup}}})
+		spec := deletes(map[string]any{"paths": []any{"gone.json"}, "resources": []any{map[string]any{"name": folderID("a"), "kind": "Folder"},
+			map[string]any{"name": "mem", "kind": "Dashboard", "group": api.DashboardGroup}}})
 		spec["message"] = "  Away with it\n\nbecause  "
-		r.expectRun("resources, and a file that is not there", spec, "warning", "gone.json is not in the branch", "DELETE dashboards/mem", "DELETE folders/"+folderID("a"))
+		r.expectRun("resources, and a file that is not there", spec, "warning", "gone.json is not in the branch", "DELETE dashboards/mem",
+			"DELETE folders/"+folderID("a"))
 		if got := r.last("%B"); strings.TrimSpace(got) != "Away with it\n\nbecause" {
 			t.Errorf("message %q", got)
 		}
@@ -188,12 +192,18 @@ func TestWritingIsRefused(t *testing.T) {
 		{"strange", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a%2f..json"}}}, nil, "not one of letters"},
 		{"a branch of no name", api.JobSpec{Delete: &api.SelectionOptions{Ref: "a..b", Paths: []string{"a/"}}}, nil, "ref"},
 		{"an option as a branch", api.JobSpec{Delete: &api.SelectionOptions{Ref: "--force", Paths: []string{"a/"}}}, nil, "ref"},
-		{"read only", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Workflows = nil }, "only read"},
-		{"only branches", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Workflows = []string{"branch"} }, `lacks "write"`},
-		{"no branches", api.JobSpec{Delete: &api.SelectionOptions{Ref: "other", Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Workflows = []string{"write"} }, `lacks "branch"`},
-		{"the own branch by name", api.JobSpec{Delete: &api.SelectionOptions{Ref: "main", Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Workflows = []string{"branch"} }, `lacks "write"`},
-		{"a tag is pulled", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.GitRef = "tag:v1" }, "limpet/git-ref"},
-		{"a signature is wanted", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Commit = &api.CommitSpec{SigningMethod: "gpg"} }, "no key"},
+		{"read only", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.Spec.Workflows = nil },
+			"only read"},
+		{"only branches", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}},
+			func(r *api.Repository) { r.Spec.Workflows = []string{"branch"} }, `lacks "write"`},
+		{"no branches", api.JobSpec{Delete: &api.SelectionOptions{Ref: "other", Paths: []string{"a/"}}},
+			func(r *api.Repository) { r.Spec.Workflows = []string{"write"} }, `lacks "branch"`},
+		{"the own branch by name", api.JobSpec{Delete: &api.SelectionOptions{Ref: "main", Paths: []string{"a/"}}},
+			func(r *api.Repository) { r.Spec.Workflows = []string{"branch"} }, `lacks "write"`},
+		{"a tag is pulled", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}}, func(r *api.Repository) { r.GitRef = "tag:v1" },
+			"limpet/git-ref"},
+		{"a signature is wanted", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a/"}}},
+			func(r *api.Repository) { r.Spec.Commit = &api.CommitSpec{SigningMethod: "gpg"} }, "no key"},
 		{"no target", api.JobSpec{Move: &api.SelectionOptions{Paths: []string{"a/"}}}, nil, "targetPath"},
 		{"a file as target", api.JobSpec{Move: &api.SelectionOptions{TargetPath: "b", Paths: []string{"a/"}}}, nil, "slash at its end"},
 		{"a target outside", api.JobSpec{Move: &api.SelectionOptions{TargetPath: "../b/", Paths: []string{"a/"}}}, nil, "leaves its directory"},
@@ -217,7 +227,8 @@ func TestWritingIsRefused(t *testing.T) {
 				c.job.Action, w = "move", NewMove(NewPull(r.options), nil)
 			}
 			r.wire.take()
-			task := &jobs.Task{Object: &unstructured.Unstructured{}, Job: api.Job{Spec: c.job}, Repo: r.object(api.Repositories, "repo"), Repository: view, Namespace: r.namespace,
+			task := &jobs.Task{Object: &unstructured.Unstructured{}, Job: api.Job{Spec: c.job}, Repo: r.object(api.Repositories, "repo"),
+				Repository: view, Namespace: r.namespace,
 				Name: "job", UID: "1", Attempt: 1, Progress: jobs.NewProgress(), Log: r.options.Logger}
 			err = w.Run(t.Context(), task)
 			text := fmt.Sprint(err, task.Progress.Outcome(nil).Errors)
@@ -259,14 +270,16 @@ func TestWritingBesideOthers(t *testing.T) {
 	t.Parallel()
 	other := &faster{}
 	r := newRig(t, "embedded", func(o *PullOptions) { other.Git = o.Git; o.Git = other })
-	r.writable(map[string]any{"commit": map[string]any{"authorName": "Ann", "authorEmail": "ann@example.com", "signerName": "Site 7", "signerEmail": "site7@example.com"}})
+	r.writable(map[string]any{"commit": map[string]any{"authorName": "Ann", "authorEmail": "ann@example.com", "signerName": "Site 7",
+		"signerEmail": "site7@example.com"}})
 	n := 0
 	other.push = func() {
 		if n++; n < 3 {
 			r.commit(fmt.Sprintf("grafana/new-%d.json", n), board(fmt.Sprintf("new-%d", n), "New"))
 		}
 	}
-	r.expectRun("two were faster", deletes(paths("a/cpu.json")), "success", "", "POST dashboards/new-1", "POST dashboards/new-2", "DELETE dashboards/cpu")
+	r.expectRun("two were faster", deletes(paths("a/cpu.json")), "success", "", "POST dashboards/new-1", "POST dashboards/new-2",
+		"DELETE dashboards/cpu")
 	if got := r.last("%an <%ae>|%cn <%ce>"); got != "Ann <ann@example.com>|Site 7 <site7@example.com>" {
 		t.Errorf("by %s", got)
 	}
@@ -311,7 +324,8 @@ func TestWritingInMass(t *testing.T) {
 		t.Errorf("what was named: %s %s", record.State, record.Message)
 	}
 	r.commit(more...) // by somebody else
-	if record, _ := r.run(deletes(paths("top.json")), nil); record.State != "error" || !strings.Contains(record.Message, "--allow-mass-delete") {
+	if record, _ := r.run(deletes(paths("top.json")), nil); record.State != "error" ||
+		!strings.Contains(record.Message, "--allow-mass-delete") {
 		t.Errorf("what was not: %s %s", record.State, record.Message)
 	}
 }
@@ -321,7 +335,8 @@ func TestWritingInMass(t *testing.T) {
 func TestWritingIsSigned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
-	r.writable(map[string]any{"commit": map[string]any{"signingMethod": "ssh", "signerIsAuthor": true, "signerName": "Site 7", "signerEmail": "site7@example.com"}})
+	r.writable(map[string]any{"commit": map[string]any{"signingMethod": "ssh", "signerIsAuthor": true, "signerName": "Site 7",
+		"signerEmail": "site7@example.com"}})
 	key := errors.New("the key is locked")
 	r.halt()
 	file, public := sshKey(t)
@@ -348,7 +363,8 @@ func TestWritingIsSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
-	if got := r.repo.Git(t, "log", "-1", "--format=%an <%ae>|%cn <%ce>", "main"); got != "Site 7 <site7@example.com>|Site 7 <site7@example.com>" {
+	if got := r.repo.Git(t, "log", "-1", "--format=%an <%ae>|%cn <%ce>",
+		"main"); got != "Site 7 <site7@example.com>|Site 7 <site7@example.com>" {
 		t.Errorf("by %s", got)
 	}
 }
@@ -395,12 +411,16 @@ func TestRefURLs(t *testing.T) {
 		kind, url, ref string
 		want           map[string]string
 	}{
-		{"github", "https://github.com/o/r", "edit/a b", map[string]string{"repositoryURL": "https://github.com/o/r", "sourceURL": "https://github.com/o/r/tree/edit/a%20b",
-			"compareURL": "https://github.com/o/r/compare/main...edit/a%20b", "newPullRequestURL": "https://github.com/o/r/compare/main...edit/a%20b?quick_pull=1&labels=grafana"}},
-		{"gitlab", "https://user:secret@gitlab.com/o/r.git", "x", map[string]string{"repositoryURL": "https://gitlab.com/o/r", "sourceURL": "https://gitlab.com/o/r/-/tree/x",
+		{"github", "https://github.com/o/r", "edit/a b", map[string]string{"repositoryURL": "https://github.com/o/r",
+			"sourceURL":         "https://github.com/o/r/tree/edit/a%20b",
+			"compareURL":        "https://github.com/o/r/compare/main...edit/a%20b",
+			"newPullRequestURL": "https://github.com/o/r/compare/main...edit/a%20b?quick_pull=1&labels=grafana"}},
+		{"gitlab", "https://user:secret@gitlab.com/o/r.git", "x", map[string]string{"repositoryURL": "https://gitlab.com/o/r",
+			"sourceURL":         "https://gitlab.com/o/r/-/tree/x",
 			"compareURL":        "https://gitlab.com/o/r/-/compare/main...x",
 			"newPullRequestURL": "https://gitlab.com/o/r/-/merge_requests/new?merge_request%5Bsource_branch%5D=x&merge_request%5Btarget_branch%5D=main"}},
-		{"bitbucket", "https://bitbucket.org/o/r/", "main", map[string]string{"repositoryURL": "https://bitbucket.org/o/r", "sourceURL": "https://bitbucket.org/o/r/src/main"}},
+		{"bitbucket", "https://bitbucket.org/o/r/", "main", map[string]string{"repositoryURL": "https://bitbucket.org/o/r",
+			"sourceURL": "https://bitbucket.org/o/r/src/main"}},
 		{"git", "https://git.example.com/o/r.git", "x", map[string]string{"repositoryURL": "https://git.example.com/o/r"}},
 		{"git", "git@example.com:o/r.git", "x", nil},
 	} {

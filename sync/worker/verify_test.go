@@ -86,7 +86,8 @@ func (r *rig) annotate(name, value string) {
 	if value == "" {
 		patch = `{"metadata":{"annotations":{"` + name + `":null}}}`
 	}
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -233,7 +234,8 @@ func TestTrustDigest(t *testing.T) {
 	_, other := sshKey(t)
 	digest := func(mode, principals string, place *trusting) string {
 		t.Helper()
-		repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: mode, GitVerifyPrincipals: principals}
+		repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: mode,
+			GitVerifyPrincipals: principals}
 		d, err := digestBy(t, repo, place)
 		if again, _ := digestBy(t, repo, place); err != nil || again != d {
 			t.Fatalf("%s %s: %q, %q, %v", mode, principals, d, again, err)
@@ -247,9 +249,11 @@ func TestTrustDigest(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, d := range map[string]string{
-		"none": digest("", "", with("a.sshpub", public)), "head": digest("HEAD", "", with("a.sshpub", public)), "tag": digest("Tag", "", with("a.sshpub", public)),
+		"none": digest("", "", with("a.sshpub", public)), "head": digest("HEAD", "", with("a.sshpub", public)),
+		"tag":        digest("Tag", "", with("a.sshpub", public)),
 		"principals": digest("HEAD", "committer", with("a.sshpub", public)), "other key": digest("HEAD", "", with("a.sshpub", other)),
-		"two keys": digest("HEAD", "", with("a.sshpub", public, "b.sshpub", other)), "no keys": digest("HEAD", "", with()), "bad keys": digest("HEAD", "", with("a.sshpub", "x")),
+		"two keys": digest("HEAD", "", with("a.sshpub", public, "b.sshpub", other)), "no keys": digest("HEAD", "", with()),
+		"bad keys": digest("HEAD", "", with("a.sshpub", "x")),
 	} {
 		if twice, found := seen[d]; found || (d == "") != (name == "none") {
 			t.Errorf("%s and %s: %q", name, twice, d)
@@ -295,7 +299,8 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range repo.Status.Conditions {
-			if c.Type == api.ConditionVerified && (c.Status != "True" || !strings.Contains(c.Message, "as rule */repo of the configuration wants it")) {
+			if c.Type == api.ConditionVerified &&
+				(c.Status != "True" || !strings.Contains(c.Message, "as rule */repo of the configuration wants it")) {
 				t.Errorf("told as %+v", c)
 			}
 		}
@@ -318,10 +323,12 @@ func TestSignersRead(t *testing.T) {
 	var place trusting
 	place.set(nil, "a.sshpub", public)
 	var saw []string
-	s := NewSigners(place.find, []auth.VerificationPolicy{{URL: "git.example.com/ruled", Mode: "HEAD", Files: map[string]string{"a.sshpub": file}}}, func(path string) { saw = append(saw, path) })
+	s := NewSigners(place.find, []auth.VerificationPolicy{{URL: "git.example.com/ruled", Mode: "HEAD",
+		Files: map[string]string{"a.sshpub": file}}}, func(path string) { saw = append(saw, path) })
 	at := func(path, mode string) (api.Repository, auth.Lookup) {
 		url := "https://git.example.com/" + path
-		return api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}, GitVerify: mode}, auth.Lookup{Namespace: "default", Repository: "repo", URL: url}
+		return api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}, GitVerify: mode},
+			auth.Lookup{Namespace: "default", Repository: "repo", URL: url}
 	}
 	repo, l := at("x", "HEAD")
 	first, err := s.of(t.Context(), repo, l)
@@ -360,7 +367,8 @@ func TestSignersLook(t *testing.T) {
 	_, other := sshKey(t)
 	now := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 	until := func(d time.Duration) string { return `valid-before="` + now.Add(d).Format("20060102150405Z") + `" ` }
-	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD", GitVerifyPrincipals: "committer, ops@example.com"}
+	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD",
+		GitVerifyPrincipals: "committer, ops@example.com"}
 	for name, c := range map[string]struct {
 		list, text, soon, err string
 	}{
@@ -379,7 +387,8 @@ func TestSignersLook(t *testing.T) {
 			place.set(nil, signature.AllowedSigners, c.list)
 		}
 		look, err := NewSigners(place.find, nil, nil).Look(t.Context(), "default", "repo", repo, now)
-		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !strings.Contains(look.Text, c.text) || (look.Soon == "") != (c.soon == "") || !strings.Contains(look.Soon, c.soon) {
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !strings.Contains(look.Text, c.text) ||
+			(look.Soon == "") != (c.soon == "") || !strings.Contains(look.Soon, c.soon) {
 			t.Errorf("%s: %+v, %v", name, look, err)
 		}
 	}
@@ -451,7 +460,8 @@ func TestJudge(t *testing.T) {
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("over"))
 	ref.Hash = strings.Repeat("1", 40)
-	if said, err := NewSigners(place.find, nil, nil).Judge(gone, r.mirrors, "default", "repo", repo, remote, ref, time.Now()); said != nil || err == nil {
+	if said, err := NewSigners(place.find, nil, nil).Judge(gone, r.mirrors, "default", "repo", repo, remote, ref, time.Now()); said != nil ||
+		err == nil {
 		t.Errorf("a commit that cannot be had: %+v, %v", said, err)
 	}
 }

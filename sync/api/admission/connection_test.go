@@ -27,15 +27,18 @@ func TestConnectionMovesWithoutItsSecrets(t *testing.T) {
 		{"a slash at its end", lab + token, strings.Replace(lab, "git.example.com", "git.example.com/", 1) + token, ""},
 		{"another port", lab + token, strings.Replace(lab, "git.example.com", "git.example.com:8443", 1) + token, "secure.token.create"},
 		{"without TLS", lab + token, strings.Replace(lab, "https:", "http:", 1) + token, "secure.token.create"},
-		{"the host of the type in place of one", lab + token, strings.Replace(lab, ", url: https://git.example.com", "", 1) + token, "secure.token.create"},
-		{"another host, and the stored name given again beside remove", lab + token, elsewhere + "secure: {token: {name: inline-1, remove: true}}\n", ""},
+		{"the host of the type in place of one", lab + token, strings.Replace(lab, ", url: https://git.example.com", "", 1) + token,
+			"secure.token.create"},
+		{"another host, and the stored name given again beside remove", lab + token,
+			elsewhere + "secure: {token: {name: inline-1, remove: true}}\n", ""},
 		{"another host and a new secret", lab + token, elsewhere + "secure: {token: {create: fresh}}\n", ""},
 		{"another host and another Secret", lab + token, elsewhere + "secure: {token: {name: of-the-other}}\n", ""},
 		{"another host, nothing stored", lab, elsewhere, ""},
 		{"another host, secure left out", lab + token, elsewhere, "secure.token.create"},
 		{"another type at the same host", lab + token, strings.Replace(lab, "gitlab", "bitbucket", 1) + token, "secure.token.create"},
 		{"another serverUrl", house + key, strings.Replace(house, "ghe.example.com", "evil.example.com", 1) + key, "secure.privateKey.create"},
-		{"the default written out", hub + key, strings.Replace(hub, "type: github,", "type: github, url: https://github.com/apps/x,", 1) + key, ""},
+		{"the default written out", hub + key, strings.Replace(hub, "type: github,", "type: github, url: https://github.com/apps/x,", 1) + key,
+			""},
 	} {
 		errs := Check(object(t, c.now), object(t, c.old))
 		switch {

@@ -10,14 +10,16 @@ func TestNode(t *testing.T) {
 	t.Parallel()
 	data := map[string]any{
 		"text": "x", "flag": true, "whole": int64(3), "float": float64(4), "part": 1.5, "huge": 1e300,
-		"list": []any{"a", 3, "b"}, "object": map[string]any{"in": map[string]any{"deep": 7}}, "objects": []any{map[string]any{"a": "b"}, "no"}, "null": nil,
+		"list": []any{"a", 3, "b"}, "object": map[string]any{"in": map[string]any{"deep": 7}}, "objects": []any{map[string]any{"a": "b"}, "no"},
+		"null": nil,
 	}
 	var errs field.ErrorList
 	root := node{data: data, errs: &errs}
 	if root.text("text") != "x" || !root.flag("flag") || root.integer("whole") != 3 || root.integer("float") != 4 {
 		t.Error("a value is read wrongly")
 	}
-	if root.text("absent")+root.text("null") != "" || root.flag("absent") || root.integer("null") != 0 || root.texts("absent") != nil || root.objects("null") != nil || root.has("null") {
+	if root.text("absent")+root.text("null") != "" || root.flag("absent") || root.integer("null") != 0 || root.texts("absent") != nil ||
+		root.objects("null") != nil || root.has("null") {
 		t.Error("what is absent has a value")
 	}
 	if len(errs) > 0 {

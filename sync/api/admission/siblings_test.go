@@ -10,7 +10,8 @@ import (
 
 // repo is a Repository of the form name, target, URL, branch, path.
 func repo(t testing.TB, name, target, url, branch, path string) *unstructured.Unstructured {
-	return object(t, "{kind: Repository, metadata: {name: "+name+"}, spec: {type: git, git: {url: '"+url+"', branch: '"+branch+"', path: '"+path+"'}, sync: {enabled: true, target: "+target+"}}}")
+	return object(t, "{kind: Repository, metadata: {name: "+name+"}, spec: {type: git, git: {url: '"+url+"', branch: '"+branch+"', path: '"+
+		path+"'}, sync: {enabled: true, target: "+target+"}}}")
 }
 
 func TestCheckSiblings(t *testing.T) {
@@ -65,7 +66,8 @@ func TestTooMany(t *testing.T) {
 		{"another kind", object(t, `{kind: Job}`), nil, []*unstructured.Unstructured{a, b}, 2, false},
 	} {
 		errs, err := CheckSiblings(tt.obj, tt.old, tt.most, func() ([]*unstructured.Unstructured, error) { return tt.siblings, nil })
-		if err != nil || (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
+		if err != nil || (len(errs) > 0) != tt.faulty || tt.faulty &&
+			errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
 			t.Errorf("%s: %v", tt.name, errs)
 		}
 	}
@@ -117,9 +119,12 @@ func TestWarnings(t *testing.T) {
 func TestDefault(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ text, want string }{
-		{`{kind: Repository, spec: {sync: {enabled: true}}}`, `{kind: Repository, spec: {title: dashboards, sync: {enabled: true, intervalSeconds: 60}}}`},
-		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 3}}}`, `{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 10}}}`},
-		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`, `{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`},
+		{`{kind: Repository, spec: {sync: {enabled: true}}}`,
+			`{kind: Repository, spec: {title: dashboards, sync: {enabled: true, intervalSeconds: 60}}}`},
+		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 3}}}`,
+			`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 10}}}`},
+		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`,
+			`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`},
 		{`{kind: Repository, spec: {title: x, sync: {intervalSeconds: 3}}}`, `{kind: Repository, spec: {title: x, sync: {intervalSeconds: 3}}}`},
 		{`{kind: Repository, spec: 3}`, `{kind: Repository, spec: 3}`},
 		{`{kind: Job}`, `{kind: Job}`},

@@ -86,7 +86,8 @@ func TestKindsOfFiles(t *testing.T) {
 }
 
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{"", "a/b.json", "/", "..", "a/../../b", ".git/config", "a//b", "a/\x00", strings.Repeat("a/", 600), "aux", "a/ .json"} {
+	for _, s := range []string{"", "a/b.json", "/", "..", "a/../../b", ".git/config", "a//b", "a/\x00", strings.Repeat("a/", 600), "aux",
+		"a/ .json"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, p string) {

@@ -40,7 +40,8 @@ var applyCases = []testCase{
 	}},
 	{"changes what it owns", func(e *env) {
 		e.applyAs("one", "a", object{"title": "A"}).is(201)
-		if o := e.applyAs("one", "a", object{"title": "B", "n": 1}).is(200).object; str(o, "spec", "title") != "B" || num(o, "spec", "n") != 1 || generation(o) != 2 {
+		if o := e.applyAs("one", "a", object{"title": "B", "n": 1}).is(200).object; str(o, "spec", "title") != "B" || num(o, "spec", "n") != 1 ||
+			generation(o) != 2 {
 			e.Errorf("answered %v", o)
 		}
 	}},
@@ -81,7 +82,8 @@ var applyCases = []testCase{
 	{"takes fields over by force", func(e *env) {
 		e.applyAs("one", "a", object{"title": "A", "n": 1}).is(201)
 		o := e.applyAs("two", "a", object{"title": "B"}, query("force", "true")).is(200).object
-		if str(o, "spec", "title") != "B" || !slices.Equal(owners(o, "title"), []string{"two"}) || !slices.Equal(owners(o, "n"), []string{"one"}) {
+		if str(o, "spec", "title") != "B" || !slices.Equal(owners(o, "title"), []string{"two"}) ||
+			!slices.Equal(owners(o, "n"), []string{"one"}) {
 			e.Errorf("answered %v", o)
 		}
 	}},
@@ -148,7 +150,8 @@ var applyCases = []testCase{
 	}},
 	{"takes YAML", func(e *env) {
 		body := "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata:\n  name: a\nspec:\n  title: From YAML\n"
-		if o := e.patch(folders.in(e.ns, "a"), typeApply, body, query("fieldManager", "one")).is(201).object; str(o, "spec", "title") != "From YAML" {
+		if o := e.patch(folders.in(e.ns, "a"), typeApply, body, query("fieldManager", "one")).is(201).object; str(o, "spec",
+			"title") != "From YAML" {
 			e.Errorf("spec = %v", o["spec"])
 		}
 	}},

@@ -204,7 +204,8 @@ var createCases = []testCase{
 			"big":9007199254740993,"float":1.5,"exp":1e3,"neg":-0.25,"no":null,"empty":{},"none":[],"deep":[[{"x":[1,[2]]}]],"t":true}}`
 		e.post(dashboards.in(e.ns), body).is(201)
 		raw := string(e.get(dashboards.in(e.ns, "a")).is(200).raw)
-		for _, want := range []string{`"big":9007199254740993`, `"float":1.5`, `"neg":-0.25`, `"none":[]`, `"empty":{}`, `"deep":[[{"x":[1,[2]]}]]`} {
+		for _, want := range []string{`"big":9007199254740993`, `"float":1.5`, `"neg":-0.25`, `"none":[]`, `"empty":{}`,
+			`"deep":[[{"x":[1,[2]]}]]`} {
 			if !strings.Contains(strings.NewReplacer(" ", "", "\n", "").Replace(raw), want) {
 				e.Errorf("answer lacks %s: %s", want, raw)
 			}
@@ -223,7 +224,8 @@ var createCases = []testCase{
 	{"warns of unknown members", func(e *env) {
 		o := folders.named("a")
 		o["bogus"] = 1
-		if w := e.post(folders.in(e.ns), o, query("fieldValidation", "Warn")).is(201).header.Values("Warning"); len(w) != 1 || !strings.Contains(w[0], `unknown field \"bogus\"`) {
+		if w := e.post(folders.in(e.ns), o, query("fieldValidation", "Warn")).is(201).header.Values("Warning"); len(w) != 1 ||
+			!strings.Contains(w[0], `unknown field \"bogus\"`) {
 			e.Errorf("Warning = %q", w)
 		}
 		meta(o)["name"] = "b"

@@ -50,7 +50,8 @@ var deleteCases = []testCase{
 		was := e.create(folders, finalized(folders.named("a"), "example.com/one", "example.com/two"))
 		path := folders.in(e.ns, "a")
 		o := e.delete(path, nil).is(200).object
-		if o["kind"] != "Folder" || !has(o, "metadata", "deletionTimestamp") || num(o, "metadata", "deletionGracePeriodSeconds") != 0 || version(o) == version(was) {
+		if o["kind"] != "Folder" || !has(o, "metadata", "deletionTimestamp") || num(o, "metadata", "deletionGracePeriodSeconds") != 0 ||
+			version(o) == version(was) {
 			e.Errorf("answered %v", o)
 		}
 		if generation(o) != 2 {
@@ -96,7 +97,8 @@ var deleteCases = []testCase{
 		back := clone(o)
 		delete(meta(back), "deletionTimestamp")
 		delete(meta(back), "deletionGracePeriodSeconds")
-		if got := e.put(path, set(back, "New", "spec", "title")).is(200).object; !has(got, "metadata", "deletionTimestamp") || str(got, "spec", "title") != "New" {
+		if got := e.put(path, set(back, "New", "spec", "title")).is(200).object; !has(got, "metadata", "deletionTimestamp") ||
+			str(got, "spec", "title") != "New" {
 			e.Errorf("answered %v", got)
 		}
 	}},

@@ -131,7 +131,8 @@ func pathOf(path string) string { return strings.TrimSuffix(path, "/status") }
 
 // learn remembers the versions that the answers show.
 func (d *differential) learn(q request, got [2]answer) {
-	if got[0].code >= 300 || slices.Contains(q.query, "All") || got[0].str("kind") == "Status" || strings.HasSuffix(got[0].str("kind"), "List") {
+	if got[0].code >= 300 || slices.Contains(q.query, "All") || got[0].str("kind") == "Status" ||
+		strings.HasSuffix(got[0].str("kind"), "List") {
 		return
 	}
 	path := pathOf(q.path)
@@ -326,7 +327,8 @@ func (d *differential) object(k kind, n string) object {
 // value draws a value. null is left to merge patches: what becomes of a stored
 // one when server-side apply meets it is an accident of the real machinery.
 func (d *differential) value() any {
-	return []any{"text", "other", 1, 2.5, true, false, []any{"p", "q"}, []any{}, object{"m": 1}, object{"m": object{"n": "x"}}, object{}}[d.r.IntN(11)]
+	return []any{"text", "other", 1, 2.5, true, false, []any{"p", "q"}, []any{}, object{"m": 1}, object{"m": object{"n": "x"}},
+		object{}}[d.r.IntN(11)]
 }
 
 // versioned gives an object the newest version, an old one, or none.
@@ -375,7 +377,8 @@ func (d *differential) jsonPatch() []any {
 	var out []any
 	for range 1 + d.r.IntN(3) {
 		op := object{"op": d.pick("add", "replace", "remove", "test", "copy", "move"),
-			"path": d.pick("/spec/title", "/spec/extra", "/spec/deep/m", "/spec/extra/0", "/spec/extra/-", "/metadata/labels/x", "/metadata/finalizers", "/status/message")}
+			"path": d.pick("/spec/title", "/spec/extra", "/spec/deep/m", "/spec/extra/0", "/spec/extra/-", "/metadata/labels/x",
+				"/metadata/finalizers", "/status/message")}
 		switch op["op"] {
 		case "copy", "move":
 			op["from"] = d.pick("/spec/title", "/spec/more", "/spec/extra")

@@ -158,7 +158,8 @@ func (a answer) is(code int) answer {
 func (a answer) fails(code int, reason string) answer {
 	a.t.Helper()
 	a.is(code)
-	if a.str("kind") != "Status" || a.str("apiVersion") != "v1" || a.str("status") != "Failure" || a.str("reason") != reason || a.num("code") != int64(code) {
+	if a.str("kind") != "Status" || a.str("apiVersion") != "v1" || a.str("status") != "Failure" || a.str("reason") != reason ||
+		a.num("code") != int64(code) {
 		a.t.Fatalf("%s: want a failure Status with reason %q and code %d: %s", a.what, reason, code, clip(a.raw))
 	}
 	return a

@@ -145,7 +145,8 @@ var listCases = []testCase{
 	{"does not know the future", func(e *env) {
 		v := number(e.T, e.get(folders.in(e.ns)).str("metadata", "resourceVersion"))
 		later := strconv.FormatUint(v+1_000_000, 10)
-		a := e.get(folders.in(e.ns), query("resourceVersion", later, "resourceVersionMatch", "NotOlderThan")).fails(504, "Timeout").says("Too large resource version")
+		a := e.get(folders.in(e.ns), query("resourceVersion", later, "resourceVersionMatch", "NotOlderThan")).fails(504,
+			"Timeout").says("Too large resource version")
 		causes := list(a.object, "details", "causes")
 		if len(causes) != 1 || str(causes[0].(object), "reason") != "ResourceVersionTooLarge" || a.num("details", "retryAfterSeconds") != 1 {
 			e.Errorf("details = %v", a.object["details"])

@@ -117,7 +117,8 @@ var patchCases = []testCase{
 	}},
 	{"leaves valid metadata", func(e *env) {
 		e.create(folders, folders.named("a"))
-		e.patch(folders.in(e.ns, "a"), typeMerge, object{"metadata": object{"labels": object{"bad key": "v"}}}).fails(422, "Invalid").blames("metadata.labels")
+		e.patch(folders.in(e.ns, "a"), typeMerge, object{"metadata": object{"labels": object{"bad key": "v"}}}).fails(422,
+			"Invalid").blames("metadata.labels")
 		e.patch(folders.in(e.ns, "a"), typeMerge, object{"spec": "text"}).fails(422, "Invalid").blames("spec")
 	}},
 	{"stores nothing in a dry run", func(e *env) {
@@ -140,7 +141,8 @@ var patchCases = []testCase{
 		for i := range 8 {
 			wg.Go(func() {
 				key := fmt.Sprintf("k%d", i)
-				if a := e.patch(folders.in(e.ns, "a"), typeMerge, object{"spec": object{key: i}}); a.code != 200 || num(a.object, "spec", key) != int64(i) {
+				if a := e.patch(folders.in(e.ns, "a"), typeMerge, object{"spec": object{key: i}}); a.code != 200 ||
+					num(a.object, "spec", key) != int64(i) {
 					e.Errorf("answered %d: %s", a.code, a.raw)
 				}
 			})

@@ -34,7 +34,8 @@ var selectCases = []testCase{
 		}
 	}},
 	{"refuses what is no selector", func(e *env) {
-		for _, selector := range []string{"tier=edge,", "tier in edge", "tier===x", "rank>x", "a b", "=x", "tier in (", "bad key=1", "tier=bad value"} {
+		for _, selector := range []string{"tier=edge,", "tier in edge", "tier===x", "rank>x", "a b", "=x", "tier in (", "bad key=1",
+			"tier=bad value"} {
 			e.get(folders.in(e.ns), query("labelSelector", selector)).fails(400, "BadRequest")
 		}
 	}},

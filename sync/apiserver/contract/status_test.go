@@ -26,7 +26,8 @@ var statusCases = []testCase{
 		set(o, "changed", "spec", "title")
 		labeled(o, "x", "2")
 		got := e.put(repositories.in(e.ns, "a", "status"), o).is(200).object
-		if at(got, "status", "health", "healthy") != true || str(got, "spec", "title") != "Title of a" || str(got, "metadata", "labels", "x") != "1" {
+		if at(got, "status", "health", "healthy") != true || str(got, "spec", "title") != "Title of a" ||
+			str(got, "metadata", "labels", "x") != "1" {
 			e.Errorf("answered %v", got)
 		}
 		if generation(got) != 1 || version(got) == version(was) {
@@ -73,7 +74,8 @@ var statusCases = []testCase{
 	{"takes apply", func(e *env) {
 		e.create(repositories, repositories.named("a"))
 		path := repositories.in(e.ns, "a", "status")
-		body := object{"apiVersion": repositories.apiVersion(), "kind": "Repository", "metadata": object{"name": "a"}, "status": object{"message": "ok"}}
+		body := object{"apiVersion": repositories.apiVersion(), "kind": "Repository", "metadata": object{"name": "a"},
+			"status": object{"message": "ok"}}
 		o := e.patch(path, typeApply, body, query("fieldManager", "s")).is(200).object
 		if str(o, "status", "message") != "ok" || str(o, "spec", "title") != "Title of a" {
 			e.Errorf("answered %v", o)

@@ -131,7 +131,8 @@ var updateCases = []testCase{
 			delete(meta(o), m)
 		}
 		got := e.put(folders.in(e.ns, "a"), o).is(200).object
-		if uid(got) != uid(was) || generation(got) != 2 || str(got, "metadata", "creationTimestamp") != str(was, "metadata", "creationTimestamp") {
+		if uid(got) != uid(was) || generation(got) != 2 || str(got, "metadata", "creationTimestamp") != str(was, "metadata",
+			"creationTimestamp") {
 			e.Errorf("metadata = %v", got["metadata"])
 		}
 	}},

@@ -155,7 +155,8 @@ var watchCases = []testCase{
 		e.create(dashboards, dashboards.named("elsewhere"))
 		w := e.watch(folders.in(e.ns), query("allowWatchBookmarks", "true", "timeoutSeconds", "4", "resourceVersion", from))
 		o := w.expect("BOOKMARK", "")
-		if o["kind"] != "Folder" || o["apiVersion"] != folders.apiVersion() || number(e.T, version(o)) < number(e.T, from) || has(o, "metadata", "annotations") {
+		if o["kind"] != "Folder" || o["apiVersion"] != folders.apiVersion() || number(e.T, version(o)) < number(e.T, from) ||
+			has(o, "metadata", "annotations") {
 			e.Errorf("bookmark %v after %s", o, from)
 		}
 	}},
@@ -168,14 +169,16 @@ var watchCases = []testCase{
 			e.Errorf("ADDED %v, want %v", got, b)
 		}
 		mark := w.expect("BOOKMARK", "")
-		if str(mark, "metadata", "annotations", endOfInitial) != "true" || mark["kind"] != "Folder" || number(e.T, version(mark)) < number(e.T, version(b)) {
+		if str(mark, "metadata", "annotations", endOfInitial) != "true" || mark["kind"] != "Folder" ||
+			number(e.T, version(mark)) < number(e.T, version(b)) {
 			e.Errorf("bookmark %v", mark)
 		}
 		e.create(folders, folders.named("c"))
 		w.expect("ADDED", "c")
 	}},
 	{"streams empty lists", func(e *env) {
-		w := e.watch(folders.in(e.ns), query("sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true", "resourceVersion", "0"))
+		w := e.watch(folders.in(e.ns), query("sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true",
+			"resourceVersion", "0"))
 		if mark := w.expect("BOOKMARK", ""); str(mark, "metadata", "annotations", endOfInitial) != "true" {
 			e.Errorf("bookmark %v", mark)
 		}
@@ -183,7 +186,8 @@ var watchCases = []testCase{
 	{"streams selections", func(e *env) {
 		e.create(folders, labeled(folders.named("a"), "x", "1"))
 		e.create(folders, folders.named("b"))
-		w := e.watch(folders.in(e.ns), query("labelSelector", "x=1", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true"))
+		w := e.watch(folders.in(e.ns), query("labelSelector", "x=1", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan",
+			"allowWatchBookmarks", "true"))
 		w.expect("ADDED", "a")
 		w.expect("BOOKMARK", "")
 	}},

@@ -139,7 +139,8 @@ func repositoryYAML(name, rest string) string {
 func TestApply(t *testing.T) {
 	t.Parallel()
 	s := newRig(t)
-	s.write("site.yaml", "# a site\n"+repositoryYAML("dashboards", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+goodConnectionDocument+
+	s.write("site.yaml", "# a site\n"+repositoryYAML("dashboards", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+
+		goodConnectionDocument+
 		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: other}\nstringData: {token: '${TOKEN}'}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	s.write("notes.txt", "not a manifest")
 	s.write(".hidden.yaml", "kind: [")
@@ -203,7 +204,8 @@ func TestFaults(t *testing.T) {
 	s.apply()
 	for _, c := range []struct{ name, text, fault string }{
 		{"YAML", repositoryYAML("b", "") + "---\nkind: [\n", "b.yaml:"},
-		{"a value", repositoryYAML("b", "") + "---\n" + strings.Replace(repositoryYAML("new", ""), "target: folder", "target: root", 1), "b.yaml: document 2: "},
+		{"a value", repositoryYAML("b", "") + "---\n" + strings.Replace(repositoryYAML("new", ""), "target: folder", "target: root", 1),
+			"b.yaml: document 2: "},
 		{"a variable", repositoryYAML("b", "secure: {token: {create: '${ABSENT}'}}\n"), "environment variable ABSENT is not set"},
 		{"an unknown member", repositoryYAML("b", "sepc: {}\n"), "sepc"},
 		{"the same object in two files", repositoryYAML("a", ""), "is declared before, in a.yaml: document 1"},

@@ -29,7 +29,8 @@ func TestParse(t *testing.T) {
 			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
 		{"nothing", "", `null`, 0, ""},
 		{"comments", "# nothing here\n---\n# nor here\n---\n", `null`, 0, ""},
-		{"document on the line of its mark", "--- {apiVersion: v1, kind: Secret, metadata: {name: s}}\n", "", 0, "invalid Yaml document separator"},
+		{"document on the line of its mark", "--- {apiVersion: v1, kind: Secret, metadata: {name: s}}\n", "", 0,
+			"invalid Yaml document separator"},
 		{"carriage returns", "---\r\napiVersion: v1\r\nkind: Secret\r\nmetadata: {name: s}\r\n---\r\n",
 			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
 		{"dashes inside a text", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  a: |\n    x\n    ---\n    y\n",
@@ -53,8 +54,10 @@ func TestParse(t *testing.T) {
 		{"dashboards keep theirs", "apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: d}\nspec: {title: '${datasource}'}\n",
 			`[{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"d","namespace":"default"},"spec":{"title":"${datasource}"}}]`, 0, ""},
 
-		{"unknown variable", head + "secure: {token: {create: '${ABSENT}'}}\n", "", 0, "f.yaml: document 1: secure.token.create: environment variable ABSENT is not set"},
-		{"unknown variable in a list", head + "spec: {workflows: [a, '$__env{ABSENT}']}\n", "", 0, "spec.workflows[1]: environment variable ABSENT is not set"},
+		{"unknown variable", head + "secure: {token: {create: '${ABSENT}'}}\n", "", 0,
+			"f.yaml: document 1: secure.token.create: environment variable ABSENT is not set"},
+		{"unknown variable in a list", head + "spec: {workflows: [a, '$__env{ABSENT}']}\n", "", 0,
+			"spec.workflows[1]: environment variable ABSENT is not set"},
 		{"not a variable", head + "spec: {a: '${TOKEN:-x}'}\n", "", 0, "is not the name of an environment variable"},
 		{"no name", head + "spec: {a: '${}'}\n", "", 0, "is not the name of an environment variable"},
 		{"not closed", head + "spec: {a: 'x${TOKEN'}\n", "", 0, "without its closing brace"},
@@ -178,7 +181,8 @@ func TestFileReference(t *testing.T) {
 // FuzzExpand: text without a dollar sign is left alone, an escaped text comes
 // out as it was, and what a variable holds is never looked at again.
 func FuzzExpand(f *testing.F) {
-	for _, seed := range []string{"", "$", "$$", "${A}", "$${A}", "$__env{A}", "$__file{", "${", "${A}${A}", "a${A}b$${A}c", "$__file{/dev/null}", "${${A}}", "$$$${A}"} {
+	for _, seed := range []string{"", "$", "$$", "${A}", "$${A}", "$__env{A}", "$__file{", "${", "${A}${A}", "a${A}b$${A}c",
+		"$__file{/dev/null}", "${${A}}", "$$$${A}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

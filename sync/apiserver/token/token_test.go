@@ -72,7 +72,8 @@ func TestExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if claims.ExpiresAt.Sub(claims.IssuedAt.Time) != 10*time.Minute || claims.Namespace != "*" || claims.Audience[0] != "provisioning.grafana.app" || claims.ID == "" {
+	if claims.ExpiresAt.Sub(claims.IssuedAt.Time) != 10*time.Minute || claims.Namespace != "*" ||
+		claims.Audience[0] != "provisioning.grafana.app" || claims.ID == "" {
 		t.Errorf("claims = %+v", claims)
 	}
 }
@@ -298,11 +299,13 @@ func TestVerify(t *testing.T) {
 		{"symmetric", header(`{"alg":"HS256","kid":"`+signer.kid+`"}`) + parts[2], jwt.ErrTokenSignatureInvalid},
 		{"critical", header(`{"alg":"ES256","crit":["b64"],"kid":"`+signer.kid+`"}`) + parts[2], errCritical},
 		{"other key", mustSign(t, other, testClaims()), errOtherKey},
-		{"other key, this name", header(`{"alg":"ES256","kid":"`+signer.kid+`"}`) + strings.Split(mustSign(t, other, testClaims()), ".")[2], jwt.ErrTokenSignatureInvalid},
+		{"other key, this name", header(`{"alg":"ES256","kid":"`+signer.kid+`"}`) + strings.Split(mustSign(t, other, testClaims()), ".")[2],
+			jwt.ErrTokenSignatureInvalid},
 		{"no signature", parts[0] + "." + parts[1] + ".", jwt.ErrTokenSignatureInvalid},
 		{"short signature", good[:len(good)-4], jwt.ErrTokenMalformed},
 		{"padded", good + "=", jwt.ErrTokenMalformed},
-		{"other claims", parts[0] + "." + encoded([]byte(`{"iss":"limpet","exp":9999999999,"namespace":"*"}`)) + "." + parts[2], jwt.ErrTokenSignatureInvalid},
+		{"other claims", parts[0] + "." + encoded([]byte(`{"iss":"limpet","exp":9999999999,"namespace":"*"}`)) + "." + parts[2],
+			jwt.ErrTokenSignatureInvalid},
 		{"zero signature", parts[0] + "." + parts[1] + "." + encoded(make([]byte, 64)), jwt.ErrTokenSignatureInvalid},
 		{"too long", strings.Repeat("a", maxTokenSize+1), errTooLong},
 		{"expired", with(func(c *Claims) { c.ExpiresAt = jwt.NewNumericDate(testNow) }), jwt.ErrTokenExpired},

@@ -35,7 +35,8 @@ func TestTermsRefuseUnsafeRelations(t *testing.T) {
 
 func TestTermsLeaveRoomForRetries(t *testing.T) {
 	t.Parallel()
-	for _, c := range []Terms{{60 * time.Second, 10 * time.Second}, {30 * time.Second, 10 * time.Second}, {9 * time.Second, 3 * time.Second}, {3 * time.Second, time.Second}} {
+	for _, c := range []Terms{{60 * time.Second, 10 * time.Second}, {30 * time.Second, 10 * time.Second}, {9 * time.Second, 3 * time.Second},
+		{3 * time.Second, time.Second}} {
 		if c.GiveUp() >= c.Expiry || c.GiveUp()+c.ClockError() > c.Expiry {
 			t.Errorf("%v: an owner with the largest clock error works on after its claim has expired", c)
 		}
@@ -62,8 +63,10 @@ func TestLease(t *testing.T) {
 		{"the server asks for more", 26 * time.Second, func(now time.Time) { l.Failed(now, 15*time.Second) }, 41 * time.Second, Good},
 		{"just before the deadline", 50*time.Second - 1, nil, 41 * time.Second, Good},
 		{"at two thirds of the expiry", 50 * time.Second, nil, 41 * time.Second, Ceased},
-		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(41 * time.Second))) }, 51 * time.Second, Good},
-		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(30 * time.Second))) }, 51 * time.Second, Good},
+		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(41 * time.Second))) },
+			51 * time.Second, Good},
+		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(30 * time.Second))) }, 51 * time.Second,
+			Good},
 	}
 	for _, s := range steps {
 		if s.do != nil {

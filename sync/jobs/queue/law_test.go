@@ -102,7 +102,8 @@ func (n *naive) promote(now time.Time, last time.Time) {
 	for {
 		var first *naiveName
 		for _, x := range n.names {
-			if x.place == delayed && !x.until.After(now) && (first == nil || x.until.Before(first.until) || x.until.Equal(first.until) && x.arrival < first.arrival) {
+			if x.place == delayed && !x.until.After(now) && (first == nil || x.until.Before(first.until) || x.until.Equal(first.until) &&
+				x.arrival < first.arrival) {
 				first = x
 			}
 		}
@@ -290,7 +291,8 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 					}
 				case len(busy) > 0:
 					i := r.IntN(len(busy))
-					v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Progressed: r.IntN(4) == 0, Urgent: r.IntN(30) == 0, NotUrgent: r.IntN(3) > 0}
+					v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Progressed: r.IntN(4) == 0, Urgent: r.IntN(30) == 0,
+						NotUrgent: r.IntN(3) > 0}
 					if r.IntN(3) == 0 {
 						v.After = time.Duration(r.IntN(3000)) * time.Millisecond
 					}

@@ -58,9 +58,11 @@ func TestQueueResults(t *testing.T) {
 		{name: "again at once", result: Result{Requeue: true}, ready: []time.Duration{0}},
 		{name: "again after a bar", result: Result{Requeue: true, After: 30 * time.Second}, ready: []time.Duration{30 * time.Second}},
 		{name: "delayed and not wanted", result: Result{After: 30 * time.Second}, never: true},
-		{name: "delayed, added while running", result: Result{After: 30 * time.Second}, during: func(q *Queue) { put(q, "a", "x") }, ready: []time.Duration{30 * time.Second}},
+		{name: "delayed, added while running", result: Result{After: 30 * time.Second}, during: func(q *Queue) { put(q, "a", "x") },
+			ready: []time.Duration{30 * time.Second}},
 		{name: "retry", result: Result{Retry: true}, ready: []time.Duration{250 * time.Millisecond}},
-		{name: "retry, not before the server wants it", result: Result{Retry: true, After: 7 * time.Second}, ready: []time.Duration{7 * time.Second}},
+		{name: "retry, not before the server wants it", result: Result{Retry: true, After: 7 * time.Second},
+			ready: []time.Duration{7 * time.Second}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

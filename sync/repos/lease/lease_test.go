@@ -61,11 +61,13 @@ func (l *link) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...str
 	return l.object.DeepCopy(), nil
 }
 
-func (l *link) Create(_ context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (l *link) Create(_ context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured,
+	error) {
 	return l.put(u, true)
 }
 
-func (l *link) Update(_ context.Context, u *unstructured.Unstructured, _ metav1.UpdateOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (l *link) Update(_ context.Context, u *unstructured.Unstructured, _ metav1.UpdateOptions, _ ...string) (*unstructured.Unstructured,
+	error) {
 	return l.put(u, false)
 }
 
@@ -119,12 +121,13 @@ func (w *working) names() (names []string) {
 
 func (w *working) begin(t *testing.T, s *store, name string) *agent {
 	a := &agent{link: &link{store: s}}
-	a.Lease = New(Options{Client: a.link, Name: "limpet-controllers", Holder: name, Logger: slog.New(slog.DiscardHandler), Work: func(ctx context.Context) error {
-		w.add(name, 1)
-		<-ctx.Done()
-		w.add(name, -1)
-		return nil
-	}})
+	a.Lease = New(Options{Client: a.link, Name: "limpet-controllers", Holder: name, Logger: slog.New(slog.DiscardHandler),
+		Work: func(ctx context.Context) error {
+			w.add(name, 1)
+			<-ctx.Done()
+			w.add(name, -1)
+			return nil
+		}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- a.Run(ctx) }()
@@ -237,7 +240,8 @@ func TestNoLeases(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed} {
 		synctest.Test(t, func(t *testing.T) {
-			s, w := &store{refuse: apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", "", 0, true)}, &working{now: map[string]int{}}
+			s, w := &store{refuse: apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", "", 0, true)},
+				&working{now: map[string]int{}}
 			a := w.begin(t, s, "a")
 			one(t, strconv.Itoa(code), w, "a")
 			if got := a.State(); got != (State{Active: true}) {

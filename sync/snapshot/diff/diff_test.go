@@ -26,10 +26,14 @@ func shown(c snapshot.TextChange) string {
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, before, after, form, want string }{
-		{"keys in another order are the same", `{"b":1,"a":[1,{"d":null}]}`, "{\"a\": [1, {\"d\": null}], \"b\": 1}\n", "only the form differs: the same JSON, written another way", ""},
-		{"a member", `{"b":1,"a":"<x>"}`, `{"a":"<y>","b":1}`, "as JSON, keys sorted", "@@ -1,4 +1,4 @@\n {\n-  \"a\": \"<x>\",\n+  \"a\": \"<y>\",\n   \"b\": 1\n }\n"},
-		{"a number keeps its digits", `{"n":12345678901234567890}`, `{"n":12345678901234567891}`, "as JSON, keys sorted", "@@ -1,3 +1,3 @@\n {\n-  \"n\": 12345678901234567890\n+  \"n\": 12345678901234567891\n }\n"},
-		{"empty ones", `{"a":{},"b":[]}`, `{"a":[],"b":[]}`, "as JSON, keys sorted", "@@ -1,4 +1,4 @@\n {\n-  \"a\": {},\n+  \"a\": [],\n   \"b\": []\n }\n"},
+		{"keys in another order are the same", `{"b":1,"a":[1,{"d":null}]}`, "{\"a\": [1, {\"d\": null}], \"b\": 1}\n",
+			"only the form differs: the same JSON, written another way", ""},
+		{"a member", `{"b":1,"a":"<x>"}`, `{"a":"<y>","b":1}`, "as JSON, keys sorted",
+			"@@ -1,4 +1,4 @@\n {\n-  \"a\": \"<x>\",\n+  \"a\": \"<y>\",\n   \"b\": 1\n }\n"},
+		{"a number keeps its digits", `{"n":12345678901234567890}`, `{"n":12345678901234567891}`, "as JSON, keys sorted",
+			"@@ -1,3 +1,3 @@\n {\n-  \"n\": 12345678901234567890\n+  \"n\": 12345678901234567891\n }\n"},
+		{"empty ones", `{"a":{},"b":[]}`, `{"a":[],"b":[]}`, "as JSON, keys sorted",
+			"@@ -1,4 +1,4 @@\n {\n-  \"a\": {},\n+  \"a\": [],\n   \"b\": []\n }\n"},
 		{"no JSON", "a\nb\n", "a\nc", "as text", "@@ -1,2 +1,2 @@\n a\n-b\n+c (no end of line)\n"},
 		{"one side is no JSON", "{}", "{", "as text", "@@ -1,1 +1,1 @@\n-{} (no end of line)\n+{ (no end of line)\n"},
 		{"two values are no JSON", "{}{}", "{}", "as text", "@@ -1,1 +1,1 @@\n-{}{} (no end of line)\n+{} (no end of line)\n"},

@@ -140,7 +140,8 @@ func TestWrites(t *testing.T) {
 		t.Errorf("written %q", got)
 	}
 	check(t, target, one)
-	for name, mode := range map[string]fs.FileMode{"a.json": 0o644, "run.sh": 0o755, "dir": 0o755, "dir/sub": 0o755, ".": 0o755, manifestPath: 0o644} {
+	for name, mode := range map[string]fs.FileMode{"a.json": 0o644, "run.sh": 0o755, "dir": 0o755, "dir/sub": 0o755, ".": 0o755,
+		manifestPath: 0o644} {
 		info, err := os.Stat(filepath.Join(target.String(), name))
 		if err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v %v, want %v", name, info.Mode(), err, mode)
@@ -150,7 +151,8 @@ func TestWrites(t *testing.T) {
 	if got := mustPut(t, target, "c1", one); len(got) != 0 || !maps.Equal(before, inodes(t, target)) {
 		t.Errorf("a second write of one commit writes %q", got)
 	}
-	if got := mustPut(t, target, "c2", one); len(got) != 0 || inodes(t, target)["a.json"] != before["a.json"] || inodes(t, target)["."] != before["."] {
+	if got := mustPut(t, target, "c2", one); len(got) != 0 || inodes(t, target)["a.json"] != before["a.json"] ||
+		inodes(t, target)["."] != before["."] {
 		t.Errorf("another commit with the same files writes %q", got)
 	}
 	two := tree{"a.json": "A2", "dir/sub/b.json": "B", "dir/c.json": "C"}
@@ -268,7 +270,8 @@ func TestForeign(t *testing.T) {
 		t.Parallel()
 		target := permit(t)
 		mustPut(t, target, "c", tree{"a.json": "A"})
-		if _, err := Open(context.Background(), target, "default/other"); err == nil || !strings.Contains(err.Error(), "belongs to repository default/repo") {
+		if _, err := Open(context.Background(), target, "default/other"); err == nil ||
+			!strings.Contains(err.Error(), "belongs to repository default/repo") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -312,10 +315,12 @@ func TestForeign(t *testing.T) {
 		target := permit(t)
 		mustPut(t, target, "c1", tree{"a.json": "A", "d/b.json": "B"})
 		elsewhere := t.TempDir()
-		if err := errors.Join(os.RemoveAll(filepath.Join(target.String(), "d")), os.Symlink(elsewhere, filepath.Join(target.String(), "d"))); err != nil {
+		if err := errors.Join(os.RemoveAll(filepath.Join(target.String(), "d")),
+			os.Symlink(elsewhere, filepath.Join(target.String(), "d"))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := put(t, target, "c2", tree{"a.json": "A", "d/b.json": "B"}, nil); err == nil || !strings.Contains(err.Error(), "d is not a regular file") {
+		if _, err := put(t, target, "c2", tree{"a.json": "A", "d/b.json": "B"}, nil); err == nil ||
+			!strings.Contains(err.Error(), "d is not a regular file") {
 			t.Errorf("error %v", err)
 		}
 		if len(on(t, elsewhere)) > 0 {
