@@ -249,10 +249,23 @@ func (n countedConn) Read(p []byte) (int, error) {
 		return 0, lerr
 	}
 	if err != nil {
-		n.hungUp.CompareAndSwap(false, !errors.Is(err, net.ErrClosed))
+		n.note(err)
 		n.lost.Store(true)
 	}
 	return k, err
+}
+
+func (n countedConn) Write(p []byte) (int, error) {
+	k, err := n.Conn.Write(p)
+	n.note(err)
+	return k, err
+}
+
+// note notes who has ended the connection.
+func (n countedConn) note(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		n.hungUp.Store(true)
+	}
 }
 
 // Read reads what the remote command prints. The ssh library tells of a lost
