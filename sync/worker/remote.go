@@ -50,6 +50,12 @@ type source struct {
 	secret bool
 }
 
+// HasSource reports whether a Repository has a Git side. Its health says why not.
+func HasSource(repo api.Repository) bool {
+	_, err := sourceOf("", "", repo)
+	return err == nil
+}
+
 // sourceOf returns the Git side of a Repository. The error names the field to
 // change.
 func sourceOf(namespace, name string, repo api.Repository) (source, error) {

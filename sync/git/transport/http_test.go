@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -208,12 +207,7 @@ func TestHTTPCredentials(t *testing.T) {
 func TestHTTPNobodyThere(t *testing.T) {
 	t.Parallel()
 	m := mirrortest.Open(t, git.Options{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
-	_, err = m.Resolve(t.Context(), git.Remote{URL: "http://" + ln.Addr().String() + "/x"}, gitref.Branch(""))
+	_, err := m.Resolve(t.Context(), git.Remote{URL: "http://127.0.0.1:1/x"}, gitref.Branch("")) // no port that others are given
 	gittest.ErrorIs(t, err, git.Unreachable, "nothing listens")
 	_, err = m.Resolve(t.Context(), git.Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
 	gittest.ErrorIs(t, err, git.Unreachable, "not known")

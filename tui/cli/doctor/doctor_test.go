@@ -234,8 +234,17 @@ func TestDoctorOnThisHost(t *testing.T) {
 		t.Errorf("webhooks: %+v", got)
 	}
 	ln.Close()
-	if got := doctor(s, t, command.ExitError, "--webhook-listen", ln.Addr().String())["webhooks"]; got.Result != checkFail {
+	if got := doctor(s, t, command.ExitError, "--webhook-listen", "127.0.0.1:1")["webhooks"]; got.Result != checkFail {
 		t.Errorf("nobody listens: %+v", got)
+	}
+	local := filepath.Join(t.TempDir(), "local.yaml")
+	if err := os.WriteFile(local, []byte("apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\n"+
+		"metadata: {name: local, namespace: default}\nspec: {title: local, type: local, local: {path: /srv}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Must(t, 0, "apply", "-f", local)
+	if got := doctor(s, t, 0); got["signers"].Result != checkOK || got["signing"].Result != checkOK {
+		t.Errorf("a Repository without a Git side: %+v", got)
 	}
 	s.Store(t, func(*state.Store) {
 		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") ||

@@ -157,7 +157,7 @@ func (p *examination) checkSigners(ctx context.Context) check {
 		found.add("verification rule "+policies[i].Name(), "limpet config show", look.Text, look.Soon, err)
 	}
 	for _, r := range p.repos {
-		if r.object != nil {
+		if r.object != nil && worker.HasSource(*r.object) {
 			look, err := signers.Look(ctx, r.Namespace, r.Name, *r.object, p.now)
 			found.addOf(r, look.Text, look.Soon, err)
 		}
@@ -185,7 +185,7 @@ func (p *examination) checkSigning(ctx context.Context) check {
 	found := keyResults{unknown: p.repos == nil}
 	for _, r := range p.repos {
 		switch {
-		case r.object == nil:
+		case r.object == nil || !worker.HasSource(*r.object):
 		case apiserver.IsSealed(r.object.Secure[signature.SigningKeyName].Name):
 			found.sealed++ // only its agent can read it
 		default:
