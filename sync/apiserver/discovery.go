@@ -107,11 +107,15 @@ func (g *groupVersion) resources() metav1.APIResourceList {
 }
 
 // openAPI is the part of the OpenAPI v3 document that kubectl create and apply read
-// before they send a request: it declares fieldValidation and dryRun of writes.
+// before they send a request: it declares fieldValidation and dryRun of writes. The
+// schemas are for kubectl explain.
 func (g *groupVersion) openAPI() any {
 	type object = map[string]any
-	paths := object{}
+	paths, schemas := object{}, object{}
 	for _, k := range g.kinds {
+		gvk := object{"group": k.Group, "version": g.version, "kind": k.Kind}
+		schemas[k.Kind] = object{"type": "object", "description": "Checked when it is applied; there is no list of fields.",
+			"x-kubernetes-group-version-kind": []any{gvk}}
 		var parameters []any
 		for _, name := range []string{"dryRun", "fieldManager", "fieldValidation", "force"} {
 			parameters = append(parameters, object{"name": name, "in": "query", "schema": object{"type": "string"}})
@@ -121,8 +125,9 @@ func (g *groupVersion) openAPI() any {
 			"parameters":                      parameters,
 			"responses":                       object{"200": object{"description": "OK"}},
 			"x-kubernetes-action":             verbPatch,
-			"x-kubernetes-group-version-kind": object{"group": k.Group, "version": g.version, "kind": k.Kind},
+			"x-kubernetes-group-version-kind": gvk,
 		}}
 	}
-	return object{"openapi": "3.0.0", "info": object{"title": "limpet", "version": "unversioned"}, "paths": paths}
+	return object{"openapi": "3.0.0", "info": object{"title": "limpet", "version": "unversioned"}, "paths": paths,
+		"components": object{"schemas": schemas}}
 }

@@ -162,7 +162,8 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// kubectl apply finds in the document of every kind that the server validates fields.
+// kubectl apply finds in the document of every kind that the server validates fields, and
+// kubectl explain a schema.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -174,6 +175,9 @@ func TestOpenAPI(t *testing.T) {
 			text, err := json.Marshal(patch)
 			if err != nil || !strings.Contains(string(text), `"name":"fieldValidation"`) || !strings.Contains(string(text), `"kind":"`+k.Kind+`"`) {
 				t.Errorf("%s %s: kubectl could not apply: %s", k.Plural, g.version, text)
+			}
+			if at(document, "components", "schemas", k.Kind, "type") != "object" {
+				t.Errorf("%s %s: kubectl could not explain it", k.Plural, g.version)
 			}
 		}
 	}
