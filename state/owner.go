@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"limpet/state/frame"
@@ -143,6 +144,21 @@ func (o *ownerFile) release(clean bool) error {
 	return frame.Classify(errors.Join(errs...))
 }
 
+// tryLock takes the exclusive lock of an open file and reports whether it got it.
+func tryLock(f *os.File) (bool, error) {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, syscall.EINTR):
+			return false, err
+		}
+	}
+}
+
 // syncDir makes the directory entry of name durable.
 func syncDir(name string) error {
 	d, err := os.Open(filepath.Dir(name))
@@ -154,4 +170,9 @@ func syncDir(name string) error {
 		return fmt.Errorf("sync directory of %s: %w", name, err)
 	}
 	return nil
+}
+
+// ignorableDirSync: some file systems (FUSE, SMB) do not know fsync of a directory.
+func ignorableDirSync(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,9 +145,7 @@ func boltOptions(maxSize int64) *bbolt.Options {
 	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 	if maxSize > 0 {
 		o.MaxSize = int(hardLimit(maxSize))
-		if runtime.GOOS != "windows" { // where a file is as large as its map
-			o.InitialMmapSize = o.MaxSize
-		}
+		o.InitialMmapSize = o.MaxSize
 	}
 	return o
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,9 +80,6 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxSunPath {
 		return fn(path)
-	}
-	if runtime.GOOS != "linux" {
-		return fmt.Errorf("socket path is longer than %d bytes: %s", maxSunPath, path)
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
