@@ -12,22 +12,42 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// snapshotAgent shows the snapshots that a test gives it.
+// snapshotAgent shows the last snapshot that a test gave it.
 type snapshotAgent struct {
 	control.Agent
-	next chan *snapshot.Snapshot
+	mu   sync.Mutex // guards last and news
+	last *snapshot.Snapshot
+	news chan struct{} // closed when last changes
 }
 
-func (a *snapshotAgent) Next(ctx context.Context, _ uint64) (*snapshot.Snapshot, error) {
-	select {
-	case s := <-a.next:
-		return s, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+func (a *snapshotAgent) Next(ctx context.Context, after uint64) (*snapshot.Snapshot, error) {
+	for {
+		a.mu.Lock()
+		last, news := a.last, a.news
+		a.mu.Unlock()
+		if last != nil && last.Seq > after {
+			return last, nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
-// ServeSnapshots listens on the socket of a state file as a daemon with that history does. Show hands it the next
+func (a *snapshotAgent) show(snap *snapshot.Snapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	snap.Seq, snap.At, snap.API.Up = 1, time.Now(), true
+	if a.last != nil {
+		snap.Seq = a.last.Seq + 1
+	}
+	close(a.news)
+	a.last, a.news = snap, make(chan struct{})
+}
+
+// ServeSnapshots listens on the socket of a state file as a daemon with that history does. Show gives it the next
 // snapshot; stop ends it, as the end of the test does.
 func ServeSnapshots(t *testing.T, state string, history control.Store) (show func(*snapshot.Snapshot), stop func()) {
 	t.Helper()
@@ -35,7 +55,7 @@ func ServeSnapshots(t *testing.T, state string, history control.Store) (show fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &snapshotAgent{next: make(chan *snapshot.Snapshot)}
+	a := &snapshotAgent{news: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	server := &control.Server{Hello: control.Hello{Version: "dev", Protocol: control.Protocol}, Store: history, Agent: a,
@@ -48,14 +68,5 @@ func ServeSnapshots(t *testing.T, state string, history control.Store) (show fun
 		}
 	})
 	t.Cleanup(stop)
-	seq := uint64(0)
-	return func(snap *snapshot.Snapshot) {
-		seq++
-		snap.Seq, snap.At, snap.API.Up = seq, time.Now(), true
-		select {
-		case a.next <- snap:
-		case <-time.After(30 * time.Second):
-			t.Error("no reader takes the next snapshot")
-		}
-	}, stop
+	return a.show, stop
 }

@@ -82,11 +82,25 @@ func (e *Env) With(ctx context.Context, n Needs, f func(*Session) error) error {
 	return f(s)
 }
 
-// PrintObjects prints the objects of a kind, at most limit of them, with the cells of their rows. name is that of
-// the kind for -o name.
-func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, name string, limit uint, t Table,
-	row func(u *unstructured.Unstructured) ([]string, error)) error {
-	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", nil, limit)
+// WithObject calls f with a session and the object of a name.
+func (e *Env) WithObject(ctx context.Context, n Needs, kind Resource, name string,
+	f func(*Session, *unstructured.Unstructured) error) error {
+	return e.With(ctx, n, func(s *Session) error {
+		u, err := e.FindObject(ctx, s, kind, name)
+		if err != nil {
+			return err
+		}
+		return f(s, u)
+	})
+}
+
+// PrintObjects prints the objects of a kind that match keep, at most limit of them, with the cells of their rows.
+func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, keep func(*unstructured.Unstructured) bool, limit uint,
+	t Table, row func(u *unstructured.Unstructured) ([]string, error)) error {
+	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", keep, limit)
+	if apierrors.IsNotFound(err) {
+		return notServed(kind)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,7 +111,7 @@ func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, name 
 		if err != nil {
 			return err
 		}
-		t.Add(u.GetNamespace(), name+"/"+u.GetName(), cells...)
+		t.Add(u.GetNamespace(), singular(kind)+"/"+u.GetName(), cells...)
 		objects[i] = u.Object
 	}
 	return e.PrintList(objects, t)
@@ -414,8 +428,16 @@ var listCommands = map[string]string{"repositories": "repo", "connections": "con
 // those that there are.
 func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name string) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, kind, e.Flags.ListNamespace(), name)
-	if apierrors.IsNotFound(err) {
+	if status := apierrors.APIStatus(nil); apierrors.IsNotFound(err) && errors.As(err, &status) {
+		if d := status.Status().Details; d == nil || d.Name == "" { // an API without the kind does not name the object
+			return nil, notServed(kind)
+		}
 		return nil, Errorf(ExitError, "limpet "+listCommands[kind.Resource]+" list", "%s %q not found", singular(kind), name)
 	}
 	return u, err
+}
+
+// notServed reports that the API has no objects of a kind.
+func notServed(kind Resource) error {
+	return Errorf(ExitError, "limpet doctor    # says which API is asked", "this API does not serve %s", kind.GroupResource())
 }

@@ -65,9 +65,10 @@ func failed(next, format string, args ...any) check {
 }
 
 // but makes a result a warning and adds the reason.
-func (c check) but(next, found string) check {
-	return check{Result: checkWarn, Found: c.Found + found, Next: next}
-}
+func (c check) but(next, found string) check { return warned(next, "%s%s", c.Found, found) }
+
+// usable reports whether the checks that depend on this one can be made.
+func (c check) usable() bool { return c.Result == checkOK || c.Result == checkWarn }
 
 // diagnosis is the output of 'limpet doctor -o json'.
 type diagnosis struct {
@@ -102,8 +103,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 		}
 	}
 	d.OK = len(bad) == 0
-	err = e.PrintOne(d, "", func(w io.Writer) { d.write(w) })
-	if err != nil || d.OK {
+	if err = e.PrintOne(d, "", d.write); err != nil || d.OK {
 		return err
 	}
 	return command.Errorf(command.ExitError, bad[0].Next, "%s failed, the first is %s: %s", text.Plural(len(bad), "check"), bad[0].Name,
@@ -141,7 +141,6 @@ type examination struct {
 	daemon       *control.Client            // nil without a daemon
 	snap         *snapshot.Snapshot         // of the daemon, nil without an answer
 	exists       bool                       // the state file exists
-	exposed      check                      // which part of it was open to others before it was opened
 	report       state.Report               // of opening the file, without a daemon
 	openErr      error                      // why the file could not be opened
 	unresponsive *command.UnresponsiveError // the agent does not answer
@@ -157,40 +156,36 @@ type examination struct {
 	repos  []repository // nil = unknown
 }
 
-// What a check needs.
-const (
-	needsNothing = iota
-	needsAPI
-	needsRepos
-)
-
-// checks are all checks, in the order of the output.
+// checks are all checks, in the order of the output. A check is skipped without what it needs: the API, or the list of
+// repositories.
 var checks = []struct {
-	name  string
-	needs int
-	run   func(*examination, context.Context) check
+	name, needs string
+	run         func(*examination, context.Context) check
 }{
-	{"config", needsNothing, (*examination).checkConfig},
-	{"state", needsNothing, (*examination).checkState},
-	{"disk", needsNothing, (*examination).checkDisk},
-	{"writes", needsNothing, (*examination).checkWrites},
-	{"daemon", needsNothing, (*examination).checkDaemon},
-	{"api", needsNothing, func(p *examination, _ context.Context) check { return p.api }},
-	{"tls", needsNothing, (*examination).checkTLS},
-	{"token", needsNothing, (*examination).checkToken},
-	{"clock", needsAPI, (*examination).checkClock},
-	{"resources", needsAPI, (*examination).checkResources},
-	{"permissions", needsAPI, (*examination).checkPermissions},
-	{"repositories", needsNothing, func(p *examination, _ context.Context) check { return p.listed }},
-	{"git hosts", needsRepos, (*examination).checkGitHosts},
-	{"credentials", needsNothing, (*examination).checkCredentials},
-	{"signers", needsNothing, (*examination).checkSigners},
-	{"signing", needsNothing, (*examination).checkSigning},
-	{"controllers", needsRepos, (*examination).checkControllers},
-	{"webhooks", needsNothing, (*examination).checkWebhooks},
-	{"terminal", needsNothing, (*examination).checkTerminal},
-	{"service", needsNothing, (*examination).checkService},
+	{"config", "", (*examination).checkConfig},
+	{"state", "", (*examination).checkState},
+	{"disk", "", (*examination).checkDisk},
+	{"writes", "", (*examination).checkWrites},
+	{"daemon", "", (*examination).checkDaemon},
+	{"api", "", func(p *examination, _ context.Context) check { return p.api }},
+	{"tls", "", (*examination).checkTLS},
+	{"token", "", (*examination).checkToken},
+	{"clock", "api", (*examination).checkClock},
+	{"resources", "api", (*examination).checkResources},
+	{"permissions", "api", (*examination).checkPermissions},
+	{"repositories", "", func(p *examination, _ context.Context) check { return p.listed }},
+	{"git hosts", "repositories", (*examination).checkGitHosts},
+	{"credentials", "", (*examination).checkCredentials},
+	{"signers", "", (*examination).checkSigners},
+	{"signing", "", (*examination).checkSigning},
+	{"controllers", "repositories", (*examination).checkControllers},
+	{"webhooks", "", (*examination).checkWebhooks},
+	{"terminal", "", (*examination).checkTerminal},
+	{"service", "", (*examination).checkService},
 }
+
+// noAnswer is the reason why checks of the API are skipped.
+const noAnswer = "the API does not answer"
 
 // examine makes all checks. It fails only for invalid usage and when ctx ends.
 func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error) {
@@ -210,9 +205,9 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 			defer cancel()
 			var c check
 			switch {
-			case part.needs == needsAPI && !p.api.usable():
+			case part.needs == "api" && !p.api.usable():
 				c = skipped(noAnswer)
-			case part.needs == needsRepos && p.repos == nil:
+			case part.needs == "repositories" && p.repos == nil:
 				c = skipped("repositories are not known")
 			default:
 				c = part.run(p, limited)
@@ -222,18 +217,9 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 		})
 	}
 	g.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
 	d.Fixes = p.fixes
-	return d, nil
+	return d, context.Cause(ctx)
 }
-
-// noAnswer is the reason why checks of the API are skipped.
-const noAnswer = "the API does not answer"
-
-// usable reports whether the checks that depend on this one can be made.
-func (c check) usable() bool { return c.Result == checkOK || c.Result == checkWarn }
 
 // connect opens the daemon, else the existing state file, and a client of the API.
 func (p *examination) connect(ctx context.Context) (err error) {
@@ -243,26 +229,26 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	_, err = os.Stat(p.path)
 	p.exists = !errors.Is(err, os.ErrNotExist)
 	if p.fix && state.Foreign(p.path) == nil {
-		p.recordFixes(fixPermissions(p.places()))
+		p.fixPermissions(p.places()...)
 	}
-	p.exposed = p.tooOpen()
-	p.s.Daemon, err = command.Attach(ctx, p.path)
+	p.daemon, err = command.Attach(ctx, p.path)
 	if err != nil && !errors.Is(err, control.ErrNoDaemon) {
 		return err
 	}
-	p.daemon = p.s.Daemon
+	p.s.Daemon = p.daemon
 	limited, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if p.daemon != nil {
-		if p.snap, err = p.daemon.Snapshot(limited); err != nil {
-			p.snap = nil
+	switch {
+	case p.daemon != nil:
+		if snap, err := p.daemon.Snapshot(limited); err == nil {
+			p.snap = snap
 		}
 		if info, err := p.daemon.Info(limited); err == nil {
 			p.info = &info
 		}
-	} else if errors.As(err, &p.unresponsive) {
+	case errors.As(err, &p.unresponsive):
 		p.openErr = p.unresponsive
-	} else if p.exists {
+	case p.exists:
 		p.openFile(ctx)
 	}
 	if p.daemon == nil && p.Embedded() && p.s.File == nil {
@@ -286,7 +272,7 @@ func (p *examination) openFile(ctx context.Context) {
 		return
 	}
 	if p.fix { // the file is held, so no agent is about to listen
-		p.recordFixes(fixSocket(agent.SocketPath(p.path)))
+		p.fixSocket(agent.SocketPath(p.path))
 	}
 	if info, err := p.s.File.Info(ctx); err == nil {
 		p.info = &info
@@ -296,16 +282,13 @@ func (p *examination) openFile(ctx context.Context) {
 // TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.
 func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
 	p := &examination{Env: e, now: began, client: client, direct: true}
-	found := ""
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) check
-	}{{"api", p.checkAPI}, {"resources", p.checkResources}, {"permissions", p.checkPermissions}} {
-		c := part.run(ctx)
+	var found []string
+	for _, run := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
+		c := run(ctx)
 		if c.Result == checkFail {
-			return "", fmt.Errorf("%s: %s", part.name, c.Found)
+			return "", errors.New(c.Found)
 		}
-		found += c.Found + ". "
+		found = append(found, c.Found+".")
 	}
-	return strings.TrimSpace(found), nil
+	return strings.Join(found, " "), nil
 }

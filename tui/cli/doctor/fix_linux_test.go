@@ -30,10 +30,12 @@ func TestDoctorTellsWhatItCannotMend(t *testing.T) {
 	}
 	ln.SetUnlinkOnClose(false)
 	ln.Close()
-	var done []fix
+	p := fixer()
 	calls := clitest.Trace(t, func() {
-		done = append(fixPermissions([]place{{file, 0o077}}), fixSocket(path)...)
+		p.fixPermissions(place{file, 0o077})
+		p.fixSocket(path)
 	}, func(string) syscall.Errno { return syscall.EROFS })
+	done := p.fixes
 	if len(done) != 2 || len(calls) < 2 || calls[0] != "chmod" || !slices.Contains(calls, "remove") {
 		t.Fatalf("%q %+v", calls, done)
 	}

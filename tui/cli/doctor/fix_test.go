@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,15 +93,14 @@ func TestDoctorLeavesALivingSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if done := fixSocket(path); done != nil {
-		t.Errorf("%+v", done)
-	}
+	p := fixer()
+	p.fixSocket(path)
 	file := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if done := fixSocket(file); done != nil {
-		t.Errorf("a file that is no socket: %+v", done)
+	if p.fixSocket(file); p.fixes != nil {
+		t.Errorf("%+v", p.fixes)
 	}
 }
 
@@ -134,8 +135,10 @@ func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 	if err := errors.Join(os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777|os.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
-	if done := append(fixPermissions([]place{{shared, 0o022}}), fixCredentials(t.Context(), rootOf(t, dir))...); done != nil {
-		t.Errorf("%+v", done)
+	p := fixer("CREDENTIALS_DIRECTORY", dir)
+	p.fixPermissions(place{shared, 0o022})
+	if p.checkCredentials(t.Context()); p.fixes != nil {
+		t.Errorf("%+v", p.fixes)
 	}
 }
 
@@ -156,20 +159,21 @@ func TestDoctorLeavesPublicKeys(t *testing.T) {
 			}
 		})
 	}
-	if done := fixCredentials(t.Context(), rootOf(t, dir)); len(done) != 4 {
-		t.Errorf("%+v", done)
+	p := fixer("CREDENTIALS_DIRECTORY", dir)
+	if c := p.checkCredentials(t.Context()); c.Result != checkOK || len(p.fixes) != 4 {
+		t.Errorf("%+v %+v", c, p.fixes)
 	}
 }
 
-// rootOf opens a directory as that of credentials.
-func rootOf(t *testing.T, dir string) *os.Root {
-	t.Helper()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
+// fixer is an examination with --fix and the environment of pairs of names and values.
+func fixer(env ...string) *examination {
+	lookup := func(name string) (string, bool) {
+		if i := slices.Index(env, name); i >= 0 {
+			return env[i+1], true
+		}
+		return "", false
 	}
-	t.Cleanup(func() { root.Close() })
-	return root
+	return &examination{fix: true, Env: &command.Env{Flags: new(command.Flags), World: command.World{Err: io.Discard, Lookup: lookup}}}
 }
 
 // fileOf writes a file with a mode, and the directories above it.
@@ -267,18 +271,9 @@ func TestDoctorKeepsTheGroup(t *testing.T) {
 	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
-	fixPermissions([]place{{dir, 0o022}})
+	fixer().fixPermissions(place{dir, 0o022})
 	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o755 {
 		t.Errorf("%v %v", info.Mode(), err)
-	}
-}
-
-// TestWritesAreTold in letters that every terminal has.
-func TestWritesAreTold(t *testing.T) {
-	t.Parallel()
-	c := judgeWrites([]time.Duration{4 * time.Microsecond, 260 * time.Microsecond, 4210 * time.Microsecond}, 10*time.Second)
-	if c.Found != "safe on the disk after 0.26ms, the slowest in a hundred after 4.2ms" {
-		t.Errorf("%q", c.Found)
 	}
 }
 

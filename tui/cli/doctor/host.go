@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/term"
 
@@ -55,19 +54,8 @@ func (p *examination) checkTerminal(context.Context) check {
 	if err != nil {
 		return warned("", "its size is not known: %v", err)
 	}
-	c := judgeTerminal(w, h, p.Getenv)
-	out, ok := command.OutFile(p.Out)
-	if command.PrintsOnly(p.Getenv) || !ok {
-		return c
-	}
-	if answered, known := answers(f, out, answerTimeout); known && !answered {
-		c.Found += ", answers no query, as a serial console does: nothing is asked of it"
-	}
-	return c
+	return judgeTerminal(w, h, p.Getenv)
 }
-
-// answerTimeout bounds the answer of a terminal: enough for a slow link.
-const answerTimeout = 200 * time.Millisecond
 
 // judgeTerminal judges a terminal by its size and environment.
 func judgeTerminal(w, h int, env func(string) string) check {
@@ -99,16 +87,13 @@ func (p *examination) checkService(ctx context.Context) check {
 		if err != nil {
 			return warned("limpet service status", "%v", err)
 		}
-		if s != nil {
-			return judgeService(*s, user)
+		if s == nil {
+			continue
 		}
+		if fault, next := s.Fault(user); fault != "" {
+			return warned(next, "%s: %s", s.Unit, fault)
+		}
+		return passed("%s starts this program", s.Unit)
 	}
 	return skipped("no systemd unit is installed")
-}
-
-func judgeService(s service.State, user bool) check {
-	if fault, next := s.Fault(user); fault != "" {
-		return warned(next, "%s: %s", s.Unit, fault)
-	}
-	return passed("%s starts this program", s.Unit)
 }

@@ -20,43 +20,37 @@ import (
 
 // Checks of credentials, of the keys that verify commits, and of those that sign them.
 
-// maxCredentials bounds the files that are examined.
-const maxCredentials = 10_000
-
-// eachCredential calls look for the files of a credentials directory as an agent finds them: through links, as
-// in Kubernetes' mounts, but never outside.
-func eachCredential(ctx context.Context, root *os.Root, look func(name string, d fs.DirEntry)) error {
-	files := 0
-	var walk func(from string) error
-	walk = func(from string) error {
-		return fs.WalkDir(root.FS(), from, func(name string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case ctx.Err() != nil || files >= maxCredentials:
-				return fs.SkipAll
-			case strings.HasPrefix(d.Name(), "..") && d.IsDir(): // the targets of the links in Kubernetes' mounts
-				return fs.SkipDir
-			case strings.HasPrefix(d.Name(), "..") || d.IsDir():
-				return nil
-			}
-			// An object has one directory; deeper ones are not used.
-			if d.Type()&fs.ModeSymlink != 0 && !strings.Contains(name, "/") {
-				if info, err := root.Stat(name); err == nil && info.IsDir() {
-					return walk(name)
-				}
-			}
-			files++
-			look(name, d)
-			return nil
-		})
-	}
-	return walk(".")
-}
-
 // credentialsDir returns the directory of credentials, "" for none.
 func (p *examination) credentialsDir() string {
 	return cmp.Or(p.Flags.CredentialsDir, p.Getenv("CREDENTIALS_DIRECTORY"))
+}
+
+// credentialFiles lists the files of a credentials directory as an agent finds them: through links, as in Kubernetes'
+// mounts, but never outside. An object has one directory; deeper ones are not used.
+func credentialFiles(root *os.Root, dir string) (files []string, err error) {
+	entries, err := fs.ReadDir(root.FS(), dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		if strings.HasPrefix(entry.Name(), "..") { // the targets of the links in Kubernetes' mounts
+			continue
+		}
+		info, err := root.Stat(name)
+		if err != nil || !info.IsDir() {
+			files = append(files, name)
+			continue
+		}
+		if dir == "." {
+			below, err := credentialFiles(root, name)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, below...)
+		}
+	}
+	return files, nil
 }
 
 func (p *examination) checkCredentials(ctx context.Context) check {
@@ -69,25 +63,28 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 		return failed("ls -la "+command.ShellWord(dir), "%v", err)
 	}
 	defer root.Close()
+	files, err := credentialFiles(root, ".")
 	if p.fix {
-		p.recordFixes(fixCredentials(ctx, root))
+		p.fixCredentials(root, files)
 	}
-	files, bad, first := 0, 0, check{}
-	err = eachCredential(ctx, root, func(name string, _ fs.DirEntry) {
-		files++
-		if _, err := readCredential(root, name); err != nil {
+	bad, first := 0, check{}
+	for _, name := range files {
+		if _, fault := readCredential(root, name); fault != nil {
 			if bad++; bad == 1 {
-				first = failed(credentialFix(root, name), "%s: %v", dir, err)
+				first = failed(credentialFix(root, name), "%s: %v", dir, fault)
 			}
 		}
-	})
-	switch err = cmp.Or(err, context.Cause(ctx)); {
+		if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+			break
+		}
+	}
+	switch {
 	case err != nil:
 		return failed("ls -la "+command.ShellWord(dir), "%v", err)
 	case bad > 1:
 		first.Found += fmt.Sprintf("; and %d more", bad-1)
 	case bad == 0:
-		return passed("%s, %s", dir, text.Plural(files, "file"))
+		return passed("%s, %s", dir, text.Plural(len(files), "file"))
 	}
 	return first
 }
@@ -113,24 +110,21 @@ func credentialFix(root *os.Root, name string) string {
 	return "chmod 600 " + path
 }
 
-// fixCredentials removes the rights of others from files that are rejected for them.
-func fixCredentials(ctx context.Context, root *os.Root) []fix {
-	var places []place
-	// The check that follows reports the error.
-	_ = eachCredential(ctx, root, func(name string, d fs.DirEntry) {
+// fixCredentials removes the rights of others from files that are rejected for them, unless a link leads to them.
+func (p *examination) fixCredentials(root *os.Root, files []string) {
+	for _, name := range files {
 		never := fs.FileMode(0o077)
 		if publicKeys(name) {
 			never = 0o022
 		}
 		top, _, _ := strings.Cut(name, "/")
-		if info, err := root.Lstat(top); err != nil || info.Mode()&fs.ModeSymlink != 0 || !d.Type().IsRegular() {
-			return // it is outside
+		if info, err := root.Lstat(top); err != nil || info.Mode()&fs.ModeSymlink != 0 {
+			continue // it is outside
 		}
 		if _, err := readCredential(root, name); err != nil {
-			places = append(places, place{filepath.Join(root.Name(), name), never})
+			p.fixPermissions(place{filepath.Join(root.Name(), name), never})
 		}
-	})
-	return fixPermissions(places)
+	}
 }
 
 // publicKeys reports whether a file of a credentials directory holds no secret.
@@ -143,15 +137,12 @@ func publicKeys(name string) bool {
 // requires signatures.
 func (p *examination) checkSigners(ctx context.Context) check {
 	policies, err := p.GitVerify()
-	var rules []auth.Rule
-	if err == nil {
-		rules, err = p.GitRules()
-	}
-	if err != nil {
+	rules, rulesErr := p.GitRules()
+	if err = cmp.Or(err, rulesErr); err != nil {
 		return failed("limpet config validate", "%v", err)
 	}
 	signers := agent.SignersAt(p.client, p.credentialsDir(), rules, policies)
-	found := keyResults{unknown: p.repos == nil}
+	var found keyResults
 	for i := range policies {
 		look, err := signers.LookAtRule(&policies[i], p.now)
 		found.add("verification rule "+policies[i].Name(), "limpet config show", look.Text, look.Soon, err)
@@ -159,17 +150,10 @@ func (p *examination) checkSigners(ctx context.Context) check {
 	for _, r := range p.repos {
 		if r.object != nil && worker.HasSource(*r.object) {
 			look, err := signers.Look(ctx, r.Namespace, r.Name, *r.object, p.now)
-			found.addOf(r, look.Text, look.Soon, err)
+			found.add(r.Namespace+"/"+r.Name, r.test(), look.Text, look.Soon, err)
 		}
 	}
-	return found.judge(keyTexts{
-		bad: "%d of %d that require signatures have no usable keys here, the first is %s",
-		soon: fmt.Sprintf("keys end within %d days, or have ended, ", int(worker.EndsSoon.Hours()/24)) +
-			"for %d of %d that require signatures, the first is %s",
-		none:    "nothing has to be signed",
-		good:    "%d of the rules and repositories require signatures, and have keys that may sign",
-		unknown: "which repositories require signatures is not known",
-	})
+	return found.judge("signers of rules and repositories", "nothing has to be signed", p.repos != nil)
 }
 
 // checkSigning checks the keys that sign commits, for each repository that has one, requires one, or verifies
@@ -177,52 +161,39 @@ func (p *examination) checkSigners(ctx context.Context) check {
 func (p *examination) checkSigning(ctx context.Context) check {
 	policies, err := p.GitVerify()
 	rules, rulesErr := p.GitRules()
-	if err != nil || rulesErr != nil { // the check of signers reports the error
+	if cmp.Or(err, rulesErr) != nil { // the check of signers reports the error
 		return passed("not checked: the config file is invalid")
 	}
 	dir := p.credentialsDir()
 	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, policies)
-	found := keyResults{unknown: p.repos == nil}
+	var found keyResults
 	for _, r := range p.repos {
 		switch {
 		case r.object == nil || !worker.HasSource(*r.object):
 		case apiserver.IsSealed(r.object.Secure[signature.SigningKeyName].Name):
-			found.sealed++ // only its agent can read it
+			found.unread++ // only its agent can read it
 		default:
 			look, err := keys.Look(ctx, r.Namespace, r.Name, *r.object, signers, p.now)
-			if look.Soon != "" {
-				look.Soon = look.Text + "; but " + look.Soon
-			}
-			found.addOf(r, look.Text, look.Soon, err)
+			found.add(r.Namespace+"/"+r.Name, r.test(), look.Text, look.Soon, err)
 		}
 	}
-	return found.judge(keyTexts{
-		bad:     "%d of %d keys that sign commits cannot be used here, the first is that of %s",
-		soon:    "%d of %d keys that sign commits need attention, the first is that of %s",
-		none:    "no commits are signed",
-		good:    "%d repositories have keys that sign commits",
-		unknown: "which repositories sign is not known",
-	})
+	return found.judge("keys that sign commits", "no commits are signed", p.repos != nil)
 }
 
 // keyResults counts the results for keys, with the first of each severity.
 type keyResults struct {
-	used, bad, soon, unseen, sealed int
-	unknown                         bool // the repositories are not known
-	firstBad, firstSoon             check
+	used, bad, soon, unread int
+	firstBad, firstSoon     check
 }
-
-// keyTexts are the texts of a check of keys. Those of bad and soon take two counts and the first result, that of good
-// one count.
-type keyTexts struct{ bad, soon, none, good, unknown string }
 
 // add adds the keys of one rule or repository: none without a text.
 func (f *keyResults) add(owner, next, text, soon string, err error) {
-	if err == nil && text == "" {
-		return
-	}
-	f.used++
 	switch {
+	case err != nil && worker.Passing(err):
+		f.unread++
+		return
+	case err == nil && text == "":
+		return
 	case err != nil:
 		if f.bad++; f.bad == 1 {
 			f.firstBad = check{Found: owner + ": " + err.Error(), Next: next}
@@ -232,35 +203,25 @@ func (f *keyResults) add(owner, next, text, soon string, err error) {
 			f.firstSoon = check{Found: owner + ": " + soon, Next: next}
 		}
 	}
+	f.used++
 }
 
-// addOf adds the keys of a repository, unless they cannot be read at present.
-func (f *keyResults) addOf(r repository, text, soon string, err error) {
-	if err != nil && worker.Passing(err) {
-		f.unseen++
-		return
-	}
-	f.add(r.Namespace+"/"+r.Name, r.test(), text, soon, err)
-}
-
-func (f *keyResults) judge(texts keyTexts) check {
-	c := check{Result: checkOK, Found: texts.none}
+// judge judges the keys of the kind that what names.
+func (f *keyResults) judge(what, none string, known bool) check {
+	c := passed("%d %s can be used", f.used, what)
 	switch {
 	case f.bad > 0:
-		c = failed(f.firstBad.Next, texts.bad, f.bad, f.used, f.firstBad.Found)
+		c = failed(f.firstBad.Next, "%d of %d %s cannot be used here, the first: %s", f.bad, f.used, what, f.firstBad.Found)
 	case f.soon > 0:
-		c = warned(f.firstSoon.Next, texts.soon, f.soon, f.used, f.firstSoon.Found)
-	case f.used > 0:
-		c = passed(texts.good, f.used)
+		c = warned(f.firstSoon.Next, "%d of %d %s need attention, the first: %s", f.soon, f.used, what, f.firstSoon.Found)
+	case f.used == 0:
+		c = passed("%s", none)
 	}
-	if f.sealed > 0 {
-		c.Found += fmt.Sprintf("; %d are sealed, 'limpet repo test' checks those", f.sealed)
+	if f.unread > 0 {
+		c.Found += fmt.Sprintf("; %d cannot be read from here: 'limpet repo test' checks those", f.unread)
 	}
-	if f.unseen > 0 {
-		c.Found += fmt.Sprintf("; of %d the keys cannot be read now", f.unseen)
-	}
-	if f.unknown {
-		c.Found += "; " + texts.unknown
+	if !known {
+		c.Found += "; those of repositories are not known"
 	}
 	return c
 }

@@ -4,35 +4,31 @@ import (
 	"errors"
 	"os"
 	"testing"
-
-	"limpet/tui/cli/command"
 )
 
 // TestKeyResults: an error goes before a warning, and the first of each is named.
 func TestKeyResults(t *testing.T) {
 	t.Parallel()
-	texts := keyTexts{bad: "bad %d of %d, first %s", soon: "soon %d of %d, first %s", none: "none", good: "good %d", unknown: "unknown"}
 	bad := errors.New("no keys")
 	for name, c := range map[string]struct {
 		add  func(*keyResults)
 		want check
 	}{
 		"nothing": {func(f *keyResults) { f.add("a/b", "n", "", "", nil) }, check{Result: checkOK, Found: "none"}},
-		"good":    {func(f *keyResults) { f.add("a/b", "n", "x", "", nil) }, check{Result: checkOK, Found: "good 1"}},
+		"good":    {func(f *keyResults) { f.add("a/b", "n", "x", "", nil) }, check{Result: checkOK, Found: "1 keys can be used"}},
 		"soon": {func(f *keyResults) { f.add("a/b", "n", "x", "", nil); f.add("a/c", "m", "x", "ends", nil) },
-			check{Result: checkWarn, Found: "soon 1 of 2, first a/c: ends", Next: "m"}},
+			check{Result: checkWarn, Found: "1 of 2 keys need attention, the first: a/c: ends", Next: "m"}},
 		"bad": {func(f *keyResults) {
 			f.add("a/b", "n", "x", "ends", nil)
 			f.add("a/c", "m", "x", "", bad)
 			f.add("a/d", "o", "x", "", bad)
-		}, check{Result: checkFail, Found: "bad 2 of 3, first a/c: no keys", Next: "m"}},
-		"unseen":  {func(f *keyResults) { f.unseen = 3 }, check{Result: checkOK, Found: "none; of 3 the keys cannot be read now"}},
-		"sealed":  {func(f *keyResults) { f.sealed = 2 }, check{Result: checkOK, Found: "none; 2 are sealed, 'limpet repo test' checks those"}},
-		"unknown": {func(f *keyResults) { f.unknown = true }, check{Result: checkOK, Found: "none; unknown"}},
+		}, check{Result: checkFail, Found: "2 of 3 keys cannot be used here, the first: a/c: no keys", Next: "m"}},
+		"unread": {func(f *keyResults) { f.unread = 3 }, check{Result: checkOK,
+			Found: "none; 3 cannot be read from here: 'limpet repo test' checks those"}},
 	} {
 		var f keyResults
 		c.add(&f)
-		if got := f.judge(texts); got != c.want {
+		if got := f.judge("keys", "none", true); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -52,8 +48,8 @@ func TestPublicKeysAreNoSecrets(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		fileOf(t, c.mode, dir, name)
-		none := command.World{Lookup: func(string) (string, bool) { return "", false }}
-		p := &examination{Env: &command.Env{World: none, Flags: &command.Flags{AgentFlags: command.AgentFlags{CredentialsDir: dir}}}}
+		p := fixer("CREDENTIALS_DIRECTORY", dir)
+		p.fix = false
 		if got := p.checkCredentials(t.Context()); got.Result != c.result {
 			t.Errorf("%s %o: %+v", name, c.mode, got)
 		}

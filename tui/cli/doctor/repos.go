@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -90,24 +89,33 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 			}
 		}
 	}
-	addresses := slices.Sorted(maps.Keys(users))
-	tried := addresses[:min(len(addresses), maxHosts)]
-	var mu sync.Mutex // guards away
-	away := map[string]string{}
+	all := slices.Sorted(maps.Keys(users))
+	tried := all[:min(len(all), maxHosts)]
+	errs := make([]error, len(tried))
 	var g errgroup.Group
 	g.SetLimit(16)
-	for _, address := range tried {
+	for i, address := range tried {
 		g.Go(func() error {
-			if err := dial(ctx, address); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				away[address] = err.Error()
-			}
+			errs[i] = dial(ctx, address)
 			return nil
 		})
 	}
 	_ = g.Wait() // no part fails
-	return judgeGitHosts(tried, len(addresses), away, users)
+	c := passed("reached: %s", strings.Join(tried, ", "))
+	if len(all) == 0 {
+		c = passed("no repository needs one")
+	}
+	away := 0
+	for i, err := range slices.Backward(errs) {
+		if err != nil {
+			away++
+			c = failed(users[tried[i]].test(), "%d of %d cannot be reached, the first is %s (%v)", away, len(tried), tried[i], err)
+		}
+	}
+	if n := len(all) - len(tried); n > 0 {
+		c.Found += fmt.Sprintf("; %d more were not tried", n)
+	}
+	return c
 }
 
 // dial opens and closes a connection. Its error has no address.
@@ -120,21 +128,6 @@ func dial(ctx context.Context, address string) error {
 	}
 	_ = conn.Close() // a connection that cannot be closed was open
 	return nil
-}
-
-func judgeGitHosts(tried []string, all int, away map[string]string, users map[string]repository) check {
-	c := passed("reached: %s", strings.Join(tried, ", "))
-	switch {
-	case all == 0:
-		return passed("no repository needs one")
-	case len(away) > 0:
-		first := slices.Sorted(maps.Keys(away))[0]
-		c = failed(users[first].test(), "%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first, away[first])
-	}
-	if len(tried) < all {
-		c.Found += fmt.Sprintf("; %d more were not tried", all-len(tried))
-	}
-	return c
 }
 
 // gitAddress returns the address to dial for a URL: the host, or its proxy by the environment.
@@ -159,27 +152,19 @@ const maxHealthAge = 15 * time.Minute
 // checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the
 // newest check.
 func (p *examination) checkControllers(context.Context) check {
-	var seen snapshot.Controllers
-	if p.snap != nil {
-		seen = p.snap.Agent.Controllers
-	}
-	return judgeControllers(seen, p.repos, p.now)
-}
-
-func judgeControllers(seen snapshot.Controllers, repos []repository, now time.Time) check {
 	var newest time.Time
 	enabled := false
-	for _, r := range repos {
+	for _, r := range p.repos {
 		enabled = enabled || r.Enabled
 		if r.Checked.After(newest) {
 			newest = r.Checked
 		}
 	}
 	start, mode := "limpet --daemon", ""
-	if seen.Mode != "" {
-		start, mode = "limpet --daemon --controllers on", seen.Text()+"; "
+	if p.snap != nil && p.snap.Agent.Controllers.Mode != "" {
+		start, mode = "limpet --daemon --controllers on", p.snap.Agent.Controllers.Text()+"; "
 	}
-	switch age := now.Sub(newest); {
+	switch age := p.now.Sub(newest); {
 	case !enabled:
 		return passed("%sno repository has sync enabled", mode)
 	case newest.IsZero():
@@ -201,21 +186,21 @@ func (p *examination) checkWebhooks(ctx context.Context) check {
 			}
 		}
 	}
-	event := "no event yet"
-	if !last.IsZero() {
-		event = "last event " + command.Since(p.now, last) + " ago"
+	registered := fmt.Sprintf("%d repositories have one, last event %s ago", hooked, command.Since(p.now, last))
+	if last.IsZero() {
+		registered = fmt.Sprintf("%d repositories have one, no event yet", hooked)
 	}
 	listen := p.Flags.WebhookListen
 	switch {
 	case listen == "" && hooked == 0:
 		return passed("off: changes are found by the interval")
 	case listen == "":
-		return passed("not received here; %d repositories have one, %s", hooked, event)
+		return passed("not received here; %s", registered)
 	}
 	if err := dial(ctx, listen); err != nil {
 		return failed("limpet --daemon --webhook-listen "+command.ShellWord(listen), "nothing listens on %s: %v", listen, err)
 	}
-	c := passed("received on %s, %d repositories have one, %s", listen, hooked, event)
+	c := passed("received on %s, %s", listen, registered)
 	u, err := url.Parse(p.Flags.WebhookURL)
 	if p.Flags.WebhookURL == "" || err != nil {
 		c.Found += "; without --webhook-url a person has to register them"

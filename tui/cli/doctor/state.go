@@ -37,10 +37,11 @@ func (p *examination) checkState(context.Context) check {
 		return failed(next, "%v", p.openErr)
 	case p.report.Quarantined != "":
 		return failed(command.RebuiltNext+"    # says what is there; the old file is kept", "%s", command.RebuiltText(p.report))
-	case p.exposed.Found != "" && p.tooOpen().Found == "":
-		return warned("", "%s; opening it has put that right", p.exposed.Found)
-	case p.exposed.Found != "":
-		return p.exposed
+	}
+	for _, place := range p.places() {
+		if c := place.tooOpen(); c.Found != "" {
+			return c
+		}
 	}
 	c := passed("%s", p.path)
 	if p.info != nil {
@@ -66,16 +67,6 @@ func (p *examination) places() []place {
 	return []place{{filepath.Dir(p.path), 0o022}, {p.path, 0o077}, {p.path + ".key", 0o077}}
 }
 
-// tooOpen returns the failure of the first of the places that is open to others, with the fix.
-func (p *examination) tooOpen() (c check) {
-	for _, place := range p.places() {
-		if c = place.tooOpen(); c.Found != "" {
-			break
-		}
-	}
-	return c
-}
-
 // tooOpen returns a failure when a file is open to others, with the fix; an empty one when it is not, or does not exist.
 func (p place) tooOpen() check {
 	info, err := os.Stat(p.path)
@@ -99,51 +90,42 @@ type fix struct {
 	After  string `json:"after"`
 }
 
-// fixed returns a fix whose operation ended with err.
-func fixed(path, before, after string, err error) fix {
+// record records a fix whose operation ended with err, and prints it.
+func (p *examination) record(path, before, after string, err error) {
 	if err != nil {
 		after = "the same: " + err.Error()
 	}
-	return fix{path, before, after}
-}
-
-// recordFixes records fixes and prints them.
-func (p *examination) recordFixes(done []fix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fixes = append(p.fixes, done...)
-	for _, f := range done {
-		p.Notef("fix: %s: was %s; now %s", text.Clean(f.What), text.Clean(f.Before), text.Clean(f.After))
-	}
+	p.fixes = append(p.fixes, fix{path, before, after})
+	p.Notef("fix: %s: was %s; now %s", text.Clean(path), text.Clean(before), text.Clean(after))
 }
 
 // fixPermissions removes the rights of others. Shared directories such as /tmp are left alone, and so are the
 // targets of links, which may belong to others.
-func fixPermissions(places []place) (out []fix) {
+func (p *examination) fixPermissions(places ...place) {
 	for _, place := range places {
 		info, err := os.Lstat(place.path)
 		if err != nil || info.Mode()&(fs.ModeSticky|fs.ModeSymlink) != 0 || info.Mode().Perm()&place.never == 0 {
 			continue
 		}
 		mode := info.Mode() &^ place.never // keeps setgid of a directory
-		out = append(out, fixed(place.path, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("mode %04o", mode.Perm()),
-			os.Chmod(place.path, mode)))
+		p.record(place.path, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("mode %04o", mode.Perm()), os.Chmod(place.path, mode))
 	}
-	return out
 }
 
 // fixSocket removes a socket without a listener. The caller holds the state file, so that no agent is about
 // to listen.
-func fixSocket(path string) []fix {
+func (p *examination) fixSocket(path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
-		return nil
+		return
 	}
-	if c, err := net.DialTimeout("unix", path, answerTimeout); err == nil {
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
-		return nil
+		return
 	}
-	return []fix{fixed(path, "the socket of a process that is gone", "removed", os.Remove(path))}
+	p.record(path, "the socket of a process that is gone", "removed", os.Remove(path))
 }
 
 const (
@@ -219,7 +201,7 @@ func (p *examination) checkWrites(ctx context.Context) check {
 
 // timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and fsync. It
 // stops early when ctx or most is over.
-func timeWrites(ctx context.Context, dir string, n int, most time.Duration) ([]time.Duration, error) {
+func timeWrites(ctx context.Context, dir string, n int, most time.Duration) (took []time.Duration, err error) {
 	f, err := os.CreateTemp(dir, ".limpet-doctor-*")
 	if err != nil {
 		return nil, err
@@ -230,13 +212,12 @@ func timeWrites(ctx context.Context, dir string, n int, most time.Duration) ([]t
 		return nil, err
 	}
 	page, began := make([]byte, 4096), time.Now()
-	var took []time.Duration
 	for len(took) < n && ctx.Err() == nil && (len(took) == 0 || time.Since(began) < most) {
 		at := time.Now()
-		if _, err := f.Write(page); err != nil {
-			return nil, err
+		if _, err = f.Write(page); err == nil {
+			err = f.Sync()
 		}
-		if err := f.Sync(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(at))
@@ -250,14 +231,8 @@ func judgeWrites(took []time.Duration, renew time.Duration) check {
 	if len(took) == 0 {
 		return skipped("there was no time for it")
 	}
-	ascii := func(d time.Duration) string { // microseconds have a letter that not every terminal has
-		if d < time.Millisecond {
-			return fmt.Sprintf("%.2fms", d.Seconds()*1000)
-		}
-		return d.Round(100 * time.Microsecond).String()
-	}
 	middle, worst := took[len(took)/2], took[(len(took)*99-1)/100]
-	c := passed("safe on the disk after %s, the slowest in a hundred after %s", ascii(middle), ascii(worst))
+	c := passed("safe on the disk after %.1fms, the slowest in a hundred after %.1fms", middle.Seconds()*1000, worst.Seconds()*1000)
 	switch {
 	case renew > 0 && worst >= renew/3:
 		return failed("limpet --state FILE    # on another disk, or with a longer --claim-expiry and --lease-renewal-interval",

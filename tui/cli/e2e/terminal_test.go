@@ -318,33 +318,6 @@ func TestTablesOnATerminal(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksTheTerminal: a terminal that answers no query does not hold the doctor
-// up, and an answer does not end up on the screen.
-func TestDoctorAsksTheTerminal(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	said := map[bool]string{}
-	for _, answers := range []bool{false, true} {
-		tt := h.terminal(t, "doctor")
-		if answers { // typed ahead, so that it is there whatever else the machine does
-			tt.Press(t, "\x1b[?62;4c")
-		}
-		tt.exit(t)
-		for line := range strings.Lines(tt.Text()) {
-			if strings.Contains(line, "TERM xterm-256color") {
-				said[answers] = line
-			}
-		}
-		if !strings.Contains(tt.Raw(), "\x1b[c") || said[answers] == "" {
-			t.Errorf("answers %t: %q", answers, tt.Raw())
-		}
-	}
-	if said[true] == said[false] {
-		t.Errorf("the answer makes no difference: %s", said[true])
-	}
-}
-
 // TestBlocked: the dashboard names the process that holds the state file, opens nothing
 // beside it, and shows it when it answers.
 func TestBlocked(t *testing.T) {

@@ -37,26 +37,23 @@ func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	form.pick = e.Flags.PickEach
-	if c.File == "" {
-		_, err := form.export(ctx, e.Out, q, s.Store)
-		return err
-	}
-	n := 0
-	_, err = command.WriteAtomic(c.File, func(w io.Writer) (_ int64, err error) {
-		n, err = form.export(ctx, w, q, s.Store)
-		return 0, err
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		if c.File == "" {
+			_, err := form.export(ctx, e.Out, q, s.Store)
+			return err
+		}
+		n := 0
+		_, err = command.WriteAtomic(c.File, func(w io.Writer) (_ int64, err error) {
+			n, err = form.export(ctx, w, q, s.Store)
+			return 0, err
+		})
+		if err != nil {
+			return fmt.Errorf("export history: %w", err)
+		}
+		e.Notef("%d records written to %s", n, c.File)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("export history: %w", err)
-	}
-	e.Notef("%d records written to %s", n, c.File)
-	return nil
 }
 
 // exportForm is what stands around and between the records, one on each line.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,25 +41,23 @@ type filter struct {
 }
 
 // query returns the selection of the flags.
-func (f filter) query(g *command.Flags) (state.Query, error) {
+func (f filter) query(g *command.Flags) (q state.Query, err error) {
 	now := time.Now()
-	since, err := moment("history list", "--since", f.Since, now)
-	if err != nil {
-		return state.Query{}, err
+	if q.Since, err = moment("history list", "--since", f.Since, now); err != nil {
+		return q, err
 	}
-	until, err := moment("history list", "--until", f.Until, now)
-	if err != nil {
-		return state.Query{}, err
+	if q.Until, err = moment("history list", "--until", f.Until, now); err != nil {
+		return q, err
 	}
-	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
-		return state.Query{}, command.Usagef("limpet history list --since 7d --until 24h",
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
+		return q, command.Usagef("limpet history list --since 7d --until 24h",
 			"nothing is after --since %s and before --until %s", f.Since, f.Until)
 	}
 	if f.Dead {
 		f.States = append(f.States, StateDead)
 	}
-	return state.Query{Repository: f.Repository, Namespace: g.ListNamespace(), Action: f.Action,
-		States: f.States, Since: since, Until: until, Limit: int(f.Limit)}, nil
+	q.Repository, q.Namespace, q.Action, q.States, q.Limit = f.Repository, g.ListNamespace(), f.Action, f.States, int(f.Limit)
+	return q, nil
 }
 
 type listCmd struct {
@@ -72,47 +69,25 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	records, err := s.Store.History(ctx, q)
-	if err != nil {
-		return err
-	}
-	if err := noteDead(ctx, e, s.Store, q); err != nil {
-		return err
-	}
 	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"},
 		Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
-	for i := range records {
-		control.RedactRecord(&records[i])
-		rec, subject := records[i], ""
-		if rec.Commit != nil {
-			subject = rec.Commit.Subject
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		records, err := s.Store.History(ctx, q)
+		if err != nil {
+			return err
 		}
-		t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
-			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), text.OrDash(rec.Message),
-			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
-	}
-	if records == nil {
-		records = []state.Record{}
-	}
-	return e.PrintList(records, t)
-}
-
-// noteDead notes jobs without attempts left when only errors were requested.
-func noteDead(ctx context.Context, e *command.Env, store control.Store, q state.Query) error {
-	if e.Flags.Notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, StateDead) {
-		return nil
-	}
-	q.States, q.Brief, q.Limit = []string{StateDead}, true, 1
-	dead, err := store.History(ctx, q)
-	if err == nil && len(dead) > 0 {
-		fmt.Fprintln(e.Flags.Notes, "limpet: jobs whose attempts were used up are not among them: limpet history list --dead")
-	}
-	return err
+		for i := range records {
+			control.RedactRecord(&records[i])
+			rec, subject := records[i], ""
+			if rec.Commit != nil {
+				subject = rec.Commit.Subject
+			}
+			t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
+				rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), text.OrDash(rec.Message),
+				rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
+		}
+		return e.PrintList(records, t)
+	})
 }
 
 // moment parses the time of a flag: a duration before now, or an absolute time.
@@ -136,16 +111,13 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	rec, err := FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		rec, err := FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
+	})
 }
 
 // FindRecord returns a finished job by UID, else the newest of that name.
@@ -166,6 +138,7 @@ func Unambiguous(ctx context.Context, e *command.Env, s *command.Session, live *
 	return control.OnlyIn(ctx, s.Store, live.GetNamespace(), job)
 }
 
+// PrintRecord prints a finished job for a person.
 func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	var f command.Fields
 	defer func() { f.Write(w) }()
@@ -175,16 +148,14 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	f.Add("action", rec.Action)
 	f.AddState("state", rec.State, rec.State)
 	f.Add("message", text.OrDash(rec.Message))
-	if !rec.Created.IsZero() {
-		f.Add("created", rec.Created.UTC().Format(time.RFC3339))
-	}
+	f.AddTime("created", rec.Created)
 	f.Add("started", rec.Started.UTC().Format(time.RFC3339Nano))
 	f.Add("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
 	if rec.RefTo != "" {
 		f.Add("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
 	}
 	if c := rec.Commit; c != nil {
-		f.Add("commit", commitText(*c))
+		f.Add("commit", fmt.Sprintf("%q by %s, %s", c.Subject, text.OrDash(c.Author), c.At.UTC().Format(time.RFC3339)))
 	}
 	for _, s := range rec.Steps {
 		f.Add("step", fmt.Sprintf("%.3fs %s", s.Seconds, s.Text))
@@ -201,8 +172,7 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 		return
 	}
 	for _, sum := range status.Summary {
-		f.Add(KindText(sum.Kind), fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create,
-			sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+		f.Add(KindText(sum.Kind), SummaryText(sum))
 	}
 	for _, e := range status.Errors {
 		f.Add("error", e)
@@ -210,18 +180,6 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	for _, e := range status.Warnings {
 		f.Add("warning", e)
 	}
-}
-
-// commitText describes a commit.
-func commitText(c state.Commit) string {
-	txt := `"` + c.Subject + `"`
-	if c.Author != "" {
-		txt += " by " + c.Author
-	}
-	if !c.At.IsZero() {
-		txt += ", " + c.At.UTC().Format(time.RFC3339)
-	}
-	return txt
 }
 
 // StateCancelled is the state of a job that a person has stopped in the local history. The wire has no such
@@ -233,3 +191,9 @@ const StateDead = "dead"
 
 // KindText names a line of a summary. Files that could not be read have no kind.
 func KindText(kind string) string { return cmp.Or(kind, "unread files") }
+
+// SummaryText describes what a job did with the resources of a kind.
+func SummaryText(sum api.JobSummary) string {
+	return fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete,
+		sum.Noop, sum.Warning, sum.Error)
+}

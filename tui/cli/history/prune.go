@@ -40,33 +40,25 @@ func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
 		return command.Usagef("limpet history prune --older-than 7d",
 			"it is not said which records to remove: --older-than, --before or --keep is missing")
 	}
-	consequence := "This removes the records of all jobs that finished before " + before.UTC().Format(time.RFC3339) + " for good."
-	switch {
-	case c.Keep != nil && keep == 0:
-		consequence = "This removes all records for good."
-	case c.Keep != nil && keep == 1:
-		consequence = "This removes all records but the newest for good."
-	case c.Keep != nil:
-		consequence = "This removes all records but the newest " + strconv.Itoa(keep) + " for good."
-	}
-	if err := e.Confirm(ctx, consequence); err != nil {
-		return err
-	}
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	n := 0
+	what := "the records of all jobs that finished before " + before.UTC().Format(time.RFC3339)
 	if c.Keep != nil {
-		n, err = s.Store.TrimHistory(ctx, keep)
-	} else {
-		n, err = s.Store.PruneHistory(ctx, before)
+		what = "all records but the newest " + strconv.Itoa(keep)
 	}
-	if err != nil {
+	if err := e.Confirm(ctx, "This removes "+what+" for good."); err != nil {
 		return err
 	}
-	return e.PrintOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
-		fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) (err error) {
+		n := 0
+		if c.Keep != nil {
+			n, err = s.Store.TrimHistory(ctx, keep)
+		} else {
+			n, err = s.Store.PruneHistory(ctx, before)
+		}
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
+			fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
+		})
 	})
 }

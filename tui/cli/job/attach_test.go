@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
@@ -56,7 +55,6 @@ func TestWishIsMet(t *testing.T) {
 		"the same ref":                  {pull(true, "ref", "a"), nil, pull(true, "ref", "a"), nil, true},
 		"another ref":                   {pull(true, "ref", "a"), nil, pull(true, "ref", "b"), nil, false},
 		"a ref that nobody asked for":   {pull(true), nil, pull(true, "ref", "b"), nil, false},
-		"an empty option":               {pull(true), nil, pull(true, "ref", "", "paths", []any{}, "sub", map[string]any{}), nil, true},
 		"the same paths":                {deletion("a", "b"), nil, deletion("a", "b"), nil, true},
 		"other paths":                   {deletion("a", "b"), nil, deletion("a"), nil, false},
 		"numbers":                       {map[string]any{"action": "pr", "pr": map[string]any{"pr": 3.0}}, nil, map[string]any{"action": "pr", "pr": map[string]any{"pr": int64(3)}}, nil, true},
@@ -95,12 +93,7 @@ func TestSubmitBesideAJobThatEnds(t *testing.T) {
 				b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
 			case step == 1 && req.Method == http.MethodPost && another:
 				step++
-				other := b.job.DeepCopy()
-				other.SetUID("")
-				other.SetResourceVersion("")
-				if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
-					t.Error(err)
-				}
+				b.replace()
 			}
 		}}
 		u, err := submit(t.Context(), b.r, b.s, request{"default", "r", map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, MassDeleteNote(true)}, WaitFlags{Wait: true})

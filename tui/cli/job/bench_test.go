@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,81 +29,18 @@ import (
 type wire struct {
 	next http.RoundTripper
 	down atomic.Bool
-	cuts chan struct{} // closed when it is cut, to end the watches
-	mu   sync.Mutex    // guards cuts
-	// curt ends every watch at once, as some proxies do; watches counts them.
-	curt    atomic.Bool
-	watches atomic.Int64
-	calls   atomic.Int64 // of all kinds, answered or not
 	// noHistory is the code with which historicjobs are refused; 0 = they are not.
 	noHistory atomic.Int64
-	// between is done once, before a watch is asked for; open counts the answers that
-	// nobody has closed.
-	between func()
-	open    atomic.Int64
-}
-
-func (w *wire) cut() {
-	w.down.Store(true)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	close(w.cuts)
-}
-
-func (w *wire) mend() {
-	w.mu.Lock()
-	w.cuts = make(chan struct{})
-	w.mu.Unlock()
-	w.down.Store(false)
 }
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	w.calls.Add(1)
 	if code := w.noHistory.Load(); code != 0 && strings.Contains(req.URL.Path, "historicjobs") {
 		return &http.Response{StatusCode: int(code), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	}
 	if w.down.Load() {
 		return nil, syscall.ECONNREFUSED
 	}
-	if req.URL.Query().Has("watch") {
-		w.watches.Add(1)
-		if do := w.between; do != nil {
-			w.between = nil
-			do()
-		}
-		if w.curt.Load() {
-			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody, Request: req}, nil
-		}
-	}
-	w.mu.Lock()
-	cuts := w.cuts
-	w.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(req.Context())
-	go func() {
-		select {
-		case <-cuts:
-			cancel(syscall.ECONNRESET)
-		case <-ctx.Done():
-		}
-	}()
-	resp, err := w.next.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	w.open.Add(1)
-	resp.Body = &wireBody{resp.Body, sync.OnceFunc(func() { w.open.Add(-1); cancel(nil) })}
-	return resp, nil
-}
-
-type wireBody struct {
-	io.ReadCloser
-	done func()
-}
-
-func (b *wireBody) Close() error {
-	defer b.done()
-	return b.ReadCloser.Close()
+	return w.next.RoundTrip(req)
 }
 
 // bench is a follower's world: an API, a state file, one claimed job.
@@ -119,7 +54,6 @@ type bench struct {
 	out   *bytes.Buffer
 	job   *unstructured.Unstructured
 	how   WaitFlags
-	leave func() // ends the daemon
 }
 
 func newBench(t *testing.T) *bench {
@@ -132,7 +66,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: store, errs: &clitest.Buffer{}, out: &bytes.Buffer{}, wire: &wire{next: server.Transport(), cuts: make(chan struct{})}}
+	b := &bench{t: t, store: store, errs: &clitest.Buffer{}, out: &bytes.Buffer{}, wire: &wire{next: server.Transport()}}
 	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: b.wire, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +79,7 @@ func newBench(t *testing.T) *bench {
 		}
 		store.Close()
 	})
+	b.how.Wait = true
 	b.s = &command.Session{Client: client, Store: store}
 	b.r = &command.Env{Flags: &command.Flags{Output: "table"}, World: command.World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
@@ -190,6 +125,17 @@ func (b *bench) status(status map[string]any) {
 	}
 }
 
+// replace creates another job of the name.
+func (b *bench) replace() {
+	b.t.Helper()
+	again := b.job.DeepCopy()
+	again.SetUID("")
+	again.SetResourceVersion("")
+	if _, err := b.jobs().Create(b.t.Context(), again, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // end writes the record and takes the job out of the queue, as an agent does.
 func (b *bench) end(rec *state.Record) {
 	b.t.Helper()
@@ -207,7 +153,7 @@ func (b *bench) end(rec *state.Record) {
 // follow waits for the job beside the test.
 func (b *bench) follow(ctx context.Context) chan error {
 	ended := make(chan error, 1)
-	go func() { ended <- follow(ctx, b.r, b.s, b.job, b.how) }()
+	go func() { ended <- b.how.finish(ctx, b.r, b.s, b.job, "") }()
 	return ended
 }
 

@@ -92,7 +92,9 @@ func (f WaitFlags) check(e *command.Env, s *command.Session) error {
 // finish waits for the end of a job as the flags say, else prints what was done.
 func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured, done string) error {
 	if f.Waits() {
-		return follow(ctx, e, s, u, f)
+		follower := newFollower(e, s, u, f.Progress)
+		follower.showLog, follower.stream = f.Follow, f.Follow && e.Flags.Data()
+		return follower.follow(ctx)
 	}
 	if s.Embedded != nil {
 		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))

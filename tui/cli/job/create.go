@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/api"
 	"limpet/tui/cli/command"
 )
@@ -27,32 +29,38 @@ type createCmd struct {
 }
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
+	again := "limpet job create " + command.ShellWord(c.Repository)
 	spec := map[string]any{"action": c.Action}
 	if c.Message != "" {
 		spec["message"] = c.Message
 	}
-	again := "limpet job create " + command.ShellWord(c.Repository)
-	selection := c.selection()
+	selection := map[string]any{}
+	if len(c.Path) > 0 {
+		selection["paths"] = c.Path
+	}
+	if c.TargetPath != "" {
+		selection["targetPath"] = c.TargetPath
+	}
+	if c.Ref != "" {
+		selection["ref"] = c.Ref
+	}
 	switch selects := c.Action == "delete" || c.Action == "move"; {
-	case c.Spec != "" && len(selection) > 0:
-		return command.Usagef("limpet job create REPOSITORY --action delete --path FILE",
-			"--spec says what --path, --target-path and --ref say; leave one of them out")
+	case len(selection) > 0 && (c.Spec != "" || !selects):
+		return command.Usagef(again+" --action delete --path FILE",
+			"--path, --target-path and --ref are for --action delete and move, without --spec")
 	case c.Spec != "":
 		var options map[string]any
 		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
-			return command.Usagef("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'",
-				"--spec is not a JSON object: %s", c.Spec)
+			return command.Usagef(again+" --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
 		}
 		spec[c.Action] = options
 	case selects && len(c.Path) == 0:
-		return command.Usagef(again+" --action "+command.ShellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
+		return command.Usagef(again+" --action "+c.Action+" --path FILE", "--action %s needs --path", c.Action)
 	case c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/"), c.Action == "delete" && c.TargetPath != "":
 		return command.Usagef(again+" --action move --path FILE --target-path DIR/",
 			"--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
 	case selects:
 		spec[c.Action] = selection
-	case len(selection) > 0:
-		return command.Usagef(again+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
@@ -66,21 +74,6 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
 }
 
-// selection returns the options of a delete or a move.
-func (c createCmd) selection() map[string]any {
-	options := map[string]any{}
-	if len(c.Path) > 0 {
-		options["paths"] = c.Path
-	}
-	if c.TargetPath != "" {
-		options["targetPath"] = c.TargetPath
-	}
-	if c.Ref != "" {
-		options["ref"] = c.Ref
-	}
-	return options
-}
-
 // MassDeleteNote returns the annotations of a job that may delete many objects, or none.
 func MassDeleteNote(massDelete bool) map[string]string {
 	notes := map[string]string{}
@@ -92,11 +85,7 @@ func MassDeleteNote(massDelete bool) map[string]string {
 
 // CreateJob creates the job and waits for its end if how says so.
 func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		repo, err := e.FindObject(ctx, s, api.Repositories, repository)
-		if err != nil {
-			return err
-		}
+	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session, repo *unstructured.Unstructured) error {
 		if err := how.check(e, s); err != nil {
 			return err
 		}

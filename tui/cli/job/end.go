@@ -50,44 +50,41 @@ func finishedJob(ctx context.Context, e *command.Env, s *command.Session, job st
 }
 
 // outcome waits for the record of a job that is gone.
-func (f *follower) outcome(ctx context.Context) (state.Record, error) {
+func (f *follower) outcome(ctx context.Context) (rec state.Record, err error) {
 	job, err := api.JobView(f.seen)
 	if err != nil {
-		return state.Record{}, err
+		return rec, err
 	}
+	namespace, name, uid := f.seen.GetNamespace(), f.seen.GetName(), string(f.seen.GetUID())
 	unclaimed := f.seen.GetLabels()[api.LabelClaim] == "" && stateText(job.Status.State) == api.StatePending
 	wait := recordWait
 	if !f.final.IsZero() || unclaimed {
 		wait = shortRecordWait
 	}
-	deadline := time.Now().Add(wait)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		rec, err := control.FindFinished(ctx, f.session.Store, f.session.Client, f.seen.GetNamespace(), string(f.seen.GetUID()))
+	for deadline := time.Now().Add(wait); ctx.Err() == nil; command.Sleep(ctx, minPoll) {
+		rec, err = control.FindFinished(ctx, f.session.Store, f.session.Client, namespace, uid)
 		switch {
 		case err == nil:
-			return rec, nil
 		case !errors.Is(err, control.ErrNoRecord):
 			if !f.pause(ctx, err) {
 				return rec, err
 			}
+			continue
 		case time.Now().Before(deadline):
+			continue
 		case unclaimed:
-			return rec, command.Errorf(command.ExitCancelled, "limpet job list", "job %s was deleted before it was claimed", f.seen.GetName())
+			return rec, command.Errorf(command.ExitCancelled, "limpet job list", "job %s was deleted before it was claimed", name)
 		case job.Status.Finished > 0: // the last status is all that there is
-			data, err := json.Marshal(job.Status)
-			return state.Record{State: job.Status.State, Status: data}, err
+			rec.State = job.Status.State
+			rec.Status, err = json.Marshal(job.Status)
 		default:
 			return rec, command.Errorf(command.ExitError, "limpet history list",
-				"job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", f.seen.GetName())
+				"job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", name)
 		}
-		select {
-		case <-ctx.Done():
-			return rec, context.Cause(ctx)
-		case <-tick.C:
-		}
+		rec.UID, rec.Namespace, rec.Name = uid, namespace, name
+		return rec, err
 	}
+	return rec, context.Cause(ctx)
 }
 
 // statusOf returns the status of a record; a record without one has less to show.
@@ -97,29 +94,26 @@ func statusOf(rec state.Record) (st api.JobStatus) {
 }
 
 // printEnd prints the end of a job and returns the error for its exit code.
-func printEnd(e *command.Env, rec state.Record, stream bool) error {
+func printEnd(e *command.Env, rec state.Record, stream bool) (err error) {
 	st := statusOf(rec)
 	result := map[string]any{"name": rec.Name, "namespace": rec.Namespace, "uid": rec.UID, "state": rec.State, "status": st}
 	if stream {
-		if err := e.PrintStream(command.StreamLine{Type: "ended", Ended: result}); err != nil {
-			return err
-		}
-		return endError(rec)
+		err = e.PrintStream(command.StreamLine{Type: "ended", Ended: result})
+	} else {
+		err = e.PrintOne(result, "job/"+rec.Name, func(w io.Writer) {
+			took := api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)).Round(10 * time.Millisecond)
+			fmt.Fprintf(w, "job/%s %s in %s: %s\n", rec.Name, text.Clean(rec.State), took, text.Clean(st.Message))
+			for _, sum := range st.Summary {
+				fmt.Fprintf(w, "  %s: %s\n", history.KindText(sum.Kind), history.SummaryText(sum))
+			}
+			for _, e := range st.Errors {
+				fmt.Fprintf(w, "  error: %s\n", text.Clean(e))
+			}
+			for _, e := range st.Warnings {
+				fmt.Fprintf(w, "  warning: %s\n", text.Clean(e))
+			}
+		})
 	}
-	err := e.PrintOne(result, "job/"+rec.Name, func(w io.Writer) {
-		took := api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)).Round(10 * time.Millisecond)
-		fmt.Fprintf(w, "job/%s %s in %s: %s\n", rec.Name, text.Clean(rec.State), took, text.Clean(st.Message))
-		for _, sum := range st.Summary {
-			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", history.KindText(sum.Kind), sum.Create,
-				sum.Update, sum.Delete, sum.Warning, sum.Error)
-		}
-		for _, e := range st.Errors {
-			fmt.Fprintf(w, "  error: %s\n", text.Clean(e))
-		}
-		for _, e := range st.Warnings {
-			fmt.Fprintf(w, "  warning: %s\n", text.Clean(e))
-		}
-	})
 	if err != nil {
 		return err
 	}
@@ -128,21 +122,22 @@ func printEnd(e *command.Env, rec state.Record, stream bool) error {
 
 // endError returns nil for a success, else an error with the exit code of the end.
 func endError(rec state.Record) error {
-	hint := "limpet history show " + rec.UID
+	code, txt := command.ExitJobFailed, "the job ended in "+text.Clean(rec.State)
 	switch rec.State {
 	case api.StateSuccess:
 		return nil
 	case api.StateWarning:
-		return command.Errorf(command.ExitPartial, hint, "the job ended with warnings")
+		code, txt = command.ExitPartial, "the job ended with warnings"
 	case history.StateCancelled:
-		return command.Errorf(command.ExitCancelled, hint, "the job was cancelled")
+		code, txt = command.ExitCancelled, "the job was cancelled"
 	case history.StateDead:
-		return command.Errorf(command.ExitJobFailed, hint, "the job has no attempt left")
-	}
-	for _, sum := range statusOf(rec).Summary {
-		if sum.Error > 0 && sum.Write > 0 {
-			return command.Errorf(command.ExitPartial, hint, "the job ended with errors in some resources")
+		txt = "the job has no attempt left"
+	default:
+		for _, sum := range statusOf(rec).Summary {
+			if sum.Error > 0 && sum.Write > 0 {
+				code, txt = command.ExitPartial, "the job ended with errors in some resources"
+			}
 		}
 	}
-	return command.Errorf(command.ExitJobFailed, hint, "the job ended in %s", text.Clean(rec.State))
+	return command.Errorf(code, "limpet history show "+rec.UID, "%s", txt)
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 
+	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/control"
 	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -28,6 +28,9 @@ const (
 	// lastLogWait bounds the wait for the snapshot that has the end of a job. A daemon
 	// makes one every 100 ms; a job of another agent has none.
 	lastLogWait = 2 * time.Second
+	// minPoll and maxPoll bound the time between two reads of a job: a tenth of the time that it was waited for.
+	minPoll = 100 * time.Millisecond
+	maxPoll = time.Second
 )
 
 type watchCmd struct {
@@ -41,27 +44,24 @@ func (watchCmd) Help() string {
 }
 
 func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	if u != nil {
-		f := newFollower(e, s, u, c.Progress)
-		f.stream = e.Flags.Data()
-		return f.follow(ctx)
-	}
-	// The local history belongs to the server of the local agent.
-	rec, err := finishedJob(ctx, e, s, c.Job, s.Daemon != nil || e.Embedded())
-	if err != nil {
-		return err
-	}
-	e.Notef("%s has ended already, %s ago", rec.Name, command.Since(time.Now(), rec.Finished))
-	return printEnd(e, rec, e.Flags.Data())
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u != nil {
+			f := newFollower(e, s, u, c.Progress)
+			f.stream = e.Flags.Data()
+			return f.follow(ctx)
+		}
+		// The local history belongs to the server of the local agent.
+		rec, err := finishedJob(ctx, e, s, c.Job, s.Daemon != nil || e.Embedded())
+		if err != nil {
+			return err
+		}
+		e.Notef("%s has ended already, %s ago", rec.Name, command.Since(time.Now(), rec.Finished))
+		return printEnd(e, rec, e.Flags.Data())
+	})
 }
 
 // follower waits for the end of one job: for commands with --wait or --follow, job watch
@@ -74,66 +74,45 @@ type follower struct {
 
 	last       string // the last progress line
 	printed    time.Time
-	away       bool   // the last request failed
-	waitReason string // the last one of the daemon
+	away       bool           // the last request failed
+	waitReason string         // the last one of the daemon
+	lastLine   snapshot.Event // of the log
 
 	bar     *bar
 	silent  bool // no progress lines
 	stream  bool // a document on stdout for each change
 	showLog bool
 	logOnly bool // the end is not printed
-	log     jobLog
-	rows    <-chan *snapshot.Job // the job in the snapshots of the daemon; nil = the daemon did not answer
 }
 
 func newFollower(e *command.Env, s *command.Session, u *unstructured.Unstructured, progress string) *follower {
 	return &follower{env: e, session: s, seen: u, bar: newBar(e, progress), silent: progress == "none"}
 }
 
-// follow waits until the job is gone from the API, as the flags of a command say, then prints its end. The
-// error has the exit code of that end.
-func follow(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured, how WaitFlags) error {
-	f := newFollower(e, s, u, how.Progress)
-	f.showLog, f.stream = how.Follow, how.Follow && e.Flags.Data()
-	return f.follow(ctx)
-}
-
+// follow waits until the job is gone from the API, then prints its end. The error has the exit code of that end.
 func (f *follower) follow(ctx context.Context) error {
-	life, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if f.session.Daemon != nil {
-		rows := f.readRows(life, f.session.Daemon.Watch(life))
-		f.rows = rows
-		defer func() {
-			for range rows { // until it is closed
-			}
-		}()
-		defer cancel()
-	} else if f.showLog {
+	if f.showLog && f.session.Daemon == nil {
 		f.say("the log of the job is with the agent that runs it, not here")
 	}
 	err := f.watch(ctx)
-	if err == nil && f.showLog {
-		f.printLastLines(ctx)
+	for over := time.Now().Add(lastLogWait); err == nil && f.showLog && !f.readRow(ctx) && time.Now().Before(over); {
+		command.Sleep(ctx, minPoll)
 	}
 	f.bar.erase()
+	rec := state.Record{}
 	if err == nil {
-		rec, outcomeErr := f.outcome(ctx)
-		rec.UID, rec.Namespace, rec.Name = string(f.seen.GetUID()), f.seen.GetNamespace(), f.seen.GetName()
-		switch {
-		case outcomeErr != nil:
-			err = outcomeErr
-		case f.logOnly:
-			return endError(rec)
-		default:
-			return printEnd(f.env, rec, f.stream)
-		}
+		rec, err = f.outcome(ctx)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return command.Errorf(command.WaitCode(ctx), command.CommandFor(f.seen.GetNamespace(), "job watch "+f.seen.GetName()),
 			"stopped waiting; the job goes on")
+	case err != nil:
+		return err
+	case f.logOnly:
+		return endError(rec)
 	}
-	return err
+	return printEnd(f.env, rec, f.stream)
 }
 
 // say writes a note in place of the bar.
@@ -142,22 +121,28 @@ func (f *follower) say(format string, args ...any) {
 	f.env.Notef(format, args...)
 }
 
-// watch returns nil when the job is gone, else a permanent error.
+// watch returns nil when the job is gone, else a permanent error. It polls: a read is small, and nothing of it stays
+// open on a link that comes and goes.
 func (f *follower) watch(ctx context.Context) error {
-	for {
-		began := time.Now()
-		gone, err := f.watchOnce(ctx)
+	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
+	for began := time.Now(); ctx.Err() == nil; {
+		u, err := jobs.Get(ctx, f.seen.GetName(), metav1.GetOptions{})
 		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
+		case apierrors.IsNotFound(err), err == nil && u.GetUID() != f.seen.GetUID():
+			return nil
 		case err != nil && !f.pause(ctx, err):
 			return err
-		case gone:
-			return nil
-		case err == nil:
-			command.Sleep(ctx, command.RetryPause-time.Since(began)) // some servers and proxies end every watch at once
+		case err != nil:
+			continue
 		}
+		f.see(u)
+		f.readRow(ctx)
+		if !f.final.IsZero() && time.Since(f.final) > finalWait {
+			return nil
+		}
+		command.Sleep(ctx, min(max(time.Since(began)/10, minPoll), maxPoll))
 	}
+	return context.Cause(ctx)
 }
 
 // pause waits after an error and reports whether the error is temporary.
@@ -165,7 +150,7 @@ func (f *follower) pause(ctx context.Context, err error) bool {
 	if !kube.Retryable(err) {
 		return false
 	}
-	if !f.away {
+	if !f.away && ctx.Err() == nil {
 		f.away = true
 		f.say("%s %s: no answer, still trying: %s", command.Timestamp(), f.seen.GetName(),
 			text.Clean(text.Redact(command.ErrorText(err))))
@@ -175,109 +160,33 @@ func (f *follower) pause(ctx context.Context, err error) bool {
 	return true
 }
 
-// watchOnce follows one watch of the job and reports whether the job is gone. The end of a watch is no error:
-// the caller starts the next.
-func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
-	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
-	only := "metadata.name=" + f.seen.GetName()
-	page, err := jobs.List(ctx, metav1.ListOptions{FieldSelector: only})
+// readRow prints new lines of the log, and why the daemon of this host does not take a pending job. It reports whether
+// the daemon has shown the end of the job.
+func (f *follower) readRow(ctx context.Context) (ended bool) {
+	unclaimed := f.seen.GetLabels()[api.LabelClaim] == ""
+	if f.session.Daemon == nil || !f.showLog && !unclaimed {
+		return f.session.Daemon == nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
+	defer cancel()
+	snap, err := f.session.Daemon.Snapshot(ctx)
 	if err != nil {
-		return false, err
+		return false // the next read is soon
 	}
-	f.away = false
-	if len(page.Items) == 0 || !f.see(&page.Items[0]) || f.finalFor() > finalWait {
-		return true, nil
+	i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(f.seen.GetUID()) })
+	if i < 0 {
+		return false
 	}
-	w, err := jobs.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: page.GetResourceVersion()})
-	if err != nil {
-		return false, err
-	}
-	defer w.Stop()
-	due, stop := f.bar.ticks()
-	defer stop()
-	for {
-		var over <-chan time.Time
-		if !f.final.IsZero() {
-			over = time.After(finalWait - f.finalFor())
-		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-over:
-			return true, nil
-		case <-due:
-			if job, err := api.JobView(f.seen); err == nil {
-				f.bar.draw(job, f.seen.GetName(), time.Now())
-			}
-		case <-time.After(time.Until(f.printed.Add(progressInterval))): // also across watches
-			f.show(true)
-		case row, ok := <-f.rows:
-			switch {
-			case !ok:
-				f.rows = nil
-			case row != nil:
-				f.takeRow(row)
-			case f.throughDaemon():
-				return false, nil // a watch over its socket would stay silent; the next request waits
-			}
-		case e, ok := <-w.ResultChan():
-			if !ok || e.Type == watch.Error {
-				return false, nil
-			}
-			job, ok := e.Object.(*unstructured.Unstructured)
-			if !ok || e.Type == watch.Bookmark {
-				continue
-			}
-			if !f.see(job) || e.Type == watch.Deleted {
-				return true, nil
-			}
-		}
-	}
+	f.showRow(&snap.Jobs[i], unclaimed)
+	return !snap.Jobs[i].Finished.IsZero()
 }
 
-// throughDaemon reports whether the daemon of this host passes the requests on.
-func (f *follower) throughDaemon() bool {
-	base, _ := f.session.Client.Endpoint()
-	return base.String() == control.BaseURL
-}
-
-// readRows sends the row of the job in each snapshot until one shows its end, and nil
-// each time that the daemon does not answer.
-func (f *follower) readRows(ctx context.Context, snapshots *control.Watch) <-chan *snapshot.Job {
-	rows, uid := make(chan *snapshot.Job), string(f.seen.GetUID())
-	go func() {
-		defer close(rows)
-		for ctx.Err() == nil {
-			var row *snapshot.Job
-			snap, err := snapshots.Next(ctx)
-			if err != nil {
-				command.Sleep(ctx, command.RetryPause)
-			} else if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == uid }); i >= 0 {
-				row = &snap.Jobs[i]
-			} else {
-				continue
-			}
-			select {
-			case rows <- row:
-			case <-ctx.Done():
-				return
-			}
-			if row != nil && !row.Finished.IsZero() {
-				return
-			}
-		}
-	}()
-	return rows
-}
-
-// takeRow prints new lines of the log, and why the daemon of this host does not take a
-// pending job.
-func (f *follower) takeRow(row *snapshot.Job) {
+func (f *follower) showRow(row *snapshot.Job, unclaimed bool) {
 	if f.showLog {
 		f.bar.erase()
-		_ = printLogLines(f.env, f.log.fresh(row)) // a stdout that fails ends the command
+		_ = printLogLines(f.env, f.freshLines(row.Log)) // a stdout that fails ends the command
 	}
-	if f.seen.GetLabels()[api.LabelClaim] != "" || row.WaitReason == f.waitReason {
+	if !unclaimed || row.WaitReason == f.waitReason {
 		return
 	}
 	if f.waitReason = row.WaitReason; row.WaitReason != "" {
@@ -285,65 +194,43 @@ func (f *follower) takeRow(row *snapshot.Job) {
 	}
 }
 
-// printLastLines prints the log up to the snapshot that shows the end of the job.
-func (f *follower) printLastLines(ctx context.Context) {
-	late := time.After(lastLogWait)
-	for f.rows != nil {
-		select {
-		case row, ok := <-f.rows:
-			if !ok {
-				return
-			}
-			if row != nil {
-				f.takeRow(row)
-			}
-		case <-late:
-			return
-		case <-ctx.Done():
-			return
+// freshLines returns the lines that the log before did not have.
+func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
+	next := 0
+	for i, line := range slices.Backward(log) {
+		if line == f.lastLine {
+			next = i + 1
+			break
 		}
 	}
+	if len(log) > 0 {
+		f.lastLine = log[len(log)-1]
+	}
+	return log[next:]
 }
 
 // finalStates are final.
 var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
-// finalFor returns for how long the job has been in a final state.
-func (f *follower) finalFor() time.Duration {
-	if f.final.IsZero() {
-		return 0
-	}
-	return time.Since(f.final)
-}
-
-// see takes a new version of the job; false when it is another job of the same name.
-func (f *follower) see(u *unstructured.Unstructured) bool {
-	if u.GetUID() != f.seen.GetUID() {
-		return false
-	}
-	f.seen = u
+// see takes a new version of the job and prints a progress line when state or message have changed, at each tenth of
+// progress, and when the last one is old.
+func (f *follower) see(u *unstructured.Unstructured) {
+	f.seen, f.away = u, false
 	job, err := api.JobView(u)
+	if err != nil {
+		return // a newer server; its end is all that can be shown
+	}
+	st := job.Status
 	switch {
-	case err != nil || job.Status.Finished == 0 || !slices.Contains(finalStates, job.Status.State):
+	case st.Finished == 0 || !slices.Contains(finalStates, st.State):
 		f.final = time.Time{}
 	case f.final.IsZero():
 		f.final = time.Now()
 	}
-	f.show(false)
-	return true
-}
-
-// show prints a progress line when state or message have changed, at each tenth of progress, and when forced.
-func (f *follower) show(anyway bool) {
-	job, err := api.JobView(f.seen)
-	if err != nil {
-		f.printed = time.Now() // nothing to print for another interval
-		return
-	}
-	st := job.Status
+	f.bar.draw(job, u.GetName(), time.Now())
 	key := fmt.Sprintf("%s %s %d %d", st.State, st.Message, int(st.Progress)/10, len(st.Errors))
 	changed := key != f.last
-	if !changed && !anyway {
+	if !changed && time.Since(f.printed) < progressInterval {
 		return
 	}
 	f.last, f.printed = key, time.Now()
@@ -351,9 +238,9 @@ func (f *follower) show(anyway bool) {
 	if f.stream && changed {
 		// A stdout that fails ends the command.
 		_ = f.env.PrintStream(command.StreamLine{Type: "job", Job: progressDoc{
-			Name:      f.seen.GetName(),
-			Namespace: f.seen.GetNamespace(),
-			UID:       string(f.seen.GetUID()),
+			Name:      u.GetName(),
+			Namespace: u.GetNamespace(),
+			UID:       string(u.GetUID()),
 			State:     stateText(st.State),
 			Progress:  min(max(st.Progress, 0), 100),
 			Done:      done,
@@ -378,7 +265,7 @@ func (f *follower) show(anyway bool) {
 	if n := len(st.Errors); n > 0 {
 		line += fmt.Sprintf(" errors=%d", n)
 	}
-	f.say("%s %s %s", command.Timestamp(), f.seen.GetName(), line)
+	f.say("%s %s %s", command.Timestamp(), u.GetName(), line)
 }
 
 // progressDoc is the progress of a job.

@@ -16,7 +16,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/history"
@@ -39,64 +38,29 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error { return c.list(ctx, e, s) })
-}
-
-func (c listCmd) list(ctx context.Context, e *command.Env, s *command.Session) error {
-	now := time.Now()
-	var snap *snapshot.Snapshot // nil without a daemon
-	undelivered := map[string]snapshot.Job{}
-	if s.Daemon != nil {
-		snap, _ = s.Daemon.Snapshot(ctx) // the list is complete without it
-	}
-	if snap != nil {
-		for _, j := range snap.Jobs {
-			if !j.Undelivered.IsZero() {
-				undelivered[j.UID] = j
-			}
-		}
-	}
-	keep := func(u *unstructured.Unstructured) bool {
+	now, keep := time.Now(), func(u *unstructured.Unstructured) bool {
 		return c.Repository == "" || specOf(u)["repository"] == c.Repository
-	}
-	items, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", keep, c.Limit)
-	if err != nil {
-		return c.known(e, snap, now, err)
 	}
 	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"},
 		Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
-	objects := make([]any, len(items))
-	for i := range items {
-		u := &items[i]
-		objects[i] = u.Object
-		job, err := api.JobView(u)
-		if err != nil {
-			return err
-		}
-		claimed := "-"
-		if u.GetLabels()[api.LabelClaim] != "" {
-			claimed = "yes"
-		}
-		txt := message(now, u, job)
-		if j, ok := undelivered[string(u.GetUID())]; ok {
-			txt = j.State + ", " + UnsentText(now, j)
-		}
-		t.Add(u.GetNamespace(), "job/"+u.GetName(),
-			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
-			command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(txt),
-			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
-	}
-	return e.PrintList(objects, t)
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		return e.PrintObjects(ctx, s, api.Jobs, keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+			job, err := api.JobView(u)
+			claimed, notes := "-", u.GetAnnotations()
+			if u.GetLabels()[api.LabelClaim] != "" {
+				claimed = "yes"
+			}
+			return []string{u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
+				command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job)),
+				string(u.GetUID()), claimed, text.OrDash(notes[api.AnnoAttempt]), text.OrDash(notes[api.AnnoPriority])}, err
+		})
+	})
 }
 
-// message describes what a job does, or what it waits for.
+// message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.
 func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
-	// The message has the backoff as it was when it began.
-	if said, _, rests := strings.Cut(job.Status.Message, "; tried again in "); rests && stateText(job.Status.State) == api.StatePending {
-		left := RestOf(u).Sub(now)
-		if left <= 0 {
-			return said + "; waits for an agent"
-		}
+	said, _, rests := strings.Cut(job.Status.Message, "; tried again in ")
+	if left := RestOf(u).Sub(now); rests && left > 0 {
 		return said + "; tried again in " + text.Age(left)
 	}
 	return job.Status.Message
@@ -128,36 +92,6 @@ func RestOf(u *unstructured.Unstructured) time.Time {
 		return time.Time{}
 	}
 	return api.TimeOfMillis(ms)
-}
-
-// known lists the jobs that the daemon knows while the API does not answer. The exit code is that of the
-// error, because the list may be out of date.
-func (c listCmd) known(e *command.Env, snap *snapshot.Snapshot, now time.Time, err error) error {
-	code, _ := command.Classify(err)
-	if code != command.ExitUnreachable || snap == nil || e.Flags.Data() {
-		return err
-	}
-	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "AGE", "MESSAGE"}, Wide: []string{"UID", "ATTEMPT"}}
-	for _, j := range snap.Jobs {
-		if c.Repository != "" && j.Repository != c.Repository || !j.Finished.IsZero() {
-			continue
-		}
-		txt := j.Message
-		if !j.Undelivered.IsZero() {
-			txt = UnsentText(now, j)
-		}
-		t.Add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State),
-			command.Since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
-	}
-	if err := e.PrintList(nil, t); err != nil {
-		return err
-	}
-	asOf := snap.AsOf
-	if asOf.IsZero() {
-		asOf = snap.API.Since
-	}
-	return command.Errorf(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w",
-		text.Age(now.Sub(asOf)), err)
 }
 
 func progressText(s api.JobStatus) string {
@@ -230,9 +164,4 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 		f.Add("error", e)
 	}
 	f.Write(w)
-}
-
-// UnsentText describes a finished job whose result is kept until the API takes it.
-func UnsentText(now time.Time, job snapshot.Job) string {
-	return "done, waiting for the API " + text.Age(now.Sub(job.Undelivered))
 }

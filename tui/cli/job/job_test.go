@@ -20,10 +20,10 @@ func TestMessageOfARest(t *testing.T) {
 		state, until, want string
 	}{
 		{api.StatePending, strconv.FormatInt(now.Add(7*time.Second).UnixMilli(), 10), said + "; tried again in 7s"},
-		{api.StatePending, strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10), said + "; waits for an agent"},
-		{api.StatePending, "", said + "; waits for an agent"}, // its rest was ended
-		{api.StatePending, "soon", said + "; waits for an agent"},
-		{api.StateWorking, "", said + "; tried again in 20s"}, // not ours to change
+		{api.StatePending, strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10), said + "; tried again in 20s"},
+		{api.StatePending, "", said + "; tried again in 20s"},
+		{api.StatePending, "soon", said + "; tried again in 20s"},
+		{api.StateWorking, "", said + "; tried again in 20s"},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetAnnotations(map[string]string{api.AnnoNotBefore: tt.until})

@@ -26,46 +26,43 @@ func (logsCmd) Help() string {
 }
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{API: true, Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-	if err != nil {
-		return err
-	}
-	if u == nil {
-		rec, err := finishedJob(ctx, e, s, c.Job, true)
+	return e.With(ctx, command.Needs{API: true, Desk: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
 		if err != nil {
 			return err
 		}
-		if err := printLog(e, recordLog(rec)); err != nil || !c.Follow {
+		if u == nil {
+			rec, err := finishedJob(ctx, e, s, c.Job, true)
+			if err != nil {
+				return err
+			}
+			if err := printLog(e, recordLog(rec)); err != nil || !c.Follow {
+				return err
+			}
+			return endError(rec)
+		}
+		if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
 			return err
 		}
-		return endError(rec)
-	}
-	if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
-		return err
-	}
-	if s.Daemon == nil {
-		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
-			"no agent on this host runs job %q; its log is where it runs", c.Job)
-	}
-	if c.Follow {
-		f := newFollower(e, s, u, "none")
-		f.showLog, f.logOnly = true, true
-		return f.follow(ctx)
-	}
-	snap, err := s.Daemon.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	var lines []snapshot.Event
-	if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(u.GetUID()) }); i >= 0 {
-		lines = snap.Jobs[i].Log
-	}
-	return printLog(e, lines)
+		if s.Daemon == nil {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
+				"no agent on this host runs job %q; its log is where it runs", c.Job)
+		}
+		if c.Follow {
+			f := newFollower(e, s, u, "none")
+			f.showLog, f.logOnly = true, true
+			return f.follow(ctx)
+		}
+		snap, err := s.Daemon.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		var lines []snapshot.Event
+		if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(u.GetUID()) }); i >= 0 {
+			lines = snap.Jobs[i].Log
+		}
+		return printLog(e, lines)
+	})
 }
 
 // recordLog returns the events of a record as log lines in the order of their time.
@@ -89,14 +86,8 @@ func recordLog(rec state.Record) []snapshot.Event {
 	for _, txt := range st.Errors {
 		add(rec.Finished, "error", "%s", txt)
 	}
-	level := "error"
-	switch rec.State {
-	case api.StateSuccess:
-		level = "info"
-	case api.StateWarning, history.StateCancelled:
-		level = "warn"
-	}
-	add(rec.Finished, level, "%s", cmp.Or(rec.Message, rec.State))
+	levels := map[string]string{api.StateSuccess: "info", api.StateWarning: "warn", history.StateCancelled: "warn"}
+	add(rec.Finished, cmp.Or(levels[rec.State], "error"), "%s", cmp.Or(rec.Message, rec.State))
 	slices.SortStableFunc(out, func(x, y snapshot.Event) int { return x.At.Compare(y.At) })
 	return out
 }
@@ -123,23 +114,4 @@ func printLogLines(e *command.Env, lines []snapshot.Event) error {
 		}
 	}
 	return nil
-}
-
-// jobLog is the position in the log of a job.
-type jobLog struct{ last snapshot.Event }
-
-// fresh returns the lines that the log of the row before did not have.
-func (l *jobLog) fresh(row *snapshot.Job) []snapshot.Event {
-	if len(row.Log) == 0 {
-		return nil
-	}
-	next := 0
-	for i, e := range slices.Backward(row.Log) {
-		if e == l.last {
-			next = i + 1
-			break
-		}
-	}
-	l.last = row.Log[len(row.Log)-1]
-	return row.Log[next:]
 }

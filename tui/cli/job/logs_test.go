@@ -21,8 +21,8 @@ import (
 func (b *bench) showJobs() (show func(job *snapshot.Job)) {
 	b.t.Helper()
 	b.r.Flags.State = filepath.Join(b.t.TempDir(), "limpet.db")
-	next, stop := clitest.ServeSnapshots(b.t, b.r.Flags.State, b.store)
-	b.leave = stop
+	next, _ := clitest.ServeSnapshots(b.t, b.r.Flags.State, b.store)
+	next(new(snapshot.Snapshot))
 	b.t.Cleanup(func() { b.s.Daemon.Close() })
 	var err error
 	if b.s.Daemon, err = control.Attach(b.t.Context(), agent.SocketPath(b.r.Flags.State)); err != nil {

@@ -25,12 +25,8 @@ type WaitFlags struct {
 // Waits reports whether the command waits for the end of the job.
 func (f WaitFlags) Waits() bool { return f.Wait || f.Follow }
 
-const (
-	// barEvery is the time between two redraws of the bar.
-	barEvery = 200 * time.Millisecond
-	// barCells is the length of the bar itself.
-	barCells = 20
-)
+// barCells is the length of the bar itself.
+const barCells = 20
 
 // bar is a progress line at the end of a terminal. The zero bar shows nothing.
 type bar struct {
@@ -70,7 +66,7 @@ func (b *bar) draw(job api.Job, name string, now time.Time) {
 		return
 	}
 	b.shown = true
-	fmt.Fprintf(b.w, "\r%s\x1b[K", fit(b.text(job, name, now), b.width()-1))
+	fmt.Fprintf(b.w, "\r%s\x1b[K", displaywidth.TruncateString(b.text(job, name, now), max(b.width()-1, 0), ""))
 }
 
 // erase removes the line, for other output in its place.
@@ -124,21 +120,4 @@ func counts(st api.JobStatus) (done, total int64) {
 		total += s.Total
 	}
 	return min(done, total), total
-}
-
-// fit cuts a line to a width.
-func fit(line string, cells int) string {
-	if displaywidth.String(line) <= cells {
-		return line
-	}
-	return displaywidth.TruncateString(line, max(cells, 0), "")
-}
-
-// ticks returns a channel of redraws, nil without a bar, and its stop function.
-func (b *bar) ticks() (due <-chan time.Time, stop func()) {
-	if b.w == nil {
-		return nil, func() {}
-	}
-	tick := time.NewTicker(barEvery)
-	return tick.C, tick.Stop
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -107,32 +106,16 @@ func isFullPull(spec map[string]any) bool {
 	return spec["action"] == "pull" && !incremental
 }
 
-// options returns the options of a spec without the depth of a pull, in the form that a server returns:
-// without empty values.
-func options(spec map[string]any) any {
-	data, err := json.Marshal(spec)
-	var out map[string]any
-	if err != nil || json.Unmarshal(data, &out) != nil {
+// options returns the options of a spec without the depth of a pull, with the types of JSON.
+func options(spec map[string]any) (out map[string]any) {
+	if data, err := json.Marshal(spec); err != nil || json.Unmarshal(data, &out) != nil {
 		return nil
 	}
 	delete(out, "repository")
 	if pull, ok := out["pull"].(map[string]any); ok {
-		delete(pull, "incremental")
+		if delete(pull, "incremental"); len(pull) == 0 {
+			delete(out, "pull")
+		}
 	}
-	isEmpty(out)
 	return out
-}
-
-// isEmpty reports whether a JSON value is empty. It removes empty members.
-func isEmpty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		maps.DeleteFunc(v, func(_ string, member any) bool { return isEmpty(member) })
-		return len(v) == 0
-	case []any:
-		return len(v) == 0
-	}
-	return reflect.ValueOf(v).IsZero()
 }

@@ -22,11 +22,7 @@ type ApplyCommand struct {
 }
 
 func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
-	data, err := e.ReadFile(c.File)
-	if err != nil {
-		return command.Usagef("limpet apply -f FILE    # - is stdin", "read objects: %w", err)
-	}
-	objects, err := ParseObjects(c.File, data)
+	objects, err := ReadFile(e, c.File, "limpet apply -f FILE")
 	if err != nil {
 		return err
 	}

@@ -86,19 +86,23 @@ func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unst
 // repositoryEffect describes what the finalizers do with the resources of a Repository.
 func repositoryEffect(u *unstructured.Unstructured) string {
 	has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
-	what, stay := "the folders and dashboards that it has made", "stay"
-	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
+	dir := u.GetAnnotations()[api.AnnoSinkDir]
+	what := "the folders and dashboards that it has made"
+	if dir != "" {
 		what = "the files that it has made in " + dir
-	} else if has(api.FinalizerRelease) {
-		stay = "stay, and belong to nobody"
 	}
-	if has(api.FinalizerRemove) && !has(api.FinalizerRelease) {
-		stay = "are deleted too"
+	switch {
+	case has(api.FinalizerRemove) && !has(api.FinalizerRelease):
+		what += " are deleted too"
+	case has(api.FinalizerRelease) && dir == "":
+		what += " stay, and belong to nobody"
+	default:
+		what += " stay"
 	}
 	if has(api.FinalizerRemoveJobs) {
-		return what + " " + stay + ", its waiting jobs are deleted, one that runs is waited for"
+		what += ", its waiting jobs are deleted, one that runs is waited for"
 	}
-	return what + " " + stay
+	return what
 }
 
 // Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,25 +28,18 @@ func KindNamed(word string) (api.Kind, error) {
 	if group == "" {
 		name = cmp.Or(nouns[name], name)
 	}
-	var names []string
 	for _, k := range api.Kinds {
 		if group != "" && group != k.Group {
 			continue
 		}
-		for _, n := range append([]string{k.Plural, k.Singular, strings.ToLower(k.Kind)}, k.Short...) {
-			if n == name {
-				return k, nil
-			}
+		if slices.Contains(append([]string{k.Plural, k.Singular, strings.ToLower(k.Kind)}, k.Short...), name) {
+			return k, nil
 		}
-		names = append(names, k.Plural, k.Singular)
 	}
-	msg := fmt.Sprintf("unknown kind %q", word)
-	if n := command.Nearest(name, names); n != "" {
-		msg += fmt.Sprintf(", did you mean %q?", n)
-	}
-	return api.Kind{}, command.Usagef("limpet get --help    # lists the kinds", "%s", msg)
+	return api.Kind{}, unknownKind(fmt.Sprintf("unknown kind %q", word), name)
 }
 
+// Resource returns the resource of a kind, in the version that the API prefers.
 func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Resource, error) {
 	version := k.Versions[0]
 	if k.Group == api.DashboardGroup || k.Group == api.FolderGroup {

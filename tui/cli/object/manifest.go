@@ -26,18 +26,24 @@ type Manifest struct {
 	Where  string
 }
 
+// ReadFile reads the objects of a file that a command names; - is stdin.
+func ReadFile(e *command.Env, file, call string) ([]Manifest, error) {
+	data, err := e.ReadFile(file)
+	if err != nil {
+		return nil, command.Usagef(call+"    # - is stdin", "read objects: %w", err)
+	}
+	return ParseObjects(file, data)
+}
+
 // ParseObjects reads all objects of a file and rejects the file when one is of an unknown kind.
 func ParseObjects(file string, data []byte) ([]Manifest, error) {
 	objects, err := ReadDocuments(file, data)
-	if err != nil {
-		return nil, err
-	}
 	for i := range objects {
-		if objects[i], err = checkObject(objects[i]); err != nil {
+		if err := objects[i].check(); err != nil {
 			return nil, err
 		}
 	}
-	return objects, nil
+	return objects, err
 }
 
 // ReadDocuments reads the objects of a file of YAML or JSON documents, and those of lists. Its errors name the
@@ -55,15 +61,14 @@ func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 			break
 		}
 		where := fmt.Sprintf("%s, document %d", name, n)
-		var js []byte
 		if err == nil {
-			js, err = yaml.YAMLToJSONStrict(doc)
+			doc, err = yaml.YAMLToJSONStrict(doc)
 		}
 		if err != nil {
 			return nil, command.Usagef(validates(file), "%s: %w", where, err)
 		}
 		var content map[string]any
-		if err := utiljson.Unmarshal(js, &content); err != nil {
+		if err := utiljson.Unmarshal(doc, &content); err != nil {
 			return nil, command.Usagef(validates(file), "%s is no object", where)
 		}
 		if content == nil {
@@ -96,28 +101,32 @@ func validates(file string) string {
 	return "limpet repo validate " + command.ShellWord(file) + "    # after correcting it"
 }
 
-// checkObject finds the kind of an object.
-func checkObject(o Manifest) (Manifest, error) {
+// check finds the kind of the object.
+func (o *Manifest) check() error {
 	gvk := o.Object.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
 	if i < 0 {
-		msg := fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion())
-		var names []string
-		for _, k := range api.Kinds {
-			names = append(names, k.Kind)
-		}
-		if n := command.Nearest(gvk.Kind, names); n != "" {
-			msg += fmt.Sprintf(", did you mean %q?", n)
-		}
-		return o, command.Usagef("limpet get --help    # lists the kinds", "%s", msg)
+		return unknownKind(fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion()), gvk.Kind)
 	}
 	o.Kind = api.Kinds[i]
 	name, _, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name")
 	switch {
 	case o.Object.GetName() != "":
-		return o, nil
+		return nil
 	case name != nil && name != "": // YAML reads y, on and 1e3 as other types than text
-		return o, command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, gvk.Kind)
+		return command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, gvk.Kind)
 	}
-	return o, command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, gvk.Kind)
+	return command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, gvk.Kind)
+}
+
+// unknownKind names the kind that a word comes near to.
+func unknownKind(what, word string) error {
+	var names []string
+	for _, k := range api.Kinds {
+		names = append(names, k.Kind, k.Plural, k.Singular)
+	}
+	if n := command.Nearest(word, names); n != "" {
+		what += fmt.Sprintf(", did you mean %q?", n)
+	}
+	return command.Usagef("limpet get --help    # lists the kinds", "%s", what)
 }

@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,15 +30,15 @@ type connectionListCmd struct {
 }
 
 func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
+	now := time.Now()
+	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "REASON", "USED BY", "TOKEN", "AGE"},
+		Wide: []string{"TITLE", "HOST", "MESSAGE"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		users, err := object.ConnectionUsers(ctx, s, e.Flags.ListNamespace())
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "REASON", "USED BY", "TOKEN", "AGE"},
-			Wide: []string{"TITLE", "HOST", "MESSAGE"}}
-		return e.PrintObjects(ctx, s, api.Connections, "connection", c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.Connections, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			one, err := api.ConnectionView(u)
 			var ready api.Condition
 			if i := slices.IndexFunc(one.Status.Conditions, func(c api.Condition) bool { return c.Type == "Ready" }); i >= 0 {
@@ -81,11 +82,8 @@ type connectionShowCmd struct {
 }
 
 func (c connectionShowCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := e.FindObject(ctx, s, api.Connections, c.Name)
-		if err != nil {
-			return err
-		}
+	needs := command.Needs{API: true}
+	return e.WithObject(ctx, needs, api.Connections, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		one, err := api.ConnectionView(u)
 		if err != nil {
 			return err
@@ -118,13 +116,10 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 	f.AddTime("checked", api.TimeOfMillis(one.Status.Health.Checked))
 	addToken(&f, now, one.Status.Token)
 	addConditions(&f, one.Status.Conditions, one.Status.FieldErrors)
-	switch names := users.Of(u); {
-	case users == nil:
+	if users == nil {
 		f.Add("used by", "not known: repositories may not be listed")
-	case len(names) == 0:
-		f.Add("used by", "no repository")
-	default:
-		f.Add("used by", strings.Join(names, ", "))
+	} else {
+		f.Add("used by", cmp.Or(strings.Join(users.Of(u), ", "), "no repository"))
 	}
 	f.Write(w)
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"runtime"
-	"slices"
 	"time"
+
+	"github.com/pkg/browser"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/forge"
@@ -35,27 +35,8 @@ type repoPage struct {
 }
 
 func (c openCmd) Run(ctx context.Context, e *command.Env) error {
-	page, err := c.find(ctx, e)
-	if err != nil {
-		return err
-	}
-	if browser := browser(e, exec.LookPath); browser != nil && !c.Print {
-		if err := show(ctx, append(slices.Clone(browser), page.URL)); err != nil {
-			e.Notef("no browser: %v", err)
-		} else {
-			page.Opened = true
-		}
-	}
-	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
-}
-
-// find reads the repository and derives its address. The session is closed before a browser starts.
-func (c openCmd) find(ctx context.Context, e *command.Env) (page repoPage, err error) {
-	err = e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
-		if err != nil {
-			return err
-		}
+	var page repoPage
+	err := onRepo(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
 		if err != nil {
 			return err
@@ -72,41 +53,38 @@ func (c openCmd) find(ctx context.Context, e *command.Env) (page repoPage, err e
 		page = repoPage{Namespace: u.GetNamespace(), Repository: u.GetName(), URL: text.Clean(text.Redact(address))}
 		return nil
 	})
-	return page, err
-}
-
-// browser returns the program that opens addresses, nil without a graphical session on this terminal.
-func browser(e *command.Env, find func(string) (string, error)) []string {
-	if e.Getenv("SSH_TTY") != "" || e.Getenv("SSH_CONNECTION") != "" {
-		return nil
+	if err != nil {
+		return err
 	}
-	calls := [][]string{{"xdg-open"}, {"gio", "open"}, {"wslview"}}
-	switch {
-	case runtime.GOOS == "darwin":
-		calls = [][]string{{"open"}}
-	case e.Getenv("DISPLAY") == "" && e.Getenv("WAYLAND_DISPLAY") == "":
-		return nil
-	}
-	for _, call := range calls {
-		if path, err := find(call[0]); err == nil {
-			return append([]string{path}, call[1:]...)
+	if !c.Print && graphical(e.Getenv) {
+		if err := open(page.URL); err != nil {
+			e.Notef("no browser: %v", err)
+		} else {
+			page.Opened = true
 		}
 	}
-	return nil
+	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
 }
 
-// browserTimeout bounds the wait for the program. Most exit at once; one that stays has become the browser's parent.
-const browserTimeout = 5 * time.Second
+// graphical reports whether this terminal is on a host with a screen.
+func graphical(env func(string) string) bool {
+	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" &&
+		(runtime.GOOS == "darwin" || env("DISPLAY") != "" || env("WAYLAND_DISPLAY") != "")
+}
 
-// show runs the program. Its output is dropped: stdout has the address.
-func show(ctx context.Context, call []string) error {
-	limited, cancel := context.WithTimeout(ctx, browserTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(limited, call[0], call[1:]...)
-	cmd.Env, cmd.WaitDelay = os.Environ(), time.Second
-	err := cmd.Run()
-	if limited.Err() != nil && ctx.Err() == nil {
+// openTimeout bounds the wait for the program that opens addresses. Most exit at once; one that stays has become the
+// browser's parent.
+const openTimeout = 5 * time.Second
+
+// open opens an address in a browser. The output of the program is dropped: stdout has the address.
+func open(address string) error {
+	browser.Stdout, browser.Stderr = io.Discard, io.Discard
+	opened := make(chan error, 1)
+	go func() { opened <- browser.OpenURL(address) }()
+	select {
+	case err := <-opened:
+		return err
+	case <-time.After(openTimeout):
 		return nil
 	}
-	return err
 }

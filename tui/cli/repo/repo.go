@@ -106,26 +106,30 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	now := time.Now()
+	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
+		Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		paused, err := readSuspensions(ctx, s)
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
-			Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
-		return e.PrintObjects(ctx, s, api.Repositories, "repository", c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.Repositories, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
-			health, git := healthText(repo.Status.Health), gitOf(repo)
+			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
 			if _, suspended := paused.of(u); suspended {
 				health = "suspended"
 			}
-			st := repo.Status.Sync
 			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.State), text.OrDash(text.ShortRef(st.LastRef)),
 				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
 				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
 		})
 	})
+}
+
+// onRepo calls f with the repository of a name.
+func onRepo(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
+	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, name, f)
 }
 
 // gitOf returns the Git part of a spec, which is empty for a type without one.
@@ -141,11 +145,7 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := e.FindObject(ctx, s, api.Repositories, c.Name)
-		if err != nil {
-			return err
-		}
+	return onRepo(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
 		if err != nil {
 			return err
@@ -154,17 +154,17 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		by := ""
+		controller := ""
 		if s.Daemon != nil {
 			live, err := s.Daemon.Snapshot(ctx)
 			if err != nil {
 				return err
 			}
-			if by = live.Agent.Controllers.Text(); live.Agent.Controllers.Mode == "" {
-				by = ""
+			if live.Agent.Controllers.Mode != "" {
+				controller = live.Agent.Controllers.Text()
 			}
 		}
-		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, by, time.Now()) })
+		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, controller, time.Now()) })
 	})
 }
 
@@ -180,7 +180,7 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, by string,
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, controller string,
 	now time.Time) {
 	var f command.Fields
 	st := repo.Status
@@ -210,7 +210,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		}
 		f.Add("suspended", "on this agent"+until)
 	}
-	f.AddSet("controller", by)
+	f.AddSet("controller", controller)
 	f.AddState("last pull", st.Sync.State, text.OrDash(st.Sync.State))
 	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
 	f.Add("last ref", text.OrDash(st.Sync.LastRef))

@@ -55,13 +55,10 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// withSuspender finds the repository and the store of suspensions.
+// withSuspender calls f with the repository and the store of suspensions.
 func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
-	return e.With(ctx, command.Needs{API: true, Desk: true}, func(s *command.Session) error {
-		u, err := e.FindObject(ctx, s, api.Repositories, name)
-		if err != nil {
-			return err
-		}
+	needs := command.Needs{API: true, Desk: true}
+	return e.WithObject(ctx, needs, api.Repositories, name, func(s *command.Session, u *unstructured.Unstructured) error {
 		who, err := suspensionStore(ctx, s)
 		if err != nil {
 			return err

@@ -27,10 +27,7 @@ func (testCmd) Help() string {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	t := Test{Call: "repo test", Noun: "repository", Nouns: "repositories", Kind: "Repository"}
-	return t.Run(ctx, e, c.Name, c.File, func(s *command.Session) (*unstructured.Unstructured, error) {
-		return e.FindObject(ctx, s, api.Repositories, c.Name)
-	})
+	return Test(ctx, e, "repo test", api.Repositories, "Repository", c.Name, c.File)
 }
 
 type connectionTestCmd struct {
@@ -43,37 +40,27 @@ func (connectionTestCmd) Help() string {
 }
 
 func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
-	t := Test{Call: "connection test", Noun: "connection", Kind: "Connection"}
-	return t.Run(ctx, e, c.Name, "", func(s *command.Session) (*unstructured.Unstructured, error) {
-		return e.FindObject(ctx, s, api.Connections, c.Name)
-	})
+	return Test(ctx, e, "connection test", api.Connections, "Connection", c.Name, "")
 }
 
-// Test is a command that tests one object with the credentials of the agent.
-type Test struct {
-	Call        string // words of the command
-	Noun, Nouns string // of the object
-	Kind        string
-}
-
-// Run tests the object of a file, else the one that find returns, and prints the results.
-func (t Test) Run(ctx context.Context, e *command.Env, name, file string,
-	find func(*command.Session) (*unstructured.Unstructured, error)) (err error) {
+// Test tests the object of a file, else that of a name on the API, with the credentials of the agent, and prints the
+// results. call has the words of the command.
+func Test(ctx context.Context, e *command.Env, call string, resource command.Resource, kind, name, file string) (err error) {
 	var given *unstructured.Unstructured
-	again := strings.TrimSpace(t.Call + " " + name)
+	again := strings.TrimSpace(call + " " + name)
 	switch {
 	case file != "":
 		again += " -f " + command.ShellWord(file)
-		if given, err = t.read(e, name, file); err != nil {
+		if given, err = readOne(e, call, kind, name, file); err != nil {
 			return err
 		}
 	case name == "":
-		return command.Usagef("limpet "+t.Call+" NAME    # or -f FILE", "which %s? give its name, or a file with --file", t.Noun)
+		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", kind)
 	}
 	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
 		u, namespace := given, ""
 		if u == nil {
-			if u, err = find(s); err != nil {
+			if u, err = e.FindObject(ctx, s, resource, name); err != nil {
 				return err
 			}
 			namespace = u.GetNamespace()
@@ -82,34 +69,26 @@ func (t Test) Run(ctx context.Context, e *command.Env, name, file string,
 		if err != nil {
 			return err
 		}
-		return e.PrintResults(results, strings.ToLower(t.Kind)+"/"+u.GetName(), command.CommandFor(namespace, again))
+		return e.PrintResults(results, strings.ToLower(kind)+"/"+u.GetName(), command.CommandFor(namespace, again))
 	})
 }
 
-// read returns the only object of the kind in a file, or that of a name, with defaults.
-func (t Test) read(e *command.Env, name, file string) (*unstructured.Unstructured, error) {
-	data, err := e.ReadFile(file)
-	if err != nil {
-		return nil, command.Usagef("limpet "+t.Call+" -f FILE    # - is stdin", "read objects: %w", err)
-	}
-	objects, err := object.ParseObjects(file, data)
+// readOne returns the only object of the kind in a file, or that of a name, with defaults.
+func readOne(e *command.Env, call, kind, name, file string) (*unstructured.Unstructured, error) {
+	objects, err := object.ReadFile(e, file, "limpet "+call+" -f FILE")
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	objects = slices.DeleteFunc(objects, func(o object.Manifest) bool {
-		if o.Object.GetKind() != t.Kind {
-			return true
-		}
-		names = append(names, o.Object.GetName())
-		return name != "" && o.Object.GetName() != name
+		return o.Object.GetKind() != kind || name != "" && o.Object.GetName() != name
 	})
-	switch {
-	case len(objects) == 0:
-		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(t.Noun+" "+name))
-	case len(objects) > 1:
-		return nil, command.Usagef("limpet "+t.Call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several %s: %s", file, t.Nouns,
-			strings.Join(names, ", "))
+	switch len(objects) {
+	case 0:
+		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(kind+" "+name))
+	case 1:
+	default:
+		return nil, command.Usagef("limpet "+call+" "+objects[0].Object.GetName()+" -f "+command.ShellWord(file),
+			"%s holds %d of kind %s", file, len(objects), kind)
 	}
 	u := objects[0].Object
 	if u.GetNamespace() == "" {

@@ -24,11 +24,7 @@ func (validateCmd) Help() string {
 }
 
 func (c validateCmd) Run(_ context.Context, e *command.Env) error {
-	data, err := e.ReadFile(c.File)
-	if err != nil {
-		return command.Usagef("limpet repo validate FILE    # - is stdin", "read objects: %w", err)
-	}
-	objects, err := object.ParseObjects(c.File, data)
+	objects, err := object.ReadFile(e, c.File, "limpet repo validate FILE")
 	if err != nil {
 		return err
 	}

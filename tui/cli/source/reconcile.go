@@ -65,11 +65,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 // awaitReconcile waits until the controller has handled the request and is done.
 func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	request, name := source.Asked(asked), asked.GetName()
-	end := time.NewTimer(reconcileTimeout)
-	defer end.Stop()
-	tick := time.NewTicker(reconcileInterval)
-	defer tick.Stop()
-	for {
+	for end := time.Now().Add(reconcileTimeout); ctx.Err() == nil; command.Sleep(ctx, reconcileInterval) {
 		u, err := s.Client.Resource(api.GitRepositories).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && u.GetUID() != asked.GetUID():
@@ -82,16 +78,13 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 				return u, nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-end.C:
+		if time.Now().After(end) {
 			return nil, command.Errorf(command.ExitTimeout,
 				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?",
 				"the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
-		case <-tick.C:
 		}
 	}
+	return nil, context.Cause(ctx)
 }
 
 type suspendCmd struct {
@@ -113,31 +106,15 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
 	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
 		txt := "resumed"
-		switch is := source.FromObject(u).Suspended; {
-		case is == on && on:
-			txt = "was suspended already"
-		case is == on:
-			txt = "was not suspended"
-		default:
-			if on {
-				txt = "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
-			}
-			if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
-				return withMissingRight(err)
-			}
+		if on {
+			txt = "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
+		}
+		if source.FromObject(u).Suspended == on {
+			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
+		} else if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
+			return withMissingRight(err)
 		}
 		return e.PrintOne(source.Redacted(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
-	})
-}
-
-// onSource runs f with the source of a name.
-func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := findSource(ctx, e, s, name)
-		if err != nil {
-			return err
-		}
-		return f(s, u)
 	})
 }
 

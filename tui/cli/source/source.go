@@ -4,19 +4,18 @@ package source
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/source"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/repo"
 )
 
 // Command has the commands of 'limpet source'.
@@ -36,11 +35,11 @@ type listCmd struct {
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	now := time.Now()
+	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
+		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		now := time.Now()
-		t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
-			Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
-		err := e.PrintObjects(ctx, s, api.GitRepositories, "gitrepository", c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.GitRepositories, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			from := source.FromObject(u)
 			a := artifactOf(from)
 			state, size := from.State, "-"
@@ -54,7 +53,6 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			return []string{u.GetName(), state, text.OrDash(source.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
 				from.Due(now), text.OrDash(SourceMessage(from)), from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason)}, nil
 		})
-		return withoutFlux(err)
 	})
 }
 
@@ -77,27 +75,24 @@ func artifactOf(from source.Source) source.Artifact {
 	return *from.Artifact
 }
 
-// withoutFlux explains the error of an API without sources.
-func withoutFlux(err error) error {
-	if apierrors.IsNotFound(err) {
-		return command.Errorf(command.ExitError, "limpet doctor    # says which API is asked",
-			"this API has no sources: nobody has installed Flux there (%s)", api.GitRepositories.GroupResource())
-	}
-	return err
+type testCmd struct {
+	Name string `arg:"" optional:"" help:"Name of the source; with --file the one to take of several."`
+	File string `short:"f" help:"Test the source of this YAML or JSON file, which need not be on the API; - is stdin." placeholder:"FILE"`
 }
 
-// findSource reads the source of a name.
-func findSource(ctx context.Context, e *command.Env, s *command.Session, name string) (*unstructured.Unstructured, error) {
-	u, err := s.Find(ctx, api.GitRepositories, e.Flags.ListNamespace(), name)
-	var status apierrors.APIStatus
-	if apierrors.IsNotFound(err) {
-		// An API without the kind answers without the name of an object.
-		if errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != "" {
-			return nil, command.Errorf(command.ExitError, "limpet source list", "source %q not found", name)
-		}
-		return nil, withoutFlux(err)
-	}
-	return u, err
+// Help is the long help of the command.
+func (testCmd) Help() string {
+	return "It asks from here what the source asks for, with the identity that it names: the rules, the credentials and their provider, the keys of signers, the remote, the revision. Nothing is written or fetched, " +
+		"and its controller is not asked. A daemon that holds the state file is asked, because the credentials are there; else it is done from here. Secrets are those of the API and of --credentials-dir, also with --file."
+}
+
+func (c testCmd) Run(ctx context.Context, e *command.Env) error {
+	return repo.Test(ctx, e, "source test", api.GitRepositories, "GitRepository", c.Name, c.File)
+}
+
+// onSource calls f with the source of a name.
+func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
+	return e.WithObject(ctx, command.Needs{API: true}, api.GitRepositories, name, f)
 }
 
 type showCmd struct {
@@ -119,9 +114,7 @@ func reasonText(from source.Source) string {
 func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
-	if !from.Deleting.IsZero() {
-		f.Add("being deleted", "since "+from.Deleting.UTC().Format(time.RFC3339))
-	}
+	f.AddTime("being deleted", from.Deleting)
 	state := from.State
 	if !from.Since.IsZero() {
 		state += ", for " + command.Since(now, from.Since)
@@ -135,10 +128,8 @@ func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) 
 	}
 	f.Add("next look", from.DueText(now))
 	switch {
-	case from.Waiting && from.Asked.IsZero():
-		f.Add("asked for", "not looked at yet")
 	case from.Waiting:
-		f.Add("asked for", command.Since(now, from.Asked)+" ago, not looked at yet")
+		f.Add("asked for", strings.TrimPrefix(command.Since(now, from.Asked)+" ago, ", "- ago, ")+"not looked at yet")
 	case !from.Handled.IsZero():
 		f.Add("asked for", command.Since(now, from.Handled)+" ago, done")
 	}
@@ -153,9 +144,7 @@ func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) 
 		if a.Size > 0 {
 			f.Add("size", fmt.Sprintf("%s (%d bytes)", text.Size(a.Size), a.Size))
 		}
-		if !a.Updated.IsZero() {
-			f.Add("packed", a.Updated.UTC().Format(time.RFC3339)+", "+command.Since(now, a.Updated)+" ago")
-		}
+		f.AddTime("packed", a.Updated)
 		f.Add("served at", text.OrDash(a.URL))
 	}
 	if from.Verify != "" {

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,20 +46,20 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 		return nil, err
 	}
 	defer func() { s.Client.Close(); s.Embedded.Close() }()
-	left, now := &leftReport{Repos: []snapshot.Repo{}}, time.Now()
-	_, err = s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
+	left, now, namespace := &leftReport{Repos: []snapshot.Repo{}}, time.Now(), e.Flags.ListNamespace()
+	_, err = s.List(ctx, api.Jobs, namespace, "", func(u *unstructured.Unstructured) bool {
 		left.Jobs.add(u, now)
 		return false
 	}, 0)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", func(u *unstructured.Unstructured) bool {
-		if repo, ok := snapshot.RepoOf(u); ok { // else 'repo list' reports the error
+	repos, err := s.List(ctx, api.Repositories, namespace, "", nil, 0)
+	for i := range repos {
+		if repo, ok := snapshot.RepoOf(&repos[i]); ok { // else 'repo list' reports the error
 			left.Repos = append(left.Repos, repo)
 		}
-		return false
-	}, 0)
+	}
 	if err != nil || left.Jobs == (leftJobs{}) && len(left.Repos) == 0 {
 		return nil, err
 	}
@@ -82,27 +83,18 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 // judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of
 // repositories is not: it is out of date.
 func (s *report) judgeLeft(e *command.Env, now time.Time) {
-	s.Warnings = append(s.Warnings, failingRepos(e, s.Left.Repos)...)
-	s.Warnings = append(s.Warnings, repoWarnings(e, s.Left.Repos)...)
+	failing, warnings := repoIssues(e, s.Left.Repos)
+	s.Warnings = slices.Concat(s.Warnings, failing, warnings)
 	jobs := s.Left.Jobs
 	n := jobs.Pending + jobs.Resting + jobs.Claimed
 	if n == 0 {
 		return
 	}
-	txt := text.Plural(n, "job") + " wait"
-	if n == 1 {
-		txt += "s"
+	txt := "no agent runs, and " + text.Plural(n, "job") + " left"
+	if age := now.Sub(jobs.Oldest); !jobs.Oldest.IsZero() && age > abandonedAfter {
+		txt += ", the oldest since " + text.Age(age)
 	}
-	switch {
-	case jobs.Claimed == 1 && n == 1:
-		txt += ", claimed by an agent that is gone,"
-	case jobs.Claimed > 0:
-		txt += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
-	}
-	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > abandonedAfter {
-		txt += " for " + text.Age(now.Sub(jobs.Oldest))
-	}
-	txt += " and no agent runs: " + e.CommandFor("", "--daemon")
+	txt += ": " + e.CommandFor("", "--daemon")
 	if jobs.abandoned(now) {
 		s.OK, s.Why = false, append(s.Why, txt)
 		return

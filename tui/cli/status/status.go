@@ -16,7 +16,6 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
-	"limpet/tui/cli/job"
 	"limpet/tui/cli/source"
 )
 
@@ -118,8 +117,8 @@ func (s *report) judge(e *command.Env) {
 	case !s.Live.API.Up:
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
-	s.Why = append(s.Why, failingRepos(e, s.Live.Repos)...)
-	s.Warnings = append(s.Warnings, repoWarnings(e, s.Live.Repos)...)
+	failing, warnings := repoIssues(e, s.Live.Repos)
+	s.Why, s.Warnings = append(s.Why, failing...), append(s.Warnings, warnings...)
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
 			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
@@ -134,29 +133,20 @@ func (s *report) judge(e *command.Env) {
 	s.OK = len(s.Why) == 0
 }
 
-// failingRepos returns the failing repositories.
-func failingRepos(e *command.Env, repos []snapshot.Repo) (out []string) {
+// repoIssues returns the failing repositories, and the others whose last pull has warnings.
+func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
 		switch {
 		case repo.Failing():
-			out = append(out, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
+			failing = append(failing, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
-			out = append(out, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+			failing = append(failing, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+		case repo.SyncState == api.StateWarning:
+			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, show))
 		}
 	}
-	return out
-}
-
-// repoWarnings returns the other repositories whose last pull has warnings.
-func repoWarnings(e *command.Env, repos []snapshot.Repo) (out []string) {
-	for _, repo := range repos {
-		if !repo.Failing() && repo.SyncState == api.StateWarning {
-			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name,
-				e.CommandFor(repo.Namespace, "repo show "+repo.Name)))
-		}
-	}
-	return out
+	return failing, warnings
 }
 
 func printStatus(e *command.Env, w io.Writer, rep *report) {
@@ -202,15 +192,26 @@ func (s *report) printLive(f *command.Fields) {
 	f.MarkCount(counts.Working, api.StateWorking)
 	for _, j := range s.Live.Jobs {
 		if !j.Undelivered.IsZero() {
-			f.Add("unsent", fmt.Sprintf("%s: %s, %s", j.Name, j.State, job.UnsentText(time.Now(), j)))
+			f.Add("unsent", fmt.Sprintf("%s: %s, waiting for the API %s", j.Name, j.State, text.Age(time.Since(j.Undelivered))))
 		}
 	}
 	addRepos(f, s.Live.Repos)
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.Add("", c.Text())
 	}
-	if txt := sourcesText(s.Live); txt != "" {
-		f.Add("sources", txt)
+	switch bad, suspended := 0, 0; {
+	case s.Live.SourcesError != "":
+		f.Add("sources", "not shown: "+s.Live.SourcesError)
+	case len(s.Live.Sources) > 0:
+		for i := range s.Live.Sources {
+			if s.Live.Sources[i].Bad() {
+				bad++
+			}
+			if s.Live.Sources[i].Suspended {
+				suspended++
+			}
+		}
+		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", len(s.Live.Sources), bad, suspended))
 	}
 }
 
@@ -225,26 +226,6 @@ func addRepos(f *command.Fields, repos []snapshot.Repo) {
 	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
 		f.MarkCount(states[state], state)
 	}
-}
-
-// sourcesText counts the sources of Flux; "" where there are none.
-func sourcesText(live *snapshot.Snapshot) string {
-	if live.SourcesError != "" {
-		return "not shown: " + live.SourcesError
-	}
-	if len(live.Sources) == 0 {
-		return ""
-	}
-	bad, suspended := 0, 0
-	for i := range live.Sources {
-		if live.Sources[i].Bad() {
-			bad++
-		}
-		if live.Sources[i].Suspended {
-			suspended++
-		}
-	}
-	return fmt.Sprintf("%d: %d not ready, %d suspended", len(live.Sources), bad, suspended)
 }
 
 func apiText(a snapshot.API) string {

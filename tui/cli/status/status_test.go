@@ -57,9 +57,6 @@ func TestStatusNamesWarnings(t *testing.T) {
 		"2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
 		t.Errorf("%v\n%s", s.OK, &out)
 	}
-	if got := s.reasons(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
-		t.Errorf("%s", got)
-	}
 	before := s.mark()
 	s.Live.Repos[1].Name, s.Warnings = "three", nil
 	if s.judge(e); s.mark() == before {
@@ -79,12 +76,12 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 		said string
 	}{
 		{leftJobs{}, true, ""},
-		{leftJobs{Pending: 1}, true, "1 job waits and no agent runs: limpet --daemon"},
-		{leftJobs{Pending: 1, Oldest: time.Now().Add(-abandonedAfter / 2)}, true, "1 job waits and no agent runs: limpet --daemon"},
-		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "1 job waits for 3h and no agent runs: limpet --daemon"},
-		{leftJobs{Pending: 1, Resting: 1}, false, "2 jobs wait and no agent runs: limpet --daemon"},
-		{leftJobs{Resting: 1, Claimed: 2}, false, "3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"},
-		{leftJobs{Claimed: 1}, false, "1 job waits, claimed by an agent that is gone, and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1}, true, "no agent runs, and 1 job left: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-abandonedAfter / 2)}, true, "no agent runs, and 1 job left: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "no agent runs, and 1 job left, the oldest since 3h: limpet --daemon"},
+		{leftJobs{Pending: 1, Resting: 1}, false, "no agent runs, and 2 jobs left: limpet --daemon"},
+		{leftJobs{Resting: 1, Claimed: 2}, false, "no agent runs, and 3 jobs left: limpet --daemon"},
+		{leftJobs{Claimed: 1}, false, "no agent runs, and 1 job left: limpet --daemon"},
 	} {
 		s := &report{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
 		s.judge(new(command.Env))
@@ -176,16 +173,12 @@ func TestStatusLine(t *testing.T) {
 	if got := rep.line(now); got != want || len(strings.TrimRight(got, "-\n")) != strings.Index(statusHead, "WHY") {
 		t.Errorf("got\n%s%swant\n%s", statusHead, got, want)
 	}
-	if got, want := rep.sentence(now), "14:00:00 the agent is ok. Jobs: 1 working, 2 pending, 3 resting, 4 on another agent, 5 whose result waits for the API. Repositories: 3, 2 with something wrong"; got != want {
+	if got, want := rep.sentence(now), "14:00:00, state ok, working 1, pending 2, resting 3, elsewhere 4, unsent 5, repos 3, ill 2"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	rep.Why = []string{"a", "b", "c\x1b[2J\n", "d", "e"}
-	if got := rep.reasons(); got != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
+	if got := rep.cells(); got[8] != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
 		t.Errorf("%q of %q", got, rep.Why)
-	}
-	rep.Why = rep.Why[:3]
-	if got := rep.reasons(); got != "a; b; c[2J " {
-		t.Errorf("%q", got)
 	}
 	for _, tt := range []struct {
 		change func()

@@ -25,12 +25,8 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer daemon.Close()
-	if !e.Flags.Data() && e.Flags.Output != "name" && !e.Flags.NoHeaders {
-		head := statusHead
-		if command.IsAccessible(e.Out) {
-			head = statusGreeting
-		}
-		fmt.Fprint(e.Out, head)
+	if !e.Flags.Data() && e.Flags.Output != "name" && !e.Flags.NoHeaders && !command.IsAccessible(e.Out) {
+		fmt.Fprint(e.Out, statusHead)
 	}
 	pictures, last := daemon.Watch(ctx), ""
 	for {
@@ -70,26 +66,39 @@ const (
 	maxReasons = 3
 )
 
-var statusHead = fmt.Sprintf(statusColumns, "TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY")
+var (
+	statusNames = []any{"TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY"}
+	statusHead  = fmt.Sprintf(statusColumns, statusNames...)
+)
+
+// cells are the columns of a watch behind the time.
+func (s *report) cells() []string {
+	why := slices.Concat(s.Why, s.Warnings)
+	if more := len(why) - maxReasons; more > 0 {
+		why = append(why[:maxReasons], fmt.Sprintf("and %d more", more))
+	}
+	reasons := text.OrDash(text.Clean(strings.Join(why, "; ")))
+	if s.Live == nil {
+		return []string{"away", "-", "-", "-", "-", "-", "-", "-", reasons}
+	}
+	out, c, ill := []string{s.word()}, s.Live.Counts, 0
+	for _, repo := range s.Live.Repos {
+		if repo.Failing() || repo.SyncState == api.StateError {
+			ill++
+		}
+	}
+	for _, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Undelivered, len(s.Live.Repos), ill} {
+		out = append(out, fmt.Sprint(n))
+	}
+	return append(out, reasons)
+}
 
 // mark is equal for reports without a relevant change; ages are not relevant.
 func (s *report) mark() string {
 	if s.Live == nil {
 		return "away"
 	}
-	c := s.Live.Counts
-	c.Done = 0
-	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.failing(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
-}
-
-// failing counts the failing repositories.
-func (s *report) failing() (n int) {
-	for _, repo := range s.Live.Repos {
-		if repo.Failing() || repo.SyncState == api.StateError {
-			n++
-		}
-	}
-	return n
+	return fmt.Sprint(s.cells(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
 
 // word is the state of the agent in one word.
@@ -119,55 +128,22 @@ func printStatusChange(e *command.Env, rep *report) error {
 	return err
 }
 
-// reasons joins reasons and warnings, "" for none.
-func (s *report) reasons() string {
-	why := slices.Concat(s.Why, s.Warnings)
-	if more := len(why) - maxReasons; more > 0 {
-		why = append(why[:maxReasons], fmt.Sprintf("and %d more", more))
-	}
-	return text.Clean(strings.Join(why, "; "))
-}
-
-// statusGreeting replaces statusHead with --accessible.
-const statusGreeting = "Each change is a sentence. Times are UTC. Ctrl-C ends this.\n"
-
-// sentence is the report with --accessible. Zero counts are left out.
+// sentence is the report with --accessible: the names and values of the columns, without those that are zero.
 func (s *report) sentence(now time.Time) string {
-	txt := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
-	if s.Live != nil {
-		c := s.Live.Counts
-		var jobs []string
-		for _, n := range []struct {
-			n    int
-			what string
-		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"},
-			{c.Undelivered, "whose result waits for the API"}} {
-			if n.n > 0 {
-				jobs = append(jobs, fmt.Sprintf("%d %s", n.n, n.what))
-			}
+	txt := now.UTC().Format(time.TimeOnly)
+	for i, cell := range s.cells() {
+		if cell != "0" && cell != "-" {
+			txt += fmt.Sprintf(", %s %s", strings.ToLower(fmt.Sprint(statusNames[i+1])), cell)
 		}
-		if len(jobs) == 0 {
-			jobs = []string{"none"}
-		}
-		txt += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
-		if ill := s.failing(); ill > 0 {
-			txt += fmt.Sprintf(", %d with something wrong", ill)
-		}
-	}
-	if why := s.reasons(); why != "" {
-		txt += ". Why: " + why
 	}
 	return txt
 }
 
 // line is the report in the columns of a watch.
 func (s *report) line(now time.Time) string {
-	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.reasons())}
-	if s.Live != nil {
-		c := s.Live.Counts
-		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Undelivered, len(s.Live.Repos), s.failing()} {
-			cells[2+i] = fmt.Sprint(n)
-		}
+	cells := []any{now.UTC().Format(time.RFC3339)}
+	for _, cell := range s.cells() {
+		cells = append(cells, cell)
 	}
 	return fmt.Sprintf(statusColumns, cells...)
 }
