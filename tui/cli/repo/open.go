@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"time"
 
 	"github.com/pkg/browser"
@@ -68,8 +67,7 @@ func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 
 // graphical reports whether this terminal is on a host with a screen.
 func graphical(env func(string) string) bool {
-	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" &&
-		(runtime.GOOS == "darwin" || env("DISPLAY") != "" || env("WAYLAND_DISPLAY") != "")
+	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" && env("DISPLAY")+env("WAYLAND_DISPLAY") != ""
 }
 
 // openTimeout bounds the wait for the program that opens addresses. Most exit at once; one that stays has become the

@@ -55,7 +55,7 @@ func Test(ctx context.Context, e *command.Env, call string, resource command.Res
 			return err
 		}
 	case name == "":
-		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", kind)
+		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", strings.ToLower(kind))
 	}
 	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
 		u, namespace := given, ""
