@@ -60,14 +60,14 @@ func (a *access) ruleFiles(u *unstructured.Unstructured) []string {
 func (a *Agent) wakeUser(user dependency.Ref) {
 	switch user.Kind {
 	case dependency.Repository:
-		a.repoController.Renewed(user.Namespace, user.Name)
+		a.repoController.Recheck(user.Namespace, user.Name)
 	case dependency.Connection:
 		if u, ok := a.connections.Get(user.Namespace, user.Name); ok {
 			if c, err := forge.ConnectionOf(u); err == nil {
 				a.minter.Forget(c)
 			}
 		}
-		a.connectionController.Renewed(user.Namespace, user.Name)
+		a.connectionController.Recheck(user.Namespace, user.Name)
 		a.references.Changed(user)
 	}
 }

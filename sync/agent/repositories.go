@@ -48,7 +48,7 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 		Git:          a.mirrors,
 		Hosts:        repos.Forges{Hosts: a.hosts},
 		Store:        a.cfg.Store,
-		Trust:        repos.Verification{Signers: a.signers, Git: a.mirrors, Now: a.serverTime},
+		Trust:        a.signers,
 		Tokens:       &repos.Tokens{Minter: a.minter, Connections: a, Sealed: a.embedded != nil},
 		Webhooks:     a.cfg.Webhooks.Listen != "",
 		WebhookBase:  a.cfg.Webhooks.URL,

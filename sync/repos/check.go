@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,30 +50,6 @@ const (
 	StepSkipped = "skipped" // a step before it has failed
 )
 
-// pass adds a step that went well.
-func (t *TestResults) pass(name, detail string) {
-	t.Steps = append(t.Steps, Step{name, StepOK, detail})
-}
-
-// finish adds the step that failed, or the last one that went well, and the steps that
-// were skipped.
-func (t *TestResults) finish(result healthResult, name, detail string, skipped ...string) TestResults {
-	t.Code, t.Success, t.Errors = http.StatusOK, result.ok(), result.errors
-	if t.Errors == nil {
-		t.Errors = []api.FieldError{}
-	}
-	if result.ok() {
-		t.pass(name, detail)
-		return *t
-	}
-	t.Code = result.code
-	t.Steps = append(t.Steps, Step{name, StepFailed, result.ready().Message})
-	for _, name := range skipped {
-		t.Steps = append(t.Steps, Step{name, StepSkipped, ""})
-	}
-	return *t
-}
-
 // Names of the steps of a test.
 const (
 	stepRules       = "spec"
@@ -90,103 +67,135 @@ const (
 
 const specValid = "valid"
 
+// check is a step to run: it returns what it has found, for people, or why it failed, as a
+// healthResult. Any other error ends the test without a result.
+type check struct {
+	name     string
+	optional bool // without a detail or when it is skipped, it is no step
+	run      func() (detail string, err error)
+}
+
+// runChecks runs checks until one fails; the others are skipped.
+func runChecks(ctx context.Context, checks ...check) (TestResults, error) {
+	t := TestResults{Code: http.StatusOK, Success: true, Errors: []api.FieldError{}}
+	for _, c := range checks {
+		if !t.Success {
+			if !c.optional {
+				t.Steps = append(t.Steps, Step{c.name, StepSkipped, ""})
+			}
+			continue
+		}
+		detail, err := c.run()
+		failed, is := errors.AsType[healthResult](err)
+		switch {
+		case ctx.Err() != nil:
+			return TestResults{}, context.Cause(ctx)
+		case err != nil && !is:
+			return TestResults{}, err
+		case is:
+			t.Code, t.Success, t.Errors = failed.code, false, failed.errors
+			t.Steps = append(t.Steps, Step{c.name, StepFailed, failed.ready().Message})
+		case detail != "" || !c.optional:
+			t.Steps = append(t.Steps, Step{c.name, StepOK, detail})
+		}
+	}
+	return t, nil
+}
+
+// checkRules checks the rules of admission.
+func checkRules(obj, old *unstructured.Unstructured) check {
+	return check{stepRules, false, func() (string, error) {
+		return specValid, invalidResult(admission.Check(obj, old)).failed()
+	}}
+}
+
 // KeyCheck describes the keys of a Repository, "" for none. An error says that nothing
 // can be pulled or committed.
 type KeyCheck func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
 
 // CheckOptions are what TestRepository needs. Signers and Signing may be nil.
 type CheckOptions struct {
-	Remotes       Remotes
-	Git           Prober
-	Hosts         Hosts // nil = no host is asked for more than Git
-	LocalPrefixes []string
-	Signers       KeyCheck // of what has to be signed
-	Signing       KeyCheck // of what commits are signed with
-}
-
-// stepRef returns the name of the step that finds the commit.
-func (p *probe) stepRef() string {
-	if p.repo.GitRef != "" {
-		return stepRevision
-	}
-	return stepBranch
+	Remotes Remotes
+	Git     Prober
+	Hosts   Hosts    // nil = no host is asked for more than Git
+	Signers KeyCheck // of what has to be signed
+	Signing KeyCheck // of what commits are signed with
 }
 
 // TestRepository checks a Repository as its controller does, and writes nothing. One that
 // is on no API is checked as a new one. An error says that there is no result.
 func TestRepository(ctx context.Context, o CheckOptions, obj *unstructured.Unstructured) (TestResults, error) {
-	t, err := testRepository(ctx, o, obj)
-	if err != nil {
-		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
-	}
-	return t, nil
-}
-
-func testRepository(ctx context.Context, o CheckOptions, obj *unstructured.Unstructured) (answer TestResults, err error) {
 	repo, err := api.RepositoryView(obj)
 	if err != nil {
-		return TestResults{}, err
+		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
 	}
 	old := obj
 	if obj.GetUID() == "" {
 		old = nil
 	}
-	options := &Options{Remotes: o.Remotes, Git: o.Git, Hosts: o.Hosts, LocalPrefixes: o.LocalPrefixes}
-	p, err := newProbe(ctx, options, Key{obj.GetNamespace(), obj.GetName()}, repo)
-	if err != nil {
-		return TestResults{}, err
-	}
-	local := repo.Spec.Type == typeLocal
-	refused := p.asked && !local // before any request
-	result, invalid, err := p.checkObject(ctx, obj, old)
-	if err != nil {
-		return TestResults{}, err
-	}
-	var t TestResults
-	later := []string{stepCredentials, stepRemote, p.stepRef()}
-	if p.writes() {
-		later = append(later, stepWrite)
-	}
-	if local {
-		later = []string{stepDirectory}
-	}
-	if invalid {
-		return t.finish(result, stepRules, "", later...), nil
-	}
-	t.pass(stepRules, specValid)
-	if local {
-		return t.finish(result, stepDirectory, "exists"), nil
-	}
-	if refused {
-		return t.finish(result, stepCredentials, "", later[1:]...), nil
-	}
-	t.pass(stepCredentials, describeCredentials(p.remote.Creds))
-	for _, keys := range []struct {
-		step, field string
-		check       KeyCheck
-	}{{stepSigners, "metadata.annotations", o.Signers}, {stepSigning, "secure.commitSigningKey", o.Signing}} {
-		if keys.check == nil {
-			continue
+	p := &probe{}
+	checks := []check{checkRules(obj, old)}
+	if repo.Spec.Type == typeLocal {
+		checks = append(checks, check{stepDirectory, false, func() (string, error) { return "", localResult().failed() }})
+	} else {
+		checks = append(checks,
+			check{stepCredentials, false, func() (string, error) {
+				options := &Options{Remotes: o.Remotes, Git: o.Git, Hosts: o.Hosts}
+				if p, err = newProbe(ctx, options, Key{obj.GetNamespace(), obj.GetName()}, repo); err != nil {
+					return "", err
+				}
+				return describeCredentials(p.remote.Creds), remoteResult(repo, p.err).failed()
+			}},
+			checkKeys(ctx, stepSigners, "metadata.annotations", o.Signers, obj, repo),
+			checkKeys(ctx, stepSigning, "secure.commitSigningKey", o.Signing, obj, repo))
+		ref := check{stepBranch, false, func() (string, error) { return p.describeRef(), p.health().failed() }}
+		if repo.GitRef != "" {
+			ref.name = stepRevision
 		}
-		switch text, err := keys.check(ctx, obj.GetNamespace(), obj.GetName(), repo); {
-		case err != nil:
-			failed := fieldResult(http.StatusUnprocessableEntity, keys.field, err.Error())
+		checks = append(checks, check{stepRemote, false, func() (string, error) {
+			if err := p.ask(ctx); err != nil {
+				return "", err
+			}
+			if !answered(p.err) {
+				return "", p.health()
+			}
+			return p.describeAnswer(), nil
+		}}, ref)
+		if writes(repo) {
+			checks = append(checks, check{stepWrite, false, func() (string, error) {
+				result, err := p.checkWritable(ctx, obj)
+				return p.access.describe(), cmp.Or(err, result.failed())
+			}})
+		}
+	}
+	t, err := runChecks(ctx, checks...)
+	if err != nil {
+		return t, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
+	}
+	t.addMirrors(ctx, p)
+	return t, nil
+}
+
+// answered reports whether a remote has answered, if only that there is no such ref.
+func answered(err error) bool {
+	kind := git.KindOf(err)
+	return err == nil || kind == git.BranchNotFound || kind == git.Empty
+}
+
+// checkKeys checks keys, where there is a check.
+func checkKeys(ctx context.Context, name, field string, keys KeyCheck, obj *unstructured.Unstructured, repo api.Repository) check {
+	return check{name, true, func() (string, error) {
+		if keys == nil {
+			return "", nil
+		}
+		detail, err := keys(ctx, obj.GetNamespace(), obj.GetName(), repo)
+		if err != nil {
+			failed := fieldResult(http.StatusUnprocessableEntity, field, err.Error())
 			failed.errors[0].Detail = err.Error()
-			return t.finish(failed, keys.step, "", later[1:]...), nil
-		case text != "":
-			t.pass(keys.step, text)
+			return "", failed
 		}
-	}
-	defer func() { answer.addMirrors(ctx, p) }()
-	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
-		return t.finish(result, stepRemote, "", later[2:]...), nil
-	}
-	t.pass(stepRemote, p.describeAnswer())
-	if p.err != nil || !p.writes() {
-		return t.finish(result, p.stepRef(), p.describeRef(), later[3:]...), nil
-	}
-	t.pass(p.stepRef(), p.describeRef())
-	return t.finish(result, stepWrite, p.access.describe()), nil
+		return detail, nil
+	}}
 }
 
 // describe returns what is known where nothing is in the way, for people.
@@ -197,14 +206,18 @@ func (a *access) describe() string {
 	return "the remote accepts a push"
 }
 
-// addMirrors adds a step for each mirror. One that does not serve makes no Repository
-// unhealthy.
+// addMirrors adds a step for each mirror after that of the remote. One that does not
+// serve makes no Repository unhealthy.
 func (t *TestResults) addMirrors(ctx context.Context, p *probe) {
-	sel, err := p.selector()
-	if err != nil || len(p.remote.Fallbacks) == 0 {
+	at := slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == stepRemote && s.Result != StepSkipped }) + 1
+	if at == 0 || len(p.remote.Fallbacks) == 0 {
 		return
 	}
-	for _, a := range p.o.Git.CheckFallbacks(ctx, p.remote, sel) {
+	sel, err := p.selector()
+	if err != nil {
+		return
+	}
+	for i, a := range p.o.Git.CheckFallbacks(ctx, p.remote, sel) {
 		step := Step{"mirror " + a.URL, StepOK, answeredIn(a.Took) + ", " + describeRef(a.Ref)}
 		switch {
 		case a.Err != nil:
@@ -212,11 +225,7 @@ func (t *TestResults) addMirrors(ctx context.Context, p *probe) {
 		case p.err == nil && a.Ref.Hash != p.ref.Hash:
 			step.Result, step.Detail = StepWarning, fmt.Sprintf("it has %s, expected %s", describeRef(a.Ref), describeRef(p.ref))
 		}
-		at := slices.IndexFunc(t.Steps, func(s Step) bool { return s.Name == stepRemote }) + 1
-		for at > 0 && at < len(t.Steps) && strings.HasPrefix(t.Steps[at].Name, "mirror ") {
-			at++
-		}
-		t.Steps = slices.Insert(t.Steps, at, step)
+		t.Steps = slices.Insert(t.Steps, at+i, step)
 	}
 }
 
@@ -241,25 +250,24 @@ var _ Identities = (*forge.Minter)(nil)
 // TestConnection checks a Connection as its controller does, and writes nothing. An error
 // says that there is no result.
 func TestConnection(ctx context.Context, identities Identities, obj *unstructured.Unstructured) (TestResults, error) {
-	var t TestResults
-	if errs := admission.Check(obj, obj); len(errs) > 0 {
-		return t.finish(invalidResult(errs), stepRules, "", stepSecret, stepHost), nil
-	}
-	t.pass(stepRules, specValid)
-	connection, err := forge.ConnectionOf(obj)
+	var result healthResult
+	t, err := runChecks(ctx, checkRules(obj, obj),
+		check{stepSecret, false, func() (string, error) {
+			connection, err := forge.ConnectionOf(obj)
+			if err != nil {
+				return "", err
+			}
+			place, missing := identities.Place(ctx, connection)
+			if result, err = checkConnection(ctx, identities, obj); err != nil || missing != nil {
+				return "", cmp.Or(err, result.failed())
+			}
+			return place, nil
+		}},
+		check{stepHost, false, func() (string, error) { return "accepts the identity", result.failed() }})
 	if err != nil {
-		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
+		return t, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
 	}
-	place, missing := identities.Place(ctx, connection)
-	result, err := checkConnection(ctx, identities, obj)
-	switch {
-	case err != nil:
-		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
-	case missing != nil:
-		return t.finish(result, stepSecret, "", stepHost), nil
-	}
-	t.pass(stepSecret, place)
-	return t.finish(result, stepHost, "accepts the identity"), nil
+	return t, nil
 }
 
 // SourceOptions are the Git side of a GitRepository and what its test needs of an agent.
@@ -278,112 +286,106 @@ type SourceOptions struct {
 // credentials, and which revision it stands for. It blocks for one ls-remote and the
 // requests for a token, and writes nothing. An error says that there is no result.
 func TestSource(ctx context.Context, o SourceOptions) (TestResults, error) {
-	var t TestResults
-	later := []string{stepCredentials, stepRemote, stepRevision}
-	if o.Invalid != nil {
-		return t.refuse(o.Invalid, stepRules, later...), nil
+	var p probe
+	var reason, revision string
+	fail := func(err error) (_ string, failed error) {
+		if _, away := errors.AsType[*kube.UnavailableError](err); away {
+			return "", err
+		}
+		failed, reason = sourceResult(err)
+		return "", failed
 	}
-	t.pass(stepRules, specValid)
-	if len(o.Spec.Warnings) > 0 {
-		t.Steps[0] = Step{stepRules, StepWarning, strings.Join(o.Spec.Warnings, "; ")}
-	}
-	remote, err := o.Remote(ctx)
-	if err := unavailable(ctx, err); err != nil {
-		return TestResults{}, err
-	}
+	t, err := runChecks(ctx,
+		check{stepRules, false, func() (string, error) {
+			if o.Invalid != nil {
+				return fail(o.Invalid)
+			}
+			return cmp.Or(strings.Join(o.Spec.Warnings, "; "), specValid), nil
+		}},
+		check{stepCredentials, false, func() (detail string, err error) {
+			if p.remote, err = o.Remote(ctx); err != nil {
+				return fail(err)
+			}
+			return describeIdentity(o.Spec.Provider, p.remote.Creds), nil
+		}},
+		check{stepSigners, true, func() (string, error) {
+			if o.Spec.Verify == "" {
+				return "", nil
+			}
+			detail, err := o.Signers(ctx)
+			_, away := errors.AsType[*kube.UnavailableError](err)
+			if _, is := errors.AsType[*auth.SourceError](err); err != nil && !is && !away {
+				err = &auth.SourceError{Reason: auth.ReasonVerify, Field: auth.FieldSigners, Err: err}
+			}
+			if err != nil {
+				return fail(err)
+			}
+			return detail, nil
+		}},
+		check{stepRemote, false, func() (string, error) {
+			limited, cancel := context.WithTimeout(ctx, min(probeTimeout, cmp.Or(o.Timeout, probeTimeout)))
+			defer cancel()
+			sel := o.Selector
+			if sel.Commit != "" { // for a stored commit no host is asked, and this is a test of the host
+				sel = gitref.Branch(sel.Branch)
+			}
+			began := time.Now()
+			p.ref, _, p.err = resolve(limited, o.Git, &p.remote, sel, o.Remote)
+			p.took = time.Since(began)
+			if !answered(p.err) {
+				return fail(p.err)
+			}
+			return p.describeAnswer(), nil
+		}},
+		check{stepRevision, false, func() (string, error) {
+			if p.err != nil {
+				return fail(p.err)
+			}
+			note := ""
+			if commit := o.Selector.Commit; commit != "" && commit != p.ref.Hash {
+				p.ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
+			}
+			revision = o.Revision(p.ref)
+			return revision + note, nil
+		}})
 	if err != nil {
-		return t.refuse(err, stepCredentials, later[1:]...), nil
+		return t, err
 	}
-	t.pass(stepCredentials, describeIdentity(o.Spec.Provider, remote.Creds))
-	if o.Spec.Verify != "" {
-		text, err := o.Signers(ctx)
-		if err := unavailable(ctx, err); err != nil {
-			return TestResults{}, err
-		}
-		if _, is := errors.AsType[*auth.SourceError](err); err != nil && !is {
-			err = &auth.SourceError{Reason: auth.ReasonVerify, Field: auth.FieldSigners, Err: err}
-		}
-		if err != nil {
-			return t.refuse(err, stepSigners, later[1:]...), nil
-		}
-		t.pass(stepSigners, text)
+	t.Reason, t.Revision = reason, revision
+	if len(o.Spec.Warnings) > 0 && t.Steps[0].Result == StepOK {
+		t.Steps[0].Result = StepWarning
 	}
-	limit := probeTimeout
-	if o.Timeout > 0 {
-		limit = min(limit, o.Timeout)
-	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	sel := o.Selector
-	if sel.Commit != "" { // for a stored commit no host is asked, and this is a test of the host
-		sel = gitref.Branch(sel.Branch)
-	}
-	began := time.Now()
-	ref, _, err := resolve(limited, o.Git, &remote, sel, o.Remote)
-	if err := unavailable(ctx, nil); err != nil {
-		return TestResults{}, err
-	}
-	if kind := git.KindOf(err); err != nil && kind != git.BranchNotFound && kind != git.Empty {
-		return t.refuse(err, stepRemote, stepRevision), nil
-	}
-	p := probe{ref: ref, took: time.Since(began)}
-	t.pass(stepRemote, p.describeAnswer())
-	if err != nil {
-		return t.refuse(err, stepRevision), nil
-	}
-	note := ""
-	if commit := o.Selector.Commit; commit != "" && commit != ref.Hash {
-		ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
-	}
-	t.Revision = o.Revision(ref)
-	return t.finish(healthResult{}, stepRevision, t.Revision+note), nil
+	return t, nil
 }
 
-// unavailable returns the error of a test without a result, because its API is away or ctx
-// has ended; else nil.
-func unavailable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if _, away := errors.AsType[*kube.UnavailableError](err); away {
-		return err
-	}
-	return nil
-}
-
-// refuse finishes with the result for an error of reading the object, of a host that makes
-// tokens, or of package git.
-func (t *TestResults) refuse(err error, step string, skipped ...string) TestResults {
+// sourceResult returns the result and Flux's reason for an error of reading the object, of
+// a host that makes tokens, or of package git.
+func sourceResult(err error) (result healthResult, reason string) {
 	at := fieldsOf{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
-	var result healthResult
 	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
 	refused, isForge := errors.AsType[*forge.Error](err)
 	_, isGit := errors.AsType[*git.Error](err)
-	switch {
+	switch reason = auth.ReasonAuthentication; {
 	case isInvalid:
-		t.Reason = invalid.Reason
-		result = fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
-		if invalid.Reason == auth.ReasonAuthentication {
+		reason, result = invalid.Reason, fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
+		if reason == auth.ReasonAuthentication {
 			result.code = http.StatusUnauthorized
 		}
+	case isForge && refused.Kind == forge.Invalid:
+		reason, result = auth.ReasonProvider, forgeResult(err, auth.FieldProvider)
 	case isForge:
-		if t.Reason = auth.ReasonAuthentication; refused.Kind == forge.Invalid {
-			t.Reason, at.secret = auth.ReasonProvider, auth.FieldProvider
-		}
 		result = forgeResult(err, at.secret)
 	case !isGit:
-		t.Reason = auth.ReasonAuthentication
 		result = fieldResult(http.StatusUnauthorized, at.secret, text.Redact(err.Error()))
+	case git.KindOf(err) == git.Empty:
+		reason, result = auth.ReasonEmpty, at.result(err)
 	default:
-		t.Reason, result = auth.ReasonOperation, at.result(err)
-		if git.KindOf(err) == git.Empty {
-			t.Reason = auth.ReasonEmpty
-		}
+		reason, result = auth.ReasonOperation, at.result(err)
 	}
-	if t.Reason != "" {
-		result.errors[0].Detail += " (" + t.Reason + ")"
+	if reason != "" {
+		result.errors[0].Detail += " (" + reason + ")"
 	}
-	return t.finish(result, step, "", skipped...)
+	return result, reason
 }
 
 // describeIdentity returns the provider of the credentials, what they are, and the proxy.

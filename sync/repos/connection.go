@@ -1,8 +1,10 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -42,16 +44,10 @@ type Connections struct {
 	objects lister
 }
 
-// connectionWorkers is how many Connections are reconciled at once: as many as
-// Repositories, so that some are left while hosts are silent.
-const connectionWorkers = 8
-
 // NewConnections makes the controller and registers its handlers with the informer, which
 // must not run yet. It starts nothing.
 func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions) *Connections {
-	if o.Resync <= 0 {
-		o.Resync = time.Minute
-	}
+	o.Resync = cmp.Or(o.Resync, time.Minute)
 	k := &Connections{o: o, server: apiServer{c, "connections"}, now: serverTime(c), objects: objects}
 	k.loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
 	k.available, k.dependencies = c.WaitAvailable, o.Dependencies
@@ -73,10 +69,11 @@ var (
 	pathHealthy    = kube.PathTo("status", "health", "healthy")
 )
 
-// connectionChanged wakes the Repositories that use a Connection.
+// connectionChanged has the health of the Repositories checked that use a Connection and
+// are not healthy: the cause may be over.
 func (c *Controller) connectionChanged(connection kube.Object) {
 	for _, o := range c.repos.Objects() {
-		if o.Namespace() == connection.Namespace() && o.Text(pathConnection) == connection.Name() {
+		if o.Namespace() == connection.Namespace() && o.Text(pathConnection) == connection.Name() && !o.Bool(pathHealthy) {
 			c.Recheck(o.Namespace(), o.Name())
 		}
 	}
@@ -88,34 +85,34 @@ func (c *Connections) Run(ctx context.Context) error {
 	if c.objects.WaitSynced(ctx) != nil {
 		return nil
 	}
-	return c.run(ctx, connectionWorkers, func() []Key { return keysOf(c.objects) })
+	return c.run(ctx, keysOf(c.objects))
 }
 
 // reconcile reconciles one Connection. One that is being deleted is left alone.
 func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error) {
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
 	if !ok || obj.GetDeletionTimestamp() != nil {
-		c.unused(k)
+		c.uses(k, nil)
 		return Result{}, nil
 	}
 	c.uses(k, obj)
 	view, err := api.ConnectionView(obj)
 	if err != nil {
-		return Result{}, &invalidError{obj.GetResourceVersion(), err}
+		return Result{}, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	health, observed := view.Status.Health, obj.GetGeneration() == view.Status.ObservedGeneration
 	recheck := c.takeRecheck(k)
 	defer func() {
-		if err != nil {
-			c.wantRecheck(k, recheck)
+		if err != nil && recheck {
+			c.wantRecheck(k)
 		}
 	}()
 	now := c.now()
-	if !recheck.due(health) && !healthDue(health, !observed, now) {
+	if !recheck && !healthDue(health, !observed, now) {
 		return nextCheck(health, now), nil
 	}
-	if at, err := auth.ParseServer(view.Spec.Server()); err == nil { // else no host is asked
-		leave, err := c.limiter.enter(at.HostPort(), k)
+	if url, err := auth.ParseServer(view.Spec.Server()); err == nil { // else no host is asked
+		leave, err := c.enter(url)
 		if err != nil {
 			return Result{}, err
 		}

@@ -3,9 +3,8 @@
 // is reconciled in the order of Grafana's repository controller, with one patch each time.
 //
 //	controller.go     events of the watches wake Repositories
-//	loop.go           queue, workers, retries
+//	loop.go           queue, workers, retries; a host that is silent blocks only its own
 //	jitter.go         spreads the reconciles that come without an event
-//	hostlimiter.go    a host that does not answer blocks only its own objects
 //	reconcile.go      the steps, in order; each is in the file of its name
 //	facts.go          what is known before any request, and what is due (pure)
 //	probe.go          the one request to the remote
@@ -24,8 +23,8 @@
 package repos
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"sync"
 	"time"
@@ -102,11 +101,8 @@ func (f Forges) Host(ctx context.Context, repo *unstructured.Unstructured, creds
 	return remote, nil
 }
 
-// Store keeps facts and secrets over a restart. *state.Store is one.
+// Store keeps secrets over a restart. *state.Store is one.
 type Store interface {
-	Fact(ctx context.Context, key string) ([]byte, error)
-	PutFact(ctx context.Context, key string, data []byte) error
-	DeleteFact(ctx context.Context, key string) error
 	Secret(ctx context.Context, name string) ([]byte, error)
 	PutSecret(ctx context.Context, name string, secret []byte) error
 	DeleteSecret(ctx context.Context, name string) error
@@ -126,20 +122,16 @@ type Options struct {
 	WebhookBase string
 	Orphans     Orphans // of a deleted Repository; nil = its finalizers are left to others
 
-	Quota         Quota
-	LocalPrefixes []string // directories below which Repositories of type local may be
-	Suspensions   *Suspensions
-	Selector      labels.Selector // of Repositories; nil = all
-	Dependencies  Dependencies    // nil = none
-	Since         time.Time       // what was pulled before may have been lost; zero = nothing was
+	Quota        Quota
+	Suspensions  *Suspensions    // nil = none
+	Selector     labels.Selector // of Repositories; nil = all
+	Dependencies Dependencies    // nil = none
+	Since        time.Time       // what was pulled before may have been lost; zero = nothing was
 
-	Resync  time.Duration // pause after a failure; 0 = 60 s
-	Workers int           // Repositories that are reconciled at once; 0 = 8
+	Resync  time.Duration // longest pause after failures; 0 = 60 s
 	Observe func(Event)   // must not block; nil = no call
 	Meter   Meter         // nil = none
 	Logger  *slog.Logger
-
-	cleanup func(context.Context, *unstructured.Unstructured) error // of a deleted Repository; tests have another
 }
 
 // lister is what a controller needs of an informer.
@@ -163,8 +155,9 @@ type Controller struct {
 	jobs     lister
 	interval func(api.Repository) time.Duration // intervalOf
 
-	mu       sync.Mutex // guards start, memories, and last and replaced of each; the rest belongs to the worker that has the key
-	start    start
+	start start
+
+	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
 	memories map[Key]*memory
 }
 
@@ -182,21 +175,14 @@ type memory struct {
 	pulledFull bool      // everything was pulled since this process runs
 	ownVersion int64     // see facts.ownGeneration
 	deleteErr  string    // the version in which it was written why the deletion cannot end
-	specAfter  time.Time // when the host is asked again for what completes the spec
 	access     access    // of generation
+	identified string    // the URL whose repository the spec names by its number
 
-	webhookOwed  bool      // the spec has changed, and the webhook was not checked since
-	webhookFor   string    // see webhookSum; "" = not read, or nothing is kept
-	webhookAfter time.Time // when the webhook is tried again; zero = it did not fail
+	// When something that has failed is tried again; zero = it did not fail.
+	specAfter, webhookAfter, tokenAfter, sealAfter time.Time
 
-	tokenAfter time.Time         // the same for the token of its Connection
-	sealAfter  time.Time         // and for secure values, which the API did not take
-	tokenSum   [sha256.Size]byte // of the token that was reported last; zero = none by this process
-
-	annotations *string   // about revision and signatures that were dealt with last; nil = none yet
-	ref         git.Ref   // what they stood for then
-	verified    *verified // nil = not read
-	identified  string    // the URL whose repository the spec names by its number
+	annotations *string // about revision and signatures that were dealt with last; nil = none yet
+	verifiedFor *string // by which keys the pull that was queued last verifies; nil = none was
 
 	// last is what the last patch has made, and replaced are the versions before it: the
 	// watch may show them for a while.
@@ -236,12 +222,7 @@ func serverTime(c *kube.Client) func() time.Time {
 }
 
 func newController(s server, now func() time.Time, repos, jobs lister, o Options) *Controller {
-	if o.Resync <= 0 {
-		o.Resync = time.Minute
-	}
-	if o.Workers <= 0 {
-		o.Workers = 8
-	}
+	o.Resync = cmp.Or(o.Resync, time.Minute)
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
@@ -250,10 +231,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	}
 	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, memories: map[Key]*memory{}}
 	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
-	c.meter, c.record, c.dependencies = o.Meter, c.report, o.Dependencies
-	if o.cleanup == nil {
-		c.o.cleanup = c.cleanWebhook
-	}
+	c.meter, c.dependencies = o.Meter, o.Dependencies
 	return c
 }
 
@@ -285,13 +263,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	}
 	c.restart()
-	return c.run(ctx, c.o.Workers, func() []Key {
-		keys := keysOf(c.repos)
-		if c.o.Suspensions != nil { // some Repositories may be gone
-			keys = append(keys, c.o.Suspensions.names()...)
-		}
-		return keys
-	})
+	keys := keysOf(c.repos)
+	if c.o.Suspensions != nil { // some Repositories may be gone
+		keys = append(keys, c.o.Suspensions.names()...)
+	}
+	return c.run(ctx, keys)
 }
 
 func keysOf(objects lister) []Key {
@@ -309,19 +285,13 @@ func (c *Controller) restart() {
 	c.start, c.memories = start{c.now(), len(c.repos.Objects())}, map[Key]*memory{}
 }
 
-func (c *Controller) startedAt() start {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.start
-}
-
 // memoryOf returns the memory of a Repository, a new one for a new Repository.
 func (c *Controller) memoryOf(k Key, uid string) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.memories[k]
 	if m == nil || m.uid != uid {
-		m = &memory{uid: uid}
+		m = &memory{uid: uid, replaced: map[string]bool{}}
 		c.memories[k] = m
 	}
 	return m
@@ -347,32 +317,17 @@ func (c *Controller) forget(k Key) {
 }
 
 // newest returns the Repository as it was seen last: what the watch shows, or what our own
-// last patch has made of that. nil when there is none.
-func (c *Controller) newest(k Key) *unstructured.Unstructured {
-	seen, ok := c.repos.Get(k.Namespace, k.Name)
-	if !ok {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.memories[k]
-	if m == nil || m.last == nil {
-		return seen
-	}
-	if m.uid == string(seen.GetUID()) && m.replaced[seen.GetResourceVersion()] {
+// last patch has made of that.
+func (m *memory) newest(seen *unstructured.Unstructured) *unstructured.Unstructured {
+	if m.replaced[seen.GetResourceVersion()] {
 		return m.last
 	}
-	m.last, m.replaced = nil, nil
+	m.last, m.replaced = nil, map[string]bool{}
 	return seen
 }
 
 // wrote notes what a patch has made of the Repository.
-func (c *Controller) wrote(a *attempt, now *unstructured.Unstructured) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.memory.replaced == nil {
-		a.memory.replaced = map[string]bool{}
-	}
+func (a *attempt) wrote(now *unstructured.Unstructured) {
 	a.memory.replaced[a.obj.GetResourceVersion()] = true
 	a.memory.last, a.obj = now, now
 }

@@ -32,8 +32,6 @@ type facts struct {
 	trust       string // what is asked of signatures, see Trust
 	signedTag   bool   // of a tag object
 	keysChanged bool   // what was pulled was verified by other keys, and no pull was queued since
-	tagMoved    bool   // the tag is another object than the one that was verified
-	unverified  bool   // what was pulled was verified by the keys of another agent
 
 	ownGeneration int64       // a generation of our own making, which needs no work
 	token         *tokenFacts // nil = no token is to be minted
@@ -45,7 +43,13 @@ func intervalOf(repo api.Repository) time.Duration {
 }
 
 // specChanged reports whether no controller has dealt with the present spec.
-func (f *facts) specChanged() bool { return !f.observed() && f.generation != f.ownGeneration }
+func (f *facts) specChanged() bool { return !f.current(f.repo.Status.ObservedGeneration) }
+
+// current reports whether a generation is the present one, or the one before a write of
+// our own.
+func (f *facts) current(generation int64) bool {
+	return generation == f.generation || f.generation == f.ownGeneration && generation == f.generation-1
+}
 
 // observed reports whether the status names the present generation.
 func (f *facts) observed() bool { return f.generation == f.repo.Status.ObservedGeneration }
@@ -95,16 +99,8 @@ const (
 
 // Triggers are all reasons for which a Repository is reconciled, as Grafana names them.
 var Triggers = []string{
-	string(triggerBlocked),
-	string(triggerOverQuota),
-	string(triggerSpec),
-	string(triggerResync),
-	string(triggerHealth),
-	string(triggerUnblock),
-	string(triggerToken),
-	string(triggerQuota),
-	string(triggerWebhookMissing),
-	string(triggerWebhookRotation),
+	string(triggerBlocked), string(triggerOverQuota), string(triggerSpec), string(triggerResync), string(triggerHealth),
+	string(triggerUnblock), string(triggerToken), string(triggerQuota), string(triggerWebhookMissing), string(triggerWebhookRotation),
 }
 
 // dueSteps are the things that may be due.
@@ -138,25 +134,25 @@ func (f *facts) healthDue() bool {
 // trigger returns the first reason. One that is blocked already has its status refreshed
 // as often as any other unhealthy one, and no more.
 func (d dueSteps) trigger() trigger {
-	switch {
-	case d.blocked && (d.health || d.quota):
-		return triggerBlocked
-	case d.blocked:
+	if d.blocked && !d.health && !d.quota {
 		return ""
-	case d.over:
-		return triggerOverQuota
-	case d.spec:
-		return triggerSpec
-	case d.resync:
-		return triggerResync
-	case d.health:
-		return triggerHealth
-	case d.unblock:
-		return triggerUnblock
-	case d.token:
-		return triggerToken
-	case d.quota:
-		return triggerQuota
+	}
+	for _, t := range []struct {
+		due bool
+		why trigger
+	}{
+		{d.blocked, triggerBlocked},
+		{d.over, triggerOverQuota},
+		{d.spec, triggerSpec},
+		{d.resync, triggerResync},
+		{d.health, triggerHealth},
+		{d.unblock, triggerUnblock},
+		{d.token, triggerToken},
+		{d.quota, triggerQuota},
+	} {
+		if t.due {
+			return t.why
+		}
 	}
 	return ""
 }

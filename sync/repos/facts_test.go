@@ -182,13 +182,14 @@ func TestStrategy(t *testing.T) {
 	t.Parallel()
 	const none, full, incremental = "none", "full", "incremental"
 	for _, c := range []struct {
-		rule string
-		want string
-		asks bool // the remote
-		ill  bool // now
-		ref  string
-		err  error
-		set  func(*facts)
+		rule  string
+		want  string
+		asks  bool // the remote
+		ill   bool // now
+		ref   string
+		moved bool
+		err   error
+		set   func(*facts)
 	}{
 		{rule: "1 sync disabled", want: none, set: func(f *facts) { old(f); f.repo.Spec.Sync.Enabled = false; f.generation = 3 }},
 		{rule: "2 blocked by quota", want: none, set: func(f *facts) { old(f); f.quota.Repositories, f.count = 1, 2 }},
@@ -201,7 +202,6 @@ func TestStrategy(t *testing.T) {
 		{rule: "6 and a pull of changes began after the change", want: full, set: func(f *facts) {
 			f.generation, f.pulledAfter, f.repo.Status.Sync.Incremental = 3, true, true
 		}},
-		{rule: "7 interval due, no versioning (local)", want: full, set: func(f *facts) { old(f); f.repo.Spec.Type = "local" }},
 		{rule: "8 latest ref cannot be read", want: incremental, asks: true, err: errors.New("away"), set: old},
 		{rule: "9 latest ref == lastRef", want: none, asks: true, ref: "aaaaaaaaaa", set: old},
 		{rule: "9 but that pull failed", want: full, asks: true, ref: "aaaaaaaaaa",
@@ -219,13 +219,13 @@ func TestStrategy(t *testing.T) {
 		{rule: "the keys of signers are others now, of one that is not pulled", want: none,
 			set: func(f *facts) { f.keysChanged = true; f.repo.Spec.Sync.Enabled = false }},
 		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa",
-			set: func(f *facts) { old(f); f.tagMoved = true }},
+			moved: true, set: old},
 		{rule: "none were left out and more are allowed now", want: none,
 			set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
 	} {
 		f, asked := inOrder(c.set), false
 		got := none
-		if r := strategy(f, f.due(), !c.ill, func() (string, error) { asked = true; return c.ref, c.err }); r != nil {
+		if r := strategy(f, f.due(), !c.ill, func() (string, bool, error) { asked = true; return c.ref, c.moved, c.err }); r != nil {
 			if got = full; r.incremental {
 				got = incremental
 			}

@@ -102,18 +102,17 @@ func (c *Controller) writeDeleteError(ctx context.Context, a *attempt, cause err
 	if len(message) > maxDeleteError {
 		message = strings.ToValidUTF8(message[:maxDeleteError-len("…")], "") + "…"
 	}
-	now := a.obj
-	if was, _, _ := unstructured.NestedString(a.obj.Object, "status", "deleteError"); was != message {
-		ch := &change{obj: a.obj, now: c.now()}
-		ch.set(message, "deleteError")
-		var err error
-		if now, err = c.server.patch(ctx, a.key, true, ch.patch()); err != nil {
-			a.memory.deleteErr = a.obj.GetResourceVersion()
-			return err
-		}
-		c.report(a.key, "warn", "cannot be deleted yet: "+message)
+	if was, _, _ := unstructured.NestedString(a.obj.Object, "status", "deleteError"); was == message {
+		return nil
+	}
+	ch := &change{obj: a.obj, now: c.now()}
+	ch.set(message, "deleteError")
+	now, err := c.server.patch(ctx, a.key, true, ch.patch())
+	if err != nil {
+		return err
 	}
 	a.memory.deleteErr = now.GetResourceVersion()
+	c.report(a.key, "warn", "cannot be deleted yet: "+message)
 	return nil
 }
 
@@ -151,7 +150,7 @@ func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
 
 // cleanUp removes the webhook.
 func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
-	err := c.o.cleanup(ctx, a.obj)
+	err := c.cleanWebhook(ctx, a.obj)
 	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
 		c.logOf(a).Warn("the webhook stays at its host", "err", err)
 		return nil

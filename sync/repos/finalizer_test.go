@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/worker"
 )
 
@@ -24,19 +25,30 @@ var everything = []string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.Fina
 
 var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1", Resource: "dashboards"}
 
-// leaves lets a controller have the real clean-up, and a webhook that err decides
-// about.
-func leaves(unhooked *atomic.Int64, err *atomic.Pointer[error]) func(*rig, *Options) {
+// leaves lets a controller have the real clean-up, and a host of the webhook that err
+// decides about.
+func leaves(unhooked *atomic.Int64, err func() error) func(*rig, *Options) {
 	return func(r *rig, o *Options) {
-		o.Orphans = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger})
-		o.cleanup = func(context.Context, *unstructured.Unstructured) error {
+		o.Orphans, o.Store = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger}), r.store
+		o.Hosts = hostFunc(func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Host, error) {
 			unhooked.Add(1)
-			if e := err.Load(); e != nil {
-				return *e
-			}
-			return nil
-		}
+			return removing{}, err()
+		})
 	}
+}
+
+func well() error { return nil }
+
+// removing is a host that removes any webhook.
+type removing struct{ Host }
+
+func (removing) Delete(context.Context, string) error { return nil }
+
+// hooked makes the Repository "site" one that has a webhook.
+func (r *rig) hooked() {
+	r.t.Helper()
+	r.create(nil, nil)
+	r.state(`{"status":{"webhook":{"id":7}}}`)
 }
 
 func (r *rig) delete() {
@@ -87,10 +99,10 @@ func TestFinalizers(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			var unhooked atomic.Int64
-			r := newRig(t, server, leaves(&unhooked, new(atomic.Pointer[error])))
+			r := newRig(t, server, leaves(&unhooked, well))
 			r.repo.Add(t, "a/one.json")
 			r.repo.Add(t, "two.json")
-			r.create(nil, nil)
+			r.hooked()
 			r.pulls()
 			r.until("it is pulled", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
 			eventually(t, "the job is gone", func() bool { return r.count(api.Jobs) == 0 })
@@ -132,11 +144,14 @@ func TestDeleteError(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			var unhooked atomic.Int64
-			var fault atomic.Pointer[error]
-			away := error(errors.New("https://git.example.com does not answer"))
-			fault.Store(&away)
-			r := newRig(t, server, leaves(&unhooked, &fault))
-			r.create(nil, nil)
+			var back atomic.Bool
+			r := newRig(t, server, leaves(&unhooked, func() error {
+				if back.Load() {
+					return nil
+				}
+				return errors.New("https://git.example.com does not answer")
+			}))
+			r.hooked()
 			r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 			r.merge(`{"metadata":{"finalizers":["cleanup","release-orphan-resources","example.com/theirs"]}}`)
 			r.writes.take()
@@ -156,7 +171,7 @@ func TestDeleteError(t *testing.T) {
 			if told != 1 {
 				t.Errorf("it is told %d times", told)
 			}
-			fault.Store(nil)
+			back.Store(true)
 			eventually(t, "the finalizers of ours are gone", func() bool {
 				_, u := r.get()
 				return slices.Equal(u.GetFinalizers(), []string{"example.com/theirs"})
@@ -172,13 +187,12 @@ func TestDeleteError(t *testing.T) {
 func TestDeleteErrorIsRetried(t *testing.T) {
 	t.Parallel()
 	tries := make(chan time.Time, 1000)
-	r := newRig(t, "embedded", func(r *rig, o *Options) {
-		o.cleanup = func(context.Context, *unstructured.Unstructured) error {
-			tries <- time.Now()
-			return fmt.Errorf("request %d to https://git:hunter2@host/ was refused %s", len(tries), strings.Repeat("ä", maxDeleteError))
-		}
-	})
-	r.create(nil, nil)
+	var n atomic.Int64
+	r := newRig(t, "embedded", leaves(&n, func() error {
+		tries <- time.Now()
+		return fmt.Errorf("request %d to https://git:hunter2@host/ was refused %s", n.Load(), strings.Repeat("ä", maxDeleteError))
+	}))
+	r.hooked()
 	r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	r.merge(`{"metadata":{"finalizers":["cleanup"]}}`)
 	r.delete()
@@ -186,8 +200,8 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 	eventually(t, "it is tried again", func() bool { return len(tries) >= 2 })
 	second, third := <-tries, <-tries
 	for _, rest := range []time.Duration{second.Sub(first), third.Sub(second)} {
-		if rest < r.controller.resync*9/10 {
-			t.Errorf("tried again after %s, want %s", rest, r.controller.resync)
+		if rest < firstRetry*9/10 {
+			t.Errorf("tried again after %s, want %s", rest, firstRetry)
 		}
 	}
 	if told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(
@@ -200,7 +214,7 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 // not taken for its own.
 func TestFinalizersOfReleasedObjects(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))
 	r.create(nil, nil)
 	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
 	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
@@ -248,11 +262,8 @@ func TestJobIsDeletedAsSeen(t *testing.T) {
 func TestForceDelete(t *testing.T) {
 	t.Parallel()
 	var unhooked atomic.Int64
-	var fault atomic.Pointer[error]
-	away := error(errors.New("no such host"))
-	fault.Store(&away)
-	r := newRig(t, "embedded", leaves(&unhooked, &fault))
-	r.create(nil, nil)
+	r := newRig(t, "embedded", leaves(&unhooked, func() error { return errors.New("no such host") }))
+	r.hooked()
 	r.merge(`{"metadata":{"finalizers":["cleanup"],"annotations":{"` + annoForce + `":"true"}}}`)
 	r.delete()
 	r.gone()
@@ -265,7 +276,7 @@ func TestForceDelete(t *testing.T) {
 // as long as a job may run.
 func TestDeletionDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))
 	r.create(nil, nil)
 	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
 	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
@@ -286,7 +297,7 @@ func TestDeletionDoesNotWaitForever(t *testing.T) {
 func TestForeignFinalizers(t *testing.T) {
 	t.Parallel()
 	folders := schema.GroupVersionResource{Group: api.FolderGroup, Version: "v1", Resource: "folders"}
-	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))
 	r.repo.Add(t, "a/one.json")
 	r.create(nil, nil)
 	r.pulls()

@@ -8,6 +8,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
+	"limpet/sync/auth"
 )
 
 // Ages of a health check. Source: Grafana's repository controller.
@@ -105,10 +106,7 @@ func (c *Controller) validate(_ context.Context, a *attempt) (*Result, error) {
 	case a.due.over || a.due.blocked:
 		a.checked, a.health = true, overQuotaResult(a.facts.namespaceQuota().Message)
 	case a.due.health || a.due.unblock:
-		a.checked = true
-		if errs := admission.Check(a.obj, a.obj); len(errs) > 0 {
-			a.health = invalidResult(errs)
-		}
+		a.checked, a.health = true, invalidResult(admission.Check(a.obj, a.obj))
 	}
 	return nil, nil
 }
@@ -124,12 +122,13 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 	if !a.checked && !(a.healthy && (a.due.resync || a.due.token || a.webhook.due != "")) {
 		return nil, nil
 	}
-	if host := hostOf(a.facts.repo); host != "" {
-		leave, err := c.limiter.enter(host, a.key)
-		if err != nil {
-			return nil, err
+	if block := a.facts.repo.Spec.Block(); block != nil && a.facts.repo.Spec.Type != typeLocal {
+		if url, err := auth.ParseAddress(block.URL); err == nil { // else it is refused before any request
+			// What is asked for credentials first, such as the API of the same forge, counts as the host.
+			if a.leave, err = c.enter(url); err != nil {
+				return nil, err
+			}
 		}
-		a.leave = leave
 	}
 	p, err := newProbe(ctx, &c.o, a.key, a.facts.repo)
 	if err != nil {
@@ -140,7 +139,7 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 	if !a.checked {
 		return nil, nil
 	}
-	if a.health, err = p.checkAll(ctx, a.obj); err != nil {
+	if a.health, err = p.check(ctx, a.obj); err != nil {
 		return nil, err
 	}
 	c.o.Meter.Checked(a.health.ok(), p.took)

@@ -1,10 +1,10 @@
 package repos
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -26,6 +26,17 @@ type healthResult struct {
 
 func (f healthResult) ok() bool { return f.code == 0 }
 
+// Error implements error, for a result that is not ok.
+func (f healthResult) Error() string { return f.ready().Message }
+
+// failed returns the result as an error, nil when it is ok.
+func (f healthResult) failed() error {
+	if f.ok() {
+		return nil
+	}
+	return f
+}
+
 func (f healthResult) messages() []string {
 	var out []string
 	if f.ok() && f.mirror != "" {
@@ -46,7 +57,7 @@ func (f healthResult) ready() api.Condition {
 		}
 		return c
 	}
-	c := api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: "Resource is unavailable"}
+	c := api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: f.messages()[0]}
 	switch {
 	case f.code == codeQuota:
 		c.Reason = "QuotaExceeded"
@@ -56,9 +67,6 @@ func (f healthResult) ready() api.Condition {
 		c.Reason = "RateLimited"
 	case f.code >= http.StatusInternalServerError:
 		c.Reason = "ServiceUnavailable"
-	}
-	if m := f.messages(); len(m) > 0 {
-		c.Message = m[0]
 	}
 	return c
 }
@@ -75,10 +83,10 @@ func overQuotaResult(text string) healthResult {
 	return healthResult{code: codeQuota, errors: []api.FieldError{{Type: string(field.ErrorTypeForbidden), Detail: text}}}
 }
 
-// invalidResult returns the result for a spec that breaks rules.
-func invalidResult(errs field.ErrorList) healthResult {
-	f := healthResult{code: http.StatusBadRequest}
+// invalidResult returns the result for a spec that breaks these rules.
+func invalidResult(errs field.ErrorList) (f healthResult) {
 	for _, e := range errs {
+		f.code = http.StatusBadRequest
 		fault := api.FieldError{Type: string(e.Type), Field: e.Field, Detail: e.Field + ": " + e.ErrorBody()}
 		switch v := e.BadValue.(type) { // others have no form that a person wrote
 		case string, bool, int64:
@@ -118,34 +126,47 @@ type fieldsOf struct {
 	named            string // what ref says; "" = nothing
 }
 
+// gitCodes are the codes of the errors of package git. Others may be over by the next
+// check: 503.
+var gitCodes = map[git.Kind]int{
+	git.Auth:           http.StatusUnauthorized,
+	git.NotFound:       http.StatusNotFound,
+	git.BranchNotFound: http.StatusBadRequest,
+	git.CommitNotFound: http.StatusBadRequest,
+	git.Empty:          http.StatusBadRequest,
+	git.Refused:        http.StatusBadRequest,
+	git.Protocol:       http.StatusBadRequest,
+	git.TooLarge:       http.StatusBadRequest,
+	git.PathNotFound:   http.StatusBadRequest,
+	git.Throttled:      http.StatusTooManyRequests,
+}
+
 // result returns the result for an error of package git.
 func (at fieldsOf) result(err error) healthResult {
-	text := gitText(err)
-	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: at.url}
-	code := http.StatusBadRequest
-	switch git.KindOf(err) {
+	kind, text := git.KindOf(err), gitText(err)
+	code := cmp.Or(gitCodes[kind], http.StatusServiceUnavailable)
+	f := fieldResult(code, at.url, text)
+	fault := &f.errors[0]
+	switch kind {
 	case git.Auth:
-		code, fault.Field = http.StatusUnauthorized, at.secret
+		fault.Field = at.secret
 	case git.NotFound:
-		code, fault.Type = http.StatusNotFound, string(field.ErrorTypeNotFound)
-	case git.BranchNotFound, git.CommitNotFound:
+		fault.Type = string(field.ErrorTypeNotFound)
+	case git.BranchNotFound, git.CommitNotFound, git.Empty:
 		fault.Type, fault.Field = string(field.ErrorTypeNotFound), at.ref
-		if at.named != "" {
+		if kind == git.Empty {
+			text = "repository has no branches: push a first commit to it"
+		} else if at.named != "" {
 			fault.BadValue = at.named
 		}
-	case git.Empty:
-		fault.Type, fault.Field = string(field.ErrorTypeNotFound), at.ref
-		text = "repository has no branches: push a first commit to it"
-	case git.Throttled:
-		code, fault.Type = http.StatusTooManyRequests, string(field.ErrorTypeInternal)
 	case git.Timeout: // its own text says how long it was waited, which is another each time
-		code, fault.Type, text = http.StatusServiceUnavailable, string(field.ErrorTypeInternal), "no answer in time"
-	case git.Refused, git.Protocol, git.TooLarge, git.PathNotFound:
-	default: // it may be over by the next check
-		code, fault.Type = http.StatusServiceUnavailable, string(field.ErrorTypeInternal)
+		text = "no answer in time"
 	}
-	fault.Detail = fmt.Sprintf("%s: %s", fault.Field, text)
-	return healthResult{code: code, errors: []api.FieldError{fault}}
+	if !f.permanent() {
+		fault.Type = string(field.ErrorTypeInternal)
+	}
+	fault.Detail = fault.Field + ": " + text
+	return f
 }
 
 // gitText returns the text of an error of package git without the operation and the URL,
@@ -161,67 +182,43 @@ func gitText(err error) string {
 	return e.Err.Error()
 }
 
+// forgeCodes are the codes of the errors of package forge. Others are about the object.
+var forgeCodes = map[forge.ErrorKind]int{
+	forge.Unauthorized: http.StatusUnauthorized,
+	forge.Forbidden:    http.StatusForbidden,
+	forge.NotFound:     http.StatusNotFound,
+	forge.RateLimited:  http.StatusTooManyRequests,
+	forge.Unavailable:  http.StatusServiceUnavailable,
+	forge.Protocol:     http.StatusServiceUnavailable,
+	forge.Cancelled:    http.StatusServiceUnavailable,
+	forge.Unknown:      http.StatusServiceUnavailable,
+}
+
 // forgeResult returns the result for a host that was asked about an identity. at is the
 // field that it is about where the error names none.
 func forgeResult(err error, at string) healthResult {
 	if err == nil {
 		return healthResult{}
 	}
-	f := healthResult{code: http.StatusBadRequest}
-	kind := field.ErrorTypeInvalid
-	switch forge.KindOf(err) {
-	case forge.Unauthorized:
-		f.code = http.StatusUnauthorized
-	case forge.Forbidden:
-		f.code = http.StatusForbidden
-	case forge.NotFound:
-		f.code = http.StatusNotFound
-	case forge.RateLimited:
-		f.code, kind = http.StatusTooManyRequests, field.ErrorTypeInternal
-	case forge.Unavailable, forge.Protocol, forge.Cancelled, forge.Unknown:
-		f.code, kind = http.StatusServiceUnavailable, field.ErrorTypeInternal
-	}
+	f := fieldResult(cmp.Or(forgeCodes[forge.KindOf(err)], http.StatusBadRequest), at, err.Error())
 	if errors.Is(err, forge.ErrNoSecret) {
 		f.code = http.StatusUnauthorized
+	} else if !f.permanent() {
+		f.errors[0].Type = string(field.ErrorTypeInternal)
 	}
-	e, ok := errors.AsType[*forge.Error](err)
-	if ok {
+	if e, ok := errors.AsType[*forge.Error](err); ok && len(e.Fields) > 0 {
+		f.errors = nil
 		for _, to := range e.Fields {
 			f.errors = append(f.errors, api.FieldError{Type: to.Type, Field: to.Field, Detail: to.Field + ": " + to.Detail})
 		}
 	}
-	if len(f.errors) == 0 {
-		f.errors = []api.FieldError{{Type: string(kind), Field: at, Detail: at + ": " + err.Error()}}
-	}
 	return f
 }
 
-// localResult returns the result for a directory of this host. prefixes are the
-// directories below which it may be; with none nothing may be read. Whether it can be
-// written to is not tested.
-func localResult(path string, prefixes []string, exists func(string) bool) healthResult {
-	const at = "spec.local.path"
-	fault := func(code int, kind field.ErrorType, text string) healthResult {
-		return healthResult{code: code, errors: []api.FieldError{{Type: string(kind), Field: at, Detail: at + ": " + text, BadValue: path}}}
-	}
-	switch {
-	case path == "":
-		return fault(http.StatusBadRequest, field.ErrorTypeRequired, "the directory to read")
-	case len(prefixes) == 0:
-		return fault(http.StatusBadRequest, field.ErrorTypeForbidden,
-			`this agent reads no local directories; give the repository type "git" with the URL of a repository`)
-	}
-	for _, prefix := range prefixes {
-		rel, err := filepath.Rel(prefix, path)
-		if err != nil || !filepath.IsLocal(rel) {
-			continue
-		}
-		if exists(path) {
-			return healthResult{}
-		}
-		return fault(http.StatusNotFound, field.ErrorTypeNotFound, "no such directory")
-	}
-	return fault(http.StatusBadRequest, field.ErrorTypeForbidden, "the directory is outside of those that may be read")
+// localResult is the result for a Repository that is a directory of its server.
+func localResult() healthResult {
+	return fieldResult(http.StatusBadRequest, "spec.local.path",
+		`this agent reads no local directories; give the repository type "git" with the URL of a repository`)
 }
 
 // wireErrors is status.fieldErrors.

@@ -4,19 +4,44 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 
-	"limpet/sync/api"
-	"limpet/sync/kube"
+	"limpet/sync/auth"
 )
+
+const (
+	// firstRetry is the pause after a failure; each in a row doubles it, up to the resync.
+	firstRetry = time.Second
+	// quietConflicts is how many patches in a row may not fit because of another writer,
+	// before it is logged.
+	quietConflicts = 5
+	// workers is how many objects of a kind are reconciled at once.
+	workers = 8
+	// perHost is how many objects of one host are reconciled at once: a host that never
+	// answers must not hold all workers. It is what the mirrors ask a host at a time.
+	perHost = 2
+	// firstBusy and maxBusy bound the random pause of an object whose host is busy: those
+	// that waited must not all ask at once when it answers again.
+	firstBusy, maxBusy = 250 * time.Millisecond, 30 * time.Second
+)
+
+// errBusy says that enough objects of the same host are being reconciled.
+var errBusy = errors.New("its host is busy")
+
+// errWait says that an object keeps its place in the schedule.
+var errWait = errors.New("waits for its turn")
+
+// errInvalid says that an object cannot be decoded; it is ignored until it changes.
+var errInvalid = errors.New("ignored until it changes")
 
 // Dependencies learns what an object uses besides itself, such as Secrets, before any of
 // it is read, so that no change between the two is missed; obj is nil when the object is
-// gone. Controllers are told of a change by Renewed. It must not block for long.
+// gone. Controllers are told of a change by Recheck. It must not block for long.
 type Dependencies interface {
 	Use(kind string, k Key, obj *unstructured.Unstructured)
 }
@@ -30,50 +55,45 @@ type Result struct{ Next time.Time }
 type loop struct {
 	kind         string
 	reconcile    func(ctx context.Context, k Key) (Result, error)
-	resync       time.Duration // pause after a failure
 	meter        Meter
 	log          *slog.Logger
 	available    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
-	record       func(k Key, level, text string)
-	dependencies Dependencies // nil = none
-	limiter      hostLimiter
+	dependencies Dependencies                // nil = none
+
+	failures, busy workqueue.TypedRateLimiter[Key]
 
 	mu       sync.Mutex                            // guards what follows
 	queue    workqueue.TypedDelayingInterface[Key] // nil while the loop does not run
 	next     map[Key]time.Time                     // see Result
-	failures map[Key]int                           // in a row
-	invalid  map[Key]string                        // versions of objects that cannot be decoded
-	rechecks map[Key]recheck
+	rechecks map[Key]bool
+	asked    map[string]int // hosts, and how many objects of each are being reconciled
 }
 
 func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), resync time.Duration, log *slog.Logger) *loop {
-	l := &loop{
+	return &loop{
 		kind:      kind,
 		reconcile: reconcile,
-		resync:    resync,
 		meter:     noMeter{},
 		log:       log,
 		available: context.Cause,
-		record:    func(Key, string, string) {},
+		failures:  workqueue.NewTypedItemExponentialFailureRateLimiter[Key](min(firstRetry, resync), resync),
+		busy:      workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstBusy, maxBusy),
 		next:      map[Key]time.Time{},
-		failures:  map[Key]int{},
-		invalid:   map[Key]string{},
-		rechecks:  map[Key]recheck{},
+		rechecks:  map[Key]bool{},
+		asked:     map[string]int{},
 	}
-	l.limiter.hosts, l.limiter.call = map[string]*hostLine{}, l.set
-	return l
 }
 
-// run works until ctx ends, and returns when all workers have. It begins with all keys
-// and with nothing from an earlier run.
-func (l *loop) run(ctx context.Context, workers int, keys func() []Key) error {
+// run works until ctx ends, and returns when all workers have. It begins with all keys.
+func (l *loop) run(ctx context.Context, keys []Key) error {
 	queue := workqueue.NewTypedDelayingQueue[Key]()
-	l.mu.Lock()
-	l.next, l.failures, l.invalid, l.queue = map[Key]time.Time{}, map[Key]int{}, map[Key]string{}, queue
-	l.mu.Unlock()
-	for _, k := range keys() {
+	for _, k := range keys {
+		l.failures.Forget(k)
 		queue.Add(k)
 	}
+	l.mu.Lock()
+	l.next, l.queue = map[Key]time.Time{}, queue
+	l.mu.Unlock()
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() { l.work(ctx, queue) })
@@ -136,155 +156,91 @@ func (l *loop) work(ctx context.Context, queue workqueue.TypedInterface[Key]) {
 	}
 }
 
-const (
-	// maxRetries is how often something is retried that failed because a service was
-	// away, before it pauses like any other failure. Source: Grafana.
-	maxRetries = 3
-	// firstRetry is the pause before the second try; the next is twice as long.
-	firstRetry = 2 * time.Second
-	// conflictPause is the pause after a patch that did not fit any more, and
-	// maxConflicts how often in a row that may be because of another writer. Beyond that
-	// the server has another reason, which a person has to know of.
-	conflictPause = time.Second
-	maxConflicts  = 10
-)
-
-// errWait says that an object keeps its place in the schedule.
-var errWait = errors.New("waits for its turn")
-
-// invalidError says that an object cannot be decoded. That lasts until it is another
-// version, so it is reported once for each, and not retried.
-type invalidError struct {
-	version string
-	err     error
-}
-
-func (u *invalidError) Error() string { return u.err.Error() }
-func (u *invalidError) Unwrap() error { return u.err }
-
 // runOnce reconciles one object and schedules its next time.
 func (l *loop) runOnce(ctx context.Context, k Key) {
 	began := time.Now()
 	result, err := l.reconcile(ctx, k)
 	l.meter.Worked(time.Since(began))
 	switch {
-	case ctx.Err() != nil || errors.Is(err, errWait):
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, errWait):
+		l.mu.Lock()
+		at := l.next[k]
+		l.mu.Unlock()
+		l.set(k, at) // an earlier time of the queue stands for the later one too, and is over
 		return
 	case errors.Is(err, errBusy):
-		l.set(k, time.Now().Add(hostRetry))
+		l.set(k, time.Now().Add(rand.N(l.busy.When(k))))
 		return
+	}
+	l.busy.Forget(k)
+	log := l.log.With("name", k.Name, "namespace", k.Namespace)
+	switch {
 	case err == nil:
-		l.succeeded(k)
+		l.failures.Forget(k)
 		l.set(k, result.Next)
-		return
-	}
-	if invalid, is := errors.AsType[*invalidError](err); is {
-		l.reportInvalid(k, invalid)
+	case errors.Is(err, errInvalid):
+		log.Warn("cannot decode "+l.kind, "err", err)
 		l.set(k, time.Time{})
-		return
+	default:
+		pause := l.failures.When(k)
+		l.set(k, time.Now().Add(pause))
+		if !errors.Is(err, errConflict) || l.failures.NumRequeues(k) > quietConflicts {
+			log.Warn("cannot reconcile "+l.kind, "err", err, "retry_in", pause)
+		}
 	}
-	n := l.failed(k)
-	if errors.Is(err, errConflict) && n <= maxConflicts {
-		// The watch shows what has come between, or shows it soon.
-		l.set(k, time.Now().Add(conflictPause))
-		return
-	}
-	pause := l.resync
-	if isUnavailable(err) && n < maxRetries {
-		pause = firstRetry << (n - 1)
-	}
-	l.set(k, time.Now().Add(pause))
-	l.log.Warn("cannot reconcile "+l.kind, "name", k.Name, "namespace", k.Namespace, "err", err, "retry_in", pause)
 }
 
-// isUnavailable reports whether an error comes from a service that is away.
-func isUnavailable(err error) bool {
-	_, is := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
-	return is
-}
-
-func (l *loop) succeeded(k Key) {
+// enter reserves the host of a URL for one object; leave must follow. The error is
+// errBusy. An address without a host is refused before any request.
+func (l *loop) enter(url auth.Address) (leave func(), err error) {
+	host := url.HostPort()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.failures, k)
-	delete(l.invalid, k)
-}
-
-// failed returns the number of failures in a row.
-func (l *loop) failed(k Key) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failures[k]++
-	return l.failures[k]
-}
-
-// reportInvalid reports an object that cannot be decoded, once for each version of it.
-func (l *loop) reportInvalid(k Key, e *invalidError) {
-	l.mu.Lock()
-	reported := l.invalid[k] == e.version
-	l.invalid[k] = e.version
-	l.mu.Unlock()
-	if !reported {
-		l.log.Warn("cannot decode "+l.kind+", ignored until it changes", "name", k.Name, "namespace", k.Namespace, "err", e.err)
-		l.record(k, "warn", "ignored until it changes: "+e.err.Error())
+	if l.asked[host] >= perHost {
+		return nil, errBusy
 	}
+	l.asked[host]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.asked[host]--; l.asked[host] == 0 {
+			delete(l.asked, host)
+		}
+	}, nil
 }
 
-// uses declares what an object uses.
+// uses declares what an object uses; nil is for one that is gone.
 func (l *loop) uses(k Key, obj *unstructured.Unstructured) {
 	if l.dependencies != nil {
 		l.dependencies.Use(l.kind, k, obj)
 	}
+	if obj == nil {
+		l.takeRecheck(k)
+	}
 }
 
-// unused declares that an object uses nothing any more.
-func (l *loop) unused(k Key) {
-	l.uses(k, nil)
-	l.takeRecheck(k)
-}
-
-// recheck is a wish to check the health of an object before its time.
-type recheck int
-
-const (
-	recheckUnhealthy recheck = iota + 1 // the cause of its failure may be over
-	recheckAlways                       // what it works with now may be wrong
-)
-
-// due reports whether an object with this health is to be checked.
-func (r recheck) due(h api.HealthState) bool {
-	return r == recheckAlways || r == recheckUnhealthy && !h.Healthy
-}
-
-// Recheck has the health of an object checked now if it is not healthy: the cause may be
-// over, such as missing credentials. It never blocks.
+// Recheck has the health of an object checked now, before its time: what it uses, such as
+// its credentials, has changed, or the cause of its failure may be over. It never blocks.
 func (l *loop) Recheck(namespace, name string) {
-	l.wantRecheck(Key{namespace, name}, recheckUnhealthy)
-	l.Wake(namespace, name)
-}
-
-// Renewed has the health of an object checked now, also when it is healthy: what it uses,
-// such as its credentials, has changed. It never blocks.
-func (l *loop) Renewed(namespace, name string) {
-	l.wantRecheck(Key{namespace, name}, recheckAlways)
+	l.wantRecheck(Key{namespace, name})
 	l.Wake(namespace, name)
 }
 
 // wantRecheck notes a recheck for the next reconcile that comes so far.
-func (l *loop) wantRecheck(k Key, r recheck) {
+func (l *loop) wantRecheck(k Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r > l.rechecks[k] {
-		l.rechecks[k] = r
-	}
+	l.rechecks[k] = true
 }
 
 // takeRecheck takes the recheck of an object, before anything is read of what it uses: a
 // later change asks for another one.
-func (l *loop) takeRecheck(k Key) recheck {
+func (l *loop) takeRecheck(k Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.rechecks[k]
+	wanted := l.rechecks[k]
 	delete(l.rechecks, k)
-	return r
+	return wanted
 }

@@ -23,8 +23,8 @@ import (
 )
 
 // TestConflictsThatDoNotEnd: a server that refuses a patch again and again is asked
-// quickly at first, as another controller may have been faster, and then like one that
-// fails, and it is logged.
+// quickly at first, as another controller may have been faster, and then seldom, and it is
+// logged.
 func TestConflictsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,10 +36,11 @@ func TestConflictsThatDoNotEnd(t *testing.T) {
 		}, time.Minute, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
 		defer cancel()
-		if err := l.run(ctx, 1, func() []Key { return []Key{{"ns", "site"}} }); err != nil {
+		if err := l.run(ctx, []Key{{"ns", "site"}}); err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Count(log.String(), "cannot reconcile"); looks != maxConflicts+11 || told != 11 {
+		// After 1, 2, 4, 8, 16 and 32 seconds, and then each minute.
+		if told := strings.Count(log.String(), "cannot reconcile"); looks != 16 || told != looks-quietConflicts {
 			t.Errorf("%d looks in ten minutes, told %d times", looks, told)
 		}
 	})
@@ -53,13 +54,13 @@ type only struct {
 
 func (o only) Get(string, string) (*unstructured.Unstructured, bool) { return o.obj, true }
 
-// TestInvalidObject: what cannot be read is reported once for each version, and ignored.
+// TestInvalidObject: what cannot be decoded is reported, and not retried.
 func TestInvalidObject(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	told := 0
 	obj := &unstructured.Unstructured{Object: map[string]any{"kind": "Repository",
-		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1", "resourceVersion": "5"},
+		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1"},
 		"spec":     map[string]any{"type": int64(7)}}}
 	c := newController(unwilling{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Observe: func(e Event) {
@@ -67,37 +68,12 @@ func TestInvalidObject(t *testing.T) {
 				told++
 			}
 		}})
-	k := Key{"ns", "site"}
-	for i, version := range []string{"5", "5", "6", "6"} {
-		obj.SetResourceVersion(version)
-		c.runOnce(t.Context(), k)
-		if want := i/2 + 1; told != want || strings.Count(log.String(), "level=WARN") != want {
-			t.Errorf("version %s: told %d times, want %d; log %s", version, told, want, log.String())
-		}
-		if next := c.Next(k.Namespace, k.Name); !next.IsZero() {
-			t.Errorf("it is looked into again at %s", next)
-		}
+	c.runOnce(t.Context(), Key{"ns", "site"})
+	if told != 1 || strings.Count(log.String(), "level=WARN") != 1 {
+		t.Errorf("told %d times; log %s", told, log.String())
 	}
-}
-
-func TestRechecks(t *testing.T) {
-	t.Parallel()
-	ill, well := api.HealthState{}, api.HealthState{Healthy: true}
-	for _, c := range []struct {
-		wish      recheck
-		ill, well bool
-	}{{0, false, false}, {recheckUnhealthy, true, false}, {recheckAlways, true, true}} {
-		if c.wish.due(ill) != c.ill || c.wish.due(well) != c.well {
-			t.Errorf("wish %d: due %t when ill, %t when well", c.wish, c.wish.due(ill), c.wish.due(well))
-		}
-	}
-	l := newLoop("", nil, 0, nil)
-	a, b := Key{"ns", "a"}, Key{"ns", "b"}
-	l.wantRecheck(a, recheckAlways)
-	l.wantRecheck(a, recheckUnhealthy) // the larger one stays
-	l.wantRecheck(b, 0)
-	if l.takeRecheck(a) != recheckAlways || l.takeRecheck(a) != 0 || len(l.rechecks) != 0 {
-		t.Errorf("wishes %v", l.rechecks)
+	if next := c.Next("ns", "site"); !next.IsZero() {
+		t.Errorf("it is looked into again at %s", next)
 	}
 }
 
@@ -121,10 +97,10 @@ func (u *uses) has(k Key) bool {
 	return u.told[k] != nil
 }
 
-// TestRenewed: credentials that change have effect at once, for better and for
+// TestRecheck: credentials that change have effect at once, for better and for
 // worse, and when nothing follows from it nothing is written. What a Repository
 // uses is declared before it is read, and that it is gone.
-func TestRenewed(t *testing.T) {
+func TestRecheck(t *testing.T) {
 	t.Parallel()
 	told := &uses{told: map[Key]*unstructured.Unstructured{}}
 	var early atomic.Int64
@@ -152,13 +128,12 @@ func TestRenewed(t *testing.T) {
 
 	renew := func(c *auth.Credentials) {
 		r.creds.Store(c)
-		r.controller.Renewed(r.namespace, "site")
+		r.controller.Recheck(r.namespace, "site")
 	}
 	renew(right)
 	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	r.wrote(1)
 	r.creds.Store(wrong)
-	r.controller.Recheck(r.namespace, "site") // it is in order: not for it
 	renew(wrong)
 	r.until("it is refused again", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 	r.wrote(1)
@@ -182,9 +157,9 @@ func TestRenewed(t *testing.T) {
 	eventually(t, "it is reported to be gone", func() bool { return !told.has(Key{r.namespace, "site"}) })
 }
 
-// TestRenewedDuringAReconcile: credentials that change while a reconcile is under way with
+// TestRecheckDuringAReconcile: credentials that change while a reconcile is under way with
 // those of before lead to another reconcile.
-func TestRenewedDuringAReconcile(t *testing.T) {
+func TestRecheckDuringAReconcile(t *testing.T) {
 	t.Parallel()
 	reading, on := make(chan struct{}, 8), make(chan struct{})
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
@@ -202,7 +177,7 @@ func TestRenewedDuringAReconcile(t *testing.T) {
 	r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
 	<-reading
 	r.creds.Store(&auth.Credentials{Username: "git", Password: "right"})
-	r.controller.Renewed(r.namespace, "site")
+	r.controller.Recheck(r.namespace, "site")
 	close(on)
 	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 }

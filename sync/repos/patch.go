@@ -70,12 +70,6 @@ func (c *change) dropped(now *unstructured.Unstructured) bool {
 	return false
 }
 
-// withoutSecrets drops the operations on secure values.
-func (c *change) withoutSecrets() {
-	c.ops = slices.DeleteFunc(c.ops, func(o op) bool { return o.Path == "/secure" || strings.HasPrefix(o.Path, "/secure/") })
-	c.secrets = false
-}
-
 // observe sets the generation whose spec was dealt with.
 func (c *change) observe(generation int64) {
 	c.observed = true

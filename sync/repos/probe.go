@@ -3,14 +3,12 @@ package repos
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/api/admission"
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
@@ -107,9 +105,9 @@ func resolve(
 	return ref, renewed, err
 }
 
-// checkAll checks a Repository that keeps the rules: first the remote, then whether it
-// may be written to. An error comes only when ctx ends.
-func (p *probe) checkAll(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
+// check checks a Repository that keeps the rules: first the remote, then whether it may
+// be written to. An error comes only when ctx ends.
+func (p *probe) check(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
 	if err := p.ask(ctx); err != nil {
 		return healthResult{}, err
 	}
@@ -122,33 +120,14 @@ func (p *probe) checkAll(ctx context.Context, obj *unstructured.Unstructured) (h
 	return writable, err
 }
 
-// checkObject is checkAll after the rules, as for an object that replaces old. invalid
-// reports that it breaks rules, and that no request was made.
-func (p *probe) checkObject(ctx context.Context, obj, old *unstructured.Unstructured) (result healthResult, invalid bool, err error) {
-	if errs := admission.Check(obj, old); len(errs) > 0 {
-		return invalidResult(errs), true, nil
-	}
-	result, err = p.checkAll(ctx, obj)
-	return result, false, err
-}
-
 // health returns what the answer says about health.
 func (p *probe) health() healthResult {
 	if p.repo.Spec.Type == typeLocal {
-		path := ""
-		if b := p.repo.Spec.Block(); b != nil {
-			path = b.Path
-		}
-		return localResult(path, p.o.LocalPrefixes, isDirectory)
+		return localResult()
 	}
 	result := remoteResult(p.repo, p.err)
 	result.mirror = p.ref.Via.String()
 	return result
-}
-
-func isDirectory(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // mirrored reports whether a mirror has answered in place of the host.
@@ -197,14 +176,14 @@ const protectionFor = time.Hour
 var errUnreachable = errors.New("the host is unreachable, a mirror answers in its place")
 
 // writes reports whether people write to the Repository.
-func (p *probe) writes() bool {
-	return p.repo.Spec.Type != typeLocal && len(p.repo.Spec.Workflows) > 0
+func writes(repo api.Repository) bool {
+	return repo.Spec.Type != typeLocal && len(repo.Spec.Workflows) > 0
 }
 
 // checkWritable asks the remote, after it has answered well. An error comes only when ctx
 // ends.
 func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
-	if !p.writes() {
+	if !writes(p.repo) {
 		return healthResult{}, nil
 	}
 	err := p.askPush(ctx)
@@ -292,7 +271,7 @@ func (c *Controller) completeSpec(ctx context.Context, a *attempt) error {
 		c.logOf(a).Debug("cannot write the number of the repository", "err", err)
 		return nil
 	}
-	c.wrote(a, now)
+	a.wrote(now)
 	a.ownGeneration(now, unchanged)
 	if url != "" {
 		a.memory.identified = url

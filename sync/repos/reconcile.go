@@ -3,7 +3,7 @@ package repos
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -30,8 +30,8 @@ type attempt struct {
 	key     Key
 	obj     *unstructured.Unstructured
 	memory  *memory
-	recheck recheck
-	leave   func() // of the host limiter; nil = not entered
+	recheck bool
+	leave   func() // of the host; nil = not entered
 
 	facts   facts // observe
 	due     dueSteps
@@ -42,9 +42,7 @@ type attempt struct {
 	healthy bool         // by that, or else by the status
 	probe   *probe       // nil = the remote is not to be asked
 
-	pull           *pullRequest // sync; nil = none
-	verified       *api.Condition
-	verifiedObject string // what verified is about; "" = nothing was verified
+	pull *pullRequest // sync; nil = none
 
 	began  time.Time // of the requests
 	change *change   // to the status
@@ -60,18 +58,19 @@ type step func(ctx context.Context, a *attempt) (*Result, error)
 
 // reconcile reconciles one Repository.
 func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
-	obj := c.newest(k)
-	if obj == nil {
+	obj, ok := c.repos.Get(k.Namespace, k.Name)
+	if !ok {
 		c.forget(k)
-		c.unused(k)
-		return Result{}, errors.Join(c.dropSuspension(ctx, k, ""), c.dropVerified(ctx, k))
+		c.uses(k, nil)
+		return Result{}, c.dropSuspension(ctx, k, "")
 	}
 	if obj.GetLabels()[api.LabelPendingDelete] != "" || c.o.Selector != nil && !c.o.Selector.Matches(labels.Set(obj.GetLabels())) {
-		c.unused(k)
+		c.uses(k, nil)
 		return Result{}, nil
 	}
 	c.uses(k, obj)
-	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
+	m := c.memoryOf(k, string(obj.GetUID()))
+	a := &attempt{key: k, obj: m.newest(obj), memory: m}
 	defer func() {
 		if a.leave != nil {
 			a.leave()
@@ -84,7 +83,6 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 		c.validate,
 		c.checkHealth,
 		c.planSync,
-		c.verifySignatures,
 		c.registerWebhook,
 		c.mintToken,
 		c.writeStatus,
@@ -92,7 +90,9 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 	} {
 		result, err := step(ctx, a)
 		if err != nil {
-			c.wantRecheck(k, a.recheck)
+			if a.recheck {
+				c.wantRecheck(k)
+			}
 			return Result{}, err
 		}
 		if result != nil {
@@ -104,7 +104,6 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 		return Result{}, nil
 	}
 	c.gather(a, repo) // from the object as the steps have left it
-	a.webhook = c.planWebhook(ctx, a)
 	return c.nextReconcile(a), nil
 }
 
@@ -114,17 +113,18 @@ func (c *Controller) observe(ctx context.Context, a *attempt) (*Result, error) {
 	repo, err := a.memory.decode(a.obj)
 	if err != nil {
 		c.o.Meter.Failed(phaseFetch, true)
-		return nil, &invalidError{a.obj.GetResourceVersion(), err}
+		c.report(a.key, "warn", errInvalid.Error()+": "+err.Error())
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	c.gather(a, repo)
-	if a.recheck = c.takeRecheck(a.key); a.recheck != 0 {
+	if a.recheck = c.takeRecheck(a.key); a.recheck {
 		a.memory.tokenAfter = time.Time{}
 	}
 	a.facts.token = c.tokenFacts(ctx, a)
 	a.due = a.facts.due()
-	a.due.health = a.due.health || a.recheck.due(repo.Status.Health)
+	a.due.health = a.due.health || a.recheck
 	a.observeAnnotations()
-	a.webhook = c.planWebhook(ctx, a)
+	a.webhook.url, a.webhook.due = c.planWebhook(a)
 	why := cmp.Or(a.due.trigger(), a.webhook.due)
 	if why == "" {
 		result := c.nextReconcile(a)
@@ -145,7 +145,7 @@ func (c *Controller) gather(a *attempt, repo api.Repository) {
 		repo:       repo,
 		interval:   c.interval(repo),
 		quota:      c.o.Quota.orStated(repo.Status.Quota),
-		start:      c.startedAt(),
+		start:      c.start,
 		token:      a.facts.token,
 	}
 	f := &a.facts

@@ -40,23 +40,10 @@ func (a *attempt) observeAnnotations() {
 	}
 }
 
-// finishAnnotations notes the annotations that were dealt with, and reports a tag that is
-// another one than before.
-func (c *Controller) finishAnnotations(a *attempt) {
-	annotations := a.facts.sourceAnnotations()
-	if a.facts.jobExists && *a.memory.annotations != annotations {
-		return
-	}
-	a.memory.annotations = &annotations
-	if a.probe == nil || !a.probe.asked || a.probe.err != nil {
-		return
-	}
-	before, now := a.memory.ref, a.probe.ref
-	now.Via = git.Via{}
-	a.memory.ref = now
-	if strings.HasPrefix(now.Name, "refs/tags/") && before.Name == now.Name && before != now {
-		c.report(a.key, "warn", "tag moved: "+describeRef(now))
-		c.logOf(a).Warn("tag moved", "tag", now.Short(), "commit", now.Hash, "before", before.Hash)
+// annotationsDone notes the annotations that were dealt with.
+func (a *attempt) annotationsDone() {
+	if now := a.facts.sourceAnnotations(); !a.facts.jobExists {
+		a.memory.annotations = &now
 	}
 }
 

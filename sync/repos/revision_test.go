@@ -66,7 +66,6 @@ func TestRevisions(t *testing.T) {
 				text := condition(repo, conditionRevision).Message
 				return text != before && strings.Contains(text, one)
 			})
-			r.told("tag moved: v1.0.0, commit " + one)
 
 			// A new version is found by one request, and pulled.
 			r.git.Reset()
@@ -142,21 +141,6 @@ func (r *rig) pulled(commit string) api.Repository {
 func (r *rig) checked() int64 {
 	repo, _ := r.get()
 	return repo.Status.Health.Checked
-}
-
-// told waits for an event.
-func (r *rig) told(text string) {
-	r.t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
-		select {
-		case e := <-r.events:
-			if strings.HasPrefix(e.Text, text) {
-				return
-			}
-		case <-deadline:
-			r.t.Fatalf("nobody tells %q", text)
-		}
-	}
 }
 
 // TestRevisionIsNoDefaultBranch: what an annotation names is not written to the spec.

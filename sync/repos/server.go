@@ -18,7 +18,6 @@ import (
 
 // server is what a controller needs of the API.
 type server interface {
-	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
 	// patch carries out a JSON patch of an object, or of its status, and returns
 	// the object after it; errConflict when the patch does not fit any more.
 	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
@@ -48,16 +47,6 @@ func (s apiServer) at(k Key) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, s.plural, k.Name)
 }
 
-func (s apiServer) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, answer, err := s.client.Do(ctx, http.MethodGet, s.at(k), nil, "", nil)
-	if err != nil {
-		return nil, fmt.Errorf("read the object: %w", err)
-	}
-	return decode(answer)
-}
-
 func (s apiServer) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -78,7 +67,11 @@ func (s apiServer) patch(ctx context.Context, k Key, status bool, ops []op) (*un
 	case err != nil:
 		return nil, fmt.Errorf("patch the object: %w", err)
 	}
-	return decode(answer)
+	u := new(unstructured.Unstructured)
+	if err := u.UnmarshalJSON(answer); err != nil {
+		return nil, fmt.Errorf("read the object: %w", err)
+	}
+	return u, nil
 }
 
 // misfits reports whether a patch does not fit, rather than make an object that the server
@@ -108,12 +101,4 @@ func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured
 
 func (s apiServer) seals(ctx context.Context) (bool, error) {
 	return s.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
-}
-
-func decode(answer []byte) (*unstructured.Unstructured, error) {
-	u := new(unstructured.Unstructured)
-	if err := u.UnmarshalJSON(answer); err != nil {
-		return nil, fmt.Errorf("read the object: %w", err)
-	}
-	return u, nil
 }

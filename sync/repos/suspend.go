@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"limpet/state"
 )
 
@@ -165,25 +163,20 @@ func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// dropSuspension drops the suspension of a Repository that is gone. One that is over stays
-// until it is replaced: a clock that is ahead for a while must not end any. seen is the
-// UID that the watch shows, "" for none; it may be late, so the server is asked.
-func (c *Controller) dropSuspension(ctx context.Context, k Key, seen string) error {
+// newSuspension is the age up to which a suspension counts as new: the watch may not show
+// its Repository yet.
+const newSuspension = time.Minute
+
+// dropSuspension drops the suspension of a Repository that is gone; uid is that of the one
+// that is there now, "" for none. One that is over stays until it is replaced: a clock that
+// is ahead for a while must not end any.
+func (c *Controller) dropSuspension(ctx context.Context, k Key, uid string) error {
 	if c.o.Suspensions == nil {
 		return nil
 	}
 	one, stored := c.o.Suspensions.stored(k)
-	if !stored {
+	if !stored || one.UID == uid || time.Since(one.Since) < newSuspension {
 		return nil
 	}
-	if one.UID != seen {
-		obj, err := c.server.get(ctx, k)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-		if err != nil || string(obj.GetUID()) != one.UID {
-			return c.o.Suspensions.Drop(ctx, k, one.UID)
-		}
-	}
-	return nil
+	return c.o.Suspensions.Drop(ctx, k, one.UID)
 }

@@ -70,7 +70,7 @@ func TestSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+testenv.Branch)
-	r.controller.Renewed(k.Namespace, k.Name)
+	r.controller.Recheck(k.Namespace, k.Name)
 	eventually(t, "it is ignored", func() bool { return r.controller.queue.Len() == 0 })
 	if repo, _ := r.get(); !repo.Status.Health.Healthy {
 		t.Error("it was not left alone")

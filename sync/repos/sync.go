@@ -50,9 +50,9 @@ func (f *facts) nextPull() time.Time {
 
 // strategy returns the pull to queue, if any. healthy is the state of now, while the
 // status has that of before. latest asks the remote for the commit of the branch; it is
-// called only when that decides. Source: the ten cases of Grafana's controller, the first
+// called only when that decides, and reports whether its tag has moved. Source: the ten cases of Grafana's controller, the first
 // that applies; those between them are ours.
-func strategy(f *facts, due dueSteps, healthy bool, latest func() (string, error)) *pullRequest {
+func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, moved bool, err error)) *pullRequest {
 	status := f.repo.Status
 	wasUnhealthy := status.Health.Checked > 0 && !status.Health.Healthy
 	switch {
@@ -83,16 +83,15 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (string, error
 		return &pullRequest{reason: "the last pull began too early"}
 	case f.dataLost:
 		return &pullRequest{reason: "objects may be lost"}
-	case f.repo.Spec.Type == typeLocal: // 7
-		return &pullRequest{reason: "interval"}
 	}
-	ref, err := latest()
+	// 7, one without versions, is only a Repository of type local.
+	ref, moved, err := latest()
 	switch {
 	case err != nil: // 8
 		return &pullRequest{incremental: true, reason: "interval"}
 	case ref == status.Sync.LastRef && status.Sync.State == api.StateError: // it is known, but not in place
 		return &pullRequest{reason: "the last pull failed"}
-	case ref == status.Sync.LastRef && f.tagMoved:
+	case ref == status.Sync.LastRef && moved:
 		return &pullRequest{incremental: true, reason: "the tag was made anew"}
 	case ref == status.Sync.LastRef: // 9
 		return nil
@@ -105,13 +104,12 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (string, error
 // planSync decides which pull to queue, and asks the remote for that where it must.
 func (c *Controller) planSync(ctx context.Context, a *attempt) (*Result, error) {
 	c.observeTrust(ctx, a)
-	a.pull = strategy(&a.facts, a.due, a.healthy, func() (string, error) {
+	a.pull = strategy(&a.facts, a.due, a.healthy, func() (string, bool, error) {
 		err := a.probe.ask(ctx)
 		if err == nil {
 			err = a.probe.err
 		}
-		a.facts.tagMoved = a.tagMoved()
-		return a.probe.ref.Hash, err
+		return a.probe.ref.Hash, a.facts.tagMoved(a.probe.ref), err
 	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -135,9 +133,8 @@ func (c *Controller) queuePull(ctx context.Context, a *attempt) (*Result, error)
 		return nil, err
 	}
 	a.memory.askedAt = a.facts.now
-	if a.facts.keysChanged { // whatever it is queued for, it verifies
-		c.storeVerified(ctx, a, "")
-	}
+	trust := a.facts.trust
+	a.memory.verifiedFor = &trust // whatever it is queued for, it verifies
 	if !a.pull.incremental {
 		a.memory.pullOwed, a.memory.pulledFull = false, true
 	}
@@ -172,9 +169,6 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt) (*Result, erro
 	if condition, ok := a.revisionCondition(); ok {
 		wanted = append(wanted, condition)
 	}
-	if a.verified != nil {
-		wanted = append(wanted, *a.verified)
-	}
 	a.change.conditions(wanted...)
 	if waits {
 		a.memory.pullOwed = a.memory.pullOwed || !a.pull.incremental
@@ -189,13 +183,10 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt) (*Result, erro
 			c.o.Meter.Failed(phaseStatus, false)
 			return nil, err
 		}
-		c.wrote(a, now)
+		a.wrote(now)
 	}
 	c.reportHealth(a, before)
-	c.finishAnnotations(a)
-	if a.verifiedObject != "" {
-		c.storeVerified(ctx, a, a.verifiedObject)
-	}
+	a.annotationsDone()
 	if a.due.resync && a.probe != nil && a.probe.asked {
 		a.memory.askedAt = a.began
 	}

@@ -2,7 +2,6 @@ package repos
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/kube"
 )
 
 // Tokens of Connections are minted where they are used, and live in memory. What is
@@ -163,14 +163,14 @@ func (a *attempt) nextToken() time.Time {
 // mintToken mints what is due and adds it to the patch. A refusal was found by the request
 // to the remote, which needs the same token.
 func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error) {
-	if a.probe == nil || a.facts.token == nil || !a.due.token && !a.tokenReplaced() {
+	if a.probe == nil || a.facts.token == nil || !a.due.token && !a.probe.renewed {
 		return nil, nil
 	}
 	token, err := auth.Token{}, a.probe.err
 	if _, refused := errors.AsType[*forge.Error](err); !refused {
 		token, err = c.o.Tokens.mint(ctx, a)
 	}
-	m, f, sum := a.memory, &a.facts, sha256.Sum256([]byte(token.Value))
+	m, f := a.memory, &a.facts
 	switch status := f.repo.Status.Token; {
 	case err != nil:
 		c.o.Meter.Failed(phaseToken, forgeResult(err, "").permanent())
@@ -182,25 +182,16 @@ func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error)
 	case token.Value == "":
 		m.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
 		return nil, nil
-	case !a.due.token && sum == m.tokenSum:
-		return nil, nil // the request to the remote was made with other credentials
-	case f.tokenHeld() && status.LastUpdated > 0 && !a.tokenReplaced() && !newer(token, status, f.now):
+	case f.tokenHeld() && status.LastUpdated > 0 && !a.probe.renewed && !newer(token, status, f.now):
 		m.tokenAfter = f.now.Add(webhookCooldown) // the one of before, since no other could be had
 		return nil, nil
 	}
-	m.tokenAfter, m.tokenSum = time.Time{}, sum
+	m.tokenAfter = time.Time{}
 	a.change.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
 	if c.seals(ctx, a) {
 		a.change.secret("token", token.Value)
 	}
 	return nil, nil
-}
-
-// tokenReplaced reports whether the request to the remote was made with another token than
-// the one that was reported: the host has refused that, or a pull has renewed it.
-func (a *attempt) tokenReplaced() bool {
-	creds, sum := a.probe.remote.Creds, a.memory.tokenSum
-	return a.probe.renewed || sum != [sha256.Size]byte{} && creds != nil && creds.Forget != nil && sha256.Sum256([]byte(creds.Password)) != sum
 }
 
 // expiration returns the end of a token by the clock of the server, in milliseconds; 0 is
@@ -228,28 +219,27 @@ func (c *Controller) handOverSecret(ctx context.Context, a *attempt) {
 	}
 }
 
-// send writes the change. A server that cannot keep secure values after all still gets the
-// rest, and one that drops them is not given them in each reconcile.
+// send writes the change. A server that takes no secure values after all, or drops them,
+// is not given any for a while.
 func (c *Controller) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
 	now, err := c.server.patch(ctx, a.key, true, a.change.patch())
 	var answered apierrors.APIStatus
-	if err != nil && a.change.secrets && ctx.Err() == nil && !errors.Is(err, errConflict) && !isUnavailable(err) && errors.As(err, &answered) {
-		c.logOf(a).Warn("the API takes no secure values", "err", err)
+	refused := a.change.secrets && errors.As(err, &answered) && !errors.Is(err, errConflict) && !isUnavailable(err)
+	if refused || err == nil && a.change.dropped(now) {
+		c.logOf(a).Warn("the API keeps no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
-		a.change.withoutSecrets()
-		now, err = a.obj, nil
-		if ops := a.change.patch(); ops != nil {
-			now, err = c.server.patch(ctx, a.key, true, ops)
-		}
 	}
 	if err != nil {
 		return nil, err
-	}
-	if a.change.dropped(now) {
-		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
 	}
 	if now.GetGeneration() != a.obj.GetGeneration() {
 		a.ownGeneration(now, !a.facts.specChanged() || a.change.observed)
 	}
 	return now, nil
+}
+
+// isUnavailable reports whether an error comes from a service that is away.
+func isUnavailable(err error) bool {
+	_, is := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
+	return is
 }

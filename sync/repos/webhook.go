@@ -1,14 +1,16 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -60,8 +62,8 @@ func WebhookURL(base string, k Key) string {
 }
 
 // webhookDue returns why the webhook of a Repository has to be checked; "" is not at all.
-// want is its URL.
-func webhookDue(want string, has *api.WebhookStatus, specChanged bool, now time.Time) trigger {
+// want is its URL, and checked says that this was done since the spec has changed.
+func webhookDue(want string, has *api.WebhookStatus, checked bool, now time.Time) trigger {
 	exists := webhookID(has) != ""
 	switch {
 	case want == "" && !exists:
@@ -70,7 +72,7 @@ func webhookDue(want string, has *api.WebhookStatus, specChanged bool, now time.
 		return triggerSpec
 	case !exists:
 		return triggerWebhookMissing
-	case specChanged || has.URL != want:
+	case !checked || has.URL != want:
 		return triggerSpec
 	case age(has.LastRotated, now) > rotateAfter:
 		return triggerWebhookRotation
@@ -91,23 +93,21 @@ func webhookID(has *api.WebhookStatus) string {
 	return ""
 }
 
-// planWebhook finds out whether something is to be done about the webhook.
-func (c *Controller) planWebhook(ctx context.Context, a *attempt) webhookPlan {
-	plan := webhookPlan{tried: a.webhook.tried, err: a.webhook.err, secret: a.webhook.secret}
-	if !c.o.Webhooks {
-		return plan
-	}
+// planWebhook returns the address that the webhook is to have and why something is to be
+// done about it. A webhook is where the repository was when it was made: so it is checked
+// when the condition is of an older spec, also when the agent ends between the two.
+func (c *Controller) planWebhook(a *attempt) (url string, due trigger) {
 	url, known := webhookURL(c.o.WebhookBase, a.key, a.facts.repo)
-	if plan.url = url; !known {
-		return plan
+	if !c.o.Webhooks || !known {
+		return "", ""
 	}
-	m, changed := a.memory, a.facts.specChanged()
-	plan.due = webhookDue(url, a.facts.repo.Status.Webhook, changed || m.webhookOwed || c.webhookMoved(ctx, a, url), a.facts.now)
-	m.webhookOwed = m.webhookOwed || changed && plan.due != ""
-	if pauseLeft(m.webhookAfter, a.facts.now) > 0 && !changed {
-		plan.due = ""
+	f := &a.facts
+	told, _ := f.condition(conditionWebhook)
+	checked := told.Status == "True" && f.current(told.ObservedGeneration)
+	if pauseLeft(a.memory.webhookAfter, f.now) == 0 || f.specChanged() {
+		due = webhookDue(url, f.repo.Status.Webhook, checked, f.now)
 	}
-	return plan
+	return url, due
 }
 
 // nextWebhook returns when the webhook is tried again; zero is never.
@@ -118,7 +118,7 @@ func (c *Controller) nextWebhook(a *attempt) time.Time {
 	if pause := pauseLeft(a.memory.webhookAfter, a.facts.now); pause > 0 {
 		return a.facts.now.Add(pause)
 	}
-	if a.webhook.due != "" {
+	if _, due := c.planWebhook(a); due != "" {
 		return a.facts.now.Add(webhookCooldown)
 	}
 	return time.Time{}
@@ -141,21 +141,16 @@ func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, 
 	}
 	m := a.memory
 	a.webhook.tried, a.webhook.err = a.webhook.url != "" || err != nil, err
-	switch {
-	case err == nil:
-		m.webhookAfter, m.webhookOwed = time.Time{}, false
-	case errors.Is(err, forge.ErrNone):
-		m.webhookAfter = a.facts.now.Add(refusedCooldown)
-	default:
-		pause := webhookCooldown
-		switch forge.KindOf(err) {
-		case forge.Unauthorized, forge.Forbidden, forge.NotFound:
-			pause = refusedCooldown
-		}
-		if m.webhookAfter.IsZero() {
-			c.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
-			c.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
-		}
+	none, pause := errors.Is(err, forge.ErrNone), webhookCooldown
+	if none || notAllowed(err) {
+		pause = refusedCooldown
+	}
+	if err != nil && !none && m.webhookAfter.IsZero() {
+		c.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
+		c.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
+	}
+	m.webhookAfter = time.Time{}
+	if err != nil {
 		m.webhookAfter = a.facts.now.Add(pause)
 	}
 	switch {
@@ -182,23 +177,14 @@ func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.
 		if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
 			return nil, false, err
 		}
-		a.memory.webhookFor = ""
-		if err := dropWebhook(ctx, c.o.Store, a.key); err != nil {
+		if err := c.o.Store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
 			c.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
 			return nil, false, nil
 		}
 		return nil, true, nil
 	}
-	if made, err = c.makeWebhook(ctx, a, host, id); err != nil {
-		return nil, false, err
-	}
-	if made != nil {
-		id = made.ID
-	}
-	if err := c.storeWebhookSum(ctx, a, id); err != nil {
-		c.logOf(a).Warn("cannot store what a webhook was made for", "err", err)
-	}
-	return made, false, nil
+	made, err = c.makeWebhook(ctx, a, host, id)
+	return made, false, err
 }
 
 // makeWebhook creates the webhook, or gives one that exists a new secret if it is another
@@ -250,55 +236,6 @@ func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) map[str
 	return out
 }
 
-// A webhook is where the repository was when it was made, and the status does not say
-// where that is. So a sum of what the webhook was made for is stored once its host has
-// it: a Repository that moves is owed another one until that exists, also when the agent
-// ends between the two.
-
-// WebhookSumKey returns where that sum is among the facts of the state file.
-func WebhookSumKey(k Key) string { return "hooked/" + k.Namespace + "/" + k.Name }
-
-// webhookSum returns what the webhook with an id is for at the Repository as it is: a sum,
-// because a URL may hold what is not for the state file.
-func (a *attempt) webhookSum(id string) string {
-	url := ""
-	if b := a.facts.repo.Spec.Block(); b != nil {
-		url = b.URL
-	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{string(a.obj.GetUID()), url, id}, "\n")))
-	return string(sum[:])
-}
-
-// webhookMoved reports whether the webhook of the status is not known to be for the
-// Repository as it is.
-func (c *Controller) webhookMoved(ctx context.Context, a *attempt, url string) bool {
-	id := webhookID(a.facts.repo.Status.Webhook)
-	if id == "" || url == "" {
-		return false
-	}
-	if a.memory.webhookFor == "" {
-		kept, err := c.o.Store.Fact(ctx, WebhookSumKey(a.key))
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			c.logOf(a).Warn("cannot read what a webhook was made for", "err", err)
-			return false
-		}
-		a.memory.webhookFor = string(kept)
-	}
-	return a.memory.webhookFor != a.webhookSum(id)
-}
-
-func (c *Controller) storeWebhookSum(ctx context.Context, a *attempt, id string) error {
-	sum := a.webhookSum(id)
-	if a.memory.webhookFor == sum {
-		return nil
-	}
-	if err := c.o.Store.PutFact(ctx, WebhookSumKey(a.key), []byte(sum)); err != nil {
-		return err
-	}
-	a.memory.webhookFor = sum
-	return nil
-}
-
 // conditionWebhook is whether the host of a Repository announces changes. It is limpet's
 // own, as its prefix says, and neither Ready nor status.health depend on it. Grafana
 // reports a webhook that it cannot make by health.error "hook", which stops the pulls of
@@ -321,28 +258,32 @@ func (p webhookPlan) condition() (api.Condition, bool) {
 // removed. Where a host may put its failure in other words each time, the words are ours:
 // what is the same is not written again.
 func webhookCondition(err error, removal bool) api.Condition {
-	c := api.Condition{Type: conditionWebhook, Status: "False"}
-	text := ""
-	switch kind := forge.KindOf(err); {
-	case err == nil:
+	if err == nil {
 		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
+	}
+	reason, text := "NotTaken", forgeText(err)
+	switch kind := forge.KindOf(err); {
 	case errors.Is(err, forge.ErrNone):
-		c.Reason, text = "NoHost", "webhooks of this host are not supported"
+		reason, text = "NoHost", "webhooks of this host are not supported"
 	case kind == forge.RateLimited:
-		c.Reason, text = forge.ReasonRateLimited, "the host gets too many requests"
+		reason, text = forge.ReasonRateLimited, "the host gets too many requests"
 	case kind == forge.Unavailable || kind == forge.Protocol || kind == forge.Cancelled:
-		c.Reason, text = forge.ReasonServiceUnavailable, "the host does not answer as it should"
-	case kind == forge.Unauthorized || kind == forge.Forbidden || kind == forge.NotFound:
-		c.Reason, text = "NotAllowed", forgeText(err)
-	default:
-		c.Reason, text = "NotTaken", forgeText(err)
+		reason, text = forge.ReasonServiceUnavailable, "the host does not answer as it should"
+	case notAllowed(err):
+		reason = "NotAllowed"
 	}
 	if removal {
-		c.Message = "the webhook is still at the host: " + text
+		text = "the webhook is still at the host: " + text
 	} else {
-		c.Message = text + "; changes are found at the interval"
+		text += "; changes are found at the interval"
 	}
-	return c
+	return api.Condition{Type: conditionWebhook, Status: "False", Reason: reason, Message: text}
+}
+
+// notAllowed reports whether the credentials lack the right.
+func notAllowed(err error) bool {
+	kind := forge.KindOf(err)
+	return kind == forge.Unauthorized || kind == forge.Forbidden || kind == forge.NotFound
 }
 
 func forgeText(err error) string {
@@ -413,7 +354,57 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 	return nil
 }
 
-// dropWebhook drops what is stored of the webhook of a Repository.
-func dropWebhook(ctx context.Context, store Store, k Key) error {
-	return errors.Join(store.DeleteFact(ctx, WebhookSumKey(k)), store.DeleteSecret(ctx, WebhookSecretKey(k)))
+// cleanWebhook removes the webhook of a deleted Repository, and what is stored of it. It
+// may be repeated. A webhook that does not exist is removed, and so is one whose host
+// refuses the credentials: it could never be removed. Source: Grafana. One that the
+// status does not name may exist all the same, made just before a power cut: it is
+// searched once, and a failure of that is ignored.
+func (c *Controller) cleanWebhook(ctx context.Context, u *unstructured.Unstructured) error {
+	if c.o.Hosts == nil || c.o.Store == nil {
+		return nil
+	}
+	k := Key{u.GetNamespace(), u.GetName()}
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return err
+	}
+	if id := webhookID(repo.Status.Webhook); id != "" {
+		err := c.removeWebhook(ctx, u, repo, id)
+		if err != nil && forge.KindOf(err) != forge.Unauthorized && !errors.Is(err, forge.ErrNone) {
+			return err
+		}
+	} else if _, err := c.o.Store.Secret(ctx, WebhookSecretKey(k)); err == nil {
+		if err := c.removeWebhook(ctx, u, repo, ""); err != nil {
+			c.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
+		}
+	}
+	return c.o.Store.DeleteSecret(ctx, WebhookSecretKey(k))
+}
+
+// removeWebhook removes the webhook with an id, "" = the one that sends to this agent.
+func (c *Controller) removeWebhook(ctx context.Context, u *unstructured.Unstructured, repo api.Repository, id string) error {
+	k := Key{u.GetNamespace(), u.GetName()}
+	remote, err := c.o.Remotes.Remote(ctx, k.Namespace, k.Name, repo)
+	if err != nil {
+		return err
+	}
+	if remote.Down != nil {
+		return remote.Down
+	}
+	host, err := c.o.Hosts.Host(ctx, u, remote.Creds)
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		base := c.o.WebhookBase
+		if spec := repo.Spec.Webhook; spec != nil {
+			base = cmp.Or(spec.BaseURL, base)
+		}
+		found, err := host.Find(ctx, WebhookURL(base, k))
+		if err != nil || found == nil {
+			return err
+		}
+		id = found.ID
+	}
+	return host.Delete(ctx, id)
 }

@@ -30,19 +30,19 @@ func TestWebhookIsDue(t *testing.T) {
 		rule string
 		want string
 		has  *api.WebhookStatus
-		spec bool
+		seen bool // since the spec has changed
 		due  trigger
 	}{
-		{"none wanted, none there", "", nil, true, ""},
-		{"no webhook id", url, nil, false, "webhook_missing"},
-		{"an empty status is none", url, &api.WebhookStatus{LastEvent: 7}, false, "webhook_missing"},
-		{"all is well", url, there, false, ""},
-		{"the spec is another", url, there, true, "spec_changed"},
-		{"the address is another", url + "s", there, false, "spec_changed"},
-		{"new secret after 30 days", url, aged, false, "webhook_secret_rotation"},
-		{"disabled, or workflows emptied", "", there, false, "spec_changed"},
+		{"none wanted, none there", "", nil, false, ""},
+		{"no webhook id", url, nil, true, "webhook_missing"},
+		{"an empty status is none", url, &api.WebhookStatus{LastEvent: 7}, true, "webhook_missing"},
+		{"all is well", url, there, true, ""},
+		{"the spec is another", url, there, false, "spec_changed"},
+		{"the address is another", url + "s", there, true, "spec_changed"},
+		{"new secret after 30 days", url, aged, true, "webhook_secret_rotation"},
+		{"disabled, or workflows emptied", "", there, true, "spec_changed"},
 	} {
-		if got := webhookDue(c.want, c.has, c.spec, at); got != c.due {
+		if got := webhookDue(c.want, c.has, c.seen, at); got != c.due {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.due)
 		}
 	}
@@ -411,9 +411,8 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	defer hosts.Close()
 	store := openStore(t)
-	k := Key{"ns", "site"}
-	var has *api.WebhookStatus
-	look := func(path string) trigger { // of an agent that has just been started
+	var has api.RepositoryStatus
+	look := func(path string, generation int64) trigger { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
 		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true,
 			WebhookBase: "https://limpet.example.com", Store: store,
@@ -421,38 +420,41 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 				return hosts.Remote(ctx, target, creds)
 			})})
 		c.now = func() time.Time { return at }
-		r := &attempt{key: k, memory: &memory{}, healthy: true,
-			obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
-		r.facts.now, r.facts.generation = at, 1
-		r.facts.repo.Status.ObservedGeneration, r.facts.repo.Status.Webhook = 1, has
+		r := &attempt{key: Key{"ns", "site"}, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{}}
+		r.facts.now, r.facts.generation = at, generation
+		r.facts.repo.Status = has
+		r.facts.repo.Status.ObservedGeneration = generation
 		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
 		r.facts.repo.Spec.GitLab = &api.GitBlock{URL: target.URL}
-		r.webhook = c.planWebhook(t.Context(), r)
+		r.webhook.url, r.webhook.due = c.planWebhook(r)
 		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
 		if _, err := c.registerWebhook(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
+		if told, ok := r.webhook.condition(); ok {
+			told.ObservedGeneration = generation
+			has.Conditions = []api.Condition{told}
+		}
 		if len(r.change.ops) > 0 {
 			id, _ := r.change.ops[0].Value.(map[string]any)["id"].(int64)
-			has = &api.WebhookStatus{ID: id, URL: r.webhook.url, LastRotated: at.UnixMilli()}
+			has.Webhook = &api.WebhookStatus{ID: id, URL: r.webhook.url, LastRotated: at.UnixMilli()}
 		}
 		return r.webhook.due
 	}
 	host.Add("team/site", forgetest.Repository{})
 	host.Add("team/other", forgetest.Repository{})
 	for i, s := range []struct {
-		path string
-		due  trigger
-		all  int // webhooks of team/other
-	}{{"team/site", triggerWebhookMissing, 0}, {"team/site", "", 0}, {"team/other", triggerSpec, 1}, {"team/other", "", 1}} {
-		if due := look(s.path); due != s.due || len(host.Hooks("team/other")) != s.all {
+		path       string
+		generation int64
+		due        trigger
+		all        int // webhooks of team/other
+	}{{"team/site", 1, triggerWebhookMissing, 0}, {"team/site", 1, "", 0}, {"team/other", 2, triggerSpec, 1}, {"team/other", 2, "", 1}} {
+		if due := look(s.path, s.generation); due != s.due || len(host.Hooks("team/other")) != s.all {
 			t.Errorf("%d: %q is due at %s, want %q; %d hooks there", i, due, s.path, s.due, len(host.Hooks("team/other")))
 		}
 	}
-	if err := store.DeleteFact(t.Context(), WebhookSumKey(k)); err != nil {
-		t.Fatal(err)
-	}
-	if first, second := look("team/other"), look("team/other"); first != triggerSpec || second != "" {
+	has.Conditions = nil
+	if first, second := look("team/other", 2), look("team/other", 2); first != triggerSpec || second != "" {
 		t.Errorf("what is not known is looked at once: %q, %q", first, second)
 	}
 }

@@ -189,31 +189,6 @@ func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Re
 	return t.digest, t.tag(), nil
 }
 
-// Judge verifies a ref by the current keys and returns the condition for the Repository;
-// nil if there is no policy, or this agent has no keys. It fetches the ref if necessary.
-// An error is transient.
-func (s *Signers) Judge(
-	ctx context.Context, g Git, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref, now time.Time,
-) (*api.Condition, error) {
-	t, err := s.policy(ctx, namespace, name, repo)
-	switch {
-	case signature.KindOf(err) == signature.NoKeys || err == nil && t == nil:
-		return nil, nil
-	case signature.KindOf(err) != "":
-		return t.condition(ref, nil, err), nil
-	case err != nil:
-		return nil, err
-	}
-	if _, err := g.Fetch(ctx, remote, ref); err != nil {
-		return nil, err
-	}
-	found, err := t.verify(ctx, g, remote, ref, now)
-	if err != nil && git.KindOf(err) != git.Unverified {
-		return nil, err
-	}
-	return t.condition(ref, found, err), nil
-}
-
 // EndsSoon is the time before the expiry of a key from which a warning is shown.
 const EndsSoon = 14 * 24 * time.Hour
 

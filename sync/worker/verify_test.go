@@ -17,7 +17,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
@@ -408,60 +407,5 @@ func TestSignersLook(t *testing.T) {
 	repo.GitVerify = ""
 	if look, err := s.Look(t.Context(), "default", "repo", repo, now); err != nil || look != (SignersLook{}) {
 		t.Errorf("nothing is asked: %+v, %v", look, err)
-	}
-}
-
-// TestJudge: what an agent says besides pulls.
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	key, public := sshKey(t)
-	_, other := sshKey(t)
-	r.commit("cpu.json", board("cpu", "CPU"))
-	signed := r.sign(key)
-	remote := git.Remote{URL: r.url}
-	ref, err := r.mirrors.Resolve(t.Context(), remote, gitref.Branch("main"))
-	if err != nil || ref.Hash != signed {
-		t.Fatalf("%+v, %v", ref, err)
-	}
-	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: r.url}}, GitVerify: "HEAD"}
-	for name, c := range map[string]struct {
-		key, mode      string
-		away           error
-		want, contains string // status, "" = nothing is said
-	}{
-		"good":        {key: public, mode: "HEAD", want: "True", contains: "is signed by SHA256:"},
-		"other keys":  {key: other, mode: "HEAD", want: "False", contains: "which is not the one key"},
-		"no tag":      {key: public, mode: "Tag", want: "False", contains: "is no tag"},
-		"bad mode":    {key: public, mode: "x", want: "False", contains: "unknown mode"},
-		"no keys":     {mode: "HEAD"},
-		"not asked":   {key: public},
-		"bad keys":    {key: "x", mode: "HEAD"},
-		"keys afield": {mode: "HEAD", away: &kube.UnavailableError{}},
-	} {
-		var place trusting
-		var list []string
-		if c.key != "" {
-			list = []string{"a.sshpub", c.key}
-		}
-		place.set(c.away, list...)
-		repo.GitVerify = c.mode
-		said, err := NewSigners(place.find, nil, nil).Judge(t.Context(), r.mirrors, "default", "repo", repo, remote, ref, time.Now())
-		switch {
-		case (err == nil) != (c.away == nil):
-			t.Errorf("%s: %v", name, err)
-		case (said == nil) != (c.want == "") || said != nil && (said.Status != c.want || !strings.Contains(said.Message, c.contains)):
-			t.Errorf("%s: %+v, want %s %q", name, said, c.want, c.contains)
-		}
-	}
-	repo.GitVerify = "HEAD"
-	var place trusting
-	place.set(nil, "a.sshpub", public)
-	gone, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("over"))
-	ref.Hash = strings.Repeat("1", 40)
-	if said, err := NewSigners(place.find, nil, nil).Judge(gone, r.mirrors, "default", "repo", repo, remote, ref, time.Now()); said != nil ||
-		err == nil {
-		t.Errorf("a commit that cannot be had: %+v, %v", said, err)
 	}
 }
