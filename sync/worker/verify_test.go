@@ -17,7 +17,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/signature"
