@@ -149,30 +149,19 @@ func (a *admission) skipped(job *unstructured.Unstructured, d decision) {
 }
 
 // skipFromCache reports, without asking the API, that there is nothing to do for a key: as
-// the watch shows it the job is claimed, is gone, or is none for this agent.
-func (a *admission) skipFromCache(k queue.Key) bool {
-	seen, ok := a.jobs.Get(k.Namespace, k.Name)
-	if !ok || claimed(seen) {
-		return true
+// the watch shows it the job is claimed, is gone, or is none for this agent. It returns the job.
+func (a *admission) skipFromCache(k queue.Key) (job *unstructured.Unstructured, skip bool) {
+	job, ok := a.jobs.Get(k.Namespace, k.Name)
+	if !ok || claimed(job) {
+		return nil, true
 	}
-	if d := a.byAction(seen); d != nil {
-		a.skipped(seen, *d)
-		return true
+	if d := a.byAction(job); d != nil {
+		a.skipped(job, *d)
+		return job, true
 	}
-	repo, ok := a.repos.Get(k.Namespace, repoOf(seen).Repository)
-	if !ok {
-		// With a selector the server shows only what it picks. A Repository that
-		// comes later has its jobs scanned again (watchRepos).
-		return !a.o.Selector.Empty()
-	}
-	return !a.selects(repo)
-}
-
-// cancelled reports that a job without a claim is only to be ended, because it was
-// cancelled: then there is no work to exclude.
-func (a *admission) cancelled(k queue.Key) bool {
-	seen, ok := a.jobs.Get(k.Namespace, k.Name)
-	return ok && cancelReason(seen) != ""
+	// With a selector the server shows only what it picks. A Repository that comes later
+	// has its jobs scanned again.
+	return job, !a.selectsRepo(repoOf(job))
 }
 
 // selects reports whether the repository selector picks a repository.

@@ -24,9 +24,7 @@ type claimer struct {
 	*env
 	jobs      lister
 	exclusion *exclusion
-	delay     *claimDelay
-	backoffs  *backoffs
-	releaser  *releaser
+	finisher  *finisher
 }
 
 // claim takes a job: the intent is stored first, then the labels are written under the
@@ -35,15 +33,14 @@ type claimer struct {
 // without an answer may arrive much later, so its token is used again until the job is
 // seen to be gone or claimed by others: there is no claim that the state file does not know.
 //
-// A doomed job is claimed only to be failed: a restart must not run it. free reports whether
-// a job that had to be read again may still be claimed.
+// free reports whether a job that had to be read again may still be claimed.
 //
 // Without a held job and without an error the job cannot be claimed now, and the result
 // is what becomes of its key.
 func (c *claimer) claim(
-	ctx context.Context, wanted *unstructured.Unstructured, doomed bool, free func(*unstructured.Unstructured) bool,
+	ctx context.Context, wanted *unstructured.Unstructured, attempt int, free func(*unstructured.Unstructured) bool,
 ) (h *heldJob, result queue.Result, err error) {
-	k, open, err := c.storeIntent(ctx, wanted, doomed)
+	k, open, err := c.storeIntent(ctx, wanted, attempt)
 	if err != nil {
 		return nil, result, err
 	}
@@ -86,9 +83,6 @@ func (c *claimer) claim(
 			c.claims.addPending(pendingClaim{claim: k})
 			return nil, queue.Result{Requeue: true, Urgent: true}, nil
 		case err == nil, stale(err):
-			if err != nil || agentOf(api.Label(job, api.LabelClaimOwner)) != "" { // one that is gone was done by then
-				c.delay.lost()
-			}
 			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
 			c.abandon(ctx, k)
 			return nil, result, nil
@@ -100,15 +94,15 @@ func (c *claimer) claim(
 // storeIntent stores the intent to claim a job. open reports that an earlier request
 // with its token may still arrive.
 func (c *claimer) storeIntent(
-	ctx context.Context, job *unstructured.Unstructured, doomed bool,
+	ctx context.Context, job *unstructured.Unstructured, attempt int,
 ) (k state.Claim, open bool, err error) {
 	ref := refOf(job)
 	k = state.Claim{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
-		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
-		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: doomed,
+		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: attempt,
+		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall,
 	}
-	if before, ok := c.backoffs.claim(ref.uid); ok {
+	if before, err := c.store.Claim(ctx, ref.uid); err == nil {
 		k.Mark = before.Mark
 	}
 	earlier, open := c.claims.openIntent(ref.uid)
@@ -119,11 +113,6 @@ func (c *claimer) storeIntent(
 		return k, open, fmt.Errorf("store the intent to claim: %w", err)
 	}
 	c.pass(failpoint.Intent, ref)
-	if open {
-		c.exclusion.foreign.withdraw(k.UID, k.Token) // the watch may show an earlier claim with this token
-	} else {
-		c.exclusion.foreign.announce(k.UID, k.Token)
-	}
 	return k, open, nil
 }
 
@@ -133,16 +122,14 @@ func (c *claimer) won(
 ) (*heldJob, queue.Result, error) {
 	c.pass(failpoint.Claimed, refOf(before))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
-	c.delay.won()
 	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
-	c.backoffs.drop(h.uid)
 	h.started, h.run = millis, millis
 	status, _, _ := unstructured.NestedString(before.Object, "status", "state")
 	h.ranBefore = status != "" || k.Attempt > 1
 	if err := c.store.PutClaim(h.ctx, k); err != nil {
 		defer h.drop()
-		return nil, c.releaser.release(h, "the claim cannot be written to the state file: "+err.Error()), nil
+		return nil, c.finisher.release(h, "the claim cannot be written to the state file: "+err.Error()), nil
 	}
 	c.pass(failpoint.Confirmed, h.jobRef)
 	if h.attempt == 1 && !h.created.IsZero() {
@@ -179,14 +166,8 @@ func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, ca
 
 // abandon forgets an intent that led to no claim.
 func (c *claimer) abandon(ctx context.Context, k state.Claim) {
-	ctx = context.WithoutCancel(ctx)
-	c.exclusion.foreign.withdraw(k.UID, k.Token)
 	c.claims.dropPending(k.UID)
-	err := c.store.DropClaim(ctx, k.UID)
-	if before, ok := c.backoffs.claim(k.UID); ok && err == nil {
-		err = c.store.PutClaim(ctx, before)
-	}
-	if err != nil {
+	if c.store.DropClaim(context.WithoutCancel(ctx), k.UID) != nil {
 		c.claims.addPending(pendingClaim{claim: k})
 	}
 }

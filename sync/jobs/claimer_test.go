@@ -293,7 +293,6 @@ func TestClaimDelay(t *testing.T) {
 			d.claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
 		}
 		d.claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
-		d.won()
 		agents = append(agents, d)
 	}
 	for n := range 100 {
@@ -306,7 +305,7 @@ func TestClaimDelay(t *testing.T) {
 				t.Fatalf("%s more after a delay of %s", again, delay)
 			}
 		}
-		if len(delays) != 8 || delays[0] != 1 || delays[3*agents[0].step] != 1 { // log2(1+7)
+		if len(delays) != 8 || delays[0] != 1 || delays[3*claimStep] != 1 { // log2(1+7)
 			t.Fatalf("delays %v", delays)
 		}
 	}

@@ -25,15 +25,19 @@ type pendingClaim struct {
 	result    result // of the work, when the claim is completing
 }
 
-func (p pendingClaim) key() queue.Key {
-	return queue.Key{Namespace: p.claim.Namespace, Name: p.claim.Name}
-}
-
 // result is how the work of a job has ended.
 type result struct {
 	state       string // "" = it has not
 	at          time.Time
 	undelivered bool // the API did not take it at once
+}
+
+// refOfClaim names the job of a stored claim.
+func refOfClaim(k state.Claim) jobRef {
+	return jobRef{
+		Key: queue.Key{Namespace: k.Namespace, Name: k.Name}, uid: k.UID,
+		repository: k.Repository, action: k.Action, attempt: k.Attempt,
+	}
 }
 
 // claimTable has all claims of this agent.
@@ -107,7 +111,7 @@ func (t *claimTable) pendingOf(k queue.Key) (out []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.pending {
-		if p.key() == k {
+		if refOfClaim(p.claim).Key == k {
 			out = append(out, p)
 		}
 	}
@@ -141,15 +145,16 @@ func (t *claimTable) token(uid string) (token string, ok bool) {
 	return p.claim.Token, ok
 }
 
-// isOwnClaim reports whether a claim is one of this agent. That the job was wanted
-// here too is not enough: another agent may have got it.
-func (t *claimTable) isOwnClaim(uid, token string) bool {
-	own, ok := t.token(uid)
-	return ok && own == token
-}
-
 // isOwn reports whether this agent works on a job or has still to settle it.
 func (t *claimTable) isOwn(uid string) bool {
 	_, ok := t.token(uid)
 	return ok
+}
+
+// isOwnClaim reports whether a claim is one of this process, or one that it has to settle
+// after the one before it. That the job was wanted here too is not enough: another agent
+// may have got it.
+func (e *env) isOwnClaim(uid, token string) bool {
+	own, ok := e.claims.token(uid)
+	return ok && own == token || agentOf(token) == e.o.self
 }

@@ -12,13 +12,13 @@
 //	claimer.go    intent in the state file, labels written, claim in the state file
 //	exclusion.go  an agent that finds another one at work on the repository yields
 //	held.go       a job under our claim, which is written in turns and renewed
-//	runner.go     the worker is called and waited for
+//	runner.go     the Worker (worker.go) is called and waited for
 //	progress.go   what the worker reports (results.go), written at most so often
-//	completer.go  record, HistoricJob, DELETE, end of the claim
+//	finisher.go   record, HistoricJob (archiver.go), DELETE, end of the claim; or it lets go
 //
-// Beside the way: releaser.go lets go of a job, recoverer.go settles claims of a process
-// that stopped, rescuer.go expired claims of others, pruner.go deletes old history.
-// Events are one stream (events.go); what there is at a moment is in Snapshot.
+// Beside the way: recoverer.go settles claims of a process that stopped (claims.go),
+// rescuer.go expired claims of others, pruner.go deletes old history. Events are one stream
+// (events.go); what there is at a moment is in Snapshot.
 //
 // # Promises
 //
@@ -57,10 +57,9 @@ type Controller struct {
 	jobs      lister
 	queue     *workQueue
 	admission *admission
-	foreign   *foreignClaims
+	exclusion *exclusion
 	delay     *claimDelay
-	backoffs  *backoffs
-	completer *completer
+	finisher  *finisher
 	recoverer *recoverer
 	driver    *driver
 	scanner   *scanner
@@ -101,7 +100,7 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 		}
 	}
 	jobs.AddHandler(k.jobHandler())
-	repos.AddHandler(chain(k.watchRepos()))
+	repos.AddHandler(k.repoHandler())
 	return k, nil
 }
 
@@ -111,27 +110,20 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c := &Controller{
 		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: newPruner(e),
 		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
-		foreign:   newForeignClaims(e.claims), delay: newClaimDelay(e.o.self),
+		exclusion: &exclusion{env: e, seen: newClaimIndex(e)}, delay: newClaimDelay(e.o.self),
 	}
 	c.drain = &drain{env: e, queue: c.queue}
-	exclusion := &exclusion{env: e, foreign: c.foreign}
-	archiver := &archiver{env: e}
-	c.backoffs = &backoffs{env: e, pruner: c.pruner, jobs: map[string]backoffJob{}}
-	releaser := &releaser{env: e, backoffs: c.backoffs, exclusion: exclusion}
-	c.completer = &completer{env: e, archiver: archiver, releaser: releaser, pruner: c.pruner, queue: c.queue}
-	claimer := &claimer{env: e, jobs: jobs, exclusion: exclusion, delay: c.delay, backoffs: c.backoffs, releaser: releaser}
-	runner := &runner{env: e, admission: c.admission, completer: c.completer, releaser: releaser}
-	c.recoverer = &recoverer{
-		env: e, exclusion: exclusion, backoffs: c.backoffs, runner: runner, completer: c.completer, releaser: releaser, queue: c.queue,
+	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}
+	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, finisher: c.finisher}
+	runner := &runner{env: e, admission: c.admission, finisher: c.finisher}
+	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue}
+	c.driver = &driver{
+		env: e, queue: c.queue, drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
+		claimer: claimer, recoverer: c.recoverer, runner: runner, finisher: c.finisher,
 	}
-	starter := &starter{
-		env: e, admission: c.admission, exclusion: exclusion, delay: c.delay,
-		claimer: claimer, runner: runner, releaser: releaser, drain: c.drain,
-	}
-	c.driver = &driver{env: e, queue: c.queue, drain: c.drain, recoverer: c.recoverer, starter: starter, completer: c.completer}
-	c.scanner = &scanner{env: e, queue: c.queue, jobs: jobs, admission: c.admission, backoffs: c.backoffs, again: make(chan struct{}, 1)}
+	c.scanner = &scanner{env: e, queue: c.queue, jobs: jobs, admission: c.admission, recoverer: c.recoverer, again: make(chan struct{}, 1)}
 	c.rescuer = &rescuer{
-		env: e, jobs: jobs, claimer: claimer, completer: c.completer, queue: c.queue, drain: c.drain, suspects: map[string]suspect{},
+		env: e, jobs: jobs, claimer: claimer, finisher: c.finisher, queue: c.queue, drain: c.drain, suspects: map[string]suspect{},
 	}
 	return c
 }
@@ -163,7 +155,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { c.rescuer.Run(ctx, c.await); return nil })
 	g.Go(func() error { c.pruner.Run(ctx); return nil })
 	err := g.Wait()
-	c.completer.ending.Wait()
+	c.finisher.ending.Wait()
 	return err
 }
 

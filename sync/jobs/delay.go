@@ -16,18 +16,13 @@ import (
 // The hash is of the repository because agents exclude each other by repository, and the
 // agent that had it last has its mirror.
 //
-// A step has to be longer than it takes an agent to claim and the others to see it, or
-// claims cross; and not much longer, because jobs wait for it when the agents before this
-// one are busy or gone. It is found by trying: a lost claim doubles the step, a claim that
-// is won takes a small part off. Grafana's drivers do not name themselves in their claims:
-// they are not waited for, and to lose against them changes nothing.
+// Grafana's drivers do not name themselves in their claims: they are not waited for.
 
 const (
-	firstStep = 50 * time.Millisecond // about what the slowest of a hundred claims takes, from POST to claim
-	minStep   = 25 * time.Millisecond // below it a job would gain nothing
-	maxStep   = time.Second           // bounds how long a job waits for an agent that does not come
-	// stepShare is one in how many parts of the step a won claim takes off.
-	stepShare = 256
+	// claimStep is longer than it takes an agent to claim and the others to see it, or
+	// claims would cross; and not much longer, because jobs wait for it when the agents
+	// before this one are busy or gone.
+	claimStep = 100 * time.Millisecond
 	// peerTTL is how long an agent is remembered that claims nothing. An agent has
 	// another name after each start.
 	peerTTL = 10 * time.Minute
@@ -44,11 +39,10 @@ type claimDelay struct {
 	// turns are when this agent may claim at a repository that it leaves to others
 	// at the moment.
 	turns map[queue.RepoKey]time.Time
-	step  time.Duration
 }
 
 func newClaimDelay(self string) *claimDelay {
-	return &claimDelay{self: self, peers: map[string]time.Time{}, turns: map[queue.RepoKey]time.Time{}, step: firstStep}
+	return &claimDelay{self: self, peers: map[string]time.Time{}, turns: map[queue.RepoKey]time.Time{}}
 }
 
 // claimSeen records a claim that the watch has shown.
@@ -69,20 +63,6 @@ func (d *claimDelay) reset(r queue.RepoKey) {
 	delete(d.turns, r)
 }
 
-// won records a claim of this agent.
-func (d *claimDelay) won() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.step = max(d.step-d.step/stepShare, minStep)
-}
-
-// lost records a claim of this agent that came after one of another agent.
-func (d *claimDelay) lost() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.step = min(2*d.step, maxStep)
-}
-
 // remaining returns how much longer this agent leaves a free repository to others;
 // 0 or less = it may claim. The time runs from the first call on, until a claim
 // there is seen.
@@ -92,7 +72,7 @@ func (d *claimDelay) remaining(r queue.RepoKey, now time.Time) time.Duration {
 	if turn, ok := d.turns[r]; ok {
 		return turn.Sub(now)
 	}
-	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(d.step))
+	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(claimStep))
 	if delay > 0 {
 		d.turns[r] = now.Add(delay)
 	}

@@ -18,14 +18,19 @@ import (
 // both may have been applied together, in any order.
 const missingRepoGrace = 2 * time.Second
 
-// driver takes keys from the queue and does what there is to do.
+// driver takes keys from the queue and does what there is to do: it settles the claims of
+// this agent, or claims the job and runs it.
 type driver struct {
 	*env
 	queue     *workQueue
 	drain     *drain
+	admission *admission
+	exclusion *exclusion
+	delay     *claimDelay
+	claimer   *claimer
 	recoverer *recoverer
-	starter   *starter
-	completer *completer
+	runner    *runner
+	finisher  *finisher
 }
 
 type driverKey struct{}
@@ -54,7 +59,7 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 		result := d.runOnce(ctx, k, r)
 		d.queue.done(k, result)
 		if result.After > 0 {
-			d.starter.delay.reset(r)
+			d.delay.reset(r)
 		}
 		d.drain.reportDrained()
 	}
@@ -64,13 +69,13 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
 	pending := d.claims.pendingOf(k)
 	if len(pending) == 0 {
-		if result, wait := d.starter.wait(k, r); wait {
+		if result, wait := d.wait(k, r); wait {
 			return result
 		}
 	}
 	job, err := d.server.job(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return retryLater(d.env, err)
+		return d.retryLater(err)
 	}
 	if err != nil {
 		job = nil
@@ -84,115 +89,98 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 	if now := repoOf(job); now != r {
 		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
 	}
-	if result, ended := d.completer.removeEnded(ctx, job); ended {
-		return result
-	}
-	return d.starter.start(ctx, job)
+	return d.start(ctx, job)
 }
 
 // retryLater asks for another look, not before the server wants it.
-func retryLater(e *env, err error) queue.Result {
+func (e *env) retryLater(err error) queue.Result {
 	return queue.Result{Retry: true, After: e.clock.retryAfter(err)}
-}
-
-// starter claims jobs that have no claim, and runs them.
-type starter struct {
-	*env
-	admission *admission
-	exclusion *exclusion
-	delay     *claimDelay
-	claimer   *claimer
-	runner    *runner
-	releaser  *releaser
-	drain     *drain
 }
 
 // wait reports, without asking the API, that a key is not to be looked at now: there
 // is nothing to do, another agent works on the repository, or others come first.
-func (s *starter) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
-	if s.admission.skipFromCache(k) {
+func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
+	seen, skip := d.admission.skipFromCache(k)
+	if skip {
 		return queue.Result{}, true
 	}
-	after := s.exclusion.occupied(r)
-	if after > 0 && s.admission.cancelled(k) {
+	after := d.exclusion.occupied(r)
+	if cancelReason(seen) != "" { // it is only to be ended: there is no work to exclude
 		after = 0
 	}
 	if after <= 0 {
-		after = s.delay.remaining(r, time.Now())
+		after = d.delay.remaining(r, time.Now())
 	}
 	return queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
 }
 
 // start claims a job, if this agent is to run it, and runs it.
-func (s *starter) start(ctx context.Context, job *unstructured.Unstructured) queue.Result {
+func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queue.Result {
 	ref := refOf(job)
-	now, err := s.clock.millis()
+	now, err := d.clock.millis()
 	if err != nil {
-		s.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
+		d.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
 		return queue.Result{Retry: true}
 	}
 	if wait := notBefore(job) - now; wait > 0 && cancelReason(job) == "" {
 		return queue.Result{Requeue: true, After: min(time.Duration(wait)*time.Millisecond, attemptDelay(99))}
 	}
-	repo, err := s.admission.repository(ctx, job)
+	repo, err := d.admission.repository(ctx, job)
 	if err != nil {
-		return retryLater(s.env, err)
+		return d.retryLater(err)
 	}
 	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
 		return queue.Result{Requeue: true, After: missingRepoGrace}
 	}
-	decided := s.admission.decide(ctx, job, repo)
+	decided := d.admission.decide(ctx, job, repo)
 	if decided.skip != "" && ctx.Err() != nil {
 		return queue.Result{} // the worker was not ready because the agent stops
 	}
 	// A request of ours that may still arrive is settled even where the job is
 	// skipped: it is claimed with the same token and released. Otherwise the intent
 	// would stay open as long as no agent runs the job.
-	_, open := s.claims.openIntent(ref.uid)
+	_, open := d.claims.openIntent(ref.uid)
 	if decided.skip != "" && !open {
-		s.admission.skipped(job, decided)
+		d.admission.skipped(job, decided)
 		return queue.Result{}
 	}
-	s.pass(failpoint.Seen, ref)
-	if s.drain.on() && !open {
-		return queue.Result{Requeue: true, NotUrgent: len(s.claims.pendingOf(ref.Key)) == 0}
+	d.pass(failpoint.Seen, ref)
+	if d.drain.on() && !open {
+		return queue.Result{Requeue: true, NotUrgent: len(d.claims.pendingOf(ref.Key)) == 0}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, result, err := s.claimer.claim(context.WithoutCancel(ctx), job, false, func(again *unstructured.Unstructured) bool {
+	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, ref.attempt, func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
 	})
 	if err != nil {
-		s.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
-		result = retryLater(s.env, err)
-		result.Urgent = len(s.claims.pendingOf(ref.Key)) > 0
+		d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
+		result = d.retryLater(err)
+		result.Urgent = len(d.claims.pendingOf(ref.Key)) > 0
 	}
 	if h == nil {
 		return result
 	}
 	defer h.drop()
-	s.events.emit(EventClaimed, h.jobRef, "job claimed")
+	d.events.emit(EventClaimed, h.jobRef, "job claimed")
 	switch {
 	case ctx.Err() != nil:
-		return s.releaser.release(h, "the agent stops")
+		return d.finisher.release(h, "the agent stops")
 	case decided.skip != "":
-		return s.releaser.release(h, decided.skip)
-	case open && s.drain.on(): // now the earlier request cannot come to pass any more
-		return s.releaser.release(h, "the agent drains")
+		return d.finisher.release(h, decided.skip)
+	case open && d.drain.on(): // now the earlier request cannot come to pass any more
+		return d.finisher.release(h, "the agent drains")
 	}
 	if decided.end == nil {
-		first, err := s.exclusion.first(h)
+		first, err := d.exclusion.rival(h, true)
 		switch {
 		case err != nil:
-			return s.releaser.leaseLost(h)
+			return d.finisher.leaseLost(h)
 		case first != nil:
-			if agentOf(first.owner) != "" {
-				s.delay.lost()
-			}
-			return s.releaser.yield(h, first)
+			return d.finisher.yield(h, first)
 		}
 	}
-	return s.runner.run(ctx, h, decided)
+	return d.runner.run(ctx, h, decided)
 }
 
 // sameTerms reports whether what was decided about a job holds for it as it is now:
@@ -219,9 +207,9 @@ func (d *drain) set(on bool) {
 	was := !d.since.IsZero()
 	if on != was {
 		d.since, d.reported = time.Time{}, false
-		if on {
-			d.since = time.Now()
-		}
+	}
+	if on && !was {
+		d.since = time.Now()
 	}
 	d.mu.Unlock()
 	if on == was {
@@ -232,11 +220,9 @@ func (d *drain) set(on bool) {
 		d.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
 		return
 	}
-	text := "nothing of this agent runs"
-	if _, busy := d.state(); busy > 0 {
-		text = plural(busy, "job") + " of this agent still running"
-	}
-	d.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+text)
+	_, busy := d.state()
+	d.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+
+		plural(busy, "job")+" of this agent still running")
 	d.reportDrained()
 }
 

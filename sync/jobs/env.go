@@ -26,6 +26,7 @@ import (
 // store is the part of the state file that jobs need.
 type store interface {
 	PutClaim(ctx context.Context, k state.Claim) error
+	Claim(ctx context.Context, uid string) (state.Claim, error)
 	Claims(ctx context.Context) ([]state.Claim, error)
 	PutMark(ctx context.Context, uid string, mark json.RawMessage) error
 	DropClaim(ctx context.Context, uid string) error

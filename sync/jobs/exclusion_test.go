@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -260,51 +261,51 @@ func TestOrderOfForeignClaims(t *testing.T) {
 	uid := string(job(mine, "", "").GetUID())
 	cases := []struct {
 		name    string
-		events  func(n *foreignClaims)
+		events  func(n *claimIndex)
 		earlier int // -1 = not known yet
 		listed  bool
 	}{
-		{"alone", func(n *foreignClaims) { n.see(nil, job(mine, "10", "me")) }, 0, false},
-		{"not shown", func(n *foreignClaims) { n.see(nil, job(other, "9", "you")) }, -1, false},
-		{"other before", func(n *foreignClaims) {
+		{"alone", func(n *claimIndex) { n.see(nil, job(mine, "10", "me")) }, 0, false},
+		{"not shown", func(n *claimIndex) { n.see(nil, job(other, "9", "you")) }, -1, false},
+		{"other before", func(n *claimIndex) {
 			n.see(nil, job(other, "9", "you"))
 			n.see(nil, job(mine, "10", "me"))
 		}, 1, false},
-		{"other before and over", func(n *foreignClaims) {
+		{"other before and over", func(n *claimIndex) {
 			n.see(nil, job(other, "8", "you"))
 			n.deleted(job(other, "9", "you"))
 			n.see(nil, job(mine, "10", "me"))
 		}, 0, false},
-		{"other before, then an old state of it", func(n *foreignClaims) {
+		{"other before, then an old state of it", func(n *claimIndex) {
 			n.see(nil, job(other, "9", "you"))
 			n.see(job(other, "9", "you"), job(other, "5", ""))
 			n.see(nil, job(mine, "10", "me"))
 		}, 1, false},
-		{"other after", func(n *foreignClaims) {
+		{"other after", func(n *claimIndex) {
 			n.see(nil, job(mine, "10", "me"))
 			n.see(job(other, "5", ""), job(other, "11", "you"))
 		}, 0, false},
-		{"the same job, of another owner before", func(n *foreignClaims) {
+		{"the same job, of another owner before", func(n *claimIndex) {
 			n.see(nil, job(mine, "9", "you"))
 			n.see(nil, job(mine, "10", "me"))
 		}, 0, false},
-		{"a list shows the other after", func(n *foreignClaims) {
+		{"a list shows the other after", func(n *claimIndex) {
 			n.setListing(true)
 			n.see(nil, job(mine, "10", "me"))
 			n.see(job(other, "5", ""), job(other, "9", "you"))
 			n.setListing(false)
 		}, 1, true},
-		{"a list is half shown", func(n *foreignClaims) {
+		{"a list is half shown", func(n *claimIndex) {
 			n.setListing(true)
 			n.see(nil, job(mine, "10", "me"))
 		}, -1, false},
-		{"a list, after the watch has shown the own claim", func(n *foreignClaims) {
+		{"a list, after the watch has shown the own claim", func(n *claimIndex) {
 			n.see(nil, job(mine, "10", "me"))
 			n.setListing(true)
 			n.see(job(other, "5", ""), job(other, "11", "you"))
 			n.setListing(false)
 		}, 0, false},
-		{"the own claim after a list", func(n *foreignClaims) {
+		{"the own claim after a list", func(n *claimIndex) {
 			n.setListing(true)
 			n.see(nil, job(other, "9", "you"))
 			n.setListing(false)
@@ -314,27 +315,17 @@ func TestOrderOfForeignClaims(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			n := newForeignClaims(newClaimTable())
-			n.announce(uid, "me")
+			n := newClaimIndex(&env{o: Options{self: "a"}, claims: &claimTable{pending: map[string]pendingClaim{uid: {claim: state.Claim{UID: uid, Token: "me"}}}}})
 			n.see(nil, job(mine, "4", "")) // an old event must not count as the end
-			own := n.announcedClaim(uid, "me")
 			c.events(n)
-			known := false
-			select {
-			case <-own.known:
-				known = true
-			default:
-			}
-			if known != (c.earlier >= 0) {
-				t.Fatalf("known %t", known)
-			}
-			if got := n.earlier(own); known && len(got) != c.earlier || own.listed != c.listed {
-				t.Fatalf("%d earlier: %+v, listed %t", len(got), got, own.listed)
+			got, known := n.earlier(repoKey("default", "r1"), uid, "me")
+			if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
+				t.Fatalf("known %t, %d earlier: %+v", known, len(got), got)
 			}
 			n.deleted(job(mine, "20", "me"))
 			n.deleted(job(other, "21", "you"))
-			if len(n.announced)+len(n.repos) != 0 {
-				t.Fatalf("kept %v %v", n.announced, n.repos)
+			if len(n.repos) != 0 {
+				t.Fatalf("kept %v", n.repos)
 			}
 		})
 	}
@@ -402,11 +393,11 @@ func TestClaimsOfDeletedJobsAreForgotten(t *testing.T) {
 		settle()
 		r.model.remove("jobs", "default", "moved")
 		settle()
-		f := a.foreign
+		f := a.exclusion.seen
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.announced)+len(f.repos) != 0 || len(r.claims()) != 0 {
-			t.Errorf("remembered %v %v, claims %+v", f.announced, f.repos, r.claims())
+		if len(f.repos) != 0 || len(r.claims()) != 0 {
+			t.Errorf("remembered %v, claims %+v", f.repos, r.claims())
 		}
 	})
 }

@@ -25,10 +25,8 @@ import (
 type recoverer struct {
 	*env
 	exclusion *exclusion
-	backoffs  *backoffs
 	runner    *runner
-	completer *completer
-	releaser  *releaser
+	finisher  *finisher
 	queue     *workQueue
 }
 
@@ -40,7 +38,6 @@ func (r *recoverer) load(ctx context.Context) error {
 	}
 	for _, k := range claims {
 		if k.Phase == state.PhaseResting {
-			r.backoffs.restore(k)
 			continue
 		}
 		r.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
@@ -70,9 +67,6 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 		switch {
 		case job == nil:
 		case owned(job, p.claim.UID, p.claim.Token):
-			if result, ended := r.completer.removeEnded(ctx, job); ended {
-				return result, true
-			}
 			return r.resume(ctx, job, p), true
 		case string(job.GetUID()) == p.claim.UID && p.claim.Phase == state.PhaseIntent && !claimed(job):
 			continue // its request may still arrive; claim uses the same token
@@ -101,7 +95,6 @@ func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error
 	if err != nil {
 		return fmt.Errorf("forget a claim: %w", err)
 	}
-	r.exclusion.foreign.withdraw(k.UID, k.Token)
 	r.claims.dropPending(k.UID)
 	switch k.Phase {
 	case state.PhaseCompleting:
@@ -116,7 +109,7 @@ func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error
 func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, p pendingClaim) queue.Result {
 	k := p.claim
 	crashed := k.Began
-	if p.restarted && k.Phase == state.PhaseHeld && !k.Doomed { // no worker has run under a doomed one
+	if p.restarted && k.Phase == state.PhaseHeld {
 		k.Attempt++
 		k.Began = time.UnixMilli(r.clock.roughMillis())
 	}
@@ -125,7 +118,6 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	}
 	h := r.hold(ctx, job, k, r.clock.host.now())
 	defer h.drop()
-	r.backoffs.drop(h.uid)
 	h.ranBefore = true
 	h.change(func() { h.result = p.result })
 	completing := k.Phase == state.PhaseCompleting
@@ -136,17 +128,17 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	if err := r.renew(h); err != nil {
 		switch _, taken := h.lost(); {
 		case taken && completing:
-			return r.completer.undelivered(ctx, h, "", err)
+			return r.finisher.undelivered(ctx, h, "", err)
 		case taken:
-			return r.releaser.leaseLost(h)
+			return r.finisher.leaseLost(h)
 		}
-		return r.releaser.suspend(h, "")
+		return r.finisher.suspend(h, "")
 	}
 	if completing {
 		return r.complete(ctx, h)
 	}
 	if err := r.store.PutClaim(ctx, k); err != nil {
-		return r.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
+		return r.finisher.release(h, "the claim cannot be written to the state file: "+err.Error())
 	}
 	r.pass(failpoint.Confirmed, h.jobRef)
 	text := "own claim found again, the work goes on from the last mark"
@@ -154,18 +146,15 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 		text = "own claim found again, the work begins anew"
 	}
 	r.events.emit(EventResumed, h.jobRef, text)
-	switch {
-	case k.Doomed:
-		return r.completer.finish(ctx, h, newProgress(h, h.action), expiredOutcome())
-	case k.Attempt > r.o.MaxAttempts:
-		return r.completer.finish(ctx, h, newProgress(h, h.action), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+	if k.Attempt > r.o.MaxAttempts {
+		return r.finisher.finish(ctx, h, newProgress(h, h.action), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
 	}
-	first, err := r.exclusion.replacedBy(h)
+	first, err := r.exclusion.rival(h, false)
 	switch {
 	case err != nil:
-		return r.releaser.leaseLost(h)
+		return r.finisher.leaseLost(h)
 	case first != nil:
-		return r.releaser.yield(h, first)
+		return r.finisher.yield(h, first)
 	}
 	return r.runner.resume(ctx, h, job)
 }
@@ -222,18 +211,30 @@ func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
 	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
 	if err != nil || len(found) == 0 {
 		// Without its record the result is unknown: do the work again.
-		return r.releaser.release(h, "the result of the job is not in the state file any more")
+		return r.finisher.release(h, "the result of the job is not in the state file any more")
 	}
 	record := found[0]
 	status := map[string]any{}
 	if err := utiljson.Unmarshal(record.Status, &status); err != nil {
-		return r.releaser.release(h, "the result of the job cannot be read any more")
+		return r.finisher.release(h, "the result of the job cannot be read any more")
 	}
 	out := Outcome{State: record.State, Message: record.Message, cancelled: record.State == stateCancelled}
 	if record.State == stateDead {
 		out.dead = cmp.Or(record.DeadLetter, &state.DeadLetter{})
 	}
-	ctx, cancel := r.completer.withGrace(ctx, h.ctx)
+	ctx, cancel := r.finisher.withGrace(ctx, h.ctx)
 	defer cancel()
-	return r.completer.deliver(ctx, h, status, out)
+	return r.finisher.deliver(ctx, h, status, out)
+}
+
+// sweep forgets the marks of released jobs that have left the queue.
+func (r *recoverer) sweep(ctx context.Context, jobs lister) {
+	claims, err := r.store.Claims(ctx)
+	for _, k := range claims {
+		job, ok := jobs.Get(k.Namespace, k.Name)
+		if err != nil || k.Phase != state.PhaseResting || ok && api.Meta(job, "uid") == k.UID || r.claims.isOwn(k.UID) {
+			continue
+		}
+		err = r.store.DropClaim(ctx, k.UID)
+	}
 }

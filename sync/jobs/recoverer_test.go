@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/resources"
 )
 
@@ -167,7 +166,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 				r.start("a2", c.o, c.w)
 				pass(5 * time.Second)
 				job := r.model.get("jobs", "default", "r1-sync")
-				if claims := r.claims(); claimed(job) || len(claims) != 1 || claims[0].Phase != state.PhaseResting || len(r.history()) != 0 {
+				if claims := r.claims(); claimed(job) || len(claims) != 0 || len(r.history()) != 0 {
 					t.Errorf("job %v, claims %v", job.Object, claims)
 				}
 			})
@@ -255,60 +254,6 @@ func restsLong() *script {
 	})
 }
 
-// TestJobIsDeletedInBackoff: the agent that has seen it records its attempts. One that
-// was away cannot know how the job has ended.
-func TestJobIsDeletedInBackoff(t *testing.T) {
-	cases := map[string]struct{ away, reused, claimed bool }{
-		"seen":                         {},
-		"the agent is away":            {away: true},
-		"the name is used again":       {reused: true},
-		"another agent has claimed it": {claimed: true},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				a := r.start("a1", Options{}, restsLong())
-				job := r.job("r1", "r1-sync")
-				pass(time.Second)
-				if c.claimed {
-					r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
-				}
-				if c.away {
-					a.stop()
-				}
-				r.model.remove("jobs", "default", "r1-sync")
-				if c.reused {
-					r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999") })
-				}
-				if c.away {
-					a = r.start("a2", Options{}, quick())
-				}
-				pass(2 * time.Minute)
-				if len(r.claims()) != 0 || len(r.model.all("historicjobs")) != 0 {
-					t.Errorf("claims %v", r.claims())
-				}
-				if c.away || c.claimed {
-					if len(r.history()) != 0 {
-						t.Errorf("history %+v", r.history())
-					}
-					return
-				}
-				rec := r.only()
-				if rec.UID != string(job.GetUID()) || rec.State != stateCancelled || rec.HistoricJob != archiveSkipped ||
-					rec.Message != "cancelled: the job was deleted after attempt 1: the git host does not answer" ||
-					!contains(string(rec.Spec), `"pull"`) || !contains(string(rec.Status), `"state":"error"`) ||
-					rec.Repository != "r1" || rec.Action != "pull" || rec.Finished.Before(rec.Started) {
-					t.Errorf("record %+v", rec)
-				}
-				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a1 transient"}) || a.count(EventCompleted) != 1 {
-					t.Errorf("attempts %q, told %q", got, a.texts(EventCompleted))
-				}
-			})
-		})
-	}
-}
-
 // TestJobIsCancelledInBackoff: it ends at once, with its attempts.
 func TestJobIsCancelledInBackoff(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -368,70 +313,6 @@ func TestReleasedJobResumesFromItsMark(t *testing.T) {
 				r.done("success", "")
 				if got := w.seen(); len(got) != 1 || !contains(got[0], `"half"`) {
 					t.Errorf("runs %q", got)
-				}
-			})
-		})
-	}
-}
-
-// revive puts an object back as it was, with its UID: an old page of a damaged
-// file, or an old backup.
-func (m *model) revive(resource string, obj *unstructured.Unstructured) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.store(call{Agent: "person", Verb: "create", Resource: resource, Name: obj.GetName()}, obj.GetNamespace(), obj, obj)
-}
-
-// TestEndedJobComesBack: whatever was salvaged of it, it is not run again and has
-// one record. The HistoricJob is gone, which would tell the same.
-func TestEndedJobComesBack(t *testing.T) {
-	cases := map[string]struct {
-		claimed bool        // the job as it was under the claim, else as it waited
-		phase   state.Phase // of the claim that came back with it; "" = none has
-		cleanup string
-		within  time.Duration
-	}{
-		"as it waited":                     {within: time.Second},
-		"as it waited, with its intent":    {phase: state.PhaseIntent, within: time.Second},
-		"as it ran":                        {claimed: true, within: 6 * time.Minute},
-		"as it ran, and is to be failed":   {claimed: true, cleanup: CleanupFail, within: 6 * time.Minute},
-		"as it ran, with its claim":        {claimed: true, phase: state.PhaseHeld, within: time.Second},
-		"as it ended, with its completion": {claimed: true, phase: state.PhaseCompleting, within: time.Second},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				waits := r.job("r1", "r1-sync")
-				a := r.start("a1", Options{}, work(5*time.Second))
-				pass(time.Second)
-				runs, claims := r.model.get("jobs", "default", "r1-sync"), r.claims()
-				pass(time.Minute)
-				before := r.done("success", "")
-				a.stop()
-
-				old := waits
-				if c.claimed {
-					old = runs
-				}
-				r.model.revive("jobs", old)
-				r.model.set(func() { clear(r.model.objects["historicjobs"]) })
-				if c.phase != "" {
-					claims[0].Phase = c.phase
-					if err := r.store.PutClaim(context.Background(), claims[0]); err != nil {
-						t.Fatal(err)
-					}
-				}
-				w := quick()
-				r.start("a2", Options{Cleanup: c.cleanup}, w)
-				pass(c.within)
-				rec := r.only()
-				if left := r.model.all("jobs"); len(left) != 0 || len(r.claims()) != 0 || len(w.seen()) != 0 {
-					t.Errorf("%d jobs left, claims %+v, runs %q", len(left), r.claims(), w.seen())
-				}
-				if rec.HistoricJob != archivePosted || !rec.Finished.Equal(before.Finished) || len(rec.Attempts) != 1 ||
-					len(r.model.all("historicjobs")) != 0 {
-					t.Errorf("record %+v, before %+v", rec, before)
 				}
 			})
 		})

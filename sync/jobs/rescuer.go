@@ -33,12 +33,12 @@ const expiredText = "its claim has expired; the agent may have stopped or lost i
 // rescuer settles expired claims of other agents.
 type rescuer struct {
 	*env
-	jobs      lister
-	claimer   *claimer
-	completer *completer
-	queue     *workQueue
-	drain     *drain
-	suspects  map[string]suspect // by UID
+	jobs     lister
+	claimer  *claimer
+	finisher *finisher
+	queue    *workQueue
+	drain    *drain
+	suspects map[string]suspect // by UID
 }
 
 // suspect is a claim that looks dead.
@@ -151,13 +151,8 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 		}
 		return err
 	}
-	// An owner that died between the HistoricJob and the DELETE has done the job,
-	// and so has this agent where its history says so.
-	done, err := r.server.archived(ctx, ref.Namespace, ref.uid)
-	if err != nil || !done {
-		done, err = r.completer.endedHere(ctx, ref.uid)
-	}
-	if err == nil && done {
+	// An owner that died between the HistoricJob and the DELETE has done the job.
+	if done, err := r.server.archived(ctx, ref.Namespace, ref.uid); err == nil && done {
 		if err := r.server.deleteJob(ctx, ref.Key, ref.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
 			return err
 		}
@@ -203,8 +198,8 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) error {
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
-	doomed := r.o.Cleanup == CleanupFail
-	h, _, err := r.claimer.claim(ctx, job, doomed, func(*unstructured.Unstructured) bool { return false })
+	// As the last attempt, so that a restart does not run it.
+	h, _, err := r.claimer.claim(ctx, job, max(ref.attempt, r.o.MaxAttempts), func(*unstructured.Unstructured) bool { return false })
 	if h == nil {
 		return err
 	}
@@ -212,10 +207,10 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 	r.events.emit(EventFailed, ref, expiredMessage)
 	h.before = addAttempt(h.before, crashed)
 	out := expiredOutcome()
-	if !doomed {
+	if r.o.Cleanup != CleanupFail {
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
-	if done := r.completer.finish(ctx, h, newProgress(h, h.action), out); done.Retry {
+	if done := r.finisher.finish(ctx, h, newProgress(h, h.action), out); done.Retry {
 		r.queue.add(ref.Key, ref.repo(), true)
 	}
 	return nil

@@ -24,19 +24,18 @@ import (
 type runner struct {
 	*env
 	admission *admission
-	completer *completer
-	releaser  *releaser
+	finisher  *finisher
 }
 
 // resume runs a job that is held already, if this agent still can.
 func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstructured) queue.Result {
 	repo, err := r.admission.repository(ctx, job)
 	if err != nil {
-		return r.releaser.release(h, "the repository cannot be read: "+err.Error())
+		return r.finisher.release(h, "the repository cannot be read: "+err.Error())
 	}
 	d := r.admission.decide(ctx, job, repo)
 	if d.skip != "" {
-		return r.releaser.release(h, d.skip)
+		return r.finisher.release(h, d.skip)
 	}
 	return r.run(ctx, h, d)
 }
@@ -46,7 +45,7 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	p := newProgress(h, h.action)
 	if d.end != nil {
-		return r.completer.finish(ctx, h, p, *d.end)
+		return r.finisher.finish(ctx, h, p, *d.end)
 	}
 	t := d.task
 	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logs.logger(h.jobRef, r.o.Logger)
@@ -106,27 +105,27 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, returned bool, cause error) queue.Result {
 	reason, gone := h.seal()
 	if gone {
-		return r.completer.finishDeleted(ctx, h, p, reason)
+		return r.finisher.finishDeleted(ctx, h, p, reason)
 	}
 	if lost, _ := h.lost(); lost != nil {
-		return r.releaser.leaseLost(h)
+		return r.finisher.leaseLost(h)
 	}
 	switch {
 	case !returned:
-		return r.releaser.release(h, "the agent stops and the worker did not return in time")
+		return r.finisher.release(h, "the agent stops and the worker did not return in time")
 	case err == nil:
-		return r.completer.finish(ctx, h, p, p.Outcome(nil))
+		return r.finisher.finish(ctx, h, p, p.Outcome(nil))
 	case reason != "":
 		out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
 		out.cancelled = true
-		return r.completer.finish(ctx, h, p, out)
+		return r.finisher.finish(ctx, h, p, out)
 	case ctx.Err() != nil:
-		return r.releaser.release(h, "the agent stops")
+		return r.finisher.release(h, "the agent stops")
 	}
 	if f, ok := transientFailure(err, cause); ok {
 		return r.retry(ctx, h, p, f)
 	}
-	return r.completer.finish(ctx, h, p, p.Outcome(err))
+	return r.finisher.finish(ctx, h, p, p.Outcome(err))
 }
 
 // A transient failure ends an attempt without a result: the next one may do better. The job
@@ -163,16 +162,16 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, f failure) 
 	if h.attempt >= r.o.MaxAttempts {
 		if f.away {
 			if _, err := r.server.job(h.ctx, h.Key); err != nil {
-				return r.releaser.suspend(h, f.err.Error())
+				return r.finisher.suspend(h, f.err.Error())
 			}
 		}
-		return r.completer.finish(ctx, h, p, dead(p.Outcome(f.err), f.reason, h.attempt))
+		return r.finisher.finish(ctx, h, p, dead(p.Outcome(f.err), f.reason, h.attempt))
 	}
 	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), f.after)
 	text := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, f.err, backoff.Round(time.Second))
 	now := r.clock.roughMillis()
 	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
-	return r.releaser.giveBack(h, EventRetry, text, result, func(job *unstructured.Unstructured) {
+	return r.finisher.giveBack(h, EventRetry, text, result, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{
 			N: h.attempt, Agent: r.o.Agent, State: f.reason, Message: f.err.Error(),
 			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),

@@ -30,7 +30,7 @@ type scanner struct {
 	queue     *workQueue
 	jobs      lister
 	admission *admission
-	backoffs  *backoffs
+	recoverer *recoverer
 	again     chan struct{} // holds one token when a scan is due before its time
 
 	// Memory of Run.
@@ -43,7 +43,7 @@ func (s *scanner) Run(ctx context.Context) {
 	ticker := time.NewTicker(s.o.Interval)
 	defer ticker.Stop()
 	for {
-		s.backoffs.sweep(ctx, s.jobs)
+		s.recoverer.sweep(ctx, s.jobs)
 		scanned := time.Now()
 		select {
 		case <-ctx.Done():
@@ -67,7 +67,8 @@ func (s *scanner) runOnce() {
 	s.queue.fill(s.pick(s.jobs.Objects(), queue.Limit))
 	_, pending := s.claims.all()
 	for _, p := range pending {
-		s.queue.add(p.key(), refOfClaim(p.claim).repo(), true)
+		ref := refOfClaim(p.claim)
+		s.queue.add(ref.Key, ref.repo(), true)
 	}
 	if known, refused := s.queue.load(); refused > 0 {
 		s.events.once("overflow", EventNote, jobRef{}, plural(known, "job")+" are waiting in this agent; more are taken up as these are done")

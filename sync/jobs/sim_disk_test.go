@@ -108,6 +108,16 @@ func (l simLedger) PutMark(ctx context.Context, uid string, mark json.RawMessage
 	})
 }
 
+func (l simLedger) Claim(_ context.Context, uid string) (state.Claim, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k, ok := l.claims[uid]
+	if !ok {
+		return k, state.ErrNotFound
+	}
+	return k, l.read()
+}
+
 func (l simLedger) Claims(context.Context) ([]state.Claim, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -288,7 +288,7 @@ func TestSimulationFinds(t *testing.T) {
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
 		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job",
 			20},
-		{"no eye for foreign claims", func(p *simProcess) { p.agent.foreign.own = allOwn{} }, "works on a repository", 300},
+		{"no eye for foreign claims", func(p *simProcess) { p.agent.exclusion.seen.own = allOwn{} }, "works on a repository", 300},
 		{"cleanup without patience", func(p *simProcess) { p.agent.env.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {
 		t.Run(m.name, func(t *testing.T) {
