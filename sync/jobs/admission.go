@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,7 +45,9 @@ func skip(format string, args ...any) decision {
 }
 
 func skipSilently(format string, args ...any) decision {
-	return decision{skip: fmt.Sprintf(format, args...), silent: true}
+	d := skip(format, args...)
+	d.silent = true
+	return d
 }
 
 func endAs(state, format string, args ...any) decision {
@@ -198,40 +201,28 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 	return repo, err
 }
 
-// readPriority reads the value of the annotation limpet/priority of a Job or, for
-// all its jobs, of a Repository. ok is false when there is none; an error reports
-// that it is not a number from 0 to 9.
-func readPriority(text string) (priority int, ok bool, err error) {
-	switch {
-	case text == "":
-		return queue.Ordinary, false, nil
-	case len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest:
-		return int(text[0] - '0'), true, nil
+// readPriority reads the annotation limpet/priority of a Job or, for all its jobs, of a
+// Repository. An invalid value counts as none, and is reported once.
+func (a *admission) readPriority(text, id string, of func() jobRef) (priority int, ok bool) {
+	if len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest {
+		return int(text[0] - '0'), true
 	}
-	return queue.Ordinary, false,
-		fmt.Errorf("annotation %s is %q: it must be a number from 0 to %d", api.AnnoPriority, clip(text, 20), queue.Highest)
+	if text != "" {
+		job := of()
+		a.events.once("priority "+cmp.Or(id, job.uid), EventNote, job, fmt.Sprintf("annotation %s of %s is %q, which is no number from 0 to %d",
+			api.AnnoPriority, cmp.Or(job.Name, "repository "+job.repository), clip(text, 20), queue.Highest))
+	}
+	return queue.Ordinary, false
 }
 
 // priority is the priority of a job with the annotation text: its own, else that of
-// its repository as the watch has it, else the ordinary one. An invalid value counts
-// as none and is reported once.
-func (a *admission) priority(text string, r queue.RepoKey, ref func() jobRef) int {
-	p, ok, err := readPriority(text)
-	if err != nil {
-		job := ref()
-		a.events.once("priority "+job.uid, EventNote, job, err.Error()+"; the job has the priority of its repository")
-	}
-	if ok {
-		return p
-	}
-	repo, known := a.repos.Get(r.Namespace, r.Repository)
-	if !known {
-		return queue.Ordinary
-	}
-	p, _, err = readPriority(api.Annotation(repo, api.AnnoPriority))
-	if err != nil {
-		a.events.once("priority "+string(repo.GetUID()), EventNote, jobRef{repository: r.Repository},
-			fmt.Sprintf("repository %s: %s; its jobs have priority %d", r.Repository, err, queue.Ordinary))
+// its repository as the watch has it, else the ordinary one.
+func (a *admission) priority(text string, r queue.RepoKey, of func() jobRef) int {
+	p, ok := a.readPriority(text, "", of)
+	if repo, known := a.repos.Get(r.Namespace, r.Repository); known && !ok {
+		p, _ = a.readPriority(api.Annotation(repo, api.AnnoPriority), string(repo.GetUID()), func() jobRef {
+			return jobRef{repository: r.Repository}
+		})
 	}
 	return p
 }

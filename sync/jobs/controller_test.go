@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -45,21 +44,6 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-}
-
-// TestStopBeforeTheWatchesSync: an agent that never reached its API ends at once
-// and without complaint.
-func TestStopBeforeTheWatchesSync(t *testing.T) {
-	bubble(t, func(r *rig) {
-		a := r.start("a", Options{}, quick())
-		a.link.cut(true)
-		pass(time.Minute)
-		begin := time.Now()
-		a.stop()
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("the stop took %s", took)
-		}
-	})
 }
 
 // TestStateFileIsRebuiltUnderUs: it was found damaged, set aside, and the claim
@@ -266,33 +250,6 @@ func TestHistoricJobHasOneName(t *testing.T) {
 		if bad := validation.IsDNS1123Subdomain(historicName(job)); len(bad) > 0 {
 			t.Errorf("%s: %v", historicName(job), bad)
 		}
-	}
-}
-
-func TestReadingJobs(t *testing.T) {
-	t.Parallel()
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if claimed(u) || attemptsOf(u) != 0 || notBefore(u) != 0 || cancelReason(u) != "" || repoOf(u).Repository != "" || owned(u, "", "") {
-		t.Error("an empty object says something")
-	}
-	for text, want := range map[string]int{"": 0, "2": 2, "-1": 0, "x": 0, "99999999999999999999": 0} {
-		api.SetAnnotation(u, api.AnnoAttempt, text)
-		if got := attemptsOf(u); got != want {
-			t.Errorf("attempt %q: %d", text, got)
-		}
-	}
-	u.SetLabels(map[string]string{api.LabelClaimOwner: "x"})
-	if !claimed(u) {
-		t.Error("an owner without a time is not seen as a claim")
-	}
-	now := metav1.Now()
-	u.SetDeletionTimestamp(&now)
-	if cancelReason(u) == "" {
-		t.Error("a deletion is not seen")
-	}
-	api.SetAnnotation(u, api.AnnoCancel, "because")
-	if cancelReason(u) != "because" {
-		t.Error(cancelReason(u))
 	}
 }
 

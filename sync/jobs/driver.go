@@ -12,6 +12,7 @@ import (
 
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/text"
 )
 
 // missingRepoGrace is how long a job waits for a repository that does not exist yet:
@@ -222,7 +223,7 @@ func (d *drain) set(on bool) {
 	}
 	_, busy := d.state()
 	d.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+
-		plural(busy, "job")+" of this agent still running")
+		text.Plural(busy, "job")+" of this agent still running")
 	d.reportDrained()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -271,62 +272,35 @@ func (b *logBuffer) lines(uid string) []Line {
 	return slices.Clone(lines[max(0, len(lines)-maxLines):])
 }
 
-// logger returns a logger whose lines carry the name of the job and are kept for
-// the dashboard too.
+// logger returns a logger whose lines carry the name of the job and are kept for the
+// dashboard too: debug lines only when the log has them as well.
 func (b *logBuffer) logger(job jobRef, base *slog.Logger) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}
+	if base.Enabled(context.Background(), slog.LevelDebug) {
+		o.Level = slog.LevelDebug
+	}
 	base = base.With("job", job.String(), "uid", job.uid, "repo", job.repository, "attempt", job.attempt)
-	return slog.New(&logBufferHandler{buffer: b, uid: job.uid, next: base.Handler()})
+	return slog.New(slog.NewMultiHandler(base.Handler(), slog.NewTextHandler(logWriter{b, job.uid}, o)))
 }
 
-// logBufferHandler writes a line for the dashboard and passes the record on.
-type logBufferHandler struct {
+// logWriter keeps the lines of one job, which come as level=INFO msg="some text" name=value.
+type logWriter struct {
 	buffer *logBuffer
 	uid    string
-	next   slog.Handler
-	attrs  string // of the logger, as text
-	group  string // prefix of attribute names
 }
 
-// Enabled keeps debug lines out of the dashboard unless the log has them too.
-func (h *logBufferHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelInfo || h.next.Enabled(ctx, level)
-}
-
-func (h *logBufferHandler) Handle(ctx context.Context, r slog.Record) error {
-	var text strings.Builder
-	text.WriteString(r.Message)
-	text.WriteString(h.attrs)
-	r.Attrs(func(a slog.Attr) bool {
-		writeAttr(&text, h.group, a)
-		return true
-	})
-	h.buffer.add(h.uid, r.Time, levelName(r.Level), clip(text.String(), maxMessage))
-	if !h.next.Enabled(ctx, r.Level) {
-		return nil
+func (w logWriter) Write(line []byte) (int, error) {
+	level, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(line)), "level="), " msg=")
+	if quoted, err := strconv.QuotedPrefix(text); err == nil {
+		if message, err := strconv.Unquote(quoted); err == nil {
+			text = message + text[len(quoted):]
+		}
 	}
-	return h.next.Handle(ctx, r)
-}
-
-func (h *logBufferHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	var text strings.Builder
-	text.WriteString(h.attrs)
-	for _, a := range attrs {
-		writeAttr(&text, h.group, a)
-	}
-	c := *h
-	c.attrs, c.next = text.String(), h.next.WithAttrs(attrs)
-	return &c
-}
-
-func (h *logBufferHandler) WithGroup(name string) slog.Handler {
-	c := *h
-	c.group, c.next = h.group+name+".", h.next.WithGroup(name)
-	return &c
-}
-
-func writeAttr(w *strings.Builder, group string, a slog.Attr) {
-	if a.Equal(slog.Attr{}) {
-		return
-	}
-	w.WriteString(" " + group + a.Key + "=" + a.Value.Resolve().String())
+	w.buffer.add(w.uid, time.Now(), strings.ToLower(level), clip(text, maxMessage))
+	return len(line), nil
 }

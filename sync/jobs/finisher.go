@@ -16,6 +16,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/text"
 )
 
 // The end of a held job is one of these:
@@ -170,13 +171,13 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 	// one of the next job.
 	f.ending.Go(func() {
 		if f.endClaim(ctx, h, historic).Retry {
-			f.queue.add(h.Key, h.repo(), true)
+			f.queue.add(h.Key, h.repo(), true, queue.Unranked)
 		}
 		f.pass(failpoint.Ended, h.jobRef)
 	})
 	if out.dead != nil {
 		f.events.emitState(EventDead, h.jobRef, out.dead.Reason,
-			"no attempt is left after "+plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew", nil)
+			"no attempt is left after "+text.Plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew", nil)
 	}
 	f.completed(h, out, status)
 	return queue.Result{NotUrgent: true}

@@ -63,7 +63,7 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 		c.queue.expedite(keyOf(job), r)
 	default:
 		priority := c.admission.priority(api.Annotation(job, api.AnnoPriority), r, func() jobRef { return refOf(job) })
-		c.queue.addRanked(keyOf(job), r, priority)
+		c.queue.add(keyOf(job), r, false, priority)
 	}
 }
 

@@ -187,6 +187,18 @@ const (
 	endTries      = 8
 )
 
+// inTurn does something to the job in turn, when a write may leave now.
+func (h *heldJob) inTurn(ctx context.Context, do func() error) error {
+	if err := h.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer h.endTurn()
+	if err := h.mayWrite(ctx); err != nil {
+		return err
+	}
+	return do()
+}
+
 // takeTurn waits for the turn to write; endTurn gives it back.
 func (h *heldJob) takeTurn(ctx context.Context) error {
 	select {
@@ -225,12 +237,10 @@ func (h *heldJob) read(ctx context.Context, s server) (job *unstructured.Unstruc
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "the job is gone", nil
-	case err != nil:
-		return nil, "", err
-	case string(job.GetUID()) != h.uid:
+	case err == nil && string(job.GetUID()) != h.uid:
 		return nil, "the job was deleted and its name is used by another one", nil
 	}
-	return job, "", nil
+	return job, "", err
 }
 
 // reread reads the job again. The lease is lost when the job or its claim is not ours.
@@ -239,10 +249,11 @@ func (h *heldJob) reread(ctx context.Context, s server) error {
 	switch {
 	case err != nil:
 		return err
-	case gone != "":
+	case gone == "" && !owned(job, h.uid, h.token):
+		gone = "the claim is in other hands"
+	}
+	if gone != "" {
 		return h.loseTo(gone)
-	case !owned(job, h.uid, h.token):
-		return h.loseTo("the claim is in other hands")
 	}
 	h.job = job
 	return nil
@@ -253,21 +264,19 @@ func stale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNot
 
 // write makes a write in turn, and repeats it on the newest object after a conflict.
 func (h *heldJob) write(ctx context.Context, tries int, do func() error) error {
-	if err := h.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer h.endTurn()
-	for try := 1; ; try++ {
-		if err := h.mayWrite(ctx); err != nil {
-			return err
+	return h.inTurn(ctx, func() error {
+		for try := 1; ; try++ {
+			if err := do(); err == nil || !stale(err) || try == tries {
+				return err
+			}
+			if err := h.reread(ctx, h.env.server); err != nil {
+				return err
+			}
+			if err := h.mayWrite(ctx); err != nil {
+				return err
+			}
 		}
-		if err := do(); err == nil || !stale(err) || try == tries {
-			return err
-		}
-		if err := h.reread(ctx, h.env.server); err != nil {
-			return err
-		}
-	}
+	})
 }
 
 // put writes the job as edit leaves it.
@@ -301,15 +310,12 @@ func (h *heldJob) remove(ctx context.Context) error {
 }
 
 // writable returns the job as seen last, when something may be written about it.
-func (h *heldJob) writable(ctx context.Context) (*unstructured.Unstructured, error) {
-	if err := h.takeTurn(ctx); err != nil {
-		return nil, err
-	}
-	defer h.endTurn()
-	if err := h.mayWrite(ctx); err != nil {
-		return nil, err
-	}
-	return h.job.DeepCopy(), nil
+func (h *heldJob) writable(ctx context.Context) (job *unstructured.Unstructured, err error) {
+	err = h.inTurn(ctx, func() error {
+		job = h.job.DeepCopy()
+		return nil
+	})
+	return job, err
 }
 
 // last returns the job as seen last, or as it was claimed when the lease is lost.
@@ -375,14 +381,14 @@ func (h *heldJob) renew() {
 			after, _ := kube.RetryAfter(err)
 			h.lease.Failed(now, after)
 		}
-		next = h.lease.Next().Sub(now)
+		next = h.lease.Next().Sub(now).Round(100 * time.Millisecond)
 	})
 	switch {
 	case h.ctx.Err() != nil || h.closing():
 	case err != nil:
-		h.env.events.emit(EventRenewal, h.jobRef, fmt.Sprintf("lease not renewed, next try in %s: %s", next.Round(100*time.Millisecond), err))
+		h.report(EventRenewal, fmt.Sprintf("lease not renewed, next try in %s: %s", next, err))
 	default:
-		h.env.events.emit(EventRenewed, h.jobRef, "lease renewed")
+		h.report(EventRenewed, "lease renewed")
 	}
 }
 
@@ -418,15 +424,14 @@ func (h *heldJob) renewInTurn(ctx context.Context) error {
 		setClaim(next, millis, h.token)
 		sent := h.env.clock.host.now()
 		out, err := h.env.renewals.putJob(ctx, next)
-		if err == nil {
+		switch {
+		case err == nil:
 			h.job = out
 			h.renewed(sent)
 			return nil
-		}
-		if apierrors.IsNotFound(err) {
+		case apierrors.IsNotFound(err):
 			return h.loseTo("the job is gone")
-		}
-		if !apierrors.IsConflict(err) || try == renewTries {
+		case !apierrors.IsConflict(err) || try == renewTries:
 			return err
 		}
 	}

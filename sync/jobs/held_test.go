@@ -171,28 +171,6 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
-// TestCancelForOthers: the wish is written into the job, its owner obeys.
-func TestCancelForOthers(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.start("a", Options{}, work(time.Hour))
-		r.job("r1", "r1-sync")
-		settle()
-		b := r.startOn(r.open("other.db"), "b", Options{Selector: selector("none=1")}, quick())
-		settle()
-		if err := b.Cancel(context.Background(), "default", "r1-sync"); err != nil {
-			t.Fatal(err)
-		}
-		settle()
-		if m := r.done(stateCancelled, "").Message; m != "cancelled: a person asked for it" {
-			t.Errorf("message %q", m)
-		}
-		if err := b.Cancel(context.Background(), "default", "r1-sync"); err == nil {
-			t.Error("a job that does not exist was cancelled")
-		}
-	})
-}
-
 func TestShutdown(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -335,35 +313,6 @@ func TestDrain(t *testing.T) {
 		pass(10 * time.Minute)
 		if since, _ := a.drain.state(); !since.IsZero() || len(r.history()) != 10 || a.Ready() != nil {
 			t.Errorf("since %s, %d records, ready %v", since, len(r.history()), a.Ready())
-		}
-	})
-}
-
-// TestStartDrained: the claims of before are settled, nothing else is claimed.
-func TestStartDrained(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.repository("r2")
-		a := r.start("a1", Options{}, work(time.Hour))
-		r.job("r1", "mine")
-		pass(5 * time.Second)
-		a.crash()
-		settle()
-		r.job("r2", "new")
-		w := work(time.Minute)
-		b := r.start("a2", Options{Drained: true}, w)
-		pass(10 * time.Minute)
-		if got := w.seen(); len(got) != 1 || got[0] != "mine 2 " {
-			t.Errorf("runs %q", got)
-		}
-		if _, busy := b.drain.state(); busy != 0 || claimed(r.model.get("jobs", "default", "new")) {
-			t.Errorf("%d busy", busy)
-		}
-		b.stop()
-		r.start("a3", Options{}, w) // not kept over a restart
-		pass(2 * time.Minute)
-		if got := w.seen(); len(got) != 2 {
-			t.Errorf("runs %q", got)
 		}
 	})
 }

@@ -153,13 +153,6 @@ func setState(u *unstructured.Unstructured, state string) {
 	status["progressUpdates"] = number(status["progressUpdates"]) + 1
 }
 
-// setMessage changes only the message of the status, where there is one.
-func setMessage(u *unstructured.Unstructured, text string) {
-	if status, ok := u.Object["status"].(map[string]any); ok {
-		status["message"] = clip(text, maxMessage)
-	}
-}
-
 // statusOf returns the status of u, which it makes if there is none.
 func statusOf(u *unstructured.Unstructured) map[string]any {
 	status, _ := u.Object["status"].(map[string]any)

@@ -25,7 +25,9 @@ type Progress struct {
 
 	mu        sync.Mutex // guards everything below
 	results   results
-	throttle  throttle
+	wrote     time.Time // the last write to the Job
+	message   bool      // a message or a total has changed since
+	record    bool      // a resource was recorded since, or the last write did not arrive
 	final     string
 	maxErrors int
 }
@@ -53,7 +55,7 @@ func (noJob) measure(any)                                    {}
 func NewProgress() *Progress { return newProgress(noJob{}, "") }
 
 func newProgress(job jobSink, action string) *Progress {
-	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), throttle: throttle{last: time.Now()}}
+	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), wrote: time.Now()}
 }
 
 // SetMessage sets what the job does now, which is a step of it.
@@ -73,7 +75,7 @@ func (p *Progress) say(text string, due bool) bool {
 	p.mu.Lock()
 	same := p.results.Message == text
 	p.results.Message, p.results.Steps = text, beginStep(p.results.Steps, text, time.Now())
-	p.throttle.message = p.throttle.message || due && !same
+	p.message = p.message || due && !same
 	p.mu.Unlock()
 	if !same {
 		p.job.report(EventProgress, text)
@@ -95,19 +97,16 @@ func (p *Progress) StepNote(note string) {
 // SetTotal says how many results there will be; progress in percent is the
 // number of results so far divided by it. 0 = unknown.
 func (p *Progress) SetTotal(_ context.Context, n int) {
-	p.mu.Lock()
-	p.results.Total = int64(max(n, 0))
-	p.throttle.message = true
-	p.mu.Unlock()
+	p.set(func() { p.results.Total, p.message = int64(max(n, 0)), true })
 	notify(p.changed)
 }
 
 // Record adds the result of one resource.
 func (p *Progress) Record(_ context.Context, r Result) {
-	p.mu.Lock()
-	p.results.record(r)
-	p.throttle.record = true
-	p.mu.Unlock()
+	p.set(func() {
+		p.results.record(r)
+		p.record = true
+	})
 	p.job.measure(ResourceDone{p.action, r})
 	switch {
 	case r.Err != nil:
@@ -170,10 +169,11 @@ func (p *Progress) tooMany() bool {
 
 // ResetResults drops all results, for a worker that begins again in another way.
 func (p *Progress) ResetResults() {
-	p.mu.Lock()
-	p.results.reset()
-	p.throttle.record = true
-	p.mu.Unlock()
+	p.set(func() {
+		r := &p.results
+		r.Done, r.Errors, r.Warnings, r.ErrorCount, r.WarningCount, r.Texts, r.Kinds = 0, nil, nil, 0, 0, 0, nil
+		p.record = true
+	})
 	notify(p.changed)
 }
 
@@ -231,20 +231,27 @@ func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	return m.Mark
 }
 
-// due returns when the next write to the Job has to happen, if anything changed.
+// due returns when the next write to the Job has to happen, if anything has changed.
 func (p *Progress) due() (at time.Time, some bool) {
-	p.set(func() { at, some = p.throttle.due() })
-	return at, some
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.message {
+		return p.wrote.Add(messageInterval), true
+	}
+	return p.wrote.Add(recordInterval), p.record
 }
 
 // begin returns what a write that starts now has to carry.
 func (p *Progress) begin(now time.Time) (status api.JobStatus) {
-	p.set(func() { p.throttle, status = throttle{last: now}, p.results.status(api.StateWorking) })
+	p.set(func() {
+		p.wrote, p.message, p.record = now, false, false
+		status = p.results.status(api.StateWorking)
+	})
 	return status
 }
 
 // again has the write repeated later, because it did not arrive.
-func (p *Progress) again() { p.set(func() { p.throttle.record = true }) }
+func (p *Progress) again() { p.set(func() { p.record = true }) }
 
 // look returns a copy of the results for the dashboard and for history.
 func (p *Progress) look() (r results) {
@@ -260,24 +267,6 @@ const (
 	recordInterval  = 5 * time.Second
 )
 
-// throttle decides when the progress of one job is written.
-type throttle struct {
-	last    time.Time // of the last write
-	message bool      // a message or a total has changed since
-	record  bool      // a resource was recorded since, or the last write did not arrive
-}
-
-// due returns when the next write has to happen, if anything has changed.
-func (t *throttle) due() (time.Time, bool) {
-	switch {
-	case t.message:
-		return t.last.Add(messageInterval), true
-	case t.record:
-		return t.last.Add(recordInterval), true
-	}
-	return time.Time{}, false
-}
-
 // maxSteps bounds the steps of a run that are kept; the last one goes on for the rest.
 const maxSteps = 16
 
@@ -289,25 +278,16 @@ type Step struct {
 }
 
 // beginStep adds a step to those of a run, which are one behind the other: only the last
-// one goes on. What took less than briefest is not kept: a pull with nothing to do, of
-// which there is one a minute, has one or two.
+// one goes on.
 func beginStep(s []Step, text string, now time.Time) []Step {
 	text = clip(text, maxStepText)
 	if n := len(s); n > 0 {
 		last := &s[n-1]
-		took := now.Sub(last.At)
-		switch {
-		case last.Text == text:
+		if last.Text == text || n == maxSteps {
 			return s
-		case took < briefest:
-			if s = s[:n-1]; n > 1 && s[n-2].Text == text {
-				s[n-2].Took = 0 // it goes on
-				return s
-			}
-		case n == maxSteps:
-			return s
-		default:
-			last.Took = took
+		}
+		if last.Took = now.Sub(last.At); last.Took < briefest {
+			s = s[:n-1]
 		}
 	}
 	return append(s, Step{Text: text, At: now})

@@ -412,7 +412,6 @@ func TestSteps(t *testing.T) {
 			[]state.Step{{Text: "a", Seconds: 1}, {Text: "b", Seconds: 1}, {Text: "a", Seconds: 1}}},
 		"too short":        {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
 		"nothing but that": {[]part{{"a", 0}, {"b", 4 * time.Millisecond}}, nil},
-		"again at once":    {[]part{{"a", time.Second}, {"b", time.Millisecond}, {"a", time.Second}}, []state.Step{{Text: "a", Seconds: 2.001}}},
 		"a long name": {[]part{{strings.Repeat("x", 200), time.Second}},
 			[]state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
 	}

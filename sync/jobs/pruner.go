@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"limpet/sync/text"
 )
 
 const (
@@ -71,7 +72,7 @@ func (p *pruner) Run(ctx context.Context) {
 			p.events.once("prune", EventNote, jobRef{}, "history cannot be pruned: "+err.Error())
 		}
 		if local+remote > 0 {
-			p.pruned(local, remote, "history pruned: "+plural(local, "record")+", "+plural(remote, "HistoricJob"))
+			p.pruned(local, remote, "history pruned: "+text.Plural(local, "record")+", "+text.Plural(remote, "HistoricJob"))
 		}
 		wait(ctx, p.wake, time.Now().Add(p.clock.host.jitter(every)), true)
 	}
@@ -90,7 +91,7 @@ func (p *pruner) freeSpace(ctx context.Context) {
 	}
 	removed, err := p.store.TrimHistory(ctx, n*9/10)
 	if err == nil && removed > 0 {
-		p.pruned(removed, 0, plural(removed, "history record")+" removed to free space in the state file")
+		p.pruned(removed, 0, text.Plural(removed, "history record")+" removed to free space in the state file")
 	}
 }
 

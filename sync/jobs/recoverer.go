@@ -41,7 +41,8 @@ func (r *recoverer) load(ctx context.Context) error {
 			continue
 		}
 		r.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
-		r.queue.add(refOfClaim(k).Key, refOfClaim(k).repo(), true)
+		ref := refOfClaim(k)
+		r.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/jobs/queue"
 )
 
 // A claim counts as dead when its label is older than the expiry plus a margin by the
@@ -211,7 +212,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
 	if done := r.finisher.finish(ctx, h, newProgress(h, h.action), out); done.Retry {
-		r.queue.add(ref.Key, ref.repo(), true)
+		r.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
 	return nil
 }

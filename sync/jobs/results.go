@@ -11,6 +11,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/resources"
+	"limpet/sync/text"
 )
 
 // Bounds of what a status may carry. Objects above about 1 MB are refused by
@@ -47,11 +48,6 @@ type results struct {
 	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
 }
 
-func (all *results) reset() {
-	all.Done, all.Errors, all.Warnings, all.ErrorCount, all.WarningCount, all.Texts = 0, nil, nil, 0, 0, 0
-	all.Kinds = nil
-}
-
 // record counts a result by the rules of Grafana's progress recorder: an error or a warning
 // counts as that alone; renamed is a delete and a create; write is create and update.
 func (all *results) record(r Result) {
@@ -78,36 +74,29 @@ func (all *results) record(r Result) {
 		s.Delete++
 	case resources.Updated:
 		s.Update++
-		s.Write++
-	case resources.Created:
+	case resources.Created, resources.Renamed:
 		s.Create++
-		s.Write++
-	case resources.Renamed:
-		s.Delete++
-		s.Create++
-		s.Write++
 	default:
 		s.Noop++
 	}
+	if r.Action == resources.Renamed {
+		s.Delete++
+	}
+	s.Write = s.Update + s.Create
 }
 
 func (all *results) kind(group, kind string) *api.JobSummary {
 	id := group + ":" + kind
-	if s := all.Kinds[id]; s != nil {
-		return s
-	}
-	if len(all.Kinds) >= maxKinds {
+	if all.Kinds[id] == nil && len(all.Kinds) >= maxKinds {
 		id, group, kind = "other", "", "other"
-		if s := all.Kinds[id]; s != nil {
-			return s
-		}
 	}
 	if all.Kinds == nil {
 		all.Kinds = map[string]*api.JobSummary{}
 	}
-	s := &api.JobSummary{Group: group, Kind: kind}
-	all.Kinds[id] = s
-	return s
+	if all.Kinds[id] == nil {
+		all.Kinds[id] = &api.JobSummary{Group: group, Kind: kind}
+	}
+	return all.Kinds[id]
 }
 
 // text appends a text to list unless a bound is reached.
@@ -167,13 +156,12 @@ func resultText(r Result, err error) string {
 }
 
 func appliedText(r Result) string {
-	text := string(r.Action)
-	for _, part := range []struct{ before, text, after string }{
-		{" ", strings.ToLower(r.Kind), ""}, {" ", r.Name, ""}, {" from ", r.PreviousPath, ""}, {" (", r.Path, ")"},
-	} {
-		if part.text != "" {
-			text += part.before + part.text + part.after
-		}
+	text := strings.Join(strings.Fields(fmt.Sprint(r.Action, " ", strings.ToLower(r.Kind), " ", r.Name)), " ")
+	if r.PreviousPath != "" {
+		text += " from " + r.PreviousPath
+	}
+	if r.Path != "" {
+		text += " (" + r.Path + ")"
 	}
 	return text
 }
@@ -223,7 +211,7 @@ func expiredOutcome() Outcome {
 // dead is the outcome of a job whose attempts are used up.
 func dead(out Outcome, reason string, attempts int) Outcome {
 	out.dead = &state.DeadLetter{Reason: reason, Attempts: attempts, LastError: out.Message}
-	out.Message = clip(fmt.Sprintf("%s (%s)", out.Message, plural(attempts, "attempt")), maxMessage)
+	out.Message = clip(fmt.Sprintf("%s (%s)", out.Message, text.Plural(attempts, "attempt")), maxMessage)
 	return out
 }
 
@@ -284,11 +272,4 @@ func (p *Progress) finalStatus(out Outcome, started, finished int64) api.JobStat
 	s.URLs = p.results.URLs
 	s.Started, s.Finished = started, finished
 	return s
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
-	"limpet/sync/resources"
 )
 
 // runner runs held jobs: it calls the worker, waits for it, and turns what it
@@ -101,7 +99,8 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 	}
 }
 
-// end decides what the end of the work means.
+// end decides what the end of the work means. cause is why the context of the worker ended,
+// if it did.
 func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, returned bool, cause error) queue.Result {
 	reason, gone := h.seal()
 	if gone {
@@ -122,62 +121,47 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	case ctx.Err() != nil:
 		return r.finisher.release(h, "the agent stops")
 	}
-	if f, ok := transientFailure(err, cause); ok {
-		return r.retry(ctx, h, p, f)
+	if late := timeoutError(0); errors.As(cause, &late) {
+		err = late
+	}
+	if Transient(err) {
+		return r.retry(ctx, h, p, err)
 	}
 	return r.finisher.finish(ctx, h, p, p.Outcome(err))
 }
 
-// A transient failure ends an attempt without a result: the next one may do better. The job
-// is released with a growing backoff and keeps its mark. When the attempts are used up it
-// ends as error, and history calls it dead.
-
-type failure struct {
-	reason string // attemptTransient or attemptTimeout
-	err    error
-	after  time.Duration // the least backoff
-	away   bool          // the API of the jobs itself may be away
-}
-
-// transientFailure tells a transient failure from a final one. err is what the
-// worker returned, cause why its context ended, if it did.
-func transientFailure(err, cause error) (failure, bool) {
-	var transient *TransientError
-	var late timeoutError
-	switch {
-	case errors.As(cause, &late):
-		return failure{reason: attemptTimeout, err: late}, true
-	case errors.As(err, &transient):
-		return failure{reason: attemptTransient, err: err, after: transient.After}, true
-	case errors.As(err, new(*kube.UnavailableError)):
-		after, _ := kube.RetryAfter(err)
-		return failure{reason: attemptTransient, err: err, after: after, away: true}, true
+// retry ends an attempt with a transient failure: the next one may do better. The job is
+// released with a growing backoff and keeps its mark. When the attempts are used up it ends
+// as error, and history calls it dead; but as long as the API of the jobs itself does not
+// answer, the claim is kept and taken up again.
+func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) queue.Result {
+	reason := attemptTransient
+	if errors.As(err, new(timeoutError)) {
+		reason = attemptTimeout
 	}
-	return failure{}, false
-}
-
-// retry releases a job for another attempt. As long as the API of the jobs itself does not
-// answer, the claim is kept and taken up again; otherwise the run counts as an attempt.
-func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, f failure) queue.Result {
 	if h.attempt >= r.o.MaxAttempts {
-		if f.away {
-			if _, err := r.server.job(h.ctx, h.Key); err != nil {
-				return r.finisher.suspend(h, f.err.Error())
+		if errors.As(err, new(*kube.UnavailableError)) {
+			if _, away := r.server.job(h.ctx, h.Key); away != nil {
+				return r.finisher.suspend(h, err.Error())
 			}
 		}
-		return r.finisher.finish(ctx, h, p, dead(p.Outcome(f.err), f.reason, h.attempt))
+		return r.finisher.finish(ctx, h, p, dead(p.Outcome(err), reason, h.attempt))
 	}
-	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), f.after)
-	text := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, f.err, backoff.Round(time.Second))
+	least, _ := kube.RetryAfter(err)
+	if transient, ok := errors.AsType[*TransientError](err); ok {
+		least = transient.After
+	}
+	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), least)
+	text := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, err, backoff.Round(time.Second))
 	now := r.clock.roughMillis()
 	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
 	return r.finisher.giveBack(h, EventRetry, text, result, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{
-			N: h.attempt, Agent: r.o.Agent, State: f.reason, Message: f.err.Error(),
+			N: h.attempt, Agent: r.o.Agent, State: reason, Message: err.Error(),
 			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),
 		})
 		setNotBefore(job, now+backoff.Milliseconds())
-		setMessage(job, text)
+		statusOf(job)["message"] = clip(text, maxMessage)
 	})
 }
 
@@ -199,95 +183,3 @@ func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {
 	}
 	return err
 }
-
-// Causes with which the context of a worker ends (context.Cause). After any of
-// them the worker returns as soon as it can, without beginning anything new.
-var (
-	// ErrLost reports that the job is no longer ours. Nothing may be written about
-	// it any more, neither to the job nor to anything that it syncs.
-	ErrLost = errors.New("lease lost")
-	// ErrCancelled reports that the job was cancelled or deleted on request.
-	ErrCancelled = errors.New("job cancelled")
-	// ErrShutdown reports that the agent stops; the job goes back to the queue
-	// unless the worker finishes it within the grace period.
-	ErrShutdown = errors.New("agent is shutting down")
-)
-
-// Worker does the work of one job action. One Worker serves all drivers at once.
-type Worker interface {
-	// Action is the value of spec.action that the worker serves.
-	Action() string
-	// Ready returns nil when this agent can run the job, else why not
-	// (credentials missing, kind of repository unknown): then the job is left
-	// alone for others. It must be quick; ctx has a deadline of a few seconds.
-	// Task has no Progress and no Log here.
-	Ready(ctx context.Context, job Task) error
-	// Run does the work. It is at-least-once: all that it writes must be
-	// harmless when written twice. It ends soon after ctx, whose cause is
-	// ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A
-	// returned error makes the job end as error, unless it is a *TransientError
-	// or a *kube.UnavailableError: then the job is released and tried again, and ends as
-	// error when no attempt is left. Single resources that went wrong are
-	// recorded in Progress instead. A panic ends the job as error.
-	Run(ctx context.Context, t *Task) error
-}
-
-// Task is one run of a job.
-type Task struct {
-	// Object and Job are the job as it was claimed; they are not kept up to date
-	// and must not be changed.
-	Object *unstructured.Unstructured
-	Job    api.Job
-	// Repo and Repository are the repository that the job names. Repo is nil for
-	// the orphan actions when the repository is gone.
-	Repo       *unstructured.Unstructured
-	Repository api.Repository
-
-	Namespace, Name, UID string
-	// Attempt counts the claims of this job, from 1. Last reports that no other
-	// follows this one.
-	Attempt int
-	Last    bool
-	// Mark is the last resume mark of an earlier run of this job by this agent, or
-	// nil.
-	Mark     json.RawMessage
-	Progress *Progress
-	// Log carries the job's name; its lines also go to the dashboard.
-	Log *slog.Logger
-}
-
-// Result is what happened to one resource. One with Err counts as an error, one with
-// Warning as a warning, else its Action counts. Err of an Ignored result is shown but
-// does not make the job fail.
-type Result = resources.Result
-
-// TransientError reports that work failed for a reason that is not the job's and
-// may be over soon: a host that does not answer or is busy, a connection that
-// broke. A worker returns it to have the job tried again.
-type TransientError struct {
-	Err error
-	// After is how long the other side asked not to be called; 0 = it did not.
-	After time.Duration
-}
-
-func (e *TransientError) Error() string { return e.Err.Error() }
-func (e *TransientError) Unwrap() error { return e.Err }
-
-// Transient reports whether err releases the job for another attempt, if there
-// is one left: it is a *TransientError or a *kube.UnavailableError, or the run took
-// longer than it may. Workers that write the state of a job elsewhere ask it.
-func Transient(err error) bool {
-	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.UnavailableError)) || errors.As(err, new(timeoutError))
-}
-
-// timeoutError is the cause of a context whose job has run longer than this.
-type timeoutError time.Duration
-
-func (d timeoutError) Error() string { return "job did not end within " + time.Duration(d).String() }
-
-// Is makes it a deadline for callers that do not know it.
-func (d timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// orphanActions work on what a repository has left behind: they need it to be
-// gone or going, as every other action needs it to be there.
-var orphanActions = map[string]bool{"releaseResources": true, "deleteResources": true}

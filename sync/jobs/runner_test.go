@@ -151,37 +151,6 @@ func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
 	}
 }
 
-// TestAttemptsOfSeveralAgents: each kind of end is in the record of who ends the
-// job: a transient failure here, a crash there.
-func TestAttemptsOfSeveralAgents(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, worker(func(context.Context, *Task) error { return errPassing }))
-		r.job("r1", "r1-sync")
-		settle()
-		a.stop()
-		b := r.startOn(r.open("b.db"), "b", Options{}, work(time.Hour))
-		pass(time.Minute)
-		if len(b.Snapshot().Running) != 1 {
-			t.Fatal("not taken by the second agent")
-		}
-		b.crash()
-		r.startOn(r.open("c.db"), "c", Options{}, quick())
-		pass(10 * time.Minute)
-		job := r.model.all("historicjobs")
-		if len(job) != 1 || len(r.model.all("jobs")) != 0 {
-			t.Fatalf("%d HistoricJobs, %d jobs", len(job), len(r.model.all("jobs")))
-		}
-		rec, err := r.agents[2].ledger.History(context.Background(), state.Query{})
-		if err != nil || len(rec) != 1 {
-			t.Fatalf("%v %v", rec, err)
-		}
-		if got := told(rec[0].Attempts); !slices.Equal(got, []string{"1 a transient", "2 b crashed", "3 c success"}) {
-			t.Errorf("attempts %q", got)
-		}
-	})
-}
-
 // TestListOfAttemptsIsBounded: whatever another agent writes there.
 func TestListOfAttemptsIsBounded(t *testing.T) {
 	t.Parallel()

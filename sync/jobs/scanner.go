@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 const (
@@ -63,15 +64,15 @@ func (s *scanner) soon() { notify(s.again) }
 
 // runOnce fills the queue.
 func (s *scanner) runOnce() {
-	s.queue.resetOverflow()
+	s.queue.resetOverflow() // the scan finds out what waits outside
 	s.queue.fill(s.pick(s.jobs.Objects(), queue.Limit))
 	_, pending := s.claims.all()
 	for _, p := range pending {
 		ref := refOfClaim(p.claim)
-		s.queue.add(ref.Key, ref.repo(), true)
+		s.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
 	if known, refused := s.queue.load(); refused > 0 {
-		s.events.once("overflow", EventNote, jobRef{}, plural(known, "job")+" are waiting in this agent; more are taken up as these are done")
+		s.events.once("overflow", EventNote, jobRef{}, text.Plural(known, "job")+" are waiting in this agent; more are taken up as these are done")
 	}
 }
 
@@ -105,66 +106,59 @@ type scannedRepo struct {
 	picked   int  // jobs that were picked
 }
 
-// pick picks the jobs that go into the queue next, the oldest first, and returns which
-// repositories have more of them. Of few jobs it picks all. Of many it picks so that the
-// queue decides as if it knew them all: of each repository the oldest ones and the best
-// ones. What this agent cannot run comes last, and because the cache does not show all of
-// that (a credential is missing), one in four is picked by chance.
-func (s *scanner) pick(all []kube.Object, limit int) ([]candidate, map[queue.RepoKey]struct{}) {
+// pick picks the jobs that go into the queue next, and returns which repositories have more
+// of them. Of few jobs it picks all. Of many it picks so that the queue decides as if it
+// knew them all: of each repository the oldest ones and the best ones. What this agent
+// cannot run comes last, and because the cache does not show all of that (a credential is
+// missing), one in four is picked by chance.
+func (s *scanner) pick(all []kube.Object, limit int) (picked []candidate, outside map[queue.RepoKey]struct{}) {
 	found, repos := s.scan(all)
 	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
-	slices.SortFunc(found, func(a, b scanned) int {
+	slices.SortFunc(found, func(a, b *scanned) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(all[a.job].Key(), all[b.job].Key()))
 	})
-	if len(found) <= limit {
-		for i := range found {
-			found[i].picked = true
-		}
-		return pickedOf(found, all)
-	}
-	share := max(queue.RepoShare, limit/len(repos))
 	n := 0
-	pick := func(most, perRepo int, able bool, priority int) {
-		for i := range found {
-			x := &found[i]
-			if n >= most {
-				return
+	take := func(list []*scanned, most, perRepo int, able bool) {
+		for _, x := range list {
+			if n < most && !x.picked && (x.able || !able) && x.repo.picked < perRepo {
+				x.picked = true
+				x.repo.picked++
+				n++
 			}
-			if x.picked || x.able != able || priority >= 0 && int(x.priority) != priority || x.repo.picked >= perRepo {
-				continue
-			}
-			x.picked = true
-			x.repo.picked++
-			n++
 		}
 	}
-	byRank := func(perRepo int) {
-		for p := queue.Highest; p >= 0; p-- {
-			pick(limit, perRepo, true, p)
+	if len(found) > limit {
+		share := max(queue.RepoShare, limit/len(repos))
+		take(found, limit/4, max(1, share/4), true) // the share of the queue that goes by age
+		other := slices.Clone(found)
+		rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+		take(other, limit/2, limit, true)
+		ranked := slices.Clone(found)
+		slices.SortStableFunc(ranked, func(a, b *scanned) int { return int(b.priority) - int(a.priority) })
+		take(ranked, limit, share, true)
+		take(ranked, limit, limit, true)
+	}
+	take(found, limit, limit, false)
+	outside = map[queue.RepoKey]struct{}{}
+	for _, x := range found {
+		switch {
+		case x.picked:
+			picked = append(picked, candidate{cachedKey(all[x.job]), x.repo.repo, int(x.priority)})
+		case x.able:
+			outside[x.repo.repo] = struct{}{}
 		}
 	}
-	pick(limit/4, max(1, share/4), true, queue.Unranked) // the share of the queue that goes by age
-	for _, i := range rand.Perm(len(found)) {
-		if x := &found[i]; x.able && !x.picked && n < limit/2 {
-			x.picked = true
-			x.repo.picked++
-			n++
-		}
-	}
-	byRank(share)
-	byRank(limit)
-	pick(limit, limit, false, queue.Unranked)
-	return pickedOf(found, all)
+	return picked, outside
 }
 
 // scan returns the jobs without a claim.
-func (s *scanner) scan(all []kube.Object) ([]scanned, map[queue.RepoKey]*scannedRepo) {
+func (s *scanner) scan(all []kube.Object) ([]*scanned, map[queue.RepoKey]*scannedRepo) {
 	now, err := s.clock.millis()
 	if err != nil {
 		now = 0 // then nothing is claimed anyway
 	}
 	repos := map[queue.RepoKey]*scannedRepo{}
-	found := make([]scanned, 0, len(all))
+	var found []*scanned
 	for i, job := range all {
 		if cachedClaimed(job) {
 			continue
@@ -177,25 +171,10 @@ func (s *scanner) scan(all []kube.Object) ([]scanned, map[queue.RepoKey]*scanned
 		}
 		notBefore, _ := strconv.ParseInt(job.Text(pathNotBefore), 10, 64)
 		priority := s.admission.priority(job.Text(pathPriority), r, func() jobRef { return refOf(job.Unstructured()) })
-		found = append(found, scanned{
+		found = append(found, &scanned{
 			repo: repo, created: job.Created().Unix(), job: int32(i), priority: int8(priority),
 			able: repo.selected && notBefore <= now && s.admission.handles(job.Text(pathAction)),
 		})
 	}
 	return found, repos
-}
-
-// pickedOf returns the jobs that were picked and the repositories that have more.
-func pickedOf(found []scanned, all []kube.Object) ([]candidate, map[queue.RepoKey]struct{}) {
-	var picked []candidate
-	outside := map[queue.RepoKey]struct{}{}
-	for _, x := range found {
-		switch {
-		case x.picked:
-			picked = append(picked, candidate{cachedKey(all[x.job]), x.repo.repo, int(x.priority)})
-		case x.able:
-			outside[x.repo.repo] = struct{}{}
-		}
-	}
-	return picked, outside
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -110,19 +109,6 @@ func TestScanPicksFairly(t *testing.T) {
 	}
 	if !slices.IsSorted(got[:10]) {
 		t.Errorf("not by age: %v", got[:10])
-	}
-}
-
-// TestScanPicksTheOldest: however many better jobs a repository has, its oldest
-// one comes in.
-func TestScanPicksTheOldest(t *testing.T) {
-	t.Parallel()
-	crowd := sights{waitingJob("old", "r", 0, with(api.AnnoPriority, "0"))}
-	for i := range 1000 {
-		crowd = append(crowd, waitingJob(fmt.Sprint("new-", i), "r", 1, with(api.AnnoPriority, "9")))
-	}
-	if got, _ := chooser(Options{}, crowd, nil).choice(20); !slices.Contains(got, "old") {
-		t.Errorf("only %v", got)
 	}
 }
 
@@ -327,8 +313,8 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 		if got, want := fmt.Sprint(order), "[busy low-but-urgent high raised plain bad low]"; got != want {
 			t.Errorf("order %s, want %s", got, want)
 		}
-		if texts := a.texts(EventNote); len(texts) != 2 || !contains(texts[0], `limpet/priority is "10"`) ||
-			!contains(texts[1], `repository bad: annotation limpet/priority is "high"`) {
+		if texts := a.texts(EventNote); len(texts) != 2 || !contains(texts[0], `limpet/priority of bad is "10"`) ||
+			!contains(texts[1], `limpet/priority of repository bad is "high"`) {
 			t.Errorf("says %q", texts)
 		}
 	})
@@ -343,7 +329,9 @@ func testQueue(observe func(Event)) *workQueue {
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	w := testQueue(func(Event) {})
-	add := func(name, repository string) { w.add(key("ns", name), repoKey("ns", repository), false) }
+	add := func(name, repository string) {
+		w.add(key("ns", name), repoKey("ns", repository), false, queue.Unranked)
+	}
 	size := func() int { known, _ := w.load(); return known }
 	for n := range 3 * queue.Limit {
 		add(fmt.Sprint("big-", n), "big")
@@ -354,13 +342,13 @@ func TestFullQueue(t *testing.T) {
 	for n := range 2 * queue.RepoShare {
 		add(fmt.Sprint("small-", n), "small")
 	}
-	w.addRanked(key("ns", "urgent"), repoKey("ns", "big"), queue.Highest)
-	w.add(key("ns", "own"), repoKey("ns", "big"), true)
+	w.add(key("ns", "urgent"), repoKey("ns", "big"), false, queue.Highest)
+	w.add(key("ns", "own"), repoKey("ns", "big"), true, queue.Unranked)
 	if size() != queue.Limit+queue.RepoShare+2 {
 		t.Errorf("%d keys, want %d more than %d", size(), queue.RepoShare+2, queue.Limit)
 	}
 	for n := range 3 * queue.Reserve {
-		w.addRanked(key("ns", fmt.Sprint("flood-", n)), repoKey("ns", fmt.Sprint(n)), queue.Highest)
+		w.add(key("ns", fmt.Sprint("flood-", n)), repoKey("ns", fmt.Sprint(n)), false, queue.Highest)
 	}
 	if size() != queue.Limit+queue.Reserve {
 		t.Errorf("%d keys, want %d", size(), queue.Limit+queue.Reserve)
@@ -393,51 +381,4 @@ func TestFullQueue(t *testing.T) {
 		w.done(k, queue.Result{})
 	}
 	asks("half of the queue is empty")
-}
-
-// TestWaitIsMeasured: the time in a repository queue counts, that of a delay does
-// not, and the backlog says what waits and what is out.
-func TestWaitIsMeasured(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var waited, took time.Duration
-		w := testQueue(func(e Event) {
-			d := e.Detail.(KeyDone)
-			waited += d.Waited
-			took += d.Took
-		})
-		check := func(want Backlog) {
-			t.Helper()
-			var b Backlog
-			if w.count(&b); fmt.Sprint(b) != fmt.Sprint(want) {
-				t.Errorf("backlog %+v, want %+v", b, want)
-			}
-		}
-		a, r := key("default", "a"), repoKey("default", "r")
-		w.add(a, r, false)
-		<-time.After(3 * time.Second)
-		w.add(a, r, false)   // known
-		w.addRanked(a, r, 9) // moved within its repository
-		w.add(key("default", "b"), r, false)
-		check(Backlog{Queued: 2, Waiting: 2, Added: 2})
-		if k, _, ok := w.take(t.Context()); !ok || k != a {
-			t.Fatalf("took %v, %v", k, ok)
-		}
-		<-time.After(2 * time.Second)
-		check(Backlog{Queued: 2, Waiting: 1, Added: 2, Looking: []time.Duration{2 * time.Second}})
-		w.done(a, queue.Result{Requeue: true, After: time.Minute})
-		check(Backlog{Queued: 2, Waiting: 1, Added: 2})
-		if waited != 3*time.Second || took != 2*time.Second {
-			t.Errorf("waited %s, took %s", waited, took)
-		}
-		<-time.After(2 * time.Minute)
-		for range 2 { // b, which has waited for two minutes, and a after its delay
-			k, _, _ := w.take(t.Context())
-			w.done(k, queue.Result{})
-		}
-		check(Backlog{Added: 3})
-		if waited != 3*time.Second+2*time.Second+2*time.Minute {
-			t.Errorf("waited %s", waited)
-		}
-	})
 }

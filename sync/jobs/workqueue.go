@@ -47,14 +47,9 @@ func (w *workQueue) change(fn func(q *queue.Queue, now time.Time)) {
 	notify(w.wake)
 }
 
-// add brings in a key whose priority is not known or stays as it is.
-func (w *workQueue) add(k queue.Key, r queue.RepoKey, urgent bool) {
-	w.change(func(q *queue.Queue, now time.Time) { q.Add(now, k, r, urgent, queue.Unranked) })
-}
-
-// addRanked brings in a key with its priority.
-func (w *workQueue) addRanked(k queue.Key, r queue.RepoKey, priority int) {
-	w.change(func(q *queue.Queue, now time.Time) { q.Add(now, k, r, false, priority) })
+// add brings in a key; its priority is queue.Unranked when it is not known or stays as it is.
+func (w *workQueue) add(k queue.Key, r queue.RepoKey, urgent bool, priority int) {
+	w.change(func(q *queue.Queue, now time.Time) { q.Add(now, k, r, urgent, priority) })
 }
 
 // addAfter brings in a key that must not be served before the delay is over.
@@ -125,11 +120,9 @@ type candidate struct {
 	priority int
 }
 
-// resetOverflow forgets what waits outside, before a scan. The scan finds out.
+// resetOverflow forgets what waits outside.
 func (w *workQueue) resetOverflow() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queue.ResetOverflow()
+	w.change(func(q *queue.Queue, _ time.Time) { q.ResetOverflow() })
 }
 
 // fill brings keys in, all before the first of them goes out: otherwise a driver
