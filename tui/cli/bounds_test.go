@@ -16,7 +16,7 @@ func TestSettingsNobodyMeans(t *testing.T) {
 		"token-cache-max-size=-1": "less than 1",
 		"job-interval=0s":         "0s is not more than 0", "max-job-timeout=-1m": "-1m0s is not", "resync-interval=0s": "not more",
 		"claim-expiry=0s": "not more", "lease-renewal-interval=0s": "not more",
-		"namespace=a b": "no name of a namespace", "sink-prefix=srv": "no absolute path",
+		"namespace=a b": "no name of a namespace", "sink-prefix=srv": "absolute path",
 		"telemetry-listen=nonsense": "missing port", "telemetry-listen=:99999": `"99999" is no port`, "webhook-listen=:x": `"x" is no port`,
 		"dashboards-server-url=:::": "https://HOST", "folders-server-url=u:hunter22@h": "https://HOST",
 	} {

@@ -35,13 +35,6 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant %s", tt.call, got, tt.want)
 		}
 	}
-	if _, errs := s.Must(t, 0, "job", "list", "--json",
-		"metadata.nam"); errs != "limpet: no object here has the field \"metadata.nam\", did you mean \"metadata.name\"?\n" {
-		t.Errorf("a field that is written wrong: %q", errs)
-	}
-	if _, errs := s.Must(t, 0, "job", "list", "--json", "metadata.name"); errs != "" {
-		t.Errorf("a field that is there: %q", errs)
-	}
 	s.Must(t, command.ExitUsage, "job", "list", "--json", "metadata.name", "-o", "name")
 }
 
@@ -97,25 +90,5 @@ func TestErrorDocuments(t *testing.T) {
 	}
 	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing", "-o", "table"); !strings.HasPrefix(errs, "limpet: no job") {
 		t.Errorf("a flag beats the environment: %s", errs)
-	}
-}
-
-// TestDidYouMean: words that are nearly right.
-func TestDidYouMean(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for call, near := range map[string]string{
-		"job list -o jason": `did you mean "json"?`, "history list --status erorr": `did you mean "error"?`,
-		"--cleanup requeu status": `did you mean "requeue"?`,
-		"hisotry list":            `did you mean "history"?`, "job lst": `did you mean "list"?`, "job list --lmit 3": `did you mean "--limit"?`,
-		"get reposotory": `did you mean "repository"?`, "job list -o jsno": `did you mean "json"?`,
-	} {
-		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, near) ||
-			strings.Count(errs, "did you mean") != 1 {
-			t.Errorf("%s: %s", call, errs)
-		}
-	}
-	if _, errs := s.Must(t, command.ExitUsage, "job", "list", "-o", "pdf"); strings.Contains(errs, "did you mean") {
-		t.Errorf("nothing is near: %s", errs)
 	}
 }

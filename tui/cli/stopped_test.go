@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		cause error
 		code  int
 	}{
-		{"SIGTERM", command.SignalError{Signal: syscall.SIGTERM}, command.ExitOK},
+		{"SIGTERM", context.Canceled, command.ExitOK},
 		{"timeout", command.TimeoutError{After: time.Second}, command.ExitTimeout},
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -59,7 +58,7 @@ func (f *fuse) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.left--; f.left == 0 {
-		f.end(command.SignalError{Signal: syscall.SIGTERM})
+		f.end(context.Canceled)
 	}
 }
 
@@ -95,7 +94,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					started = f.left > 0
-					f.end(command.SignalError{Signal: syscall.SIGTERM})
+					f.end(context.Canceled)
 				}}
 				world := command.World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}
 				if code := command.RunContext(f, tt.args, world, func() command.Tree { return new(cli) }); code != command.ExitOK {

@@ -44,10 +44,10 @@ func (ink ColorFunc) paint(state, text string) string {
 // errorColors returns the colours of messages on w by the arguments or the environment, also when the rest of
 // the command line is invalid.
 func errorColors(w io.Writer, args []string, env func(string) string) ColorFunc {
-	g := Flags{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env)}
 	read := flagValue(args, "accessible", env)
-	g.Accessible = read != "" && read != "false" || slices.Contains(args, "--accessible")
-	return (&Env{Flags: &g, World: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).Colors(w)
+	g := &Flags{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env),
+		Accessible: read != "" && read != "false" || slices.Contains(args, "--accessible")}
+	return (&Env{Flags: g, World: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).Colors(w)
 }
 
 // Color returns --color; where that is auto, CLICOLOR_FORCE decides.
@@ -58,52 +58,31 @@ func (e *Env) Color() string {
 	return e.Flags.Color
 }
 
-// cellStyle colours the cell of a line and a column; nil leaves all as they are.
-type cellStyle func(line, column int, text string) string
+// stateColumns are the columns that hold states. Other cells have no colour: an object may be named like a state.
+var stateColumns = []string{"STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN"}
 
-func (p cellStyle) cell(line, column int, text string) string {
-	if p == nil {
-		return text
-	}
-	return p(line, column, text)
-}
-
-// OfColumns colours the columns that hold states, below the header lines. Other cells are left alone: an
-// object may be named like a state.
-func (ink ColorFunc) OfColumns(names []string, head int) cellStyle {
+// OfColumns colours the columns that hold states, below the header lines.
+func (ink ColorFunc) OfColumns(names []string, head int) func(line, column int, text string) string {
 	if ink == nil {
 		return nil
 	}
 	return func(line, column int, text string) string {
-		if line < head {
-			return text
-		}
-		switch names[column] {
-		case "STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN":
+		if line >= head && slices.Contains(stateColumns, names[column]) {
 			return ink(text, text)
 		}
 		return text
 	}
 }
 
-// mark is a word in the value of a line of fields that names a state.
-type mark struct {
-	line        int
-	word, state string
-}
-
 // ofFields colours the marked words and the keys of problems.
-func (ink ColorFunc) ofFields(marks []mark) cellStyle {
-	if ink == nil {
-		return nil
-	}
+func (ink ColorFunc) ofFields(marks []mark) func(line, column int, text string) string {
 	return func(line, column int, text string) string {
 		if column == 0 {
-			switch key, _, _ := strings.Cut(text, " "); key {
+			switch text {
 			case "!":
-				return ink.Word(text, key, "error")
+				return ink.paint("error", text)
 			case "error", "warning":
-				return ink(text, text)
+				return ink.paint(text, text)
 			}
 			return text
 		}
@@ -151,15 +130,22 @@ func ConditionState(c snapshot.Condition) string {
 
 // PrintsOnly reports whether TERM names a terminal without cursor control, or none at all.
 func PrintsOnly(env func(string) string) bool {
-	switch env("TERM") {
-	case "", "dumb", "unknown":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"", "dumb", "unknown"}, env("TERM"))
 }
 
 // Accessible reports whether w gets names and values instead of tables: with --accessible, or when w is a
 // terminal without cursor control. A pipe has no TERM either, but its reader wants columns.
 func (e *Env) Accessible(w io.Writer) bool {
 	return e.Flags.Accessible || IsTerminal(w) && PrintsOnly(e.Getenv)
+}
+
+// IsAccessible reports whether w gets names and values instead of tables.
+func IsAccessible(w io.Writer) bool {
+	out, ok := w.(*stdout)
+	return ok && out.accessible
+}
+
+// OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor control.
+func (e *Env) OnScreen() bool {
+	return !e.Flags.Accessible && IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
 }

@@ -1,15 +1,18 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -19,15 +22,15 @@ import (
 	"limpet/sync/text"
 )
 
-// ConfigFile is a parsed config file: flag names to values. Keys are flag names; "git-credentials" and "git-
-// verify" hold lists.
+// ConfigFile is a parsed config file: flag names to values, and the lists of listKeys. It decides where tokens go, so an
+// invalid one is an error and is never skipped.
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	root   *yamlv3.Node // the mapping of the file, for lines; nil = empty
-	// from maps flags that were not on the command line to the origin of their value. The parse fills it.
+	lines  map[string]int // of the keys, counted from 1
+	// From maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
-	// bad is why the file is ignored; only the doctor ignores one.
+	// Bad is why the file is ignored; only the doctor ignores one.
 	Bad error
 }
 
@@ -52,14 +55,17 @@ func (o Origin) String() string {
 		return fmt.Sprintf("config file %s:%d", o.Name, o.Line)
 	case o.Kind == fromFile:
 		return "config file " + o.Name
-	case o.Name != "":
-		return o.Name
 	}
-	return o.Kind
+	return cmp.Or(o.Name, o.Kind)
 }
 
-// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since its values are secrets.
-const GitRulesKey = "git-credentials"
+const (
+	// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since its values are secrets.
+	GitRulesKey = "git-credentials"
+	// GitVerifyKey holds the signature policies of Repositories, whatever those ask for. It has no flag: leaving
+	// one out must not disable a policy.
+	GitVerifyKey = "git-verify"
+)
 
 // ConfigPaths lists the places of the config file; the first that exists is used. The working directory is
 // deliberately not among them: a file that came with a checkout must not decide where tokens go.
@@ -73,28 +79,36 @@ func ConfigPaths(env func(string) string) []string {
 	return append(out, "/etc/limpet/config.yaml")
 }
 
-// ReadConfig reads the named file, else the first of ConfigPaths, else nothing. A named file must exist.
-func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
-	paths := ConfigPaths(env)
+// FindConfig returns the config file: the named one, else the first of ConfigPaths that exists, else the first.
+func FindConfig(explicit string, env func(string) string) (path string, there bool) {
+	places := ConfigPaths(env)
 	if explicit != "" {
-		paths = []string{explicit}
+		places = []string{explicit}
 	}
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) && explicit == "" && !isLink(path) {
-			continue
+	for _, place := range places {
+		if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) {
+			return place, true
 		}
-		if err != nil {
-			return nil, readConfigError(path, err)
-		}
-		return parseConfig(path, data)
 	}
-	return noConfig(), nil
+	return places[0], false
+}
+
+// ReadConfig reads the config file. Only a named one must exist.
+func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
+	path, there := FindConfig(explicit, env)
+	if !there && explicit == "" {
+		return noConfig(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, Usagef("limpet config path    # the one that is looked for", "read config file: %w", err)
+	}
+	return parseConfig(path, data)
 }
 
 // noConfig is an empty config file.
 func noConfig() *ConfigFile {
-	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}}
+	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, lines: map[string]int{}}
 }
 
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
@@ -105,61 +119,42 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	}
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
-		c.root = document.Content[0]
+		for i, node := range document.Content[0].Content {
+			if i%2 == 0 { // keys and values in turn
+				c.lines[node.Value] = node.Line
+			}
+		}
 	}
-	if err := checkConfigMode(path); err != nil {
-		return nil, err
-	}
+	return c, c.checkMode()
+}
+
+// checkMode rejects a file that holds secrets and can be read by others, and one that can be written by others.
+func (c *ConfigFile) checkMode() error {
 	for _, key := range []string{"token", GitRulesKey} {
 		if _, secret := c.Key(key); !secret {
 			continue
 		}
-		if _, err := auth.ReadPrivate(path); err != nil {
-			return nil, Usagef(chmodPrivate(path), "config file %s holds %s: %w", path, key, err)
+		if _, err := auth.ReadPrivate(c.Path); err != nil {
+			return Usagef("chmod 600 "+ShellWord(c.Path), "config file %s holds %s: %w", c.Path, key, err)
 		}
 	}
-	if _, there := c.Key(GitVerifyKey); there {
-		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			return nil, Usagef("chmod go-w "+ShellWord(path), "config file %s holds %s and can be written by others (mode %o)", path,
-				GitVerifyKey, info.Mode().Perm())
-		}
+	info, err := os.Stat(c.Path)
+	if err != nil {
+		return nil // it was read and has been removed since
 	}
-	return c, nil
-}
-
-// member returns the nodes of a key of a YAML mapping and of its value, nil when it has none.
-func member(mapping *yamlv3.Node, name string) (key, value *yamlv3.Node) {
-	for i := 0; mapping != nil && mapping.Kind == yamlv3.MappingNode && i < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == name {
-			return mapping.Content[i], mapping.Content[i+1]
-		}
+	owner, known := info.Sys().(*syscall.Stat_t)
+	foreign := known && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()
+	_, policies := c.Key(GitVerifyKey)
+	if mode := info.Mode().Perm(); mode&0o002 != 0 || mode&0o020 != 0 && (foreign || policies) {
+		return Usagef("chmod go-w "+ShellWord(c.Path), "config file %s can be written by others (mode %04o), and it says where tokens go",
+			c.Path, mode)
 	}
-	return nil, nil
-}
-
-// line returns the line of a key of the file, counted from 1, 0 for none.
-func (c *ConfigFile) line(key string) int {
-	if node, _ := member(c.root, key); node != nil {
-		return node.Line
-	}
-	return 0
-}
-
-// fieldLine returns the line of a key of an entry of a list.
-func (c *ConfigFile) fieldLine(list string, entry int, field string) int {
-	_, entries := member(c.root, list)
-	if entries == nil || entries.Kind != yamlv3.SequenceNode || entry >= len(entries.Content) {
-		return c.line(list)
-	}
-	if key, _ := member(entries.Content[entry], field); key != nil {
-		return key.Line
-	}
-	return entries.Content[entry].Line
+	return nil
 }
 
 // Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
-	return Origin{Kind: fromFile, Name: c.Path, Line: c.line(key)}
+	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from the environment, else from
@@ -217,15 +212,107 @@ func Written(flag *kong.Flag, v any) any {
 		return parts
 	case bool:
 		// YAML reads on and off as true and false.
-		if words := flag.EnumSlice(); slices.Contains(words, "on") && v {
-			return "on"
-		} else if slices.Contains(words, "off") && !v {
-			return "off"
+		if word := map[bool]string{true: "on", false: "off"}[v]; slices.Contains(flag.EnumSlice(), word) {
+			return word
 		}
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return fmt.Sprint(v)
+}
+
+// Fault is one problem in a config file.
+type Fault struct {
+	Key     string `json:"key"` // "" = the file as a whole
+	Line    int    `json:"line"`
+	Problem string `json:"problem"`
+	Next    string `json:"next"` // the next command to run
+}
+
+// check rejects what no command accepts: a key that is no flag, a key given twice, a value of the wrong form.
+func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
+	for _, f := range c.Faults(flags, false) {
+		return Usagef(f.Next, "%s: %s", c.Where(f.Key), f.Problem)
+	}
+	return nil
+}
+
+// Faults lists what check rejects, in the order of the lines, with values what the flags reject too.
+func (c *ConfigFile) Faults(flags map[string]*kong.Flag, values bool) (out []Fault) {
+	known := append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)
+	for key, value := range c.Values {
+		problem := ""
+		name := strings.ReplaceAll(key, "_", "-")
+		flag := flags[name]
+		_, list := value.([]any)
+		_, mapping := value.(map[string]any)
+		first, _ := c.Key(name)
+		switch {
+		case first != key && slices.Contains(known, name):
+			problem = fmt.Sprintf("%s stands there as %s too", key, first)
+		case name == GitRulesKey || name == GitVerifyKey: // see listOf
+		case flag == nil:
+			problem = fmt.Sprintf("unknown key %q%s", key, meant(key, known))
+		case value == nil:
+			problem = key + " has no value; take the line out for the default"
+		case mapping, list && !flag.IsSlice():
+			problem = key + " takes one value"
+		case values:
+			problem = valueFault(flag, Written(flag, value))
+		}
+		if problem != "" {
+			out = append(out, Fault{key, c.lines[key], problem, "limpet --help    # a key is the name of a flag"})
+		}
+	}
+	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })
+	return out
+}
+
+// valueFault validates a value as its flag would.
+func valueFault(flag *kong.Flag, value any) string {
+	target := reflect.New(flag.Target.Type()).Elem()
+	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {
+		return strings.TrimPrefix(err.Error(), "--"+flag.Name+": ")
+	}
+	got := fmt.Sprint(target.Interface())
+	if words := flag.EnumSlice(); flag.Enum != "" && !slices.Contains(words, got) {
+		return fmt.Sprintf("must be one of %q but got %q", words, got)
+	}
+	return ""
+}
+
+// FaultOf is a fault of the file as a whole.
+func FaultOf(err error) Fault {
+	_, hint := Classify(err)
+	return Fault{Problem: err.Error(), Next: cmp.Or(hint, "limpet --help")}
+}
+
+// listOf reads a list of the config file and checks each entry.
+func listOf[T interface{ Check() error }](c *ConfigFile, name string) (entries []T, err error) {
+	key, ok := c.Key(name)
+	if !ok {
+		return nil, nil
+	}
+	data, err := yaml.Marshal(c.Values[key])
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, &entries)
+	}
+	for _, entry := range entries {
+		err = cmp.Or(err, entry.Check())
+	}
+	if err != nil {
+		return nil, Usagef("limpet config validate "+ShellWord(c.Path), "%s: %s: %w", c.Where(key), key, err)
+	}
+	return entries, nil
+}
+
+// GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
+func (e *Env) GitRules() ([]auth.Rule, error) { return listOf[auth.Rule](e.Config, GitRulesKey) }
+
+// GitVerify reads the signature policies from the config file and rejects those that could not be met or
+// require nothing.
+func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
+	return listOf[auth.VerificationPolicy](e.Config, GitVerifyKey)
 }
 
 // Nearest returns the most similar candidate: one with word as its prefix, else one within an edit distance of
@@ -241,4 +328,62 @@ func Nearest(word string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// meant returns the question behind an unknown word; "" where no candidate is similar.
+func meant(word string, candidates []string) string {
+	if near := Nearest(word, candidates); near != "" {
+		return fmt.Sprintf(", did you mean %q?", near)
+	}
+	return ""
+}
+
+// grafanaFlags maps the variables of Grafana's own command line tool to flags.
+var grafanaFlags = map[string]string{
+	"GRAFANA_SERVER": "provisioning-server-url", "GRAFANA_TOKEN": "token", "GRAFANA_TLS_CERT_FILE": "tls-cert-file",
+	"GRAFANA_TLS_KEY_FILE": "tls-key-file", "GRAFANA_TLS_CA_FILE": "tls-ca-file",
+}
+
+// takeGrafana takes the server of Grafana's own tool when no setting of limpet names a server or a token. It
+// takes all of them or none: a token goes only to the server that it was set with, and that server gets no
+// certificate meant for another.
+func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
+	if env("GRAFANA_SERVER") == "" || ownServer(call) {
+		return
+	}
+	given := maps.Clone(config.From)
+	for _, p := range call.Path {
+		if p.Flag != nil {
+			given[p.Flag.Name] = Origin{}
+		}
+	}
+	for _, name := range []string{
+		"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file",
+		"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
+	} {
+		if _, ok := given[name]; ok {
+			return
+		}
+	}
+	flags := FlagsOf(call.Model.Node)
+	for variable, flag := range grafanaFlags {
+		if value := env(variable); value != "" {
+			flags[flag].Target.SetString(value)
+			config.From[flag] = Origin{Kind: FromEnv, Name: variable}
+		}
+	}
+}
+
+// ownServer reports whether a command is a server itself or brings one.
+func ownServer(call *kong.Context) bool {
+	words := CallText(call.Selected())
+	return words == "limpet api" || words == "limpet demo"
+}
+
+// noteGrafana notes a token that is not used because no server is named.
+func (e *Env) noteGrafana(call *kong.Context) {
+	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" &&
+		e.Getenv("GRAFANA_SERVER") == "" {
+		e.Notef("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")
+	}
 }

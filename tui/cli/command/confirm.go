@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -75,20 +74,4 @@ func (e *Env) MayAsk() bool {
 func firstLine(in io.Reader) string {
 	line, _ := bufio.NewReader(in).ReadString('\n') // no answer before the end of input is a no
 	return strings.ToLower(strings.TrimSpace(line))
-}
-
-// enumError matches kong's error for a value outside of an enum.
-var enumError = regexp.MustCompile(`must be one of (.*) but got "(.*)"`)
-
-// nearestChoice returns the enum value most similar to a rejected one, "" for none and for other errors.
-func nearestChoice(complaint string) string {
-	m := enumError.FindStringSubmatch(complaint)
-	if m == nil {
-		return ""
-	}
-	var choices []string
-	for _, c := range strings.Split(m[1], ",") {
-		choices = append(choices, strings.Trim(c, `"`))
-	}
-	return Nearest(m[2], choices)
 }

@@ -32,15 +32,13 @@ const startTimeout = 5 * time.Second
 // control.ErrNoDaemon where there is none, and an *UnresponsiveError, which is one too, where it does not
 // answer.
 func Attach(ctx context.Context, path string) (*control.Client, error) {
-	began := time.Now()
-	for {
+	for began := time.Now(); ; Sleep(ctx, 50*time.Millisecond) {
 		daemon, err := control.Attach(ctx, agent.SocketPath(path))
 		err = AsUnresponsive(path, err)
-		var silent *UnresponsiveError
-		if !errors.As(err, &silent) || !silent.starts() || time.Since(began) > startTimeout || ctx.Err() != nil {
+		silent, ok := errors.AsType[*UnresponsiveError](err)
+		if !ok || !silent.starts() || time.Since(began) > startTimeout || ctx.Err() != nil {
 			return daemon, err
 		}
-		Sleep(ctx, attachPause)
 	}
 }
 
@@ -50,13 +48,10 @@ func (e *UnresponsiveError) starts() bool {
 	return age >= 0 && age < startTimeout && !isStopped(e.PID)
 }
 
-// attachPause is the time between two attempts to reach a starting agent.
-const attachPause = 50 * time.Millisecond
-
 // AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the
 // file.
 func AsUnresponsive(path string, err error) error {
-	if !errors.Is(err, control.ErrNoDaemon) || errors.As(err, new(*UnresponsiveError)) {
+	if !errors.Is(err, control.ErrNoDaemon) || is[*UnresponsiveError](err) {
 		return err
 	}
 	if holder, unknown := state.HeldBy(path); unknown == nil && holder != nil && holder.Socket != "" {
@@ -71,29 +66,23 @@ const stopTimeout = 5 * time.Second
 // StaysUnresponsive returns an *UnresponsiveError when the agent of that process does not answer and does not
 // exit in time.
 func StaysUnresponsive(ctx context.Context, path string, pid int) error {
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
-	defer cancel()
-	for {
-		var silent *UnresponsiveError
-		switch held := AsUnresponsive(path, control.ErrNoDaemon); {
-		case !errors.As(held, &silent) || silent.PID != pid:
+	for began := time.Now(); ; Sleep(ctx, RetryPause) {
+		silent, ok := errors.AsType[*UnresponsiveError](AsUnresponsive(path, control.ErrNoDaemon))
+		if !ok || silent.PID != pid {
 			return nil
-		case isStopped(pid) || ctx.Err() != nil:
+		}
+		if isStopped(pid) || time.Since(began) > stopTimeout || ctx.Err() != nil {
 			return silent
 		}
-		Sleep(ctx, RetryPause)
 	}
 }
-
-// startGrace is how long after its start an agent may take to answer.
-const startGrace = time.Minute
 
 // UnresponsiveHint returns what to do about an agent that does not answer.
 func UnresponsiveHint(e *UnresponsiveError) string {
 	switch {
 	case isStopped(e.PID):
 		return fmt.Sprintf("kill -CONT %d    # it is stopped, and goes on with what it has claimed", e.PID)
-	case time.Since(e.Since) < startGrace:
+	case time.Since(e.Since) < time.Minute:
 		return "limpet --state " + ShellWord(e.Path) + " status    # in a moment: it has only just started"
 	}
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)

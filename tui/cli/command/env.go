@@ -9,14 +9,18 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"limpet/sync/control"
 	"limpet/sync/text"
 	"limpet/tui"
 )
@@ -39,8 +43,8 @@ type Env struct {
 	Flags  *Flags
 	Config *ConfigFile
 	Log    *slog.Logger
-	// signals are those that end this call.
-	Signals *signals
+	// StopSignals gives the signals that end this call their default effect: the next one kills the process.
+	StopSignals func()
 	// Invocation is the command line of this call; the hints of its errors repeat its targets.
 	Invocation *Invocation
 	// WantsSetUp opens the set-up form instead of the dashboard.
@@ -58,28 +62,31 @@ func Run(args []string, world World, newTree func() Tree) int {
 func RunContext(ctx context.Context, args []string, world World, newTree func() Tree) int {
 	for asks := false; ; {
 		code, err := once(ctx, args, world, newTree, asks)
-		switch {
-		case errors.Is(err, tui.ErrSetUp):
-			asks = true
-		case errors.Is(err, ErrAgain):
-			asks = false
-		default:
+		if err == nil {
 			return code
 		}
+		asks = errors.Is(err, tui.ErrSetUp)
 	}
 }
 
 // once runs the command one time. It returns tui.ErrSetUp or ErrAgain where it has to run again.
 func once(ctx context.Context, args []string, world World, newTree func() Tree, asks bool) (int, error) {
-	ctx, signals := untilSignal(ctx)
-	defer signals.Stop()
+	// A reader that goes away is an error of the write, so that what writes still cleans up.
+	signal.Ignore(syscall.SIGPIPE)
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ends...)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
 	errs := &stderr{w: world.Err, colors: errorColors(world.Err, args, world.Getenv)}
 	defer errs.end()
 	world.Out, world.Err = out, errs
-	e := &Env{World: world, Signals: signals, WantsSetUp: asks, newTree: newTree}
+	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, newTree: newTree}
 	err := e.execute(ctx, helpWords(args))
 	if lost := out.failure(); lost != nil {
 		err = lost
@@ -87,8 +94,7 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	if errors.Is(err, tui.ErrSetUp) || errors.Is(err, ErrAgain) {
 		return 0, err
 	}
-	var exit exitNow
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[exitNow](err); ok {
 		return int(exit), nil
 	}
 	return e.report(world.Err, outputFlag(args, world.Getenv), err), nil
@@ -122,26 +128,22 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	g := e.Flags
+	g, words := e.Flags, CallText(call.Selected())
 	if g.FPS < 0 || g.FPS > 60 {
 		return Usagef("limpet --fps 10", "--fps %d is not between 0 and 60", g.FPS)
 	}
 	e.Invocation = newInvocation(call, g, args)
-	if err := g.settleOutput(e.Err); err != nil {
+	if err := g.settleOutput(); err != nil {
 		return err
 	}
 	if err := e.mayRun(call.Selected()); err != nil {
 		return err
 	}
 	e.Log = NewLogger(g, e.Err, headless)
-	if errs, ok := e.Err.(*stderr); ok {
-		errs.colors = e.Colors(errs)
-		if headless || CallText(call.Selected()) == "limpet api" {
-			errs.aside(lostLines(g, logFormat(g, errs, headless)))
-		}
-	}
-	if out, ok := e.Out.(*stdout); ok {
-		out.accessible, out.colors = e.Accessible(out), e.Colors(out)
+	errs, out := e.Err.(*stderr), e.Out.(*stdout)
+	errs.colors, out.colors, out.accessible = e.Colors(errs), e.Colors(out), e.Accessible(out)
+	if headless || words == "limpet api" {
+		errs.aside(lostLines(g, logFormat(g, errs, headless)))
 	}
 	text.RegisterSecret([]byte(g.Token))
 	e.noteGrafana(call)
@@ -151,13 +153,13 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		defer cancel()
 	}
 	call.BindTo(ctx, (*context.Context)(nil))
-	return e.finish(ctx, CallText(call.Selected()), call.Run(e))
+	return e.finish(ctx, words, call.Run(e))
 }
 
 // parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
 // agent without a screen.
 func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
-	config, unread := ReadConfig(configFlag(args, e.Getenv), e.Getenv)
+	config, unread := ReadConfig(flagValue(args, "config", e.Getenv), e.Getenv)
 	if unread != nil {
 		config = noConfig()
 	}
@@ -213,34 +215,52 @@ func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Contex
 // finish adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
 // the command line.
 func (e *Env) finish(ctx context.Context, call string, err error) error {
-	var own *Error
-	if err == nil || errors.As(err, &own) {
+	if err == nil || is[*Error](err) {
 		return err
 	}
 	if path, unknown := e.StatePath(); unknown == nil {
 		err = AsUnresponsive(path, err) // it may have stopped answering meanwhile
 	}
-	var late TimeoutError
-	switch cause := context.Cause(ctx); {
-	case errors.As(cause, &late):
+	cause := context.Cause(ctx)
+	if late, ok := errors.AsType[TimeoutError](cause); ok {
 		return &Error{Err: late, Hint: e.Invocation.Again("--timeout", (2*late.After).String()) + "    # longer", Code: ExitTimeout}
-	case cause != nil && errors.Is(err, context.Canceled):
+	}
+	if cause != nil && errors.Is(err, context.Canceled) {
 		return &Error{Err: errors.New("interrupted"), Code: ExitCancelled}
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	}
+	if many, ok := errors.AsType[*control.AmbiguousError](err); ok {
+		return &Error{Err: err, Hint: e.Invocation.Again("--namespace", many.Namespaces[0]), Code: ExitUsage}
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		code, hint := Classify(err)
 		return &Error{Err: err, Hint: cmp.Or(hint, call+" --help"), Code: code}
-	}
-	var many *AmbiguousError
-	if errors.As(err, &many) {
-		return &Error{Err: err, Hint: e.Invocation.Again("--namespace", many.Namespaces[0]), Code: ExitUsage}
 	}
 	return err
 }
 
-// configFlag finds --config before the parse, which needs the file.
-func configFlag(args []string, env func(string) string) string {
-	return flagValue(args, "config", env)
+// TimeoutError is the cause of a context that was ended by --timeout.
+type TimeoutError struct{ After time.Duration }
+
+func (t TimeoutError) Error() string { return fmt.Sprintf("gave up after %s (--timeout)", t.After) }
+
+func (t TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// WaitCode returns the exit code of a wait that ctx has ended.
+func WaitCode(ctx context.Context) int {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return ExitTimeout
+	}
+	return ExitCancelled
 }
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) { within(d, ctx.Done()) }
+
+// RetryPause is the time between attempts while the API does not answer.
+const RetryPause = time.Second
+
+// Timestamp returns the time now, as lines of progress have it.
+func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
 
 // flagValue returns the value of a flag before the parse, from the arguments or the environment; "" means
 // none.
@@ -258,11 +278,8 @@ func flagValue(args []string, name string, env func(string) string) string {
 
 // fileless reports whether a command works without the config file, so that it runs when that is invalid.
 func fileless(n *kong.Node) bool {
-	switch CallText(n) {
-	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man", "limpet version":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
+		"limpet version"}, CallText(n))
 }
 
 // helped reports whether the call asks for help.
@@ -283,47 +300,22 @@ func FlagsOf(n *kong.Node) map[string]*kong.Flag {
 	return out
 }
 
-// HasFlag reports whether a node itself has a flag of that name.
-func HasFlag(n *kong.Node, name string) bool {
-	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == name })
-}
-
 // usageError turns kong's error into one with our exit code and a next command. Of an unknown command kong
 // sees only a surplus argument of the default one.
 func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	call, txt := "limpet", config.blame(err)
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		call = CallText(parse.Context.Selected())
 	}
 	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
-		txt = fmt.Errorf("unknown command %q", word)
 		var names []string
 		for _, c := range k.Model.Children {
 			names = append(names, c.Name)
 		}
-		if near := Nearest(word, names); near != "" {
-			txt = fmt.Errorf("unknown command %q, did you mean %q?", word, near)
-		}
+		txt = fmt.Errorf("unknown command %q%s", word, meant(word, names))
 	}
-	if near := nearestChoice(err.Error()); near != "" {
-		txt = fmt.Errorf("%w, did you mean %q?", txt, near)
-	}
-	hint := call + " --help"
-	if kind := deletable[call]; kind != "" && strings.HasPrefix(err.Error(), "unexpected argument delete") {
-		hint = "limpet delete " + kind + " NAME"
-	}
-	return &Error{Err: txt, Hint: hint, Code: ExitUsage}
-}
-
-// deletable maps nouns to the kind that 'limpet delete' takes for them.
-var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job",
-	"limpet source": "gitrepository"}
-
-// OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor control.
-func (e *Env) OnScreen() bool {
-	return !e.Flags.Accessible && IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
+	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus

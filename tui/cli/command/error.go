@@ -2,19 +2,16 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
@@ -74,23 +71,30 @@ func (e *Env) report(w io.Writer, form string, err error) int {
 		hint = "limpet --help"
 	}
 	hint = text.Redact(e.Invocation.Complete(hint))
-	text := text.Redact(ErrorText(err))
-	if machine(form) {
-		reportDocument(w, form, newErrorDocument(code, text, hint, err))
+	message := text.Redact(ErrorText(err))
+	if !machine(form) {
+		fmt.Fprintf(w, "%s %s\n", ColorsOf(w).paint("error", "limpet:"), message)
+		if hint != "" {
+			fmt.Fprintf(w, "  try: %s\n", hint)
+		}
 		return code
 	}
-	fmt.Fprintf(w, "%s %s\n", ColorsOf(w).paint("error", "limpet:"), text)
-	if hint != "" {
-		fmt.Fprintf(w, "  try: %s\n", hint)
+	d := errorDocument{"error", schemaVersion, errorDetail{Code: code, Reason: reasons[code], Message: message, Try: hint}}
+	if cause := text.Redact(root(err).Error()); len(cause) < len(message) {
+		d.Error.Cause = cause
+	}
+	if form == "yaml" {
+		_ = PrintYAML(w, d) // errors of stderr cannot be reported anywhere
+	} else {
+		_ = printLines(w, []any{d})
 	}
 	return code
 }
 
 // ErrorText returns the text of an error without the method and the path that net/http adds.
 func ErrorText(err error) string {
-	var own *Error
 	var network *url.Error
-	if errors.As(err, &own) || !errors.As(err, &network) {
+	if is[*Error](err) || !errors.As(err, &network) {
 		return err.Error()
 	}
 	at := network.URL
@@ -98,16 +102,21 @@ func ErrorText(err error) string {
 		at = u.Scheme + "://" + u.Host
 	}
 	if at == control.BaseURL {
-		return fmt.Sprintf("the daemon does not answer: %v", network.Err)
+		at = "the daemon"
 	}
 	return fmt.Sprintf("%s does not answer: %v", at, network.Err)
+}
+
+// is reports whether an error of type T is in the chain of err.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
 }
 
 // Classify returns the exit code and the hint of an error. The order matters: what a command has set wins over
 // what the packages below it say.
 func Classify(err error) (code int, hint string) {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code, own.Hint
 	}
 	if refused, ok := errors.AsType[*control.RefusedError](err); ok {
@@ -117,26 +126,23 @@ func Classify(err error) (code int, hint string) {
 		return ExitError, target.hint()
 	}
 	if hint, ok := StoreHint(err); ok {
-		return storeCode(err), hint
+		if is[*state.SchemaError](err) {
+			return ExitVersion, hint
+		}
+		return ExitStore, hint
 	}
 	hint = kube.Hint(err)
-	var (
-		foreign  *kube.NotKubernetesError
-		flag     *kube.FlagError
-		exchange *kube.ExchangeError
-		away     *kube.UnreachableError
-		network  *url.Error
-	)
+	exchange, _ := errors.AsType[*kube.ExchangeError](err)
 	switch {
-	case errors.As(err, &flag):
+	case is[*kube.FlagError](err):
 		return ExitUsage, hint
-	case errors.As(err, &exchange) && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden):
+	case exchange != nil && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden):
 		return ExitAuth, hint
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout, hint
 	case errors.Is(err, context.Canceled):
 		return ExitCancelled, hint
-	case errors.As(err, &foreign):
+	case is[*kube.NotKubernetesError](err):
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
@@ -145,7 +151,7 @@ func Classify(err error) (code int, hint string) {
 	case apierrors.IsServiceUnavailable(err):
 		// A daemon retries its calls; a command has made its only one.
 		return ExitUnreachable, "limpet status    # says whether the API is back"
-	case errors.As(err, &away), errors.As(err, &network), errors.Is(err, control.ErrNoDaemon):
+	case is[*kube.UnreachableError](err), is[*url.Error](err), errors.Is(err, control.ErrNoDaemon):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint
@@ -160,26 +166,19 @@ func StatusCode(err error) int {
 	return int(status.Status().Code)
 }
 
-// storeCode returns the exit code of an error of the state file.
-func storeCode(err error) int {
-	var schema *state.SchemaError
-	if errors.As(err, &schema) {
-		return ExitVersion
-	}
-	return ExitStore
-}
-
 // StoreHint returns what to do about an error of the state file; ok is false for other errors.
 func StoreHint(err error) (hint string, ok bool) {
-	var silent *UnresponsiveError
-	var locked *state.LockedError
-	var schema *state.SchemaError
-	switch {
-	case errors.As(err, &silent):
+	if silent, ok := errors.AsType[*UnresponsiveError](err); ok {
 		return UnresponsiveHint(silent), true
-	case errors.As(err, &locked):
-		return lockedHint(locked), true
-	case errors.As(err, &schema):
+	}
+	if locked, ok := errors.AsType[*state.LockedError](err); ok {
+		if locked.Socket == "" { // 'limpet api' or another command: it cannot be asked
+			return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID), true
+		}
+		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file", true
+	}
+	switch {
+	case is[*state.SchemaError](err):
 		return "install the newer limpet again, or give another --state FILE", true
 	case errors.Is(err, state.ErrForeign):
 		return "give another file: --state FILE", true
@@ -195,40 +194,6 @@ func StoreHint(err error) (hint string, ok bool) {
 		return "limpet store check", true
 	}
 	return "", false
-}
-
-// lockedHint depends on whether the holder has a socket: an agent has, 'limpet api' and other commands have
-// not.
-func lockedHint(locked *state.LockedError) string {
-	if locked.Socket != "" {
-		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file"
-	}
-	return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID)
-}
-
-// System returns the world of the real process.
-func System() World {
-	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
-}
-
-// World is all that a command touches outside of itself.
-type World struct {
-	In  io.Reader
-	Out io.Writer
-	Err io.Writer
-	// Lookup reads the environment, as os.LookupEnv does.
-	Lookup func(name string) (value string, set bool)
-}
-
-// Getenv returns the value of a variable, "" when it is not set.
-func (w World) Getenv(name string) string {
-	value, _ := w.Lookup(name)
-	return value
-}
-
-func IsTerminal(w any) bool {
-	f, ok := OutFile(w)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // schemaVersion is that of the documents that only limpet prints: errors and lines of streams. A member that
@@ -254,16 +219,7 @@ type errorDetail struct {
 // reasons are the exit codes as words.
 var reasons = map[int]string{
 	ExitError: "error", ExitUsage: "usage", ExitAuth: "notAllowed", ExitPartial: "partial", ExitCancelled: "cancelled",
-	ExitVersion:   "version",
-	ExitJobFailed: "jobFailed", ExitUnreachable: "unreachable", ExitStore: "store", ExitTimeout: "timeout",
-}
-
-func newErrorDocument(code int, message, hint string, err error) errorDocument {
-	d := errorDetail{Code: code, Reason: reasons[code], Message: message, Try: hint}
-	if why := text.Redact(root(err).Error()); len(why) < len(message) {
-		d.Cause = why
-	}
-	return errorDocument{"error", schemaVersion, d}
+	ExitVersion: "version", ExitJobFailed: "jobFailed", ExitUnreachable: "unreachable", ExitStore: "store", ExitTimeout: "timeout",
 }
 
 // root returns the innermost error of a chain; of joined ones, the first.
@@ -280,16 +236,8 @@ func root(err error) error {
 	}
 }
 
-// reportDocument writes the error document. Errors of stderr cannot be reported anywhere.
-func reportDocument(w io.Writer, form string, d errorDocument) {
-	if form == "yaml" {
-		_ = PrintYAML(w, d)
-		return
-	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(d)
-}
+// outputForms are the values of --output.
+var outputForms = []string{"table", "wide", "json", "jsonl", "yaml", "name"}
 
 // outputFlag returns the output format by the arguments or the environment, also when the rest of the command
 // line is invalid.
@@ -299,22 +247,19 @@ func outputFlag(args []string, env func(string) string) string {
 		form = "json"
 	}
 	for i, a := range args {
-		if a == "--" {
-			break
-		}
+		name, value, _ := strings.Cut(a, "=")
 		switch {
+		case a == "--":
+			return form
 		case (a == "-o" || a == "--output") && i+1 < len(args):
 			form = args[i+1]
-		case strings.HasPrefix(a, "--output="), strings.HasPrefix(a, "-o="):
-			_, form, _ = strings.Cut(a, "=")
+		case name == "--output" || name == "-o":
+			form = value
 		case strings.HasPrefix(a, "-o") && slices.Contains(outputForms, a[2:]):
 			form = a[2:]
-		case (a == "--json" || strings.HasPrefix(a, "--json=")) && !machine(form):
+		case name == "--json" && !machine(form):
 			form = "json"
 		}
 	}
 	return form
 }
-
-// outputForms are the values of --output.
-var outputForms = []string{"table", "wide", "json", "jsonl", "yaml", "name"}

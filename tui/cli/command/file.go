@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,29 +18,28 @@ import (
 // Writable rejects a path that WriteAtomic must not replace: a directory, a device or a pipe, or one in a
 // directory that does not exist. The hint is the command with another path.
 func Writable(path, command string) error {
+	dir := filepath.Dir(path)
 	info, err := os.Stat(path)
-	dir, dirErr := os.Stat(filepath.Dir(path))
+	parent, parentErr := os.Stat(dir)
 	switch {
 	case err == nil && info.IsDir():
 		return Usagef(command+" "+ShellWord(filepath.Join(path, "FILE")), "%s is a directory; it has to be a file", path)
 	case err == nil && !info.Mode().IsRegular():
 		return Usagef(command+" FILE", "%s is no regular file; a shell writes there with > from stdout", path)
-	case dirErr != nil:
-		return Usagef("mkdir -p "+ShellWord(filepath.Dir(path)), "no file can be made in %s: %w", filepath.Dir(path), Reason(dirErr))
-	case !dir.IsDir():
-		return Usagef(command+" FILE", "%s is no directory", filepath.Dir(path))
+	case parentErr != nil:
+		return Usagef("mkdir -p "+ShellWord(dir), "no file can be made in %s: %w", dir, Reason(parentErr))
+	case !parent.IsDir():
+		return Usagef(command+" FILE", "%s is no directory", dir)
 	}
 	return nil
 }
 
 // Reason returns the cause of an error whose path was reported already.
 func Reason(err error) error {
-	var path *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
-	case errors.As(err, &link):
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
 		return link.Err
 	}
 	return err
@@ -101,10 +101,12 @@ func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 }
 
 func writeAtomic(path string, mode fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
-	parts := tempPrefix(path)
-	removeLeftovers(parts)
+	dir, name := filepath.Split(path)
+	dir = cmp.Or(dir, ".")
+	prefix := ".limpet-" + name[:min(len(name), 200)] + "-"
+	removeLeftovers(dir, prefix)
 	out := target{path: path}
-	if out.file, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
+	if out.file, err = os.CreateTemp(dir, prefix+"*"); err != nil {
 		return 0, out.failed(err)
 	}
 	defer func() {
@@ -120,7 +122,7 @@ func writeAtomic(path string, mode fs.FileMode, write func(io.Writer) (int64, er
 		err = out.file.Chmod(mode)
 	}
 	for _, step := range []func() error{out.file.Sync, out.file.Close, func() error { return os.Rename(out.file.Name(), path) },
-		func() error { return syncDir(filepath.Dir(path)) }} {
+		func() error { return syncDir(dir) }} {
 		if err == nil {
 			err = step()
 		}
@@ -141,30 +143,16 @@ func syncDir(path string) error {
 	return nil
 }
 
-// tempPrefix returns the prefix of the names of temporary files; a number follows it.
-func tempPrefix(path string) string {
-	name := filepath.Base(path)
-	return filepath.Join(filepath.Dir(path), ".limpet-"+name[:min(len(name), 200)]+"-")
-}
-
-// leftoverAge is the age from which a temporary file is a leftover of a power cut. A live writer has given up on
-// its daemon by then.
-const leftoverAge = time.Hour
-
-// removeLeftovers removes what power cuts have left of a file that is written again and again,
-// as a backup is each night. That it cannot is no matter.
-func removeLeftovers(parts string) {
-	entries, err := os.ReadDir(filepath.Dir(parts))
-	if err != nil {
-		return
-	}
+// removeLeftovers removes what power cuts have left of a file that is written again and again, as a backup is
+// each night. A live writer has given up on its daemon after an hour.
+func removeLeftovers(dir, prefix string) {
+	entries, _ := os.ReadDir(dir) // that it cannot is no matter
 	for _, e := range entries {
-		number, part := strings.CutPrefix(e.Name(), filepath.Base(parts))
-		if !part || number == "" || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
-			continue
-		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(filepath.Dir(parts), e.Name()))
+		number, part := strings.CutPrefix(e.Name(), prefix)
+		info, err := e.Info()
+		if part && number != "" && strings.Trim(number, "0123456789") == "" && err == nil && info.Mode().IsRegular() &&
+			time.Since(info.ModTime()) > time.Hour {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}
 }

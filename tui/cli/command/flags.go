@@ -2,7 +2,6 @@ package command
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"reflect"
 	"strconv"
@@ -49,11 +48,6 @@ type Flags struct {
 	Accessible bool `help:"For screen readers: tables are lists of names and values, status --watch says what changes in sentences, and there is no dashboard. Nothing moves, and there is no escape sequence." group:"Output"`
 
 	AgentFlags `group:"Agent"`
-
-	// Notes is where printing reports what it noticed; nil with --quiet.
-	Notes io.Writer `kong:"-"`
-	// streams is set once a stream has reported unknown fields of --json.
-	streams bool
 }
 
 // Common implements tree.

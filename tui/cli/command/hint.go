@@ -2,6 +2,7 @@ package command
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -43,51 +44,50 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 		if p.Flag == nil || p.Resolved {
 			continue
 		}
-		name := p.Flag.Name
-		switch {
+		switch name := p.Flag.Name; {
 		case name == "token":
 		case name == "namespace":
 			f.namespace = g.ListNamespace()
-		case name == "state", name == "config", p.Flag.Group != nil && p.Flag.Group.Key == APIGroup:
+		case selects(p.Flag):
 			f.flags = append(f.flags, writtenFlag(name, p.Flag.Target))
 		}
 	}
 	return f
 }
 
-// writtenFlag is a flag with its value as on a command line.
-func writtenFlag(name string, value reflect.Value) string {
-	if value.Kind() == reflect.Pointer {
-		if value.IsNil() || value.Elem().Bool() {
-			return "--" + name
-		}
-		return "--no-" + name
-	}
-	return "--" + name + " " + ShellWord(value.String())
+// selects reports whether a flag selects the state file or the server.
+func selects(flag *kong.Flag) bool {
+	return flag.Name == "state" || flag.Name == "config" || flag.Group != nil && flag.Group.Key == APIGroup
 }
 
+// writtenFlag is a flag with its value as on a command line.
+func writtenFlag(name string, value reflect.Value) string {
+	switch {
+	case value.Kind() != reflect.Pointer:
+		return "--" + name + " " + ShellWord(value.String())
+	case value.IsNil() || value.Elem().Bool():
+		return "--" + name
+	}
+	return "--no-" + name
+}
+
+// hintedCommand matches a command line in a hint, which ends before a comment or a pipe.
+var hintedCommand = regexp.MustCompile(`(^|: )limpet((?: .*?)??)(    #| \| |$)`)
+
 // Complete adds missing flags to the command lines of a hint, which are separated by "; " and may have a
-// comment behind them that ends with another one. Text that does not begin with limpet is left as it is.
+// comment behind them that ends with another one.
 func (f *Invocation) Complete(hint string) string {
 	if f == nil {
 		f = &Invocation{all: true}
 	}
-	lines, comment, commented := strings.Cut(hint, "    #")
-	calls := strings.Split(lines, "; ")
-	for i, call := range calls {
-		if words, ok := strings.CutPrefix(call+" ", "limpet "); ok {
-			calls[i] = f.withFlags(words)
-		}
+	parts := strings.Split(hint, "; ")
+	for i := range parts {
+		parts[i] = hintedCommand.ReplaceAllStringFunc(parts[i], func(found string) string {
+			m := hintedCommand.FindStringSubmatch(found)
+			return m[1] + f.withFlags(strings.TrimSpace(m[2])) + m[3]
+		})
 	}
-	hint = strings.Join(calls, "; ")
-	if commented {
-		said, words, other := strings.Cut(comment, ": limpet ")
-		hint += "    #" + said
-		if other {
-			hint += ": " + f.withFlags(words)
-		}
-	}
-	return hint
+	return strings.Join(parts, "; ")
 }
 
 // rootless are the commands that use neither a state file nor a server.
@@ -95,7 +95,6 @@ var rootless = []string{"version", "completion", "man", "crds", "demo", "help", 
 
 // withFlags returns the command line of the words of one call with the missing flags.
 func (f *Invocation) withFlags(words string) string {
-	words, reader, piped := strings.Cut(strings.TrimSpace(words), " | ")
 	namespace := f.namespace
 	if at := strings.LastIndex(words, namespaceFlag); at >= 0 {
 		named, rest, _ := strings.Cut(words[at+len(namespaceFlag):], " ")
@@ -104,31 +103,23 @@ func (f *Invocation) withFlags(words string) string {
 			namespace = "" // the name alone is looked up in all namespaces
 		}
 	}
-	out := strings.TrimSpace("limpet "+words) + f.missing(words, namespace)
-	if piped {
-		out += " | " + reader
-	}
-	return out
-}
-
-// missing returns the flags that the words of a call lack.
-func (f *Invocation) missing(words, namespace string) (out string) {
+	line := strings.TrimSpace("limpet " + words)
 	command, _, _ := strings.Cut(words, " ")
 	if slices.Contains(rootless, command) || strings.Contains(words, "--help") {
-		return ""
+		return line
 	}
 	has := func(flag string) bool {
 		return strings.Contains(" "+strings.ReplaceAll(words, "=", " ")+" ", " "+flag+" ")
 	}
 	if namespace != "" && words != "" && !has("--daemon") && !has("--namespace") {
-		out += namespaceFlag + namespace
+		line += namespaceFlag + namespace
 	}
 	for _, flag := range f.flags {
 		if name, _, _ := strings.Cut(flag, " "); !has(name) {
-			out += " " + flag
+			line += " " + flag
 		}
 	}
-	return out
+	return line
 }
 
 // Again returns the call with a flag added or its value replaced; value is "" for a flag without one.
@@ -149,20 +140,19 @@ func (f *Invocation) without(flag string, takes int) string {
 		switch arg := f.args[i]; {
 		case arg == flag:
 			i += takes
-		case strings.HasPrefix(arg, flag+"="):
-		default:
+		case !strings.HasPrefix(arg, flag+"="):
 			words = append(words, ShellWord(text.Redact(arg)))
 		}
 	}
 	return strings.Join(words, " ")
 }
 
+// plainWord matches words that no shell changes.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
 // ShellWord quotes a word for a shell.
 func ShellWord(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

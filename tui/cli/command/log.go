@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
-	"sync"
 
 	"limpet/sync/text"
 )
@@ -16,8 +16,7 @@ import (
 // command as lines for a person.
 func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	var level slog.Level
-	// The flag's enum admits only names that UnmarshalText knows.
-	_ = level.UnmarshalText([]byte(g.LogLevel))
+	_ = level.UnmarshalText([]byte(g.LogLevel)) // the enum of the flag admits only names that it knows
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: text.RedactAttr}
 	switch logFormat(g, w, daemon) {
 	case "json":
@@ -25,7 +24,7 @@ func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-	return slog.New(&textHandler{out: &lockedWriter{w: w}, level: level})
+	return slog.New(&textHandler{w: w, level: level})
 }
 
 // logFormat returns json, text, or "" for lines for a person.
@@ -43,8 +42,8 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 func lostLines(g *Flags, form string) func(n int) []byte {
 	return func(n int) []byte {
 		var line bytes.Buffer
-		NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line,
-			false).Error("log lines are lost: they were not read for too long", "lines", n)
+		log := NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line, false)
+		log.Error("log lines are lost: they were not read for too long", "lines", n)
 		return line.Bytes()
 	}
 }
@@ -52,60 +51,43 @@ func lostLines(g *Flags, form string) func(n int) []byte {
 // textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the
 // command's errors.
 type textHandler struct {
-	out   *lockedWriter // shared with the handlers that With makes
+	w     io.Writer
 	level slog.Level
 	attrs []slog.Attr
-}
-
-// lockedWriter writes one line at a time.
-type lockedWriter struct {
-	mu sync.Mutex // guards w
-	w  io.Writer
-}
-
-func (l *lockedWriter) line(s string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, err := io.WriteString(l.w, s)
-	return err
 }
 
 func (h *textHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
 func (h *textHandler) Handle(_ context.Context, rec slog.Record) error {
-	var b strings.Builder
-	b.WriteString("limpet: ")
-	switch {
+	line := "limpet: "
+	switch ink := ColorsOf(h.w); {
 	case rec.Level >= slog.LevelError:
-		b.WriteString(ColorsOf(h.out.w).paint("error", "error:") + " ")
+		line += ink.paint("error", "error:") + " "
 	case rec.Level >= slog.LevelWarn:
-		b.WriteString(ColorsOf(h.out.w).paint("warning", "warning:") + " ")
+		line += ink.paint("warning", "warning:") + " "
 	}
-	b.WriteString(text.Clean(text.Redact(rec.Message)))
+	line += text.Clean(text.Redact(rec.Message))
+	attrs := slices.Clone(h.attrs)
+	rec.Attrs(func(a slog.Attr) bool {
+		attrs = append(attrs, a)
+		return true
+	})
 	var notes []string
-	note := func(a slog.Attr) bool {
-		a = text.RedactAttr(nil, a)
+	for _, a := range attrs {
 		// Components are of no interest to a person.
-		if a.Key != "component" && a.Key != "" {
+		if a = text.RedactAttr(nil, a); a.Key != "component" && a.Key != "" {
 			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))
 		}
-		return true
 	}
-	for _, a := range h.attrs {
-		note(a)
-	}
-	rec.Attrs(note)
 	if len(notes) > 0 {
-		b.WriteString(" (" + strings.Join(notes, ", ") + ")")
+		line += " (" + strings.Join(notes, ", ") + ")"
 	}
-	b.WriteByte('\n')
-	return h.out.line(b.String())
+	_, err := io.WriteString(h.w, line+"\n")
+	return err
 }
 
 func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	next := *h
-	next.attrs = append(append([]slog.Attr{}, h.attrs...), attrs...)
-	return &next
+	return &textHandler{h.w, h.level, slices.Concat(h.attrs, attrs)}
 }
 
 // WithGroup implements slog.Handler; no logger for a person makes groups.

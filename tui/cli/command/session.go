@@ -1,13 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,19 +51,17 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	}
 	s := new(Session)
 	file := n.Desk || n.API && e.Embedded()
-	if s.Daemon, err = Attach(ctx, path); err != nil &&
-		(!errors.Is(err, control.ErrNoDaemon) || file && errors.As(err, new(*UnresponsiveError))) {
+	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || file && is[*UnresponsiveError](err)) {
 		return nil, err
 	}
+	err = nil
 	if s.Daemon != nil {
 		s.Store = s.Daemon
 	} else if file {
-		if s.File, s.Opening, err = e.OpenReported(ctx, path, ""); err != nil {
-			return nil, err
-		}
+		s.File, s.Opening, err = e.OpenReported(ctx, path, "")
 		s.Store = s.File
 	}
-	if n.API {
+	if n.API && err == nil {
 		s.Client, err = e.Connect(ctx, s, n.Group)
 	}
 	if err != nil {
@@ -144,7 +143,11 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 	if err != nil {
 		return nil, err
 	}
-	e.forGroup(&cfg, group)
+	if server, own := map[string]string{api.DashboardGroup: e.Flags.DashboardsServerURL,
+		api.FolderGroup: e.Flags.FoldersServerURL}[group]; own {
+		cfg.Server = cmp.Or(server, cfg.Server)
+		cfg.Audiences = []string{group, api.ProvisioningGroup}
+	}
 	return kube.Connect(ctx, cfg)
 }
 
@@ -166,23 +169,6 @@ func (e *Env) Serves(ctx context.Context, daemon *control.Client) (bool, error) 
 	defer client.Close()
 	base, _ := client.Endpoint()
 	return base.Redacted() == daemon.Hello().Server, nil
-}
-
-// forGroup selects the server of an API group and requests a token for it.
-func (e *Env) forGroup(cfg *kube.Config, group string) {
-	server := ""
-	switch group {
-	case api.DashboardGroup:
-		server = e.Flags.DashboardsServerURL
-	case api.FolderGroup:
-		server = e.Flags.FoldersServerURL
-	default:
-		return
-	}
-	if server != "" {
-		cfg.Server = server
-	}
-	cfg.Audiences = []string{group, api.ProvisioningGroup}
 }
 
 // Close releases the file and the connections.
@@ -331,6 +317,7 @@ func (g *Flags) ListNamespace() string {
 	return g.Namespace
 }
 
+// Hostname returns the name of this host, else one of this process.
 func Hostname() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -339,14 +326,7 @@ func Hostname() string {
 	return name
 }
 
-func (e *Env) StateText() string {
-	path, err := e.StatePath()
-	if err != nil {
-		return "the state file"
-	}
-	return fmt.Sprintf("the state file %s", path)
-}
-
+// Resource is a kind of objects.
 type Resource = schema.GroupVersionResource
 
 // pageSize is the number of objects in one request: few enough for a slow link.
@@ -393,19 +373,19 @@ func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string
 	if err != nil {
 		return nil, err
 	}
-	switch len(page.Items) {
+	var in []string
+	for _, u := range page.Items {
+		in = append(in, u.GetNamespace())
+	}
+	switch len(in) {
 	case 0:
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 	case 1:
 		page.Items[0].SetManagedFields(nil)
 		return &page.Items[0], nil
 	}
-	var in []string
-	for _, u := range page.Items {
-		in = append(in, u.GetNamespace())
-	}
-	sort.Strings(in)
-	return nil, &AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
+	slices.Sort(in)
+	return nil, &control.AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
 }
 
 // singular returns the singular of a kind.
@@ -417,9 +397,6 @@ func singular(of Resource) string {
 	}
 	return of.Resource
 }
-
-// AmbiguousError reports a name that exists in several namespaces. It becomes a usage error.
-type AmbiguousError = control.AmbiguousError
 
 // listCommands are the commands that list the objects of a kind, by plural.
 var listCommands = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}

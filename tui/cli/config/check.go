@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,24 +26,16 @@ type verdict struct {
 }
 
 func (c validateCmd) Run(ctx context.Context, e *command.Env, call *kong.Context) error {
-	path := c.File
-	if path == "" {
-		path = e.Flags.Config
-	}
+	path := cmp.Or(c.File, e.Flags.Config)
 	v := verdict{Problems: []command.Fault{}}
 	file, err := command.ReadConfig(path, e.Getenv)
-	if err == nil {
-		v.File = file.Path
-		flags := command.FlagsOf(call.Model.Node)
-		v.Problems = append(v.Problems, file.KeyFaults(flags)...)
-		if len(v.Problems) == 0 {
-			v.Problems = append(v.Problems, file.ValueFaults(flags)...)
-		}
+	if err != nil {
+		v.File, _ = command.FindConfig(path, e.Getenv)
+	} else {
+		v.File, v.Problems = file.Path, command.List(file.Faults(command.FlagsOf(call.Model.Node), true))
 		if len(v.Problems) == 0 && file.Path != "" {
 			err = judge(e, file.Path)
 		}
-	} else if v.File = path; path == "" {
-		v.File, _ = ConfigPath(e)
 	}
 	if err != nil {
 		v.Problems = append(v.Problems, command.FaultOf(err))

@@ -2,13 +2,11 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"maps"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,26 +35,26 @@ type showCmd struct{}
 
 func (showCmd) Run(e *command.Env, call *kong.Context) error {
 	var items []Setting
+	shown := map[string]bool{"help": true}
 	for _, flag := range call.Model.Node.Flags {
-		if flag.Name != "help" {
+		if !shown[flag.Name] {
+			shown[flag.Name] = true
 			items = append(items, SettingOf(e, call, flag))
 		}
 	}
 	// Settings of single commands are shown when they are set.
-	root := len(items)
-	for name, flag := range command.FlagsOf(call.Model.Node) {
+	flags := command.FlagsOf(call.Model.Node)
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
 		key, inFile := e.Config.Key(name)
 		value, inEnv := e.Lookup(command.Variable(name))
 		switch {
-		case name == "help" || command.HasFlag(call.Model.Node, name):
+		case shown[name]:
 		case inEnv && value != "":
 			items = append(items, Setting{name, mask(name, value), command.Origin{Kind: command.FromEnv, Name: command.Variable(name)}})
 		case inFile:
-			items = append(items, Setting{name, mask(name, command.Written(flag, e.Config.Values[key])), e.Config.Where(key)})
+			items = append(items, Setting{name, mask(name, command.Written(flags[name], e.Config.Values[key])), e.Config.Where(key)})
 		}
 	}
-	rest := items[root:]
-	sort.Slice(rest, func(i, j int) bool { return rest[i].Name < rest[j].Name })
 	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey} {
 		if key, ok := e.Config.Key(name); ok {
 			items = append(items, Setting{name, mask(name, e.Config.Values[key]), e.Config.Where(key)})
@@ -122,18 +120,17 @@ func mask(name string, v any) any {
 			out[i] = mask(name, part)
 		}
 		return out
-	case map[string]any: // a rule of git-credentials: what is below "values" is secret
+	case map[string]any: // a rule of git-credentials
 		out := map[string]any{}
 		for key, part := range value {
+			out[key] = mask(name, part)
 			if secrets, ok := part.(map[string]any); ok && key != "files" {
 				hidden := map[string]any{}
 				for name := range secrets {
 					hidden[name] = masked
 				}
 				out[key] = hidden
-				continue
 			}
-			out[key] = mask(name, part)
 		}
 		return out
 	}
@@ -180,7 +177,7 @@ func valueText(v any) string {
 type pathCmd struct{}
 
 func (pathCmd) Run(e *command.Env) error {
-	path, there := ConfigPath(e)
+	path, there := command.FindConfig(e.Flags.Config, e.Getenv)
 	out := struct {
 		Path   string   `json:"path"`
 		Exists bool     `json:"exists"`
@@ -190,18 +187,4 @@ func (pathCmd) Run(e *command.Env) error {
 		e.Notef("it is not there; write it with: limpet config init")
 	}
 	return e.PrintOne(out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
-}
-
-// ConfigPath returns the config file in use, or its default place.
-func ConfigPath(e *command.Env) (path string, there bool) {
-	places := command.ConfigPaths(e.Getenv)
-	if e.Flags.Config != "" {
-		places = []string{e.Flags.Config}
-	}
-	for _, place := range places {
-		if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) { // as readConfig sees it
-			return place, true
-		}
-	}
-	return places[0], false
 }

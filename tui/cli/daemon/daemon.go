@@ -179,7 +179,7 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 			o.SetUp = extra == nil && maySetUp(e)
 			err := tui.Run(ctx, localSource{control.NewLocal(a, a.Store())}, o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
-			e.Signals.Stop()
+			e.StopSignals()
 			return err
 		},
 	)

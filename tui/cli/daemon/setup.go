@@ -24,7 +24,7 @@ import (
 
 // maySetUp reports whether the set-up form applies: no config file, and no server from elsewhere.
 func maySetUp(e *command.Env) bool {
-	_, there := config.ConfigPath(e)
+	_, there := command.FindConfig(e.Flags.Config, e.Getenv)
 	return !there && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
 }
 

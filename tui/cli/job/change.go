@@ -83,8 +83,9 @@ func (c retryCmd) runAgain(ctx context.Context, e *command.Env, s *command.Sessi
 // check refuses to wait where no agent runs: the API is in this process.
 func (f WaitFlags) check(e *command.Env, s *command.Session) error {
 	if f.Waits() && s.Embedded != nil {
+		path, _ := e.StatePath() // it was opened
 		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
-			"no agent would run the job: no agent holds %s", e.StateText())
+			"no agent would run the job: no agent holds %s", path)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,7 +155,7 @@ func TestWaitThatIsCutShort(t *testing.T) {
 	for _, tt := range []struct {
 		cause error
 		code  int
-	}{{command.SignalError{Signal: syscall.SIGINT}, command.ExitCancelled}, {command.TimeoutError{After: time.Second}, command.ExitTimeout}} {
+	}{{context.Canceled, command.ExitCancelled}, {command.TimeoutError{After: time.Second}, command.ExitTimeout}} {
 		b := newBench(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := b.follow(ctx)
@@ -360,7 +359,7 @@ func TestALineEachHalfMinute(t *testing.T) {
 		b.says("no answer")
 		b.wire.down.Store(false)
 		time.Sleep(150*time.Second - time.Since(began))
-		cancel(command.SignalError{Signal: syscall.SIGINT})
+		cancel(context.Canceled)
 		b.ends(ended, command.ExitCancelled, "the job goes on")
 		var at []int
 		for line := range strings.Lines(b.errs.String()) {

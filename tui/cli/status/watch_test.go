@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +49,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		until(t, "the change", func() bool { return lines() == len(tt.says)-1 })
 		leave()
 		until(t, "the daemon is away", func() bool { return lines() >= len(tt.says) })
-		cancel(command.SignalError{Signal: syscall.SIGINT})
+		cancel(context.Canceled)
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}

@@ -1,0 +1,193 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// System returns the world of the real process.
+func System() World {
+	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
+}
+
+// World is all that a command touches outside of itself.
+type World struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+	// Lookup reads the environment, as os.LookupEnv does.
+	Lookup func(name string) (value string, set bool)
+}
+
+// Getenv returns the value of a variable, "" when it is not set.
+func (w World) Getenv(name string) string {
+	value, _ := w.Lookup(name)
+	return value
+}
+
+// IsTerminal reports whether an input or an output is a terminal.
+func IsTerminal(w any) bool {
+	f, ok := OutFile(w)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// OutFile returns the file behind an input or an output, if it is one.
+func OutFile(w any) (*os.File, bool) {
+	switch out := w.(type) {
+	case *stdout:
+		w = out.w
+	case *stderr:
+		w = out.w
+	}
+	f, ok := w.(*os.File)
+	return f, ok
+}
+
+// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No error is
+// printed.
+const ExitPipe = 128 + int(syscall.SIGPIPE)
+
+// stdout is the output for data. The first failed write ends the command; later writes are dropped. So
+// commands need not check each write, and none succeeds when its data was lost.
+type stdout struct {
+	w   io.Writer
+	end context.CancelCauseFunc
+	// accessible has tables written as names and values.
+	accessible bool
+	colors     ColorFunc
+
+	mu  sync.Mutex // guards err
+	err error
+}
+
+func (s *stdout) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.w.Write(p)
+	if err != nil {
+		s.err = err
+		s.end(outputClosed{err})
+	}
+	return n, err
+}
+
+// outputClosed is the cause of a context whose output was closed. Other packages see it as a cancellation.
+type outputClosed struct{ error }
+
+func (outputClosed) Is(target error) bool { return target == context.Canceled }
+
+// failure returns the error of the output; nil when all was written.
+func (s *stdout) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err == nil:
+		return nil
+	case errors.Is(s.err, syscall.EPIPE):
+		return exitNow(ExitPipe)
+	}
+	return Errorf(ExitError, "", "write the result: %w", s.err)
+}
+
+// stderr is the output for notes, errors and logs. Writes of a command block, so that Ctrl-S stops it as
+// expected. Those of a server do not after aside: a blocked terminal must not delay the renewal of a lease.
+type stderr struct {
+	w      io.Writer
+	colors ColorFunc
+
+	mu      sync.Mutex // one write at a time
+	queue   chan queuedLine
+	dropped atomic.Int64
+	stuck   atomic.Bool // the writer is blocked, or has ended: nobody waits for it
+}
+
+type queuedLine struct {
+	text    []byte        // nil = the end
+	written chan struct{} // closed then
+}
+
+const (
+	// maxQueued bounds the lines that wait to be written; further ones are dropped and counted.
+	maxQueued = 2048
+	// lineTimeout is how long a log call waits for its line, so that a line is written before a crash that it
+	// precedes. It is short compared to the margin of a lease.
+	lineTimeout = 50 * time.Millisecond
+	// flushTimeout bounds the wait for the last lines at exit.
+	flushTimeout = 3 * time.Second
+)
+
+func (s *stderr) Write(p []byte) (int, error) {
+	if s.queue == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.w.Write(p)
+	}
+	line := queuedLine{bytes.Clone(p), make(chan struct{})}
+	select {
+	case s.queue <- line:
+		if !s.stuck.Load() && !within(lineTimeout, line.written) {
+			s.stuck.Store(true)
+		}
+	default:
+		s.dropped.Add(1)
+	}
+	return len(p), nil
+}
+
+// aside has lines written by another goroutine from now on. Lost makes the line that reports how many were
+// dropped. An error of a write has no other place to go.
+func (s *stderr) aside(lost func(n int) []byte) {
+	s.queue = make(chan queuedLine, maxQueued)
+	go func() {
+		for line := range s.queue {
+			if line.text != nil {
+				_, _ = s.w.Write(line.text)
+			}
+			close(line.written)
+			if len(s.queue) == 0 {
+				s.stuck.Store(line.text == nil)
+				if n := s.dropped.Swap(0); n > 0 {
+					_, _ = s.w.Write(lost(int(n)))
+				}
+			}
+			if line.text == nil {
+				return
+			}
+		}
+	}()
+}
+
+// end waits for the last lines, at most flushTimeout.
+func (s *stderr) end() {
+	if s.queue == nil {
+		return
+	}
+	line := queuedLine{written: make(chan struct{})}
+	go func() { s.queue <- line }()
+	within(flushTimeout, line.written)
+	s.stuck.Store(true)
+}
+
+// within reports whether a channel is closed within a time.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
