@@ -129,57 +129,6 @@ func (s schemas) says(t *testing.T, r result, try string) {
 	}
 }
 
-// TestConfirmation: on a terminal a command asks before it deletes; Enter and Ctrl-C keep the
-// object. Off a terminal nothing is asked.
-func TestConfirmation(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	for _, name := range []string{"a", "b", "c"} {
-		h.must(t, 0, "repo", "create", name, "--url", "https://git.example.com/x.git")
-	}
-	gone := func(name string) bool {
-		return strings.Contains(h.must(t, 0, "get", "repository", name, "-o", "yaml").out, "deletionTimestamp")
-	}
-	for answer, code := range map[string]int{"\r": exitCancelled, "n\r": exitCancelled, "yo\r": exitCancelled, "\x03": exitCancelled} {
-		tt := h.terminal(t, "delete", "repository", "a")
-		tt.shows(t, "[y/N]")
-		tt.Press(t, answer)
-		if got := tt.exit(t); got != code || gone("a") {
-			t.Errorf("%q: exit %d, deleted %t", answer, got, gone("a"))
-		}
-	}
-	tt := h.terminal(t, "delete", "repository", "a")
-	tt.shows(t, "[y/N]")
-	tt.Press(t, "y\r")
-	if code := tt.exit(t); code != 0 {
-		t.Errorf("yes: exit %d", code)
-	}
-	if tt = h.terminal(t, "delete", "repository", "b", "--yes"); tt.exit(t) != 0 || strings.Contains(tt.Raw(), "[y/N]") {
-		t.Errorf("--yes: %s", tt.Raw())
-	}
-	h.must(t, 0, "delete", "repository", "c")
-	for _, name := range []string{"a", "b", "c"} {
-		if !gone(name) {
-			t.Errorf("%s is not deleted", name)
-		}
-	}
-	tt = h.terminal(t, "history", "prune", "--keep", "0")
-	tt.shows(t, "[y/N]")
-	if pid := h.owner(); pid != 0 {
-		t.Errorf("process %d holds the file while it asks", pid)
-	}
-	tt.Press(t, "\r")
-	if code := tt.exit(t); code != exitCancelled || !strings.Contains(tt.Raw(), "--yes") {
-		t.Errorf("prune: exit %d: %s", code, tt.Raw())
-	}
-	for noun, kind := range map[string]string{"repo": "repository", "connection": "connection", "job": "job", "source": "gitrepository"} {
-		if r := h.must(t, exitUsage, noun, "delete", "x"); !strings.Contains(r.err, "limpet delete "+kind) {
-			t.Errorf("%s delete: %s", noun, r.err)
-		}
-	}
-}
-
 // try is the command line that an error document names.
 func try(t *testing.T, r result) []string {
 	t.Helper()

@@ -22,40 +22,6 @@ func gated(t *testing.T) (*home, *gate) {
 	return h, g
 }
 
-// TestProgressOnATerminal: a bar that is gone at the end; Ctrl-C leaves the job at work
-// and names the command that shows it again. There is no bar off a terminal.
-func TestProgressOnATerminal(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h, g := gated(t)
-	tt := h.terminal(t, "repo", "pull", "gated", "--full", "--wait")
-	tt.shows(t, "░░░░")
-	tt.Press(t, "\x03")
-	if code := tt.exit(t); code != exitCancelled {
-		t.Errorf("Ctrl-C: exit %d", code)
-	}
-	if screen := tt.Text(); strings.Contains(screen, "░") || !strings.Contains(screen, "limpet job watch gated-sync") {
-		t.Errorf("the end of the wait: %s", screen)
-	}
-	if !h.daemonWorks(t) {
-		t.Error("the job does not go on")
-	}
-	watch := h.terminal(t, "job", "watch", "gated-sync")
-	plain := h.runInBackground(t, "job", "watch", "gated-sync")
-	forced := h.runInBackground(t, "job", "watch", "gated-sync", "--progress", "none")
-	watch.shows(t, "░░░░")
-	g.open()
-	if code := watch.exit(t); code != 0 || strings.Contains(watch.Text(), "█") || !strings.Contains(watch.Text(), "success") {
-		t.Errorf("exit %d: %s", code, watch.Text())
-	}
-	if r := plain(); strings.ContainsAny(r.err, "\r\x1b█") || !strings.Contains(r.err, "gated-sync") || r.code != 0 {
-		t.Errorf("off a terminal: exit %d %q", r.code, r.err)
-	}
-	if r := forced(); r.err != "" || r.code != 0 {
-		t.Errorf("--progress none: exit %d %q", r.code, r.err)
-	}
-}
-
 // TestWaitForAJobThatIsThere: a command that waits attaches to the pending job that does
 // what was asked, and asks again after one that has begun, since that may not have seen
 // the last commit. Other options are refused with the job to watch.
@@ -138,45 +104,6 @@ func TestFollowPrintsTheWholeLog(t *testing.T) {
 	}
 	if !slices.Equal(got[0], got[1]) || len(got[0]) < 3 {
 		t.Errorf("--follow prints %q, job logs %q", got[0], got[1])
-	}
-}
-
-// TestStatusWatch: a line for each change, also when the daemon goes: a table, documents,
-// and sentences with --accessible.
-func TestStatusWatch(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	h.must(t, 1, "status", "--watch")
-	d := h.daemon(t)
-	w := map[string]*waiter{"table": h.waiter(t, "status", "--watch"), "json": h.waiter(t, "status", "--watch", "-o", "json"),
-		"accessible": h.waiter(t, "status", "--watch", "--accessible")}
-	all := func(what, word string) {
-		t.Helper()
-		for name, one := range w {
-			until(t, name+" says "+what, func() bool { return strings.Contains(one.out.String(), word) })
-		}
-	}
-	all("that the agent works", "")
-	h.must(t, 0, "drain")
-	all("that it is drained", "drained")
-	if d.stop(t) != 0 {
-		t.Error("the daemon did not end well")
-	}
-	known := readSchemas(t)
-	until(t, "the end is told", func() bool { return strings.Contains(w["json"].out.String(), `"live":null`) })
-	for name, one := range w {
-		_ = one.cmd.Process.Signal(syscall.SIGINT)
-		if code := one.ends(t); code != exitCancelled {
-			t.Errorf("%s: exit %d", name, code)
-		}
-	}
-	for line := range strings.Lines(w["json"].out.String()) {
-		known.keeps(t, "stream", line)
-	}
-	readable(t, w["accessible"].out.String())
-	if out := w["accessible"].out.String(); strings.Contains(out, "  ") {
-		t.Errorf("with columns: %s", out)
 	}
 }
 

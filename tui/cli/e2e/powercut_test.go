@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -188,74 +187,6 @@ func TestPowerCut(t *testing.T) {
 			jobs, ended = jobs+len(was.jobs), ended+len(was.ended)
 		}
 		before = after
-	}
-}
-
-// damages are ways in which a disk damages a file. Package state tests all of them; these go
-// through the start of the program and a pull.
-var damages = map[string]func(rng *rand.Rand, data []byte) []byte{
-	"flipped bits": func(rng *rand.Rand, data []byte) []byte {
-		for range 40 {
-			data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
-		}
-		return data
-	},
-	"a page of zeros": func(rng *rand.Rand, data []byte) []byte {
-		clear(data[rng.IntN(len(data)/4096)*4096:][:4096])
-		return data
-	},
-	"cut off": func(rng *rand.Rand, data []byte) []byte { return data[:rng.IntN(len(data))] },
-	"garbage at the end": func(rng *rand.Rand, data []byte) []byte {
-		for i := rng.IntN(len(data)); i < len(data); i++ {
-			data[i] = byte(rng.Uint32())
-		}
-		return data
-	},
-	"other values": func(rng *rand.Rand, data []byte) []byte {
-		for at := rng.IntN(len(data) / 2); ; {
-			next := bytes.Index(data[at:], []byte("board-"))
-			if next < 0 {
-				return data
-			}
-			data[at+next]++
-			at += next + 1 + rng.IntN(64<<10)
-			if at >= len(data) {
-				return data
-			}
-		}
-	},
-}
-
-// TestDamagedStateFile: the program starts on a damaged file, reports what it set aside, and a
-// pull restores the branch.
-func TestDamagedStateFile(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	first := suite.Seed(t)
-	rng := rand.New(rand.NewPCG(first, 29))
-	repo := testenv.Repo(t, 2, 40)
-	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
-	i := newStandalone(t, repo, url)
-	i.stop(t, i.start(t))
-	data, err := os.ReadFile(i.state())
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := make([]string, 0, len(damages))
-	for kind := range damages {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	files, aside := suite.Count(2, 60), 0
-	for n := range files {
-		kind := kinds[(n+int(first))%len(kinds)]
-		t.Logf("file %d: %s", n, kind)
-		next := i.restartFrom(t, damages[kind](rng, slices.Clone(data)), nil, url)
-		found, err := filepath.Glob(next.state() + ".corrupt-*")
-		if err != nil || len(found) > 1 {
-			t.Errorf("file %d, seed %d, %s: put aside %q %v", n, first, kind, found, err)
-		}
-		aside += len(found)
 	}
 }
 

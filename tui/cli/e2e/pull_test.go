@@ -313,26 +313,6 @@ func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 	})
 }
 
-func TestMassDeletionIsGuarded(t *testing.T) {
-	suite.Full(t)
-	s := newSite(t, 2, 60)
-	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
-	var most []string
-	for _, d := range s.repo.Dashboards()[:55] {
-		most = append(most, d.Path)
-	}
-	s.repo.Delete(t, most...)
-	r := s.must(t, 7, "repo", "pull", "boards", "--wait")
-	if !strings.Contains(r.out+r.err, "allow-mass-delete") {
-		t.Errorf("no word on how to allow it:\n%s%s", r.out, r.err)
-	}
-	if n := len(s.boards(t)); n != 60 {
-		t.Errorf("%d dashboards are left of 60", n)
-	}
-	s.must(t, 0, "repo", "pull", "boards", "--allow-mass-delete", "--wait")
-	s.matches(t)
-}
-
 func brief(records []state.Record) []string {
 	var out []string
 	for _, r := range records {

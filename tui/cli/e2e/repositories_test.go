@@ -1,15 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,101 +100,4 @@ type unhealthy struct {
 	reason, field     string        // as its status tells
 	mend              func()        // puts it right
 	within            time.Duration // of which it is healthy again
-}
-
-// TestUnhealthyRepositories: what is wrong with a Repository is written in one patch. It
-// is found healthy again by itself: with the next check within a minute, and at once
-// where credentials have changed.
-func TestUnhealthyRepositories(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	server := testenv.Start(t, testenv.Options{})
-	user := connectUser(t, server, "user", "default")
-	repositories := user.Resource(api.Repositories).Namespace("default")
-	h, repo := newHome(t), testenv.Repo(t, 1, 1)
-	open, closed, unsigned := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken}),
-		testenv.Git(t, testenv.GitOptions{TLS: true})
-	ca, err := os.ReadFile(unsigned.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := ln.Addr().String()
-	ln.Close()
-	h.file(t, "credentials/default.token/token", "wrong")
-	const soon, check = 15 * time.Second, 75 * time.Second
-	all := []unhealthy{
-		{"token", closed.Serve("token.git", repo.Dir), testenv.Branch, "AuthenticationFailed", "secure.token",
-			func() { h.file(t, "credentials/default.token/token", gitToken) }, soon},
-		{"branch", open.Serve("branch.git", repo.Dir), "mian", "InvalidSpec", "spec.git.branch",
-			func() { repo.Git(t, "branch", "mian", testenv.Branch) }, check},
-		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), testenv.Branch, "ServiceUnavailable", "spec.git.url",
-			func() { h.file(t, "credentials/default.unsigned/ca.crt", string(ca)) }, soon},
-		{"dead", "http://" + dead + "/dead.git", testenv.Branch, "ServiceUnavailable", "spec.git.url", func() {
-			ln, err := net.Listen("tcp", dead)
-			if err != nil {
-				t.Fatal(err)
-			}
-			open.Serve("dead.git", repo.Dir)
-			again := &httptest.Server{Listener: ln, Config: &http.Server{Handler: open}}
-			again.Start()
-			t.Cleanup(func() { again.CloseClientConnections(); again.Close() })
-		}, check},
-	}
-	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
-		h.file(t, "token", server.TokenOf("agent-0")+"\n")}
-	h.daemon(t, "--controllers", "on", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git")
-	mark := server.Mark(t)
-	status := func(name string) (api.RepositoryStatus, api.Condition) {
-		u, err := repositories.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		view, err := api.RepositoryView(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ready api.Condition
-		for _, c := range view.Status.Conditions {
-			if c.Type == "Ready" {
-				ready = c
-			}
-		}
-		return view.Status, ready
-	}
-	for _, r := range all {
-		user.create(api.Repositories, r.name, nil, gitRepository(r.name, r.url, r.branch, time.Minute))
-	}
-	for _, r := range all {
-		until(t, r.name+" is checked", func() bool { s, _ := status(r.name); return s.Health.Checked > 0 })
-		s, ready := status(r.name)
-		if ready.Status != "False" || ready.Reason != r.reason || s.Health.Healthy || s.Sync.State != api.StateError ||
-			len(s.FieldErrors) != 1 || s.FieldErrors[0].Field != r.field {
-			t.Errorf("%s: %+v", r.name, s)
-		}
-		patches := 0
-		for _, w := range server.Writes(t, mark) {
-			if w.User == "agent-0" && strings.HasSuffix(w.Path, "/repositories/"+r.name+"/status") &&
-				bytes.Contains(w.Body, []byte(`"/status/health"`)) {
-				patches++
-			}
-		}
-		if patches != 1 {
-			t.Errorf("%s: %d patches", r.name, patches)
-		}
-	}
-	for _, r := range all {
-		r.mend()
-	}
-	mended := time.Now()
-	for _, r := range all {
-		within(t, r.within, r.name+" is healthy", func() bool {
-			s, ready := status(r.name)
-			return s.Health.Healthy && ready.Reason == "Available" && len(s.FieldErrors) == 0
-		})
-		t.Logf("%s: healthy after %s", r.name, time.Since(mended).Round(time.Second))
-	}
 }

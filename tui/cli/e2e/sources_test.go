@@ -1,18 +1,15 @@
 package e2e
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"limpet/sync/testenv/suite"
@@ -252,76 +249,4 @@ func (y *workload) answerReconciles(resource testenv.Resource) {
 	}()
 	t.Cleanup(func() { close(requests); <-done })
 	y.runInformer(inf)
-}
-
-// TestConfigPermissions: a config file that is unreadable or writable by others is refused by
-// all commands with the command that corrects it; help works without one.
-func TestConfigPermissions(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("only root can make files of other users")
-	}
-	const me, other = 65534, 12345
-	h := newHome(t)
-	path := filepath.Join(h.dir, ".config", "limpet", "config.yaml")
-	h.program = filepath.Join(h.dir, "limpet")
-	program, err := os.ReadFile(limpetBinary(t))
-	err = errors.Join(err, os.WriteFile(h.program, program, 0o755), os.MkdirAll(filepath.Dir(path), 0o755), os.Chmod(h.dir, 0o755),
-		os.Chmod(filepath.Dir(h.dir), 0o711),
-		os.Mkdir(filepath.Join(h.dir, "state"), 0o700), os.Chown(filepath.Join(h.dir, "state"), me, -1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := func(args ...string) result {
-		t.Helper()
-		cmd := h.command(t.Context(), t, args...)
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: me, Gid: me}
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		if err := cmd.Run(); cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
-	}
-	file := func(text string, owner int, mode os.FileMode) func() error {
-		return func() error {
-			return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chown(path, owner, -1), os.Chmod(path, mode))
-		}
-	}
-	for name, c := range map[string]struct {
-		make  func() error
-		tries string // "" = it is taken
-	}{
-		"unreadable":                   {file("drivers: 2\n", me, 0), "sudo -u USER"},
-		"a directory":                  {func() error { return os.Mkdir(path, 0o755) }, "--config FILE"},
-		"a link to nothing":            {func() error { return os.Symlink("/nowhere/config.yaml", path) }, "ls -l " + path},
-		"all may write":                {file("drivers: 2\n", me, 0o666), "chmod o-w " + path},
-		"mine, and my group may write": {file("drivers: 2\n", me, 0o664), ""},
-		"all may write, of root":       {file("drivers: 2\n", 0, 0o646), "sudo chmod o-w " + path},
-		"another group may write":      {file("drivers: 2\n", other, 0o664), "sudo chmod go-w " + path},
-		"a token that others may read": {file("token: secret\n", other, 0o644), "sudo chown 65534 " + path},
-		"another user's, read-only":    {file("drivers: 2\n", other, 0o644), ""},
-	} {
-		if err := errors.Join(os.RemoveAll(path), c.make()); err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range [][]string{{"--help"}, {"version"}, {"config", "path"}} {
-			if r := call(args...); r.code != 0 {
-				t.Errorf("%s: limpet %v: exit %d: %s", name, args, r.code, r.err)
-			}
-		}
-		for _, args := range [][]string{{"status"}, {"job", "list"}, {"--daemon"}, {"config", "show"}} {
-			if c.tries == "" && args[0] == "--daemon" {
-				continue // it serves
-			}
-			want := exitUsage
-			if c.tries == "" {
-				want = 0
-			}
-			if r := call(args...); r.code != want || !strings.Contains(r.err, c.tries) {
-				t.Errorf("%s: limpet %v: exit %d: %s", name, args, r.code, r.err)
-			}
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,33 +91,6 @@ func TestServiceManagerIsTold(t *testing.T) {
 				t.Errorf("the daemon ends with %v", err)
 			}
 		})
-	}
-}
-
-// TestOnlyTheDaemonSpeaksToItsManager: a command of the same environment says nothing.
-func TestOnlyTheDaemonSpeaksToItsManager(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	path := filepath.Join(h.dir, "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	h.env = append(h.env, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC=30000")
-	for _, args := range [][]string{{"status"}, {"version"}, {"demo", "--once"}} {
-		cmd := exec.Command(limpetBinary(t), args...)
-		cmd.Env = h.env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v %s", args, err, out)
-		}
-	}
-	if err := socket.SetReadDeadline(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := socket.Read(make([]byte, 64)); err == nil {
-		t.Errorf("a command has told the service manager %d bytes", n)
 	}
 }
 
@@ -238,53 +210,5 @@ func TestDaemonWithUnreadLog(t *testing.T) {
 	<-all
 	if text := heard.String()[held:]; strings.Contains(text, "step=lost") {
 		t.Errorf("its log:\n%s", text)
-	}
-}
-
-// TestDaemonEndsWithUnreadLog: SIGTERM ends a daemon in order within seconds while its log is
-// a full pipe.
-func TestDaemonEndsWithUnreadLog(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	for _, args := range [][]string{{"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"},
-		{"--daemon", "--state", "/proc/none/limpet.db"}} {
-		h := newHome(t)
-		_, write, _ := fullPipe(t)
-		cmd := h.command(context.WithoutCancel(t.Context()), t, args...)
-		cmd.Stderr = write
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = cmd.Wait() }()
-		defer cmd.Process.Kill()
-		write.Close()
-		want := 0
-		switch {
-		case len(args) == 1:
-			h.awaitReady(t, cmd.Process.Pid)
-		case args[0] == "api":
-			until(t, "it has its file", func() bool { return h.owner() == cmd.Process.Pid })
-		default:
-			want = 9 // by itself
-		}
-		if want == 0 {
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-		}
-		select {
-		case <-ended:
-		case <-time.After(callTimeout):
-			t.Fatalf("%v: it does not end while nobody takes its log", args)
-		}
-		if code := cmd.ProcessState.ExitCode(); code != want {
-			t.Errorf("%v: exit %d, want %d", args, code, want)
-		}
-		if len(args) == 1 {
-			if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
-				t.Errorf("store check: %s", r.out)
-			}
-		}
 	}
 }

@@ -106,38 +106,6 @@ func TestDashboardAttachesToTheDaemon(t *testing.T) {
 	}
 }
 
-// TestDashboardSuspends: s suspends a repository after a yes and resumes it, attached
-// to a daemon and with the agent inside.
-func TestDashboardSuspends(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	for _, with := range []string{"a daemon", "the agent inside"} {
-		t.Run(with, func(t *testing.T) {
-			t.Parallel()
-			h := newHome(t)
-			h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--disabled")
-			if with == "a daemon" {
-				h.daemon(t)
-			}
-			tt := h.terminal(t)
-			tt.showsNow(t, "boards")
-			tt.Press(t, "3")
-			tt.Press(t, "s")
-			tt.showsNow(t, "Suspend boards")
-			tt.Press(t, "y")
-			suspended := func() bool { return strings.Contains(h.must(t, 0, "repo", "show", "boards").out, "\nsuspended") }
-			until(t, "it is suspended", suspended)
-			tt.showsNow(t, "s resume")
-			tt.Press(t, "s")
-			until(t, "it is resumed", func() bool { return !suspended() })
-			tt.Press(t, "q")
-			if code := tt.exit(t); code != 0 {
-				t.Errorf("exit %d", code)
-			}
-		})
-	}
-}
-
 // TestOtherCommandsLeaveTheTerminalAlone: commands ask the terminal nothing, and send
 // no escape byte but those of a colour.
 func TestOtherCommandsLeaveTheTerminalAlone(t *testing.T) {
@@ -242,79 +210,6 @@ func TestTerminalThatCanOnlyPrint(t *testing.T) {
 	h.env = append(h.env, "TERM=")
 	if r := h.must(t, 0, "repo", "list"); !strings.HasPrefix(r.out, "NAME ") {
 		t.Errorf("on a pipe without TERM: %q", r.out)
-	}
-}
-
-// TestAccessibleCommands: with --accessible names stand before values, without columns
-// and bars, and the dashboard names the commands to use instead.
-func TestAccessibleCommands(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	for _, name := range []string{"boards", "other"} {
-		h.must(t, 0, "repo", "create", name, "--url", "https://127.0.0.1:1/x.git", "--disabled")
-	}
-	h.env = append(h.env, "LIMPET_ACCESSIBLE=1")
-	for call, want := range map[string]string{
-		"repo list":                "name: boards\n",
-		"repo show boards":         "repository: default/boards\n",
-		"status":                   "state file: ",
-		"store info":               ": ",
-		"get repositories -o name": "boards\n",
-	} {
-		r := h.must(t, 0, strings.Fields(call)...)
-		readable(t, r.out)
-		if !strings.Contains(r.out, want) || strings.Contains(r.out, "   ") {
-			t.Errorf("%s: %s", call, r.out)
-		}
-	}
-	for _, c := range []struct {
-		answer string
-		code   int
-	}{{"2\n", exitCancelled}, {"yes\n", exitOK}} {
-		tt := h.terminal(t, "delete", "repository", "other")
-		tt.shows(t, "2: ")
-		tt.Press(t, c.answer)
-		if code := tt.exit(t); code != c.code {
-			t.Errorf("%q: exit %d, want %d", c.answer, code, c.code)
-		}
-		readable(t, tt.Raw())
-	}
-}
-
-// TestTablesOnATerminal: a failing repository is red on a terminal, and there is no
-// escape byte where colours are off.
-func TestTablesOnATerminal(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	h.daemon(t)
-	h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git")
-	until(t, "it is failing", func() bool { return strings.Contains(h.run(t, "repo", "list").out, "failing") })
-	const red = "\x1b[1;31mfailing\x1b[0m"
-	for _, c := range []struct {
-		term, env, args string
-		red             bool
-	}{
-		{"xterm-256color", "", "", true},
-		{"linux", "", "", true},
-		{"xterm-256color", "", "--color never", false},
-		{"xterm-256color", "", "--theme mono", false},
-		{"xterm-256color", "", "-o json", false},
-		{"xterm-256color", "NO_COLOR=1", "", false},
-		{"xterm-256color", "NO_COLOR=1", "--color always", true},
-		{"dumb", "", "", false},
-	} {
-		cmd := h.command(context.WithoutCancel(t.Context()), t, append([]string{"repo", "list"}, strings.Fields(c.args)...)...)
-		cmd.Env = append(slices.Clone(cmd.Env), "TERM="+c.term, c.env)
-		tt := onTerminal(t, cmd)
-		tt.exit(t)
-		if out := tt.Raw(); c.red != strings.Contains(out, red) || !c.red && strings.Contains(out, "\x1b") || out == "" {
-			t.Errorf("%+v: %q", c, out)
-		}
-	}
-	if r := h.must(t, 0, "repo", "list", "--color", "always"); !strings.Contains(r.out, red) {
-		t.Errorf("on a pipe with --color always: %q", r.out)
 	}
 }
 

@@ -79,16 +79,21 @@ func readOne(e *command.Env, call, kind, name, file string) (*unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
+	var names []string
 	objects = slices.DeleteFunc(objects, func(o object.Manifest) bool {
-		return o.Object.GetKind() != kind || name != "" && o.Object.GetName() != name
+		if o.Object.GetKind() != kind || name != "" && o.Object.GetName() != name {
+			return true
+		}
+		names = append(names, o.Object.GetName())
+		return false
 	})
 	switch len(objects) {
 	case 0:
 		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(kind+" "+name))
 	case 1:
 	default:
-		return nil, command.Usagef("limpet "+call+" "+objects[0].Object.GetName()+" -f "+command.ShellWord(file),
-			"%s holds %d of kind %s", file, len(objects), kind)
+		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several of kind %s: %s", file, kind,
+			strings.Join(names, ", "))
 	}
 	u := objects[0].Object
 	if u.GetNamespace() == "" {
