@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -36,6 +35,7 @@ type Credentials struct {
 	SSHKey        []byte // private key, PEM or OpenSSH form
 	SSHPassphrase string // of SSHKey, when it is encrypted
 	KnownHosts    []byte // known_hosts lines; required for ssh
+	PrivateKey    []byte // of a GitHub App, in the secret of a Connection: PEM, or base64 of PEM
 	CA            []byte // PEM bundle, added to the system's roots
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS
 	ClientKey     []byte
@@ -128,7 +128,7 @@ func (c *Credentials) Secrets() []string {
 	if c.Proxy != nil && c.Proxy.Password != "" {
 		out = append(out, c.Proxy.Password)
 	}
-	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey)} {
+	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey), string(c.PrivateKey)} {
 		if s != "" {
 			out = append(out, s)
 		}
@@ -191,7 +191,7 @@ func (c *Credentials) Fingerprint() string {
 	}
 	return fingerprint(
 		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
-		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity), proxyFields(c.Proxy),
+		[]byte(c.SSHPassphrase), c.KnownHosts, c.PrivateKey, c.CA, c.ClientCert, c.ClientKey, []byte(identity), proxyFields(c.Proxy),
 	)
 }
 
@@ -215,9 +215,6 @@ func (c *Credentials) String() string {
 // Format is String for every verb, of pointers and of values: %+v and %x would
 // walk the fields.
 func (c Credentials) Format(f fmt.State, _ rune) { io.WriteString(f, c.String()) }
-
-// LogValue is String, for slog.
-func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalJSON writes String, so that an accidental dump holds no secret.
 func (c Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }

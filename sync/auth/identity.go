@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -121,38 +120,20 @@ func provider(keys map[string][]byte, asked string) (string, error) {
 }
 
 // identity returns Credentials that a provider has to complete.
-func identity(keys map[string][]byte, provider string, l Lookup, place string) (*Credentials, error) {
-	wrong := func(format string, args ...any) (*Credentials, error) {
-		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
-	}
+func identity(at place, provider string, l Lookup) (*Credentials, error) {
 	if a, err := ParseAddress(l.URL); err == nil && a.Scheme != "https" && a.Scheme != "http" {
-		return wrong("provider %s is for https, and the url is of %s", provider, a.Scheme)
+		return nil, at.wrong("provider %s is for https, and the url is of %s", provider, a.Scheme)
 	}
-	for _, k := range usedKeys {
-		if len(keys[k]) > maxValue {
-			return wrong("%s is longer than %d bytes", k, maxValue)
+	for _, k := range []string{keyPassword, keyToken, keyBearer, keyIdentity} {
+		if len(at.keys[k]) > 0 && provider != "gitlab" {
+			return nil, at.wrong("%s has no meaning for provider %s, which makes a token itself", k, provider)
 		}
 	}
-	if provider != "gitlab" {
-		for _, k := range []string{keyPassword, keyToken, keyBearer, keyIdentity} {
-			if len(keys[k]) > 0 {
-				return wrong("%s has no meaning for provider %s, which makes a token itself", k, provider)
-			}
-		}
+	c, err := transport(at)
+	if err == nil {
+		c.Identity = &Identity{Provider: provider, Keys: maps.Clone(at.keys)}
 	}
-	c := &Credentials{CA: keys[keyCA], ClientCert: keys[keyClientCert], ClientKey: keys[keyClientKey], Source: place}
-	if len(c.CA) == 0 {
-		c.CA = keys[keyCAOld]
-	}
-	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
-		return wrong("tls.crt and tls.key go together, one of them is missing")
-	}
-	c.Identity = &Identity{Provider: provider, Keys: maps.Clone(keys)}
-	var err error
-	if c.Proxy, err = proxyOf(c.Identity.Text, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
-		return wrong("%v", err)
-	}
-	return c, nil
+	return c, err
 }
 
 // String names the provider, no key.
@@ -160,9 +141,6 @@ func (i Identity) String() string { return "identity(" + i.Provider + ", " + i.F
 
 // Format is String for every verb.
 func (i Identity) Format(f fmt.State, _ rune) { io.WriteString(f, i.String()) }
-
-// LogValue is String, for slog.
-func (i Identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
 
 // MarshalJSON writes String.
 func (i Identity) MarshalJSON() ([]byte, error) { return json.Marshal(i.String()) }

@@ -2,8 +2,8 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,6 +26,10 @@ const (
 	keyCAOld      = "caFile"
 	keyClientCert = "tls.crt"
 	keyClientKey  = "tls.key"
+
+	keyProxy         = "proxyAddress"
+	keyProxyUsername = "proxyUsername"
+	keyProxyPassword = "proxyPassword"
 )
 
 // keyNames are all keys of credentials, in the order in which they are read.
@@ -85,12 +89,12 @@ func (p Places) own() Source {
 			l := l
 			if at.rule != nil && at.rule.Provider != "" {
 				if l.Provider != "" && l.Provider != at.rule.Provider {
-					return nil, ProviderError{fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s",
-						at.name, at.rule.Provider, text.Clean(l.Provider))}
+					return nil, ProviderError{at.wrong("they are for provider %s, and the repository asks for %s", at.rule.Provider,
+						text.Clean(l.Provider))}
 				}
 				l.Provider = at.rule.Provider
 			}
-			c, err := credentials(at.keys, l, at.name)
+			c, err := credentials(at, l)
 			if err == nil && c.Identity != nil {
 				c.Identity.Trusted, c.Identity.Bound = at.operator, at.rule != nil
 			}
@@ -101,82 +105,71 @@ func (p Places) own() Source {
 
 // credentials makes Credentials from the keys of one place. Over ssh, password is the
 // passphrase of identity.
-func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, error) {
-	wrong := func(format string, args ...any) (*Credentials, error) {
-		return nil, fmt.Errorf("credentials in %s: %w", place, fmt.Errorf(format, args...))
-	}
-	who, err := provider(keys, l.Provider)
+func credentials(at place, l Lookup) (*Credentials, error) {
+	who, err := provider(at.keys, l.Provider)
 	if err != nil {
-		return wrong("%w", ProviderError{err})
+		return nil, at.wrong("%w", ProviderError{err})
 	}
 	if who != "" {
-		c, err := identity(keys, who, l, place)
+		c, err := identity(at, who, l)
 		if err != nil {
 			return nil, ProviderError{err}
 		}
 		return c, nil
 	}
-	known := slices.ContainsFunc(keyNames, func(k string) bool { return len(keys[k]) > 0 })
-	if !known {
-		return wrong("none of the keys %s in it, only [%s]", strings.Join(keyNames, ", "),
-			strings.Join(slices.Sorted(maps.Keys(keys)), " "))
+	if !slices.ContainsFunc(keyNames, func(k string) bool { return len(at.keys[k]) > 0 }) {
+		return nil, at.wrong("none of the keys %s in it, only [%s]", strings.Join(keyNames, ", "),
+			strings.Join(slices.Sorted(maps.Keys(at.keys)), " "))
 	}
-	for _, k := range keyNames {
-		if len(keys[k]) > maxValue {
-			return wrong("%s is longer than %d bytes", k, maxValue)
-		}
-	}
-	values := make(map[string]string)
 	for _, k := range []string{keyUsername, keyPassword, keyBearer, keyToken, keyProxy, keyProxyUsername, keyProxyPassword} {
-		v := bytes.TrimRight(keys[k], "\r\n") // editors and echo leave one
-		if bytes.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return wrong("%s contains a line break or another control character", k)
+		if strings.ContainsFunc(at.text(k), func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, at.wrong("%s contains a line break or another control character", k)
 		}
-		values[k] = string(v)
 	}
-	c := &Credentials{Username: values[keyUsername], CA: keys[keyCA], Source: place}
-	if len(c.CA) == 0 {
-		c.CA = keys[keyCAOld]
+	c, err := transport(at)
+	if err != nil {
+		return nil, err
 	}
-	c.ClientCert, c.ClientKey = keys[keyClientCert], keys[keyClientKey]
-	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
-		return wrong("tls.crt and tls.key go together, one of them is missing")
-	}
-
-	if c.Proxy, err = proxyOf(func(k string) string { return values[k] }, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
-		return wrong("%w", err)
-	}
-
+	c.Username = at.text(keyUsername)
+	key, known := at.keys[keyIdentity], at.keys[keyKnownHosts]
 	a, err := ParseAddress(l.URL)
-	overSSH := err == nil && a.Scheme == "ssh" || err != nil && len(keys[keyIdentity]) > 0
-	if overSSH {
-		switch {
-		case len(keys[keyIdentity]) == 0:
-			return wrong("ssh needs the keys identity and known_hosts, there is no identity")
-		case len(bytes.TrimSpace(keys[keyKnownHosts])) == 0:
-			return wrong("ssh needs the key known_hosts beside identity (make it with: ssh-keyscan HOST)")
-		}
-		c.SSHKey, c.KnownHosts, c.SSHPassphrase = keys[keyIdentity], keys[keyKnownHosts], values[keyPassword]
-		return c, nil
+	switch ssh := err == nil && a.Scheme == "ssh" || err != nil && len(key) > 0; {
+	case ssh && len(key) == 0:
+		return nil, at.wrong("ssh needs the keys identity and known_hosts, there is no identity")
+	case ssh && len(bytes.TrimSpace(known)) == 0:
+		return nil, at.wrong("ssh needs the key known_hosts beside identity (make it with: ssh-keyscan HOST)")
+	case ssh:
+		c.SSHKey, c.KnownHosts, c.SSHPassphrase = key, known, at.text(keyPassword)
+	case at.text(keyBearer) != "":
+		c.Bearer = at.text(keyBearer)
+	case at.text(keyToken) != "":
+		c.Username, c.Password = cmp.Or(c.Username, l.TokenUser, "git"), at.text(keyToken)
+	case at.text(keyPassword) != "" && c.Username == "":
+		return nil, at.wrong("a password without a username")
+	case at.text(keyPassword) != "":
+		c.Password = at.text(keyPassword)
+	case len(key) > 0 && c.Empty() && len(c.CA) == 0 && c.Proxy == nil:
+		return nil, at.wrong("an ssh identity, but the url is not ssh")
 	}
-	switch {
-	case values[keyBearer] != "":
-		c.Bearer = values[keyBearer]
-	case values[keyToken] != "":
-		c.Password = values[keyToken]
-		if c.Username == "" {
-			c.Username = l.TokenUser
+	return c, nil
+}
+
+// transport makes Credentials of the keys that say how a host is reached and trusted.
+func transport(at place) (c *Credentials, err error) {
+	for _, k := range usedKeys {
+		if len(at.keys[k]) > maxValue {
+			return nil, at.wrong("%s is longer than %d bytes", k, maxValue)
 		}
-		if c.Username == "" {
-			c.Username = "git"
-		}
-	case values[keyPassword] != "":
-		if c.Username == "" {
-			return wrong("a password without a username")
-		}
-		c.Password = values[keyPassword]
-	case len(keys[keyIdentity]) > 0 && c.Empty() && len(c.CA) == 0 && c.Proxy == nil:
-		return wrong("an ssh identity, but the url is not ssh")
+	}
+	c = &Credentials{CA: at.keys[keyCA], ClientCert: at.keys[keyClientCert], ClientKey: at.keys[keyClientKey], Source: at.name}
+	if len(c.CA) == 0 {
+		c.CA = at.keys[keyCAOld]
+	}
+	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
+		return nil, at.wrong("tls.crt and tls.key go together, one of them is missing")
+	}
+	if c.Proxy, err = proxyOf(at.text, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
+		return nil, at.wrong("%w", err)
 	}
 	return c, nil
 }

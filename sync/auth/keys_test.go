@@ -47,7 +47,7 @@ func TestCredentialsFromKeys(t *testing.T) {
 			for k, v := range c.keys {
 				keys[k] = []byte(v)
 			}
-			got, err := credentials(keys, Lookup{URL: c.url, TokenUser: c.user}, "here")
+			got, err := credentials(place{keys: keys, name: "here"}, Lookup{URL: c.url, TokenUser: c.user})
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), canary) {
 					t.Fatalf("error %v, want one with %q", err, c.fails)

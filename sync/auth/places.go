@@ -61,6 +61,14 @@ type place struct {
 	operator bool   // only the operator of this agent can write there
 }
 
+// text returns the value of a key without the line end that editors leave.
+func (at place) text(key string) string { return strings.TrimRight(string(at.keys[key]), "\r\n") }
+
+// wrong is an error about what was found.
+func (at place) wrong(format string, args ...any) error {
+	return fmt.Errorf("credentials in %s: %w", at.name, fmt.Errorf(format, args...))
+}
+
 // selection is the part of all keys that a look-up is about.
 type selection struct {
 	skip  []string                                                     // fields of spec.secure that are about something else

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"limpet/sync/signature"
@@ -86,9 +85,6 @@ func (s *Signing) String() string {
 
 // Format is String for every verb, of pointers and of values.
 func (s Signing) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
-
-// LogValue is String, for slog.
-func (s Signing) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // MarshalJSON writes String.
 func (s Signing) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -46,9 +45,6 @@ func (t Token) String() string { return fmt.Sprintf("token(%d bytes, %v)", len(t
 
 // Format is String for every verb.
 func (t Token) Format(f fmt.State, _ rune) { io.WriteString(f, t.String()) }
-
-// LogValue is String, for slog.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalJSON writes String.
 func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.String()) }
@@ -218,7 +214,7 @@ func (t *Tokens) finish(key TokenKey, a *tokenAttempt, asked time.Time) {
 
 // waitAfter returns how long nothing is asked after a failure; last is the wait before it.
 func waitAfter(err error, last time.Duration) time.Duration {
-	kind := answeredKind(err)
+	kind := netx.KindOf(err)
 	if kind == netx.Cancelled || kind == netx.Invalid { // nothing was asked
 		return 0
 	}
@@ -230,21 +226,6 @@ func waitAfter(err error, last time.Duration) time.Duration {
 		wait = max(wait, e.RetryAfter)
 	}
 	return wait
-}
-
-// answeredKind returns the kind of an error; of several sources that have failed that of
-// the first which was asked.
-func answeredKind(err error) netx.ErrorKind {
-	var several interface{ Unwrap() []error }
-	if !errors.As(err, &several) {
-		return netx.KindOf(err)
-	}
-	for _, each := range several.Unwrap() {
-		if kind := answeredKind(each); kind != netx.Invalid && kind != netx.Cancelled {
-			return kind
-		}
-	}
-	return netx.Invalid
 }
 
 // Refused drops the token of a key, if it is still this one: a host has refused it.

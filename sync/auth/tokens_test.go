@@ -247,7 +247,7 @@ func TestTokensRefusedAndBounded(t *testing.T) {
 func TestTokenNeverPrintsItself(t *testing.T) {
 	t.Parallel()
 	token := Token{Value: canary, Life: time.Hour}
-	secret := &ConnectionSecret{PrivateKey: []byte(canary), Token: canary, ClientSecret: canary, ClientKey: []byte(canary), Source: "here"}
+	secret := &Credentials{PrivateKey: []byte(canary), Password: canary, ClientKey: []byte(canary), Source: "here"}
 	out := ""
 	for _, v := range []any{token, &token, secret, *secret, struct{ T Token }{token}} {
 		js, err := json.Marshal(v)

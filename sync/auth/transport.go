@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strings"
 
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -48,7 +47,7 @@ func (p Places) WithTransport(from Source) Source {
 			if err != nil {
 				return nil, err
 			}
-			own, err := credentials(keys, Lookup{URL: "https://" + a.HostPort() + "/x", Provider: Generic}, "rule "+r.URL)
+			own, err := transport(place{keys: keys, name: "rule " + r.URL})
 			if err != nil {
 				return nil, err
 			}
@@ -93,7 +92,7 @@ func (e ProxyError) Unwrap() error { return e.error }
 
 // proxySecret reads a proxy in Flux's form: the keys address, username, password.
 func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) {
-	place := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
+	name := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
 	var data map[string][]byte
 	var err error
 	if p.Secrets != nil {
@@ -104,17 +103,16 @@ func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) 
 		data, err = at.keys, aerr
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the proxy in %s: %w", place, err)
+		return nil, fmt.Errorf("read the proxy in %s: %w", name, err)
 	}
-	value := func(k string) string { return strings.TrimRight(string(data[k]), "\r\n") }
-	proxy, err := proxyOf(value, "address", keyUsername, keyPassword)
+	proxy, err := proxyOf(place{keys: data}.text, "address", keyUsername, keyPassword)
+	if err == nil && proxy == nil {
+		err = errors.New("this agent finds no key address there")
+	}
 	if err != nil {
-		return nil, ProxyError{fmt.Errorf("proxy in %s: %w", place, err)}
+		return nil, ProxyError{fmt.Errorf("proxy in %s: %w", name, err)}
 	}
-	if proxy == nil {
-		return nil, ProxyError{fmt.Errorf("proxy in %s: this agent finds no key address there", place)}
-	}
-	proxy.Place = place
+	proxy.Place = name
 	return proxy, nil
 }
 
@@ -153,4 +151,31 @@ func (c *Credentials) TLS() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// GetProxy returns the proxy of c, nil when c is nil or names none.
+func (c *Credentials) GetProxy() *netx.Proxy {
+	if c == nil {
+		return nil
+	}
+	return c.Proxy
+}
+
+// proxyFields returns what distinguishes proxies, for a fingerprint.
+func proxyFields(p *netx.Proxy) []byte {
+	if p == nil {
+		return nil
+	}
+	return fmt.Appendf(nil, "%q %q %q %q", p.Scheme, p.Host, p.Username, p.Password)
+}
+
+// proxyOf parses the proxy of one place, nil when it names none.
+func proxyOf(text func(key string) string, address, username, password string) (*netx.Proxy, error) {
+	if text(address) == "" {
+		if text(username)+text(password) != "" {
+			return nil, fmt.Errorf("%s without %s", username, address)
+		}
+		return nil, nil
+	}
+	return netx.ParseProxy(text(address), text(username), text(password))
 }

@@ -1,27 +1,126 @@
 package forge
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
-	"limpet/sync/api"
+	"github.com/golang-jwt/jwt/v5"
+
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
 
-// minSkew is the least clock difference that makes a rejected proof be signed again
-// by the clock of the host.
-const minSkew = 30 * time.Second
+// Times of a JSON web token for GitHub, which accepts at most 10 minutes from now
+// and none from the future: a clock may be a minute fast.
+const (
+	jwtBefore = time.Minute
+	jwtLife   = 9 * time.Minute // from its beginning: it ends 8 minutes from now
+)
+
+// ProofLife is the lifetime of the proof of an App's identity.
+const ProofLife = jwtLife - jwtBefore
 
 // maxTokenLife bounds the lifetime that a host may state for a token.
 const maxTokenLife = 24 * time.Hour
+
+// app is the identity of a GitHub App at its API.
+type app struct {
+	h       *Hosts
+	of      string // for people: whose it is
+	base    string
+	id      string
+	install string // "" = not known yet
+	key     *rsa.PrivateKey
+	secret  *auth.Credentials
+}
+
+// privateKey parses the key of a GitHub App: PEM with PKCS#1, which GitHub creates, or
+// PKCS#8, which other tools convert it to, as it is or in base64. Errors do not repeat
+// the key.
+func privateKey(text []byte) (*rsa.PrivateKey, error) {
+	if !bytes.Contains(text, []byte("-----BEGIN ")) {
+		decoded, err := base64.StdEncoding.DecodeString(string(bytes.Join(bytes.Fields(text), nil)))
+		if err != nil {
+			return nil, errors.New("it is neither a PEM private key nor base64 of one")
+		}
+		text = decoded
+	}
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(text)
+	switch {
+	case errors.Is(err, jwt.ErrKeyMustBePEMEncoded):
+		return nil, errors.New("it is neither a PEM private key nor base64 of one")
+	case err != nil:
+		return nil, errors.New("it is no unencrypted RSA key in PKCS#1 or PKCS#8, which GitHub requires")
+	case key.N.BitLen() < 2048:
+		return nil, errors.New("it is an RSA key of less than 2048 bits")
+	}
+	return key, nil
+}
+
+// identity names the App for people.
+func (a *app) identity() string {
+	if a.install == "" {
+		return fmt.Sprintf("GitHub App %s of %s", a.id, a.of)
+	}
+	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, a.of)
+}
+
+// asApp sends a request with a proof that its sender is the App, by the clock of the host,
+// and decodes the answer. Source: docs.github.com, "Generating a JSON Web Token for a
+// GitHub App".
+func asApp[T any](ctx context.Context, a *app, r request) (out T, c *caller, err error) {
+	var got netx.Answer
+	err = a.h.client.InTime(a.base, func(now time.Time) (err error) {
+		begin := now.Add(-jwtBefore)
+		creds := *a.secret
+		creds.Bearer, err = jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+			Issuer:    a.id,
+			IssuedAt:  jwt.NewNumericDate(begin),
+			ExpiresAt: jwt.NewNumericDate(begin.Add(jwtLife)),
+		}).SignedString(a.key)
+		if err != nil {
+			return invalid(r.op, "sign a token with the private key: it is damaged")
+		}
+		c = a.h.caller(a.base, "Bearer ", &creds)
+		c.identity = a.identity()
+		c.gate = strings.Join([]string{a.base, a.id, a.install}, " ") // each proof is new, the identity is not
+		maps.Copy(c.header, githubHeader)
+		got, err = c.do(ctx, r)
+		return err
+	})
+	if err == nil {
+		out, err = into[T](c, r, got)
+	}
+	return out, c, err
+}
+
+// installation is an installation as GitHub describes it.
+type installation struct {
+	ID          json.Number       `json:"id"`
+	Suspended   string            `json:"suspended_at"`
+	Permissions map[string]string `json:"permissions"`
+}
+
+func (a *app) installation(ctx context.Context) (installation, error) {
+	r := request{op: "read installation " + a.install, method: http.MethodGet, path: "/app/installations/" + url.PathEscape(a.install)}
+	i, c, err := asApp[installation](ctx, a, r)
+	if err == nil && i.Suspended != "" {
+		err = c.fail(r, Forbidden, errors.New("the installation is suspended"))
+	}
+	return i, err
+}
 
 // requiredPermissions returns the permissions of an installation that Grafana
 // requires. GitHub calls webhooks repository_hooks.
@@ -33,157 +132,31 @@ func requiredPermissions(hooks bool) map[string]string {
 	return p
 }
 
-// requestedPermissions returns the permissions of a token: the required ones, and the
-// one that shows branch protection.
-func requestedPermissions(hooks bool) map[string]string {
-	p := requiredPermissions(hooks)
-	p["administration"] = "read"
-	return p
-}
-
 // levels orders the values of a permission.
 var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
 
-// app is the identity of a GitHub App at its API.
-type app struct {
-	h         *Hosts
-	c         Connection
-	base      string
-	id        string
-	install   string
-	key       *rsa.PrivateKey
-	secret    *auth.ConnectionSecret
-	hooks     bool
-	grantsKey string // in Hosts.grants
-}
-
-// app returns the identity of a Connection.
-func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth.ConnectionSecret) (*app, error) {
-	if err := c.check(spec); err != nil {
-		return nil, err
-	}
-	if len(secret.PrivateKey) == 0 {
-		return nil, c.noSecret()
-	}
-	key, err := privateKey(secret.PrivateKey)
-	if err != nil {
-		e := invalid("use "+c.String(), "the private key from %s cannot be used: %w", secret.Source, err)
-		e.Fields = []Field{{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: err.Error()}}
-		return nil, e
-	}
-	a := &app{h: h, c: c, base: base, id: spec.AppID, install: spec.InstallationID, key: key, secret: secret,
-		hooks: c.Spec.Webhook == nil || !c.Spec.Webhook.Disabled}
-	a.grantsKey = strings.Join([]string{base, a.id, a.install}, " ")
-	return a, nil
-}
-
-func (a *app) identity() string {
-	of := a.c.String()
-	if a.c.Namespace == "" {
-		of = a.c.Name // the place of a secret
-	}
-	if a.install == "" {
-		return fmt.Sprintf("GitHub App %s of %s", a.id, of)
-	}
-	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, of)
-}
-
-// call sends a request with a fresh proof. A host that rejects it because the local
-// clock is wrong returns its time: then call tries once more.
-func (a *app) call(ctx context.Context, r request) (*caller, answer, error) {
-	skew := a.h.skew(a.base)
-	c, got, err := a.once(ctx, r, skew)
-	if now := a.h.skew(a.base); KindOf(err) == Unauthorized && (now-skew).Abs() > minSkew {
-		return a.once(ctx, r, now)
-	}
-	return c, got, err
-}
-
-func (a *app) once(ctx context.Context, r request, skew time.Duration) (*caller, answer, error) {
-	proof, err := appJWT(a.key, a.id, time.Now().Add(skew))
-	if err != nil {
-		return nil, answer{}, invalid(r.op, "%w", err)
-	}
-	creds := a.c.credentials(a.secret, proof)
-	c, err := a.h.caller(a.base, creds)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	c.sign, c.header, c.identity = bearer(creds), githubHeader, a.identity()
-	c.gate = a.grantsKey // each proof is new, the identity is not
-	got, err := c.do(ctx, r)
-	return c, got, err
-}
-
-// installation is an installation as GitHub describes it.
-type installation struct {
-	AppID     int64  `json:"app_id"`
-	Suspended string `json:"suspended_at"`
-	Account   struct {
-		Login string `json:"login"`
-	} `json:"account"`
-	Permissions map[string]string `json:"permissions"`
-}
-
-func (a *app) installation(ctx context.Context) (installation, error) {
-	r := request{op: "read installation " + a.install, method: http.MethodGet, path: "/app/installations/" + url.PathEscape(a.install)}
-	c, got, err := a.call(ctx, r)
-	if err != nil {
-		return installation{}, err
-	}
-	i, err := into[installation](c, r, got)
-	if err == nil && i.Suspended != "" {
-		err = c.fail(r, Forbidden, 0, errors.New("the installation is suspended"))
-	}
-	return i, err
-}
-
-// grants returns the permissions that a token of this installation can have, out of
-// the requested ones.
-func (a *app) grants(ctx context.Context) (map[string]string, error) {
-	a.h.mu.Lock()
-	known, ok := a.h.grants.get(a.grantsKey)
-	a.h.mu.Unlock()
-	if ok {
-		return known, nil
-	}
+// mint mints a token for one repository, by its name. It has the required permissions and
+// the one that shows branch protection, as far as the installation has them: GitHub
+// refuses to give more.
+func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Token, error) {
 	i, err := a.installation(ctx)
 	if err != nil {
-		return nil, err
+		return auth.Token{}, err
 	}
-	out := map[string]string{}
-	for name, want := range requestedPermissions(a.hooks) {
-		switch have := i.Permissions[name]; {
-		case levels[have] >= levels[want]:
-			out[name] = want
-		case levels[have] > 0:
-			out[name] = have
+	grants := requiredPermissions(hooks)
+	grants["administration"] = "read"
+	maps.DeleteFunc(grants, func(name, _ string) bool { return levels[i.Permissions[name]] == 0 })
+	for name, want := range grants {
+		if have := i.Permissions[name]; levels[have] < levels[want] {
+			grants[name] = have
 		}
 	}
-	if out["contents"] == "" {
-		return nil, &Error{Kind: Forbidden, Op: "mint a token", Identity: a.identity(), Endpoint: a.base,
+	if grants["contents"] == "" {
+		return auth.Token{}, &Error{Kind: Forbidden, Op: "mint a token", Identity: a.identity(), Endpoint: a.base,
 			Err: errors.New("the installation may not read contents")}
 	}
-	a.h.mu.Lock()
-	defer a.h.mu.Unlock()
-	a.h.grants.put(a.grantsKey, out)
-	return out, nil
-}
-
-// forgetGrants drops the known permissions, because GitHub granted fewer.
-func (a *app) forgetGrants() {
-	a.h.mu.Lock()
-	defer a.h.mu.Unlock()
-	a.h.grants.drop(a.grantsKey)
-}
-
-// mint mints a token for one repository, by its name.
-func (a *app) mint(ctx context.Context, repository string) (auth.Token, error) {
-	token, err := a.mintOnce(ctx, repository)
-	if KindOf(err) == Refused && strings.Contains(err.Error(), "permissions requested") {
-		a.forgetGrants() // permissions were removed
-		token, err = a.mintOnce(ctx, repository)
-	}
+	token, err := a.token(ctx, "mint a token for "+repository,
+		map[string]any{"repositories": []string{repository}, "permissions": grants})
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Refused && strings.Contains(e.Err.Error(), "at least one repository") {
 		hidden := *e
 		hidden.Kind, hidden.Err = NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
@@ -192,55 +165,106 @@ func (a *app) mint(ctx context.Context, repository string) (auth.Token, error) {
 	return token, err
 }
 
-func (a *app) mintOnce(ctx context.Context, repository string) (auth.Token, error) {
-	grants, err := a.grants(ctx)
+// token makes a token and validates the answer.
+func (a *app) token(ctx context.Context, op string, limits any) (auth.Token, error) {
+	r := request{op: op, method: http.MethodPost, path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens", body: limits}
+	made, c, err := asApp[struct {
+		Token   string    `json:"token"`
+		Expires time.Time `json:"expires_at"`
+	}](ctx, a, r)
 	if err != nil {
 		return auth.Token{}, err
 	}
-	r := request{op: "mint a token for " + repository, method: http.MethodPost,
-		path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens",
-		body: map[string]any{"repositories": []string{repository}, "permissions": maps.Clone(grants)}}
-	return a.make(ctx, r)
+	// By the clock of the host: the local one may be wrong.
+	life := made.Expires.Sub(a.h.client.Clock(a.base))
+	switch {
+	case !auth.Printable(made.Token):
+		return auth.Token{}, c.fail(r, Protocol, errors.New("the answer holds no token"))
+	case life <= 0:
+		return auth.Token{}, c.fail(r, Protocol, errors.New("the token that it makes has ended already"))
+	}
+	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, maxTokenLife)}, nil
 }
 
-// test checks the App and the permissions of its installation.
-func (a *app) test(ctx context.Context) error {
-	block := "spec." + a.c.Spec.Type
-	r := request{op: "test " + a.c.String(), method: http.MethodGet, path: "/app"}
-	c, got, err := a.call(ctx, r)
+// InstallationToken mints a token for all repositories of an installation. It looks
+// up the installation of an owner first when only that is known.
+func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth.Token, error) {
+	of := i.Secret.Source
+	for name, value := range map[string]string{"githubAppID": i.AppID, "githubAppInstallationID": cmp.Or(i.Installation, "0")} {
+		if !isNumber(value) {
+			return auth.Token{}, invalid("use "+of, "%s is not a number", name)
+		}
+	}
+	key, err := privateKey(i.Secret.PrivateKey)
+	if err != nil {
+		return auth.Token{}, invalid("use "+of, "githubAppPrivateKey cannot be used: %w", err)
+	}
+	base := strings.TrimSuffix(cmp.Or(i.API, githubCloud), "/")
+	a := &app{h: h, of: of, base: base, id: i.AppID, install: i.Installation, key: key, secret: i.Secret}
+	if a.install == "" {
+		if a.install, err = a.installationOf(ctx, i.Owner); err != nil {
+			return auth.Token{}, err
+		}
+	}
+	return a.token(ctx, "make a token of installation "+a.install, nil)
+}
+
+func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
+// installationOf returns the installation of an organization, or else of a user.
+// GitHub answers 404 for the wrong kind of owner.
+func (a *app) installationOf(ctx context.Context, owner string) (string, error) {
+	var first error
+	for _, kind := range []string{"orgs", "users"} {
+		r := request{op: "find the installation of " + owner, method: http.MethodGet,
+			path: "/" + kind + "/" + url.PathEscape(owner) + "/installation"}
+		found, c, err := asApp[installation](ctx, a, r)
+		if err == nil && !isNumber(found.ID.String()) {
+			err = c.fail(r, Protocol, errors.New("the answer names no installation"))
+		}
+		if k := KindOf(err); k != NotFound && k != Forbidden {
+			return found.ID.String(), err
+		}
+		first = cmp.Or(first, err)
+	}
+	return "", first
+}
+
+// test checks the App and the permissions of its installation. block is its part of the
+// spec, such as spec.github.
+func (a *app) test(ctx context.Context, block string, hooks bool) error {
+	field := func(kind, name, detail string) Field { return Field{Type: kind, Field: name, Detail: detail} }
+	id, install := block+".appID", block+".installationID"
+	r := request{op: "test " + a.of, method: http.MethodGet, path: "/app"}
+	self, c, err := asApp[struct {
+		ID int64 `json:"id"`
+	}](ctx, a, r)
 	if err != nil {
 		return withFields(err, map[ErrorKind][]Field{
-			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".appID", Detail: "verify that the App has this id"},
-				{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: "verify that it is a key of this App"}},
-			NotFound: {{Type: "FieldValueNotFound", Field: block + ".appID", Detail: "there is no App with this id"}},
+			Unauthorized: {field("FieldValueInvalid", id, "verify that the App has this id"),
+				field("FieldValueInvalid", "secure.privateKey", "verify that it is a key of this App")},
+			NotFound: {field("FieldValueNotFound", id, "there is no App with this id")},
 		})
 	}
-	self, err := into[struct {
-		ID int64 `json:"id"`
-	}](c, r, got)
-	if err != nil {
-		return err
-	}
 	if fmt.Sprint(self.ID) != a.id {
-		e := c.fail(r, Invalid, 0, fmt.Errorf("the private key is that of App %d", self.ID))
-		e.Fields = []Field{{Type: "FieldValueInvalid", Field: block + ".appID", Detail: e.Err.Error()}}
+		e := c.fail(r, Invalid, fmt.Errorf("the private key is that of App %d", self.ID))
+		e.Fields = []Field{field("FieldValueInvalid", id, e.Err.Error())}
 		return e
 	}
 	i, err := a.installation(ctx)
 	if err != nil {
 		return withFields(err, map[ErrorKind][]Field{
-			NotFound:     {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "the App has no installation with this id"}},
-			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "GitHub does not let the App see it"}},
-			Forbidden:    {{Type: "FieldValueForbidden", Field: block + ".installationID", Detail: "the installation is suspended"}},
+			NotFound:     {field("FieldValueInvalid", install, "the App has no installation with this id")},
+			Unauthorized: {field("FieldValueInvalid", install, "GitHub does not let the App see it")},
+			Forbidden:    {field("FieldValueForbidden", install, "the installation is suspended")},
 		})
 	}
-	a.forgetGrants() // the next token is made with what was seen now
-	e := c.fail(r, Forbidden, 0, nil)
-	need := requiredPermissions(a.hooks)
-	for _, name := range sortedKeys(need) {
+	e := c.fail(r, Forbidden, nil)
+	need := requiredPermissions(hooks)
+	for _, name := range slices.Sorted(maps.Keys(need)) {
 		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
-			e.Fields = append(e.Fields, Field{Type: "FieldValueForbidden", Field: block + ".appID",
-				Detail: fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
+			e.Fields = append(e.Fields, field("FieldValueForbidden", id,
+				fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))))
 		}
 	}
 	if len(e.Fields) == 0 {

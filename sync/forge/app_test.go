@@ -21,6 +21,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
 )
 
@@ -29,7 +30,7 @@ type site struct {
 	host    *forgetest.Host
 	app     *forgetest.App
 	install *forgetest.Installation
-	secret  *auth.ConnectionSecret
+	secret  *auth.Credentials
 	tokens  *auth.Tokens
 	minter  *Minter
 	conn    Connection
@@ -42,10 +43,10 @@ func newSite(t testing.TB, o forgetest.Options) *site {
 	s.install = &forgetest.Installation{Account: "team", Repositories: []string{"site", "other"}, Permissions: forgetest.AllPermissions()}
 	s.app = s.host.App(t, "123456", map[string]*forgetest.Installation{"454545": s.install})
 	s.host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
-	s.secret = &auth.ConnectionSecret{PrivateKey: s.app.Key, Source: "directory /creds"}
+	s.secret = &auth.Credentials{PrivateKey: s.app.Key, Source: "directory /creds"}
 	hosts := New(Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	s.minter = NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) { return s.secret, nil },
+	s.minter = NewMinter(hosts, func(context.Context, auth.Lookup) (*auth.Credentials, error) { return s.secret, nil },
 		s.tokens)
 	s.conn = Connection{UID: "uid-1", Namespace: "default", Name: "app", Spec: api.ConnectionSpec{Type: "githubEnterprise",
 		GitHubEnterprise: &api.GitHubApp{AppID: "123456", InstallationID: "454545", ServerURL: s.host.URL}}}
@@ -87,7 +88,7 @@ func TestMint(t *testing.T) {
 	if again, err := s.minter.Mint(t.Context(), s.conn, other); err != nil || again.Value == token.Value {
 		t.Errorf("another repository has the same token: %v", err)
 	}
-	s.secret = &auth.ConnectionSecret{PrivateKey: []byte(base64.StdEncoding.EncodeToString(s.app.Key)), Source: "elsewhere"}
+	s.secret = &auth.Credentials{PrivateKey: []byte(base64.StdEncoding.EncodeToString(s.app.Key)), Source: "elsewhere"}
 	if again, err := s.minter.Mint(t.Context(), s.conn, s.target); err != nil || again.Value == token.Value {
 		t.Errorf("another secret has the same token: %v", err)
 	}
@@ -107,7 +108,6 @@ func TestMintPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.host.Change(func() { delete(s.install.Permissions, "administration") })
-	s.tokens.Refused(auth.TokenKey{}, "") // of no effect
 	other := s.target
 	other.URL = s.host.URL + "/team/other"
 	if _, err := s.minter.Mint(t.Context(), s.conn, other); err != nil {
@@ -207,7 +207,7 @@ func TestClockSkew(t *testing.T) {
 			continue
 		}
 		most := 2
-		if skew.Abs() > minSkew {
+		if skew.Abs() > 30*time.Second {
 			most = 3
 		}
 		if asked := s.host.Requests(); len(asked) > most {
@@ -274,7 +274,7 @@ func TestConnectionTest(t *testing.T) {
 		text   string
 	}{
 		{"healthy", func(*site) {}, "", nil, ""},
-		{"another key", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "77" }, ReasonAuthenticationFailed,
+		{"another key", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "77" }, netx.ReasonAuthenticationFailed,
 			[]string{"spec.githubEnterprise.appID", "secure.privateKey"}, "401"},
 		{"a key of another App", func(s *site) {
 			s.host.Fault(func(r *http.Request) *forgetest.Answer {
@@ -283,16 +283,16 @@ func TestConnectionTest(t *testing.T) {
 				}
 				return nil
 			})
-		}, ReasonInvalidSpec, []string{"spec.githubEnterprise.appID"}, "App 77"},
-		{"broken key", func(s *site) { s.secret.PrivateKey = []byte("x") }, ReasonInvalidSpec, []string{"secure.privateKey"}, "private key"},
-		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1" }, ReasonInvalidSpec,
+		}, netx.ReasonInvalidSpec, []string{"spec.githubEnterprise.appID"}, "App 77"},
+		{"broken key", func(s *site) { s.secret.PrivateKey = []byte("x") }, netx.ReasonInvalidSpec, []string{"secure.privateKey"}, "private key"},
+		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1" }, netx.ReasonInvalidSpec,
 			[]string{"spec.githubEnterprise.installationID"}, "404"},
-		{"suspended", func(s *site) { s.install.Suspended = true }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.installationID"},
+		{"suspended", func(s *site) { s.install.Suspended = true }, netx.ReasonAuthenticationFailed, []string{"spec.githubEnterprise.installationID"},
 			"suspended"},
 		{"two permissions missing", func(s *site) {
 			s.install.Permissions = map[string]string{"contents": "read", "metadata": "read", "repository_hooks": "write"}
 		},
-			ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "spec.githubEnterprise.appID"},
+			netx.ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "spec.githubEnterprise.appID"},
 			"contents: write, it has read, and 1 more"},
 		{"no webhooks wanted", func(s *site) {
 			delete(s.install.Permissions, "repository_hooks")
@@ -302,13 +302,13 @@ func TestConnectionTest(t *testing.T) {
 		}, "", nil, ""},
 		{"down", func(s *site) {
 			s.host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 503} })
-		}, ReasonServiceUnavailable, nil, "503"},
+		}, netx.ReasonServiceUnavailable, nil, "503"},
 		{"limited", func(s *site) {
 			s.host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 429} })
-		}, ReasonRateLimited, nil, "429"},
+		}, netx.ReasonRateLimited, nil, "429"},
 		{"gitlab", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}) }, "", nil, ""},
 		{"gitlab, for git only", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{Scope: "read_repository"}) }, "", nil, ""},
-		{"gitlab, wrong token", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}); s.secret.Token = canary }, ReasonAuthenticationFailed,
+		{"gitlab, wrong token", func(s *site) { tokenOf(s, "gitlab", forgetest.Rights{}); s.secret.Password = canary }, netx.ReasonAuthenticationFailed,
 			[]string{"secure.token"}, "401"},
 		{"bitbucket", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}) }, "", nil, ""},
 		{"bitbucket workspace", func(s *site) {
@@ -317,12 +317,12 @@ func TestConnectionTest(t *testing.T) {
 				Workspace string `json:"workspace"`
 			}{"work"}
 		}, "", nil, ""},
-		{"bitbucket, wrong token", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}); s.secret.Token = canary },
-			ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
+		{"bitbucket, wrong token", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}); s.secret.Password = canary },
+			netx.ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
 		{"bitbucket, whose address is another host's", func(s *site) {
 			tokenOf(s, "bitbucket", forgetest.Rights{})
-			s.minter.hosts.o.APIs = nil // the token is not for api.bitbucket.org
-		}, ReasonInvalidSpec, nil, "not Bitbucket Cloud"},
+			s.minter.hosts.apis = nil // the token is not for api.bitbucket.org
+		}, netx.ReasonInvalidSpec, nil, "not Bitbucket Cloud"},
 		{"github oauth", func(s *site) { tokenOf(s, "githubEnterpriseOAuth", forgetest.Rights{}) }, "", nil, ""},
 	}
 	for _, c := range cases {
@@ -354,11 +354,11 @@ func TestConnectionTest(t *testing.T) {
 // tokenOf makes a Connection that holds a token.
 func tokenOf(s *site, kind string, r forgetest.Rights) {
 	s.host.Token(canary+"-token", r)
-	s.secret = &auth.ConnectionSecret{Token: canary + "-token", Source: "here"}
+	s.secret = &auth.Credentials{Password: canary + "-token", Source: "here"}
 	s.conn.Spec = api.ConnectionSpec{Type: kind, URL: s.host.URL}
 	switch kind {
 	case "bitbucket":
-		s.minter.hosts.o.APIs = map[string]string{strings.TrimPrefix(s.host.URL, "http://"): s.host.URL + "/2.0"}
+		s.minter.hosts.apis = map[string]string{strings.TrimPrefix(s.host.URL, "http://"): s.host.URL + "/2.0"}
 	case "githubEnterpriseOAuth":
 		s.conn.Spec.EnterpriseOAuth = &struct {
 			ServerURL string `json:"serverUrl"`
@@ -387,15 +387,15 @@ func TestSource(t *testing.T) {
 		}
 		return objects[name], nil
 	})
-	s.minter.secrets = func(_ context.Context, l auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
-		switch l.Name {
+	s.minter.secrets = func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		switch l.Connection {
 		case "app":
 			if l.Secure["privateKey"] != "inline-1" {
 				t.Errorf("looked up %+v", l)
 			}
 			return s.secret, nil
 		case "lab":
-			return &auth.ConnectionSecret{Token: canary}, nil
+			return &auth.Credentials{Password: canary}, nil
 		}
 		return nil, nil
 	}

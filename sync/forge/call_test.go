@@ -50,30 +50,30 @@ func TestErrorKinds(t *testing.T) {
 		after  [2]time.Duration // between
 		text   string
 	}{
-		{"bad credentials", forgetest.Answer{Status: 401, Body: `{"message":"Bad credentials"}`}, Unauthorized, ReasonAuthenticationFailed, [2]time.Duration{}, "Bad credentials"},
-		{"forbidden", forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}, Forbidden, ReasonAuthenticationFailed, [2]time.Duration{}, "not accessible"},
-		{"not found", forgetest.Answer{Status: 404, Body: `{"message":"Not Found"}`}, NotFound, ReasonInvalidSpec, [2]time.Duration{}, "Not Found"},
-		{"gone", forgetest.Answer{Status: 410}, NotFound, ReasonInvalidSpec, [2]time.Duration{}, "410 Gone"},
-		{"refused", forgetest.Answer{Status: 422, Body: `{"message":"Validation Failed","errors":[{"resource":"Hook","code":"custom","message":"no"}]}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "Validation Failed: no: custom"},
-		{"gitlab's form", forgetest.Answer{Status: 400, Body: `{"message":{"url":["is blocked"]}}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "url: is blocked"},
-		{"bitbucket's form", forgetest.Answer{Status: 400, Body: `{"type":"error","error":{"message":"Bad","detail":"worse"}}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "Bad: worse"},
-		{"limit, seconds", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "30"}}, RateLimited, ReasonRateLimited, [2]time.Duration{30 * time.Second, 30 * time.Second}, "429"},
-		{"limit, date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": soon.UTC().Format(http.TimeFormat)}}, RateLimited, ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "429"},
-		{"limit, not said", forgetest.Answer{Status: 429}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "429"},
-		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
-		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, RateLimited, ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
-		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
-		{"limit, absurd date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
-		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
-		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
-		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
-		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
-		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
-		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", maxAnswer+1)}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
-		{"echo", forgetest.Answer{Status: 400, Body: echo}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
-		{"elsewhere", forgetest.Answer{Status: 302, Header: map[string]string{"Location": "https://evil.example/?token=" + canary}}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "evil.example"},
-		{"to nowhere", forgetest.Answer{Status: 302}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "nowhere"},
-		{"around and around", forgetest.Answer{Status: 307, Header: map[string]string{"Location": "/api/v3/x"}}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "redirects more than"},
+		{"bad credentials", forgetest.Answer{Status: 401, Body: `{"message":"Bad credentials"}`}, Unauthorized, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "Bad credentials"},
+		{"forbidden", forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}, Forbidden, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "not accessible"},
+		{"not found", forgetest.Answer{Status: 404, Body: `{"message":"Not Found"}`}, NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "Not Found"},
+		{"gone", forgetest.Answer{Status: 410}, NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "410 Gone"},
+		{"refused", forgetest.Answer{Status: 422, Body: `{"message":"Validation Failed","errors":[{"resource":"Hook","code":"custom","message":"no"}]}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Validation Failed: no: custom"},
+		{"gitlab's form", forgetest.Answer{Status: 400, Body: `{"message":{"url":["is blocked"]}}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "url: is blocked"},
+		{"bitbucket's form", forgetest.Answer{Status: 400, Body: `{"type":"error","error":{"message":"Bad","detail":"worse"}}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Bad: worse"},
+		{"limit, seconds", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "30"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{30 * time.Second, 30 * time.Second}, "429"},
+		{"limit, date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": soon.UTC().Format(http.TimeFormat)}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "429"},
+		{"limit, not said", forgetest.Answer{Status: 429}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "429"},
+		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
+		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
+		{"limit, absurd date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
+		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
+		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
+		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
+		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
+		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", netx.MaxAnswer+1)}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
+		{"echo", forgetest.Answer{Status: 400, Body: echo}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
+		{"elsewhere", forgetest.Answer{Status: 302, Header: map[string]string{"Location": "https://evil.example/?token=" + canary}}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "evil.example"},
+		{"to nowhere", forgetest.Answer{Status: 302}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "nowhere"},
+		{"around and around", forgetest.Answer{Status: 307, Header: map[string]string{"Location": "/api/v3/x"}}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "redirects more than"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -229,33 +229,6 @@ func TestRedirectOfRenamedRepository(t *testing.T) {
 	}
 }
 
-// TestRedirectIsChecked: where a redirect may lead from https, and what of it is
-// taken.
-func TestRedirectIsChecked(t *testing.T) {
-	t.Parallel()
-	hosts := New(Options{})
-	defer hosts.Close()
-	c, err := hosts.caller("https://git.example.com/api/v3", creds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for location, want := range map[string]string{
-		"/api/v3/repositories/7":                          "https://git.example.com/api/v3/repositories/7",
-		"https://u:p@GIT.example.com/api/v3/x?y=1#z":      "https://GIT.example.com/api/v3/x?y=1",
-		"http://git.example.com/api/v3/x":                 "",
-		"https://git.example.com:444/api/v3/x":            "",
-		"https://git.example.com.evil.example.com/api/v3": "",
-		"//evil.example.com/api/v3/x":                     "",
-		"":                                                "",
-		"https://%zz":                                     "",
-	} {
-		to, err := c.redirect(c.origin, location)
-		if (err == nil) != (want != "") || err == nil && to.String() != want {
-			t.Errorf("%q: %v %v, want %q", location, to, err, want)
-		}
-	}
-}
-
 // TestRedirectToOtherHost: a host cannot send a token on to a neighbour, whose address
 // has the same scheme.
 func TestRedirectToOtherHost(t *testing.T) {
@@ -337,11 +310,17 @@ func TestUnreachable(t *testing.T) {
 	}
 	// Credentials do not go over plain http unless that is wanted.
 	hosts := New(Options{})
-	if _, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, creds()); KindOf(err) != Invalid {
-		t.Errorf("plain http: %v", err)
-	}
-	if _, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, nil); err != nil {
-		t.Errorf("plain http without credentials: %v", err)
+	for _, c := range []struct {
+		creds *auth.Credentials
+		kind  ErrorKind
+	}{{creds(), Invalid}, {nil, Unavailable}} {
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, c.creds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Facts(t.Context()); KindOf(err) != c.kind {
+			t.Errorf("plain http with %v: %v", c.creds, err)
+		}
 	}
 }
 
@@ -509,16 +488,11 @@ func TestProbe(t *testing.T) {
 	}
 	h.Fault(nil)
 	h.Requests()
-	var wg sync.WaitGroup
 	for range 20 {
-		wg.Go(func() {
-			r, err := hosts.Remote(t.Context(), target, creds())
-			if err != nil || r.Kind() != Gitea {
-				t.Errorf("%v %v", r, err)
-			}
-		})
+		if r, err := hosts.Remote(t.Context(), target, creds()); err != nil || r.Kind() != Gitea {
+			t.Errorf("%v %v", r, err)
+		}
 	}
-	wg.Wait()
 	if n := versions(h); n != 1 {
 		t.Errorf("asked %d times for its version", n)
 	}
@@ -548,8 +522,8 @@ func TestProbe(t *testing.T) {
 		t.Errorf("asked again at once: %v", err)
 	}
 	hosts.mu.Lock()
-	for _, p := range hosts.probes.values {
-		p.at = p.at.Add(-negativeFor)
+	for base, p := range hosts.probes {
+		hosts.probes[base] = probe{p.gitea, p.at.Add(-negativeFor)}
 	}
 	hosts.mu.Unlock()
 	if err := find(); err != nil {
@@ -557,25 +531,5 @@ func TestProbe(t *testing.T) {
 	}
 	if n := versions(h); n != 0 {
 		t.Errorf("a Gitea was asked %d times again", n)
-	}
-}
-
-func TestRecent(t *testing.T) {
-	t.Parallel()
-	var r recent[int, string]
-	for n := range maxRecent + 10 {
-		old, dropped := r.put(n, fmt.Sprint(n))
-		if dropped != (n >= maxRecent) || dropped && old != fmt.Sprint(n-maxRecent) {
-			t.Fatalf("putting %d dropped %q", n, old)
-		}
-	}
-	r.put(20, "again")
-	r.drop(15)
-	r.drop(15)
-	if v, _ := r.get(20); v != "again" || len(r.values) != maxRecent-1 || len(r.order) != maxRecent-1 {
-		t.Errorf("%q, %d values, %d in order", v, len(r.values), len(r.order))
-	}
-	if _, ok := r.get(0); ok {
-		t.Error("the oldest is there still")
 	}
 }

@@ -3,7 +3,6 @@ package forge
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -48,14 +47,11 @@ type Place struct {
 	Path string // owner/name; on GitLab with all groups
 }
 
-// Owner returns all but the last part of the path, Name the last.
-func (p Place) Owner() string { return p.Path[:strings.LastIndex(p.Path, "/")] }
-
-// Name returns the name of the repository without its owner.
-func (p Place) Name() string { return p.Path[strings.LastIndex(p.Path, "/")+1:] }
-
-// escaped returns the path for a URL, its slashes kept.
-func (p Place) escaped() string { return segments(p.Path) }
+// The APIs of hosts whose name differs from that of the clone URL.
+const (
+	githubCloud    = "https://api.github.com"
+	bitbucketCloud = "https://api.bitbucket.org/2.0"
+)
 
 // knownHosts are hosts of a known kind.
 var knownHosts = map[string]Kind{
@@ -134,20 +130,13 @@ func (t Target) kind(a auth.Address) (Kind, error) {
 	return "", nil
 }
 
-// invalidHostRune reports whether r is valid in a host name of ssh, but changes the
-// host of a URL.
-func invalidHostRune(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
-}
-
 // detect parses the URL of a repository as its kind of host writes it.
 func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
-	if strings.ContainsFunc(a.Host+a.Port, invalidHostRune) {
+	if !plainHost(a.Host) { // of ssh, it may change the host of a URL
 		return Place{}, invalid("find the forge", "the host of the URL is none")
 	}
 	parts := slices.DeleteFunc(strings.Split(strings.TrimSuffix(a.Path, ".git"), "/"), func(s string) bool {
-		return s == "" || s == "." ||
-			s == "~"
+		return s == "" || s == "." || s == "~"
 	})
 	origin := "https://" + a.HostPort()
 	switch a.Scheme {
@@ -168,8 +157,8 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	case GitLab:
 		p.API = origin + "/api/v4"
 	case Bitbucket:
-		p.API = "https://api.bitbucket.org/2.0"
-		if _, set := h.o.APIs[a.HostPort()]; !set && a.Host != "bitbucket.org" && a.Host != "www.bitbucket.org" {
+		p.API = bitbucketCloud
+		if _, set := h.apis[a.HostPort()]; !set && a.Host != "bitbucket.org" && a.Host != "www.bitbucket.org" {
 			return Place{}, fmt.Errorf("%w: %s is not Bitbucket Cloud, and the API of Bitbucket Data Center is not spoken here", ErrNone,
 				a.HostPort())
 		}
@@ -185,7 +174,7 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 		return Place{}, invalid("find the forge", "the URL does not end in owner/name")
 	}
 	p.Path = strings.Join(parts, "/")
-	if base, set := h.o.APIs[a.HostPort()]; set {
+	if base, set := h.apis[a.HostPort()]; set {
 		p.API = strings.TrimSuffix(base, "/")
 	}
 	return p, nil
@@ -197,7 +186,7 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 func githubAPI(kind Kind, t Target, a auth.Address, origin string) (string, error) {
 	switch {
 	case a.Host == "github.com" || a.Host == "www.github.com":
-		return "https://api.github.com", nil
+		return githubCloud, nil
 	case strings.HasSuffix(a.Host, ".ghe.com"):
 		return "https://api." + a.Host, nil
 	}
@@ -222,7 +211,7 @@ func serverAPI(server string) (string, error) {
 	}
 	switch host := strings.ToLower(u.Hostname()); {
 	case host == "github.com" || host == "www.github.com" || host == "api.github.com":
-		return "https://api.github.com", nil
+		return githubCloud, nil
 	case strings.HasSuffix(host, ".ghe.com"):
 		return "https://api." + strings.TrimPrefix(host, "api."), nil
 	}
@@ -230,5 +219,3 @@ func serverAPI(server string) (string, error) {
 	u.Fragment, u.RawPath = "", ""
 	return u.String(), nil
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -81,9 +81,6 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%s: %+v %v, want %s %s %s", c.name, p, err, c.kind, c.api, c.path)
 		}
 	}
-	if p := (Place{Path: "a/b/c"}); p.Owner() != "a/b" || p.Name() != "c" {
-		t.Errorf("owner %q name %q", p.Owner(), p.Name())
-	}
 }
 
 func TestTargetOf(t *testing.T) {

@@ -13,9 +13,9 @@
 package forge
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -40,19 +40,9 @@ const (
 // repository is polled.
 var ErrNone = errors.New("no forge")
 
-// Times and sizes of a call.
-const (
-	idleConnection = 30 * time.Second
-	// callTimeout bounds one call with its redirects: a third of the default
-	// expiry of a lease.
-	callTimeout = 20 * time.Second
-	// maxAnswer is more than a hundred hooks of any host need. Unit: bytes.
-	maxAnswer = 4 << 20
-	// maxRecent bounds each of the small caches: TLS clients, probes.
-	maxRecent = 64
-	// maxGates is one for each of a thousand repositories with tokens of their own.
-	maxGates = 1024
-)
+// callTimeout bounds one call with its redirects: a third of the default expiry of a
+// lease.
+const callTimeout = 20 * time.Second
 
 // Options of Hosts; the zero value is good.
 type Options struct {
@@ -70,64 +60,33 @@ type Options struct {
 // Hosts holds the connections to all hosts of an agent, and what is known of them.
 // Safe for concurrent use.
 type Hosts struct {
-	o     Options
-	asked netx.CertificateRequests
+	apis   map[string]string
+	client *netx.Client
 
-	mu      sync.Mutex                    // guards all below; never held over a call
-	clients recent[string, *http.Client]  // by auth.Credentials.TransportKey
-	gates   recent[string, gate]          // those that are closed
-	skews   recent[string, time.Duration] // clock of an API less the local one
-	probes  recent[string, *probe]
-	grants  recent[string, map[string]string] // permissions of an installation that has fewer than all
+	mu     sync.Mutex       // guards what follows; never held over a call
+	gates  map[string]gate  // those that are closed
+	probes map[string]probe // by base URL
 }
 
 // New returns Hosts. Close releases their connections.
 func New(o Options) *Hosts {
-	if o.UserAgent == "" {
-		o.UserAgent = "limpet"
+	return &Hosts{
+		apis:   o.APIs,
+		client: &netx.Client{Guard: o.Guard, AllowInsecure: o.AllowInsecure, UserAgent: o.UserAgent, Timeout: callTimeout},
+		gates:  map[string]gate{},
+		probes: map[string]probe{},
 	}
-	return &Hosts{o: o, gates: recent[string, gate]{most: maxGates}}
 }
 
 // Close releases idle connections. It may be called twice.
-func (h *Hosts) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, client := range h.clients.values {
-		client.CloseIdleConnections()
-	}
-}
-
-// client returns the HTTP client for the TLS settings of some credentials.
-func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
-	key := c.TransportKey()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if client, ok := h.clients.get(key); ok {
-		return client, nil
-	}
-	config, err := c.TLS()
-	if err != nil {
-		return nil, err
-	}
-	transport := h.o.Guard.Transport(config, c.GetProxy())
-	transport.ForceAttemptHTTP2, transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = true, 16, 4, idleConnection
-	client := &http.Client{
-		// Redirects are followed by call.do, which knows where they may lead.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     transport,
-	}
-	if old, dropped := h.clients.put(key, client); dropped {
-		old.CloseIdleConnections()
-	}
-	return client, nil
-}
+func (h *Hosts) Close() { h.client.Close() }
 
 // Remote is one repository at its host, with some credentials. Its methods block
 // until the host has answered, at most 20 s for each call.
 type Remote struct {
+	*caller
 	place Place
-	host  host
+	dialect
 }
 
 // Kind returns the API of the host.
@@ -136,9 +95,6 @@ func (r *Remote) Kind() Kind { return r.place.Kind }
 // Name returns the full name of the repository: owner/name, or group/subgroup/name.
 func (r *Remote) Name() string { return r.place.Path }
 
-// Events returns the events of a webhook of this host, by its own names.
-func (r *Remote) Events() []string { return r.host.events() }
-
 // Remote detects the host of a repository. The error wraps ErrNone when it is
 // unknown; a plain Git URL may need one probe for each host. creds may be nil.
 func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (*Remote, error) {
@@ -146,84 +102,126 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.caller(place.API, creds)
-	if err != nil {
-		return nil, err
-	}
-	r := &Remote{place: place}
-	switch place.Kind {
-	case GitHub, GitHubEnterprise:
-		c.sign = bearer(creds)
-		c.header = githubHeader
-		r.host = newGitHub(c, place)
-	case GitLab:
-		c.sign = bearer(creds)
-		r.host = newGitLab(c, place)
-	case Bitbucket:
-		c.sign = bearer(creds)
-		if t.Email != "" { // the API token of a person, not of a repository
-			c.sign = basic(t.Email, creds)
-		}
-		r.host = newBitbucket(c, place)
-	case Gitea:
-		c.sign = giteaToken(creds)
-		r.host = newGitea(c, place)
+	r := &Remote{place: place, dialect: dialects[place.Kind]}
+	r.caller = h.caller(place.API, r.scheme, creds)
+	if place.Kind == Bitbucket && t.Email != "" { // the API token of a person, not of a repository
+		r.basic(t.Email)
 	}
 	return r, nil
 }
 
-// host implements the API of one kind of host. Lists are read page by page from 1;
-// more reports whether another page follows.
-type host interface {
-	events() []string
-	hooks(ctx context.Context, page int) (found []Hook, more bool, err error)
-	hook(ctx context.Context, id string) (Hook, error)
-	create(ctx context.Context, h Hook) (Hook, error)
-	edit(ctx context.Context, h Hook) (Hook, error)
-	remove(ctx context.Context, id string) error
-	facts(ctx context.Context) (Facts, error)
-	protection(ctx context.Context, branch string) (Protection, error)
+// request returns a call about the repository. do is what it does, such as "list
+// webhooks of".
+func (r *Remote) request(do, method, path string) request {
+	return request{op: do + " " + r.place.Path, method: method, path: r.root(r.place) + path}
 }
 
-// recent is a small cache that drops the oldest entry. The zero value is ready. Not
-// safe for concurrent use.
-type recent[K comparable, V any] struct {
-	most   int // 0 = mostKept
-	values map[K]V
-	order  []K
+// Facts is the metadata of a repository at its host.
+type Facts struct {
+	ID       int64  // 0 on Bitbucket, which has UUIDs
+	FullName string // as the host writes it now
 }
 
-func (r *recent[K, V]) get(key K) (V, bool) {
-	v, ok := r.values[key]
-	return v, ok
+// Facts reads the metadata.
+func (r *Remote) Facts(ctx context.Context) (Facts, error) {
+	f, err := ask[struct {
+		ID       int64  `json:"id"`
+		FullName string `json:"full_name"`
+		Path     string `json:"path_with_namespace"` // of GitLab
+	}](ctx, r.caller, r.request("read repository", http.MethodGet, ""))
+	return Facts{f.ID, f.FullName + f.Path}, err
 }
 
-// put adds a value and returns a dropped one.
-func (r *recent[K, V]) put(key K, value V) (old V, dropped bool) {
-	if r.values == nil {
-		r.values = map[K]V{}
+// Protection is the protection of a branch against writes.
+type Protection string
+
+// Protections of a branch.
+const (
+	Unprotected       Protection = "unprotected"
+	ReviewsRequired   Protection = "reviews-required" // changes come by pull requests
+	Locked            Protection = "locked"           // no writes, or none by this identity
+	ProtectionUnknown Protection = "unknown"          // this identity may not read it
+)
+
+// Protection reads the protection. An unreadable one is unknown; an error means only
+// that ctx has ended.
+func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
+	p, err := r.protection(ctx, r, branch)
+	switch KindOf(err) {
+	case "":
+		return p, nil
+	case Cancelled:
+		return ProtectionUnknown, err
 	}
-	if _, ok := r.values[key]; !ok {
-		if len(r.order) >= cmp.Or(r.most, maxRecent) {
-			old, dropped = r.values[r.order[0]], true
-			delete(r.values, r.order[0])
-			r.order = r.order[1:]
-		}
-		r.order = append(r.order, key)
-	}
-	r.values[key] = value
-	return old, dropped
+	return ProtectionUnknown, nil
 }
 
-func (r *recent[K, V]) drop(key K) {
-	if _, ok := r.values[key]; !ok {
-		return
+// probe is the answer whether a host is Gitea or Forgejo.
+type probe struct {
+	gitea bool
+	at    time.Time
+}
+
+// negativeFor is the lifetime of a negative result: a proxy may have answered instead
+// of the host, such as one that asks for a password first.
+const negativeFor = time.Hour
+
+// maxProbes bounds the known hosts.
+const maxProbes = 64
+
+// isGitea requests the version of the API of a host, without credentials. A positive
+// result is kept, a negative one for an hour; a host that does not answer is probed
+// again by the next caller.
+func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
+	h.mu.Lock()
+	known, ok := h.probes[base]
+	h.mu.Unlock()
+	if ok && (known.gitea || time.Since(known.at) < negativeFor) {
+		return known.gitea, nil
 	}
-	delete(r.values, key)
-	for i, k := range r.order {
-		if k == key {
-			r.order = append(r.order[:i:i], r.order[i+1:]...)
-			return
-		}
+	v, err := ask[struct {
+		Version string `json:"version"`
+	}](ctx, h.caller(base, "", creds.ForOtherHost()), request{op: "find the forge", method: http.MethodGet, path: "/version"})
+	switch KindOf(err) {
+	case Unavailable, RateLimited, Cancelled, Invalid:
+		return false, err
 	}
+	gitea := err == nil && v.Version != ""
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.probes) >= maxProbes {
+		clear(h.probes)
+	}
+	h.probes[base] = probe{gitea, time.Now()}
+	return gitea, nil
+}
+
+// Every error of this package that reaches a caller is one of package netx, but for those
+// that wrap ErrNone or ErrNoSecret.
+type (
+	Error     = netx.Error
+	ErrorKind = netx.ErrorKind
+	Field     = netx.Field
+)
+
+// The kinds of errors.
+const (
+	Unauthorized = netx.Unauthorized
+	Forbidden    = netx.Forbidden
+	NotFound     = netx.NotFound
+	RateLimited  = netx.RateLimited
+	Unavailable  = netx.Unavailable
+	Refused      = netx.Refused
+	Protocol     = netx.Protocol
+	Invalid      = netx.Invalid
+	Cancelled    = netx.Cancelled
+	Unknown      = netx.Unknown
+)
+
+// KindOf is netx.KindOf.
+func KindOf(err error) ErrorKind { return netx.KindOf(err) }
+
+// invalid returns an error of a request that was not sent.
+func invalid(op, format string, args ...any) *Error {
+	return &Error{Kind: Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }

@@ -28,10 +28,8 @@ func TestGuarded(t *testing.T) {
 	byName := strings.Replace(site.URL, "127.0.0.1", "localhost", 1)
 	for _, base := range []string{"http://169.254.169.254/api/v3", "http://[fe80::1]", "http://metadata.google.internal/x", site.URL, byName} {
 		h := New(Options{AllowInsecure: true, Guard: narrow})
-		c, err := h.caller(base, &auth.Credentials{Bearer: hidden})
-		if err == nil {
-			_, err = c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
-		}
+		c := h.caller(base, "Bearer ", &auth.Credentials{Bearer: hidden})
+		_, err := c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
 		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Invalid || !strings.Contains(err.Error(), "forbidden address") {
 			t.Errorf("%s: %v", base, err)
 		}
@@ -57,11 +55,8 @@ func TestProxy(t *testing.T) {
 	defer h.Close()
 	for pass, good := range map[string]bool{hidden: true, "CANARY": false} {
 		p.Password = pass
-		c, err := h.caller("http://api.nowhere.invalid", &auth.Credentials{Bearer: hidden, Proxy: p})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
+		c := h.caller("http://api.nowhere.invalid", "Bearer ", &auth.Credentials{Bearer: hidden, Proxy: p})
+		_, err := c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
 		if (err == nil) != good || err != nil && strings.Contains(err.Error(), pass) {
 			t.Errorf("good password %v: %v", good, err)
 		}

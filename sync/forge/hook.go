@@ -14,8 +14,9 @@ import (
 	"strings"
 )
 
-// Bounds of a list of hooks. No host lets a repository have more.
+// Where webhooks are, and bounds of their list. No host lets a repository have more.
 const (
+	hooksPath    = "/hooks"
 	hooksPerPage = 100
 	mostPages    = 10
 )
@@ -46,10 +47,7 @@ type Hook struct {
 	URL    string   // where events are sent to
 	Events []string // in the words of the host; nil on Create and Edit = Remote.Events
 	Active bool     // as read; a hook that is written is active
-	// InsecureTLS has the host not check the certificate of URL. Gitea has no
-	// such setting.
-	InsecureTLS bool
-	Secret      Secret // what events are signed with; "" as read
+	Secret Secret   // what events are signed with; "" as read
 }
 
 // Number returns the ID as a number, 0 when it is none.
@@ -107,17 +105,40 @@ func asForbidden(err error) error {
 func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 	var all []Hook
 	for page := 1; page <= mostPages; page++ {
-		found, more, err := r.host.hooks(ctx, page)
+		list := r.request("list webhooks of", http.MethodGet, hooksPath)
+		list.query = url.Values{"page": {strconv.Itoa(page)}, r.size: {strconv.Itoa(hooksPerPage)}}
+		got, err := r.do(ctx, list)
 		if err != nil {
 			return nil, asForbidden(err)
 		}
-		all = append(all, found...)
-		if !more {
+		// Bitbucket wraps the list, and says there whether another page follows.
+		var wrapped struct {
+			Values []json.RawMessage `json:"values"`
+			Next   string            `json:"next"`
+		}
+		var found []json.RawMessage
+		if json.Unmarshal(got.Body, &wrapped) == nil {
+			found = wrapped.Values
+		} else if found, err = into[[]json.RawMessage](r.caller, list, got); err != nil {
+			return nil, err
+		}
+		for _, each := range found {
+			h, err := r.read(each)
+			if err != nil {
+				return nil, r.fail(list, Protocol, errors.New("the answer is not what this API answers"))
+			}
+			all = append(all, h)
+		}
+		link := strings.Join(got.Header.Values("Link"), ",")
+		if !strings.Contains(link, `rel="next"`) && wrapped.Next == "" && got.Header.Get("X-Next-Page") == "" {
 			break
 		}
 	}
 	return all, nil
 }
+
+// Events returns the events of a webhook of this host, by its own names.
+func (r *Remote) Events() []string { return r.events }
 
 // Find returns the oldest webhook with this URL, nil when there is none.
 func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
@@ -135,7 +156,7 @@ func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
 
 // Get returns one webhook, nil when it does not exist.
 func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
-	h, err := r.host.hook(ctx, id)
+	h, err := r.ask(ctx, r.request("read webhook of", http.MethodGet, one(id)), Hook{})
 	switch KindOf(err) {
 	case "":
 		return &h, nil
@@ -145,15 +166,35 @@ func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
 	return nil, err
 }
 
+func one(id string) string { return hooksPath + "/" + url.PathEscape(id) }
+
+// ask performs a call that answers one webhook. The body has the secret of h.
+func (r *Remote) ask(ctx context.Context, q request, h Hook) (Hook, error) {
+	c := r.withSecret(h.Secret)
+	data, err := ask[json.RawMessage](ctx, c, q)
+	if err != nil {
+		return Hook{}, err
+	}
+	if h, err = r.read(data); err != nil {
+		err = c.fail(q, Protocol, errors.New("the answer is not what this API answers"))
+	}
+	return h, err
+}
+
 // Create creates a webhook. An existing one with the same URL is adopted: it gets
 // this secret and these events. So a webhook that was created before a power cut is
 // found again.
 func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
-	adopted, err := r.adopt(ctx, h)
-	if err != nil || adopted != nil {
-		return value(adopted), err
+	if adopted, err := r.adopt(ctx, h); err != nil {
+		return Hook{}, err
+	} else if adopted != nil {
+		return *adopted, nil
 	}
-	made, err := r.host.create(ctx, r.withDefaults(h))
+	h = r.withDefaults(h)
+	h.ID = "" // it may be that of a deleted webhook
+	create := r.request("create webhook of", http.MethodPost, hooksPath)
+	create.body = r.write(h)
+	made, err := r.ask(ctx, create, h)
 	if kind := KindOf(err); kind != Refused {
 		return made, asForbidden(err)
 	}
@@ -177,22 +218,18 @@ func (r *Remote) adopt(ctx context.Context, h Hook) (*Hook, error) {
 	return &edited, nil
 }
 
-func value(h *Hook) Hook {
-	if h == nil {
-		return Hook{}
-	}
-	return *h
-}
-
 // Edit writes URL, events and secret of the webhook with this ID. The error is
 // NotFound when it does not exist.
 func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
-	return r.host.edit(ctx, r.withDefaults(h))
+	h = r.withDefaults(h)
+	edit := r.request("edit webhook of", r.change, one(h.ID))
+	edit.body = r.write(h)
+	return r.ask(ctx, edit, h)
 }
 
 // Delete deletes a webhook. A missing one is no error.
 func (r *Remote) Delete(ctx context.Context, id string) error {
-	err := r.host.remove(ctx, id)
+	err := send(ctx, r.caller, r.request("delete webhook of", http.MethodDelete, one(id)))
 	if KindOf(err) == NotFound {
 		return nil
 	}
@@ -204,56 +241,4 @@ func (r *Remote) withDefaults(h Hook) Hook {
 		h.Events = r.Events()
 	}
 	return h
-}
-
-// Facts is the metadata of a repository at its host.
-type Facts struct {
-	ID            int64  // 0 on Bitbucket, which has UUIDs
-	FullName      string // as the host writes it now
-	DefaultBranch string // "" for an empty repository on some hosts
-	Archived      bool
-}
-
-// Facts reads the metadata.
-func (r *Remote) Facts(ctx context.Context) (Facts, error) { return r.host.facts(ctx) }
-
-// Protection is the protection of a branch against writes.
-type Protection string
-
-// Protections of a branch.
-const (
-	Unprotected       Protection = "unprotected"
-	ReviewsRequired   Protection = "reviews-required" // changes come by pull requests
-	Locked            Protection = "locked"           // no writes, or none by this identity
-	ProtectionUnknown Protection = "unknown"          // this identity may not read it
-)
-
-// Protection reads the protection. An unreadable one is unknown; an error means only
-// that ctx has ended.
-func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
-	p, err := r.host.protection(ctx, branch)
-	switch KindOf(err) {
-	case "":
-		return p, nil
-	case Cancelled:
-		return ProtectionUnknown, err
-	}
-	return ProtectionUnknown, nil
-}
-
-// send performs a call and ignores the answer.
-func send(ctx context.Context, c *caller, r request) error {
-	_, err := c.do(ctx, r)
-	return err
-}
-
-// pageOf returns the query of a list.
-func pageOf(page int, size string) url.Values {
-	return url.Values{"page": {strconv.Itoa(page)}, size: {strconv.Itoa(hooksPerPage)}}
-}
-
-// hasNext reports whether the Link header of GitHub, GitLab and Gitea has a next
-// page.
-func hasNext(h http.Header) bool {
-	return strings.Contains(strings.Join(h.Values("Link"), ","), `rel="next"`)
 }

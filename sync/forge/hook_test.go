@@ -208,7 +208,7 @@ func TestFactsAndProtection(t *testing.T) {
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
 		r := remoteOf(t, h, kind, path)
 		f, err := r.Facts(t.Context())
-		if err != nil || f.FullName != path || f.DefaultBranch != "main" || (f.ID == 0) != (kind == Bitbucket) {
+		if err != nil || f.FullName != path || (f.ID == 0) != (kind == Bitbucket) {
 			t.Fatalf("%+v %v", f, err)
 		}
 		want := map[string]Protection{"main": Unprotected, "kept": Locked, "release/1": ReviewsRequired}

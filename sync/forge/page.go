@@ -21,7 +21,7 @@ func Page(t Target, branch, dir string) (string, error) {
 	if a.Scheme == "file" {
 		return "", fmt.Errorf("%w: a local repository has no page", ErrNone)
 	}
-	if strings.Trim(a.Host, "abcdefghijklmnopqrstuvwxyz0123456789.-_:") != "" {
+	if !plainHost(a.Host) {
 		return "", invalid("find the page", "its host has a name that no browser takes")
 	}
 	kind, err := t.kind(a)
@@ -65,13 +65,9 @@ func Page(t Target, branch, dir string) (string, error) {
 	return page, nil
 }
 
-// segments escapes each part of a path; its slashes stay.
-func segments(path string) string {
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		parts[i] = url.PathEscape(part)
-	}
-	return strings.Join(parts, "/")
+// plainHost reports whether a host, in small letters, can stand in a URL as it is.
+func plainHost(host string) bool {
+	return strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_:") == ""
 }
 
 // isCommit reports whether a revision is a full commit hash, which hosts treat as no

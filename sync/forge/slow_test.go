@@ -46,17 +46,16 @@ func TestGitHubTimeout(t *testing.T) {
 				fmt.Fprintf(there, "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 					len(body), body)
 			}
-			hosts.clients.put((&auth.Credentials{}).TransportKey(),
-				&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-					here, there := net.Pipe()
-					go answer(there)
-					return here, nil
-				}}})
+			hosts.client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go answer(there)
+				return here, nil
+			}}
 			ctx, cancel := context.WithTimeout(t.Context(), test.patience)
 			defer cancel()
 			begin := time.Now()
 			token, err := hosts.InstallationToken(ctx, auth.AppIdentity{AppID: "12", Installation: "34", API: "http://ghe.example.com/api/v3",
-				Secret: &auth.ConnectionSecret{PrivateKey: text, Source: "secret a/b"}})
+				Secret: &auth.Credentials{PrivateKey: text, Source: "secret a/b"}})
 			if took := time.Since(begin); took != test.ends {
 				t.Errorf("it ends after %v, want %v: %v", took, test.ends, err)
 			}

@@ -1,17 +1,13 @@
 package identity
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"limpet/sync/auth"
 	"limpet/sync/netx"
 )
 
@@ -61,26 +57,6 @@ func TestKeysAreNotMixed(t *testing.T) {
 			t.Errorf("the secret of another client is told: %s", asked)
 		}
 	}
-}
-
-// TestBackOffOfSeveral: a provider that was asked is not asked again at once, also when
-// the first of its sources was not.
-func TestBackOffOfSeveral(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		away := &netx.Error{Kind: netx.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
-		failed := combined(Request{}, []error{invalid("read", "no such file"), away})
-		tokens, asked := auth.NewTokens(0).BackOff(), 0
-		for begin := time.Now(); time.Since(begin) < 100*time.Second; time.Sleep(500 * time.Millisecond) {
-			_, err := tokens.Token(t.Context(), auth.TokenKey{}, func(context.Context) (auth.Token, error) { asked++; return auth.Token{}, failed })
-			if netx.KindOf(err) != netx.Invalid {
-				t.Fatalf("%v", err)
-			}
-		}
-		if asked != 8 {
-			t.Errorf("asked %d times in 100 s", asked)
-		}
-	})
 }
 
 // TestWrongClock: what is signed for Azure and Google carries their time where the clock

@@ -1,14 +1,36 @@
 package identity
 
 import (
+	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/xml"
+	"net"
+	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
+
+// Where machines and containers get keys. Source: AWS' guides of EC2, ECS and EKS.
+const (
+	awsMachine   = "http://169.254.169.254"
+	awsContainer = "http://169.254.170.2"
+	// machineTokenLife is the lifetime of the token of the metadata server, which is
+	// used at once. Unit: seconds.
+	machineTokenLife = "300"
+)
+
+// containerHosts may be asked over http. Source: AWS, "Container credential provider".
+var containerHosts = []string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23", "localhost"}
 
 // aws signs passwords for CodeCommit. The keys that it signs with come from the
 // first source that is configured: keys, a web identity, the container, the machine.
@@ -18,6 +40,19 @@ type aws struct{ *registry }
 var codeCommit = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?git-codecommit(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?\.amazonaws\.com(?:\.cn)?$`)
 
 const opCodeCommit = "sign for CodeCommit"
+
+// awsKeys are the keys of an AWS identity. They print the access key, which is no
+// secret.
+type awsKeys struct{ ID, Secret, Session string }
+
+func (k awsKeys) String() string { return "access key " + k.ID }
+
+// GoString keeps %#v from walking the fields.
+func (k awsKeys) GoString() string { return k.String() }
+
+func (k awsKeys) valid() bool {
+	return auth.Printable(k.ID) && auth.Printable(k.Secret) && (k.Session == "" || auth.Printable(k.Session))
+}
 
 // Credentials implements Provider. A password is good for 15 minutes and for one
 // repository, and costs no call: each look-up makes a new one. What is cached are
@@ -34,17 +69,15 @@ func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 	if !keys.valid() {
 		return nil, invalid(opCodeCommit, "the access key from %s is malformed", r.Place)
 	}
-	path := (&url.URL{Path: r.Address.Path}).EscapedPath()
-	user, password := keys.gitPassword(p.now(), region, r.Address.HostPort(), path)
-	return &auth.Credentials{Username: user, Password: password, Forget: forget, Clock: p.setClock}, nil
+	host := r.Address.HostPort()
+	user, password := keys.gitPassword(p.client.Clock("https://"+host), region, host, (&url.URL{Path: r.Address.Path}).EscapedPath())
+	return &auth.Credentials{Username: user, Password: password, Forget: forget,
+		Clock: func(at time.Time) { p.client.SetClock(host, at) }}, nil
 }
 
 // region returns that of the host, or that of a rule of the config file.
 func (r Request) region() (string, error) {
 	if found := codeCommit.FindStringSubmatch(r.Address.Host); found != nil {
-		if r.Address.Scheme != "https" {
-			return "", invalid(opCodeCommit, "it is reached over https only")
-		}
 		return found[1], nil
 	}
 	if region := r.Text("AWS_REGION"); region != "" && r.Bound {
@@ -53,10 +86,10 @@ func (r Request) region() (string, error) {
 	return "", invalid(opCodeCommit, "%s is no host of CodeCommit (git-codecommit.REGION.amazonaws.com)", r.Address.HostPort())
 }
 
-// keys asks the sources in turn.
+// keys asks the first source that is configured.
 func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func(), error) {
 	env := r.env(p.registry)
-	secret, session := env, env
+	secret, session := env, env // of the same key
 	if r.othersInEnv(p.registry, "AWS_ACCESS_KEY_ID") {
 		secret, session = r.Text, r.Text
 	}
@@ -78,22 +111,175 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 	switch {
 	case env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
 		source = "role " + env("AWS_ROLE_ARN")
-		get = func(ctx context.Context, r Request) (sessionCredentials, error) { return p.webIdentity(ctx, r, region) }
+		get = func(ctx context.Context, r Request) (auth.Token, error) { return p.webIdentity(ctx, r, region) }
 	case env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" || env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
 		source, get = "container", p.container
 	}
 	key := r.key(source)
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) {
-		s, err := get(ctx, r)
-		if err != nil {
-			return auth.Token{}, err
-		}
-		text, err := json.Marshal(s.awsKeys)
-		return auth.Token{Value: string(text), Minted: time.Now(), Expires: s.until, Life: min(s.life, longestLife)}, err
-	})
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return get(ctx, r) })
 	var keys awsKeys
 	if err == nil {
 		err = json.Unmarshal([]byte(token.Value), &keys)
 	}
 	return keys, p.forget(key, token), err
+}
+
+// session makes a token of keys that expire, by the clock of AWS.
+func session(c netx.Call, k awsKeys, until, at time.Time) (auth.Token, error) {
+	if !k.valid() {
+		return auth.Token{}, malformed(c, "the answer holds no keys")
+	}
+	if !until.After(at) {
+		return auth.Token{}, malformed(c, "the answer does not say how long the keys live, or they have ended already")
+	}
+	text, err := json.Marshal(k)
+	return auth.Token{Value: string(text), Minted: time.Now(), Expires: until, Life: min(until.Sub(at), longestLife)}, err
+}
+
+// webIdentity exchanges the token of a service account for keys, by the Security Token
+// Service. The token is read again each time: it is replaced on the disk.
+func (p *aws) webIdentity(ctx context.Context, r Request, region string) (auth.Token, error) {
+	env := r.env(p.registry)
+	role := env("AWS_ROLE_ARN")
+	c := netx.Call{Op: "assume a role by web identity", Identity: "role " + role + " of " + r.Place, Trust: r.TLS, Method: http.MethodPost}
+	token, err := r.file(env("AWS_WEB_IDENTITY_TOKEN_FILE"))
+	if err != nil {
+		return auth.Token{}, invalid(c.Op, "read AWS_WEB_IDENTITY_TOKEN_FILE: %w", err)
+	}
+	subject := strings.TrimSpace(string(token))
+	c.Secrets = []string{subject}
+	region = cmp.Or(env("AWS_REGION"), env("AWS_DEFAULT_REGION"), region)
+	domain := ".amazonaws.com"
+	if strings.HasPrefix(region, "cn-") {
+		domain += ".cn"
+	}
+	c.URL = strings.TrimSuffix(cmp.Or(env("AWS_ENDPOINT_URL_STS"), "https://sts."+region+domain), "/") + "/"
+	c.Body = []byte(url.Values{
+		"Action":           {"AssumeRoleWithWebIdentity"},
+		"Version":          {"2011-06-15"},
+		"RoleArn":          {role},
+		"RoleSessionName":  {cmp.Or(env("AWS_ROLE_SESSION_NAME"), "limpet")},
+		"WebIdentityToken": {subject},
+	}.Encode())
+	got, err := p.do(ctx, c)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	var out struct {
+		ID      string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>AccessKeyId"`
+		Secret  string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>SecretAccessKey"`
+		Session string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>SessionToken"`
+		Until   time.Time `xml:"AssumeRoleWithWebIdentityResult>Credentials>Expiration"`
+	}
+	if xml.Unmarshal(got.Body, &out) != nil {
+		return auth.Token{}, malformed(c, "the answer is not that of STS")
+	}
+	return session(c, awsKeys{out.ID, out.Secret, out.Session}, out.Until, got.At)
+}
+
+// near asks a container or a machine for its keys.
+func (p *aws) near(ctx context.Context, c netx.Call) (auth.Token, error) {
+	got, err := p.do(ctx, c)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	var out struct {
+		AccessKeyId, SecretAccessKey, Token string
+		Expiration                          time.Time
+	}
+	if json.Unmarshal(got.Body, &out) != nil {
+		return auth.Token{}, malformed(c, "the answer holds no keys")
+	}
+	return session(c, awsKeys{out.AccessKeyId, out.SecretAccessKey, out.Token}, out.Expiration, got.At)
+}
+
+// container asks the agent beside a container of ECS or a pod of EKS.
+func (p *aws) container(ctx context.Context, r Request) (auth.Token, error) {
+	env := r.env(p.registry)
+	c := netx.Call{Op: "get the keys of this container", Identity: "role of this container", Method: http.MethodGet, Near: true}
+	if path := env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"); path != "" {
+		c.URL = awsContainer + "/" + strings.TrimPrefix(path, "/")
+	} else {
+		c.URL = env("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+		u, err := url.Parse(c.URL)
+		if err != nil || u.Scheme != "https" && !slices.Contains(containerHosts, u.Hostname()) && !net.ParseIP(u.Hostname()).IsLoopback() {
+			return auth.Token{}, invalid(c.Op, "AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor an address of this host")
+		}
+		c.Near = u.Scheme == "http"
+	}
+	token := env("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+	if path := env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); path != "" {
+		text, err := r.file(path)
+		if err != nil {
+			return auth.Token{}, invalid(c.Op, "read AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if token != "" {
+		c.Header, c.Secrets = map[string]string{"Authorization": token}, []string{token}
+	}
+	return p.near(ctx, c)
+}
+
+// machine asks the metadata server of EC2, in its second version: a token first.
+func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
+	env := r.env(p.registry)
+	if strings.EqualFold(env("AWS_EC2_METADATA_DISABLED"), "true") {
+		return auth.Token{}, invalid(opCodeCommit,
+			"%s has no identity of AWS: none of its variables are set, and AWS_EC2_METADATA_DISABLED is set", r.Place)
+	}
+	base := strings.TrimSuffix(cmp.Or(env("AWS_EC2_METADATA_SERVICE_ENDPOINT"), awsMachine), "/")
+	c := netx.Call{Op: "get a token of the metadata server", Identity: "role of this machine", Method: http.MethodPut, Near: true,
+		URL: base + "/latest/api/token", Header: map[string]string{"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": machineTokenLife}}
+	got, err := p.do(ctx, c)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	token := strings.TrimSpace(string(got.Body))
+	if !auth.Printable(token) {
+		return auth.Token{}, malformed(c, "the answer holds no token")
+	}
+	c.Op, c.Method, c.Secrets = "find the role of this machine", http.MethodGet, []string{token}
+	c.URL, c.Header = base+"/latest/meta-data/iam/security-credentials/", map[string]string{"X-Aws-Ec2-Metadata-Token": token}
+	if got, err = p.do(ctx, c); err != nil {
+		return auth.Token{}, err
+	}
+	name, _, _ := strings.Cut(strings.TrimSpace(string(got.Body)), "\n")
+	if !auth.Printable(name) || strings.Contains(name, "/") {
+		return auth.Token{}, malformed(c, "the answer names no role")
+	}
+	c.Op, c.URL = "get the keys of this machine", c.URL+url.PathEscape(name)
+	return p.near(ctx, c)
+}
+
+// sign signs a canonical request by Signature Version 4. stamp is its time as it is
+// written there. Source: AWS, "Create a signed AWS API request". The signer of the SDK
+// always signs headers that CodeCommit's form of a password does not have.
+func (k awsKeys) sign(at time.Time, stamp, region, service, canonical string) string {
+	scope := []string{at.UTC().Format("20060102"), region, service, "aws4_request"}
+	key := []byte("AWS4" + k.Secret)
+	for _, part := range scope {
+		key = hmacSHA256(key, part)
+	}
+	sum := sha256.Sum256([]byte(canonical))
+	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, strings.Join(scope, "/"), hex.EncodeToString(sum[:])}, "\n")
+	return hex.EncodeToString(hmacSHA256(key, text))
+}
+
+// gitPassword returns the user and the password for a repository of CodeCommit. AWS
+// accepts them for 15 minutes. Source: git-remote-codecommit of AWS.
+func (k awsKeys) gitPassword(at time.Time, region, host, path string) (user, password string) {
+	stamp := at.UTC().Format("20060102T150405")
+	signature := k.sign(at, stamp, region, "codecommit", "GIT\n"+path+"\n\nhost:"+host+"\n\nhost\n")
+	user = k.ID
+	if k.Session != "" {
+		user += "%" + k.Session
+	}
+	return user, stamp + "Z" + signature
+}
+
+func hmacSHA256(key []byte, text string) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -51,96 +50,99 @@ const (
 	assertionLife   = 9 * time.Minute // from its beginning
 )
 
-// azure makes tokens of Microsoft Entra ID for Azure DevOps. It tries a service
-// principal, then workload identity, then the managed identity of the host, and
-// takes the first token.
+// azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else
+// by workload identity, else of the managed identity of the host. The first that is
+// configured counts.
 type azure struct{ *registry }
-
-// errNotSet is returned by a source of identity that is not configured.
-var errNotSet = errors.New("not configured")
 
 // Credentials implements Provider.
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	key := r.key("azure-devops")
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.first(ctx, r) })
+	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.mint(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
 	return &auth.Credentials{Bearer: token.Value, Forget: p.forget(key, token)}, nil
 }
 
-// first asks the sources in turn.
-func (p *azure) first(ctx context.Context, r Request) (auth.Token, error) {
-	var failed []error
-	for _, source := range []func(context.Context, Request) (auth.Token, error){p.principal, p.workload, p.managed} {
-		token, err := source(ctx, r)
-		if err == nil || ctx.Err() != nil {
-			return token, err
-		}
-		if !errors.Is(err, errNotSet) {
-			failed = append(failed, err)
-		}
-	}
-	return auth.Token{}, combined(r, failed)
-}
-
-// combined returns one error for several sources. Its kind is that of the first: what
-// was configured most explicitly.
-func combined(r Request, failed []error) error {
-	const op = "get a token for Azure DevOps"
-	switch len(failed) {
-	case 0:
-		return invalid(op, "%s has no identity of %s: none of its keys or variables are set", r.Place, r.Provider)
-	case 1:
-		return failed[0]
-	}
-	all := failed[0]
-	for _, err := range failed[1:] {
-		all = fmt.Errorf("%w; %w", all, err)
-	}
-	e := &netx.Error{Kind: netx.KindOf(failed[0]), Op: op, Err: all}
-	if first, ok := errors.AsType[*netx.Error](failed[0]); ok {
-		e.RetryAfter = first.RetryAfter
-	}
-	return e
-}
-
-// principal is a service principal with a secret or a certificate.
-func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
+// mint asks the first source that is configured.
+func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	env := r.env(p.registry)
-	tenant, client := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID")
+	tenant, client, authority := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID"), env("AZURE_AUTHORITY_HOST")
+	proof := env // of the same client
 	if r.othersInEnv(p.registry, "AZURE_CLIENT_ID") {
-		env = r.Text
+		proof = r.Text
 	}
-	secret, pem := env("AZURE_CLIENT_SECRET"), []byte(env("AZURE_CLIENT_CERTIFICATE"))
-	if path := env("AZURE_CLIENT_CERTIFICATE_PATH"); path != "" && len(pem) == 0 && secret == "" && tenant != "" && client != "" {
-		var err error
-		if pem, err = r.file(path); err != nil {
-			return auth.Token{}, invalid("use the certificate of service principal "+client, "%w", err)
-		}
+	secret, certificate, path := proof("AZURE_CLIENT_SECRET"), proof("AZURE_CLIENT_CERTIFICATE"), proof("AZURE_CLIENT_CERTIFICATE_PATH")
+	federated, known := env("AZURE_FEDERATED_TOKEN_FILE"), tenant != "" && client != ""
+	c := netx.Call{
+		Op:       "get a token for a service principal",
+		Identity: fmt.Sprintf("service principal %s of tenant %s, from %s", client, tenant, r.Place),
+		Trust:    r.TLS,
 	}
-	if tenant == "" || client == "" || secret == "" && len(pem) == 0 {
-		return auth.Token{}, errNotSet
-	}
-	c := call{
-		op:       "get a token for a service principal",
-		identity: fmt.Sprintf("service principal %s of tenant %s, from %s", client, tenant, r.Place),
-	}
-	if secret != "" {
-		c.secrets = []string{secret}
+	switch {
+	case known && secret != "":
+		c.Secrets = []string{secret}
 		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 			return azidentity.NewClientSecretCredential(tenant, client, secret,
 				&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
 		})
-	}
-	return p.retryInTime(func(now time.Time) (auth.Token, error) {
-		audience := strings.TrimSuffix(authorityOf(r.env(p.registry)), "/") + "/" + tenant + "/oauth2/v2.0/token"
-		proof, err := certificateProof(pem, client, audience, now)
+	case known && certificate != "":
+		return p.certificate(ctx, r, c, tenant, client, []byte(certificate))
+	case known && path != "":
+		pem, err := r.file(path)
 		if err != nil {
-			return auth.Token{}, invalid(c.op, "%w", err)
+			return auth.Token{}, invalid("use the certificate of service principal "+client, "%w", err)
 		}
-		return p.asserted(ctx, r, c, tenant, client, proof)
+		return p.certificate(ctx, r, c, tenant, client, pem)
+	case known && federated != "" && authority != "":
+		// A token of a Kubernetes service account, which Entra ID trusts. It is read again
+		// each time: it is replaced every hour.
+		c.Op = "get a token by workload identity"
+		c.Identity = fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place)
+		subject, err := r.file(federated)
+		if err != nil {
+			return auth.Token{}, invalid(c.Op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
+		}
+		return p.asserted(ctx, r, c, tenant, client, strings.TrimSpace(string(subject)))
+	case !r.Own() && !r.Trusted:
+		return auth.Token{}, invalid("get a token for Azure DevOps", "%s has no identity of azure: none of its keys are set", r.Place)
+	}
+	return p.managed(ctx, env)
+}
+
+// certificate signs a proof with a certificate: PEM with the certificate and its
+// unencrypted RSA key. azidentity would sign by the clock of this host alone. Source:
+// Microsoft, "application authentication certificate credentials".
+func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, pem []byte) (token auth.Token, err error) {
+	pair, err := tls.X509KeyPair(pem, pem)
+	if err != nil {
+		return token, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
+	}
+	key, ok := pair.PrivateKey.(*rsa.PrivateKey)
+	if !ok {
+		return token, invalid(c.Op, "the key of the client certificate is no RSA key, which Azure wants")
+	}
+	audience := strings.TrimSuffix(authorityOf(r.env(p.registry)), "/") + "/" + tenant + "/oauth2/v2.0/token"
+	thumbprint := sha256.Sum256(pair.Certificate[0])
+	header := map[string]any{"x5t#S256": base64.RawURLEncoding.EncodeToString(thumbprint[:])}
+	err = p.client.InTime(audience, func(now time.Time) error {
+		begin := now.Add(-assertionBefore)
+		proof, err := signJWT(jwt.SigningMethodPS256, key, header, jwt.MapClaims{
+			"aud": audience,
+			"iss": client,
+			"sub": client,
+			"jti": uuid.NewString(),
+			"nbf": begin.Unix(),
+			"iat": begin.Unix(),
+			"exp": begin.Add(assertionLife).Unix(),
+		})
+		if err == nil {
+			token, err = p.asserted(ctx, r, c, tenant, client, proof)
+		}
+		return err
 	})
+	return token, err
 }
 
 // authorityOf returns the authority: a tenant is below it.
@@ -148,28 +150,9 @@ func authorityOf(env func(string) string) string {
 	return cmp.Or(env("AZURE_AUTHORITY_HOST"), azureAuthority)
 }
 
-// workload is a token of a Kubernetes service account, which Entra ID trusts. It
-// is read again each time: it is replaced every hour.
-func (p *azure) workload(ctx context.Context, r Request) (auth.Token, error) {
-	env := r.env(p.registry)
-	tenant, client, path := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID"), env("AZURE_FEDERATED_TOKEN_FILE")
-	if tenant == "" || client == "" || path == "" || env("AZURE_AUTHORITY_HOST") == "" {
-		return auth.Token{}, errNotSet
-	}
-	c := call{
-		op:       "get a token by workload identity",
-		identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place),
-	}
-	subject, err := r.file(path)
-	if err != nil {
-		return auth.Token{}, invalid(c.op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
-	}
-	return p.asserted(ctx, r, c, tenant, client, strings.TrimSpace(string(subject)))
-}
-
 // asserted exchanges a proof for a token.
-func (p *azure) asserted(ctx context.Context, r Request, c call, tenant, client, proof string) (auth.Token, error) {
-	c.secrets = []string{proof}
+func (p *azure) asserted(ctx context.Context, r Request, c netx.Call, tenant, client, proof string) (auth.Token, error) {
+	c.Secrets = []string{proof}
 	return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 		return azidentity.NewClientAssertionCredential(tenant, client, func(context.Context) (string, error) { return proof, nil },
 			&azidentity.ClientAssertionCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
@@ -181,15 +164,14 @@ type credentialFunc func(azcore.ClientOptions) (azcore.TokenCredential, error)
 
 // exchange has azidentity ask the token endpoint of a tenant. It is asked once: the
 // next attempt is that of the registry.
-func (p *azure) exchange(ctx context.Context, r Request, c call, newCredential credentialFunc) (auth.Token, error) {
+func (p *azure) exchange(ctx context.Context, r Request, c netx.Call, newCredential credentialFunc) (auth.Token, error) {
 	authority, err := url.Parse(authorityOf(r.env(p.registry)))
 	if err != nil || authority.Host == "" {
-		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST is not a URL")
+		return auth.Token{}, invalid(c.Op, "AZURE_AUTHORITY_HOST is not a URL")
 	}
 	if !r.Own() && !r.Trusted && !slices.Contains(azureAuthorities, strings.ToLower(authority.Host)) {
-		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
+		return auth.Token{}, invalid(c.Op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
 	}
-	c.tls = r.TLS
 	t := &through{g: p.registry, ctx: ctx, c: c}
 	source, err := newCredential(azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: authority.String()},
@@ -204,39 +186,10 @@ func (p *azure) exchange(ctx context.Context, r Request, c call, newCredential c
 	return t.token(made.Token, time.Until(made.ExpiresOn), err)
 }
 
-// certificateProof signs the proof of a certificate: PEM with the certificate and its
-// unencrypted RSA key. azidentity would sign by the clock of this host alone. Source:
-// Microsoft, "application authentication certificate credentials".
-func certificateProof(certificate []byte, client, audience string, now time.Time) (string, error) {
-	pair, err := tls.X509KeyPair(certificate, certificate)
-	if err != nil {
-		return "", errors.New("the client certificate is not a PEM certificate with its unencrypted key")
-	}
-	key, ok := pair.PrivateKey.(*rsa.PrivateKey)
-	if !ok {
-		return "", errors.New("the key of the client certificate is no RSA key, which Azure wants")
-	}
-	thumbprint, begin := sha256.Sum256(pair.Certificate[0]), now.Add(-assertionBefore)
-	header := map[string]any{"x5t#S256": base64.RawURLEncoding.EncodeToString(thumbprint[:])}
-	return signJWT(jwt.SigningMethodPS256, key, header, jwt.MapClaims{
-		"aud": audience,
-		"iss": client,
-		"sub": client,
-		"jti": uuid.NewString(),
-		"nbf": begin.Unix(),
-		"iat": begin.Unix(),
-		"exp": begin.Add(assertionLife).Unix(),
-	})
-}
-
-// managed is the identity that Azure gives to the machine. azidentity is of no use
+// managed asks for the identity that Azure gives to the machine. azidentity is of no use
 // here: it has one cache for the whole process, from which a token that was refused
 // cannot be dropped.
-func (p *azure) managed(ctx context.Context, r Request) (auth.Token, error) {
-	if !r.Own() && !r.Trusted {
-		return auth.Token{}, errNotSet
-	}
-	env := r.env(p.registry)
+func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Token, error) {
 	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
 	identity := "managed identity of this host"
 	if client := env("AZURE_CLIENT_ID"); client != "" {
@@ -245,7 +198,6 @@ func (p *azure) managed(ctx context.Context, r Request) (auth.Token, error) {
 	}
 	// The variable is the one that azidentity reads.
 	base := strings.TrimSuffix(cmp.Or(env("AZURE_POD_IDENTITY_AUTHORITY_HOST"), azureMetadata), "/")
-	c := call{op: "get a token from the metadata server", identity: identity, method: http.MethodGet, near: true,
-		url: base + "/metadata/identity/oauth2/token?" + query.Encode(), header: map[string]string{"Metadata": "true"}}
-	return c.token(p.do(ctx, c))
+	return p.token(ctx, netx.Call{Op: "get a token from the metadata server", Identity: identity, Method: http.MethodGet, Near: true,
+		URL: base + "/metadata/identity/oauth2/token?" + query.Encode(), Header: map[string]string{"Metadata": "true"}})
 }

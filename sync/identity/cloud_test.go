@@ -161,7 +161,7 @@ func (p *place) restart(t testing.TB) {
 	t.Cleanup(hosts.Close)
 	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
 	trusting := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
-	p.providers["azure"].(*azure).transports.byKey = map[string]http.RoundTripper{"": trusting, "near": trusting}
+	p.providers["azure"].(*azure).client.Transport = trusting
 }
 
 // with gives keys.

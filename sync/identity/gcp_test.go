@@ -117,16 +117,16 @@ func TestServiceAccountErrors(t *testing.T) {
 		"late": {func(w http.ResponseWriter, r *http.Request, f url.Values) {
 			w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT %s"}`)(w, r, f)
-		}, netx.Unauthorized, "the clock of this host is off by more than 4m0s"},
+		}, netx.Unauthorized, "Invalid JWT"},
 		"busy": {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), netx.Unavailable,
-			"UNAVAILABLE: try later"},
+			"try later [redacted]"},
 		"often":    {echo(429, `{}%s`), netx.RateLimited, "429"},
 		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), netx.Protocol, "no token"},
 		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), netx.Protocol, "how long"},
 		"no json":  {echo(200, `ok %s`), netx.Protocol, "not that of a token endpoint"},
-		"long":     {echo(200, strings.Repeat(" ", maxAnswer)+"%s"), netx.Protocol, "more than"},
+		"long":     {echo(200, strings.Repeat(" ", netx.MaxAnswer)+"%s"), netx.Protocol, "more than"},
 		"redirected": {func(w http.ResponseWriter, r *http.Request, _ url.Values) {
-			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, "https://elsewhere.example.com/", http.StatusTemporaryRedirect)
 		}, netx.Protocol, "redirects"},
 		"portal": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 			w.Header().Set("Content-Type", "text/html")
@@ -201,7 +201,7 @@ func TestFederation(t *testing.T) {
 	equal(t, "requests with a URL", c.requests(), []string{"GET /subject\nMetadata: true", exchange("url-" + canary)})
 	c.fails("GET /subject", 500, "{}")
 	p.restart(t)
-	p.refuses(t, netx.Unavailable, "the token of the other party", "GET "+c.URL+"/subject", audience)
+	p.refuses(t, netx.Unavailable, "GET "+c.URL+"/subject", audience)
 
 	// A Secret may hold none: it names files and hosts. A program is never started.
 	p = here(t, "", sourceRepo).with("gcpServiceAccount", text())

@@ -35,14 +35,8 @@ func (r Request) app() (auth.AppIdentity, error) {
 		Installation: cmp.Or(r.Text("githubAppInstallationID"), r.Text("githubInstallationID")),
 		Owner:        r.Text("githubAppInstallationOwner"),
 		API:          cmp.Or(r.Text("githubAppBaseURL"), r.Text("githubApiURl"), r.Text("githubApiURL")),
-		Secret: &auth.ConnectionSecret{
-			CA:         r.TLS.CA,
-			ClientCert: r.TLS.ClientCert,
-			ClientKey:  r.TLS.ClientKey,
-			Proxy:      r.TLS.Proxy,
-			Source:     r.Place,
-			PrivateKey: []byte(cmp.Or(r.Text("githubAppPrivateKey"), r.Text("githubPrivateKey"))),
-		},
+		Secret: &auth.Credentials{CA: r.TLS.CA, ClientCert: r.TLS.ClientCert, ClientKey: r.TLS.ClientKey, Proxy: r.TLS.Proxy, Source: r.Place,
+			PrivateKey: []byte(cmp.Or(r.Text("githubAppPrivateKey"), r.Text("githubPrivateKey")))},
 	}
 	switch {
 	case app.AppID == "":

@@ -56,7 +56,7 @@ func TestGitHubApp(t *testing.T) {
 	here(t, "", at).with(ok[:6]...).refuses(t, netx.Invalid, "api.github.com", "githubAppBaseURL")
 	here(t, "", "https://evil.example.com/team/site.git").with(ok...).refuses(t, netx.Invalid, "evil.example.com")
 	here(t, "", at).with("githubAppID", "12", "githubAppInstallationOwner", "nobody", "githubAppPrivateKey", key, "githubAppBaseURL", base).
-		refuses(t, netx.NotFound, "/orgs/nobody/installation", "/users/nobody/installation", "GitHub App 12 of secret default/keys")
+		refuses(t, netx.NotFound, "/orgs/nobody/installation", "/orgs/nobody/installation", "GitHub App 12 of secret default/keys")
 	here(t, "", at).with("githubAppID", "13", "githubAppInstallationID", "34", "githubAppPrivateKey", key, "githubAppBaseURL", base).
 		refuses(t, netx.Unauthorized, "GitHub App 13, installation 34, of secret default/keys", "/app/installations/34/access_tokens")
 	if _, err := here(t, "azure", devops).with(ok...).credentials(t.Context()); err == nil ||

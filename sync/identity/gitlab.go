@@ -29,7 +29,7 @@ type gitlab struct {
 func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	user := cmp.Or(r.Text("username"), r.TokenUser, "oauth2")
 	if token := cmp.Or(r.Text("token"), r.Text("password"), r.Text("bearerToken")); token != "" {
-		if !printable(token) {
+		if !auth.Printable(token) {
 			return nil, invalid("use provider gitlab", "the token in %s holds a space or a control character", r.Place)
 		}
 		return &auth.Credentials{Username: user, Password: token}, nil
@@ -87,30 +87,27 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 	if app.redirect != "" {
 		form.Set("redirect_uri", app.redirect)
 	}
-	c := call{
-		op:       "exchange a refresh token",
-		identity: "GitLab application " + app.id + " of " + r.Place,
-		method:   http.MethodPost,
-		url:      r.Address.Scheme + "://" + r.Address.HostPort() + "/oauth/token",
-		body:     form.Encode(),
-		tls:      r.TLS,
-		secrets:  []string{app.secret, app.refresh, newest},
+	c := netx.Call{
+		Op:       "exchange a refresh token",
+		Identity: "GitLab application " + app.id + " of " + r.Place,
+		Method:   http.MethodPost,
+		URL:      r.Address.Scheme + "://" + r.Address.HostPort() + "/oauth/token",
+		Body:     []byte(form.Encode()),
+		Trust:    r.TLS,
+		Secrets:  []string{app.secret, app.refresh, newest},
 	}
 	// The caller may be cancelled; the answer must not be lost.
 	got, err := p.do(context.WithoutCancel(ctx), c)
 	if err != nil {
 		return auth.Token{}, err
 	}
-	answered, token, err := parseGrant(got.body, got.at)
-	if err != nil && answered.Life == 0 && printable(answered.Token) {
-		token, err = newToken(answered.Token, gitlabLife)
-	}
+	answered, token, err := parseGrant(got.Body, gitlabLife)
 	if answered.Refresh != "" {
 		p.hold(name, answered.Refresh)
 		p.save(context.WithoutCancel(ctx), name)
 	}
 	if err != nil {
-		return auth.Token{}, c.fail(netx.Protocol, 0, err)
+		return auth.Token{}, malformed(c, err.Error())
 	}
 	return token, nil
 }

@@ -3,8 +3,7 @@
 // application of GitLab. The source of credentials below it finds the keys of an
 // identity; a [Provider] turns them into a token.
 //
-// The laws of this package: every call has a deadline and a bounded answer; redirects
-// are not followed; tokens are in memory only, and are used until they expire when
+// The laws of this package: every call has a deadline and a bounded answer; tokens are in memory only, and are used until they expire when
 // their provider is down; a provider that has just failed is not asked again at once;
 // an error names the identity and the endpoint, never a secret.
 //
@@ -20,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +27,12 @@ import (
 	"limpet/sync/netx"
 )
 
-// DefaultTokens is how many tokens are cached for each provider. Source: Flux.
-const DefaultTokens = 100
+// DefaultTokens is how many tokens are cached for each provider, and callTimeout bounds
+// one call. Source: Flux.
+const (
+	DefaultTokens = 100
+	callTimeout   = 10 * time.Second
+)
 
 // Provider makes the credentials of one kind of identity. It blocks for at most
 // callTimeout for each of a few calls.
@@ -77,11 +81,7 @@ func (r Request) file(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxAnswer+1))
-	if err == nil && len(data) > maxAnswer {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxAnswer)
-	}
-	return data, err
+	return io.ReadAll(io.LimitReader(f, netx.MaxAnswer))
 }
 
 // key returns the cache key of the token for this request.
@@ -111,7 +111,7 @@ type Options struct {
 	Guard netx.Guard
 	// Getenv reads the environment; nil = os.Getenv.
 	Getenv func(string) string
-	// Now is the clock while that of a provider is unknown; nil = time.Now.
+	// Now is the clock while that of a provider is unknown; nil = that of this host.
 	Now func() time.Time
 	// Vault stores refresh tokens that replace others; nil = identities with refresh
 	// tokens are refused.
@@ -131,19 +131,14 @@ func New(o Options) *Identities {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	if o.Tokens <= 0 {
 		o.Tokens = DefaultTokens
 	}
-	if o.UserAgent == "" {
-		o.UserAgent = "limpet"
-	}
+	client := &netx.Client{Guard: o.Guard, AllowInsecure: o.AllowInsecure, UserAgent: o.UserAgent, Timeout: callTimeout, Now: o.Now}
 	all := &Identities{tokens: map[string]*auth.Tokens{}}
 	registryOf := func(name string) *registry {
 		all.tokens[name] = auth.NewTokens(o.Tokens).BackOff()
-		return &registry{o: o, tokens: all.tokens[name]}
+		return &registry{o: o, tokens: all.tokens[name], client: client}
 	}
 	all.providers = map[string]Provider{
 		"aws":    &aws{registryOf("aws")},
@@ -153,6 +148,20 @@ func New(o Options) *Identities {
 		"gitlab": &gitlab{registry: registryOf("gitlab")},
 	}
 	return all
+}
+
+// registry is what each provider works with: its tokens and its calls. After a failure a
+// provider is not asked for a while; meanwhile a token that is good is used on, and
+// without one the failure is returned again.
+type registry struct {
+	o      Options
+	tokens *auth.Tokens
+	client *netx.Client
+}
+
+// forget returns the function that drops a token which was refused.
+func (g *registry) forget(key auth.TokenKey, token auth.Token) func() {
+	return func() { g.tokens.Refused(key, token.Value) }
 }
 
 // Counts returns the counters of the tokens of each provider.
@@ -236,10 +245,10 @@ func (r Request) checkHost() error {
 		// The author of an authority could impersonate the host.
 		return invalid(op, "the identity of this host is not sent to hosts with an authority of a secret: ca.crt and tls.crt must not be set")
 	}
-	for _, host := range at {
-		if r.Address.Host == host || strings.HasPrefix(host, ".") && strings.HasSuffix(r.Address.Host, host) {
-			return nil
-		}
+	if slices.ContainsFunc(at, func(host string) bool {
+		return r.Address.Host == host || strings.HasPrefix(host, ".") && strings.HasSuffix(r.Address.Host, host)
+	}) {
+		return nil
 	}
 	return invalid(op, "its tokens are for %s; a rule under git-credentials of the config file can send them to %s",
 		strings.Join(at, ", "), r.Address.HostPort())

@@ -61,11 +61,11 @@ func TestCheckOfAConnection(t *testing.T) {
 		if host.Token(token, forgetest.Rights{}); !tt.accepts {
 			host.Revoke(token)
 		}
-		who := forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
+		who := forge.NewMinter(hosts, func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			if !tt.secret {
 				return nil, nil
 			}
-			return &auth.ConnectionSecret{Token: token, Source: "the test"}, nil
+			return &auth.Credentials{Password: token, Source: "the test"}, nil
 		}, auth.NewTokens(0))
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Connection",
 			"metadata": map[string]any{"name": "lab", "namespace": "default"}, "spec": map[string]any{"title": "Lab", "type": "gitlab",

@@ -31,8 +31,8 @@ func TestConnectionHealth(t *testing.T) {
 	r.repo.Add(t, "a.json")
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	minter := forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
-		return &auth.ConnectionSecret{Token: token, Source: "the test"}, nil
+	minter := forge.NewMinter(hosts, func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		return &auth.Credentials{Password: token, Source: "the test"}, nil
 	}, auth.NewTokens(0))
 	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -106,8 +106,8 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 	m.host.Add("team/site", forgetest.Repository{DefaultBranch: testenv.Branch})
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	m.minter = forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
-		return &auth.ConnectionSecret{PrivateKey: m.app.Key, Source: "the test"}, nil
+	m.minter = forge.NewMinter(hosts, func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		return &auth.Credentials{PrivateKey: m.app.Key, Source: "the test"}, nil
 	}, auth.NewTokens(0))
 	m.rig = newRig(t, server, func(r *rig, o *Options) {
 		r.git = testenv.Git(t, testenv.GitOptions{Accept: func(user, token, path string) bool {

@@ -15,6 +15,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // A webhook that cannot be made makes no Repository unhealthy: changes are found at the
@@ -266,9 +267,9 @@ func webhookCondition(err error, removal bool) api.Condition {
 	case errors.Is(err, forge.ErrNone):
 		reason, text = "NoHost", "webhooks of this host are not supported"
 	case kind == forge.RateLimited:
-		reason, text = forge.ReasonRateLimited, "the host gets too many requests"
+		reason, text = netx.ReasonRateLimited, "the host gets too many requests"
 	case kind == forge.Unavailable || kind == forge.Protocol || kind == forge.Cancelled:
-		reason, text = forge.ReasonServiceUnavailable, "the host does not answer as it should"
+		reason, text = netx.ReasonServiceUnavailable, "the host does not answer as it should"
 	case notAllowed(err):
 		reason = "NotAllowed"
 	}
