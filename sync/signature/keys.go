@@ -41,18 +41,6 @@ type Keys struct {
 	digest string
 }
 
-// ParseKeys parses files of public keys by name. It fails when any of them cannot be
-// read: a key that is left out would be noticed much later. Errors name the file. place
-// is where the files were found, for messages. A Cache parses the same files once.
-func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
-	k, err := parse(files)
-	if err != nil {
-		return nil, err
-	}
-	k.place, k.digest = place, digestOf(files)
-	return k, nil
-}
-
 // digestOf returns a hash of the names and contents of the files.
 func digestOf(files map[string][]byte) string {
 	sum := sha256.New()
@@ -65,7 +53,10 @@ func digestOf(files map[string][]byte) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-func parse(files map[string][]byte) (*Keys, error) {
+// ParseKeys parses files of public keys by name. It fails when any of them cannot be
+// read: a key that is left out would be noticed much later. Errors name the file. place
+// is where the files were found, for messages. A Cache parses the same files once.
+func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
 	size := 0
 	for _, data := range files {
 		size += len(data)
@@ -76,7 +67,7 @@ func parse(files map[string][]byte) (*Keys, error) {
 	case len(files) > maxFiles:
 		return nil, fmt.Errorf("there are more than %d files of keys", maxFiles)
 	}
-	k := &Keys{}
+	k := &Keys{place: place, digest: digestOf(files)}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := k.read(name, files[name]); err != nil {
 			return nil, fmt.Errorf("keys in %s: %w", name, err)
@@ -161,48 +152,33 @@ func aboutKey(e *Error) *Error {
 	return &Error{e.Kind, errors.New(strings.TrimPrefix(e.Error(), "is signed by "))}
 }
 
-// Bounds of a Cache.
-const (
-	maxCached      = 1024    // sets of files
-	maxCachedBytes = 4 << 20 // of the files; the parsed keys take up to three times as much
-)
+// maxCached bounds how many sets of files a Cache has.
+const maxCached = 256
 
-// Cache parses keys once for as long as their files do not change, also those that
-// cannot be parsed. It forgets everything when it is full. Safe for concurrent use; the
-// zero Cache is empty.
+// Cache parses keys once for as long as their files do not change. It forgets everything
+// when it is full. Safe for concurrent use; the zero Cache is empty.
 type Cache struct {
-	mu     sync.Mutex // guards what follows
-	byHash map[string]func() (*Keys, error)
-	size   int // bytes of the files
+	mu     sync.Mutex // guards byHash, also while keys are parsed
+	byHash map[string]*Keys
 }
 
 // Keys is ParseKeys.
 func (c *Cache) Keys(files map[string][]byte, place string) (*Keys, error) {
-	digest := digestOf(files)
-	k, err := c.entry(digest, files)()
-	if err != nil {
-		return nil, err
-	}
-	found := *k
-	found.place, found.digest = place, digest
-	return &found, nil
-}
-
-func (c *Cache) entry(digest string, files map[string][]byte) func() (*Keys, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if entry := c.byHash[digest]; entry != nil {
-		return entry
+	digest := digestOf(files)
+	k := c.byHash[digest]
+	if k == nil {
+		var err error
+		if k, err = ParseKeys(files, place); err != nil {
+			return nil, err
+		}
+		if c.byHash == nil || len(c.byHash) >= maxCached {
+			c.byHash = map[string]*Keys{}
+		}
+		c.byHash[digest] = k
 	}
-	size := 0
-	for name, data := range files {
-		size += len(name) + len(data)
-	}
-	if c.byHash == nil || len(c.byHash) >= maxCached || c.size+size > maxCachedBytes {
-		c.byHash, c.size = map[string]func() (*Keys, error){}, 0
-	}
-	entry := sync.OnceValues(func() (*Keys, error) { return parse(files) })
-	c.byHash[digest] = entry
-	c.size += size
-	return entry
+	found := *k
+	found.place = place
+	return &found, nil
 }

@@ -3,7 +3,6 @@ package signature
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
-	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
@@ -67,7 +65,7 @@ func (k *Keys) readPGP(data []byte) error {
 
 // splitKeys splits a block into the packets of each primary key. It leaves out what
 // does not matter for signatures, which the parser may not know: subkeys for
-// encryption, pictures, and the signatures about them.
+// encryption, pictures, and the signatures about them. parts are keys, subkeys and names.
 func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, parts int, err error) {
 	reader, skip := packet.NewOpaqueReader(bytes.NewReader(body)), false
 	for {
@@ -79,18 +77,17 @@ func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, parts int, err error
 			return nil, 0, errors.New("it is no data of OpenPGP, or ends in the middle of a packet")
 		case p.Tag == tagPublicKey || p.Tag == tagSecretKey:
 			keys, skip = append(keys, nil), false
-			parts++
 		case p.Tag == tagPublicSubkey || p.Tag == tagSecretSubkey:
-			algorithm, bits := algorithmOf(p.Contents)
-			skip = !algorithm.CanSign() || bits > largestRSA
-			parts++
+			skip = len(p.Contents) < 6 || !packet.PublicKeyAlgorithm(p.Contents[5]).CanSign()
 		case p.Tag == tagUserID || p.Tag == tagUserAttribute:
-			skip = p.Tag == tagUserAttribute
-			if parts++; !skip && len(p.Contents) > maxUserID {
+			if skip = p.Tag == tagUserAttribute; !skip && len(p.Contents) > maxUserID {
 				return nil, 0, fmt.Errorf("the name of an owner is longer than %d bytes", maxUserID)
 			}
 		case p.Tag != tagSignature:
 			continue
+		}
+		if p.Tag != tagSignature {
+			parts++
 		}
 		if len(keys) == 0 {
 			return nil, 0, errors.New("a signature or name comes before its key; import a revocation with gpg and export the key again")
@@ -101,72 +98,42 @@ func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, parts int, err error
 	}
 }
 
-// algorithmOf returns the algorithm of a key packet, and the size of its modulus if it
-// is RSA. Packets that are too short have neither.
-func algorithmOf(body []byte) (algorithm packet.PublicKeyAlgorithm, bits int) {
-	numbers := 6
-	if len(body) > 0 && body[0] > 4 {
-		numbers += 4
-	}
-	if len(body) < numbers+2 {
-		return 0, 0
-	}
-	algorithm = packet.PublicKeyAlgorithm(body[5])
-	if algorithm == packet.PubKeyAlgoRSA || algorithm == packet.PubKeyAlgoRSASignOnly {
-		bits = int(binary.BigEndian.Uint16(body[numbers:]))
-	}
-	return algorithm, bits
-}
-
-// newPGPKey parses the packets of a key. One that can be named and not parsed is
-// refused when it has signed, so that other keys can still be used.
+// newPGPKey parses the packets of a key. One that can be named and not used is refused
+// when it has signed, so that other keys can still be used.
 func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 	k := &pgpKey{}
+	first, err := packets[0].Parse()
+	switch first := first.(type) {
+	case *packet.PublicKey:
+		k.primary = first
+	case *packet.PrivateKey:
+		k.primary = &first.PublicKey
+	default:
+		return nil, fmt.Errorf("a key in it is damaged or not supported: %w", err)
+	}
+	if k.refused = weakPGP(k.primary); k.refused != nil {
+		return k, nil
+	}
 	var all bytes.Buffer
-	revocations, unread := map[packet.SignatureType]int{}, false
-	for i, p := range packets {
+	revocations := 0
+	for _, p := range packets {
 		if err := p.Serialize(&all); err != nil {
 			return nil, err
 		}
-		if p.Tag == tagSignature {
-			kind := revocationOf(p.Contents)
-			revocations[kind]++
-			_, err := p.Parse()
-			unread = unread || kind != 0 && err != nil
-			continue
-		}
-		if i > 0 {
-			continue
-		}
-		_, bits := algorithmOf(p.Contents)
-		if p.Tag == tagSecretKey && bits > largestRSA {
-			return nil, fmt.Errorf("it is a key of RSA with more than %d bits", largestRSA)
-		}
-		first, err := p.Parse()
-		switch first := first.(type) {
-		case *packet.PublicKey:
-			k.primary = first
-		case *packet.PrivateKey:
-			k.primary = &first.PublicKey
-		default:
-			return nil, unreadable(err)
-		}
-		if k.refused = weakPGP(k.primary); bits > largestRSA {
-			return k, nil
+		if p.Tag == tagSignature && revokes(p.Contents) {
+			revocations++
 		}
 	}
-	e, err := openpgp.ReadEntity(packet.NewReader(&all))
-	for i := 0; err == nil && i < len(e.Subkeys); i++ {
-		revocations[packet.SigTypeSubkeyRevocation] -= len(e.Subkeys[i].Revocations)
-	}
-	if err == nil {
-		k.Entity = e
-		revocations[packet.SigTypeKeyRevocation] -= len(e.Revocations)
+	if k.Entity, err = openpgp.ReadEntity(packet.NewReader(&all)); err == nil {
+		revocations -= len(k.Revocations)
+		for _, sub := range k.Subkeys {
+			revocations -= len(sub.Revocations)
+		}
 	}
 	switch {
 	// The parser ignores a revocation that it cannot verify. It may be good: other keys
 	// that may revoke this one are named in places that are not read.
-	case unread || revocations[packet.SigTypeKeyRevocation]+revocations[packet.SigTypeSubkeyRevocation] > 0:
+	case revocations > 0:
 		k.refused = refuse(Revoked, "is signed by %s, a key with a revocation that cannot be verified: "+
 			"remove it from the key, or the key from those that may sign", keyName(k.primary))
 	case err != nil:
@@ -175,33 +142,22 @@ func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 	return k, nil
 }
 
-// unreadable turns an error of the parser into one that says what to do.
-func unreadable(err error) error {
-	if _, ok := errors.AsType[pgperrors.UnsupportedError](err); ok {
-		return fmt.Errorf("a key in it is not supported: %w", err)
-	}
-	return fmt.Errorf("a key in it is damaged: %w", err)
-}
-
-// revocationOf returns the type of a signature that revokes a key or subkey, 0 for all
-// others. One of an unknown version may revoke anything.
-func revocationOf(body []byte) packet.SignatureType {
+// revokes reports whether a signature revokes a key or subkey. One of an unknown version
+// may revoke anything.
+func revokes(body []byte) bool {
 	at := 1
 	if len(body) > 0 && body[0] <= 3 {
 		at = 2
 	}
 	if len(body) <= at || body[0] < 2 || body[0] > 6 {
-		return packet.SigTypeKeyRevocation
+		return true
 	}
-	switch kind := packet.SignatureType(body[at]); kind {
-	case packet.SigTypeKeyRevocation, packet.SigTypeSubkeyRevocation:
-		return kind
-	}
-	return 0
+	kind := packet.SignatureType(body[at])
+	return kind == packet.SigTypeKeyRevocation || kind == packet.SigTypeSubkeyRevocation
 }
 
-// add adds a key. Of several copies of a key the newest is used, and a revocation in
-// any of them counts.
+// add adds a key. Of several copies of a key the newest is used, and a revocation of the
+// key or a subkey in any of them counts.
 func (k *Keys) add(key *pgpKey) {
 	i := slices.IndexFunc(k.pgp, func(old *pgpKey) bool { return bytes.Equal(old.primary.Fingerprint, key.primary.Fingerprint) })
 	if i < 0 {
@@ -220,19 +176,11 @@ func (k *Keys) add(key *pgpKey) {
 		return
 	}
 	newest.Revocations = append(newest.Revocations, other.Revocations...)
-	for name, identity := range newest.Identities {
-		if same := other.Identities[name]; same != nil {
-			identity.Revocations = append(identity.Revocations, same.Revocations...)
-		}
-	}
 	for _, sub := range other.Subkeys {
-		j := slices.IndexFunc(newest.Subkeys, func(s openpgp.Subkey) bool {
-			return bytes.Equal(s.PublicKey.Fingerprint, sub.PublicKey.Fingerprint)
-		})
-		if j < 0 {
-			newest.Subkeys = append(newest.Subkeys, sub)
-		} else {
-			newest.Subkeys[j].Revocations = append(newest.Subkeys[j].Revocations, sub.Revocations...)
+		for j, same := range newest.Subkeys {
+			if same.PublicKey.KeyId == sub.PublicKey.KeyId {
+				newest.Subkeys[j].Revocations = append(same.Revocations, sub.Revocations...)
+			}
 		}
 	}
 }
@@ -253,21 +201,10 @@ func (k *pgpKey) parts() []openpgp.Key {
 		return nil
 	}
 	self, _ := k.PrimarySelfSignature()
-	all := []openpgp.Key{{
-		Entity:        k.Entity,
-		PublicKey:     k.PrimaryKey,
-		PrivateKey:    k.PrivateKey,
-		SelfSignature: self,
-		Revocations:   k.Revocations,
-	}}
+	all := []openpgp.Key{{Entity: k.Entity, PublicKey: k.PrimaryKey, PrivateKey: k.PrivateKey, SelfSignature: self, Revocations: k.Revocations}}
 	for _, s := range k.Subkeys {
-		all = append(all, openpgp.Key{
-			Entity:        k.Entity,
-			PublicKey:     s.PublicKey,
-			PrivateKey:    s.PrivateKey,
-			SelfSignature: s.Sig,
-			Revocations:   s.Revocations,
-		})
+		all = append(all,
+			openpgp.Key{Entity: k.Entity, PublicKey: s.PublicKey, PrivateKey: s.PrivateKey, SelfSignature: s.Sig, Revocations: s.Revocations})
 	}
 	return all
 }

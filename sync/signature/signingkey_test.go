@@ -494,8 +494,6 @@ func TestSecretForms(t *testing.T) {
 		"Argon2, version 6": {config: packet.Config{V6Keys: true, AEADConfig: &packet.AEADConfig{},
 			S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
 		"that of another": {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, change: swapSeed, want: "damaged"},
-		"RSA of 16,384 bits": {config: packet.Config{RSABits: 2048, Algorithm: packet.PubKeyAlgoRSA}, change: func(b []byte) { b[3+6] = 0x40 },
-			want: "more than 8192 bits"},
 	} {
 		c.config.DefaultHash = crypto.SHA256
 		key := secretOf(t, &c.config, c.passphrase)

@@ -80,13 +80,16 @@ func parseSigningPGP(data, passphrase []byte, now time.Time) (*SigningKey, error
 	return k, nil
 }
 
+// maxSecret is more than a private key of RSA with largestRSA bits takes. Unit: bytes.
+const maxSecret = 6 << 10
+
 // checkSecret refuses private parts that cannot be opened before the parser does its
 // costly work. AEAD may come with Argon2, which takes as much memory as its writer says.
 func checkSecret(p *packet.OpaquePacket) error {
 	if p.Tag != tagSecretKey && p.Tag != tagSecretSubkey {
 		return nil
 	}
-	if _, bits := algorithmOf(p.Contents); bits > largestRSA {
+	if len(p.Contents) > maxSecret {
 		return fmt.Errorf("it is a key of RSA with more than %d bits", largestRSA)
 	}
 	parsed, err := p.Parse()
