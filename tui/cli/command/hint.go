@@ -48,15 +48,15 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 		case name == "token":
 		case name == "namespace":
 			f.namespace = g.ListNamespace()
-		case selects(p.Flag):
+		case Selects(p.Flag):
 			f.flags = append(f.flags, writtenFlag(name, p.Flag.Target))
 		}
 	}
 	return f
 }
 
-// selects reports whether a flag selects the state file or the server.
-func selects(flag *kong.Flag) bool {
+// Selects reports whether a flag selects the state file or the server.
+func Selects(flag *kong.Flag) bool {
 	return flag.Name == "state" || flag.Name == "config" || flag.Group != nil && flag.Group.Key == APIGroup
 }
 

@@ -27,113 +27,109 @@ const Word = "__complete"
 
 // Run does what Word describes for the arguments behind it.
 func Run(ctx context.Context, args []string, world command.World, newTree func() command.Tree) {
-	if len(args) == 0 {
+	_, call, err := command.Parse(world, newTree, "version")
+	if err != nil || len(args) == 0 {
 		return
 	}
 	last := len(args) - 1
-	words, current := args[:last], strings.TrimPrefix(args[last], ".")
-	_, call, err := command.Parse(world, newTree, "version")
-	if err != nil {
-		return
-	}
-	c := completion{root: call.Model.Node, words: words, names: func(kind string) []string {
-		e, _, err := command.Parse(world, newTree, append(commonFlags(call.Model.Node, words), "status")...)
+	c := read(call.Model.Node, args[:last])
+	c.names = func(kind string) []string {
+		e, _, err := command.Parse(world, newTree, append(c.selected, "status")...)
 		if err != nil {
 			return nil
 		}
 		return namesOf(ctx, e, kind)
-	}}
-	for _, found := range c.candidates(current) {
+	}
+	for _, found := range c.candidates(strings.TrimPrefix(args[last], ".")) {
 		fmt.Fprintln(world.Out, found)
 	}
 }
 
-// completion finds what may stand at the cursor.
+// completion finds what may stand at the cursor, from the words before it.
 type completion struct {
-	root  *kong.Node
-	words []string // before the cursor
-	names func(kind string) []string
+	at       *kong.Node // the command
+	args     []string   // of the command
+	pending  *kong.Flag // its value comes next
+	selected []string   // the words that select the state file and the server
+	names    func(kind string) []string
+}
+
+func read(root *kong.Node, words []string) (c completion) {
+	c.at = root
+	for i, w := range words {
+		if c.pending != nil {
+			if command.Selects(c.pending) {
+				c.selected = append(c.selected, words[i-1], w)
+			}
+			c.pending = nil
+			continue
+		}
+		name, _, whole := strings.Cut(w, "=")
+		if strings.HasPrefix(w, "-") {
+			f := findFlag(c.at, name)
+			switch {
+			case f == nil:
+			case !whole && !f.IsBool():
+				c.pending = f
+			case command.Selects(f):
+				c.selected = append(c.selected, w)
+			}
+			continue
+		}
+		if i := slices.IndexFunc(c.at.Children, func(n *kong.Node) bool { return n.Name == w && !n.Hidden }); i >= 0 {
+			c.at, c.args = c.at.Children[i], nil
+		} else {
+			c.args = append(c.args, w)
+		}
+	}
+	return c
 }
 
 // candidates returns the lines that Word prints.
 func (c completion) candidates(current string) []string {
-	at, argument, pending := c.position()
 	flag, value, assigned := strings.Cut(current, "=")
 	switch {
-	case pending != nil:
-		return c.values(kindOfFlag(pending), "", current)
+	case c.pending != nil:
+		return c.values(kindOfFlag(c.pending), "", current)
 	case strings.HasPrefix(current, "--") && assigned:
-		if f := findFlag(at, flag); f != nil {
+		if f := findFlag(c.at, flag); f != nil {
 			return c.values(kindOfFlag(f), flag+"=", value)
 		}
 		return nil
 	case strings.HasPrefix(current, "-"):
-		return withPrefix(flagWords(at), current)
+		return withPrefix(flagWords(c.at), "", current)
 	}
-	if subs := subcommands(at); len(subs) > 0 {
-		return withPrefix(subs, current)
-	}
-	if argument >= len(at.Positional) {
-		return nil
-	}
-	return c.values(kindOfArgument(at, at.Positional[argument]), "", current)
-}
-
-// position returns the command that the words select, how many arguments it has already, and the flag whose
-// value comes next.
-func (c completion) position() (at *kong.Node, argument int, pending *kong.Flag) {
-	at = c.root
-	for _, w := range c.words {
-		switch {
-		case pending != nil:
-			pending = nil
-		case strings.HasPrefix(w, "--") && strings.Contains(w, "="):
-		case strings.HasPrefix(w, "-"):
-			if f := findFlag(at, w); f != nil && !f.IsBool() {
-				pending = f
-			}
-		default:
-			i := slices.IndexFunc(at.Children, func(n *kong.Node) bool { return n.Name == w && !n.Hidden })
-			if i < 0 {
-				argument++
-				continue
-			}
-			at, argument = at.Children[i], 0
+	var subs []string
+	for _, child := range c.at.Children {
+		if !child.Hidden {
+			subs = append(subs, child.Name+"\t"+summary(child.Help))
 		}
 	}
-	return at, argument, pending
+	if len(subs) == 0 && len(c.args) < len(c.at.Positional) {
+		return c.values(c.kindOfArgument(c.at.Positional[len(c.args)]), "", current)
+	}
+	return withPrefix(subs, "", current)
 }
 
 // values returns the values of a kind that begin with current, each behind a prefix.
 func (c completion) values(kind, prefix, current string) []string {
 	list, listed := strings.CutPrefix(kind, "=")
-	var out []string
 	switch {
-	case kind == kindText:
+	case kind == "":
 		return nil
 	case kind == kindFile, kind == kindDir:
 		return []string{":" + kind}
 	case listed:
-		out = withPrefix(strings.Fields(list), current)
-	case kind == kindObject:
-		out = withPrefix(c.names(kind+" "+objectKind(c.words)), current)
-	default:
-		out = withPrefix(c.names(kind), current)
+		return withPrefix(strings.Fields(list), prefix, current)
 	}
-	for i := range out {
-		out[i] = prefix + out[i]
-	}
-	return out
+	return withPrefix(c.names(kind), prefix, current)
 }
 
-func withPrefix(words []string, prefix string) []string {
-	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, prefix) })
-}
-
-func subcommands(n *kong.Node) (out []string) {
-	for _, child := range n.Children {
-		if !child.Hidden {
-			out = append(out, child.Name+"\t"+summary(child.Help))
+// withPrefix returns the words that begin with current, each behind a prefix.
+func withPrefix(words []string, prefix, current string) (out []string) {
+	for _, w := range words {
+		if strings.HasPrefix(w, current) {
+			out = append(out, prefix+w)
 		}
 	}
 	return out
@@ -141,11 +137,8 @@ func subcommands(n *kong.Node) (out []string) {
 
 // flagsOf returns the flags that a command takes. Those of the agent belong to the commands that run one.
 func flagsOf(n *kong.Node) (out []*kong.Flag) {
-	noun := n
-	for noun.Parent != nil && noun.Parent.Parent != nil {
-		noun = noun.Parent
-	}
-	agents := n.Parent == nil || noun.Name == "demo" || noun.Name == "service"
+	words := strings.Fields(command.CallText(n))
+	agents := len(words) < 2 || words[1] == "demo" || words[1] == "service"
 	if n.DefaultCmd != nil {
 		out = append(out, n.DefaultCmd.Flags...)
 	}
@@ -175,13 +168,15 @@ func flagWords(n *kong.Node) (out []string) {
 
 // findFlag returns the flag that a word of a command line is, nil for none.
 func findFlag(n *kong.Node, word string) *kong.Flag {
-	all := flagsOf(n)
-	for root := n; root != nil; root = root.Parent {
-		all = append(all, root.Flags...)
-	}
-	for _, f := range all {
-		if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
-			return f
+	for m := n; m != nil; m = m.Parent {
+		all := m.Flags
+		if m.DefaultCmd != nil {
+			all = slices.Concat(all, m.DefaultCmd.Flags)
+		}
+		for _, f := range all {
+			if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
+				return f
+			}
 		}
 	}
 	return nil
@@ -194,9 +189,8 @@ func summary(help string) string {
 	return strings.TrimSuffix(first, ".")
 }
 
-// What a value may be, besides a list of words, which is written behind "=".
+// What a value may be, besides "" for any text, a list of words, which is written behind "=", and a kind of objects.
 const (
-	kindText       = "text"
 	kindFile       = "file"
 	kindDir        = "dir"
 	kindRepository = "repository"
@@ -205,13 +199,12 @@ const (
 	kindConnection = "connection"
 	kindSource     = "source"
 	kindNamespace  = "namespace"
-	kindObject     = "object" // of the kind that the word before it names
 )
 
 func kindOfFlag(f *kong.Flag) string {
 	switch {
 	case f.Enum != "":
-		return "=" + strings.TrimSpace(strings.Join(f.EnumSlice(), " "))
+		return "=" + strings.Join(f.EnumSlice(), " ")
 	case f.Name == kindNamespace, f.Name == kindRepository, f.Name == kindConnection:
 		return f.Name
 	case f.Name == "state" || f.PlaceHolder == "FILE" || f.Tag.Type == "path":
@@ -219,12 +212,12 @@ func kindOfFlag(f *kong.Flag) string {
 	case f.PlaceHolder == "DIR":
 		return kindDir
 	}
-	return kindText
+	return ""
 }
 
 // kindOfArgument depends on the noun of the command and the name of its argument.
-func kindOfArgument(n *kong.Node, arg *kong.Positional) string {
-	path := strings.TrimPrefix(command.CallText(n), "limpet ")
+func (c completion) kindOfArgument(arg *kong.Positional) string {
+	path := strings.TrimPrefix(command.CallText(c.at), "limpet ")
 	noun, verb, _ := strings.Cut(path, " ")
 	switch {
 	case arg.Enum != "":
@@ -232,11 +225,11 @@ func kindOfArgument(n *kong.Node, arg *kong.Positional) string {
 	case arg.Name == kindFile:
 		return kindFile
 	case arg.Name == "kind":
-		var kinds []string
+		kinds := "="
 		for _, k := range api.Kinds {
-			kinds = append(kinds, k.Plural)
+			kinds += k.Plural + " "
 		}
-		return "=" + strings.Join(kinds, " ")
+		return kinds
 	case arg.Name == kindRepository || noun == "repo" && verb != "create":
 		return kindRepository
 	case noun == kindConnection, noun == kindSource:
@@ -245,10 +238,10 @@ func kindOfArgument(n *kong.Node, arg *kong.Positional) string {
 		return kindRecord
 	case noun == "job":
 		return kindJob
-	case noun == "get" || noun == "delete":
-		return kindObject
+	case (noun == "get" || noun == "delete") && len(c.args) > 0:
+		return c.args[0]
 	}
-	return kindText
+	return ""
 }
 
 // ScriptCommand prints the completion script of a shell.

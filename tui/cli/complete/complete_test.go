@@ -74,7 +74,8 @@ func TestCandidates(t *testing.T) {
 	} {
 		words := strings.Split(line, " ")
 		last := len(words) - 1
-		c := completion{root: parser.Model.Node, words: words[:last], names: func(string) []string { return []string{"alpha", "beta"} }}
+		c := read(parser.Model.Node, words[:last])
+		c.names = func(string) []string { return []string{"alpha", "beta"} }
 		var got []string
 		for _, found := range c.candidates(words[last]) {
 			word, _, _ := strings.Cut(found, "\t")
@@ -85,8 +86,7 @@ func TestCandidates(t *testing.T) {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
-	c := completion{root: parser.Model.Node}
-	if got := c.candidates("--qu"); len(got) != 1 || got[0] != "--quiet\tSay less" {
+	if got := read(parser.Model.Node, nil).candidates("--qu"); len(got) != 1 || got[0] != "--quiet\tSay less" {
 		t.Errorf("%q", got)
 	}
 }

@@ -73,11 +73,8 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 		}
 		pause := max(0, rebuildPause-time.Since(last))
 		e.Log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		command.Sleep(ctx, pause)
+		if ctx.Err() != nil {
 			return stopError(ctx)
 		}
 		last = time.Now()
@@ -91,28 +88,37 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 		return err
 	}
 	defer store.Close()
-	cfg, err := e.AgentConfig(store, path, e.Log)
-	if err != nil {
-		return err
-	}
 	if e.Embedded() {
 		e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
 			"limpet apply -f FILE, or --provisioning-server-url URL")
+	}
+	return withAgent(ctx, e, store, path, e.Log, func(a *agent.Agent) error {
+		e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
+		err := RunTogether(ctx, drains(signals, a), beat.of(a), a.Run)
+		// The next run after a rebuild stays drained.
+		since, _ := a.Draining()
+		e.Flags.Drain = !since.IsZero()
+		if err == nil {
+			e.Log.Info("agent stopped", "cause", context.Cause(ctx))
+		}
+		return err
+	})
+}
+
+// withAgent calls run with an agent that is made of the flags.
+func withAgent(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, run func(*agent.Agent) error) error {
+	cfg, err := e.AgentConfig(store, path, log)
+	if err != nil {
+		return err
 	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
-	err = RunTogether(ctx, func(ctx context.Context) error { return handleDrainSignals(ctx, signals, a) }, beat.of(a), a.Run)
-	// The next run after a rebuild stays drained.
-	since, _ := a.Draining()
-	e.Flags.Drain = !since.IsZero()
-	if err != nil {
+	if err := run(a); err != nil {
 		return err
 	}
-	e.Log.Info("agent stopped", "cause", context.Cause(ctx))
 	return stopError(ctx)
 }
 
@@ -127,8 +133,7 @@ func untilStopped(ctx context.Context, err error) error {
 // stopError returns the error of something that runs until it is stopped: that of --timeout, nil after a
 // signal.
 func stopError(ctx context.Context) error {
-	var late command.TimeoutError
-	if errors.As(context.Cause(ctx), &late) {
+	if late, ok := errors.AsType[command.TimeoutError](context.Cause(ctx)); ok {
 		return late
 	}
 	return nil
@@ -153,40 +158,22 @@ func standalone(ctx context.Context, e *command.Env, path string) error {
 // runs beside them.
 func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger,
 	extra func(context.Context, *agent.Agent) error) error {
-	cfg, err := e.AgentConfig(store, path, log)
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
 	signals, stop := drainSignals()
 	defer stop()
-	err = RunTogether(ctx,
-		a.Run,
-		func(ctx context.Context) error { return handleDrainSignals(ctx, signals, a) },
-		func(ctx context.Context) error {
-			if extra == nil {
-				<-ctx.Done()
-				return nil
-			}
-			return extra(ctx, a)
-		},
-		func(ctx context.Context) error {
+	return withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
+		parts := []func(context.Context) error{a.Run, drains(signals, a)}
+		if extra != nil {
+			parts = append(parts, func(ctx context.Context) error { return extra(ctx, a) })
+		}
+		return RunTogether(ctx, append(parts, func(ctx context.Context) error {
 			o := tuiOptions(e)
 			o.SetUp = extra == nil && maySetUp(e)
 			err := tui.Run(ctx, localSource{control.NewLocal(a, a.Store())}, o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
 			e.StopSignals()
 			return err
-		},
-	)
-	if err != nil {
-		return err
-	}
-	return stopError(ctx)
+		})...)
+	})
 }
 
 // RunTogether runs all parts until the last one ends or any fails, then stops and waits for the others.
@@ -227,15 +214,17 @@ func drainSignals() (got chan os.Signal, stop func()) {
 	return got, func() { signal.Stop(got) }
 }
 
-// handleDrainSignals drains the agent on SIGUSR1 and resumes it on SIGUSR2, until ctx ends. Two different signals keep
-// a repeated script harmless.
-func handleDrainSignals(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case s := <-got:
-			a.Drain(s == syscall.SIGUSR1)
+// drains has the agent drained on SIGUSR1 and resumed on SIGUSR2, until ctx ends. Two different signals keep a
+// repeated script harmless.
+func drains(got <-chan os.Signal, a *agent.Agent) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case s := <-got:
+				a.Drain(s == syscall.SIGUSR1)
+			}
 		}
 	}
 }

@@ -35,11 +35,12 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 
 // blocked asks what to do about a file that another process holds. Again reports that it may be free now.
 func blocked(ctx context.Context, e *command.Env, path string, locked *state.LockedError) (again bool, err error) {
-	copied, drop, err := copyPlace()
+	dir, err := os.MkdirTemp("", "limpet-copy-*")
 	if err != nil {
 		return false, err
 	}
-	defer drop()
+	defer os.RemoveAll(dir) // the copy holds sealed secrets
+	copied := filepath.Join(dir, command.StateName)
 	d := blockedDoor(path, locked, copied)
 	d.Works = !e.Flags.ReadOnly
 	answer, err := tui.RunBlocked(ctx, d, tuiOptions(e))
@@ -80,13 +81,10 @@ func attachNow(ctx context.Context, path string) (*control.Client, error) {
 	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
 	defer cancel()
 	daemon, err := control.Attach(brief, agent.SocketPath(path))
-	switch {
-	case err == nil:
-		return daemon, nil
-	case ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, nil
+	return daemon, nil
 }
 
 // attach shows the agent of a daemon.
@@ -96,13 +94,12 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 		return err
 	}
 	if !same {
-		h := daemon.Hello()
-		words := "limpet"
-		for _, flag := range []struct{ name, value string }{{"provisioning-server-url", e.Flags.ProvisioningServerURL},
-			{"kubeconfig", e.Flags.Kubeconfig}} {
-			if flag.value != "" {
-				words += " --" + flag.name + " ''" // that of the call, the environment or the config file
-			}
+		h, words := daemon.Hello(), "limpet"
+		if e.Flags.ProvisioningServerURL != "" {
+			words += " --provisioning-server-url ''" // that of the call, the environment or the config file
+		}
+		if e.Flags.Kubeconfig != "" {
+			words += " --kubeconfig ''"
 		}
 		return command.Usagef(words+"    # shows that daemon; or give another --state FILE",
 			"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
@@ -161,13 +158,4 @@ func blockedDoor(path string, locked *state.LockedError, copied string) tui.Door
 
 func holder(l *state.LockedError) tui.Holder {
 	return tui.Holder{Path: l.Path, PID: l.PID, Version: l.Version, Since: l.Since, Socket: l.Socket}
-}
-
-// copyPlace returns a path for a copy of the state file. Drop removes it: it holds sealed secrets.
-func copyPlace() (path string, drop func(), err error) {
-	dir, err := os.MkdirTemp("", "limpet-copy-*")
-	if err != nil {
-		return "", nil, err
-	}
-	return filepath.Join(dir, command.StateName), func() { os.RemoveAll(dir) }, nil
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
-
-	"limpet/tui/cli/command"
-	"limpet/tui/cli/history"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +19,8 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
+	"limpet/tui/cli/command"
+	"limpet/tui/cli/history"
 )
 
 // commitInterval is the period at which the demo commits a change. With the shortest pull interval it keeps a
@@ -44,9 +44,9 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
-	demoFlags(e, dir)
-	garden, err := createSamples(filepath.Join(dir, "git"))
-	if err != nil {
+	garden := samples(filepath.Join(dir, "git"))
+	demoFlags(e, string(garden))
+	if err := garden.create(); err != nil {
 		return err
 	}
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
@@ -54,57 +54,50 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer store.Close()
-	if e.OnScreen() && !c.Once {
-		logFile, err := os.OpenFile(filepath.Join(dir, "limpet.log"), os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		defer logFile.Close()
-		return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), garden.Run)
+	if !e.OnScreen() || c.Once {
+		return plainDemo(ctx, e, store, path, garden, c.Once)
 	}
-	return plainDemo(ctx, e, store, path, garden, c.Once)
+	logFile, err := os.OpenFile(filepath.Join(dir, "limpet.log"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), garden.Run)
 }
 
 // demoFlags sets the flags for the demo: everything on this machine, whatever the config file says.
-func demoFlags(e *command.Env, dir string) {
+func demoFlags(e *command.Env, repositories string) {
 	g := e.Flags
 	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
 	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests = "", "", "", ""
 	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
 	g.TelemetryListen = ""
-	g.LocalGitPrefix = append(g.LocalGitPrefix, filepath.Join(dir, "git"))
+	g.LocalGitPrefix = append(g.LocalGitPrefix, repositories)
 }
 
 // plainDemo prints one line for each step. With once it ends after the first successful pull, and fails
 // without one.
-func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path string, g *samples, once bool) error {
+func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path string, g samples, once bool) error {
 	level := e.Flags.LogLevel
 	if level == "info" {
 		level = "error" // the lines of the demo replace those of info
 	}
 	log := command.NewLogger(&command.Flags{LogLevel: level, LogFormat: e.Flags.LogFormat}, e.Err, false)
-	cfg, err := e.AgentConfig(store, path, log)
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
 	fmt.Fprintf(e.Out, "limpet %s demo: everything on this machine, state in %s\n", command.Version, path)
 	succeeded := false
-	err = RunTogether(ctx, a.Run,
-		func(ctx context.Context) error { return g.Run(ctx, a) },
-		func(ctx context.Context) (err error) {
-			succeeded, err = printDemo(ctx, e, a, once)
-			return err
-		})
-	if err == nil && !succeeded {
-		err = stopError(ctx)
-		if err == nil && once {
-			err = command.Errorf(command.ExitCancelled, "limpet demo --once", "interrupted before a pull has succeeded")
-		}
+	err := withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
+		return RunTogether(ctx, a.Run,
+			func(ctx context.Context) error { return g.Run(ctx, a) },
+			func(ctx context.Context) (err error) {
+				succeeded, err = printDemo(ctx, e, a, once)
+				return err
+			})
+	})
+	switch {
+	case succeeded:
+		return nil
+	case err == nil && once:
+		return command.Errorf(command.ExitCancelled, "limpet demo --once", "interrupted before a pull has succeeded")
 	}
 	return err
 }
@@ -157,52 +150,47 @@ func demoLine(j snapshot.Job) string {
 	return line
 }
 
-// samples are the sample repositories of the demo.
-type samples struct {
-	dir          string
-	repositories []sampleRepository
-}
+// samples is the directory of the sample repositories of the demo.
+type samples string
 
-// sampleRepository is one sample repository and its Repository object.
-type sampleRepository struct {
+// sample is one sample repository and its Repository object.
+type sample struct {
 	name, title string
 	folders     []string
 	each        int // dashboards a folder
 }
 
-var sampleRepositories = []sampleRepository{
+var sampleRepositories = []sample{
 	{name: "plant-east", title: "Plant East", folders: []string{"line-1", "line-2", "energy/meters", "energy/solar"}, each: 6},
 	{name: "network", title: "Network", folders: []string{"core", "edge/routers", "edge/switches"}, each: 5},
 	{name: "vessels", title: "Vessels", folders: []string{"fleet", "engines"}, each: 4},
 }
 
-// createSamples creates the sample repositories with their first commits.
-func createSamples(dir string) (*samples, error) {
-	g := &samples{dir: dir, repositories: sampleRepositories}
-	for i, p := range g.repositories {
-		repo := g.path(p)
-		if err := git.CreateRepository(repo); err != nil {
-			return nil, fmt.Errorf("make the sample repository: %w", err)
-		}
+func (g samples) path(p sample) string { return filepath.Join(string(g), p.name+".git") }
+
+// create creates the sample repositories with their first commits.
+func (g samples) create() error {
+	for i, p := range sampleRepositories {
 		files := map[string][]byte{"README.md": []byte("# " + p.title + "\n")}
 		for _, folder := range p.folders {
 			for n := 1; n <= p.each; n++ {
-				files[fmt.Sprintf("grafana/%s/board-%d.json", folder, n)] = demoDashboard(p, folder, n, 0)
+				files[boardFile(folder, n)] = p.dashboard(folder, n, 0)
 			}
 		}
-		when := time.Now().Add(-time.Hour * time.Duration(i+1))
-		if _, err := git.CommitFiles(repo, "main", "Dashboards of "+p.title, files, nil, when); err != nil {
-			return nil, fmt.Errorf("make the sample repository: %w", err)
+		err := git.CreateRepository(g.path(p))
+		if err == nil {
+			_, err = git.CommitFiles(g.path(p), "main", "Dashboards of "+p.title, files, nil, time.Now().Add(-time.Hour*time.Duration(i+1)))
+		}
+		if err != nil {
+			return fmt.Errorf("make the sample repository: %w", err)
 		}
 	}
-	return g, nil
+	return nil
 }
 
-func (g *samples) path(p sampleRepository) string { return filepath.Join(g.dir, p.name+".git") }
-
-// Run creates the Repository objects, then commits a change periodically until ctx ends.
-func (g *samples) Run(ctx context.Context, a *agent.Agent) error {
-	for _, p := range g.repositories {
+// Run creates the Repository objects, then commits a change to each in turn until ctx ends.
+func (g samples) Run(ctx context.Context, a *agent.Agent) error {
+	for _, p := range sampleRepositories {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 			"title": p.title, "type": "git",
 			"git":  map[string]any{"url": "file://" + g.path(p), "branch": "main", "path": "grafana"},
@@ -222,30 +210,40 @@ func (g *samples) Run(ctx context.Context, a *agent.Agent) error {
 			return fmt.Errorf("make the sample Repository: %w", err)
 		}
 	}
-	tick := time.NewTicker(commitInterval)
-	defer tick.Stop()
 	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
+		command.Sleep(ctx, commitInterval)
+		if ctx.Err() != nil {
 			return nil
-		case <-tick.C:
 		}
-		if err := g.change(n); err != nil {
-			return err
+		p := sampleRepositories[n%len(sampleRepositories)]
+		folder, board := p.folders[n%len(p.folders)], n%p.each+1
+		_, err := git.CommitFiles(g.path(p), "main", fmt.Sprintf("Tune %s, board %d", folder, board),
+			map[string][]byte{boardFile(folder, board): p.dashboard(folder, board, n)}, nil, time.Now())
+		if err != nil {
+			return fmt.Errorf("commit to the sample repository: %w", err)
 		}
 	}
 }
 
-// change commits one edit to one repository, in turn.
-func (g *samples) change(n int) error {
-	p := g.repositories[n%len(g.repositories)]
-	folder := p.folders[n%len(p.folders)]
-	board := n%p.each + 1
-	file := fmt.Sprintf("grafana/%s/board-%d.json", folder, board)
-	_, err := git.CommitFiles(g.path(p), "main", fmt.Sprintf("Tune %s, board %d", folder, board),
-		map[string][]byte{file: demoDashboard(p, folder, board, n)}, nil, time.Now())
-	if err != nil {
-		return fmt.Errorf("commit to the sample repository: %w", err)
-	}
-	return nil
+func boardFile(folder string, n int) string {
+	return fmt.Sprintf("grafana/%s/board-%d.json", folder, n)
+}
+
+// dashboard is a classic dashboard as Grafana exports it, with the members that identify the format.
+func (p sample) dashboard(folder string, n, revision int) []byte {
+	expr := fmt.Sprintf(`avg(power_watts{site=%q,area=%q}) + %d`, p.name, folder, revision)
+	// Maps of plain values always marshal.
+	data, _ := json.MarshalIndent(map[string]any{
+		"uid":   fmt.Sprintf("%s-%s-%d", p.name, strings.ReplaceAll(folder, "/", "-"), n),
+		"title": fmt.Sprintf("%s %s %d", p.title, folder, n),
+		"tags":  []string{p.name, "demo"}, "schemaVersion": 41, "timezone": "utc", "refresh": "30s",
+		"time": map[string]string{"from": "now-6h", "to": "now"},
+		"panels": []map[string]any{{
+			"id": 1, "type": "timeseries", "title": fmt.Sprintf("power_watts %d", n),
+			"gridPos":    map[string]int{"h": 8, "w": 24, "x": 0, "y": 0},
+			"datasource": map[string]string{"type": "prometheus", "uid": "local"},
+			"targets":    []map[string]any{{"refId": "A", "expr": expr}},
+		}},
+	}, "", "  ")
+	return append(data, '\n')
 }

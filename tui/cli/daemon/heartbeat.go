@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -16,8 +17,7 @@ import (
 type watchdog struct {
 	log *slog.Logger
 
-	mu    sync.Mutex // guards pulse
-	probe func()     // returns once the agent has answered; nil while none runs
+	probe atomic.Pointer[func()] // returns once the agent has answered; nil while none runs
 }
 
 // during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be
@@ -45,7 +45,9 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 				h.notify(daemon.SdNotifyStopping)
 				stop = nil
 			case <-beat:
-				h.probeAgent()
+				if probe := h.probe.Load(); probe != nil {
+					(*probe)() // a stuck process is not reported alive
+				}
 				h.notify(daemon.SdNotifyWatchdog)
 			}
 		}
@@ -54,16 +56,6 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 	close(done)
 	told.Wait()
 	return err
-}
-
-// probeAgent returns once the agent has answered, so that a stuck process is not reported alive.
-func (h *watchdog) probeAgent() {
-	h.mu.Lock()
-	pulse := h.probe
-	h.mu.Unlock()
-	if pulse != nil {
-		pulse()
-	}
 }
 
 // of runs beside an agent: it reports the service ready after the first snapshot, which does not need the API,
@@ -75,18 +67,13 @@ func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 		}
 		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the
 		// process.
-		h.setProbe(func() { a.Draining() })
-		defer h.setProbe(nil)
+		probe := func() { a.Draining() }
+		h.probe.Store(&probe)
+		defer h.probe.Store(nil)
 		h.notify(daemon.SdNotifyReady)
 		<-ctx.Done()
 		return nil
 	}
-}
-
-func (h *watchdog) setProbe(pulse func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probe = pulse
 }
 
 func (h *watchdog) notify(state string) {

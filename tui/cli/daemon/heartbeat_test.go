@@ -22,13 +22,14 @@ func TestStuckAgentIsNotCalledAlive(t *testing.T) {
 	defer socket.Close()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	h := &watchdog{log: slog.New(slog.DiscardHandler)}
-	h.setProbe(func() {
+	probe := func() {
 		select {
 		case asked <- struct{}{}:
 		case <-answer:
 		}
 		<-answer
-	})
+	}
+	h.probe.Store(&probe)
 	said := func(within time.Duration) string {
 		if err := socket.SetReadDeadline(time.Now().Add(within)); err != nil {
 			t.Fatal(err)
@@ -52,7 +53,7 @@ func TestStuckAgentIsNotCalledAlive(t *testing.T) {
 		if word := said(50 * time.Millisecond); word != "" {
 			t.Errorf("a stuck agent is called %q", word)
 		}
-		h.setProbe(nil)
+		h.probe.Store(nil)
 		close(answer)
 		if word := said(10 * time.Second); word != "WATCHDOG=1" {
 			t.Errorf("an agent that answers is called %q", word)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -32,13 +31,8 @@ func maySetUp(e *command.Env) bool {
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
 	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file,
-		Try: func(ctx context.Context, s tui.Settings) (string,
-			error) {
-			return trySettings(ctx, e, s)
-		}, Save: func(s tui.Settings) error {
-			return saveSettings(file, e.Getenv("HOME"),
-				s)
-		}}, tuiOptions(e))
+		Try:  func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) },
+		Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
 	if err != nil {
 		return err
 	}
@@ -92,7 +86,7 @@ func saveSettings(file, home string, s tui.Settings) error {
 	}
 	if s.Token != "" {
 		s.TokenFile = filepath.Join(dir, "token")
-		if err := writeText(s.TokenFile, s.Token+"\n"); err != nil {
+		if err := command.WriteText(s.TokenFile, 0o600, s.Token+"\n"); err != nil {
 			return err
 		}
 	}
@@ -100,14 +94,8 @@ func saveSettings(file, home string, s tui.Settings) error {
 	if err != nil {
 		return err
 	}
-	return writeText(file, fmt.Sprintf(
-		"# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE\nprovisioning-server-url: %s\ntoken-file: %s\n", config.Quoted(s.Server), config.Quoted(tokenFile)))
-}
-
-func writeText(path, text string) error {
-	_, err := command.WriteAtomic(path, func(w io.Writer) (int64, error) {
-		n, err := io.WriteString(w, text)
-		return int64(n), err
-	})
-	return err
+	return command.WriteText(file, 0o600, fmt.Sprintf(`# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE
+provisioning-server-url: %s
+token-file: %s
+`, config.Quoted(s.Server), config.Quoted(tokenFile)))
 }

@@ -81,13 +81,14 @@ func (s *systemd) available() error {
 	if s == nil {
 		return nil
 	}
-	if info, err := os.Stat(s.booted); err != nil || !info.IsDir() {
-		return command.Errorf(command.ExitError,
-			"limpet --daemon    # to be started by what this host has instead; the unit: limpet service print", "this host does not run systemd")
+	info, err := os.Stat(s.booted)
+	if err == nil && info.IsDir() {
+		_, err = exec.LookPath(s.ctl)
 	}
-	if _, err := exec.LookPath(s.ctl); err != nil {
-		return command.Errorf(command.ExitError, "limpet service print    # the unit, to be installed by hand",
-			"systemctl is not there: %w", err)
+	if err != nil {
+		return command.Errorf(command.ExitError,
+			"limpet --daemon    # to be started by what this host has instead; the unit: limpet service print",
+			"this host does not run systemd: %w", err)
 	}
 	return nil
 }
@@ -150,7 +151,11 @@ func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context)
 		return err
 	}
 	if !e.Flags.Data() && e.Flags.Output != "name" {
-		out.writeDiff(e.Out)
+		if out.Changed {
+			fmt.Fprintf(e.Out, "%s:\n%s", path, out.Diff)
+		} else {
+			fmt.Fprintf(e.Out, "%s is as it should be\n", path)
+		}
 	}
 	if err := out.apply(ctx, manager, installSteps(out.Changed, c.Now)); err != nil {
 		return err
@@ -182,9 +187,10 @@ func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if out.Changed {
-		if err := out.apply(ctx, manager, [][]string{{"disable", "--now", unitName}, fileStep, {"daemon-reload"}}); err != nil {
-			return err
-		}
+		err = out.apply(ctx, manager, [][]string{{"disable", "--now", unitName}, fileStep, {"daemon-reload"}})
+	}
+	if err != nil {
+		return err
 	}
 	return e.PrintOne(out, path, func(w io.Writer) {
 		switch {
@@ -257,14 +263,14 @@ func newChange(path, text string, dryRun bool) (*change, error) {
 		return nil, command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"),
 			"%s was not made by limpet and is left alone", path)
 	}
-	var b strings.Builder
+	lines := ""
 	for _, line := range diff.Texts(old, []byte(text)).Lines {
 		if line.Op != "@" {
 			line.Text = line.Op + " " + line.Text
 		}
-		b.WriteString(line.Text + "\n")
+		lines += line.Text + "\n"
 	}
-	return &change{Unit: path, Changed: string(old) != text, Diff: b.String(), DryRun: dryRun, Ran: []string{}, text: text}, nil
+	return &change{Unit: path, Changed: string(old) != text, Diff: lines, DryRun: dryRun, Ran: []string{}, text: text}, nil
 }
 
 // apply makes the change and the calls of systemctl, in the order of the steps.
@@ -289,30 +295,20 @@ func (c *change) apply(ctx context.Context, manager *systemd, steps [][]string) 
 // writeFile writes the unit, which everybody may read, as usual for units, or removes it.
 func (c *change) writeFile() error {
 	if c.text == "" {
-		if err := os.Remove(c.Unit); err != nil {
-			return fmt.Errorf("remove the unit: %w", err)
-		}
-		return nil
+		return os.Remove(c.Unit)
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Unit), 0o755); err != nil {
-		return fmt.Errorf("make the directory of the unit: %w", err)
+		return err
 	}
-	if err := command.WriteText(c.Unit, 0o644, c.text); err != nil {
-		return fmt.Errorf("write the unit: %w", err)
-	}
-	return nil
-}
-
-func (c *change) writeDiff(w io.Writer) {
-	if !c.Changed {
-		fmt.Fprintf(w, "%s is as it should be\n", c.Unit)
-		return
-	}
-	fmt.Fprintf(w, "%s:\n%s", c.Unit, c.Diff)
+	return command.WriteText(c.Unit, 0o644, c.text)
 }
 
 func (c *change) writeRan(w io.Writer) {
+	verb := "ran:"
+	if c.DryRun {
+		verb = "would run:"
+	}
 	for _, line := range c.Ran {
-		fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
+		fmt.Fprintln(w, verb, line)
 	}
 }

@@ -301,7 +301,7 @@ func TestSystemctl(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := (&systemd{booted: filepath.Join(dir, "none"), ctl: "sh"}).available(); err == nil ||
-		err.Error() != "this host does not run systemd" {
+		!strings.HasPrefix(err.Error(), "this host does not run systemd") {
 		t.Errorf("without systemd: %v", err)
 	}
 	if err := (&systemd{booted: dir, ctl: "no-such-program"}).available(); err == nil {

@@ -117,7 +117,9 @@ func stateOf(ctx context.Context, path string, manager *systemd) (State, error) 
 	if err != nil {
 		return s, fmt.Errorf("find this program: %w", err)
 	}
-	s.Same = sameContent(self, s.Binary)
+	this, thisErr := sum(self)
+	other, otherErr := sum(s.Binary)
+	s.Same = thisErr == nil && otherErr == nil && this == other
 	if manager == nil {
 		return s, nil
 	}
@@ -132,9 +134,8 @@ func stateOf(ctx context.Context, path string, manager *systemd) (State, error) 
 			*field = value
 		}
 	}
-	if target, err := os.Readlink("/proc/" + s.PID + "/exe"); err == nil {
-		s.Old = strings.HasSuffix(target, " (deleted)")
-	}
+	target, _ := os.Readlink("/proc/" + s.PID + "/exe")
+	s.Old = strings.HasSuffix(target, " (deleted)")
 	return s, nil
 }
 
@@ -152,25 +153,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// sameContent reports whether two files have the same content.
-func sameContent(a, b string) bool {
-	one, err := os.Stat(a)
-	other, errOther := os.Stat(b)
-	if err != nil || errOther != nil || one.Size() != other.Size() {
-		return false
-	}
-	if os.SameFile(one, other) {
-		return true
-	}
-	sum, err := hashOf(a)
-	sumOther, errOther := hashOf(b)
-	return err == nil && errOther == nil && sum == sumOther
-}
-
-func hashOf(path string) (sum [sha256.Size]byte, err error) {
+// sum returns the checksum of a file.
+func sum(path string) (out [sha256.Size]byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return sum, err
+		return out, err
 	}
 	defer f.Close()
 	h := sha256.New()

@@ -93,19 +93,18 @@ func (u unit) text() string {
 		words = append(words, quoteUnit(arg))
 	}
 	user, target := "DynamicUser=yes", "multi-user.target"
-	switch {
-	case u.user:
-		target = "default.target"
-	case u.runAs != "":
+	if u.runAs != "" {
 		user = "User=" + u.runAs
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.credentials)) {
 		fmt.Fprintf(&credentials, "LoadCredential=%s:%s\n", name, strings.ReplaceAll(u.credentials[name], "%", "%%"))
 	}
 	for _, dir := range u.writable {
-		if !u.user {
-			fmt.Fprintf(&writable, "ReadWritePaths=%s\n", quoteUnit(dir))
-		}
+		fmt.Fprintf(&writable, "ReadWritePaths=%s\n", quoteUnit(dir))
+	}
+	if u.user {
+		target = "default.target"
+		writable.Reset()
 	}
 	return strings.NewReplacer("{command}", strings.Join(words, " "), "{user}", user, "{credentials}", credentials.String(),
 		"{writable}", writable.String(), "{target}", target).Replace(lines.String())
@@ -144,12 +143,11 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 	}
 	binary, err := os.Executable()
 	if err == nil {
-		binary, err = filepath.EvalSymlinks(binary)
+		u.binary, err = filepath.EvalSymlinks(binary)
 	}
 	if err != nil {
 		return u, fmt.Errorf("find this program: %w", err)
 	}
-	u.binary = binary
 	for _, flag := range call.Model.Node.Flags {
 		s := config.SettingOf(e, call, flag)
 		given := s.Kind == command.FromFlag || s.Kind == command.FromEnv
@@ -176,25 +174,18 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 		u.passFile("token-file", defaultTokenFile)
 	}
 	u.writable = e.Flags.SinkPrefix
-	if !u.user && u.runAs == "" {
-		noteUnreadable(e)
-	}
-	return u, nil
-}
-
-// noteUnreadable notes files with secrets that are not passed as credentials and that a dynamic user cannot
-// own.
-func noteUnreadable(e *command.Env) {
-	place := e.Flags.CredentialsDir
+	// A dynamic user can own no files with secrets that are not passed as credentials.
+	secrets := e.Flags.CredentialsDir
 	rules, _ := e.GitRules() // the daemon reports the error
 	for _, rule := range rules {
 		for _, path := range rule.Files {
-			place = path
+			secrets = path
 		}
 	}
-	if place != "" {
-		e.Notef("the service's own user cannot read %s: name one who can with --run-as", place)
+	if secrets != "" && !u.user && u.runAs == "" {
+		e.Notef("the service's own user cannot read %s: name one who can with --run-as", secrets)
 	}
+	return u, nil
 }
 
 // unitOptions are the options of the unit.
