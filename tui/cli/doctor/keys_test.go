@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"os"
 	"testing"
 )
 
@@ -30,28 +29,6 @@ func TestKeyResults(t *testing.T) {
 		c.add(&f)
 		if got := f.judge("keys", "none", true); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-// TestPublicKeysAreNoSecrets: the doctor bears that others read the keys of signers, and
-// not that they write them.
-func TestPublicKeysAreNoSecrets(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		mode   os.FileMode
-		result string
-	}{
-		"default.site/ops.sshpub": {0o644, checkOK}, "default.site_allowed_signers": {0o644, checkOK},
-		"default.site/allowed_signers": {0o666, checkFail},
-		"default.site/token":           {0o644, checkFail}, "default.site/password": {0o600, checkOK},
-	} {
-		dir := t.TempDir()
-		fileOf(t, c.mode, dir, name)
-		p := fixer("CREDENTIALS_DIRECTORY", dir)
-		p.fix = false
-		if got := p.checkCredentials(t.Context()); got.Result != c.result {
-			t.Errorf("%s %o: %+v", name, c.mode, got)
 		}
 	}
 }

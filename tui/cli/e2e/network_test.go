@@ -242,45 +242,6 @@ func TestNetConflictStorm(t *testing.T) {
 	}
 }
 
-// TestNetSlowServer: every answer comes late. As long as a renewal fits into the
-// margin of the lease, no lease is lost; beyond that the work is given up in time
-// and taken up again when the way is good. In 'make test' all times are a tenth.
-func TestNetSlowServer(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	part := time.Duration(suite.Count(10, 1)) // of the times below
-	f := newFleet(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval",
-		(10 * time.Second / part).String())
-	a := f.agents[0]
-	g := newGate(t, 3)
-	f.repository("slow", g.URL, nil)
-	f.start()
-	uid := string(f.job("job", "slow"))
-	until(t, "the job is claimed", func() bool { return f.claimOwner("job") != "" })
-	owner := f.claimOwner("job")
-	figures := ""
-	for _, c := range []struct {
-		trip time.Duration // there and back
-		keep bool
-	}{{5 * time.Second, true}, {10 * time.Second, false}, {30 * time.Second, false}} {
-		before := len(a.lines(stepped("lost")))
-		a.proxy.Set(t, testenv.Latency(c.trip/part/2, 0))
-		<-time.After(70 * time.Second / part)
-		lost := len(a.lines(stepped("lost"))) - before
-		figures += fmt.Sprintf(" %d lost at %s,", lost, c.trip/part)
-		if c.keep && (lost > 0 || f.claimOwner("job") != owner) {
-			t.Errorf("%d leases lost with answers after %s", lost, c.trip/part)
-		}
-		if !c.keep {
-			a.proxy.Set(t)
-			within(t, time.Minute, "the job is held", func() bool { return f.claimOwner("job") != "" })
-		}
-	}
-	g.open()
-	within(t, 2*time.Minute, "the job has ended", func() bool { return f.pendingJobs() == 0 })
-	auditOf(t, f.api.Requests(t, f.began), 60*time.Second/part).judge(t, uid)
-}
-
 // TestNetServerClock: claims carry the time of the server, whatever the host
 // believes. To the agent there is no difference between a server that is ahead
 // and a host that is behind. When the clock of the server jumps by more than the
@@ -343,27 +304,6 @@ func (f *fleet) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 		}
 	}
 	return out
-}
-
-// TestNetUnknownClock: without a Date header the agent claims nothing, since the claim could
-// not be dated. It starts when the server time is known.
-func TestNetUnknownClock(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--job-interval", "1s")...)
-	a := f.agents[0]
-	f.repository("quick", "", nil)
-	f.api.HideClock(t)
-	f.start()
-	uid := string(f.job("job", "quick"))
-	within(t, time.Minute, "it has looked at the queue several times", func() bool { return len(f.requestsOf(a, f.began)) >= 5 })
-	for _, r := range f.requestsOf(a, f.began) {
-		if r.Method != http.MethodGet {
-			t.Errorf("it wrote %s %s", r.Method, r.Path)
-		}
-	}
-	f.api.ShiftClock(t, 0)
-	f.verifyDone(time.Minute, uid)
 }
 
 // TestNetExchangeAway: the token of an agent expires while the exchange that gives

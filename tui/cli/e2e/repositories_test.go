@@ -93,11 +93,3 @@ func TestManyRepositories(t *testing.T) {
 		t.Errorf("%d KiB resident, %d checks in one second", last.rss, most)
 	}
 }
-
-// unhealthy is a Repository that something is wrong with.
-type unhealthy struct {
-	name, url, branch string
-	reason, field     string        // as its status tells
-	mend              func()        // puts it right
-	within            time.Duration // of which it is healthy again
-}

@@ -128,6 +128,16 @@ func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.
 	return cmd
 }
 
+// tied has a process end with the tests, also when these are killed or run out of
+// time, so that no agent is left behind.
+func tied(cmd *exec.Cmd) *exec.Cmd {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return cmd
+}
+
 // run calls the binary and waits for its end.
 func (h *home) run(t *testing.T, args ...string) result {
 	t.Helper()

@@ -10,15 +10,12 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"limpet/sync/testenv/suite"
 
-	"limpet/sync/api"
 	"limpet/sync/testenv"
 )
 
@@ -245,77 +242,6 @@ func TestSourceTest(t *testing.T) {
 		base64.StdEncoding.EncodeToString([]byte("ann:basic"))); found != "" {
 		t.Errorf("the secret %s is told", found)
 	}
-}
-
-// TestSourceTestOverSSH: the same at a real sshd.
-func TestSourceTestOverSSH(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	const canary = "s3cr3t-canary-source-ssh"
-	repo := testenv.Repo(t, 1, 1)
-	key, locked, hostKey := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "passphrase-"+canary),
-		testenv.NewSSHKey(t, "ecdsa", "")
-	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{hostKey}, Accept: []testenv.SSHKey{key, locked}})
-	objects := secretYAML("open", "identity", string(key.Private), "known_hosts", s.Known(hostKey), "identity.pub", key.Public) +
-		secretYAML("locked", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "passphrase-"+canary) +
-		secretYAML("shut", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "wrong-"+canary) +
-		secretYAML("stranger", "identity", string(testenv.NewSSHKey(t, "ed25519", "").Private), "known_hosts", s.Known(hostKey)) +
-		secretYAML("other", "identity", string(key.Private), "known_hosts", s.Known(testenv.NewSSHKey(t, "ecdsa", "")))
-	rows := map[string]sourceRow{"open": {steps: fine}, "locked": {steps: fine},
-		"shut":     {code: 3, steps: noRemote, reason: "GitOperationFailed"},
-		"stranger": {code: 3, steps: noRemote, reason: "GitOperationFailed"},
-		"other":    {code: 3, steps: noRemote, reason: "GitOperationFailed"}}
-	for name, row := range rows {
-		row.url, row.spec = s.URL(repo.Dir), "ref: {branch: main}, secretRef: {name: "+name+"}"
-		if row.code == 0 {
-			row.revision = "main@sha1:" + repo.Head(t)
-		}
-		rows[name] = row
-	}
-	h := newHome(t)
-	told := h.examine(t, readSchemas(t), objects+sourcesYAML(rows), rows, "open", "other")
-	h.noSecret(t, told, canary, secretLine(string(key.Private)), secretLine(string(locked.Private)))
-}
-
-// TestSourceTestOnTheAPI: on API machinery that shows no Secrets the files of the
-// credentials directory stand for them, by the name of the Secret; and who names no Secret
-// has the rules of the config file.
-func TestSourceTestOnTheAPI(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	const canary = "s3cr3t-canary-files"
-	server := testenv.Start(t, testenv.Options{Deny: []string{"get secrets *"}})
-	backend := testenv.Git(t, testenv.GitOptions{User: "ann", Password: canary, TLS: true})
-	repo := testenv.Repo(t, 1, 1)
-	link := backend.Serve("x.git", repo.Dir)
-	yard, args := realWorkload(t, server)
-	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
-	for name, more := range map[string]string{"filed": `,"secretRef":{"name":"keys"}`, "gone": `,"secretRef":{"name":"site"}`, "ruled": ""} {
-		testenv.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource,
-			"flux-system")
-	}
-	h, known := newHome(t), readSchemas(t)
-	ca, err := os.ReadFile(backend.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, text := range map[string]string{"username": "ann", "password": canary, "ca.crt": string(ca)} {
-		h.file(t, "credentials/flux-system.keys/"+key, text)
-		h.file(t, "credentials/flux-system.gone/"+key, text) // of a Repository with the name of the source
-	}
-	h.file(t, ".config/limpet/config.yaml",
-		fmt.Sprintf("git-credentials:\n- url: %s\n  values: {username: ann}\n  files: {password: %s, ca.crt: %s}\n", link,
-			filepath.Join(h.dir, "credentials/flux-system.keys/password"), backend.CAFile))
-	h.args = append(args, "-n", "flux-system", "--credentials-dir", filepath.Join(h.dir, "credentials"))
-	told := ""
-	for _, name := range []string{"filed", "ruled", "gone"} {
-		got, code, text := h.testSource(t, known, name)
-		told += text
-		if (code == 0) != (name != "gone") || name != "gone" && got.Revision != "main@sha1:"+repo.Head(t) {
-			t.Errorf("%s: exit %d: %s", name, code, text)
-		}
-	}
-	h.noSecret(t, told, canary)
 }
 
 // TestSourceTestOfAFile: a source is tested before it is on the API, alone and through a

@@ -51,9 +51,7 @@ func TestExportIsTheList(t *testing.T) {
 		}
 	})
 	for _, filter := range []string{
-		"", "--limit 1", "--limit 100", "--limit 101", "--limit 200", "--limit 230", "-r boards", "-n other", "--status error,dead", "--dead",
-		"--action push",
-		"--since 2026-11-20T10:00:00Z", "--until 2026-11-20T10:00:00Z",
+		"", "--limit 1", "--limit 100", "--limit 101", "-n other", "--status error,dead", "--dead", "--action push",
 		"--since 2026-11-20T09:00:00Z --until 2026-11-20T11:00:00Z -r lab --limit 7",
 	} {
 		args := strings.Fields(filter)

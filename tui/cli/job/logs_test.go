@@ -68,27 +68,6 @@ func TestLogsOfARecord(t *testing.T) {
 	}
 }
 
-// TestLogsFollowEndsLikeTheJob: with the exit code of who watches it.
-func TestLogsFollowEndsLikeTheJob(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	show, out := b.showJobs(), &clitest.Buffer{}
-	b.r.Out = out
-	b.claim("begun")
-	ended := make(chan error, 1)
-	go func() {
-		f := newFollower(b.r, b.s, b.job, "none")
-		f.showLog, f.logOnly = true, true
-		ended <- f.follow(t.Context())
-	}()
-	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
-	show(&snapshot.Job{Log: logOf("last"), Finished: time.Now()})
-	b.ends(ended, command.ExitPartial, "the job ended with warnings")
-	if !strings.HasSuffix(out.String(), " info  last\n") {
-		t.Errorf("%s", out)
-	}
-}
-
 // TestFollowPrintsTheLastLines: those that the picture of the end has, which comes after
 // the API has told that the job is gone.
 func TestFollowPrintsTheLastLines(t *testing.T) {

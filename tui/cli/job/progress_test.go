@@ -67,23 +67,6 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// TestWhoGetsABar: nobody whose stderr is no terminal, unless it is asked for.
-func TestWhoGetsABar(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		mode  string
-		quiet bool
-		want  bool
-	}{{"auto", false, false}, {"plain", false, false}, {"none", false, false}, {"bar", false, true}, {"bar", true, false}} {
-		s := newSite(t)
-		var out, errs bytes.Buffer
-		e := &command.Env{Flags: &command.Flags{Quiet: tt.quiet}, World: s.world("", &out, &errs)}
-		if got := newBar(e, tt.mode).w != nil; got != tt.want {
-			t.Errorf("--progress %s, quiet %v: %v", tt.mode, tt.quiet, got)
-		}
-	}
-}
-
 // TestWhoGetsABarOnATerminal: who can see it; neither a terminal that can only print
 // nor a run of CI.
 func TestWhoGetsABarOnATerminal(t *testing.T) {
@@ -97,7 +80,7 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	for _, tt := range []struct {
 		mode, term, ci string
 		want           bool
-	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
+	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"none", "xterm", "", false}, {"bar", "dumb", "true", true}} {
 		s := newSite(t)
 		s.Env["TERM"], s.Env["CI"] = tt.term, tt.ci
 		e := &command.Env{Flags: &command.Flags{}, World: s.world("", io.Discard, tty)}
@@ -122,25 +105,6 @@ func TestCountsOfAJob(t *testing.T) {
 	}
 }
 
-// TestBarWithOddFigures: a rate is told when it is known, and nothing is more than all.
-func TestBarWithOddFigures(t *testing.T) {
-	t.Parallel()
-	b := &bar{width: func() int { return 80 }}
-	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	b.text(atWork(0), "x", start)
-	if got := b.text(atWork(200), "x", start.Add(500*time.Millisecond)); strings.Contains(got, "/s") || strings.Contains(got, "eta") {
-		t.Errorf("a rate after half a second: %s", got)
-	}
-	if got := b.text(atWork(300), "x", start.Add(10*time.Second)); !strings.Contains(got, "#  100 %  288/288") {
-		t.Errorf("more than all: %s", got)
-	}
-	b = &bar{width: func() int { return 80 }}
-	b.text(atWork(100), "x", start) // whoever comes late has seen none of these done
-	if got := b.text(atWork(120), "x", start.Add(10*time.Second)); !strings.HasSuffix(got, "120/288  2.0/s  eta 1m") {
-		t.Errorf("seen from 100 on: %s", got)
-	}
-}
-
 func TestFreshLines(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
@@ -159,33 +123,23 @@ func TestFreshLines(t *testing.T) {
 	}
 }
 
-// TestLogOfARecord: what is known of a job that has ended, in the order of time.
+// TestLogOfARecord: what is known of a job that has ended, in the order of time, without passwords and escapes.
 func TestLogOfARecord(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	rec := clitest.Record("u1", "default", "boards", "error", time.Hour)
+	rec.Message = "https://ann:hunter22@git.example.com said \x1b[2Jno"
 	s.Record(t, rec)
 	out, _ := s.Must(t, 0, "job", "logs", "u1")
 	want := "2026-11-20T10:59:00Z info  attempt 1 by edge-06 begins\n2026-11-20T10:59:30Z info  attempt 1 ended: lost: gone\n" +
-		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error said so\n"
-	if out != want {
+		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error https://"
+	if !strings.HasPrefix(out, want) || strings.Contains(out, "hunter22") || strings.Contains(out, "\x1b") {
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
-	rec = clitest.Record("u2", "default", "boards", "error", time.Hour)
-	rec.Message = "https://ann:hunter22@git.example.com said \x1b[2Jno"
-	s.Record(t, rec)
-	if out, _ := s.Must(t, 0, "job", "logs", "u2"); strings.Contains(out, "hunter22") || strings.Contains(out, "\x1b") || !strings.Contains(out, "git.example.com said") {
-		t.Errorf("a password, or what moves the cursor: %q", out)
-	}
 	for _, form := range []string{"json", "jsonl", "yaml"} {
-		if out, _ := s.Must(t, 0, "job", "logs", "u2", "-o", form); strings.Contains(out, "hunter22") {
+		if out, _ := s.Must(t, 0, "job", "logs", "u1", "-o", form); strings.Contains(out, "hunter22") {
 			t.Errorf("-o %s: %s", form, out)
 		}
-	}
-	var live bytes.Buffer
-	e := &command.Env{Flags: &command.Flags{}, World: s.world("", &live, io.Discard)}
-	if err := printLogLines(e, []snapshot.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
-		t.Errorf("a line of a job that runs: %q %v", &live, err)
 	}
 	if _, errs := s.Must(t, command.ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
 		t.Errorf("no such job: %s", errs)
@@ -228,10 +182,4 @@ func TestFollowPrintsALineForEachChange(t *testing.T) {
 	if !strings.Contains(b.errs.String(), "the log of the job is with the agent that runs it") {
 		t.Errorf("stderr: %s", b.errs)
 	}
-	b = newBench(t)
-	b.r.Flags.Output, b.how.Follow = "json", true
-	ended = b.follow(t.Context())
-	b.says("pending")
-	b.end(&state.Record{State: "error", Status: []byte(`{"state":"error"}`)})
-	b.ends(ended, command.ExitJobFailed, "the job ended in error")
 }

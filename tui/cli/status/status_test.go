@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/control"
 	"limpet/sync/snapshot"
 )
 
@@ -44,26 +43,6 @@ func TestStatusTellsWhy(t *testing.T) {
 	}
 }
 
-// TestStatusNamesWarnings: each by its repository, and they are no reason to fail.
-func TestStatusNamesWarnings(t *testing.T) {
-	t.Parallel()
-	s := &report{Daemon: new(control.Hello), Live: &snapshot.Snapshot{API: snapshot.API{Up: true},
-		Repos: []snapshot.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
-	e := new(command.Env)
-	s.judge(e)
-	var out strings.Builder
-	printStatus(e, &out, s)
-	if !s.OK || !strings.Contains(out.String(),
-		"2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
-		t.Errorf("%v\n%s", s.OK, &out)
-	}
-	before := s.mark()
-	s.Live.Repos[1].Name, s.Warnings = "three", nil
-	if s.judge(e); s.mark() == before {
-		t.Error("that another one has warnings is news")
-	}
-}
-
 // TestStatusOfWhatIsLeft: without an agent, of the file of the embedded API. What waits
 // there is a reason, what was wrong when somebody looked last is none.
 func TestStatusOfWhatIsLeft(t *testing.T) {
@@ -77,7 +56,6 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 	}{
 		{leftJobs{}, true, ""},
 		{leftJobs{Pending: 1}, true, "no agent runs, and 1 job left: limpet --daemon"},
-		{leftJobs{Pending: 1, Oldest: time.Now().Add(-abandonedAfter / 2)}, true, "no agent runs, and 1 job left: limpet --daemon"},
 		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "no agent runs, and 1 job left, the oldest since 3h: limpet --daemon"},
 		{leftJobs{Pending: 1, Resting: 1}, false, "no agent runs, and 2 jobs left: limpet --daemon"},
 		{leftJobs{Resting: 1, Claimed: 2}, false, "no agent runs, and 3 jobs left: limpet --daemon"},
