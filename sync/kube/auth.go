@@ -22,8 +22,6 @@ type tokenSource interface {
 	// refused is called when the server answered 401 to used. It returns another
 	// token to try once, or "".
 	refused(ctx context.Context, used string) string
-	// accepted is called when the server accepted used.
-	accepted(used string)
 }
 
 // staticToken never changes.
@@ -31,7 +29,6 @@ type staticToken string
 
 func (s staticToken) token(context.Context) (string, error)  { return string(s), nil }
 func (s staticToken) refused(context.Context, string) string { return "" }
-func (s staticToken) accepted(string)                        {}
 
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20
@@ -81,8 +78,6 @@ func (f *fileToken) refused(_ context.Context, used string) string {
 	return value
 }
 
-func (f *fileToken) accepted(string) {}
-
 // readToken returns the trimmed content of a token file.
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
@@ -122,18 +117,14 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	token, err := a.source.token(ctx)
 	if err != nil {
-		closeBody(req)
+		if req.Body != nil {
+			req.Body.Close() // as a RoundTripper has to
+		}
 		return nil, err
 	}
 	resp, err := a.next.RoundTrip(a.with(req, token))
-	switch {
-	case err != nil:
-		return nil, err
-	case resp.StatusCode != http.StatusUnauthorized:
-		a.source.accepted(token)
-		return resp, nil
-	case req.Body != nil && req.GetBody == nil:
-		return resp, nil
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
+		return resp, err
 	}
 	fresh := a.source.refused(ctx, token)
 	if fresh == "" || fresh == token {
@@ -145,31 +136,15 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, nil // the 401 says more
 		}
 	}
-	drain(resp)
-	resp, err = a.next.RoundTrip(again)
-	if err == nil && resp.StatusCode != http.StatusUnauthorized {
-		a.source.accepted(fresh)
-	}
-	return resp, err
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	resp.Body.Close()
+	return a.next.RoundTrip(again)
 }
 
 func (a *authTransport) with(req *http.Request, token string) *http.Request {
 	clone := req.Clone(req.Context())
 	clone.Header.Set(a.header, "Bearer "+token)
 	return clone
-}
-
-// closeBody keeps the promise of a RoundTripper that fails before sending.
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
-}
-
-// drain reads a little of an unused answer, so that its connection can be used again.
-func drain(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-	resp.Body.Close()
 }
 
 // redirectError is a redirect to another server.

@@ -49,7 +49,7 @@ func post(t *testing.T, rt http.RoundTripper, to string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drain(resp)
+	resp.Body.Close()
 	return resp.StatusCode
 }
 
@@ -80,7 +80,7 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 		}
 		// Its keys are changed again, ten times.
 		for n := 3; n < 13; n++ {
-			pass(refreshPause)
+			pass(exchangePause)
 			s.set(tokenWith(n, time.Now().Add(time.Hour)))
 			if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK {
 				t.Fatalf("change %d: status %d", n, code)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,12 +24,15 @@ import (
 // clock, user agent), what a kubeconfig adds, and the pool of connections.
 
 const (
-	// watchHeader bounds the wait for the header of a watch, which has no
-	// other deadline.
+	// watchHeader bounds the wait for the header of a watch.
 	watchHeader = 45 * time.Second
 	// mostBody bounds the answer to a call, in bytes: far above any list of
 	// ours, far below what would take the host down.
 	mostBody = 256 << 20
+	// mostEvent bounds one event of a watch.
+	mostEvent = 16 << 20
+	// watchOvertime is how much longer than agreed, by timeoutSeconds, a watch may last.
+	watchOvertime = 30 * time.Second
 	// mostStatus bounds the answers that are read to add Retry-After to them.
 	mostStatus = 64 << 10
 )
@@ -40,14 +42,9 @@ type callKey struct{}
 // call changes how one call is made and takes a note of how it ended. It
 // travels in the context, because client-go stands between.
 type call struct {
-	timeout time.Duration // 0 = that of the client
+	timeout time.Duration // with the answer, for long lists over slow links; 0 = that of the client
+	accept  string        // the form in which the answer is wanted, "" = client-go's
 	err     error         // of the last round trip; client-go hides some
-}
-
-// withTimeout returns a context whose calls may take d, their answers
-// included, instead of Config.Timeout: for long lists over slow links.
-func withTimeout(ctx context.Context, d time.Duration) context.Context {
-	return withCall(ctx, &call{timeout: d})
 }
 
 func withCall(ctx context.Context, c *call) context.Context {
@@ -59,33 +56,33 @@ type callTransport struct {
 	next         http.RoundTripper
 	timeout      time.Duration
 	availability *availability
-	missing      func(req *http.Request, resp *http.Response) // is called for every 404
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *callTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	note, _ := req.Context().Value(callKey{}).(*call)
-	resp, err := t.within(req, note)
-	if note != nil {
-		note.err = err
+	if note == nil {
+		note = new(call)
 	}
+	resp, err := t.within(req, note)
+	note.err = err
 	return resp, err
 }
 
 func (t *callTransport) within(req *http.Request, note *call) (*http.Response, error) {
-	parent := req.Context()
-	limit := t.timeout
-	if note != nil && note.timeout > 0 {
-		limit = note.timeout
-	}
-	watch := isWatch(req)
+	parent, watch := req.Context(), isWatch(req)
+	limit := cmp.Or(note.timeout, t.timeout)
 	if watch {
 		limit = watchHeader
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(limit, func() { cancel(&timeoutError{After: limit}) })
 	begin := time.Now()
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	req = req.Clone(ctx)
+	if note.accept != "" {
+		req.Header.Set("Accept", note.accept)
+	}
+	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		timer.Stop()
 		err = causeOf(ctx, parent, err)
@@ -95,16 +92,20 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 		}
 		return nil, err
 	}
-	if watch { // its head comes when the server sees fit
-		timer.Stop()
-	} else {
+	if !watch { // the head of a watch comes when the server sees fit
 		t.availability.setLatency(time.Since(begin))
+	} else if timer.Stop() {
+		if seconds, _ := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); seconds > 0 {
+			timer.Reset(time.Duration(seconds)*time.Second + watchOvertime)
+		}
 	}
 	body := &callBody{ReadCloser: resp.Body, ctx: ctx, parent: parent, done: func() {
 		timer.Stop()
 		cancel(nil)
 	}}
-	if !watch {
+	if watch {
+		body.left = mostEvent
+	} else {
 		body.failed, body.left = t.failed, mostBody
 	}
 	resp.Body = body
@@ -134,8 +135,6 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 		after, _ := retryAfterOf(resp)
 		t.availability.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
 		return resp, passRetryAfter(resp)
-	case http.StatusNotFound:
-		t.missing(req, resp)
 	default: // an answer like any other
 	}
 	if resp.StatusCode < 300 && isHTML(resp) {
@@ -158,40 +157,28 @@ func passRetryAfter(resp *http.Response) error {
 	}
 	seconds := int64((after + time.Second - 1) / time.Second)
 	resp.Header.Set("Retry-After", strconv.FormatInt(seconds, 10))
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" {
-		return nil
-	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))
 	if err != nil {
 		resp.Body.Close()
 		return err
 	}
-	resp.Body = &joinedBody{Reader: io.MultiReader(bytes.NewReader(withRetryAfter(body, seconds)), resp.Body), Closer: resp.Body}
-	resp.ContentLength = -1
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+		if status.Details == nil {
+			status.Details = &metav1.StatusDetails{}
+		}
+		status.Details.RetryAfterSeconds = cmp.Or(status.Details.RetryAfterSeconds, int32(seconds))
+		if body, err = json.Marshal(status); err != nil {
+			return err
+		}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(body), resp.Body}
+	resp.ContentLength = int64(len(body))
 	resp.Header.Del("Content-Length")
 	return nil
-}
-
-// withRetryAfter adds the seconds to a Status that lacks them; anything else
-// comes back as it was.
-func withRetryAfter(body []byte, seconds int64) []byte {
-	var status metav1.Status
-	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
-		return body
-	}
-	if status.Details == nil {
-		status.Details = &metav1.StatusDetails{}
-	}
-	status.Details.RetryAfterSeconds = cmp.Or(status.Details.RetryAfterSeconds, int32(seconds))
-	if changed, err := json.Marshal(status); err == nil {
-		return changed
-	}
-	return body
-}
-
-type joinedBody struct {
-	io.Reader
-	io.Closer
 }
 
 // callBody ends the deadline of a call with its body and names it when it was
@@ -200,14 +187,17 @@ type callBody struct {
 	io.ReadCloser
 	ctx, parent context.Context
 	failed      func(error) // nil for watches, whose end is normal
-	left        int64       // bytes, but for watches
+	left        int64       // bytes of the answer, of a watch until the end of the event
 	once        sync.Once
 	done        func()
 }
 
 func (b *callBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 && b.failed != nil {
+	if b.left -= int64(n); b.failed == nil && bytes.IndexByte(p[:n], '\n') >= 0 {
+		b.left = mostEvent
+	}
+	if b.left < 0 {
 		return 0, errTooLarge
 	}
 	if err == nil || err == io.EOF {
@@ -220,8 +210,8 @@ func (b *callBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errTooLarge ends an answer of more than mostBody.
-var errTooLarge = fmt.Errorf("the answer is larger than %d MiB", mostBody>>20)
+// errTooLarge ends an answer of more than mostBody or mostEvent.
+var errTooLarge = errors.New("the answer is too large")
 
 func (b *callBody) Close() error {
 	err := b.ReadCloser.Close()

@@ -33,6 +33,7 @@ const leaseAgent = " (lease)"
 type Client struct {
 	shared  *shared
 	http    *http.Client
+	rest    rest.Interface
 	dynamic dynamic.Interface
 	pools   []*pool
 	lease   *Client // the same server over its own connections; nil in a lease client
@@ -64,7 +65,6 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 	if c.Timeout <= 0 {
 		c.Timeout = defaultTimeout
 	}
-	klogSink.Store(c.Logger)
 	t, err := c.resolve()
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (s *shared) client(c Config) (*Client, error) {
 		}
 		rt = &authTransport{next: rt, source: s.source, host: s.target.base.Host, header: header}
 	}
-	rt = &callTransport{next: rt, timeout: c.Timeout, availability: &s.availability, missing: s.discovery.missing}
+	rt = &callTransport{next: rt, timeout: c.Timeout, availability: &s.availability}
 	client.http = &http.Client{Transport: rt, CheckRedirect: sameHostOnly}
 
 	cfg := dynamic.ConfigFor(&rest.Config{Host: s.target.base.String(), QPS: -1, UserAgent: c.UserAgent})
@@ -136,7 +136,8 @@ func (s *shared) client(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a REST client: %w", err)
 	}
-	client.dynamic = dynamic.New(withoutRetries{restClient})
+	client.rest = withoutRetries{restClient}
+	client.dynamic = dynamic.New(client.rest)
 	return client, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,101 +21,81 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// discovery remembers what the server has answered to discovery.
+// discovery remembers what the server has answered to discovery, for a minute: it
+// changes when the server becomes another version of itself.
 type discovery struct {
-	mu        sync.Mutex                 // guards the fields below
-	preferred map[string]string          // version by group
-	served    map[string]servedResources // by group and version
+	mu    sync.Mutex // guards known
+	known map[string]discovered
 }
 
-type servedResources struct {
+// discovered holds the preferred version of a group, or the resources of a group version.
+type discovered struct {
 	names []string
 	at    time.Time // of the answer
 }
 
-// servesFor is how long it is remembered what a server serves: it changes when the
-// server becomes another version of itself.
-const servesFor = 10 * time.Minute
+const discoveredFor = time.Minute
 
-// missing forgets the version of a group when the server does not know the
-// path of a call. A missing object is reported by a Status in JSON.
-func (d *discovery) missing(req *http.Request, resp *http.Response) {
-	_, path, found := strings.Cut(req.URL.Path, "/apis/")
-	if !found {
-		return
-	}
-	parts := strings.Split(strings.Trim(path, "/"), "/") // GROUP VERSION [namespaces NS] RESOURCE [NAME ...]
-	collection := 3
-	if len(parts) > 4 && parts[2] == "namespaces" {
-		collection = 5
-	}
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if len(parts) > collection && err == nil && media == "application/json" {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.preferred, parts[0])
-}
-
-// PreferredVersion returns the version of the group that the server prefers. It asks
-// once and again after a call to the group was answered with 404. A group that
-// is not served gives an error for which apierrors.IsNotFound holds.
-func (c *Client) PreferredVersion(ctx context.Context, group string) (string, error) {
+// discovered returns what the server has answered to a path, or asks it.
+func (c *Client) discovered(path string, ask func() ([]string, error)) ([]string, error) {
 	d := &c.shared.discovery
 	d.mu.Lock()
-	version := d.preferred[group]
+	known, ok := d.known[path]
 	d.mu.Unlock()
-	if version != "" {
-		return version, nil
+	if ok && time.Since(known.at) < discoveredFor {
+		return known.names, nil
 	}
-	var found metav1.APIGroup
-	if err := c.discover(ctx, "/apis/"+url.PathEscape(group), "APIGroup", &found); err != nil {
-		return "", err
-	}
-	if version = found.PreferredVersion.Version; version == "" {
-		return "", fmt.Errorf("discover group %s: no preferred version", group)
+	names, err := ask()
+	if err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.preferred == nil {
-		d.preferred = map[string]string{}
+	if d.known == nil {
+		d.known = map[string]discovered{}
 	}
-	d.preferred[group] = version
-	return version, nil
+	d.known[path] = discovered{names, time.Now()}
+	return names, nil
+}
+
+// PreferredVersion returns the version of the group that the server prefers. A group that
+// is not served gives an error for which apierrors.IsNotFound holds.
+func (c *Client) PreferredVersion(ctx context.Context, group string) (string, error) {
+	path := "/apis/" + url.PathEscape(group)
+	versions, err := c.discovered(path, func() ([]string, error) {
+		var found metav1.APIGroup
+		if err := c.discover(ctx, path, "APIGroup", &found); err != nil {
+			return nil, err
+		}
+		if found.PreferredVersion.Version == "" {
+			return nil, fmt.Errorf("discover group %s: no preferred version", group)
+		}
+		return []string{found.PreferredVersion.Version}, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return versions[0], nil
 }
 
 // Serves reports whether the server has a resource or a subresource of a group version,
 // named as in discovery: "repositories/webhook" is there on Grafana's own API server, and
 // neither on a plain Kubernetes API with the definitions of limpet nor on the embedded
-// API. It asks once in ten minutes, and each time while the group version is missing.
+// API. It asks each time while the group version is missing.
 func (c *Client) Serves(ctx context.Context, group schema.GroupVersion, resource string) (bool, error) {
-	d, path := &c.shared.discovery, "/apis/"+group.String()
-	d.mu.Lock()
-	known := d.served[path]
-	d.mu.Unlock()
-	if time.Since(known.at) < servesFor {
-		return slices.Contains(known.names, resource), nil
-	}
-	var list metav1.APIResourceList
-	err := c.discover(ctx, path, "APIResourceList", &list)
+	path := "/apis/" + group.String()
+	names, err := c.discovered(path, func() (names []string, err error) {
+		var list metav1.APIResourceList
+		err = c.discover(ctx, path, "APIResourceList", &list)
+		for _, r := range list.APIResources {
+			names = append(names, r.Name)
+		}
+		return names, err
+	})
 	if apierrors.IsNotFound(err) {
 		return false, nil // it may come at any time
 	}
-	if err != nil {
-		return false, err
-	}
-	known = servedResources{at: time.Now()}
-	for _, r := range list.APIResources {
-		known.names = append(known.names, r.Name)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.served == nil {
-		d.served = map[string]servedResources{}
-	}
-	d.served[path] = known
-	return slices.Contains(known.names, resource), nil
+	return slices.Contains(names, resource), err
 }
 
 // discover reads an answer of discovery, which has to be of a kind.

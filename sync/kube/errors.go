@@ -55,40 +55,31 @@ func (e *timeoutError) Temporary() bool { return true }
 
 var _ net.Error = (*timeoutError)(nil)
 
-// retryAfterError carries the Retry-After of an answer without a Status object.
-type retryAfterError struct {
-	err   error
-	after time.Duration
+// is reports whether an error of this type is in the chain of err.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
 }
 
-func (e *retryAfterError) Error() string { return e.err.Error() }
-func (e *retryAfterError) Unwrap() error { return e.err }
+// isBusy reports whether a status says that the server is busy or not there.
+func isBusy(code int32) bool {
+	return code == http.StatusTooManyRequests || code == http.StatusBadGateway || code == http.StatusServiceUnavailable ||
+		code == http.StatusGatewayTimeout
+}
 
 // Retryable reports whether the same call may succeed a little later: the server is
 // busy or failing (429, 500, 502, 503, 504), the call took too long, or the connection
 // broke. The call may have been carried out nevertheless.
 func Retryable(err error) bool {
-	var (
-		notKubernetes *NotKubernetesError
-		flag          *FlagError
-		redirect      *redirectError
-		exchange      *ExchangeError
-		last          final
-	)
-	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &last),
-		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificateError(err), errors.Is(err, errTooLarge):
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errTooLarge) || is[*NotKubernetesError](err) ||
+		is[*FlagError](err) || is[*redirectError](err) || isCertificateError(err) {
 		return false
-	case errors.As(err, &exchange):
-		return exchangeRetryable(exchange)
+	}
+	if exchange, ok := errors.AsType[*ExchangeError](err); ok {
+		return exchange.retryable()
 	}
 	if status := statusOf(err); status != nil {
-		switch status.Code {
-		case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
-			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return true
-		}
-		return false
+		return isBusy(status.Code) || status.Code == http.StatusInternalServerError
 	}
 	return isTransportError(err)
 }
@@ -112,26 +103,12 @@ func NotServed(err error) bool {
 // AsUnavailable wraps the error of a call in an *UnavailableError when it is one, and returns
 // any other as it is. err must be of a call, not of a disk.
 func AsUnavailable(err error) error {
-	var (
-		already       *UnavailableError
-		notKubernetes *NotKubernetesError
-		exchange      *ExchangeError
-	)
-	switch {
-	case err == nil, errors.As(err, &already), errors.Is(err, context.Canceled), errors.Is(err, errTooLarge):
-		return err
-	case errors.As(err, &notKubernetes), errors.As(err, &exchange):
-		return &UnavailableError{Err: err}
-	}
-	if status := statusOf(err); status != nil {
-		switch status.Code {
-		case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway,
-			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return &UnavailableError{Err: err}
-		}
+	if err == nil || is[*UnavailableError](err) || errors.Is(err, context.Canceled) || errors.Is(err, errTooLarge) {
 		return err
 	}
-	if isTransportError(err) {
+	status := statusOf(err)
+	if is[*NotKubernetesError](err) || is[*ExchangeError](err) || status == nil && isTransportError(err) ||
+		status != nil && (isBusy(status.Code) || status.Code == http.StatusUnauthorized) {
 		return &UnavailableError{Err: err}
 	}
 	return err
@@ -139,34 +116,22 @@ func AsUnavailable(err error) error {
 
 // isTransportError reports whether a call had no answer.
 func isTransportError(err error) bool {
-	var (
-		netErr net.Error
-		urlErr *url.Error
-		after  *retryAfterError
-	)
-	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.As(err, &after) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
-		strings.Contains(err.Error(), "stream error") || strings.Contains(err.Error(), "http2: ")
+	return is[net.Error](err) || is[*url.Error](err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "stream error") || strings.Contains(err.Error(), "http2: ")
 }
 
 // transportCause drops the method and the URL that net/http puts in front.
 func transportCause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err
 }
 
 func isCertificateError(err error) bool {
-	var (
-		verify    *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		host      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-	)
-	return errors.As(err, &verify) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+	return is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) || is[x509.HostnameError](err) ||
+		is[x509.CertificateInvalidError](err)
 }
 
 func statusOf(err error) *metav1.Status {
@@ -180,12 +145,7 @@ func statusOf(err error) *metav1.Status {
 
 // RetryAfter returns how long the server asked to wait, at most 5 minutes.
 func RetryAfter(err error) (time.Duration, bool) {
-	var after *retryAfterError
-	if errors.As(err, &after) {
-		return min(after.after, longestRetryAfter), true
-	}
-	var exchange *ExchangeError
-	if errors.As(err, &exchange) && !exchange.Next.IsZero() {
+	if exchange, ok := errors.AsType[*ExchangeError](err); ok && !exchange.Next.IsZero() {
 		return min(max(time.Until(exchange.Next), 0), longestRetryAfter), true
 	}
 	if status := statusOf(err); status != nil && status.Details != nil && status.Details.RetryAfterSeconds > 0 {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,32 +17,22 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"limpet/sync/text"
 )
 
 // The exchange of a long-lived token for short-lived access tokens, as
-// Grafana's authlib does it: the same request, the same retries, the same
-// life of the cached token. What is ours is the protection of the service:
-// while it fails, there is one try every 30 s, and all callers in between get
-// the error of the last one. Where nothing answers at all, it is most likely
-// about to start, as this host is: then the first tries follow each other sooner.
+// Grafana's authlib does it: the same request, the same life of the cached token.
+// What is ours is the protection of the service: while it fails, tries follow each
+// other after 1, 2, 4 ... 30 s, and all callers in between get the error of the last one.
 
 const (
-	exchangeNamespace = "*" // of the tokens: all namespaces
-	exchangeTries     = 3   // of the first attempt; later ones have one
-	exchangeFirstWait = 250 * time.Millisecond
+	exchangeNamespace = "*"              // of the tokens: all namespaces
 	exchangeTimeout   = 10 * time.Second // of one try
-	// exchangePause lies between attempts while the service fails, and between
-	// refreshes that a 401 asks for while they do not help.
+	// exchangeSoon is the pause after the first failure; it doubles with each further
+	// one up to exchangePause, which also lies between refreshes that a 401 asks for.
+	exchangeSoon  = time.Second
 	exchangePause = 30 * time.Second
-	// exchangeSoon is the pause after the first attempt to which nothing has
-	// answered; it doubles with each further one up to exchangePause.
-	exchangeSoon = time.Second
-	// refreshPause lies between refreshes that did help: the keys of the
-	// issuer were changed, or one of several servers has others.
-	refreshPause = 5 * time.Second
 	// tokenMargin is how long before its expiry a token is no longer used.
 	tokenMargin = 15 * time.Second
 	// longestCached bounds how long a token is kept, whatever its expiry says:
@@ -69,6 +60,10 @@ func (e *ExchangeError) Error() string {
 
 func (e *ExchangeError) Unwrap() error { return e.Err }
 
+func (e *ExchangeError) retryable() bool {
+	return e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status >= 500
+}
+
 // exchanger is the tokenSource behind X-Access-Token.
 type exchanger struct {
 	url       string
@@ -84,9 +79,8 @@ type exchanger struct {
 	flight   *exchangeAttempt // the attempt under way, shared by all callers
 	failure  *ExchangeError   // of the last attempt; nil = it succeeded
 	notUntil time.Duration    // monotonic; no attempt before then while failure is set
-	silence  time.Duration    // the last pause after an attempt to which nothing has answered
+	pause    time.Duration    // after the last failure
 	forced   time.Duration    // monotonic; of the last refresh after a 401; 0 = none was made
-	helped   bool             // the server took a token since then
 }
 
 // exchangeAttempt is one attempt; token and err may be read when done is closed.
@@ -97,9 +91,7 @@ type exchangeAttempt struct {
 }
 
 func newExchanger(life context.Context, u *url.URL, audiences []string, subject tokenSource, transport http.RoundTripper) *exchanger {
-	sorted := slices.Clone(audiences)
-	slices.Sort(sorted)
-	return &exchanger{life: life, url: u.String(), audiences: sorted, subject: subject, client: &http.Client{
+	return &exchanger{life: life, url: u.String(), audiences: slices.Sorted(slices.Values(audiences)), subject: subject, client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -121,13 +113,9 @@ func (x *exchanger) token(ctx context.Context) (string, error) {
 	if going == nil {
 		going = &exchangeAttempt{done: make(chan struct{})}
 		x.flight = going
-		tries := exchangeTries
-		if x.failure != nil {
-			tries = 1
-		}
 		// The attempt serves all callers, so it does not end with the context
 		// of the first one.
-		x.running.Go(func() { x.attempt(x.life, going, tries) })
+		x.running.Go(func() { x.attempt(x.life, going) })
 	}
 	x.mu.Unlock()
 	select {
@@ -139,21 +127,16 @@ func (x *exchanger) token(ctx context.Context) (string, error) {
 }
 
 // refused implements tokenSource: a token that is no longer cached was
-// replaced already; the cached one is given up, but not more often than every
-// 5 s, and 30 s while that does not help.
+// replaced already; the cached one is given up, but not more often than every 30 s.
 func (x *exchanger) refused(ctx context.Context, used string) string {
 	x.mu.Lock()
 	now := monotonic()
 	if used == x.cached || x.cached == "" || now >= x.until {
-		pause := exchangePause
-		if x.helped {
-			pause = refreshPause
-		}
-		if x.forced != 0 && now < x.forced+pause {
+		if x.forced != 0 && now < x.forced+exchangePause {
 			x.mu.Unlock()
 			return ""
 		}
-		x.forced, x.helped, x.cached = now, false, ""
+		x.forced, x.cached = now, ""
 	}
 	x.mu.Unlock()
 	token, err := x.token(ctx)
@@ -163,80 +146,39 @@ func (x *exchanger) refused(ctx context.Context, used string) string {
 	return token
 }
 
-// accepted implements tokenSource.
-func (x *exchanger) accepted(used string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if used == x.cached {
-		x.helped = true
-	}
-}
-
 // attempt asks for a token and settles the flight.
-func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt, tries int) {
-	token, ttl, err := x.try(ctx, tries)
+func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt) {
+	subject, err := x.subject.token(ctx)
+	var token string
+	var ttl, asked time.Duration
+	if err == nil {
+		token, ttl, asked, err = x.once(ctx, subject)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	defer close(going.done)
 	x.flight = nil
 	now := monotonic()
-	var failure *ExchangeError
-	if errors.As(err, &failure) {
-		pause := x.pause(failure)
+	if failure, ok := errors.AsType[*ExchangeError](err); ok {
+		// Up to a tenth more, so that agents which have lost the service together do
+		// not come back together.
+		x.pause = min(max(2*x.pause, exchangeSoon), exchangePause)
+		pause := max(x.pause, asked)
+		pause += rand.N(pause / 10)
 		x.failure, x.notUntil = failure, now+pause
 		failure.Next = time.Now().Add(pause)
-		going.err = failure
-		return
 	}
-	if err != nil { // the subject token; nothing was asked
+	if err != nil { // else it is the subject token; nothing was asked
 		going.err = err
 		return
 	}
 	text.RegisterToken(token)
-	x.failure, x.silence = nil, 0
+	x.failure, x.pause = nil, 0
 	x.cached, x.until = "", 0
 	if ttl > 0 {
 		x.cached, x.until = token, now+ttl
 	}
 	going.token = token
-}
-
-// pause is how long to leave the service alone after a failure, and up to a tenth
-// more, so that agents which have lost it together do not come back together. It
-// needs the lock.
-func (x *exchanger) pause(failure *ExchangeError) time.Duration {
-	pause := exchangePause
-	if failure.Status == 0 {
-		x.silence = min(max(2*x.silence, exchangeSoon), exchangePause)
-		pause = x.silence
-	}
-	if after, ok := RetryAfter(failure.Err); ok {
-		pause = max(pause, after)
-	}
-	return pause + rand.N(pause/10)
-}
-
-func (x *exchanger) try(ctx context.Context, tries int) (string, time.Duration, error) {
-	subject, err := x.subject.token(ctx)
-	if err != nil {
-		return "", 0, err
-	}
-	var token string
-	var ttl time.Duration
-	backoff := wait.Backoff{Duration: exchangeFirstWait, Factor: 2, Jitter: 0.1, Steps: tries}
-	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (done bool, _ error) {
-		token, ttl, err = x.once(ctx, subject)
-		return !exchangeRetryable(err), nil
-	})
-	return token, ttl, err
-}
-
-func exchangeRetryable(err error) bool {
-	var failure *ExchangeError
-	if !errors.As(err, &failure) {
-		return false
-	}
-	return failure.Status == 0 || failure.Status == http.StatusTooManyRequests || failure.Status >= 500
 }
 
 type exchangeRequest struct {
@@ -251,17 +193,24 @@ type exchangeAnswer struct {
 	Error string `json:"error"`
 }
 
-// once makes one request. Its error is an *ExchangeError.
-func (x *exchanger) once(ctx context.Context, subject string) (string, time.Duration, error) {
+// once makes one request. It returns the token and how long it may be used, or an
+// *ExchangeError and how long the service asks to wait.
+func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
+	fail := func(status int, err error) (string, time.Duration, time.Duration, error) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = &timeoutError{After: exchangeTimeout}
+		}
+		return "", 0, wait, &ExchangeError{URL: text.Redact(x.url), Status: status, Err: text.RedactError(transportCause(err))}
+	}
 	body, err := json.Marshal(exchangeRequest{Namespace: exchangeNamespace, Audiences: x.audiences})
 	if err != nil {
-		return "", 0, x.fail(0, err)
+		return fail(0, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url, bytes.NewReader(body))
 	if err != nil {
-		return "", 0, x.fail(0, err)
+		return fail(0, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+subject)
 	req.Header.Set("Content-Type", "application/json")
@@ -271,52 +220,29 @@ func (x *exchanger) once(ctx context.Context, subject string) (string, time.Dura
 	req.Header.Set("X-Realms", exchangeRealms)
 	resp, err := x.client.Do(req)
 	if err != nil {
-		return "", 0, x.fail(0, exchangeTransportCause(err))
+		return fail(0, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, mostExchange))
 	if err != nil {
-		return "", 0, x.fail(0, exchangeTransportCause(err))
+		return fail(0, err)
 	}
 	var answer exchangeAnswer
 	decodeErr := json.Unmarshal(data, &answer)
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return "", 0, x.fail(resp.StatusCode, exchangeRefusal(resp, answer.Error))
+		wait, _ = retryAfterOf(resp)
+		reason := cmp.Or(strings.TrimSpace(text.Redact(answer.Error)), http.StatusText(resp.StatusCode))
+		return fail(resp.StatusCode, fmt.Errorf("status %d: %s", resp.StatusCode, reason))
 	case decodeErr != nil:
-		return "", 0, x.fail(resp.StatusCode, errors.New("the answer is not that of a token exchange"))
+		return fail(resp.StatusCode, errors.New("the answer is not that of a token exchange"))
 	case answer.Data.Token == "":
-		return "", 0, x.fail(resp.StatusCode, errors.New("the answer holds no token"))
+		return fail(resp.StatusCode, errors.New("the answer holds no token"))
 	}
 	if err := checkToken(answer.Data.Token); err != nil {
-		return "", 0, x.fail(resp.StatusCode, err)
+		return fail(resp.StatusCode, err)
 	}
-	return answer.Data.Token, lifetime(answer.Data.Token, resp.Header.Get("Date")), nil
-}
-
-// exchangeRefusal makes an error of an answer that is not 200.
-func exchangeRefusal(resp *http.Response, answer string) error {
-	answer = strings.TrimSpace(text.Redact(answer))
-	if answer == "" {
-		answer = http.StatusText(resp.StatusCode)
-	}
-	err := fmt.Errorf("status %d: %s", resp.StatusCode, answer)
-	if after, ok := retryAfterOf(resp); ok {
-		return &retryAfterError{err: err, after: after}
-	}
-	return err
-}
-
-func (x *exchanger) fail(status int, err error) *ExchangeError {
-	return &ExchangeError{URL: text.Redact(x.url), Status: status, Err: text.RedactError(err)}
-}
-
-// exchangeTransportCause drops the method and the URL that net/http puts in front.
-func exchangeTransportCause(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &timeoutError{After: exchangeTimeout}
-	}
-	return transportCause(err)
+	return answer.Data.Token, lifetime(answer.Data.Token, resp.Header.Get("Date")), 0, nil
 }
 
 // lifetime is how long a token may be used, or 0 when it cannot be read: then

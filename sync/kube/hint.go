@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,96 +20,70 @@ import (
 // Hint returns what to do next about an error of this package, as a sentence, or "" when
 // it knows nothing.
 func Hint(err error) string {
-	var (
-		notKubernetes *NotKubernetesError
-		exchange      *ExchangeError
-		flag          *FlagError
-		redirect      *redirectError
-		timeout       *timeoutError
-		dns           *net.DNSError
-		variable      *netx.EnvironmentError
-	)
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
+	}
+	flag, isFlag := errors.AsType[*FlagError](err)
+	variable, isVariable := errors.AsType[*netx.EnvironmentError](err)
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	switch {
 	case errors.Is(err, errNoServer):
 		return "set --provisioning-server-url https://HOST[:PORT] or --kubeconfig FILE"
-	case errors.As(err, &flag):
+	case isFlag:
 		return "correct " + flag.Flag + " and start again"
-	case errors.As(err, &variable):
+	case isVariable:
 		return "correct " + variable.Name + " and start again"
-	case errors.As(err, &exchange):
-		return exchangeHint(exchange)
-	case errors.As(err, &notKubernetes), errors.As(err, &redirect):
+	case is[*ExchangeError](err):
+		return exchangeHint(err)
+	case is[*NotKubernetesError](err), is[*redirectError](err):
 		return "set --provisioning-server-url to the address of Grafana's API server or of a Kubernetes API server; curl -k ADDRESS/apis must answer with an APIGroupList"
-	case isCertificateError(err):
-		return certificateHint(err)
-	case errors.As(err, &dns) && dns.IsNotFound:
+	case isDNS && dns.IsNotFound:
 		return fmt.Sprintf("check the host name %q in --provisioning-server-url and the DNS of this host", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "check the port in --provisioning-server-url and that the server is running"
 	case errors.Is(err, errClockUnknown):
 		return "check that the server sends a Date header and that it answers at all"
-	case isHTTPForHTTPS(err):
-		return "the server does not speak TLS: write http:// in --provisioning-server-url"
-	case alertOf(err) != "":
-		return alertHint(err)
 	}
-	if hint := statusHint(err); hint != "" {
+	if hint := cmp.Or(tlsHint(err, "--provisioning-server-url"), statusHint(err)); hint != "" {
 		return hint
 	}
-	if errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded) {
+	if is[*timeoutError](err) || errors.Is(err, context.DeadlineExceeded) {
 		return "check the network between this host and the server, and any firewall that drops packets"
 	}
 	return ""
 }
 
-func exchangeHint(err *ExchangeError) string {
+func exchangeHint(err error) string {
+	exchange, _ := errors.AsType[*ExchangeError](err)
 	switch {
-	case err.Status == http.StatusUnauthorized || err.Status == http.StatusForbidden:
+	case exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden:
 		return "check --token or --token-file: the exchange does not accept it"
-	case err.Status != 0 && err.Status < 500:
+	case exchange.Status != 0 && exchange.Status < 500:
 		return "check --token-exchange-url; Grafana's ends in /sign/access-token"
-	case isCertificateError(err.Err):
-		return certificateHint(err.Err)
-	case isHTTPForHTTPS(err.Err):
-		return "the exchange does not speak TLS: write http:// in --token-exchange-url"
-	case alertOf(err.Err) != "":
-		return alertHint(err.Err)
 	}
-	return "check --token-exchange-url and that the exchange is running"
+	return cmp.Or(tlsHint(err, "--token-exchange-url"), "check --token-exchange-url and that the exchange is running")
 }
 
-func certificateHint(err error) string {
-	var (
-		host    x509.HostnameError
-		invalid x509.CertificateInvalidError
-	)
+// tlsHint is for handshakes with the server that flag names.
+func tlsHint(err error, flag string) string {
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
+	// What the other side said when it broke the handshake off; its type is hidden in crypto/tls.
+	_, alert, refused := strings.Cut(err.Error(), "remote error: tls: ")
 	switch {
-	case errors.As(err, &host):
+	case is[x509.HostnameError](err):
 		return "use a host name that the server's certificate holds"
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	case isInvalid && invalid.Reason == x509.Expired:
 		return "check the clock of this host and the dates of the server's certificate"
-	}
-	return "give the authority that signed the server's certificate with --tls-ca-file FILE"
-}
-
-// alertOf is what the other side said when it broke the handshake off, "" when it
-// did not. Its type is hidden in crypto/tls.
-func alertOf(err error) string {
-	_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
-	return alert
-}
-
-// alertHint is for alerts, most of which are about the certificate of the client.
-func alertHint(err error) string {
-	switch alert := alertOf(err); {
-	case strings.Contains(alert, "certificate required"):
-		return "the server wants a client certificate of an authority that it knows: --tls-cert-file FILE --tls-key-file FILE"
-	case strings.Contains(alert, "certificate"):
+	case isCertificateError(err):
+		return "give the authority that signed the server's certificate with --tls-ca-file FILE"
+	case is[tls.RecordHeaderError](err), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return "the server does not speak TLS: write http:// in " + flag
+	case strings.Contains(alert, "certificate") && !strings.Contains(alert, "required"):
 		return "the server does not take the certificate in --tls-cert-file, or has got none: check its dates and who signed it"
+	case refused:
+		return "the server wants a client certificate of an authority that it knows: --tls-cert-file FILE --tls-key-file FILE"
 	}
-	return "the server breaks the handshake off; it may want a client certificate: --tls-cert-file FILE --tls-key-file FILE"
+	return ""
 }
 
 func statusHint(err error) string {
@@ -127,10 +102,4 @@ func statusHint(err error) string {
 		}
 	}
 	return ""
-}
-
-// isHTTPForHTTPS recognises an answer in plain text to a TLS handshake.
-func isHTTPForHTTPS(err error) bool {
-	var record tls.RecordHeaderError
-	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
 }

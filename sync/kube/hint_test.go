@@ -43,7 +43,7 @@ func TestHint(t *testing.T) {
 		"alert, none": {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")},
 			"--tls-cert-file FILE --tls-key-file FILE", true},
 		"alert, expired": {&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}, "check its dates", true},
-		"alert":          {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, "breaks the handshake off", true},
+		"alert":          {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, "--tls-cert-file", true},
 		"exchange alert": {&ExchangeError{Err: &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}},
 			"--tls-cert-file", true},
 		"exchange plain": {&ExchangeError{Err: errors.New("http: server gave HTTP response to HTTPS client")},
@@ -96,7 +96,6 @@ func TestRetryAfter(t *testing.T) {
 		"capped":      {apierrors.NewTooManyRequests("x", 100000), 5 * time.Minute, true},
 		"no wish":     {apierrors.NewTooManyRequests("x", 0), 0, false},
 		"not an API":  {errors.New("x"), 0, false},
-		"exchange":    {&ExchangeError{Err: &retryAfterError{errors.New("x"), time.Minute}}, time.Minute, true},
 		"wrapped":     {fmt.Errorf("list: %w", apierrors.NewServerTimeout(things.GroupResource(), "list", 9)), 9 * time.Second, true},
 		"none at all": {nil, 0, false},
 	} {

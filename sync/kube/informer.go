@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,13 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
-
-// relistEvery is how often an Informer compares its cache with a full list: behind
-// proxies and several servers a watch can lose events without any sign of it.
-const relistEvery = 10 * time.Minute
-
-// listPage is how many objects a list asks for at a time.
-const listPage = 500
 
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
@@ -38,29 +30,17 @@ type Informer struct {
 	client    *Client
 	gvr       schema.GroupVersionResource
 	namespace string
-	options   InformerOptions
-	relists   time.Duration // relistEvery
+	selector  string
 	store     *store
 	reflector *cache.Reflector
-
-	mu      sync.Mutex // guards the fields below and the growth of running
-	started bool
-	ended   bool // nothing may be added to running any more
-
-	running     sync.WaitGroup // what client-go does not wait for when it ends
-	lastError   atomic.Pointer[error]
-	failures    atomic.Int64 // in a row, of lists, watches and their streams
-	corrections atomic.Int64
-	// relist ends the watch that runs, so that everything is listed again.
-	relist chan struct{}
+	lastError atomic.Pointer[error]
 }
 
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, store: newStore(),
-		relist: make(chan struct{}, 1)}
-	i.reflector = cache.NewReflectorWithOptions(listWatch{i}, nil, i.store,
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, selector: o.LabelSelector, store: newStore(o.Compact)}
+	i.reflector = cache.NewReflectorWithOptions(&listWatch{Informer: i}, nil, i.store,
 		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})
 	return i
 }
@@ -78,33 +58,11 @@ const relistPauseReset = 2 * time.Minute
 // Run keeps the cache until ctx ends, and returns nil then, after all handlers
 // have returned. It may be called once.
 func (i *Informer) Run(ctx context.Context) error {
-	i.mu.Lock()
-	if i.started {
-		i.mu.Unlock()
-		return fmt.Errorf("informer of %s runs already or has ended", i.gvr.Resource)
-	}
-	i.started = true
-	i.mu.Unlock()
-	i.running.Go(func() { i.compareEvery(ctx) })
 	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		i.setError(i.reflector.ListAndWatchWithContext(ctx))
 		return false, nil
 	})
-	i.mu.Lock()
-	i.ended = true
-	i.mu.Unlock()
-	i.running.Wait()
 	return nil
-}
-
-// begin counts a call that Run has to wait for; false after the end of Run.
-func (i *Informer) begin() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.ended {
-		i.running.Add(1)
-	}
-	return !i.ended
 }
 
 // HasSynced reports whether the cache has been complete once.
@@ -163,27 +121,6 @@ func (i *Informer) LastError() error {
 	}
 	return nil
 }
-
-// Corrections counts how often a full list showed that the watch had missed
-// something.
-func (i *Informer) Corrections() int64 { return i.corrections.Load() }
-
-// cached returns what the store keeps of an object that has come from the server. A
-// version that is stored already is not kept twice.
-func (i *Informer) cached(u *unstructured.Unstructured) *cached {
-	known, ok := i.Lookup(u.GetNamespace(), u.GetName())
-	if ok && known.sameVersion(string(u.GetUID()), u.GetResourceVersion()) {
-		return known.cached
-	}
-	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	if i.options.Compact {
-		return compact(u)
-	}
-	return &cached{whole: u}
-}
-
-// clearError is called for each event, bookmark and page.
-func (i *Informer) clearError() { i.lastError.Store(nil) }
 
 // setError keeps an error for LastError. The end of the context is none, and
 // neither is an expired version, which leads to a new list.

@@ -1,22 +1,21 @@
 package kube
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unique"
 
 	"limpet/sync/api"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Object is one version of an object in the cache of an Informer. It does not change,
@@ -30,8 +29,10 @@ type Object struct{ cached *cached }
 // values at the known paths and a handle of the JSON of the rest, which most jobs of
 // a kind have in common.
 type cached struct {
-	whole  *unstructured.Unstructured // nil when compact
-	fields string                     // see compact
+	whole *unstructured.Unstructured // nil when compact
+	// fields holds the key and the JSON of the scalar at each known path, or nothing,
+	// a line each. Lines without a scalar are left out at the end.
+	fields string
 	rest   unique.Handle[string]
 }
 
@@ -46,7 +47,7 @@ func (o Object) Key() string {
 	case o.cached.whole != nil:
 		return objectKey(o.cached.whole.GetNamespace(), o.cached.whole.GetName())
 	}
-	_, key, _ := o.cached.split()
+	key, _, _ := strings.Cut(o.cached.fields, "\n")
 	return key
 }
 
@@ -73,30 +74,34 @@ func (o Object) Created() time.Time { return api.TimeOfText(o.Text(pathCreated))
 
 // Text returns the string at a path, "" when there is none.
 func (o Object) Text(p Path) string {
-	if v := o.at(p); v.kind == kindText {
-		return v.text
+	if o.cached != nil && o.cached.whole != nil {
+		text, _ := p.in(o.cached.whole.Object).(string)
+		return text
 	}
-	return ""
+	raw := o.at(p)
+	if !strings.HasPrefix(raw, `"`) {
+		return ""
+	}
+	if text := raw[1 : len(raw)-1]; !strings.Contains(text, `\`) {
+		return text
+	}
+	var text string
+	_ = json.Unmarshal([]byte(raw), &text) // it was encoded here, so it can be decoded
+	return text
 }
 
 // Number returns the number at a path without its fraction, 0 when there is none.
 func (o Object) Number(p Path) int64 {
-	switch v := o.at(p); v.kind {
-	case kindInt:
-		n, _ := strconv.ParseInt(v.text, 10, 64)
+	raw := o.at(p)
+	if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
 		return n
-	case kindFloat:
-		f, _ := strconv.ParseFloat(v.text, 64)
-		return int64(f)
 	}
-	return 0
+	f, _ := strconv.ParseFloat(raw, 64)
+	return int64(f)
 }
 
 // Bool returns the boolean at a path, false when there is none.
-func (o Object) Bool(p Path) bool {
-	v := o.at(p)
-	return v.kind == kindBool && v.text == "true"
-}
+func (o Object) Bool(p Path) bool { return o.at(p) == "true" }
 
 // Unstructured decodes the object. The result must not be changed: it may be the one
 // in the cache.
@@ -107,60 +112,51 @@ func (o Object) Unstructured() *unstructured.Unstructured {
 	case o.cached.whole != nil:
 		return o.cached.whole
 	}
-	return o.cached.decode()
-}
-
-func (o Object) sameVersion(uid, resourceVersion string) bool {
-	return o.ResourceVersion() == resourceVersion && o.UID() == uid
+	u := new(unstructured.Unstructured)
+	_ = utiljson.Unmarshal([]byte(o.cached.rest.Value()), &u.Object) // it was encoded here, so it can be decoded
+	return o.cached.restore(u)
 }
 
 // version identifies one version of one object.
-func (o Object) version() string { return o.UID() + " " + o.ResourceVersion() }
+func (o Object) version() string { return versionText(o.UID(), o.ResourceVersion()) }
 
-func (o Object) at(p Path) value {
+// at returns the JSON of the scalar at a path, "" when there is none.
+func (o Object) at(p Path) string {
 	switch {
 	case o.cached == nil:
-		return value{}
+		return ""
 	case o.cached.whole != nil:
-		return valueAt(o.cached.whole.Object, p)
+		return scalarOf(p.in(o.cached.whole.Object))
 	}
-	known, _, fields := o.cached.split()
-	if p.number >= known {
-		return valueAt(o.cached.decode().Object, p)
+	raw := o.cached.fields
+	for range p.number + 1 {
+		_, raw, _ = strings.Cut(raw, "\n")
 	}
-	for fields != "" {
-		var number int
-		var v value
-		if number, v, fields = nextField(fields); number == p.number {
-			return v
-		}
-	}
-	return value{}
+	raw, _, _ = strings.Cut(raw, "\n")
+	return raw
 }
 
 // compact takes the object apart: its values at the known paths, and the JSON of the
-// rest. u must not be used afterwards. Nothing is lost but the form of numbers.
-//
-//	fields: number of known paths, key, and of each value: path and kind, text
+// rest. u must not be used afterwards.
 func compact(u *unstructured.Unstructured) *cached {
 	meta, _ := u.Object["metadata"].(map[string]any)
 	namespace, hasNamespace := meta["namespace"].(string)
 	name, _ := meta["name"].(string)
-	if name == "" || strings.Contains(namespace+name, "/") || hasNamespace == (namespace == "") {
+	if name == "" || strings.ContainsAny(namespace+name, "/\n") || hasNamespace == (namespace == "") {
 		return &cached{whole: u} // no server should send it
 	}
 	delete(meta, "namespace")
 	delete(meta, "name")
-	paths := knownPaths()
-	fields := appendText(binary.AppendUvarint(nil, uint64(len(paths))), objectKey(namespace, name))
-	for number, p := range paths {
-		parent, member := p.parent(u.Object)
-		if v := valueOf(parent[member]); v.kind != kindNone {
+	fields := []byte(objectKey(namespace, name))
+	for _, p := range knownPaths() {
+		raw := scalarOf(p.in(u.Object))
+		fields = append(append(fields, '\n'), raw...)
+		if raw != "" {
+			parent, member := p.parent(u.Object)
 			delete(parent, member)
-			fields = appendText(binary.AppendUvarint(fields, uint64(number)<<kindBits|uint64(v.kind)), v.text)
 		}
 	}
-	c := &cached{fields: string(fields)}
+	c := &cached{fields: strings.TrimRight(string(fields), "\n")}
 	rest, err := json.Marshal(u.Object)
 	if err != nil {
 		return &cached{whole: c.restore(u)}
@@ -169,130 +165,40 @@ func compact(u *unstructured.Unstructured) *cached {
 	return c
 }
 
-// lastDecoded is the JSON that was decoded last. Most jobs have it in common.
-var lastDecoded atomic.Pointer[decodedRest]
-
-type decodedRest struct {
-	rest   unique.Handle[string]
-	object map[string]any // not to be changed
-}
-
-func (c *cached) decode() *unstructured.Unstructured {
-	last := lastDecoded.Load()
-	if last == nil || last.rest != c.rest {
-		last = &decodedRest{rest: c.rest}
-		// It was encoded here, so it can be decoded.
-		_ = utiljson.Unmarshal([]byte(c.rest.Value()), &last.object)
-		lastDecoded.Store(last)
-	}
-	return c.restore(&unstructured.Unstructured{Object: runtime.DeepCopyJSON(last.object)})
-}
-
 // restore puts the values back that compact has taken out.
 func (c *cached) restore(u *unstructured.Unstructured) *unstructured.Unstructured {
-	_, key, fields := c.split()
+	lines := strings.Split(c.fields, "\n")
 	meta, _ := u.Object["metadata"].(map[string]any)
-	namespace, name := splitKey(key)
+	namespace, name := splitKey(lines[0])
 	meta["name"] = name
 	if namespace != "" {
 		meta["namespace"] = namespace
 	}
 	paths := knownPaths()
-	for fields != "" {
-		var number int
-		var v value
-		number, v, fields = nextField(fields)
-		parent, member := paths[number].parent(u.Object)
-		parent[member] = v.decoded()
+	for n, raw := range lines[1:] {
+		if raw != "" {
+			var value any
+			_ = utiljson.Unmarshal([]byte(raw), &value)
+			parent, member := paths[n].parent(u.Object)
+			parent[member] = value
+		}
 	}
 	return u
 }
 
-// split returns how many paths were known when the object was made compact, its key,
-// and the values.
-func (c *cached) split() (known int, key, fields string) {
-	n, fields := cutUvarint(c.fields)
-	key, fields = cutText(fields)
-	return int(n), key, fields
-}
-
-func nextField(fields string) (number int, v value, rest string) {
-	head, rest := cutUvarint(fields)
-	v.kind = kind(head & (1<<kindBits - 1))
-	v.text, rest = cutText(rest)
-	return int(head >> kindBits), v, rest
-}
-
-func appendText(b []byte, text string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-func cutText(s string) (text, rest string) {
-	n, s := cutUvarint(s)
-	return s[:n], s[n:]
-}
-
-// cutUvarint is binary.Uvarint for a string.
-func cutUvarint(s string) (n uint64, rest string) {
-	for i := range len(s) {
-		n |= uint64(s[i]&0x7f) << (7 * i)
-		if s[i] < 0x80 {
-			return n, s[i+1:]
-		}
+// scalarOf returns a scalar as JSON, "" for any other value. It keeps the type of
+// numbers.
+func scalarOf(v any) string {
+	switch v.(type) {
+	case string, bool, int64, float64:
+	default:
+		return ""
 	}
-	return n, ""
-}
-
-// kind is the type of a value at a path.
-type kind uint8
-
-const (
-	kindNone kind = iota // none, or no scalar
-	kindText
-	kindInt
-	kindFloat
-	kindBool
-
-	kindBits = 3
-)
-
-// value is a scalar with its text in the form of JSON, strings without quotes.
-type value struct {
-	kind kind
-	text string
-}
-
-func valueOf(v any) value {
-	switch v := v.(type) {
-	case string:
-		return value{kindText, v}
-	case int64:
-		return value{kindInt, strconv.FormatInt(v, 10)}
-	case float64:
-		return value{kindFloat, strconv.FormatFloat(v, 'g', -1, 64)}
-	case bool:
-		return value{kindBool, strconv.FormatBool(v)}
+	raw, err := json.Marshal(v)
+	if _, isFloat := v.(float64); isFloat && err == nil && !strings.ContainsAny(string(raw), ".e") {
+		return string(raw) + ".0"
 	}
-	return value{}
-}
-
-func (v value) decoded() any {
-	switch v.kind {
-	case kindInt:
-		n, _ := strconv.ParseInt(v.text, 10, 64)
-		return n
-	case kindFloat:
-		f, _ := strconv.ParseFloat(v.text, 64)
-		return f
-	case kindBool:
-		return v.text == "true"
-	}
-	return v.text
-}
-
-func valueAt(object map[string]any, p Path) value {
-	parent, member := p.parent(object)
-	return valueOf(parent[member])
+	return string(raw)
 }
 
 // Path leads to a member of an object.
@@ -311,6 +217,11 @@ func (p Path) parent(object map[string]any) (parent map[string]any, member strin
 	return object, p.names[last]
 }
 
+func (p Path) in(object map[string]any) any {
+	parent, member := p.parent(object)
+	return parent[member]
+}
+
 // paths holds all paths that were made. Compact objects keep the values there ready.
 var paths struct {
 	mu  sync.Mutex // guards all
@@ -318,7 +229,8 @@ var paths struct {
 }
 
 // PathTo returns the path through these member names, from the top of the object.
-// It is for variables of a package: a path is never forgotten.
+// It is for variables of a package: a path is never forgotten, and one that is made
+// later finds nothing in an object that is compact already.
 func PathTo(names ...string) Path {
 	paths.mu.Lock()
 	defer paths.mu.Unlock()
@@ -359,26 +271,13 @@ func splitKey(key string) (namespace, name string) {
 	return "", key
 }
 
-// client-go reads no more of a cached object than the methods below give.
-
-// GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (c *cached) GetObjectMeta() metav1.Object { return cachedMeta{o: Object{c}} }
+// client-go reads nothing of the objects in a list.
 
 // GetObjectKind implements runtime.Object.
 func (c *cached) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
 func (c *cached) DeepCopyObject() runtime.Object { return c }
-
-type cachedMeta struct {
-	metav1.Object // nil
-	o             Object
-}
-
-func (m cachedMeta) GetNamespace() string              { return m.o.Namespace() }
-func (m cachedMeta) GetName() string                   { return m.o.Name() }
-func (m cachedMeta) GetResourceVersion() string        { return m.o.ResourceVersion() }
-func (m cachedMeta) GetAnnotations() map[string]string { return nil }
 
 // cachedList is the answer to a list.
 type cachedList struct {

@@ -1,9 +1,7 @@
 package kube
 
 import (
-	"io/fs"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,12 +40,4 @@ func clockGet(clock int32) time.Duration {
 		return 0
 	}
 	return time.Duration(t.Nano())
-}
-
-// inode distinguishes a file from another that was renamed over it.
-func inode(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -101,87 +100,6 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 			t.Errorf("found after %v: %v", took, err)
 		}
 		resp.Body.Close()
-		client.Close()
-		server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("serve: %v", err)
-		}
-		synctest.Wait()
-	})
-}
-
-// A watch that is open when the TLS files change does not go on with the former
-// ones: it ends soon, though no request comes by, and the next one has the new
-// files. As long as they stay the same it lasts.
-func TestWatchEndsWithItsFiles(t *testing.T) {
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	ca := newAuthority(t)
-	cert, key := ca.issue(t, "server")
-	pair := load(t, cert, key)
-	oldCert, oldKey := ca.issue(t, "old")
-	newCert, newKey := ca.issue(t, "new")
-	write(t, dir, map[string][]byte{"cert": oldCert, "key": oldKey})
-	synctest.Test(t, func(t *testing.T) {
-		listener := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-		clients := make(chan string, 2) // whose certificate a watch came with
-		server := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-			TLSConfig: &tls.Config{Certificates: []tls.Certificate{*pair.Load()}, NextProtos: []string{"h2"}, ClientAuth: tls.RequireAnyClientCert,
-				Time: func() time.Time { return time.Unix(0, 0) }},
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				clients <- r.TLS.PeerCertificates[0].Subject.CommonName
-				flush(w)
-				<-r.Context().Done()
-			})}
-		served := make(chan error, 1)
-		go func() { served <- server.ServeTLS(listener, "", "") }()
-		client := connect(t, Config{Server: "https://127.0.0.1", TLS: TLS{CertFile: path("cert"), KeyFile: path("key")},
-			Logger: slog.New(slog.DiscardHandler)})
-		dial := func() {
-			for _, p := range client.pools {
-				p.current.Load().DialContext = func(context.Context, string, string) (net.Conn, error) {
-					near, far := net.Pipe()
-					listener.conns <- far
-					return near, nil
-				}
-			}
-		}
-		watch := func() io.ReadCloser {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, client.url()+"/apis/x/v1/things?watch=true", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := client.http.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return resp.Body
-		}
-		dial()
-		body := watch()
-		ended := make(chan time.Time, 1)
-		go func() {
-			_, _ = io.ReadAll(body) // its error is the cut
-			ended <- time.Now()
-		}()
-		start := time.Now()
-		pass(time.Hour + checkFilesEvery/2) // so that nobody looks while they are written
-		select {
-		case at := <-ended:
-			t.Fatalf("ended after %v with the same files", at.Sub(start))
-		default:
-		}
-		write(t, dir, map[string][]byte{"cert": newCert, "key": newKey})
-		start = time.Now()
-		if took := (<-ended).Sub(start); took > checkFilesEvery+time.Second {
-			t.Errorf("ended %v after the files changed", took)
-		}
-		body.Close()
-		dial() // the connections of the new files
-		watch().Close()
-		if first, second := <-clients, <-clients; first != "old" || second != "new" {
-			t.Errorf("the watches came as %s and %s", first, second)
-		}
 		client.Close()
 		server.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {

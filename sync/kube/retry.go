@@ -19,27 +19,40 @@ const (
 // asked for, if it did. It returns at once when ctx ends or would end before the
 // next attempt. fn must be harmless when done twice.
 func Retry(ctx context.Context, fn func(ctx context.Context) error) error {
+	return retryWhile(ctx, Retryable, fn)
+}
+
+// retryWhile is Retry for the errors that again accepts.
+func retryWhile(ctx context.Context, again func(error) bool, fn func(ctx context.Context) error) error {
 	pause := retryFirst
 	for n := 1; ; n++ {
 		err := fn(ctx)
-		if err == nil || n == retryAttempts || ctx.Err() != nil || !Retryable(err) {
+		if err == nil || n == retryAttempts || ctx.Err() != nil || !again(err) {
 			return err
 		}
 		wait := pause
 		if after, ok := RetryAfter(err); ok {
 			wait = max(wait, after)
 		}
-		wait += rand.N(wait/10 + 1)
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep(ctx, wait) != nil {
 			return err
 		}
 		pause = min(2*pause, retryLast)
+	}
+}
+
+// sleep waits for d and up to a tenth more. It returns the cause of ctx when that ends
+// first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d + rand.N(d/10+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

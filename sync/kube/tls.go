@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // material is one PEM text of the TLS configuration, from a file or, with a
@@ -47,7 +48,11 @@ func FileStamp(path string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%d %d %v", info.Size(), info.ModTime().UnixNano(), inode(info))
+	var inode uint64
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	return fmt.Sprintf("%d %d %d", info.Size(), info.ModTime().UnixNano(), inode)
 }
 
 // tlsFiles is what a TLS configuration is made of.
