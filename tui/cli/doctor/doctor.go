@@ -112,20 +112,14 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 
 // write prints each check on a line, and its next command on another.
 func (d *diagnosis) write(w io.Writer) {
-	var lines [][]string
+	t := command.Table{Columns: []string{"RESULT", "CHECK", "FOUND"}}
 	for _, c := range d.Checks {
-		lines = append(lines, []string{c.Result, c.Name, c.Found})
+		t.Add("", "", c.Result, c.Name, c.Found)
 		if c.Next != "" {
-			lines = append(lines, []string{"", "", "try: " + c.Next})
+			t.Add("", "", "", "", "try: "+c.Next)
 		}
 	}
-	if command.IsAccessible(w) {
-		for _, l := range lines {
-			fmt.Fprintln(w, command.RedactText(text.Clean(strings.TrimLeft(l[1]+": "+l[0]+", "+l[2], ":, "))))
-		}
-		return
-	}
-	io.WriteString(w, command.Align(lines, command.ColorsOf(w).OfColumns([]string{"RESULT", "CHECK", "FOUND"}, 0)))
+	_ = t.Write(w, false, false) // a stdout that fails ends the command
 }
 
 // examination is one run of the doctor.

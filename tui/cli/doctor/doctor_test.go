@@ -74,11 +74,6 @@ func TestDoctorJudges(t *testing.T) {
 		{"no time", judgeWrites(nil, 0), checkSkipped, "no time", ""},
 		{"one whose LANG counts for nothing", judgeTerminal(80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII",
 			"LC_ALL="},
-		{"a terminal of all colours", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK,
-			"all colours", ""},
-		{"one of 256", judgeTerminal(80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
-		{"one without", judgeTerminal(80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
-
 		{"an opaque token", judgeToken("glsa_x", now), checkOK, "does not tell", ""},
 		{"no token", judgeToken("", now), checkFail, "empty", "--token-file"},
 		{"a token that ended", judgeToken(jwt(now.Unix()), now), checkFail, "it ended", "--token-file"},

@@ -29,20 +29,10 @@ func (p *examination) checkConfig(context.Context) check {
 		}
 		return failed(next, "%v", faults[0])
 	}
-	c := passed("no config file; flags, LIMPET_ variables and defaults")
-	if p.Config.Path != "" {
-		c = passed("%s, %s", p.Config.Path, text.Plural(len(p.Config.Values), "setting"))
+	if p.Config.Path == "" {
+		return passed("no config file; flags, LIMPET_ variables and defaults")
 	}
-	var proxies []string
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
-		if p.Getenv(name) != "" || p.Getenv(strings.ToLower(name)) != "" {
-			proxies = append(proxies, name)
-		}
-	}
-	if len(proxies) > 0 {
-		c.Found += "; through a proxy: " + strings.Join(proxies, ", ")
-	}
-	return c
+	return passed("%s, %s", p.Config.Path, text.Plural(len(p.Config.Values), "setting"))
 }
 
 func (p *examination) checkTerminal(context.Context) check {
@@ -59,16 +49,7 @@ func (p *examination) checkTerminal(context.Context) check {
 
 // judgeTerminal judges a terminal by its size and environment.
 func judgeTerminal(w, h int, env func(string) string) check {
-	colors := "16 colours"
-	switch truecolor := env("COLORTERM"); {
-	case env("NO_COLOR") != "":
-		colors = "no colours (NO_COLOR)"
-	case truecolor == "truecolor" || truecolor == "24bit":
-		colors = "all colours"
-	case strings.Contains(env("TERM"), "256color"):
-		colors = "256 colours"
-	}
-	c := passed("%dx%d, TERM %s, %s", w, h, text.OrDash(env("TERM")), colors)
+	c := passed("%dx%d, TERM %s", w, h, text.OrDash(env("TERM")))
 	switch {
 	case command.PrintsOnly(env):
 		return c.but("TERM=xterm-256color limpet", ": it can only print, so there is no dashboard")

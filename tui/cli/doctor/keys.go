@@ -133,16 +133,23 @@ func publicKeys(name string) bool {
 	return signature.IsKeys(name) || strings.HasSuffix(name, "_"+signature.AllowedSigners)
 }
 
+// keyRules returns the rules of the config file for credentials and for signatures.
+func (p *examination) keyRules() (rules []auth.Rule, policies []auth.VerificationPolicy, err error) {
+	if policies, err = p.GitVerify(); err == nil {
+		rules, err = p.GitRules()
+	}
+	return rules, policies, err
+}
+
 // checkSigners checks the public keys for the policies of the config file and for each repository that
 // requires signatures.
 func (p *examination) checkSigners(ctx context.Context) check {
-	policies, err := p.GitVerify()
-	rules, rulesErr := p.GitRules()
-	if err = cmp.Or(err, rulesErr); err != nil {
+	rules, policies, err := p.keyRules()
+	if err != nil {
 		return failed("limpet config validate", "%v", err)
 	}
-	signers := agent.SignersAt(p.client, p.credentialsDir(), rules, policies)
 	var found keyResults
+	signers := agent.SignersAt(p.client, p.credentialsDir(), rules, policies)
 	for i := range policies {
 		look, err := signers.LookAtRule(&policies[i], p.now)
 		found.add("verification rule "+policies[i].Name(), "limpet config show", look.Text, look.Soon, err)
@@ -159,14 +166,13 @@ func (p *examination) checkSigners(ctx context.Context) check {
 // checkSigning checks the keys that sign commits, for each repository that has one, requires one, or verifies
 // its commits and is written to.
 func (p *examination) checkSigning(ctx context.Context) check {
-	policies, err := p.GitVerify()
-	rules, rulesErr := p.GitRules()
-	if cmp.Or(err, rulesErr) != nil { // the check of signers reports the error
+	rules, policies, err := p.keyRules()
+	if err != nil { // the check of signers reports the error
 		return passed("not checked: the config file is invalid")
 	}
+	var found keyResults
 	dir := p.credentialsDir()
 	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, policies)
-	var found keyResults
 	for _, r := range p.repos {
 		switch {
 		case r.object == nil || !worker.HasSource(*r.object):
@@ -180,10 +186,10 @@ func (p *examination) checkSigning(ctx context.Context) check {
 	return found.judge("keys that sign commits", "no commits are signed", p.repos != nil)
 }
 
-// keyResults counts the results for keys, with the first of each severity.
+// keyResults counts the results for keys, with the first of those that cannot be used, else of those that end soon.
 type keyResults struct {
 	used, bad, soon, unread int
-	firstBad, firstSoon     check
+	first                   check
 }
 
 // add adds the keys of one rule or repository: none without a text.
@@ -196,11 +202,11 @@ func (f *keyResults) add(owner, next, text, soon string, err error) {
 		return
 	case err != nil:
 		if f.bad++; f.bad == 1 {
-			f.firstBad = check{Found: owner + ": " + err.Error(), Next: next}
+			f.first = failed(next, "%s: %v", owner, err)
 		}
 	case soon != "":
-		if f.soon++; f.soon == 1 {
-			f.firstSoon = check{Found: owner + ": " + soon, Next: next}
+		if f.soon++; f.bad == 0 && f.soon == 1 {
+			f.first = warned(next, "%s: %s", owner, soon)
 		}
 	}
 	f.used++
@@ -211,9 +217,9 @@ func (f *keyResults) judge(what, none string, known bool) check {
 	c := passed("%d %s can be used", f.used, what)
 	switch {
 	case f.bad > 0:
-		c = failed(f.firstBad.Next, "%d of %d %s cannot be used here, the first: %s", f.bad, f.used, what, f.firstBad.Found)
+		c = failed(f.first.Next, "%d of %d %s cannot be used here, the first: %s", f.bad, f.used, what, f.first.Found)
 	case f.soon > 0:
-		c = warned(f.firstSoon.Next, "%d of %d %s need attention, the first: %s", f.soon, f.used, what, f.firstSoon.Found)
+		c = warned(f.first.Next, "%d of %d %s need attention, the first: %s", f.soon, f.used, what, f.first.Found)
 	case f.used == 0:
 		c = passed("%s", none)
 	}

@@ -186,29 +186,24 @@ func (p *examination) checkWebhooks(ctx context.Context) check {
 			}
 		}
 	}
-	registered := fmt.Sprintf("%d repositories have one, last event %s ago", hooked, command.Since(p.now, last))
-	if last.IsZero() {
-		registered = fmt.Sprintf("%d repositories have one, no event yet", hooked)
-	}
-	listen := p.Flags.WebhookListen
-	switch {
-	case listen == "" && hooked == 0:
-		return passed("off: changes are found by the interval")
-	case listen == "":
-		return passed("not received here; %s", registered)
+	listen, registered := p.Flags.WebhookListen, fmt.Sprintf("%d repositories have one, age of the last event %s", hooked,
+		command.Since(p.now, last))
+	if listen == "" {
+		return passed("not received here, changes are found by the interval; %s", registered)
 	}
 	if err := dial(ctx, listen); err != nil {
 		return failed("limpet --daemon --webhook-listen "+command.ShellWord(listen), "nothing listens on %s: %v", listen, err)
 	}
-	c := passed("received on %s, %s", listen, registered)
+	if p.Flags.WebhookURL == "" {
+		return passed("received on %s, %s; without --webhook-url a person has to register them", listen, registered)
+	}
 	u, err := url.Parse(p.Flags.WebhookURL)
-	if p.Flags.WebhookURL == "" || err != nil {
-		c.Found += "; without --webhook-url a person has to register them"
-		return c
+	if err == nil {
+		err = dial(ctx, withPort(u))
 	}
-	if err := dial(ctx, withPort(u)); err != nil {
-		return warned("curl -i "+p.Flags.WebhookURL, "%s cannot be reached from here: %v; hosts may have another way to it", u.Host, err)
+	if err != nil {
+		return warned("curl -i "+p.Flags.WebhookURL, "%s cannot be reached from here: %v; hosts may have another way to it",
+			p.Flags.WebhookURL, err)
 	}
-	c.Found += ", reached at " + u.Host
-	return c
+	return passed("received on %s, reached at %s, %s", listen, u.Host, registered)
 }

@@ -227,39 +227,3 @@ func TestDrain(t *testing.T) {
 	}
 	until(t, "what came meanwhile is run", func() bool { return len(h.history(t)) == 2 })
 }
-
-// TestDashboardRetriesAndCancels: r runs a dead job again, x deletes a pending one.
-func TestDashboardRetriesAndCancels(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	h.daemon(t, "--controllers", "off", "--max-attempts", "1")
-	tt := h.terminal(t)
-	tt.shows(t, altScreen)
-	h.runWithInput(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"away","namespace":"default"},
-		"spec":{"title":"away","type":"git","git":{"url":"http://127.0.0.1:1/away.git"},"sync":{"enabled":true,"target":"folder","intervalSeconds":86400}}}`, "apply", "-f", "-")
-	h.must(t, 0, "repo", "pull", "away")
-	until(t, "the job is dead", func() bool {
-		got := h.history(t)
-		return len(got) == 1 && got[0].State == "dead"
-	})
-	tt.showsNow(t, "dead")
-	h.must(t, 0, "drain", "--wait")
-	tt.Press(t, "r")
-	tt.showsNow(t, "Run away-sync")
-	tt.Press(t, "y")
-	queued := func() bool { return strings.Contains(h.run(t, "job", "list").out, "away-sync") }
-	until(t, "the job is in the queue again", queued)
-	if job := h.must(t, 0, "job", "show", "away-sync").out; !strings.Contains(job, h.history(t)[0].UID) {
-		t.Errorf("the job does not name the one that it repeats:\n%s", job)
-	}
-	tt.showsNow(t, "1 pending")
-	tt.Press(t, "x")
-	tt.showsNow(t, "Cancel away-sync")
-	tt.Press(t, "y")
-	until(t, "the job is gone", func() bool { return !queued() })
-	tt.Press(t, "q")
-	if code := tt.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}

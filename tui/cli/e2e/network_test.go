@@ -355,3 +355,24 @@ func TestNetExchangeAway(t *testing.T) {
 		}
 	}
 }
+
+// TestNetUnknownClock: without a Date header the agent claims nothing, since the claim could
+// not be dated. It starts when the server time is known.
+func TestNetUnknownClock(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	f := newFleet(t, testenv.Options{}, 1, append(fleetLease(), "--job-interval", "1s")...)
+	a := f.agents[0]
+	f.repository("quick", "", nil)
+	f.api.HideClock(t)
+	f.start()
+	uid := string(f.job("job", "quick"))
+	within(t, time.Minute, "it has looked at the queue several times", func() bool { return len(f.requestsOf(a, f.began)) >= 5 })
+	for _, r := range f.requestsOf(a, f.began) {
+		if r.Method != http.MethodGet {
+			t.Errorf("it wrote %s %s", r.Method, r.Path)
+		}
+	}
+	f.api.ShiftClock(t, 0)
+	f.verifyDone(time.Minute, uid)
+}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -11,14 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"limpet/sync/testenv/suite"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"golang.org/x/sync/errgroup"
 
-	"limpet/state"
 	"limpet/sync/testenv"
 )
 
@@ -253,54 +249,6 @@ func (h *home) daemonWorks(t *testing.T) bool {
 		t.Fatal(fmt.Errorf("%w: %s", err, r.out))
 	}
 	return rep.Live.Counts.Working > 0
-}
-
-// TestLongLists: lists of 1,000 jobs and 10,000 records come whole and cost seconds of
-// processor time at most; with -figures ten times as many.
-func TestLongLists(t *testing.T) {
-	suite.Full(t)
-	jobs, records := size(1_000, 10_000), size(10_000, 100_000)
-	h := newHome(t)
-	store, _, err := state.Open(t.Context(), state.Options{Path: h.state(), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var g errgroup.Group
-	g.SetLimit(500)
-	for i := range jobs {
-		g.Go(func() error {
-			key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
-			_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-				return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",
-					"metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
-			})
-			return err
-		})
-	}
-	now := time.Now()
-	for i := range records {
-		g.Go(func() error {
-			at := now.Add(-time.Duration(i) * time.Second)
-			return store.PutRecord(t.Context(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync",
-				Repository: fmt.Sprintf("r%d", i%10),
-				Action:     "pull", State: "success", Started: at.Add(-time.Second), Finished: at})
-		})
-	}
-	if err := errors.Join(g.Wait(), store.Close()); err != nil {
-		t.Fatal(err)
-	}
-	for call, want := range map[string]int{
-		"job list": jobs + 1, "job list -o jsonl": jobs, "history list": records + 1, "history list --limit 100": 101,
-		"history list -o jsonl": records, "history export": records,
-	} {
-		cmd := h.command(t.Context(), t, strings.Fields(call)...)
-		out, err := cmd.Output()
-		took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		t.Logf("limpet %s: %s of processor time", call, took)
-		if n := strings.Count(string(out), "\n"); err != nil || n != want || took > 5*time.Second {
-			t.Errorf("limpet %s: %v, %d lines, want %d, in %s", call, err, n, want, took)
-		}
-	}
 }
 
 // TestNamesakes: a name that is one of several namespaces is refused with the call that

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,10 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/api"
-	"limpet/sync/testenv/suite"
-
 	"golang.org/x/sys/unix"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // runningJob starts a daemon with one job that does not end by itself.
@@ -231,4 +234,72 @@ func TestDaemonThatHangs(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	h.must(t, 0, "store", "check")
+}
+
+// TestCancelReachesTheAgent: a job that another agent's user cancels or deletes ends
+// within a second on the agent that runs it: the wish comes over the watch, not with the
+// next renewal.
+func TestCancelReachesTheAgent(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	server := testenv.Start(t, testenv.Options{})
+	server.Break(t, testenv.Fault{Method: http.MethodPost, Path: "/dashboards", Delay: 150 * time.Millisecond})
+	boards := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 200).Dir)
+	agent := func(user string, args ...string) *home {
+		h := newHome(t)
+		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file",
+			h.file(t, "token", server.TokenOf(user))}
+		h.daemon(t, append([]string{"--max-sync-workers", "2"}, args...)...)
+		return h
+	}
+	worker, person := agent("worker"), agent("person", "--drain")
+	silent, _ := hangingHost(t)
+	for _, c := range []struct {
+		name, url string
+		ask       []string
+		historic  int
+	}{
+		{"cancelled-in-fetch", silent + "/x.git", []string{"job", "cancel"}, 1},
+		{"deleted-in-fetch", silent + "/x.git", []string{"delete", "job"}, 0},
+		{"cancelled-in-writes", boards, []string{"job", "cancel"}, 1},
+		{"deleted-in-writes", boards, []string{"delete", "job"}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job, before := c.name+"-sync", server.Mark(t)
+			written := func(since testenv.Mark, path string) (n int) {
+				for _, r := range server.Writes(t, since) {
+					if strings.Contains(r.Path, path) {
+						n++
+					}
+				}
+				return n
+			}
+			person.must(t, 0, "repo", "create", c.name, "--url", c.url, "--branch", testenv.Branch)
+			person.must(t, 0, "repo", "pull", c.name, "--full")
+			until(t, "the job is at work", func() bool {
+				return c.url == boards && written(before, "/dashboards") >= 3 || c.url != boards && claimsOf(t, worker) == 1
+			})
+			asked := server.Mark(t)
+			person.must(t, 0, append(c.ask, job)...)
+			wish := time.Now()
+			var rec state.Record
+			until(t, "the job has ended", func() bool {
+				for _, r := range worker.history(t) {
+					if r.Name == job {
+						rec = r
+					}
+				}
+				return rec.UID != "" && claimsOf(t, worker) == 0
+			})
+			if rec.State != "cancelled" || len(rec.Attempts) != 1 || rec.Finished.Sub(wish) > time.Second {
+				t.Errorf("asked for at %s, record %+v", wish, rec)
+			}
+			if n := written(asked, "/historicjobs"); n != c.historic {
+				t.Errorf("%d HistoricJobs, want %d", n, c.historic)
+			}
+			if n := written(before, "/dashboards"); n >= 200 {
+				t.Errorf("%d dashboards were written", n)
+			}
+		})
+	}
 }

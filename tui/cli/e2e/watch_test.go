@@ -360,3 +360,30 @@ func TestNetSuspendedAgent(t *testing.T) {
 		t.Error(w)
 	}
 }
+
+// TestNetReusedName: a job is deleted, and another one made under its name at
+// once, while an agent works on the first. The second is a job of its own.
+func TestNetReusedName(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	c := newBusyAgent(t, suite.Count(6, 25))
+	uids := c.claimAll()
+	for range suite.Count(2, 20) {
+		old := uids
+		uids = map[string]string{}
+		for i, name := range c.jobs {
+			c.remove(types.UID(old[name]))
+			uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
+		}
+		within(t, time.Minute, "all jobs are held again", func() bool { return c.claimedJobs() == len(c.jobs) })
+	}
+	c.gate.open()
+	list := make([]string, 0, len(uids))
+	for _, uid := range uids {
+		list = append(list, uid)
+	}
+	c.verifyDone(time.Minute, list...)
+	if n := len(c.user.archived()); n != len(list) {
+		t.Errorf("%d HistoricJobs, want those of the last %d jobs", n, len(list))
+	}
+}

@@ -73,16 +73,11 @@ func isPending(job *unstructured.Unstructured) bool {
 
 // refusal explains why a job is not created beside an existing one; there is nil when that is unknown.
 func (r request) refusal(there *unstructured.Unstructured, err error) error {
-	watch := command.CommandFor(r.namespace, "job watch "+r.name())
-	if there == nil || r.satisfiedBy(there) {
-		return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already: %w", r.repository, err)
+	watch, options := command.CommandFor(r.namespace, "job watch "+r.name()), ""
+	if there != nil && !r.satisfiedBy(there) {
+		watch, options = watch+"    # then this command again", ", with other options"
 	}
-	watch += "    # then this command again"
-	if isFullPull(r.spec) && !isFullPull(specOf(there)) {
-		return command.Errorf(command.ExitError, watch,
-			"repository %q has a pull already, an incremental one, and --full asks for everything: %w", r.repository, err)
-	}
-	return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already, with other options: %w", r.repository, err)
+	return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already%s: %w", r.repository, options, err)
 }
 
 func specOf(job *unstructured.Unstructured) map[string]any {

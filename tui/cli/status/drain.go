@@ -35,13 +35,10 @@ func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
 		}
 	}
 	return e.PrintOne(out, "", func(w io.Writer) {
-		switch {
-		case out.Since.IsZero():
+		if out.Since.IsZero() {
 			fmt.Fprintln(w, "the agent claims jobs again")
-		case out.Busy == 0:
-			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; "+drainEnd(e))
-		default:
-			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", text.Plural(out.Busy, "job"), drainEnd(e))
+		} else {
+			fmt.Fprintln(w, drainText(e, snapshot.Agent{Draining: out.Since, Busy: out.Busy}, time.Now()))
 		}
 	})
 }
@@ -97,11 +94,11 @@ const drainedStart = "limpet --daemon --drain    # starts one that claims nothin
 
 // drainText describes a drained agent.
 func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
-	if a.Busy == 0 {
-		return fmt.Sprintf("drained for %s: it claims nothing; %s", text.Age(now.Sub(a.Draining)), drainEnd(e))
+	txt := "drained for " + text.Age(now.Sub(a.Draining))
+	if a.Busy > 0 {
+		txt = fmt.Sprintf("draining for %s, %s to go", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"))
 	}
-	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"),
-		drainEnd(e))
+	return txt + ": it claims nothing new; " + drainEnd(e)
 }
 
 // drainEnd describes how to end a drain.
