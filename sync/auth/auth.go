@@ -7,6 +7,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -125,7 +126,7 @@ func (c *Credentials) Secrets() []string {
 			out = append(out, string(c.Identity.Keys[k]))
 		}
 	}
-	if c.Proxy != nil && c.Proxy.Password != "" {
+	if c.Proxy != nil {
 		out = append(out, c.Proxy.Password)
 	}
 	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey), string(c.PrivateKey)} {
@@ -148,26 +149,21 @@ func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
 	}
-	var kinds []string
-	switch {
-	case c.Bearer != "":
-		kinds = append(kinds, "bearer")
-	case c.Password != "":
-		kinds = append(kinds, "basic")
-	}
+	identity := ""
 	if c.Identity != nil {
-		kinds = append(kinds, c.Identity.Provider+" identity")
+		identity = c.Identity.Provider + " identity"
 	}
-	if len(c.SSHKey) > 0 {
-		kinds = append(kinds, "ssh")
+	var kinds []string
+	for _, k := range []struct {
+		kind string
+		has  bool
+	}{{"bearer", c.Bearer != ""}, {"basic", c.Bearer == "" && c.Password != ""}, {identity, identity != ""}, {"ssh", len(c.SSHKey) > 0},
+		{"mtls", len(c.ClientKey) > 0}} {
+		if k.has {
+			kinds = append(kinds, k.kind)
+		}
 	}
-	if len(c.ClientKey) > 0 {
-		kinds = append(kinds, "mtls")
-	}
-	if len(kinds) == 0 {
-		return "none"
-	}
-	return strings.Join(kinds, "+")
+	return cmp.Or(strings.Join(kinds, "+"), "none")
 }
 
 // fingerprintKey makes fingerprints useless outside this process: a hash of a

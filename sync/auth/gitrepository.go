@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -58,42 +60,83 @@ const (
 // fluxProviders are those of the definition of Flux. Source: its enum.
 var fluxProviders = []string{Generic, "aws", "azure", "github"}
 
+// secretRef names a Secret.
+type secretRef struct {
+	Name string `json:"name"`
+}
+
+// gitRepositorySpec is the part of a spec that is read here.
+type gitRepositorySpec struct {
+	URL                string     `json:"url"`
+	Provider           string     `json:"provider"`
+	ServiceAccountName string     `json:"serviceAccountName"`
+	SecretRef          *secretRef `json:"secretRef"`
+	ProxySecretRef     *secretRef `json:"proxySecretRef"`
+	Verify             *struct {
+		Mode      string     `json:"mode"`
+		SecretRef *secretRef `json:"secretRef"`
+	} `json:"verify"`
+}
+
+// secretName matches the names of Secrets that the API accepts.
+var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
 // ReadGitRepository parses the spec of a GitRepository. A malformed one is refused whole:
 // an identity must not be guessed. The error is a *SourceError and holds no secret. No
 // requests are made.
 func ReadGitRepository(namespace, name string, spec map[string]any) (GitRepository, error) {
-	r := specReader{spec: spec}
-	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name}}
-	g.Provider, g.ProxySecret, g.Secret = r.text("provider"), r.named("proxySecretRef"), r.named("secretRef")
-	address, account := r.text("url"), r.text("serviceAccountName")
-	if r.has("verify") {
-		mode := r.text("verify.mode")
-		if g.Signers = r.named("verify.secretRef"); g.Signers == "" {
-			r.wrong("", "verify.secretRef", "it is missing: name the Secret with the keys that may sign")
+	refused := func(reason, field, format string, args ...any) (GitRepository, error) {
+		return GitRepository{}, &SourceError{reason, field, fmt.Errorf(format, args...)}
+	}
+	var s gitRepositorySpec
+	data, err := json.Marshal(spec)
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return refused("", "spec."+wrong.Field, "it is %s", wrong.Value)
+	} else if err != nil {
+		return refused("", "spec", "it cannot be read")
+	}
+	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: cmp.Or(s.Provider, Generic)}}
+	refs := []struct {
+		ref   *secretRef
+		field string
+		to    *string
+	}{{s.SecretRef, FieldSecret, &g.Secret}, {s.ProxySecretRef, fieldProxy, &g.ProxySecret}}
+	if s.Verify != nil {
+		if s.Verify.SecretRef == nil {
+			return refused("", FieldSigners, "it is missing: name the Secret with the keys that may sign")
 		}
-		var err error
-		if g.Verify, err = signature.ParseMode(mode); err != nil {
-			r.wrong(ReasonVerifyMode, "verify.mode", "%w", err)
-		} else if g.Verify == "" {
-			g.Verify = signature.HEAD
+		if g.Verify, err = signature.ParseMode(cmp.Or(s.Verify.Mode, string(signature.HEAD))); err != nil {
+			return refused(ReasonVerifyMode, FieldMode, "%w", err)
+		}
+		refs = append(refs, refs[0])
+		refs[2].ref, refs[2].field, refs[2].to = s.Verify.SecretRef, FieldSigners, &g.Signers
+	}
+	for _, r := range refs {
+		switch {
+		case r.ref == nil:
+		case !secretName.MatchString(r.ref.Name):
+			return refused("", r.field+".name", "it is not a name of a Secret: lower case letters, digits, dashes and dots")
+		default:
+			*r.to = r.ref.Name
 		}
 	}
-	if err := CheckProvider(g.Provider); err != nil {
-		r.wrong(ReasonProvider, "provider", "%w", err)
-	} else if g.Provider == "" {
-		g.Provider = Generic
+	const account = "spec.serviceAccountName"
+	if err := CheckProvider(s.Provider); err != nil {
+		return refused(ReasonProvider, FieldProvider, "%w", err)
 	}
 	switch {
-	case account == "":
+	case s.ServiceAccountName == "":
 	case g.Provider != "azure" && g.Provider != "aws":
-		r.wrong(ReasonProvider, "serviceAccountName", "it goes with provider azure or aws only, and the provider is %s; leave it out", g.Provider)
+		return refused(ReasonProvider, account, "it goes with provider azure or aws only, and the provider is %s; leave it out", g.Provider)
 	default:
-		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet does not use the identity of a service account of the cluster; "+
+		return refused(ReasonFeatureGate, account, "limpet does not use the identity of a service account of the cluster; "+
 			"leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
 	}
-	r.address(&g, address)
-	if r.err != nil {
-		return GitRepository{}, r.err
+	if err := g.address(s.URL); err != nil {
+		return refused(ReasonURL, fieldURL, "%w", err)
 	}
 	if !slices.Contains(fluxProviders, g.Provider) {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("provider %s is served by limpet, the definition of Flux refuses it", g.Provider))
@@ -105,29 +148,27 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 }
 
 // address parses the URL, and takes user and password out of it.
-func (r *specReader) address(g *GitRepository, raw string) {
+func (g *GitRepository) address(raw string) error {
 	a, err := ParseAddress(raw)
 	switch {
 	case raw == "":
-		r.wrong(ReasonURL, "url", "it is missing")
+		return errors.New("it is missing")
 	case err != nil:
-		r.wrong(ReasonURL, "url", "%w", err)
+		return err
 	case a.Scheme == "file" || !strings.Contains(raw, "://"):
-		r.wrong(ReasonURL, "url", "it begins with https://, http:// or ssh://, as in ssh://HOST/PATH")
+		return errors.New("it begins with https://, http:// or ssh://, as in ssh://HOST/PATH")
 	}
 	g.URL = a.String()
-	if a.Scheme == "ssh" {
-		return
-	}
 	u, err := url.Parse(raw)
-	if err != nil || u.User == nil {
-		return
+	if a.Scheme == "ssh" || err != nil || u.User == nil {
+		return nil
 	}
 	if g.inURL = u.User; a.Password {
 		g.Warnings = append(g.Warnings, "the url has a password, which is visible to all who may read the source; put it into a Secret")
 	} else {
 		g.Warnings = append(g.Warnings, "the url has a user without a password, which is not sent; put both into a Secret")
 	}
+	return nil
 }
 
 // Asked returns the credentials that from finds, else those of the URL. Errors about wrong
@@ -211,56 +252,4 @@ func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, erro
 			"its keys may be files %[1]s.%[2]s/NAME.asc or NAME.sshpub below --credentials-dir, too", g.Namespace, g.Signers)}
 	}
 	return found, err
-}
-
-// specReader reads members of a spec by their paths, and records the first error.
-type specReader struct {
-	spec map[string]any
-	err  error
-}
-
-func (r *specReader) wrong(reason, path, format string, args ...any) {
-	if r.err == nil {
-		r.err = &SourceError{reason, "spec." + path, fmt.Errorf(format, args...)}
-	}
-}
-
-// at returns the value at a path, nil for none.
-func (r *specReader) at(path string) any {
-	found := any(r.spec)
-	for part := range strings.SplitSeq(path, ".") {
-		inside, ok := found.(map[string]any)
-		if !ok && found != nil {
-			r.wrong("", path, "its parent is not an object")
-			return nil
-		}
-		found = inside[part]
-	}
-	return found
-}
-
-func (r *specReader) has(path string) bool { return r.at(path) != nil }
-
-func (r *specReader) text(path string) string {
-	found := r.at(path)
-	text, ok := found.(string)
-	if !ok && found != nil {
-		r.wrong("", path, "it is not a string")
-	}
-	return text
-}
-
-// secretName matches the names of Secrets that the API accepts.
-var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-
-// named returns the name in a reference to a Secret, "" where there is none.
-func (r *specReader) named(path string) string {
-	if !r.has(path) {
-		return ""
-	}
-	name := r.text(path + ".name")
-	if !secretName.MatchString(name) {
-		r.wrong("", path+".name", "it is not a name of a Secret: lower case letters, digits, dashes and dots")
-	}
-	return name
 }

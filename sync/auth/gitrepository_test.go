@@ -59,7 +59,7 @@ func TestReadGitRepository(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{}`:        ReasonURL + " spec.url: it is missing",
-		`{"url":7}`: " spec.url: it is not a string",
+		`{"url":7}`: " spec.url: it is number",
 		`{"url":"git@git.example.com:ops/x.git"}`: ReasonURL + " spec.url: it begins with https://, http:// or ssh://",
 		`{"url":"file:///srv/x.git"}`:             ReasonURL + " spec.url: it begins with",
 		`{"url":"/srv/x.git"}`:                    ReasonURL + " spec.url: it begins with",
@@ -70,12 +70,12 @@ func TestReadGitRepository(t *testing.T) {
 		`{"url":"https://git.example.com"}`:                               ReasonURL + " spec.url: invalid git url: it names no repository",
 		`{` + at + `,"provider":"gihtub"}`: ReasonProvider +
 			` spec.provider: unknown git provider "gihtub", did you mean "github"?`,
-		`{` + at + `,"provider":["github"]}`:          " spec.provider: it is not a string",
-		`{` + at + `,"secretRef":"keys"}`:             " spec.secretRef.name: its parent is not an object",
+		`{` + at + `,"provider":["github"]}`:          " spec.provider: it is array",
+		`{` + at + `,"secretRef":"keys"}`:             " spec.secretRef: it is string",
 		`{` + at + `,"secretRef":{}}`:                 " spec.secretRef.name: it is not a name of a Secret",
 		`{` + at + `,"secretRef":{"name":"../keys"}}`: " spec.secretRef.name: it is not a name of a Secret",
 		`{` + at + `,"secretRef":{"name":"Keys"}}`:    " spec.secretRef.name: it is not a name of a Secret",
-		`{` + at + `,"secretRef":{"name":3}}`:         " spec.secretRef.name: it is not a string",
+		`{` + at + `,"secretRef":{"name":3}}`:         " spec.secretRef.name: it is number",
 		`{` + at + `,"proxySecretRef":{"name":""}}`:   " spec.proxySecretRef.name: it is not a name of a Secret",
 		`{` + at + `,"serviceAccountName":"flux"}`: ReasonProvider +
 			" spec.serviceAccountName: it goes with provider azure or aws only, and the provider is generic",
@@ -86,7 +86,7 @@ func TestReadGitRepository(t *testing.T) {
 		`{` + at + `,"provider":"aws","serviceAccountName":"flux"}`: ReasonFeatureGate +
 			" spec.serviceAccountName: limpet does not use the identity of a service account",
 		`{` + at + `,"verify":{}}`:     " spec.verify.secretRef: it is missing",
-		`{` + at + `,"verify":"HEAD"}`: " spec.verify.mode: its parent is not an object",
+		`{` + at + `,"verify":"HEAD"}`: " spec.verify: it is string",
 		`{` + at + `,"verify":{"mode":"tag","secretRef":{"name":"s"}}}`: ReasonVerifyMode +
 			` spec.verify.mode: unknown mode of verification "tag"`,
 		`{` + at + `,"verify":{"mode":"Tag","secretRef":{"name":"s s"}}}`:    " spec.verify.secretRef.name: it is not a name of a Secret",

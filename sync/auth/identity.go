@@ -33,13 +33,8 @@ var identityKeys = map[string][]string{
 }
 
 // usedKeys are all keys of credentials.
-var usedKeys = func() []string {
-	all := slices.Clone(keyNames)
-	for _, provider := range slices.Sorted(maps.Keys(identityKeys)) {
-		all = append(all, identityKeys[provider]...)
-	}
-	return all
-}()
+var usedKeys = slices.Concat(keyNames, identityKeys["aws"], identityKeys["azure"], identityKeys["gcp"], identityKeys["github"],
+	identityKeys["gitlab"])
 
 // Keys returns the names of all keys of credentials.
 func Keys() []string { return slices.Clone(usedKeys) }
@@ -74,16 +69,21 @@ func CheckProvider(name string) error {
 	if name == "" || slices.Contains(Providers, name) {
 		return nil
 	}
-	near, distance := "", min(len(name), 5)
-	for _, p := range Providers {
-		if d := text.Distance(strings.ToLower(name), p); d < distance {
-			near, distance = p, d
+	return fmt.Errorf("unknown git provider %q, %s", text.Clean(name), meant(strings.ToLower(name), Providers))
+}
+
+// meant returns the name that is near to a wrong one, for people, else all of them.
+func meant(wrong string, names []string) string {
+	near, distance := "", min(len(wrong), len(wrong)/3+2)
+	for _, name := range names {
+		if d := text.Distance(wrong, name); d < distance {
+			near, distance = name, d
 		}
 	}
 	if near != "" {
-		return fmt.Errorf("unknown git provider %q, did you mean %q?", text.Clean(name), near)
+		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return fmt.Errorf("unknown git provider %q, known are %s", text.Clean(name), strings.Join(Providers, ", "))
+	return "known are " + strings.Join(names, ", ")
 }
 
 // ProviderError is returned when a provider does not go with the keys or the URL.
@@ -98,23 +98,21 @@ func provider(keys map[string][]byte, asked string) (string, error) {
 	if err := CheckProvider(asked); err != nil {
 		return "", err
 	}
-	owner, example := "", ""
+	owner, example := asked, ""
 	for _, name := range slices.Sorted(maps.Keys(identityKeys)) {
-		for _, k := range identityKeys[name] {
-			if len(keys[k]) == 0 || owner == name {
-				continue
-			}
-			if owner != "" {
-				return "", fmt.Errorf("%s is a key of provider %s, and %s one of %s", example, owner, k, name)
-			}
-			owner, example = name, k
+		i := slices.IndexFunc(identityKeys[name], func(k string) bool { return len(keys[k]) > 0 })
+		switch {
+		case i < 0:
+		case example != "":
+			return "", fmt.Errorf("%s is a key of provider %s, and %s one of %s", example, owner, identityKeys[name][i], name)
+		case asked != "" && asked != name:
+			return "", fmt.Errorf("%s is a key of provider %s, and the provider is %s", identityKeys[name][i], name, asked)
+		default:
+			owner, example = name, identityKeys[name][i]
 		}
 	}
-	if owner != "" && asked != "" && owner != asked {
-		return "", fmt.Errorf("%s is a key of provider %s, and the provider is %s", example, owner, asked)
-	}
-	if owner == "" && asked != Generic {
-		owner = asked
+	if owner == Generic {
+		owner = ""
 	}
 	return owner, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -102,55 +101,47 @@ func (p VerificationPolicy) Name() string {
 
 // Keys reads the keys of the rule.
 func (p VerificationPolicy) Keys() (*Trust, error) {
-	found := &Trust{Files: map[string][]byte{}, Place: "verification rule " + p.Name()}
-	for k, v := range p.Values {
-		found.Files[k] = []byte(v)
+	keys, err := readKeys(p.Values, p.Files, signature.IsKeys, checkOwned)
+	if err != nil {
+		return nil, p.wrong("%w", err)
 	}
-	for _, k := range slices.Sorted(maps.Keys(p.Files)) {
-		v, err := readFile(os.Open, p.Files[k], checkOwned)
-		if err != nil {
-			return nil, fmt.Errorf("verification rule %s: key %s: %w", p.Name(), k, err)
-		}
-		found.Files[k] = v
-	}
-	return found, nil
+	return &Trust{Files: keys, Place: "verification rule " + p.Name()}, nil
+}
+
+// wrong is an error about the rule.
+func (p VerificationPolicy) wrong(format string, args ...any) error {
+	return fmt.Errorf("verification rule %s: %w", p.Name(), fmt.Errorf(format, args...))
 }
 
 // Check returns what is wrong with the rule itself: a malformed pattern, an unknown mode,
 // no keys, or keys that cannot be read.
 func (p VerificationPolicy) Check() error {
-	wrong := func(err error) error { return fmt.Errorf("verification rule %s: %w", p.Name(), err) }
 	if strings.Contains(p.URL, "@") {
 		return errors.New("verification rule: the url pattern must not hold a user or a password")
 	}
 	if !p.all() {
 		if _, err := p.pattern(); err != nil {
-			return wrong(err)
+			return p.wrong("%w", err)
 		}
 	}
 	for _, pattern := range p.Repositories {
 		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
-			return wrong(fmt.Errorf("repositories: %q is no pattern such as NAMESPACE/NAME, team-a/* or */site", pattern))
+			return p.wrong("repositories: %q is no pattern such as NAMESPACE/NAME, team-a/* or */site", pattern)
 		}
 	}
 	if p.Mode == PolicyNone {
 		if len(p.Values)+len(p.Files)+len(p.Principals) > 0 {
-			return wrong(errors.New("it has keys or principals, and the mode none, which requires nothing"))
+			return p.wrong("it has keys or principals, and the mode none, which requires nothing")
 		}
 		return nil
 	}
 	if _, err := signature.ParseMode(p.Mode); err != nil || p.Mode == "" {
-		return wrong(fmt.Errorf("mode: %q is none of %s, %s, %s and %s", p.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD,
-			PolicyNone))
+		return p.wrong("mode: %q is none of %s, %s, %s and %s", p.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD,
+			PolicyNone)
 	}
-	for _, names := range []map[string]string{p.Values, p.Files} {
-		for k := range names {
-			if !signature.IsKeys(k) {
-				return wrong(fmt.Errorf("key %q: the keys of signers are named *.asc, *.sshpub or %s", k, signature.AllowedSigners))
-			}
-			if _, twice := p.Files[k]; twice && p.Values[k] != "" {
-				return wrong(fmt.Errorf("key %s is given as value and as file", k))
-			}
+	for _, k := range slices.Concat(slices.Collect(maps.Keys(p.Values)), slices.Collect(maps.Keys(p.Files))) {
+		if !signature.IsKeys(k) {
+			return p.wrong("key %q: the keys of signers are named *.asc, *.sshpub or %s", k, signature.AllowedSigners)
 		}
 	}
 	found, err := p.Keys()
@@ -159,10 +150,10 @@ func (p VerificationPolicy) Check() error {
 	}
 	keys, err := signature.ParseKeys(found.Files, found.Place)
 	if err != nil {
-		return wrong(err)
+		return p.wrong("%w", err)
 	}
 	if keys.Len() == 0 {
-		return wrong(errors.New("it names no keys that may sign: give *.asc, *.sshpub or allowed_signers under files or values"))
+		return p.wrong("it names no keys that may sign: give *.asc, *.sshpub or allowed_signers under files or values")
 	}
 	return nil
 }

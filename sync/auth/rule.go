@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"limpet/sync/signature"
-	"limpet/sync/text"
 )
 
 // Rule gives credentials to every remote whose URL matches. It comes from the
@@ -34,24 +33,44 @@ type Rule struct {
 
 // keys reads the keys of a kind, nil when there are none.
 func (r Rule) keys(is func(string) bool, check func(string, os.FileInfo) error) (map[string][]byte, error) {
-	keys := make(map[string][]byte)
-	for k, v := range r.Values {
-		if is(k) {
-			keys[k] = []byte(v)
-		}
+	keys, err := readKeys(r.Values, r.Files, is, check)
+	if err != nil {
+		return nil, r.wrong("%w", err)
 	}
-	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-		if !is(k) {
-			continue
-		}
-		v, err := readFile(os.Open, r.Files[k], check)
-		if err != nil {
-			return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
+	return keys, nil
+}
+
+// wrong is an error about the rule.
+func (r Rule) wrong(format string, args ...any) error {
+	return fmt.Errorf("credentials rule %s: %w", r.URL, fmt.Errorf(format, args...))
+}
+
+// readKeys reads the keys of a kind, given as values or as files, nil when there are none.
+func readKeys(values, files map[string]string, is func(string) bool, check func(string, os.FileInfo) error) (map[string][]byte, error) {
+	var keys map[string][]byte
+	add := func(k string, v []byte) {
+		if keys == nil {
+			keys = map[string][]byte{}
 		}
 		keys[k] = v
 	}
-	if len(keys) == 0 {
-		return nil, nil
+	for k, v := range values {
+		if _, twice := files[k]; twice {
+			return nil, fmt.Errorf("key %s is given as value and as file", k)
+		}
+		if is(k) {
+			add(k, []byte(v))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(files)) {
+		if !is(k) {
+			continue
+		}
+		v, err := readFile(os.Open, files[k], check)
+		if err != nil {
+			return nil, fmt.Errorf("key %s: %w", k, err)
+		}
+		add(k, v)
 	}
 	return keys, nil
 }
@@ -69,14 +88,8 @@ func (r Rule) onlySigning() bool {
 
 // all reports whether all keys are of a kind.
 func (r Rule) all(is func(string) bool) bool {
-	for _, names := range []map[string]string{r.Values, r.Files} {
-		for k := range names {
-			if !is(k) {
-				return false
-			}
-		}
-	}
-	return true
+	other := func(k string) bool { return !is(k) }
+	return !slices.ContainsFunc(slices.Collect(maps.Keys(r.Values)), other) && !slices.ContainsFunc(slices.Collect(maps.Keys(r.Files)), other)
 }
 
 // RuleFiles returns the files that rules may read for a remote, in order.
@@ -106,20 +119,12 @@ func (r Rule) Check() error {
 		return err
 	}
 	if err := CheckProvider(r.Provider); err != nil {
-		return fmt.Errorf("credentials rule %s: %w", r.URL, err)
+		return r.wrong("%w", err)
 	}
 	if len(r.Values)+len(r.Files) == 0 && (r.Provider == "" || r.Provider == Generic) {
-		return fmt.Errorf("credentials rule %s: it gives no key", r.URL)
+		return r.wrong("it gives no key")
 	}
-	for _, k := range slices.Sorted(maps.Keys(r.Values)) {
-		if _, twice := r.Files[k]; twice {
-			return fmt.Errorf("credentials rule %s: key %s is given as value and as file", r.URL, k)
-		}
-		if err := r.checkKey(k); err != nil {
-			return err
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
+	for _, k := range append(slices.Sorted(maps.Keys(r.Values)), slices.Sorted(maps.Keys(r.Files))...) {
 		if err := r.checkKey(k); err != nil {
 			return err
 		}
@@ -139,7 +144,7 @@ func (r Rule) Check() error {
 		return err
 	}
 	if _, err := signature.ParseKeys(signers, ""); err != nil {
-		return fmt.Errorf("credentials rule %s: %w", r.URL, err)
+		return r.wrong("%w", err)
 	}
 	return nil
 }
@@ -157,19 +162,9 @@ func (r Rule) checkKey(k string) error {
 		return nil
 	}
 	if slices.Contains(usedKeys, k) {
-		return fmt.Errorf("credentials rule %s: key %s has no meaning for provider %s", r.URL, k, r.Provider)
+		return r.wrong("key %s has no meaning for provider %s", k, r.Provider)
 	}
-	known = slices.Concat(known, signingKeys)
-	near, distance := "", len(k)/3+1
-	for _, name := range known {
-		if d := text.Distance(k, name); d < distance {
-			near, distance = name, d
-		}
-	}
-	if near != "" {
-		return fmt.Errorf("credentials rule %s: unknown key %q, did you mean %q?", r.URL, k, near)
-	}
-	return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(known, ", "))
+	return r.wrong("unknown key %q, %s", k, meant(k, slices.Concat(known, signingKeys)))
 }
 
 // matches reports whether the rule is for this remote.

@@ -14,8 +14,7 @@ import (
 
 const (
 	// DefaultTokens is how many tokens are cached: one for each of a thousand
-	// repositories, and as many again while their secrets are rotated. A token
-	// with its key has less than 1 KiB.
+	// repositories, and as many again while their secrets are rotated.
 	DefaultTokens = 2048
 	// refreshAt is the part of its lifetime after which a token is replaced.
 	refreshAt = 0.8
@@ -120,10 +119,32 @@ func (t *Tokens) BackOff() *Tokens {
 // Token returns the token of the key, and calls mint when there is none that is good for
 // a while. mint has to end by itself: its context is not cancelled.
 func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Context) (Token, error)) (Token, error) {
-	token, attempt, err := t.lookUp(ctx, key, mint)
-	if attempt == nil {
-		return token, err
+	t.mu.Lock()
+	e, now := t.entry(key), time.Now()
+	good, stale := e.state(now)
+	if good && (!stale || e.attempt != nil || now.Before(e.until)) {
+		defer t.mu.Unlock()
+		t.counts.Hits++
+		return e.token, nil
 	}
+	if !good && e.err != nil && now.Before(e.until) {
+		defer t.mu.Unlock()
+		if failed, ok := errors.AsType[*netx.Error](e.err); ok {
+			again := *failed
+			again.RetryAfter = e.until.Sub(now)
+			return Token{}, &again
+		}
+		return Token{}, e.err
+	}
+	if e.attempt == nil {
+		e.attempt = &tokenAttempt{done: make(chan struct{})}
+		if !good {
+			e.token = Token{}
+		}
+		go t.run(context.WithoutCancel(ctx), key, e.attempt, mint)
+	}
+	attempt := e.attempt
+	t.mu.Unlock()
 	select {
 	case <-attempt.done:
 		return attempt.token, attempt.err
@@ -134,39 +155,6 @@ func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Cont
 		kind = netx.Unavailable
 	}
 	return Token{}, &netx.Error{Kind: kind, Op: "get a token", Err: context.Cause(ctx)}
-}
-
-// lookUp returns the cached token or failure, or else an attempt to wait for.
-func (t *Tokens) lookUp(ctx context.Context, key TokenKey, mint func(context.Context) (Token, error)) (Token, *tokenAttempt, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e, now := t.entry(key), time.Now()
-	good, stale := e.state(now)
-	switch {
-	case good && (!stale || e.attempt != nil || now.Before(e.until)):
-		t.counts.Hits++
-		return e.token, nil, nil
-	case !good && e.err != nil && now.Before(e.until):
-		return Token{}, nil, withWait(e.err, e.until.Sub(now))
-	case e.attempt == nil:
-		e.attempt = &tokenAttempt{done: make(chan struct{})}
-		if !good {
-			e.token = Token{}
-		}
-		go t.run(context.WithoutCancel(ctx), key, e.attempt, mint)
-	}
-	return Token{}, e.attempt, nil
-}
-
-// withWait returns a failure with the time that is left until the next attempt.
-func withWait(err error, left time.Duration) error {
-	e, ok := errors.AsType[*netx.Error](err)
-	if !ok {
-		return err
-	}
-	again := *e
-	again.RetryAfter = left
-	return &again
 }
 
 // run makes an attempt.
@@ -297,13 +285,13 @@ func (t *Tokens) entry(key TokenKey) *tokenEntry {
 	}
 	if len(t.entries) >= t.most {
 		var oldest TokenKey
-		var found *tokenEntry
+		least := t.clock
 		for key, e := range t.entries {
-			if e.attempt == nil && (found == nil || e.used < found.used) {
-				oldest, found = key, e
+			if e.attempt == nil && e.used < least {
+				oldest, least = key, e.used
 			}
 		}
-		if found != nil {
+		if least < t.clock {
 			delete(t.entries, oldest)
 			t.counts.Overflow++
 		}

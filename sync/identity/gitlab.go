@@ -21,8 +21,7 @@ import (
 type gitlab struct {
 	*registry
 
-	mu      sync.Mutex // guards unsaved; never held over a call
-	unsaved map[string]string
+	unsaved sync.Map // refresh tokens that could not be stored yet, by vaultName
 }
 
 // Credentials implements Provider.
@@ -103,7 +102,7 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 	}
 	answered, token, err := parseGrant(got.Body, gitlabLife)
 	if answered.Refresh != "" {
-		p.hold(name, answered.Refresh)
+		p.unsaved.Store(name, answered.Refresh)
 		p.save(context.WithoutCancel(ctx), name)
 	}
 	if err != nil {
@@ -115,37 +114,17 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 // newest returns the refresh token that has replaced the given one, "" when none has.
 // One that could not be stored yet comes before the stored one.
 func (p *gitlab) newest(ctx context.Context, name string) (string, error) {
-	p.mu.Lock()
-	unsaved := p.unsaved[name]
-	p.mu.Unlock()
-	if unsaved != "" {
-		return unsaved, nil
+	if unsaved, ok := p.unsaved.Load(name); ok {
+		return unsaved.(string), nil
 	}
 	saved, err := p.o.Vault.Secret(ctx, name)
 	return string(saved), err
 }
 
-func (p *gitlab) hold(name, refresh string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unsaved == nil {
-		p.unsaved = map[string]string{}
-	}
-	p.unsaved[name] = refresh
-}
-
 // save stores a refresh token. When it cannot, because the disk is full, the token
 // stays in memory and each look-up tries again.
 func (p *gitlab) save(ctx context.Context, name string) {
-	p.mu.Lock()
-	unsaved := p.unsaved[name]
-	p.mu.Unlock()
-	if unsaved == "" || p.o.Vault.PutSecret(ctx, name, []byte(unsaved)) != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unsaved[name] == unsaved {
-		delete(p.unsaved, name)
+	if unsaved, ok := p.unsaved.Load(name); ok && p.o.Vault.PutSecret(ctx, name, []byte(unsaved.(string))) == nil {
+		p.unsaved.CompareAndDelete(name, unsaved)
 	}
 }

@@ -185,16 +185,16 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 		if err != nil {
 			return nil, err
 		}
-		r := Request{TokenUser: l.TokenUser, TLS: &auth.Credentials{}}
+		r := Request{TokenUser: l.TokenUser, TLS: &auth.Credentials{}, Place: "this host"}
+		if found != nil {
+			r.TLS = found.ForOtherHost()
+		}
 		switch {
 		case found != nil && found.Identity != nil:
 			r.Identity, r.Place = *found.Identity, found.Source
-			r.TLS = &auth.Credentials{CA: found.CA, ClientCert: found.ClientCert, ClientKey: found.ClientKey, Proxy: found.Proxy}
+			r.TLS.ClientCert, r.TLS.ClientKey = found.ClientCert, found.ClientKey
 		case found.Empty() && l.Provider != "" && l.Provider != auth.Generic:
-			r.Identity, r.Place = auth.Identity{Provider: l.Provider}, "this host"
-			if found != nil {
-				r.TLS = &auth.Credentials{CA: found.CA, Proxy: found.Proxy}
-			}
+			r.Identity = auth.Identity{Provider: l.Provider}
 		default:
 			return found, nil
 		}
@@ -208,11 +208,8 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 		if err != nil {
 			return nil, err
 		}
-		if made.Source == "" {
-			made.Source = r.Provider + " identity of " + r.Place
-		}
-		made.CA, made.ClientCert, made.ClientKey = r.TLS.CA, r.TLS.ClientCert, r.TLS.ClientKey
-		made.Proxy = r.TLS.Proxy
+		made.Source = r.Provider + " identity of " + r.Place
+		made.CA, made.ClientCert, made.ClientKey, made.Proxy = r.TLS.CA, r.TLS.ClientCert, r.TLS.ClientKey, r.TLS.Proxy
 		return made, nil
 	})
 }
