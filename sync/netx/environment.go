@@ -93,18 +93,12 @@ func validAddress(address string) bool {
 	if err != nil || u.Scheme == "" || u.Host == "" {
 		u, err = url.Parse("http://" + address)
 	}
-	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " ,;") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
-		u.Fragment != "" {
+	if err != nil {
 		return false
 	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return false
-		}
-	} else if strings.HasSuffix(u.Host, ":") {
-		return false
-	}
-	return u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "socks5" || u.Scheme == "socks5h"
+	u.User = nil
+	_, err = ParseProxy(u.String(), "", "")
+	return err == nil
 }
 
 // validException reports whether an entry of NO_PROXY can match any host.

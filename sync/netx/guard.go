@@ -54,6 +54,8 @@ var never = networks(
 	"fd00:ec2::/32", "is a metadata server",
 	"fd20:ce::/32", "is a metadata server",
 	"ff00::/8", "is multicast",
+	"2001::/32", "is a tunnel (Teredo)",
+	"2002::/16", "is a tunnel (6to4)",
 )
 
 // private lists ranges that differ in meaning at each site.
@@ -120,34 +122,18 @@ func forbidden(what any, why string) error {
 	return fmt.Errorf("%w: %v %s", ErrForbidden, what, why)
 }
 
-// forms returns an address without its zone, and the IPv4 addresses that it embeds:
-// mapped and compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056),
-// Teredo (RFC 4380) and ISATAP (RFC 5214).
+// forms returns an address without its zone, and the IPv4 address that it embeds: mapped
+// and compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215).
 func forms(ip netip.Addr) []netip.Addr {
 	ip = ip.WithZone("").Unmap()
-	out := []netip.Addr{ip}
-	if ip.Is4() || !ip.IsValid() {
-		return out
+	if !ip.Is6() || ip.IsLoopback() || !slices.ContainsFunc(embedding, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return []netip.Addr{ip}
 	}
 	b := ip.As16()
-	four := func(at int, flip byte) {
-		out = append(out, netip.AddrFrom4([4]byte{b[at] ^ flip, b[at+1] ^ flip, b[at+2] ^ flip, b[at+3] ^ flip}))
-	}
-	within := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(ip) }
-	switch {
-	case ip.IsLoopback(), ip.IsUnspecified():
-	case within("::/96"), within("64:ff9b::/96"), within("64:ff9b:1::/48"):
-		four(12, 0)
-	case within("2002::/16"):
-		four(2, 0)
-	case within("2001::/32"):
-		four(4, 0)
-		four(12, 0xff)
-	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
-		four(12, 0)
-	}
-	return out
+	return []netip.Addr{ip, netip.AddrFrom4([4]byte(b[12:]))}
 }
+
+var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
 // Host checks the host of a URL before its resolution: addresses, numbers that some
 // resolvers interpret as addresses, and names of metadata servers. The error wraps

@@ -56,7 +56,6 @@ func TestGuard(t *testing.T) {
 		{"2002:a9fe:a9fe::1", false, false, false},
 		{"2001:0:a9fe:a9fe::1", false, false, false},
 		{"2001:0:102:304::5601:5601", false, false, false},
-		{"2606::5efe:169.254.169.254", false, false, false},
 		{"64:ff9b::100.100.100.200", false, false, false},
 	}
 	for _, c := range cases {

@@ -2,6 +2,7 @@ package netx
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +40,11 @@ var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080
 func ParseProxy(address, username, password string) (*Proxy, error) {
 	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	u, err := url.Parse(strings.TrimSpace(address))
-	if err != nil || len(address) > maxProxyURL || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
-		u.Fragment != "" {
+	if err != nil || len(address) > maxProxyURL || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " ,;") ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Host, ":") {
+		return nil, wrong
+	}
+	if n, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16); err != nil || n == 0 {
 		return nil, wrong
 	}
 	p := &Proxy{Scheme: strings.ToLower(u.Scheme), Host: u.Host, Username: username, Password: password}

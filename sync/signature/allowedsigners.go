@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,26 +65,20 @@ func parsePublic(l string) (ssh.PublicKey, []string, error) {
 	return key, options, nil
 }
 
+// signerLine splits "principals rest"; principals may be in quotes.
+var signerLine = regexp.MustCompile(`^(?:"([^"]*)"|([^"\s]\S*))[ \t]*(.*)$`)
+
 // parseAllowedSigner parses "principals [options] keytype key [comment]". Source: ssh-keygen(1).
 func parseAllowedSigner(l string) (e sshKey, err error) {
-	end := strings.IndexAny(l, " \t")
-	principals := ""
-	switch {
-	case strings.HasPrefix(l, `"`):
-		if end = strings.IndexByte(l[1:], '"') + 2; end < 2 {
-			return e, errors.New("a quote is not closed")
-		}
-		principals = l[1 : end-1]
-	case end > 0:
-		principals = l[:end]
-	default:
-		end = len(l)
+	parts := signerLine.FindStringSubmatch(l)
+	if parts == nil {
+		return e, errors.New("a quote is not closed")
 	}
 	var options []string
-	if e.key, options, err = parsePublic(strings.TrimLeft(l[end:], " \t")); err != nil {
+	if e.key, options, err = parsePublic(parts[3]); err != nil {
 		return e, err
 	}
-	if e.principals, err = patterns(principals, "principals"); err != nil {
+	if e.principals, err = patterns(parts[1]+parts[2], "principals"); err != nil {
 		return e, err
 	}
 	return e, e.setOptions(options)
@@ -129,11 +125,9 @@ func parseTime(s string) (time.Time, error) {
 	if utc {
 		zone = time.UTC
 	}
-	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
-		if len(digits) == len(layout) {
-			if t, err := time.ParseInLocation(layout, digits, zone); err == nil {
-				return t, nil
-			}
+	if slices.Contains([]int{8, 12, 14}, len(digits)) {
+		if t, err := time.ParseInLocation("20060102150405"[:len(digits)], digits, zone); err == nil {
+			return t, nil
 		}
 	}
 	return time.Time{}, errors.New("a time is not of the form YYYYMMDD[HHMM[SS]][Z]")

@@ -173,27 +173,36 @@ func weakPGP(key *packet.PublicKey) *Error {
 	return refuse(Unsupported, "is signed by %s, which is of algorithm %d, which is not supported", name, key.PubKeyAlgo)
 }
 
+// able returns the parts of the key that may sign at a time, and why there are none: of
+// several reasons one that says more than "not for signing".
+func (k *pgpKey) able(now time.Time) (parts []openpgp.Key, why *Error) {
+	why = k.refused
+	for _, part := range k.parts() {
+		e := cmp.Or(k.refused, weakPGP(part.PublicKey), k.check(part, now, now))
+		if e == nil {
+			parts = append(parts, part)
+		} else if why == nil || why.Kind == Unusable {
+			why = e
+		}
+	}
+	return parts, why
+}
+
 // holder returns the state of the key: one part that may sign is enough.
 func (k *pgpKey) holder(now time.Time) Holder {
 	h := Holder{Key: k.fingerprint()}
 	if k.Entity != nil {
 		h.Principals = k.mails(now)
 	}
-	why, able := k.refused, false
-	for _, part := range k.parts() {
-		e := cmp.Or(k.refused, weakPGP(part.PublicKey), k.check(part, now, now))
-		switch {
-		case e != nil && (why == nil || why.Kind == Unusable): // of several errors one that says more than "not for signing"
-			why = e
-		case e == nil:
-			if end := k.expires(part); !able || end.IsZero() || !h.Expires.IsZero() && end.After(h.Expires) {
-				h.Expires = end
-			}
-			able = true
-		}
-	}
-	if !able {
+	parts, why := k.able(now)
+	if len(parts) == 0 {
 		h.Err = aboutKey(why)
+		return h
+	}
+	for i, part := range parts {
+		if end := k.expires(part); i == 0 || end.IsZero() || !h.Expires.IsZero() && end.After(h.Expires) {
+			h.Expires = end
+		}
 	}
 	return h
 }

@@ -201,10 +201,9 @@ func (k *pgpKey) parts() []openpgp.Key {
 		return nil
 	}
 	self, _ := k.PrimarySelfSignature()
-	all := []openpgp.Key{{Entity: k.Entity, PublicKey: k.PrimaryKey, PrivateKey: k.PrivateKey, SelfSignature: self, Revocations: k.Revocations}}
+	all := []openpgp.Key{{PublicKey: k.PrimaryKey, PrivateKey: k.PrivateKey, SelfSignature: self, Revocations: k.Revocations}}
 	for _, s := range k.Subkeys {
-		all = append(all,
-			openpgp.Key{Entity: k.Entity, PublicKey: s.PublicKey, PrivateKey: s.PrivateKey, SelfSignature: s.Sig, Revocations: s.Revocations})
+		all = append(all, openpgp.Key{PublicKey: s.PublicKey, PrivateKey: s.PrivateKey, SelfSignature: s.Sig, Revocations: s.Revocations})
 	}
 	return all
 }

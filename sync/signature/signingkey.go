@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -127,28 +126,18 @@ func (k *SigningKey) String() string {
 // Format is String for every verb, of pointers and of values.
 func (k SigningKey) Format(f fmt.State, _ rune) { io.WriteString(f, k.String()) }
 
-// LogValue is String, for slog.
-func (k SigningKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
-
 // MarshalJSON writes String, so that an accidental dump holds no secret.
 func (k SigningKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.String()) }
+
+// madeBy finds when a commit or tag says that it was made.
+var madeBy = regexp.MustCompile(`(?m)^(?:committer|tagger) .*> *([0-9]{1,10})(?: |$)`)
 
 // madeAt returns when a commit or tag says that it was made.
 func madeAt(text []byte) (time.Time, error) {
 	head, _, _ := bytes.Cut(text, []byte("\n\n"))
-	for l := range strings.SplitSeq(string(head), "\n") {
-		person, found := strings.CutPrefix(l, "committer ")
-		if !found {
-			person, found = strings.CutPrefix(l, "tagger ")
-		}
-		if !found {
-			continue
-		}
-		words := strings.Fields(person[strings.LastIndexByte(person, '>')+1:])
-		if len(words) > 0 {
-			if seconds, err := strconv.ParseUint(words[0], 10, 32); err == nil {
-				return time.Unix(int64(seconds), 0), nil
-			}
+	if found := madeBy.FindSubmatch(head); found != nil {
+		if seconds, err := strconv.ParseUint(string(found[1]), 10, 32); err == nil {
+			return time.Unix(int64(seconds), 0), nil
 		}
 	}
 	return time.Time{}, errors.New("a text that does not say when it was made cannot be signed")

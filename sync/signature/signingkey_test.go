@@ -339,7 +339,7 @@ func TestSSHRefused(t *testing.T) {
 		"dsa":           {made("-t", "dsa", "-N", ""), "ed25519, ecdsa and rsa are"},
 		"a cipher":      {made("-t", "ed25519", "-N", "canary", "-Z", "aes256-gcm@openssh.com"), "aes256-ctr"},
 		"PKCS8":         {made("-t", "rsa", "-b", "2048", "-N", "canary", "-m", "PKCS8"), "PKCS8"},
-		"rounds":        {rounds, "ssh-keygen -p -a 24"},
+		"rounds":        {rounds, "-a 24"},
 		"not of itself": {other, "private part"},
 	} {
 		k, err := ParseSigningKey(c.key, []byte("canary"), time.Now())

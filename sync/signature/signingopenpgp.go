@@ -116,30 +116,24 @@ func checkSecret(p *packet.OpaquePacket) error {
 }
 
 // signingPart returns the part of the key that signs.
-func (k *pgpKey) signingPart(now time.Time) (*openpgp.Key, error) {
-	why := k.refused
-	var missing error
-	var best *openpgp.Key
-	for _, part := range k.parts() {
-		e := cmp.Or(k.refused, weakPGP(part.PublicKey), k.check(part, now, now))
+func (k *pgpKey) signingPart(now time.Time) (best *openpgp.Key, err error) {
+	parts, why := k.able(now)
+	if len(parts) == 0 {
+		return nil, cannotSign(why)
+	}
+	for _, part := range parts {
 		switch {
-		case e != nil && (why == nil || e.Kind != Unusable): // the one that says more than "not for signing"
-			why = e
-		case e != nil:
 		case part.PrivateKey == nil || part.PrivateKey.Dummy():
-			missing = fmt.Errorf("the private part of %s, which would sign, is not in the file (it was left out when it was exported, gnu-dummy): %s",
+			err = fmt.Errorf("the private part of %s, which would sign, is not in the file (it was left out when it was exported, gnu-dummy): %s",
 				keyName(part.PublicKey), oneKey)
 		case best == nil || best.PublicKey == k.PrimaryKey || part.PublicKey.CreationTime.After(best.PublicKey.CreationTime):
 			best = &part
 		}
 	}
-	switch {
-	case best != nil:
+	if best != nil {
 		return best, nil
-	case missing != nil:
-		return nil, missing
 	}
-	return nil, cannotSign(why)
+	return nil, err
 }
 
 // cannotSign says what to do about a key that must not sign.
@@ -162,11 +156,10 @@ func open(private *packet.PrivateKey, passphrase []byte) error {
 		if len(passphrase) == 0 {
 			return errLocked
 		}
-		err := private.Decrypt(passphrase)
-		if _, invalid := errors.AsType[pgperrors.KeyInvalidError](err); invalid {
-			return errMismatch
-		}
-		if err != nil {
+		if err := private.Decrypt(passphrase); err != nil {
+			if _, invalid := errors.AsType[pgperrors.KeyInvalidError](err); invalid {
+				return errMismatch
+			}
 			return errPassphrase
 		}
 	}
@@ -188,14 +181,8 @@ func open(private *packet.PrivateKey, passphrase []byte) error {
 // signPGP makes an armored signature and verifies it.
 func signPGP(part *openpgp.Key, text []byte, made time.Time) ([]byte, error) {
 	public := part.PublicKey
-	sig := &packet.Signature{
-		Version:      public.Version,
-		SigType:      packet.SigTypeBinary,
-		PubKeyAlgo:   public.PubKeyAlgo,
-		Hash:         crypto.SHA512,
-		CreationTime: made,
-		IssuerKeyId:  &public.KeyId,
-	}
+	sig := &packet.Signature{Version: public.Version, SigType: packet.SigTypeBinary, PubKeyAlgo: public.PubKeyAlgo,
+		Hash: crypto.SHA512, CreationTime: made, IssuerKeyId: &public.KeyId}
 	random := false
 	config := &packet.Config{NonDeterministicSignaturesViaNotation: &random}
 	hash, err := sig.PrepareSign(config)

@@ -24,12 +24,8 @@ func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 		return nil, errors.New("it is damaged: what is between its first and its last line cannot be read")
 	case strings.Contains(block.Type, "PUBLIC KEY"):
 		return nil, errors.New("it is a public key; the private one signs")
-	case strings.Contains(block.Type, "CERTIFICATE"):
-		return nil, errors.New("it is an X.509 certificate (smime), which is not supported: use a key of OpenPGP or of ssh")
-	case block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("it is encrypted in the form PKCS8, which is not supported: ssh-keygen -p -f FILE converts it")
 	case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
-		return nil, errors.New("it holds something else than a private key")
+		return nil, errors.New("it holds something else than a private key; X.509 certificates (smime) are not supported")
 	case len(bytes.TrimSpace(rest)) > 0:
 		return nil, errors.New("something follows the private key; a file with one key alone is wanted")
 	}
@@ -43,13 +39,9 @@ func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 	switch {
 	case errors.Is(err, x509.IncorrectPasswordError):
 		return nil, errPassphrase
-	case err != nil && strings.Contains(err.Error(), "unknown cipher"):
-		return nil, errors.New("its cipher is not supported: ssh-keygen -p -Z aes256-ctr -f FILE converts it")
-	case err != nil && strings.Contains(err.Error(), "rounds"):
-		return nil, errors.New("opening it takes too many rounds: ssh-keygen -p -a 24 -f FILE converts it")
 	case err != nil: // the library's error may quote the key
-		return nil, errors.New("it is a key of ssh that cannot be read: " +
-			"ed25519, ecdsa and rsa are supported, not those of tokens (sk), in the form of OpenSSH or in PEM")
+		return nil, errors.New("it is a key of ssh that cannot be read: ed25519, ecdsa and rsa are supported, not those of tokens (sk); " +
+			"ssh-keygen -p -Z aes256-ctr -a 24 -f FILE converts the form (PKCS8), the cipher and the rounds of one with a passphrase")
 	}
 	if k, ok := private.(*rsa.PrivateKey); ok && (k.N.BitLen() < smallestRSA || k.N.BitLen() > largestRSA) {
 		return nil, fmt.Errorf("it is a key of RSA with %d bits; those with %d to %d are supported: ssh-keygen -t ed25519 makes a better one",
