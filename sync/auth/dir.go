@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -29,56 +31,57 @@ func inRoot(dir string, read func(root *os.Root) (map[string][]byte, error)) (ma
 	return keys, nil
 }
 
-// privateFiles reads the files of one object with these names, in both forms. Files
-// that others may read are refused, see [ReadPrivate].
-func privateFiles(names []string) func(root *os.Root, base string) (map[string][]byte, error) {
+// files reads the keys of a kind of one object: <base>/<key>, else <base>_<key>.
+func files(is func(key string) bool, check func(string, os.FileInfo) error) func(root *os.Root, base string) (map[string][]byte, error) {
 	return func(root *os.Root, base string) (map[string][]byte, error) {
-		below, err := list(root, base)
-		if err != nil {
-			return nil, err
+		paths := map[string]string{}
+		for _, dir := range []string{".", base} {
+			names, err := list(root, dir)
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range names {
+				key, flat := strings.CutPrefix(name, base+"_")
+				switch {
+				case dir == base && is(name):
+					paths[name] = base + "/" + name
+				case dir == "." && flat && is(key):
+					paths[key] = name
+				}
+			}
 		}
 		keys := make(map[string][]byte)
-		for _, k := range names {
-			files := []string{base + "/" + k, base + "_" + k}
-			if below != nil && !below[k] {
-				files = files[1:]
+		for _, key := range slices.Sorted(maps.Keys(paths)) {
+			v, err := readFile(root.Open, paths[key], check)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
 			}
-			for _, file := range files {
-				v, err := readFile(root.Open, file, checkPrivate)
-				if errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				if err != nil {
-					return nil, err
-				}
-				keys[k] = v
-				break
+			if err != nil {
+				return nil, err
 			}
+			keys[key] = v
 		}
 		return keys, nil
 	}
 }
 
-// list returns the names in a directory: most of the possible keys do not exist, and to
-// open each of them costs more. It is nil when the directory cannot be listed, empty when
-// there is none.
-func list(root *os.Root, dir string) (map[string]bool, error) {
-	found := map[string]bool{}
+// privateFiles reads the files of one object with these names. Files that others may read
+// are refused, see [ReadPrivate].
+func privateFiles(names []string) func(root *os.Root, base string) (map[string][]byte, error) {
+	return files(func(key string) bool { return slices.Contains(names, key) }, checkPrivate)
+}
+
+// list returns the names in a directory, none when there is no such directory.
+func list(root *os.Root, dir string) ([]string, error) {
 	f, err := root.Open(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return found, nil
-	case errors.Is(err, fs.ErrPermission):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	for _, name := range names {
-		found[name] = true
-	}
-	return found, err
+	return f.Readdirnames(-1)
 }
 
 // plainName keeps names that come from the API from being paths.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 
 	"limpet/sync/signature"
 )
@@ -38,7 +36,7 @@ var trustKeys = selection{
 		}
 		return nil
 	},
-	files: publicFiles,
+	files: files(signature.IsKeys, checkOwned),
 	rule:  func(r Rule) (map[string][]byte, error) { return r.keys(signature.IsKeys, checkOwned) },
 }
 
@@ -57,39 +55,6 @@ func only(data map[string][]byte, is func(string) bool) map[string][]byte {
 		return nil
 	}
 	return found
-}
-
-// publicFiles reads the keys of signers of one object: <base>/<key> and <base>_<key>.
-func publicFiles(root *os.Root, base string) (map[string][]byte, error) {
-	below, err := list(root, base)
-	if err != nil {
-		return nil, err
-	}
-	if below == nil {
-		return nil, fmt.Errorf("%s cannot be listed, so the keys in it are not known", base)
-	}
-	flat, err := list(root, ".")
-	if err != nil {
-		return nil, err
-	}
-	paths := map[string]string{}
-	for name := range flat {
-		if key, ok := strings.CutPrefix(name, base+"_"); ok && signature.IsKeys(key) {
-			paths[key] = name
-		}
-	}
-	for name := range below {
-		if signature.IsKeys(name) {
-			paths[name] = base + "/" + name
-		}
-	}
-	found := map[string][]byte{}
-	for _, key := range slices.Sorted(maps.Keys(paths)) {
-		if found[key], err = readFile(root.Open, paths[key], checkOwned); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
 }
 
 // aboutSigning reports whether a key is one of signers, or one to sign with.
