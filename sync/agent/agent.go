@@ -80,15 +80,15 @@ type Agent struct {
 	jobs       *kube.Informer
 	repos      *kube.Informer
 	controller *jobs.Controller
-	actions    []string // of the workers
 	metrics    *metrics.Metrics
 	hub        *snapshot.Hub
 	activity   *snapshot.Activity
 	health     *snapshot.Health
 	sources    *source.Watcher // of Flux, to be shown
 
-	repoController       *repos.Controller  // nil when this agent does not manage Repositories
-	suspensions          *repos.Suspensions // with repoController, as the others below
+	suspensions *repos.Suspensions
+
+	repoController       *repos.Controller // nil when this agent does not manage Repositories, as the others below
 	connectionController *repos.Connections
 	connections          *kube.Informer // of Connections
 	lease                *lease.Lease   // of the controllers; nil = none is needed
@@ -118,6 +118,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return nil, err
 		}
 	}
+	if a.suspensions, err = repos.OpenSuspensions(ctx, cfg.Store); err != nil {
+		return nil, err
+	}
 	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
 	if a.reconciles() {
 		a.references = dependency.New(dependency.Options{
@@ -146,9 +149,6 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.places().Signing)
 	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
-	for _, worker := range workers {
-		a.actions = append(a.actions, worker.Action())
-	}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil {
 		return nil, err
 	}
@@ -187,7 +187,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.jobs.Run(ctx) })
 	g.Go(func() error { return a.repos.Run(ctx) })
 	g.Go(func() error { return a.controller.Run(ctx) })
-	g.Go(func() error { return a.housekeeping(ctx) })
+	g.Go(func() error { return a.saveSnapshots(ctx) })
+	g.Go(func() error { return a.sweep(ctx) })
 	g.Go(func() error { return a.health.Run(ctx, a.hub, a.log) })
 	g.Go(func() error { return a.pruneMirrors(ctx) })
 	g.Go(func() error { return a.watchDamage(ctx) })

@@ -32,9 +32,7 @@ func (a *Agent) repositoryMetrics() []metrics.Repository {
 		if at := s.Number(pathPulled); at > 0 {
 			out[i].Pulled = time.UnixMilli(at)
 		}
-		if a.suspensions != nil {
-			_, out[i].Suspended = a.suspensions.Of(k, s.UID())
-		}
+		_, out[i].Suspended = a.suspensions.Of(k, s.UID())
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -39,10 +38,6 @@ func (a *Agent) newRepoController(ctx context.Context, pulls worker.PullOptions)
 		}
 		since = info.Created
 	}
-	var err error
-	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
-		return nil, err
-	}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remotes:      worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure},
 		Git:          a.mirrors,
@@ -76,16 +71,10 @@ func (a *Agent) newConnectionController() (*kube.Informer, *repos.Connections) {
 	})
 }
 
-// errNoControllers reports that there is nothing to suspend.
-var errNoControllers = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
-
 // Suspend implements control.Suspender.
 func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
-	if a.repoController == nil {
-		return errNoControllers
-	}
 	if c := a.controllers(); c.State != snapshot.ControllersActive {
-		return fmt.Errorf("this agent does not manage repositories now (%s); suspend on the active agent", c.Text())
+		return fmt.Errorf("this agent suspends nothing, repositories are %s; suspend on the active agent", c.Text())
 	}
 	if err := a.suspensions.Suspend(ctx, s); err != nil {
 		return err
@@ -94,29 +83,28 @@ func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	if !s.Until.IsZero() {
 		text += " until " + s.Until.Local().Format(time.DateTime)
 	}
-	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
-	a.repoController.Wake(s.Namespace, s.Repository)
+	a.suspensionChanged(s.Namespace, s.Repository, text)
 	return nil
 }
 
 // Resume implements control.Suspender.
 func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool, error) {
-	if a.repoController == nil {
-		return false, errNoControllers
-	}
 	was, err := a.suspensions.Resume(ctx, namespace, repository)
 	if was {
-		a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
+		a.suspensionChanged(namespace, repository, "resumed")
 	}
-	a.repoController.Wake(namespace, repository)
 	return was, err
+}
+
+func (a *Agent) suspensionChanged(namespace, repository, text string) {
+	a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: text})
+	if a.repoController != nil {
+		a.repoController.Wake(namespace, repository)
+	}
 }
 
 // Suspended implements control.Suspender.
 func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
-	if a.repoController == nil {
-		return nil, nil
-	}
 	return a.suspensions.Suspended(ctx)
 }
 

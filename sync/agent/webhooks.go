@@ -11,11 +11,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
@@ -145,13 +143,11 @@ type webhookStore struct {
 	*access
 	repos       *kube.Informer
 	jobs        *kube.Informer
-	suspensions *repos.Suspensions // nil = none
+	suspensions *repos.Suspensions
 	activity    *snapshot.Activity
-	runs        bool // this agent has a worker for pull requests
 	reconciles  bool
 
-	reads  singleflight.Group // of Secrets, by their key in cached
-	cached *lru.Cache         // of cachedSecret
+	cached *lru.Cache // of cachedSecret, by namespace and name
 	missed workqueue.TypedDelayingInterface[repos.Key]
 }
 
@@ -167,7 +163,6 @@ func (a *Agent) newWebhookStore() *webhookStore {
 		jobs:        a.jobs,
 		suspensions: a.suspensions,
 		activity:    a.activity,
-		runs:        slices.Contains(a.actions, "pr"),
 		reconciles:  a.reconciles(),
 		cached:      lru.New(maxCachedSecrets),
 		missed:      workqueue.NewTypedDelayingQueue[repos.Key](),
@@ -209,9 +204,6 @@ func (d *webhookStore) Repository(ctx context.Context, namespace, name string) *
 
 // suspended reports whether a Repository is suspended on this agent.
 func (d *webhookStore) suspended(u *object) bool {
-	if d.suspensions == nil {
-		return false
-	}
 	_, on := d.suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
 	return on
 }
@@ -259,26 +251,22 @@ func (d *webhookStore) givenSecret(ctx context.Context, u *object) ([]byte, erro
 // unavailable the last value stays valid.
 func (d *webhookStore) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
 	key := namespace + "/" + secret
-	value, err, _ := d.reads.Do(key, func() (any, error) {
-		before, known := d.cached.Get(key)
-		kept, _ := before.(cachedSecret)
-		if known && time.Since(kept.at) < secretFor {
-			return kept.value, nil
-		}
-		// Other requests share this read, so it must not end with the first one.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
-		defer cancel()
-		data, err := d.secrets().Secret(ctx, namespace, secret)
-		switch {
-		case err == nil:
-			kept.value = secretIn(data)
-		case !known:
-			return []byte(nil), err
-		}
-		d.cached.Add(key, cachedSecret{kept.value, time.Now()})
+	before, known := d.cached.Get(key)
+	kept, _ := before.(cachedSecret)
+	if known && time.Since(kept.at) < secretFor {
 		return kept.value, nil
-	})
-	return value.([]byte), err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	data, err := d.secrets().Secret(ctx, namespace, secret)
+	switch {
+	case err == nil:
+		kept.value = secretIn(data)
+	case !known:
+		return nil, err
+	}
+	d.cached.Add(key, cachedSecret{kept.value, time.Now()})
+	return kept.value, nil
 }
 
 // secretIn returns the secret of a webhook among the keys of a core Secret; token is
@@ -296,9 +284,13 @@ func secretIn(data map[string][]byte) []byte {
 func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
 	if action == "pr" {
-		runs, err := d.runsPullRequests(ctx)
-		if err != nil {
-			return nil, err
+		// A server that has a webhook endpoint of its own runs such jobs; limpet does not.
+		runs := false
+		if d.embedded == nil {
+			var err error
+			if runs, err = d.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook"); err != nil {
+				return nil, err
+			}
 		}
 		if !runs {
 			return nil, webhook.ErrNotRun
@@ -309,18 +301,6 @@ func (d *webhookStore) Queue(ctx context.Context, r *webhook.Repository, spec ma
 		d.missed.Add(repos.Key{Namespace: r.Namespace, Name: r.Name})
 	}
 	return job, err
-}
-
-// runsPullRequests reports whether jobs for pull requests are run: by this agent, or
-// by a server that has a webhook endpoint of its own and so creates them.
-func (d *webhookStore) runsPullRequests(ctx context.Context) (bool, error) {
-	switch {
-	case d.runs:
-		return len(d.cfg.Jobs.Actions) == 0 || slices.Contains(d.cfg.Jobs.Actions, "pr"), nil
-	case d.embedded != nil:
-		return false, nil
-	}
-	return d.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
 }
 
 // A push during a pull of its Repository is refused: such a job exists already, and

@@ -1,18 +1,22 @@
 package control
 
 import (
-	"log"
+	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
-// Proxy forwards API requests of clients of the socket to the server of the agent,
-// with the credentials of the agent. Only the same user can open the socket. failed
-// answers when the server does not; logger receives errors in the middle of an
-// answer.
-func Proxy(base *url.URL, transport http.RoundTripper, failed func(http.ResponseWriter, *http.Request, error),
-	logger *log.Logger) http.Handler {
+// Proxy forwards API requests of clients of the socket to the server of a client, with
+// its credentials. Only the same user can open the socket.
+func Proxy(client *kube.Client, logger *slog.Logger) http.Handler {
+	base, transport := client.Endpoint()
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)
@@ -22,7 +26,26 @@ func Proxy(base *url.URL, transport http.RoundTripper, failed func(http.Response
 		},
 		Transport:     transport,
 		FlushInterval: -1, // a watch is a stream of small pieces
-		ErrorHandler:  failed,
-		ErrorLog:      logger,
+		ErrorHandler:  writeUnavailable,
+		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+}
+
+// writeUnavailable answers a client of the socket when the server of the agent has
+// not answered, as an API server would.
+func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the client has disconnected
+	}
+	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: "the agent gets no answer from its server: " + text.Redact(err.Error())}
+	var exchange *kube.ExchangeError
+	if errors.As(err, &exchange) && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden) {
+		status.Code, status.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
+	}
+	status.Kind, status.APIVersion = "Status", "v1"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	// Only a disconnected client makes this fail.
+	_ = json.NewEncoder(w).Encode(status)
 }

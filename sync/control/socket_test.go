@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,6 +22,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 )
@@ -229,16 +231,18 @@ func TestProxyCredentials(t *testing.T) {
 		io.WriteString(w, r.URL.Path+" "+r.Header.Get("Authorization")+r.Header.Get("X-Access-Token"))
 	}))
 	t.Cleanup(upstream.Close)
-	base, err := url.Parse(upstream.URL + "/prefix")
+	log := slog.New(slog.DiscardHandler)
+	client, err := kube.Connect(t.Context(), kube.Config{Server: upstream.URL + "/prefix", Token: "of-the-agent", Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(client.Close)
 	path := filepath.Join(t.TempDir(), "limpet.sock")
 	ln, err := Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, ln, &Server{Agent: newFakeAgent(), API: Proxy(base, bearer{}, nil, nil)})
+	serve(t, ln, &Server{Agent: newFakeAgent(), API: Proxy(client, log)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, BaseURL+"/apis/x", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -254,13 +258,4 @@ func TestProxyCredentials(t *testing.T) {
 	if err != nil || string(body) != "/prefix/apis/x Bearer of-the-agent" {
 		t.Errorf("upstream saw %q, %v", body, err)
 	}
-}
-
-// bearer stands for the transport of a kube.Client.
-type bearer struct{}
-
-func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer of-the-agent")
-	return http.DefaultTransport.RoundTrip(r)
 }

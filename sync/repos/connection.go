@@ -51,14 +51,12 @@ func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions)
 	k := &Connections{o: o, server: apiServer{c, "connections"}, now: serverTime(c), objects: objects}
 	k.loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
 	k.available, k.dependencies = c.WaitAvailable, o.Dependencies
-	wake := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()) }
-	wakeUsers := func(c kube.Object) { wake(c); o.Repositories.connectionChanged(c) }
+	wakeUsers := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()); o.Repositories.connectionChanged(c, false) }
 	objects.AddHandler(kube.Handler{Add: wakeUsers, Delete: wakeUsers, Update: func(old, c kube.Object) {
+		k.Wake(c.Namespace(), c.Name())
 		if old.Number(pathGeneration) != c.Number(pathGeneration) || old.Bool(pathHealthy) != c.Bool(pathHealthy) {
-			wakeUsers(c)
-			return
+			o.Repositories.connectionChanged(c, true)
 		}
-		wake(c)
 	}})
 	return k
 }
@@ -69,11 +67,11 @@ var (
 	pathHealthy    = kube.PathTo("status", "health", "healthy")
 )
 
-// connectionChanged has the health of the Repositories checked that use a Connection and
-// are not healthy: the cause may be over.
-func (c *Controller) connectionChanged(connection kube.Object) {
+// connectionChanged has the health of the Repositories checked that use a Connection; all,
+// or those that are not healthy, as the cause may be over.
+func (c *Controller) connectionChanged(connection kube.Object, all bool) {
 	for _, o := range c.repos.Objects() {
-		if o.Namespace() == connection.Namespace() && o.Text(pathConnection) == connection.Name() && !o.Bool(pathHealthy) {
+		if o.Namespace() == connection.Namespace() && o.Text(pathConnection) == connection.Name() && (all || !o.Bool(pathHealthy)) {
 			c.Recheck(o.Namespace(), o.Name())
 		}
 	}
@@ -127,9 +125,6 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 	ch := &change{obj: obj, now: now}
 	if due {
 		ch.set(wireHealth(h), "health")
-		if token := proofToken(obj, result, h); token != nil {
-			ch.set(token, "token")
-		}
 	}
 	if !observed {
 		ch.observe(obj.GetGeneration())
@@ -146,18 +141,6 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 		c.log.Warn("connection is unhealthy", "connection", k.Name, "namespace", k.Namespace, "reason", ready.Reason, "err", ready.Message)
 	}
 	return nextCheck(h, now), nil
-}
-
-// proofToken returns status.token of a Connection that proves its identity with what it
-// makes each time: when it did so last, and how long that was valid. It goes with the
-// patch of the health. The proof itself is for the whole of the App, and is given to
-// nothing but its host.
-func proofToken(obj *unstructured.Unstructured, result healthResult, h api.HealthState) map[string]any {
-	connection, err := forge.ConnectionOf(obj)
-	if err != nil || !result.ok() || !connection.Mints() {
-		return nil
-	}
-	return map[string]any{"lastUpdated": h.Checked, "expiration": h.Checked + forge.ProofLife.Milliseconds()}
 }
 
 // nextCheck returns when the next check is due, by the local clock.

@@ -107,36 +107,3 @@ func base(r *rig) string {
 	u, _ := r.client.Endpoint()
 	return u.String()
 }
-
-// TestProof: the Connection of an App says when it proved its identity last and how
-// long that was good, with the note of its health. The proof is not stored.
-func TestProof(t *testing.T) {
-	t.Parallel()
-	m := newMinting(t, "embedded", nil)
-	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(m.rig), Transport: m.writes, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, m.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Logger: slog.New(slog.DiscardHandler)})
-	m.run(objects.Run, k.Run)
-	eventually(t, "it is reported", func() bool {
-		u, err := m.client.Resource(api.Connections).Namespace(m.namespace).Get(t.Context(), "app", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := api.ConnectionView(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s := c.Status; s.Health.Checked > 0 && (!s.Health.Healthy || s.Token.LastUpdated != s.Health.Checked ||
-			s.Token.Expiration-s.Token.LastUpdated != forge.ProofLife.Milliseconds() || len(c.Secure) > 0) {
-			t.Fatalf("status %+v, secure %v", s, c.Secure)
-		}
-		return c.Status.Health.Checked > 0
-	})
-	if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token") || strings.Contains(got[0], "secure") {
-		t.Errorf("writes %q", got)
-	}
-}

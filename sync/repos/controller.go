@@ -78,7 +78,6 @@ type Host interface {
 	Delete(ctx context.Context, id string) error
 	Events() []string
 	Protection(ctx context.Context, branch string) (forge.Protection, error)
-	Facts(ctx context.Context) (forge.Facts, error)
 }
 
 var _ Host = (*forge.Remote)(nil)
@@ -176,10 +175,9 @@ type memory struct {
 	ownVersion int64     // see facts.ownGeneration
 	deleteErr  string    // the version in which it was written why the deletion cannot end
 	access     access    // of generation
-	identified string    // the URL whose repository the spec names by its number
 
 	// When something that has failed is tried again; zero = it did not fail.
-	specAfter, webhookAfter, tokenAfter, sealAfter time.Time
+	webhookAfter, tokenAfter, sealAfter time.Time
 
 	annotations *string // about revision and signatures that were dealt with last; nil = none yet
 	verifiedFor *string // by which keys the pull that was queued last verifies; nil = none was

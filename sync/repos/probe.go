@@ -172,9 +172,6 @@ type access struct {
 // protection that is in the way is read at each check.
 const protectionFor = time.Hour
 
-// errUnreachable is why a host is not asked for more.
-var errUnreachable = errors.New("the host is unreachable, a mirror answers in its place")
-
 // writes reports whether people write to the Repository.
 func writes(repo api.Repository) bool {
 	return repo.Spec.Type != typeLocal && len(repo.Spec.Workflows) > 0
@@ -187,15 +184,11 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 		return healthResult{}, nil
 	}
 	err := p.askPush(ctx)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return healthResult{}, context.Cause(ctx)
-	case git.KindOf(err) == git.ReadOnly:
+	}
+	if p.access.unknown = err; err == nil || git.KindOf(err) == git.ReadOnly {
 		p.access.refused, p.access.unknown = err, nil
-	case err == nil:
-		p.access.refused, p.access.unknown = nil, nil
-	default:
-		p.access.unknown = err
 	}
 	if p.access.refused != nil {
 		return readOnlyResult(p.access.refused), nil
@@ -205,7 +198,7 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 
 func (p *probe) askPush(ctx context.Context) error {
 	if p.mirrored() {
-		return errUnreachable
+		return errors.New("the host is unreachable, a mirror answers in its place")
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -225,57 +218,34 @@ func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructu
 	}
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	protection := forge.ProtectionUnknown
-	host, err := p.o.Hosts.Host(limited, obj, p.remote.Creds)
-	if err == nil {
-		protection, err = host.Protection(limited, branch)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return healthResult{}, context.Cause(ctx)
-	case err != nil:
-		protection = forge.ProtectionUnknown
-	}
-	a.branch, a.protection, a.read = branch, protection, time.Now()
-	return protectionResult(branch, protection), nil
-}
-
-// completeSpec fills into the spec what a person may leave out and the host knows: the
-// branch, and on github.com the number of the repository, which stays when it is renamed.
-// Only the branch is required.
-func (c *Controller) completeSpec(ctx context.Context, a *attempt) error {
-	block := "/spec/" + a.facts.repo.Spec.Type
-	var ops []op
-	if branch := a.probe.defaultBranch(); branch != "" {
-		ops = append(ops, op{"add", block + "/branch", branch})
-	}
-	required, url := len(ops) > 0, ""
-	if a.health.ok() {
-		var id int64
-		if id, url = c.identify(ctx, a); id != 0 {
-			// The number is that of this URL and of no other.
-			ops = append(ops, op{"test", block + "/url", url}, op{"add", block + "/repoID", id})
+	a.branch, a.protection = branch, forge.ProtectionUnknown
+	if host, err := p.o.Hosts.Host(limited, obj, p.remote.Creds); err == nil {
+		if protection, err := host.Protection(limited, branch); err == nil {
+			a.protection = protection
 		}
 	}
-	if len(ops) == 0 {
+	if ctx.Err() != nil {
+		return healthResult{}, context.Cause(ctx)
+	}
+	a.read = time.Now()
+	return protectionResult(branch, a.protection), nil
+}
+
+// completeSpec writes the branch into a spec that names none.
+func (c *Controller) completeSpec(ctx context.Context, a *attempt) error {
+	branch := a.probe.defaultBranch()
+	if branch == "" {
 		return nil
 	}
 	unchanged := !a.facts.specChanged()
-	now, err := c.server.patch(ctx, a.key, false, append(guard(a.obj, "spec"), ops...))
-	switch {
-	case err != nil && (required || ctx.Err() != nil || errors.Is(err, errConflict)):
+	ops := append(guard(a.obj, "spec"), op{"add", "/spec/" + a.facts.repo.Spec.Type + "/branch", branch})
+	now, err := c.server.patch(ctx, a.key, false, ops)
+	if err != nil {
 		c.o.Meter.Failed(phaseBranch, false)
 		return err
-	case err != nil:
-		a.memory.specAfter = a.facts.now.Add(refusedCooldown)
-		c.logOf(a).Debug("cannot write the number of the repository", "err", err)
-		return nil
 	}
 	a.wrote(now)
 	a.ownGeneration(now, unchanged)
-	if url != "" {
-		a.memory.identified = url
-	}
 	return nil
 }
 
@@ -287,36 +257,4 @@ func (a *attempt) ownGeneration(now *unstructured.Unstructured, done bool) {
 	if done {
 		a.facts.ownGeneration, a.memory.ownVersion = generation, generation
 	}
-}
-
-// identify asks the host for the number of the repository, once for each URL. 0 is for
-// nothing to write.
-func (c *Controller) identify(ctx context.Context, a *attempt) (id int64, url string) {
-	block := a.facts.repo.Spec.Block()
-	if c.o.Hosts == nil || block == nil || a.probe.mirrored() || a.facts.repo.Spec.Type != string(forge.GitHub) ||
-		pauseLeft(a.memory.specAfter, a.facts.now) > 0 {
-		return 0, ""
-	}
-	has, there, _ := unstructured.NestedFieldNoCopy(a.obj.Object, "spec", "github", "repoID")
-	if there && has != nil && (a.memory.identified == "" || a.memory.identified == block.URL) {
-		a.memory.identified = block.URL
-		return 0, ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	var facts forge.Facts
-	host, err := c.o.Hosts.Host(ctx, a.obj, a.probe.remote.Creds)
-	if err == nil {
-		facts, err = host.Facts(ctx)
-	}
-	if err != nil || facts.ID == 0 {
-		a.memory.specAfter = a.facts.now.Add(refusedCooldown)
-		c.logOf(a).Debug("the host does not return the number of the repository", "err", err)
-		return 0, ""
-	}
-	if has == facts.ID {
-		a.memory.identified = block.URL
-		return 0, ""
-	}
-	return facts.ID, block.URL
 }

@@ -11,10 +11,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
@@ -251,11 +247,6 @@ func TestPushIsCheckedWithHealth(t *testing.T) {
 	}
 }
 
-// withoutFacts is a host that is asked for protection only.
-type withoutFacts struct{ Host }
-
-func (withoutFacts) Facts(context.Context) (forge.Facts, error) { return forge.Facts{}, forge.ErrNone }
-
 // TestProtectedBranch: GitHub's protection of the branch is in the way of the
 // workflow "write" alone. What may not be read is not in the way.
 func TestProtectedBranch(t *testing.T) {
@@ -266,10 +257,7 @@ func TestProtectedBranch(t *testing.T) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "x-access-token", Password: token})
-		o.Hosts = hostFunc(func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-			host, err := (Forges{hosts}).Host(ctx, repo, creds)
-			return withoutFacts{host}, err
-		})
+		o.Hosts = Forges{hosts}
 	})
 	r.git.Serve("team/site.git", r.repo.Dir)
 	host.Behind(r.git)
@@ -321,91 +309,5 @@ func TestProtectedBranch(t *testing.T) {
 	r.until("branches of people are not in its way", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if n := questions(); n > 0 {
 		t.Errorf("the host was asked %d times", n)
-	}
-}
-
-// TestRepoID: the number of a repository on github.com is asked for once and written
-// beside the URL that it belongs to. It is no change that anybody has to deal with,
-// and a host that does not tell it is in no way.
-func TestRepoID(t *testing.T) {
-	t.Parallel()
-	for _, server := range servers {
-		t.Run(server, func(t *testing.T) {
-			t.Parallel()
-			m := newMinting(t, server, nil)
-			var tells atomic.Bool
-			m.host.Fault(func(r *http.Request) *forgetest.Answer {
-				if strings.HasSuffix(r.URL.Path, "/repos/team/site") && !tells.Load() {
-					return &forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}
-				}
-				return nil
-			})
-			questions := func() (n int) {
-				for _, s := range m.host.Requests() {
-					if strings.HasSuffix(s, "/repos/team/site") {
-						n++
-					}
-				}
-				return n
-			}
-			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site",
-				"branch": testenv.Branch},
-				"sync": map[string]any{"enabled": true, "target": "folder"}})
-			jobs := m.client.Resource(api.Jobs).Namespace(m.namespace)
-			eventually(t, "the first pull is queued", func() bool {
-				_, err := jobs.Get(t.Context(), "site-sync", metav1.GetOptions{})
-				return err == nil
-			})
-			status := fmt.Sprintf(`{"status":{"sync":{"state":"success","finished":%d,"lastRef":%q}}}`, time.Now().UnixMilli(), m.repo.Head(t))
-			if _, err := m.client.Resource(api.Repositories).Namespace(m.namespace).Patch(t.Context(), "site", types.MergePatchType, []byte(status),
-				metav1.PatchOptions{}, "status"); err != nil {
-				t.Fatal(err)
-			}
-			if err := jobs.Delete(t.Context(), "site-sync", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if n := questions(); n != 1 {
-				t.Errorf("the host was asked %d times", n)
-			}
-			number := func() (int64, int64) {
-				_, u := m.get()
-				id, _, err := unstructured.NestedInt64(u.Object, "spec", "github", "repoID")
-				if err != nil {
-					t.Fatal(err)
-				}
-				return id, u.GetGeneration()
-			}
-			checked := func(d time.Duration) {
-				t.Helper()
-				before, _ := m.get()
-				m.later(d)
-				m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > before.Status.Health.Checked })
-			}
-			checked(healthyFor + time.Second)
-			if id, _ := number(); id != 0 || questions() != 0 {
-				t.Error("the host was asked again at once")
-			}
-			m.writes.take()
-
-			tells.Store(true)
-			checked(refusedCooldown)
-			id, generation := number()
-			repo, _ := m.get()
-			if id == 0 || generation != 2 || repo.Status.ObservedGeneration != 2 || questions() != 1 {
-				t.Errorf("number %d in generation %d, status %+v", id, generation, repo.Status)
-			}
-			got := m.writes.take()
-			if len(got) != 2 || got[0] != "PATCH repositories/site: test /metadata/resourceVersion, test /spec/github/url, add /spec/github/repoID" ||
-				!strings.HasPrefix(got[1], "PATCH repositories/site/status: ") || strings.Contains(got[1], "sync") {
-				t.Errorf("writes %q", got)
-			}
-			checked(healthyFor + time.Second)
-			if n := questions(); n != 0 {
-				t.Errorf("the host was asked %d more times", n)
-			}
-			if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "jobs") {
-				t.Errorf("writes %q", got)
-			}
-		})
 	}
 }
