@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -20,7 +18,6 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
-	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
@@ -186,38 +183,6 @@ func TestCheckOfARepository(t *testing.T) {
 	}
 }
 
-// TestCheckAgreesWithController: the test and the controller use the same words.
-func TestCheckAgreesWithController(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", func(r *rig, _ *Options) {
-		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
-	})
-	r.repo.Add(t, "a.json")
-	r.create(nil, nil)
-	told := r.until("it is found unhealthy", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
-	_, u := r.get()
-	before := u.GetResourceVersion()
-	got, err := TestRepository(t.Context(), r.checkOptions(), u)
-	if err != nil || !reflect.DeepEqual(got.Errors, told.Status.FieldErrors) || told.Status.Health.Healthy || len(got.Errors) == 0 {
-		t.Errorf("the test says %+v %v, the controller %+v", got, err, told.Status.FieldErrors)
-	}
-	if _, u := r.get(); u.GetResourceVersion() != before {
-		t.Error("the test has written")
-	}
-}
-
-// noticing remembers until when a remote may answer.
-type noticing struct {
-	*git.Mirrors
-	within time.Duration
-}
-
-func (n *noticing) Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error) {
-	until, _ := ctx.Deadline()
-	n.within = time.Until(until)
-	return n.Mirrors.Resolve(ctx, r, sel)
-}
-
 // testSource tests a GitRepository.
 func testSource(ctx context.Context, o SourceOptions, u *unstructured.Unstructured) (TestResults, error) {
 	from, err := source.ReadGit(u)
@@ -263,15 +228,6 @@ func TestCheckOfASource(t *testing.T) {
 	if got, err := testSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 ||
 		got.Reason != auth.ReasonOperation || asked != 2 {
 		t.Errorf("wrong: %+v, %v; asked for %d times", got, err, asked)
-	}
-	for spec, want := range map[string]time.Duration{"": probeTimeout, `,"timeout":"5m"`: probeTimeout, `,"timeout":"7s"`: 7 * time.Second} {
-		n := &noticing{Mirrors: mirrors}
-		o := given(token)
-		o.Git = n
-		if got, err := testSource(t.Context(), o, object(link, spec)); err != nil || !got.Success || n.within > want ||
-			n.within < want-5*time.Second {
-			t.Errorf("%q: %s to answer, want %s; %+v, %v", spec, n.within, want, got, err)
-		}
 	}
 	o := SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
 		return git.Remote{URL: silent.URL + "/x.git"}, nil

@@ -239,28 +239,6 @@ func TestStrategy(t *testing.T) {
 	}
 }
 
-func TestNamespaceQuota(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		limit, count    int64
-		status, reason  string
-		message         string
-		over, unlimited bool
-	}{
-		{0, 1000, "True", "QuotaUnlimited", "No quota limits configured", false, true},
-		{10, 9, "True", "WithinQuota", "within quota: 9/10 repositories", false, false},
-		{10, 10, "True", "QuotaReached", "namespace quota reached: 10/10 repositories", false, false},
-		{10, 11, "False", "QuotaExceeded", "namespace quota exceeded: 11/10 repositories", true, false},
-	} {
-		f := inOrder(func(f *facts) { f.quota.Repositories, f.count = c.limit, c.count })
-		got := f.namespaceQuota()
-		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message ||
-			f.overQuota() != c.over {
-			t.Errorf("%d of %d: %+v", c.count, c.limit, got)
-		}
-	}
-}
-
 // TestSlots: each Repository has its turn once in every interval, at the same
 // place for ever, and a thousand of them are spread.
 func TestSlots(t *testing.T) {
@@ -296,23 +274,6 @@ func TestSlots(t *testing.T) {
 type nothing struct{ lister }
 
 func (nothing) Lookup(string, string) (kube.Object, bool) { return kube.Object{}, false }
-
-// TestLostJobAfterAWrongClock: a job that was missed first by a clock of years ahead
-// is given up for lost when the clock is right.
-func TestLostJobAfterAWrongClock(t *testing.T) {
-	t.Parallel()
-	r := &attempt{memory: &memory{missing: at.AddDate(20, 0, 0)}}
-	for _, c := range []struct {
-		after time.Duration
-		gone  bool
-	}{{0, false}, {jobLostAfter - time.Second, false}, {jobLostAfter, true}} {
-		r.facts.now = at.Add(c.after)
-		r.facts.repo.Status.Sync = api.SyncStatus{State: api.StatePending, Job: "site-sync"}
-		if job, gone := (&Controller{jobs: nothing{}}).findJob(r); job || gone != c.gone {
-			t.Errorf("after %s: job %t, gone %t", c.after, job, gone)
-		}
-	}
-}
 
 // TestConditions: those of others stay, the time of the last transition stays while
 // the status does, and what is said already is not said again.

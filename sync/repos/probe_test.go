@@ -82,26 +82,6 @@ func TestResultOfAProvider(t *testing.T) {
 	}
 }
 
-func TestProtectionResult(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		protection forge.Protection
-		detail     string // "" = nothing is in the way
-	}{
-		{forge.Unprotected, ""},
-		{forge.ProtectionUnknown, ""},
-		{"", ""},
-		{forge.ReviewsRequired, `spec.workflows: branch "main" is protected and takes changes by pull requests only, so the workflow "write" cannot change it: leave it out, or use another branch`},
-		{forge.Locked, `spec.workflows: branch "main" is protected and is locked, so the workflow "write" cannot change it: leave it out, or use another branch`},
-	} {
-		f := protectionResult("main", c.protection)
-		if f.ok() != (c.detail == "") || !f.ok() && (f.code != 400 || f.errors[0].Field != "spec.workflows" || f.errors[0].Detail != c.detail ||
-			f.ready().Reason != "InvalidSpec") {
-			t.Errorf("%s: %+v", c.protection, f)
-		}
-	}
-}
-
 // answers is a Prober whose answers to the question for a push are given.
 type answers struct {
 	Prober
@@ -216,34 +196,6 @@ func TestReadOnlyAccount(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestPushIsCheckedWithHealth, not when the interval asks for a reconcile.
-func TestPushIsCheckedWithHealth(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	r.repo.Git(t, "config", "http.receivepack", "true") // from everybody
-	r.repo.Add(t, "a.json")
-	r.controller.interval = func(api.Repository) time.Duration { return time.Second }
-	r.create(map[string]any{"workflows": []any{"branch"}}, nil)
-	r.pulls()
-	r.until("the first pull has ended", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
-	eventually(t, "its job is gone", func() bool { return len(r.controller.jobs.Objects()) == 0 })
-	looks, pushes := 0, r.git.Reset().PushRefs
-	eventually(t, "the remote is asked", func() bool {
-		n := r.git.Reset()
-		looks, pushes = looks+n.InfoRefs, pushes+n.PushRefs
-		return looks >= 3
-	})
-	if pushes != 1 {
-		t.Errorf("asked %d times for a push at the first check, and %d looks after it", pushes, looks)
-	}
-	checked, _ := r.get()
-	r.later(healthyFor + time.Second)
-	r.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > checked.Status.Health.Checked })
-	if n := r.git.Reset(); n.PushRefs != 1 {
-		t.Errorf("asked %d times for a push at the second check", n.PushRefs)
 	}
 }
 

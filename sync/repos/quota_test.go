@@ -136,48 +136,6 @@ func TestQuotaIsRaised(t *testing.T) {
 	}
 }
 
-// TestStatedQuotaHolds: limits that were written by another controller hold, and are not
-// written.
-func TestStatedQuotaHolds(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "real", func(r *rig, o *Options) { o.Quota, r.hold = Quota{Stated, Stated}, make(chan struct{}) })
-	r.repo.Add(t, "a.json")
-	r.create(nil, nil)
-	r.second()
-	r.state(blockedStatus(1, 7))
-	r.begin()
-	r.later(unhealthyFor + time.Second)
-	eventually(t, "it is reconciled", func() bool {
-		repo, _ := r.get()
-		return repo.Status.Health.Checked > time.Now().Add(30*time.Second).UnixMilli()
-	})
-	repo, _ := r.get()
-	if c := condition(repo, "NamespaceQuota"); c.Status != "False" || c.LastTransitionTime != "2026-01-01T00:00:00Z" ||
-		repo.Status.Health.Healthy {
-		t.Errorf("condition %+v, health %+v", c, repo.Status.Health)
-	}
-	// Whoever wrote the limit raises it.
-	r.state(`{"status":{"quota":{"maxRepositories":2}}}`)
-	repo = r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Message != "namespace quota reached: 2/2 repositories" {
-		t.Errorf("condition %+v", c)
-	}
-	if q := repo.Status.Quota; q.MaxRepositories != 2 || q.MaxResourcesPerRepository != 7 {
-		t.Errorf("quota %+v", q)
-	}
-	r.state(`{"status":{"quota":{"maxRepositories":1}}}`)
-	r.until("it is blocked again", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
-	if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.until("there is room again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-	for _, w := range about(r.writes.take()) {
-		if strings.Contains(w, "/status/quota") {
-			t.Errorf("write %q", w)
-		}
-	}
-}
-
 // begin lets the controller look at "site" as it is now.
 func (r *rig) begin() {
 	r.t.Helper()

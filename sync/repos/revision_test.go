@@ -143,20 +143,6 @@ func (r *rig) checked() int64 {
 	return repo.Status.Health.Checked
 }
 
-// TestRevisionIsNoDefaultBranch: what an annotation names is not written to the spec.
-func TestRevisionIsNoDefaultBranch(t *testing.T) {
-	t.Parallel()
-	p := &probe{repo: api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{}}},
-		ref: git.Ref{Name: "refs/heads/trunk", Hash: "1"}}
-	if got := p.defaultBranch(); got != "trunk" {
-		t.Errorf("without an annotation %q", got)
-	}
-	p.repo.GitRef = "ref:refs/heads/trunk"
-	if got := p.defaultBranch(); got != "" {
-		t.Errorf("with one %q", got)
-	}
-}
-
 // TestMirrorServes: a Repository whose host goes away stays healthy and says which mirror
 // serves it, in its status and by an event; and again when the host is back.
 func TestMirrorServes(t *testing.T) {
@@ -200,7 +186,8 @@ func TestMirrorServes(t *testing.T) {
 			}
 			r.tells("warn", words)
 			_, u := r.get()
-			got, err := TestRepository(t.Context(), r.checkOptions(), u)
+			o := CheckOptions{Remotes: r.controller.o.Remotes, Git: r.controller.o.Git}
+			got, err := TestRepository(t.Context(), o, u)
 			if err != nil || !got.Success || stepsOf(got) != "spec ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" ||
 				!strings.Contains(got.Steps[2].Detail, words) {
 				t.Errorf("%+v, %v", got, err)
@@ -215,7 +202,7 @@ func TestMirrorServes(t *testing.T) {
 			// A mirror that does not serve makes no one unhealthy, and a test reports it.
 			r.git.Serve("copy.git", testenv.EmptyRepo(t).Dir)
 			_, u = r.get()
-			got, err = TestRepository(t.Context(), r.checkOptions(), u)
+			got, err = TestRepository(t.Context(), o, u)
 			if err != nil || !got.Success || !strings.Contains(stepsOf(got), "remote ok, mirror "+second+" warning, branch ok") {
 				t.Errorf("%+v, %v", got, err)
 			}

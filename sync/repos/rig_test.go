@@ -229,11 +229,6 @@ func running(t testing.TB, parts ...func(context.Context) error) (stop func()) {
 	}
 }
 
-// checkOptions are those of the controller.
-func (r *rig) checkOptions() CheckOptions {
-	return CheckOptions{Remotes: r.controller.o.Remotes, Git: r.controller.o.Git}
-}
-
 type remoteFunc func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
 
 func (f remoteFunc) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {

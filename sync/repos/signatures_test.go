@@ -23,14 +23,7 @@ import (
 // others now, have the commit that is in place judged again; nothing else does.
 func TestVerifiedAnew(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "key")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", file).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen: %v\n%s", err, out)
-	}
-	public, err := os.ReadFile(file + ".pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, public := signingKey(t)
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/testenv"
 )
 
 // TestSuspended: a suspended Repository is ignored until its time is over or a
@@ -64,22 +63,6 @@ func TestSuspended(t *testing.T) {
 	if all, err := s.Suspended(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v %v", all, err)
 	}
-
-	// What it uses changes meanwhile: that is reconciled when it is resumed.
-	if err := s.Suspend(t.Context(), one); err != nil {
-		t.Fatal(err)
-	}
-	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+testenv.Branch)
-	r.controller.Recheck(k.Namespace, k.Name)
-	eventually(t, "it is ignored", func() bool { return r.controller.queue.Len() == 0 })
-	if repo, _ := r.get(); !repo.Status.Health.Healthy {
-		t.Error("it was not left alone")
-	}
-	if _, err := s.Resume(t.Context(), k.Namespace, k.Name); err != nil {
-		t.Fatal(err)
-	}
-	r.controller.Wake(k.Namespace, k.Name)
-	r.until("it is reconciled", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 }
 
 // TestSuspensionThatIsOver is none, and a clock that is ahead for a while ends none.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -280,46 +279,10 @@ func sameOps(got, want string) bool {
 	return slices.Equal(sorted(got), sorted(want))
 }
 
-// TestNoToken: no token is minted for a Repository that breaks the rules, is suspended or
-// belongs to another controller, nor in the place of a Secret that a person has made.
+// TestNoToken: no token is minted where its Connection has none to give, nor in the place
+// of a Secret that a person has made.
 func TestNoToken(t *testing.T) {
 	t.Parallel()
-	asked := func(m *minting) bool {
-		return slices.ContainsFunc(m.host.Requests(), func(s string) bool { return strings.Contains(s, "/app") })
-	}
-	t.Run("broken rules", func(t *testing.T) {
-		t.Parallel()
-		m := newMinting(t, "real", nil)
-		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site",
-			"branch": testenv.Branch, "path": "../up"}})
-		repo := m.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
-		if repo.Status.Health.Healthy || asked(m) || repo.Status.Token.LastUpdated != 0 {
-			t.Errorf("status %+v", repo.Status)
-		}
-		m.wrote(1)
-	})
-	t.Run("suspended", func(t *testing.T) {
-		t.Parallel()
-		m := newMinting(t, "embedded", func(r *rig, o *Options) {
-			r.hold = make(chan struct{})
-			var err error
-			if o.Suspensions, err = OpenSuspensions(t.Context(), r.store); err != nil {
-				t.Fatal(err)
-			}
-		})
-		m.use(nil)
-		_, u := m.get()
-		until := time.Now().Add(time.Hour)
-		if err := m.controller.o.Suspensions.Suspend(t.Context(), Suspension{Namespace: m.namespace, Repository: "site", UID: string(u.GetUID()),
-			Until: until}); err != nil {
-			t.Fatal(err)
-		}
-		m.begin()
-		eventually(t, "it waits", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
-		if asked(m) || len(m.writes.take()) > 0 {
-			t.Error("a token was minted for a Repository that is suspended")
-		}
-	})
 	t.Run("nothing to mint", func(t *testing.T) {
 		t.Parallel()
 		var asks atomic.Int64
@@ -483,70 +446,5 @@ func TestHandOver(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// counting is an API that counts a generation for a secure value.
-type counting struct {
-	server
-	sent []op
-}
-
-func (s *counting) patch(_ context.Context, _ Key, _ bool, ops []op) (*unstructured.Unstructured, error) {
-	s.sent = ops
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetGeneration(8)
-	return u, nil
-}
-
-// TestGenerationOfASecret: a generation that the server counts for a secret is no
-// change that anybody has to deal with, and is reported with the next patch.
-func TestGenerationOfASecret(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		rule     string
-		observed int64
-		tells    bool
-		changed  bool
-	}{
-		{"nothing was to do", 7, false, false},
-		{"what was to do is done with this patch", 6, true, false},
-		{"what was to do waits", 6, false, true},
-	} {
-		obj := &unstructured.Unstructured{Object: map[string]any{}}
-		obj.SetGeneration(7)
-		k := newController(&counting{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler)})
-		r := &attempt{obj: obj, memory: &memory{}}
-		r.facts.generation, r.facts.repo.Status.ObservedGeneration = 7, c.observed
-		w := &change{obj: obj}
-		r.change = w
-		w.secret("token", "x")
-		if c.tells {
-			w.observe(7)
-		}
-		if _, err := k.send(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
-		r.facts.ownGeneration = r.memory.ownVersion // as the next reconcile gathers it
-		if c.tells {
-			r.facts.repo.Status.ObservedGeneration = 7
-		}
-		if r.facts.specChanged() != c.changed || r.facts.observed() || r.memory.generation != 8 {
-			t.Errorf("%s: changed %t, observed %t, generation %d", c.rule, r.facts.specChanged(), r.facts.observed(), r.memory.generation)
-		}
-	}
-}
-
-// TestForeignWebhookSecret: the name of a Secret that a person has given is not replaced by
-// the secret of a webhook.
-func TestForeignWebhookSecret(t *testing.T) {
-	t.Parallel()
-	m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.WebhookBase = "https://limpet.example.com" })
-	m.use(nil)
-	m.merge(`{"secure":{"webhookSecret":{"name":"mine"}}}`)
-	m.merge(`{"spec":{"workflows":["write"]}}`)
-	repo := m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
-	if name := repo.Secure["webhookSecret"].Name; name != "mine" {
-		t.Errorf("secure.webhookSecret is %q", name)
 	}
 }

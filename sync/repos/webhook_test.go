@@ -78,15 +78,6 @@ func TestWebhookURL(t *testing.T) {
 	}
 }
 
-// lowering is a host that writes URLs in its own way.
-type lowering struct{ *forge.Remote }
-
-func (l lowering) Create(ctx context.Context, h forge.Hook) (forge.Hook, error) {
-	made, err := l.Remote.Create(ctx, h)
-	made.URL = strings.ToLower(made.URL)
-	return made, err
-}
-
 // newWebhookRig is a controller that registers webhooks, with a Repository at a host of
 // GitLab's kind. The token has no rights at first.
 func newWebhookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
@@ -104,10 +95,7 @@ func newWebhookRigAt(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
 		o.Webhooks, o.WebhookBase, o.Store = true, base, r.store
-		o.Hosts = hostFunc(func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
-			return lowering{remote}, err
-		})
+		o.Hosts = Forges{hosts}
 	})
 	host.Behind(r.git)
 	r.git.Serve("team/site.git", r.repo.Dir)
@@ -239,28 +227,6 @@ func TestWebhookSecretSurvivesFailures(t *testing.T) {
 	eventually(t, "that is kept", func() bool { return slices.Equal(r.webhookSecrets(), []string{offered, first}) })
 }
 
-// TestWebhookURLOfAHost: an address that the host writes in another way is that of the
-// webhook all the same.
-func TestWebhookURLOfAHost(t *testing.T) {
-	t.Parallel()
-	const token = "glpat-of-the-repository"
-	r, host := newWebhookRigAt(t, token, "https://Limpet.Example.com")
-	host.Token(token, forgetest.Rights{Hooks: true})
-	repo := r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
-	if !strings.HasPrefix(repo.Status.Webhook.URL, "https://Limpet.Example.com/") {
-		t.Errorf("url %q", repo.Status.Webhook.URL)
-	}
-	host.Requests()
-	checked := repo.Status.Health.Checked
-	r.later(healthyFor + time.Second)
-	r.until("it is reconciled again", func(repo api.Repository) bool { return repo.Status.Health.Checked > checked })
-	for _, req := range host.Requests() {
-		if strings.Contains(req, "/hooks") {
-			t.Errorf("the webhook is asked for again: %s", req)
-		}
-	}
-}
-
 // TestForeignWebhook: who receives nothing leaves the webhook alone that another controller
 // else has made.
 func TestForeignWebhook(t *testing.T) {
@@ -302,29 +268,6 @@ func TestPauseLeft(t *testing.T) {
 			t.Errorf("%s: %s left, want %s", c.set, got, c.left)
 		}
 	}
-}
-
-// TestWebhookPauseAfterAWrongClock: a pause that was set by a clock of years ahead is over
-// when the clock is right.
-func TestWebhookPauseAfterAWrongClock(t *testing.T) {
-	t.Parallel()
-	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
-	r, host := newWebhookRig(t, token)
-	// An attempt that is still under way would set a pause by the right clock.
-	r.until("it is refused by the right clock",
-		func(repo api.Repository) bool { return condition(repo, conditionWebhook).Reason == "NotAllowed" })
-	var refused atomic.Int64
-	host.Fault(func(req *http.Request) *forgetest.Answer {
-		if strings.Contains(req.URL.Path, "/hooks") {
-			refused.Add(1)
-		}
-		return nil
-	})
-	r.ahead.Add(int64(years))
-	eventually(t, "it is tried by the wrong clock", func() bool { r.later(time.Second); return refused.Load() > 0 })
-	host.Token(token, forgetest.Rights{Hooks: true})
-	r.ahead.Store(0)
-	eventually(t, "the webhook is there", func() bool { r.later(0); return len(host.Hooks("team/site")) == 1 })
 }
 
 // TestRegisterWebhook: how an attempt at a webhook ends, by what the token may do.
@@ -456,26 +399,6 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	has.Conditions = nil
 	if first, second := look("team/other", 2), look("team/other", 2); first != triggerSpec || second != "" {
 		t.Errorf("what is not known is looked at once: %q, %q", first, second)
-	}
-}
-
-// TestNoWebhookOfTheUnhealthy: no webhook is made for a Repository that is not in order,
-// also when its remote has answered.
-func TestNoWebhookOfTheUnhealthy(t *testing.T) {
-	t.Parallel()
-	for _, healthy := range []bool{true, false} {
-		asked := false
-		c := newController(unwilling{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true,
-			Hosts: hostFunc(func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Host, error) {
-				asked = true
-				return nil, forge.ErrNone
-			})})
-		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: healthy,
-			probe: &probe{asked: true}}
-		a.webhook = webhookPlan{url: "https://limpet.example.com/hook", due: triggerWebhookMissing}
-		if _, err := c.registerWebhook(t.Context(), a); err != nil || asked != healthy {
-			t.Errorf("healthy %t: the host was asked: %t, %v", healthy, asked, err)
-		}
 	}
 }
 
