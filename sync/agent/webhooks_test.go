@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -332,21 +330,6 @@ func TestPushDuringAPull(t *testing.T) {
 	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Lookup("default", "x-sync"); return !ok })
 	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
 		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
-	}
-}
-
-// TestMissedPushIsRetried: after which answers of the API.
-func TestMissedPushIsRetried(t *testing.T) {
-	t.Parallel()
-	jobs := api.Jobs.GroupResource()
-	for err, want := range map[error]bool{
-		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true,
-		apierrors.NewTooManyRequests("", 1):   true,
-		apierrors.NewForbidden(jobs, "", nil): false, apierrors.NewNotFound(jobs, "x"): false, apierrors.NewBadRequest("no"): false,
-	} {
-		if got := retryAfter(err); (got > 0) != want {
-			t.Errorf("%v: %s", err, got)
-		}
 	}
 }
 

@@ -72,3 +72,31 @@ type AppIdentity struct {
 	API          string       // base URL of the REST, as it is; "" = GitHub's own
 	Secret       *Credentials // PrivateKey, and how the host is reached
 }
+
+// webhookKeys are the names of the secret of a webhook; token is that of a Receiver of Flux.
+var webhookKeys = []string{fieldWebhook, keyToken, "secret"}
+
+var webhookSelection = selection{
+	of:    func(_ string, data map[string][]byte) map[string][]byte { return data },
+	merge: laterWins,
+	names: []string{fieldWebhook},
+	files: privateFiles([]string{fieldWebhook}),
+}
+
+// Webhook returns the secret of the webhook of a Repository, nil when there is none.
+func (p Places) Webhook(ctx context.Context, l Lookup) ([]byte, error) {
+	l.Secure = maps.Clone(l.Secure)
+	maps.DeleteFunc(l.Secure, func(field, _ string) bool { return field != fieldWebhook })
+	found, err := find(ctx, p, l, webhookSelection, func(at place) (*[]byte, error) {
+		for _, key := range webhookKeys {
+			if value := bytes.TrimSpace(at.keys[key]); len(value) > 0 {
+				return &value, nil
+			}
+		}
+		return nil, nil
+	})
+	if found == nil {
+		return nil, err
+	}
+	return *found, err
+}

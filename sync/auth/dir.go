@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -87,13 +86,6 @@ func list(root *os.Root, dir string) ([]string, error) {
 // plainName keeps names that come from the API from being paths.
 func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
-}
-
-// Value reads one file of the credentials directory, nil when there is none. Line ends at
-// its end are left out.
-func Value(dir, namespace, name, key string) ([]byte, error) {
-	at, err := Places{Dir: dir}.inDir(namespace, name, selection{files: privateFiles([]string{key})})
-	return bytes.TrimRight(at.keys[key], "\r\n"), err
 }
 
 // ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It

@@ -246,21 +246,21 @@ func TestRuleMatches(t *testing.T) {
 	}
 }
 
-func TestValue(t *testing.T) {
+func TestWebhookFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "default.a", "webhookSecret"), canary+"\n", 0o600)
 	write(t, filepath.Join(dir, "default.b_webhookSecret"), "flat", 0o400)
 	write(t, filepath.Join(dir, "default.c", "webhookSecret"), canary, 0o644)
 	for name, want := range map[string]string{"a": canary, "b": "flat", "none": "", "../x": "", "": ""} {
-		if got, err := Value(dir, "default", name, "webhookSecret"); string(got) != want || err != nil {
+		if got, err := (Places{Dir: dir}).Webhook(t.Context(), Lookup{Namespace: "default", Repository: name}); string(got) != want || err != nil {
 			t.Errorf("%q: %q, %v", name, got, err)
 		}
 	}
-	if got, err := Value(filepath.Join(dir, "none"), "default", "a", "webhookSecret"); got != nil || err != nil {
+	if got, err := (Places{Dir: filepath.Join(dir, "none")}).Webhook(t.Context(), Lookup{Namespace: "default", Repository: "a"}); got != nil || err != nil {
 		t.Errorf("no directory: %q, %v", got, err)
 	}
-	if got, err := Value(dir, "default", "c", "webhookSecret"); got != nil || err == nil || strings.Contains(err.Error(), canary) {
+	if got, err := (Places{Dir: dir}).Webhook(t.Context(), Lookup{Namespace: "default", Repository: "c"}); got != nil || err == nil || strings.Contains(err.Error(), canary) {
 		t.Errorf("a file that all may read: %q, %v", got, err)
 	}
 }
