@@ -29,9 +29,6 @@ const (
 	jwtLife   = 9 * time.Minute // from its beginning: it ends 8 minutes from now
 )
 
-// ProofLife is the lifetime of the proof of an App's identity.
-const ProofLife = jwtLife - jwtBefore
-
 // maxTokenLife bounds the lifetime that a host may state for a token.
 const maxTokenLife = 24 * time.Hour
 
