@@ -122,14 +122,3 @@ func TestDemoWhateverTheConfigSays(t *testing.T) {
 		t.Errorf("%s%s", out, errs)
 	}
 }
-
-// TestLogOfAJobThatRunsElsewhere: without an agent here there is no log.
-func TestLogOfAJobThatRunsElsewhere(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Must(t, 0, "repo", "create", "far", "--url", "https://git.example.com/far.git")
-	s.Must(t, 0, "repo", "pull", "far", "-q")
-	if _, errs := s.Must(t, command.ExitError, "job", "logs", "far-sync"); !strings.Contains(errs, "its log is where it runs") {
-		t.Errorf("%s", errs)
-	}
-}

@@ -26,7 +26,7 @@ func TestManPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, defaults := 0, 0
+	told := 0
 	var walk func(n *kong.Node)
 	walk = func(n *kong.Node) {
 		words := []string{}
@@ -36,16 +36,6 @@ func TestManPage(t *testing.T) {
 		for _, f := range n.Flags {
 			if f.Tag.Negatable == "" && !f.Hidden {
 				words = append(words, `\fB`+escaped("--"+f.Name)+`\fR`)
-			}
-		}
-		for _, f := range n.Flags {
-			// What a flag is without being given stands below its name.
-			if own := strings.Contains(f.Help, "Default:"); !f.Hidden && f.HasDefault && f.Default != "" && !own {
-				_, entry, _ := strings.Cut(page, `\fB`+escaped("--"+f.Name)+`\fR`)
-				entry, _, _ = strings.Cut(entry, "\n.TP\n")
-				if defaults++; !strings.Contains(entry, escaped(" Default: "+f.Default+".")) {
-					t.Errorf("--%s: no default %s in %q", f.Name, f.Default, entry)
-				}
 			}
 		}
 		for _, arg := range n.Positional {
@@ -61,16 +51,8 @@ func TestManPage(t *testing.T) {
 		}
 	}
 	walk(call.Model.Node)
-	if defaults < 25 {
-		t.Errorf("only %d defaults were looked for", defaults)
-	}
 	if told < 150 {
 		t.Errorf("only %d words were looked for", told)
-	}
-	for _, section := range []string{"NAME", "SYNOPSIS", "COMMANDS", "FLAGS", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES"} {
-		if !strings.Contains(page, "\n.SH "+section+"\n") {
-			t.Errorf("there is no section %s", section)
-		}
 	}
 	if strings.Count(page, "\n.TP\n\\fB10\\fR\n") != 1 || !strings.Contains(page, `\fB\-\-daemon\fR`) {
 		t.Error("exit code 10, or --daemon, is not told")

@@ -13,10 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
-	"limpet/state"
 	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
 )
@@ -171,43 +169,4 @@ func TestColumnsOfWideText(t *testing.T) {
 	if want := "NAME      X\n漢字      1\né[31m🙂   2\nlast\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-}
-
-// TestManyJobs: a list of 10,000 rows is read in pages and stays quick.
-func TestManyJobs(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const n = 10_000
-	s.fill(t, n)
-	begin := time.Now() // 0.3 s of a processor, shared with other tests
-	out, _ := s.Must(t, 0, "job", "list")
-	if took, lines := time.Since(begin), strings.Count(out, "\n"); lines != n+1 || took > 20*time.Second {
-		t.Errorf("%d lines in %s", lines, took)
-	}
-	out, _ = s.Must(t, 0, "job", "list", "-o", "name", "-r", "r9", "--limit", "3")
-	if out != "job/job-00009\njob/job-00019\njob/job-00029\n" {
-		t.Errorf("the third of many of one repository: %s", out)
-	}
-}
-
-// fill makes n jobs of ten repositories. Many writers share one commit.
-func (s *site) fill(t *testing.T, n int) {
-	t.Helper()
-	s.Store(t, func(store *state.Store) {
-		var g errgroup.Group
-		g.SetLimit(500)
-		for i := range n {
-			g.Go(func() error {
-				key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
-				_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-					return state.Mutation{Data: fmt.Appendf(nil,
-						`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
-				})
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

@@ -8,38 +8,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"limpet/tui/cli/command"
 )
-
-// TestDaemonIsToldToEndBeforeItBegins: SIGTERM is no failure, however early it
-// comes; --timeout is one.
-func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		cause error
-		code  int
-	}{
-		{"SIGTERM", context.Canceled, command.ExitOK},
-		{"timeout", command.TimeoutError{After: time.Second}, command.ExitTimeout},
-	} {
-		ctx, cancel := context.WithCancelCause(context.Background())
-		cancel(c.cause)
-		var out, errs bytes.Buffer
-		s := newSite(t)
-		s.Must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
-		// The file was left by a process that had no time to close it, so that it
-		// is looked through first.
-		if err := os.WriteFile(s.Env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if code := command.RunContext(ctx, []string{"--daemon"}, s.world("", &out, &errs), s.newTree); code != c.code {
-			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
-		}
-	}
-}
 
 // fuse is a context that a signal ends when it has been looked at so many times.
 type fuse struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -40,38 +39,24 @@ func (onlooker) Act(context.Context, screen.Action) error {
 // Confirm asks on a terminal whether to go on; any answer but yes ends the command with nothing changed. Off a
 // terminal, and with --yes, it does not ask.
 func (e *Env) Confirm(ctx context.Context, consequence string) error {
-	if !e.MayAsk() {
+	if e.Flags.Yes || !IsTerminal(e.In) || !IsTerminal(e.Err) {
 		return nil
 	}
-	numbered := e.Accessible(e.Err)
-	if numbered {
-		fmt.Fprintf(e.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n",
-			text.Clean(consequence))
-	} else {
-		fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))
-	}
+	fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))
 	answer := make(chan string, 1)
 	// A read of a terminal cannot be cancelled: after Ctrl-C it ends with the process.
-	go func() { answer <- firstLine(e.In) }()
+	go func() {
+		line, _ := bufio.NewReader(e.In).ReadString('\n') // no answer before the end of input is a no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(e.Err)
 		return context.Cause(ctx)
 	case txt := <-answer:
-		if txt == "y" || txt == "yes" || numbered && txt == "1" {
+		if txt == "y" || txt == "yes" {
 			return nil
 		}
 	}
 	return Errorf(ExitCancelled, e.Invocation.Again("--yes", "")+"    # does not ask", "nothing was changed")
-}
-
-// MayAsk reports whether Confirm asks.
-func (e *Env) MayAsk() bool {
-	return !e.Flags.Yes && IsTerminal(e.In) && IsTerminal(e.Err)
-}
-
-// firstLine reads the answer to a question, in lower case.
-func firstLine(in io.Reader) string {
-	line, _ := bufio.NewReader(in).ReadString('\n') // no answer before the end of input is a no
-	return strings.ToLower(strings.TrimSpace(line))
 }

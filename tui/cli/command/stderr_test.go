@@ -2,16 +2,12 @@ package command
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"limpet/tui/cli/clitest"
 )
 
 // tap is what lines are written to: it takes nothing while it is shut.
@@ -122,35 +118,4 @@ func TestLinesStopNobody(t *testing.T) {
 		}
 		close(w.shut)
 	})
-}
-
-// TestLostLinesAreTold: in the form of the log, whatever its level is.
-func TestLostLinesAreTold(t *testing.T) {
-	t.Parallel()
-	for form, want := range map[string]string{"text": `msg="log lines are lost: they were not read for too long" lines=7`,
-		"": "limpet: error: log lines are lost: they were not read for too long (lines 7)\n", "json": `"lines":7}`} {
-		for _, level := range []string{"debug", "error"} {
-			got := string(lostLines(&Flags{LogLevel: level}, form)(7))
-			if !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
-				t.Errorf("%s, %s: %q", form, level, got)
-			}
-			if form == "json" && !json.Valid([]byte(got)) {
-				t.Errorf("%q", got)
-			}
-		}
-	}
-}
-
-// TestCommandsWaitForStderr: only what serves writes beside its work.
-func TestCommandsWaitForStderr(t *testing.T) {
-	t.Parallel()
-	w := &tap{}
-	errs := &stderr{w: w}
-	if _, err := io.WriteString(errs, "note\n"); err != nil || w.String() != "note\n" || errs.queue != nil {
-		t.Errorf("%v %q", err, w)
-	}
-	errs.end()
-	if _, err := io.WriteString(&stderr{w: clitest.FailingWriter{Err: io.ErrClosedPipe}}, "note\n"); err != io.ErrClosedPipe {
-		t.Errorf("%v", err)
-	}
 }

@@ -5,56 +5,37 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 
-	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
 	"limpet/sync/repos"
 )
 
 // WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
-// credentials, else this process. It does not create a missing state file.
+// credentials, else this process.
 func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) error) error {
 	path, err := e.StatePath()
 	if err != nil {
 		return err
 	}
-	s := new(Session)
-	defer s.Close()
-	if s.Daemon, err = Attach(ctx, path); err != nil &&
-		(!errors.Is(err, control.ErrNoDaemon) || e.Embedded() && errors.As(err, new(*UnresponsiveError))) {
+	s, err := e.Open(ctx, Needs{Desk: e.Embedded()})
+	if err != nil {
 		return err
 	}
+	defer s.Close()
 	if s.Daemon != nil {
 		same, err := e.Serves(ctx, s.Daemon)
+		if same {
+			s.Client, err = e.Connect(ctx, s, "")
+		}
 		if err != nil {
 			return err
 		}
 		if same {
-			if s.Client, err = e.Connect(ctx, s, ""); err != nil {
-				return err
-			}
 			return f(s, s.Daemon)
 		}
 	}
-	var store *state.Store
-	if e.Embedded() {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			dir, err := os.MkdirTemp("", "limpet-test-")
-			if err != nil {
-				return err
-			}
-			defer os.RemoveAll(dir)
-			path = filepath.Join(dir, StateName)
-		}
-		if store, err = e.OpenStore(ctx, path, ""); err != nil {
-			return err
-		}
-		defer store.Close()
-	}
-	cfg, err := e.AgentConfig(store, path, e.Log)
+	cfg, err := e.AgentConfig(s.File, path, e.Log)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package complete
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -42,7 +43,7 @@ func manPage(root *kong.Node) string {
 	}
 	b.WriteString(".SH FLAGS\nThese go with every command.\n")
 	group := ""
-	for _, f := range append(slices.Clone(root.DefaultCmd.Flags), root.Flags...) {
+	for _, f := range slices.Concat(root.DefaultCmd.Flags, root.Flags) {
 		if f.Hidden {
 			continue
 		}
@@ -56,14 +57,8 @@ func manPage(root *kong.Node) string {
 		}
 		manFlag(&b, f)
 	}
-	b.WriteString(".SH ENVIRONMENT\n")
-	for _, entry := range manEnvironment {
-		manEntry(&b, entry[0], entry[1])
-	}
-	b.WriteString(".SH FILES\n")
-	for _, entry := range manFiles {
-		manEntry(&b, entry[0], entry[1])
-	}
+	manEntries(&b, "ENVIRONMENT", manEnvironment)
+	manEntries(&b, "FILES", manFiles)
 	b.WriteString(".SH EXIT STATUS\n")
 	for line := range strings.Lines(command.ExitCodes) {
 		if code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  "); ok {
@@ -138,30 +133,30 @@ func manCommand(b *strings.Builder, n *kong.Node) {
 }
 
 func manFlag(b *strings.Builder, f *kong.Flag) {
-	head := ""
+	head, name, value := "", "--"+f.Name, ""
 	if f.Short != 0 {
 		head = "\\fB\\-" + string(f.Short) + "\\fR, "
 	}
-	name := "--" + f.Name
 	if f.Tag.Negatable != "" {
 		name = "--[no-]" + f.Name
 	}
-	head += "\\fB" + roff(name) + "\\fR"
 	if !f.IsBool() {
-		value := f.PlaceHolder
-		if f.Enum != "" {
-			value = strings.Join(strings.FieldsFunc(f.Enum, func(r rune) bool { return r == ',' }), "|")
-		}
-		if value == "" {
-			value = "VALUE"
-		}
-		head += "=\\fI" + roff(value) + "\\fR"
+		enum := strings.Trim(strings.ReplaceAll(f.Enum, ",", "|"), "|")
+		value = "=\\fI" + roff(cmp.Or(enum, f.PlaceHolder, "VALUE")) + "\\fR"
 	}
 	help := f.Help
-	if f.HasDefault && f.Default != "" && !strings.Contains(help, "Default:") {
+	if f.Default != "" && !strings.Contains(help, "Default:") {
 		help += " Default: " + f.Default + "."
 	}
-	fmt.Fprintf(b, ".TP\n%s\n%s", head, roffLine(help))
+	fmt.Fprintf(b, ".TP\n%s\\fB%s\\fR%s\n%s", head, roff(name), value, roffLine(help))
+}
+
+// manEntries writes a section.
+func manEntries(b *strings.Builder, title string, entries [][2]string) {
+	b.WriteString(".SH " + title + "\n")
+	for _, entry := range entries {
+		manEntry(b, entry[0], entry[1])
+	}
 }
 
 func manEntry(b *strings.Builder, name, text string) {

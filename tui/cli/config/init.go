@@ -1,10 +1,9 @@
 package config
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,20 +21,10 @@ type initCmd struct {
 }
 
 func (c initCmd) Run(e *command.Env, call *kong.Context) error {
-	path := c.File
-	if path == "" {
-		path = e.Flags.Config
-	}
-	if path == "" {
-		path = command.ConfigPaths(e.Getenv)[0]
-	}
-	_, err := os.Lstat(path)
-	switch {
-	case err == nil && !c.Force:
+	path := cmp.Or(c.File, e.Flags.Config, command.ConfigPaths(e.Getenv)[0])
+	if _, err := os.Lstat(path); err == nil && !c.Force {
 		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s is there already",
 			path)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return command.Usagef("limpet config init FILE", "write config file: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return command.Usagef("limpet config init FILE", "make the directory of the config file: %w", err)
@@ -102,23 +91,20 @@ func exampleConfig(root *kong.Node) string {
 
 // exampleValue is an example of a flag's value in YAML: its default, else one for its placeholder.
 func exampleValue(flag *kong.Flag) string {
-	value := flag.Default
-	if value == "" {
-		value = map[string]string{
-			"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"),
-			"DIR":      "/etc/limpet/" + flag.Name,
-			"SELECTOR": "site=east", "ACTION": "pull", "ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
-		}[flag.PlaceHolder]
-	}
-	if words := flag.EnumSlice(); value == "" && flag.Enum != "" {
-		value = words[len(words)-1]
-	}
+	value := cmp.Or(flag.Default, map[string]string{
+		"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"),
+		"DIR": "/etc/limpet/" + flag.Name, "SELECTOR": "site=east", "ACTION": "pull", "ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
+	}[flag.PlaceHolder])
+	words := flag.EnumSlice()
 	switch {
 	case flag.Name == "state":
 		value = "/var/lib/limpet/limpet.db"
-	case value == "" && flag.IsBool():
+	case value != "":
+	case flag.Enum != "":
+		value = words[len(words)-1]
+	case flag.IsBool():
 		value = "false"
-	case value == "":
+	default:
 		value = "0"
 	}
 	if flag.IsSlice() {

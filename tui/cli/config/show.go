@@ -151,7 +151,7 @@ func Shown(v reflect.Value) any {
 	case command.Size:
 		return int64(value)
 	case []string:
-		return append([]string{}, value...)
+		return command.List(value)
 	}
 	return v.Interface()
 }

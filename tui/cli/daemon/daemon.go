@@ -88,11 +88,11 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 		return err
 	}
 	defer store.Close()
-	if e.Embedded() {
-		e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
-			"limpet apply -f FILE, or --provisioning-server-url URL")
-	}
 	return withAgent(ctx, e, store, path, e.Log, func(a *agent.Agent) error {
+		if e.Embedded() {
+			e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
+				"limpet apply -f FILE, or --provisioning-server-url URL")
+		}
 		e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
 		err := RunTogether(ctx, drains(signals, a), beat.of(a), a.Run)
 		// The next run after a rebuild stays drained.
