@@ -71,20 +71,24 @@ const (
 // verbs describes the verbs that act on objects.
 var verbs = map[Verb]struct {
 	noun  string // "%s of X asked for"
-	many  string // begins the question about several objects
-	then  string // the consequences for them
+	title string // begins the question
+	then  string // the consequences
+	asks  bool   // also about one object
 	flips Verb   // the verb of the same key for a suspended object
 }{
-	Pull:     {"pull of", "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.", ""},
-	PullFull: {"full pull of", "Full pull of", "", ""},
-	Cancel:   {"cancel of", "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.", ""},
-	Retry:    {"retry of", "Try again", "What rests is tried now; of what has ended a new job is made.", ""},
-	Suspend:  {"suspension of", "", "", Resume},
-	Resume:   {"resume of", "Resume", "Each is checked and pulled again by its interval.", ""},
-	Reconcile: {"a look at", "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless " +
-		"when repeated.", ""},
-	SuspendSource: {"suspension of", "", "", ResumeSource},
-	ResumeSource:  {"resumption of", "Resume", "Their controller looks at each at once.", ""},
+	Pull: {"pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
+	PullFull: {"full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in Grafana is lost.",
+		true, ""},
+	Cancel: {"cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
+	Retry:  {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same options is made.", true, ""},
+	Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(SuspendFor) + " or until it is resumed, it is not checked and " +
+		"not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, Resume},
+	Resume: {"resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
+	Reconcile: {"a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when repeated.",
+		false, ""},
+	SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux looks for " +
+		"nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true, ResumeSource},
+	ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
 }
 
 // kindOf returns the kind of the objects of a verb.
@@ -121,9 +125,6 @@ func (s *State) requestFor(v Verb, selected []object) (r request, why string) {
 	}
 	kind := kindOf(v)
 	none := "no " + kind + " is under the cursor"
-	if kind == snapshot.SubjectSource {
-		none = "no source is under the cursor"
-	}
 	if why = none; kind == snapshot.SubjectRepository {
 		selected = s.onRepos(selected)
 	}
@@ -203,15 +204,14 @@ func (s *State) requestNow(v Verb, before object) (request, string) {
 
 // request sends the actions at once or after a confirmation.
 func (s *State) request(r request, why string) {
-	if why != "" {
+	switch {
+	case why != "":
 		s.showToast(why, true)
-		return
+	case len(r.on) > 1 || verbs[r.verb].asks:
+		s.overlay = s.confirmation(r)
+	default:
+		s.send(r)
 	}
-	if q, asks := s.confirmation(r); asks {
-		s.overlay = q
-		return
-	}
-	s.send(r)
 }
 
 func (s *State) send(r request) {
@@ -264,77 +264,37 @@ const typeNameFrom = 1000
 // gitWriteActions change the repository itself.
 var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 
-// confirmation returns the question before a request, if there is one.
-func (s *State) confirmation(r request) (q confirm, asks bool) {
-	o, many, what := r.on[0], len(r.on) > 1, r.what()
-	if many {
-		q = confirmMany(r)
-	}
-	switch r.verb {
-	case PullFull:
-		s.askPull(&q, r)
-	case Cancel:
-		if !many {
-			q = confirm{title: "Cancel " + o.Name + "?", lines: []string{cancelText(*o.job)}, yes: "Yes, cancel it"}
+// confirmation returns the question before a request: the objects, the consequences and the
+// figures. What takes long to undo must be confirmed by name.
+func (s *State) confirmation(r request) confirm {
+	what, verb, o := r.what(), verbs[r.verb], r.on[0]
+	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
+		choices: []choice{{"y", "Yes, " + strings.ToLower(verb.title) + " " + what, func(s *State) { s.send(r) }}}}
+	name := o.Name
+	if len(r.on) > 1 {
+		name = fmt.Sprintf("all %d", len(r.on))
+		var names []string
+		for _, o := range r.on[:min(len(r.on), 5)] {
+			names = append(names, o.Name)
 		}
-	case Retry:
-		s.askRetry(&q, r)
-	case Suspend:
-		q = confirm{title: fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)), yes: "Yes, suspend",
-			lines: []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a " +
-				"webhook. Jobs that somebody makes are run."}}
-	case SuspendSource:
-		packed := "What is packed of it"
-		if rev := artifactOf(*o.source).Revision; many {
-			packed = "What is packed of them"
-		} else if rev != "" {
-			packed += " (" + snapshot.ShortRevision(rev) + ")"
-		}
-		q = confirm{title: "Suspend " + what + " for everybody?", yes: "Yes, suspend",
-			lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until " +
-				"somebody resumes it. " + packed + " stays, and what is deployed from there stays as it is."}}
+		q.lines = append([]string{strings.Join(names, ", ") + widget.When(len(r.on) > len(names),
+			fmt.Sprintf(" and %d more", len(r.on)-len(names))) + "."}, q.lines...)
+	} else if o.job != nil {
+		q.lines = append(q.lines, s.jobInQuestion(*o.job))
 	}
-	if q.title == "" {
-		return q, false
-	}
-	q.choices = []choice{{"y", q.yes, func(s *State) { s.send(r) }}}
-	return q, true
-}
-
-// confirmMany asks once for several objects. It shows their number and the first names.
-func confirmMany(r request) confirm {
-	var names []string
-	for _, o := range r.on[:min(len(r.on), 5)] {
-		names = append(names, o.Name)
-	}
-	list := strings.Join(names, ", ")
-	if rest := len(r.on) - len(names); rest > 0 {
-		list += fmt.Sprintf(" and %d more", rest)
-	}
-	return confirm{title: verbs[r.verb].many + " " + r.what() + "?", lines: []string{list + ".", verbs[r.verb].then},
-		yes: fmt.Sprintf("Yes, all %d", len(r.on))}
-}
-
-// askPull describes the effects of a full pull.
-func (s *State) askPull(q *confirm, r request) {
 	objects := int64(0)
 	for _, o := range r.on {
-		objects += o.repo.Resources
+		if r.verb == PullFull {
+			objects += o.repo.Resources
+		} else if r.verb == Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
+			q.lines, q.name = append(q.lines, "This writes to Git again ("+o.job.Action+")."), name
+		}
 	}
-	one := r.on[0].repo
-	name := fmt.Sprintf("all %d", len(r.on))
-	if len(r.on) > 1 {
-		q.lines[1] = fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand "+
-			"in Grafana is lost.", widget.Thousands(objects, "object"))
-	} else {
-		name = one.Name
-		*q = confirm{title: "Full pull of " + name + "?", yes: "Yes, full pull",
-			lines: []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was "+
-				"changed by hand in Grafana is lost.", contentsOf(*one))}}
+	if r.verb == PullFull {
+		q.lines = append(q.lines, fmt.Sprintf("All files are read and %s compared.", widget.Thousands(objects, "object")))
 		for _, j := range s.Snap.Jobs {
-			if j.Namespace == one.Namespace && j.Repository == name && j.Action == "pull" && j.Finished.IsZero() {
-				q.lines = append(q.lines, fmt.Sprintf("A pull (%s) is %s now: until it has ended the API may refuse another.", j.Name,
-					j.State))
+			if j.Namespace == o.Namespace && j.Repository == o.Name && j.Action == "pull" && j.Finished.IsZero() {
+				q.lines = append(q.lines, "The API may refuse it until "+j.Name+" ("+j.State+") has ended.")
 				break
 			}
 		}
@@ -342,58 +302,20 @@ func (s *State) askPull(q *confirm, r request) {
 	if objects >= typeNameFrom {
 		q.name = name
 	}
+	return q
 }
 
-// contentsOf describes the objects of a repository in Grafana: "288 objects (12 folders, 276
-// dashboards)".
-func contentsOf(r snapshot.Repo) string {
-	if r.Resources == 0 {
-		return "what it has made"
-	}
-	txt := widget.Thousands(r.Resources, "object")
-	if kinds := kindsText(r); kinds != "" {
-		txt += " (" + kinds + ")"
-	}
-	return txt
-}
-
-// cancelText describes what the cancellation of a job does.
-func cancelText(j snapshot.Job) string {
+// jobInQuestion describes the present state of a job with figures.
+func (s *State) jobInQuestion(j snapshot.Job) string {
+	txt := "It is " + j.State
 	switch {
+	case !j.Finished.IsZero():
+		txt = "It has ended: " + j.State
+	case s.waitsForRetry(j):
+		txt += fmt.Sprintf(", and rests for another %s before attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
+			max(j.MaxAttempt, j.Attempt))
 	case j.Owner == "other":
-		return "It runs on another agent, which is asked to stop; what it has written stays."
-	case j.Owner == "" && j.Attempt > 1:
-		return "It waits for its next attempt and is ended now; what it has written stays."
-	case j.Owner == "":
-		return "It waits: it is deleted, and nothing has been written by it yet."
-	case j.Total > 0:
-		return fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)),
-			widget.Thousands(j.Total, "file"))
+		txt += " on another agent, which is asked to stop"
 	}
-	return "What it has written stays."
-}
-
-// askRetry describes a retry. What writes to Git again must be confirmed by name.
-func (s *State) askRetry(q *confirm, r request) {
-	writes := slices.ContainsFunc(r.on, func(o object) bool {
-		return !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action)
-	})
-	j := r.on[0].job
-	switch {
-	case len(r.on) > 1 && writes:
-		q.lines = append(q.lines, "Some write to Git again.")
-		q.name = fmt.Sprintf("all %d", len(r.on))
-	case len(r.on) > 1:
-	case j.Finished.IsZero():
-		*q = confirm{title: "Try " + j.Name + " now?", yes: "Yes, run it", lines: []string{fmt.Sprintf(
-			"It would rest for another %s. This is attempt %d of %d.", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
-			max(j.MaxAttempt, j.Attempt))}}
-	default:
-		*q = confirm{title: "Run " + j.Name + " again?", yes: "Yes, run it",
-			lines: []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}}
-		if writes {
-			q.lines = append(q.lines, fmt.Sprintf("It is a %s: it writes to Git again. Its name has to be typed.", j.Action))
-			q.name = j.Name
-		}
-	}
+	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)), widget.Thousands(j.Total, "file"))) + "."
 }

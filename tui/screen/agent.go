@@ -21,10 +21,7 @@ type agentScreen struct {
 	top    int // first visible line
 }
 
-func (g *agentScreen) scroll(s *State, by int) {
-	p, at := s.layout()
-	g.top = widget.ScrolledBy(g.top, by, len(g.sheet(p).Lines(p.Canvas, at.W-4)), at.H)
-}
+func (g *agentScreen) scroll(_ *State, by int) { g.top += by }
 
 // fetch refreshes the diagnostics when they are too old.
 func (g *agentScreen) fetch(s *State) Lookup {
@@ -37,7 +34,7 @@ func (g *agentScreen) fetch(s *State) Lookup {
 
 func (g *agentScreen) draw(p *view, at widget.Rect) {
 	p.Scroll(at, widget.Box{Title: "Agent", Note: p.cut(p.s.Snap.Agent.Host, at.W/3), Focused: true},
-		g.sheet(p).Lines(p.Canvas, at.W-4), g.top)
+		g.sheet(p).Lines(p.Canvas, at.W-4), &g.top)
 }
 
 // sheet returns the facts about the agent.

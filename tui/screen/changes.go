@@ -3,7 +3,11 @@ package screen
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -24,9 +28,10 @@ type changesScreen struct {
 
 // diffScreen is the diff of one file.
 type diffScreen struct {
-	file comparison
-	path string
-	top  int // first visible line
+	file  comparison
+	path  string
+	top   int   // first visible line
+	hunks []int // the lines where they begin
 }
 
 // changeQuery returns the query for the changes of the job in the detail screen. When there is
@@ -166,8 +171,8 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 		empty = []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter())}
 	}
 	table := widget.Table[file]{Grow: 2, Columns: []widget.Column[file]{
-		{Width: 1, Cell: func(f file, _ int) (string, widget.Role) { return changeSign(f.Type), changeRole(f.Type) }},
-		{Head: "CHANGE", Width: 8, Cell: func(f file, _ int) (string, widget.Role) { return f.Type, changeRole(f.Type) }},
+		{Width: 1, Cell: func(f file, _ int) (string, widget.Role) { return changeMarks[f.Type].Text, changeMarks[f.Type].Role }},
+		{Head: "CHANGE", Width: 8, Cell: func(f file, _ int) (string, widget.Role) { return f.Type, changeMarks[f.Type].Role }},
 		{Head: "FILE", Width: 12, Cell: widget.Plain(func(f file) string {
 			if f.From != "" {
 				return f.From + " " + p.G.Arrow + " " + f.Path
@@ -178,28 +183,9 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 	drawList(p, at, box, func(s *State) *list[file] { return &s.changes.rows }, table, empty)
 }
 
-// changeSign and changeRole return a letter and a colour with the meaning of the word.
-func changeSign(kind string) string {
-	switch kind {
-	case "added":
-		return "+"
-	case "deleted":
-		return "-"
-	case "renamed":
-		return ">"
-	}
-	return "~"
-}
-
-func changeRole(kind string) widget.Role {
-	switch kind {
-	case "added":
-		return widget.RoleGood
-	case "deleted":
-		return widget.RoleBad
-	}
-	return widget.RoleWarn
-}
+// changeMarks are a letter and a colour with the meaning of the word.
+var changeMarks = map[string]widget.TextLine{"added": widget.Styled(widget.RoleGood, "+"),
+	"deleted": widget.Styled(widget.RoleBad, "-"), "renamed": widget.Styled(widget.RoleWarn, ">"), "modified": widget.Styled(widget.RoleWarn, "~")}
 
 func (d *diffScreen) fetch(s *State) Lookup {
 	if d.path == "" {
@@ -252,11 +238,12 @@ func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	q, _ := p.s.changeQuery()
 	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow,
 		text.ShortRef(q.To)))}
+	d.hunks = nil
 	roles := map[string]widget.Role{"@": widget.RoleHead, "+": widget.RoleGood, "-": widget.RoleBad}
 	for _, l := range d.matches(p.s) {
 		txt := l.Op + l.Text
 		if l.Op == "@" {
-			txt = l.Text
+			txt, d.hunks = l.Text, append(d.hunks, len(out))
 		}
 		out = append(out, p.FoldLine(roles[l.Op], txt, w, p.s.wraps)...)
 	}
@@ -266,32 +253,30 @@ func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	return out
 }
 
-func (d *diffScreen) scroll(s *State, by int) {
-	p, at := s.layout()
-	d.top = widget.ScrolledBy(d.top, by, len(d.body(p, at.W-4)), at.H)
-}
+func (d *diffScreen) scroll(_ *State, by int) { d.top += by }
 
 // nextHunk scrolls to the next hunk of the file, or with back to the previous one.
-func (s *State) nextHunk(back bool) {
-	p, at := s.layout()
-	body := s.diff.body(p, at.W-4)
-	top, found := widget.Scrolled(s.diff.top, len(body), at.H), -1
-	for i, l := range body {
-		if l.Role == widget.RoleHead && (back && i < top || !back && i > max(top, 1) && found < 0) {
-			found = i
-		}
+func (d *diffScreen) nextHunk(s *State, back bool) {
+	next, found := slices.BinarySearch(d.hunks, d.top)
+	if back {
+		next--
+	} else if found || d.top < 2 { // the first one is on the screen already
+		next++
 	}
-	if found < 0 {
+	if next < 0 || next >= len(d.hunks) {
 		s.showToast("there is no further change", false)
 		return
 	}
-	s.diff.scroll(s, found-top)
+	d.top = d.hunks[next]
 }
 
 func (d *diffScreen) draw(p *view, at widget.Rect) {
 	t, known, err := d.shown(p.s)
 	box := widget.Box{Focused: true, Note: widget.When(known, fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted))}
-	box.Title = fileTitle(d.path, at.W-len(box.Note)-10, p.G.More)
+	w := at.W - len(box.Note) - 10
+	if box.Title = d.path; displaywidth.String(d.path) > w { // the end of a path is more specific
+		box.Title = p.G.More + ansi.TruncateLeft(d.path, displaywidth.String(d.path)-w+1, "")
+	}
 	why := p.s.whyNone(p.G.More, known, err)
 	switch {
 	case why != nil:
@@ -300,21 +285,9 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	case len(d.matches(p.s)) == 0:
 		why = []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filter())}
 	default:
-		p.Scroll(at, box, d.body(p, at.W-4), d.top)
+		p.Scroll(at, box, d.body(p, at.W-4), &d.top)
 		return
 	}
 	p.Canvas.Box(at, box)
 	p.Empty(at, why...)
-}
-
-// fileTitle cuts a path to w cells at its start, because its end is more specific.
-func fileTitle(path string, w int, more string) string {
-	for widget.Cut(path, w, "") != path {
-		_, rest, ok := strings.Cut(strings.TrimPrefix(path, more), "/")
-		if !ok {
-			return widget.Cut(path, w, more)
-		}
-		path = more + rest
-	}
-	return path
 }

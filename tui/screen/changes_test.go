@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func TestChangesOfAJob(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: failedRows(3), comparison: changed()}
 	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "enter", "d"), src)
-	frame := func(s State) string { return Render(s, 100, 30, s.Caps) }
+	frame := func(s State) string { return render(s, 100, 30, s.Caps) }
 	want := snapshot.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5),
 		To: strings.Repeat("4e55f01a", 5)}
 	if len(src.compared) != 1 || src.compared[0] != want {
@@ -80,14 +81,14 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {
 		end := press(file, "end")
-		if f := Render(end, 80, 24, end.Caps); !strings.Contains(f, "12 more lines are not shown") {
+		if f := render(end, 80, 24, end.Caps); !strings.Contains(f, "12 more lines are not shown") {
 			t.Errorf("the end:\n%s", f)
 		}
 		if up := press(end, "down", "down", "up"); up.diff.top != end.diff.top-1 {
 			t.Errorf("one up from %d leads to %d", end.diff.top, up.diff.top)
 		}
 		next := press(file, "n")
-		if f := Render(next, 80, 24, next.Caps); next.diff.top != 20 || !strings.Contains(strings.Split(f, "\n")[3], "@@ -90,8") {
+		if f := render(next, 80, 24, next.Caps); next.diff.top != 20 || !strings.Contains(strings.Split(f, "\n")[3], "@@ -90,8") {
 			t.Errorf("n scrolls to %d:\n%s", next.diff.top, f)
 		}
 		if first := press(next, "N"); first.diff.top != 1 {
@@ -99,11 +100,11 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("w shows long lines whole", func(t *testing.T) {
 		at := press(file, "n")
-		if strings.Contains(Render(at, 80, 24, at.Caps), "to its end") {
+		if strings.Contains(render(at, 80, 24, at.Caps), "to its end") {
 			t.Error("the line fits")
 		}
-		if at = press(at, "w", "n"); !strings.Contains(Render(at, 80, 24, at.Caps), "to its end\"") {
-			t.Errorf("it is not wrapped:\n%s", Render(at, 80, 24, at.Caps))
+		if at = press(at, "w", "n"); !strings.Contains(render(at, 80, 24, at.Caps), "to its end\"") {
+			t.Errorf("it is not wrapped:\n%s", render(at, 80, 24, at.Caps))
 		}
 	})
 	t.Run("words find lines, and files", func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		src.err = nil
 		src.rows = nil // pruned meanwhile
 		s = settle(t, press(s, "enter", "d"), src)
-		if f := Render(s, 100, 30, s.Caps); len(src.compared) > 0 || !strings.Contains(f, "cannot be read") {
+		if f := render(s, 100, 30, s.Caps); len(src.compared) > 0 || !strings.Contains(f, "cannot be read") {
 			t.Errorf("asked %+v:\n%s", src.compared, f)
 		}
 	})
@@ -371,6 +372,21 @@ func press(s State, keys ...string) State {
 			txt = k
 		}
 		s, _ = s.Key(k, txt)
+		drawn(&s)
 	}
 	return s
+}
+
+// drawn draws a state on its terminal.
+func drawn(s *State) string {
+	w, h := screenSize(*s)
+	return Render(s, w, h)
+}
+
+func screenSize(s State) (w, h int) { return cmp.Or(s.W, 80), cmp.Or(s.H, 24) }
+
+// render draws a state on another terminal.
+func render(s State, w, h int, caps widget.Caps) string {
+	s.Caps = caps
+	return Render(&s, w, h)
 }

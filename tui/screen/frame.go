@@ -25,34 +25,27 @@ const frameRows = 4
 // wideWidth is the width from which screens have more columns and boxes beside each other.
 const wideWidth = 120
 
-// Render returns the frame of s on a terminal of w by h cells: exactly h lines
-// of exactly w cells, joined by newlines. It is pure: the same arguments give
-// the same text.
-func Render(s State, w, h int, caps widget.Caps) string {
+// Render returns the frame of s on a terminal of w by h cells: exactly h lines of exactly w cells,
+// joined by newlines. It bounds the scroll positions of s by what is shown.
+func Render(s *State, w, h int) string {
 	if w < 1 || h < 1 {
 		return ""
 	}
-	return draw(&s, w, h, caps).Frame()
-}
-
-// draw draws one frame.
-func draw(s *State, w, h int, caps widget.Caps) *view {
 	s.update()
-	p := &view{Canvas: widget.NewCanvas(w, h, caps), s: s, w: w}
+	s.clicks = nil
+	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), s: s}
 	if w < MinWidth || h < MinHeight {
 		p.drawTiny()
 	} else {
 		p.drawFrame()
 	}
-	return p
+	return p.Frame()
 }
 
 // view draws one frame.
 type view struct {
 	*widget.Canvas
-	s      *State
-	w      int // width of the screen, also when only lines are laid out
-	clicks []clickArea
+	s *State
 }
 
 // cut shortens text to w cells and marks the cut.
@@ -97,49 +90,31 @@ func (p *view) drawFrame() {
 	}
 }
 
-// headerPart is a part of the first line. A narrow screen drops whole parts, those with the
-// highest rank first; 0 stays.
-type headerPart struct {
-	role widget.Role
-	text string
-	rank int
-}
-
-// header draws the first line: name, host, state of the API, source, clock.
+// header draws the first line: name, host, state of the API, source, clock. A narrow screen drops
+// the less important parts.
 func (p *view) header() {
-	a, api := p.s.Snap.Agent, p.s.Snap.API
-	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(a.Version), min(p.W-32, 24)))
+	clock := p.s.Now.UTC().Format("15:04:05Z")
+	right := p.s.Source + "  " + clock
+	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(p.s.Snap.Agent.Version), min(p.W-32, 24)))
 	state, word := p.apiState()
-	parts := []headerPart{{widget.RolePlain, p.cut(text.OrDash(a.Host), 20), 4}, {state, word, 0}, {widget.RoleBad, "", 1},
-		{widget.RoleDim, p.s.Source, 5}, {widget.RoleDim, p.s.Now.UTC().Format("15:04:05Z"), 3}}
-	if api.Insecure {
-		parts[2].text = "TLS unchecked"
-	}
-	width := func() int {
-		n := x
-		for _, part := range parts {
-			if part.text != "" {
-				n += displaywidth.String(part.text) + 2
-			}
+	left := []widget.TextLine{widget.Styled(widget.RolePlain, p.cut(text.OrDash(p.s.Snap.Agent.Host), 20)), widget.Styled(state, word),
+		widget.Styled(widget.RoleBad, widget.When(p.s.Snap.API.Insecure, "TLS unchecked"))}
+	for _, drop := range []func(){func() { right = strings.TrimPrefix(right, "attached to ") }, func() { right = clock },
+		func() { left[0].Text = "" }, func() { right = "" }, func() { left[2].Text = "" }} {
+		n := x + 4 + displaywidth.String(right)
+		for _, part := range left {
+			n += displaywidth.String(part.Text) + 2
 		}
-		return n
-	}
-	if width() >= p.W {
-		parts[3].text = strings.TrimPrefix(parts[3].text, "attached to ")
-	}
-	for rank := 5; rank > 0 && width() >= p.W; rank-- {
-		for i := range parts {
-			if parts[i].rank == rank {
-				parts[i].text = ""
-			}
+		if n > p.W {
+			drop()
 		}
 	}
-	for _, part := range parts[:3] {
-		if part.text != "" {
-			x = p.Put(x+2, 0, p.W, part.role, part.text)
+	for _, part := range left {
+		if part.Text != "" {
+			x = p.Put(x+2, 0, p.W, part.Role, part.Text)
 		}
 	}
-	p.Right(x+2, p.W-1, 0, widget.RoleDim, strings.TrimSpace(parts[3].text+"  "+parts[4].text))
+	p.Right(x+2, p.W-1, 0, widget.RoleDim, right)
 }
 
 // apiState returns in two words whether the screen is live.
@@ -168,20 +143,12 @@ func (p *view) apiState() (widget.Role, string) {
 
 // tabs draws the tabs. On a narrow screen those beside the present one show their key only.
 func (p *view) tabs() {
-	width := func(gap int) int {
-		w := 2 - gap
-		for _, id := range tabs {
-			if p.s.available(id) {
-				w += len(p.s.tabText(id)) + 2 + gap
-			}
+	x, width := 1, 1
+	for _, id := range tabs {
+		if p.s.available(id) {
+			width += len(p.s.tabText(id)) + 3
 		}
-		return w
 	}
-	x, gap := 1, 2
-	for gap > 0 && width(gap) > p.W {
-		gap--
-	}
-	short := width(gap) > p.W
 	for _, id := range tabs {
 		if !p.s.available(id) {
 			continue
@@ -189,12 +156,12 @@ func (p *view) tabs() {
 		from, role, txt := x, widget.RoleDim, " "+p.s.tabText(id)+" "
 		if id == screens[p.s.screen].under {
 			role, txt = widget.RoleTitle, "["+p.s.tabText(id)+"]"
-		} else if short {
+		} else if width > p.W {
 			txt = " " + screens[id].key + " "
 		}
 		x = p.Put(x, 1, p.W, role, txt)
 		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, func(s *State) { s.goTo(id) })
-		x += gap
+		x = min(x+1, p.W)
 	}
 	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
 		p.Right(x, p.W-1, 1, widget.RoleWarn, drainText(a))
@@ -216,9 +183,7 @@ func drainText(a snapshot.Agent) string {
 func (p *view) status(y int) {
 	s := p.s
 	if s.filterLine.typing && s.screen != screenHistory { // the history has its own line for it
-		x := p.Put(1, y, p.W-2, widget.RoleKey, "/ ")
-		x = p.Put(x, y, p.W-x-14, widget.RolePlain, s.filter())
-		p.Put(x, y, 1, widget.RoleCursor, " ")
+		p.filterInput(y, p.W-14)
 		return
 	}
 	room := p.W - 2
@@ -242,13 +207,7 @@ func (p *view) status(y int) {
 	case s.filter() != "" && s.screen != screenHistory:
 		put(widget.RoleWarn, s.filterText())
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
-		tries := ""
-		if n := s.Snap.API.Tries; n == 1 {
-			tries = ", 1 try"
-		} else if n > 1 {
-			tries = ", " + text.Thousands(n) + " tries"
-		}
-		put(widget.RoleBad, bad+s.Snap.API.Error+tries+"; nothing is queued")
+		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error, widget.TimesText(max(s.Snap.API.Tries, 1))))
 	case unread > 0:
 		for _, e := range slices.Backward(s.issues.list) {
 			if !e.read {
@@ -260,6 +219,19 @@ func (p *view) status(y int) {
 		put(widget.RoleWarn, "! "+s.Note)
 	case len(s.Snap.Events) > 0:
 		put(widget.RoleDim, eventLine(s.Snap.Events[len(s.Snap.Events)-1], s.Now))
+	}
+}
+
+// filterInput draws the filter up to a column, with a cursor while it is typed.
+func (p *view) filterInput(y, end int) {
+	x := p.Put(1, y, p.W, widget.RoleKey, "/ ")
+	txt, r := p.s.filter(), widget.RolePlain
+	if txt == "" && !p.s.filterLine.typing {
+		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
+	}
+	x = p.Put(x, y, end-x, r, txt)
+	if p.s.filterLine.typing {
+		p.Put(x, y, 1, widget.RoleCursor, " ")
 	}
 }
 
@@ -335,37 +307,24 @@ func (p *view) keyHints() (out []widget.Hint) {
 // banner replaces the tabs while the screen is not live. It shows how old the data is, and when
 // the next retry is; a narrow screen cuts the first part.
 func (p *view) banner() {
-	age, at := widget.Ago(p.s.Now, p.s.staleSince()), widget.ClockTime(p.s.staleSince(), p.s.Now)
-	txt := " ! OFFLINE for " + strings.TrimSuffix(age, " ago") + ", shown as of " + at
+	why, next, at := "OFFLINE", "", p.s.Snap.API.Next
 	switch {
 	case p.s.Gone != "":
-		txt = " ! Daemon gone, reconnecting; as of " + at + ", " + age
+		why, at = "Daemon gone, reconnecting", p.s.Again
 	case p.s.Source == FromDisk:
-		txt = " ! No agent works on this file; shown as of " + at + ", " + age
+		why = "No agent works on this file"
 	case !p.s.Snap.AsOf.IsZero():
-		txt = " ! No answer yet; shown: " + age + ", as of " + at
+		why = "No answer yet"
 	}
-	next := widget.When(p.nextTry() != "", ". "+p.nextTry())
+	if left := at.Sub(p.s.Now); p.s.Source != FromDisk && left > 0 {
+		next = ". Next try in " + text.Age(left+time.Second-1) + ", R now"
+	} else if p.s.Gone != "" || p.s.Source != FromDisk && !p.s.Snap.API.Up && !at.IsZero() {
+		next = ". Trying now"
+	}
+	since := p.s.staleSince()
+	txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.s.Now), widget.Ago(p.s.Now, since))
 	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
 	p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
-}
-
-// nextTry returns when the next retry is and which key retries now; "" when it is unknown.
-func (p *view) nextTry() string {
-	at := p.s.Snap.API.Next
-	switch {
-	case p.s.Source == FromDisk:
-		return ""
-	case p.s.Gone != "":
-		at = p.s.Again
-	case p.s.Snap.API.Up || at.IsZero():
-		return ""
-	}
-	left := at.Sub(p.s.Now)
-	if left <= 0 {
-		return "Trying now"
-	}
-	return "Next try in " + text.Age(left+time.Second-1) + ", R now"
 }
 
 // clickArea is an area that reacts to clicks.
@@ -375,19 +334,13 @@ type clickArea struct {
 }
 
 // clickable registers do for clicks in an area.
-func (p *view) clickable(at widget.Rect, do func(*State)) {
-	p.clicks = append(p.clicks, clickArea{at, do})
-}
+func (p *view) clickable(at widget.Rect, do func(*State)) { p.s.clicks = append(p.s.clicks, clickArea{at, do}) }
 
-// Click returns the state after a click at column x of line y, on a terminal of w by h cells. A
-// click selects a row, opens the selected row, or shows a tab. It is pure. Overlays take no
-// clicks.
-func (s State) Click(x, y, w, h int) State {
-	if s.overlay != nil || w < MinWidth || h < MinHeight {
-		return s
-	}
-	for _, l := range draw(&s, w, h, s.Caps).clicks {
-		if x >= l.X && x < l.X+l.W && y >= l.Y && y < l.Y+l.H {
+// Click returns the state after a click at column x of line y of the last frame. A click selects a
+// row, opens the selected row, or shows a tab. Overlays take no clicks.
+func (s State) Click(x, y int) State {
+	for _, l := range s.clicks {
+		if s.overlay == nil && x >= l.X && x < l.X+l.W && y >= l.Y && y < l.Y+l.H {
 			s.toast = ""
 			l.do(&s)
 			s.update()
@@ -450,7 +403,7 @@ func (p *view) listTitle(title string, l *position) string {
 		title += " (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
 	}
 	if l.order != (order{}) {
-		title += ", by " + l.sorts[l.order.by] + " " + p.arrow(l.order)
+		title += ", by " + l.sorts[l.order.by] + " " + map[bool]string{true: p.G.Down, false: p.G.Up}[l.order.reverse]
 	}
 	return title
 }

@@ -236,7 +236,7 @@ func TestGoldenScreens(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := Render(tt.s, tt.w, tt.h, tt.s.Caps)
+			got := render(tt.s, tt.w, tt.h, tt.s.Caps)
 			check(t, got, tt.w, tt.h, tt.s.Caps)
 			golden(t, tt.name, got)
 		})
@@ -327,7 +327,7 @@ func TestInvariants(t *testing.T) {
 				for _, caps := range []widget.Caps{{}, {Links: true}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
 					s := at
 					s.Caps = caps
-					frame := Render(s, size[0], size[1], caps)
+					frame := render(s, size[0], size[1], caps)
 					check(t, frame, size[0], size[1], caps)
 					if strings.Contains(frame, "pwn\x07") || strings.Contains(frame, "\u202e") {
 						t.Fatalf("%s/%s: foreign control characters on the screen", name, screen)
@@ -380,7 +380,7 @@ func TestCursorRowIsVisible(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing selected")
 		}
-		if frame := Render(s, 80, 24, s.Caps); !strings.Contains(frame, j.Name[:min(12, len(j.Name))]) {
+		if frame := render(s, 80, 24, s.Caps); !strings.Contains(frame, j.Name[:min(12, len(j.Name))]) {
 			t.Fatalf("after %d steps the row %q under the cursor is not on the screen", i, j.Name)
 		}
 		s = press(s, "down")
@@ -394,7 +394,7 @@ func BenchmarkRender10kJobs(b *testing.B) {
 	}
 	s := shown(many, widget.Caps{})
 	for b.Loop() {
-		Render(s, 140, 40, s.Caps)
+		render(s, 140, 40, s.Caps)
 	}
 }
 
@@ -406,7 +406,7 @@ func TestWelcomeKeepsBothCommands(t *testing.T) {
 	s := shown(fresh, widget.Caps{Mono: true, ASCII: true})
 	for w := MinWidth; w <= 160; w++ {
 		for h := MinHeight; h <= 50; h++ {
-			frame := Render(s, w, h, s.Caps)
+			frame := render(s, w, h, s.Caps)
 			check(t, frame, w, h, s.Caps)
 			for _, word := range []string{"repo create", "--provisioning-server-url"} {
 				if !strings.Contains(frame, word) {
@@ -433,7 +433,7 @@ func TestHeaderCutsNothing(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true})
 	for w := MinWidth; w <= 120; w++ {
-		head, _, _ := strings.Cut(Render(s, w, 24, s.Caps), "\n")
+		head, _, _ := strings.Cut(render(s, w, 24, s.Caps), "\n")
 		for _, word := range strings.Fields(head) {
 			if !strings.Contains(" limpet 1.0.0 edge-07 * API ok 38ms attached to daemon 4121 14:02:37Z ", " "+word+" ") {
 				t.Fatalf("width %d: %q in %q", w, word, head)
@@ -453,7 +453,7 @@ func TestLongErrorsAreShownWhole(t *testing.T) {
 		"host (check the host in the url and the name server)"
 	snap.Jobs[6].Errors = []string{txt, strings.Repeat("漢字", 60) + "-the-end"}
 	s := press(shown(snap, widget.Caps{Mono: true}), "end", "enter")
-	frame := strip(Render(s, 80, 30, s.Caps))
+	frame := strip(render(s, 80, 30, s.Caps))
 	for _, word := range []string{"name server)", "-the-end"} {
 		if !strings.Contains(frame, word) {
 			t.Errorf("no word of %q in\n%s", word, frame)
@@ -485,10 +485,10 @@ func TestSuspendedJob(t *testing.T) {
 	snap := testSnapshot()
 	snap.Jobs[4].WaitReason = "no credentials " + strings.Repeat("word ", 30) + "at-the-end"
 	s := press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "2", "down", "down", "down", "down")
-	if frame := Render(s, 140, 40, s.Caps); !strings.Contains(frame, "pending no credentials") {
+	if frame := render(s, 140, 40, s.Caps); !strings.Contains(frame, "pending no credentials") {
 		t.Errorf("the list does not say why:\n%s", frame)
 	}
-	if frame := Render(press(s, "enter"), 80, 24, s.Caps); !strings.Contains(frame, "left alone") || !strings.Contains(frame, "at-the-end") {
+	if frame := render(press(s, "enter"), 80, 24, s.Caps); !strings.Contains(frame, "left alone") || !strings.Contains(frame, "at-the-end") {
 		t.Errorf("the detail does not say why:\n%s", frame)
 	}
 }

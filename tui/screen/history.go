@@ -247,18 +247,9 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 
 // drawFilter draws the filter line, which is always present, and the number of matches.
 func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
-	note, typing := h.note(p), p.s.filterLine.typing
-	room := at.W - displaywidth.String(note) - 6
-	x := p.Put(at.X+1, at.Y, at.W, widget.RoleKey, "/ ")
-	txt, r := p.s.filter(), widget.RolePlain
-	if txt == "" && !typing {
-		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
-	}
-	x = p.PutCut(x, at.Y, room, r, txt)
-	if typing {
-		p.Put(x, at.Y, 1, widget.RoleCursor, " ")
-	}
-	p.Right(x+2, at.X+at.W-1, at.Y, widget.RoleDim, note)
+	note := h.note(p)
+	p.filterInput(at.Y, at.W-displaywidth.String(note)-3)
+	p.Right(3, at.W-1, at.Y, widget.RoleDim, note)
 }
 
 // note returns the number of shown and of all rows.
@@ -340,7 +331,7 @@ func (h *historyScreen) whyEmpty(p *view) []string {
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(h.all, "job"))}
 	}
-	return []string{"No job has ended here yet." + p.startHint(" p on a repository starts a pull.")}
+	return []string{"No job has ended here yet." + p.startHint()}
 }
 
 // drawRecord draws the record under the cursor.
@@ -417,28 +408,22 @@ func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, fa
 
 // drawEnded draws when the listed jobs ended.
 func (h *historyScreen) drawEnded(p *view, at widget.Rect) {
-	const named = 15 // cells of name and number
-	name, failed, others, old := overTime(h.rows, at.W-4-named, p.s.Now)
+	name, failed, others, old := overTime(h.rows, at.W-24, p.s.Now)
 	box := widget.Box{Title: "Ended per " + name}
 	if len(h.rows) > old {
 		box.Note = "since " + widget.ClockTime(h.rows[len(h.rows)-old-1].Finished, p.s.Now)
 	}
 	p.Canvas.Box(at, box)
-	for i, line := range []struct {
-		name   string
-		values []int64
-		role   widget.Role
-	}{{"errors", failed, widget.RoleBad}, {"others", others, widget.RolePlain}} {
-		sum := 0
-		for _, v := range line.values {
-			sum += int(v)
-		}
-		if sum == 0 {
-			line.role = widget.RoleDim
-		}
-		y := at.Y + 1 + i
-		x := p.Put(at.X+2, y, named, widget.RoleDim, fmt.Sprintf("%-7s", line.name))
-		x = p.Put(x, y, named, line.role, fmt.Sprintf("%6s  ", text.Thousands(sum)))
-		p.Put(x, y, at.X+at.W-2-x, line.role, p.Heights(line.values, 1))
+	at.Y++
+	p.series(at, "errors", widget.RoleBad, failed, sumText(failed))
+	at.Y++
+	p.series(at, "others", widget.RolePlain, others, sumText(others))
+}
+
+func sumText(values []int64) string {
+	sum := int64(0)
+	for _, v := range values {
+		sum += v
 	}
+	return text.Thousands(int(sum))
 }

@@ -188,7 +188,7 @@ func TestHistoryScreen(t *testing.T) {
 		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.HistoryQuery) bool { return len(q.States) > 0 }) {
 			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
 		}
-		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") ||
+		if frame := render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") ||
 			!strings.Contains(frame, "0 of 36 jobs") {
 			t.Errorf("it is not said:\n%s", frame)
 		}
@@ -231,7 +231,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
-		if f := Render(s, MinWidth, MinHeight, s.Caps); !strings.Contains(f, "lab-east") || !strings.Contains(f, "401 bad") {
+		if f := render(s, MinWidth, MinHeight, s.Caps); !strings.Contains(f, "lab-east") || !strings.Contains(f, "401 bad") {
 			t.Errorf("the screen:\n%s", f)
 		}
 	})
@@ -267,7 +267,7 @@ func TestHistoryScreen(t *testing.T) {
 				t.Fatalf("%s: nothing is looked up", name)
 			}
 			at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-			if f := Render(at, 100, 30, at.Caps); strings.Contains(f, "canceled") {
+			if f := render(at, 100, 30, at.Caps); strings.Contains(f, "canceled") {
 				t.Errorf("%s:\n%s", name, f)
 			}
 			at.Now = at.Now.Add(historyMinAge)
@@ -281,7 +281,7 @@ func TestHistoryScreen(t *testing.T) {
 	t.Run("a fault is said and tried again", func(t *testing.T) {
 		bad := &archive{err: errors.New("the daemon\x1b[2J is gone")}
 		at := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "4"), bad)
-		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
+		if frame := render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
 			t.Errorf("the screen does not say so:\n%s", frame)
 		}
 		at.Now = at.Now.Add(historyMinAge)
@@ -309,7 +309,7 @@ func TestHistoryIsReadInPages(t *testing.T) {
 			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.history.items.cursor, want)
 		}
 		if i%500 == 0 {
-			check(t, Render(s, 80, 24, s.Caps), 80, 24, s.Caps)
+			check(t, render(s, 80, 24, s.Caps), 80, 24, s.Caps)
 		}
 	}
 	if n := len(src.asked); n != maxHistoryRows/historyPage {

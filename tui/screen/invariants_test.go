@@ -293,7 +293,7 @@ func TestEveryState(t *testing.T) {
 		for range 4 {
 			w, hh := h.size()
 			s.Caps = h.caps()
-			frame := Render(s, w, hh, s.Caps)
+			frame := render(s, w, hh, s.Caps)
 			if why := violation(frame, w, hh, s.Caps); why != "" {
 				return fmt.Sprintf("%dx%d %+v: %s\n%s", w, hh, s.Caps, why, strip(frame))
 			}

@@ -116,10 +116,11 @@ func (e issue) body() string {
 	return widget.Join(": ", e.name, e.text) + widget.When(e.times > 1, fmt.Sprintf(" (%d times)", e.times))
 }
 
-// issuesPane lists the errors, the newest first.
+// issuesPane lists the errors, the newest first, each in full with its command.
 type issuesPane struct {
-	id     uint64 // id of the issue under the cursor, which stays on it when others arrive
-	scroll int    // lines of a long issue above the pane
+	id   uint64   // id of the issue under the cursor, which stays on it when others arrive
+	line int      // line of the cursor within the issue
+	of   []uint64 // the issue of each line
 }
 
 // openIssues shows the errors and marks them as read.
@@ -129,44 +130,44 @@ func (s *State) openIssues() {
 	s.issues.markRead(n)
 }
 
-// rows returns the errors in the order of the pane, and the row of the cursor.
-func (e issuesPane) rows(s *State) (rows []issue, at int) {
-	rows = slices.Clone(s.issues.list)
-	slices.Reverse(rows)
-	return rows, max(slices.IndexFunc(rows, func(t issue) bool { return t.id == e.id }), 0)
+// at returns the index of the issue under the cursor, that of the newest when it is gone.
+func (e issuesPane) at(s *State) int {
+	at := slices.IndexFunc(s.issues.list, func(t issue) bool { return t.id == e.id })
+	return cmp.Or(at+1, len(s.issues.list)) - 1
 }
 
 func (e issuesPane) key(s *State, name, _ string) {
-	rows, at := e.rows(s)
+	list, at := s.issues.list, e.at(s)
 	s.overlay = nil
-	if len(rows) == 0 {
+	if len(list) == 0 {
 		return
 	}
-	s.issues.markRead(len(rows) - at) // newer ones are above the cursor
+	s.issues.markRead(at + 1) // newer ones are above the cursor
 	by, moves := steps[name]
 	switch {
-	case moves && (by == 10 || by == -10):
-		e.scroll = max(min(e.scroll+by/2, len(rows[at].text)/10), 0)
-	case moves:
-		at, e.scroll = at+by, 0
+	case moves && by != 10 && by != -10:
+		e.id, e.line = list[min(max(at-by, 0), len(list)-1)].id, 0
+	case moves && len(e.of) > 0: // by lines, for what is longer than the pane
+		line := min(max(slices.Index(e.of, e.id)+e.line+by, 0), len(e.of)-1)
+		e.id, e.line = e.of[line], line-slices.Index(e.of, e.of[line])
 	case name == "enter":
-		s.openIssue(rows[at])
+		s.openIssue(list[at])
 		return
 	case name == "c", name == "y", name == "Y":
-		s.copied(rows[at].next())
+		s.copied(list[at].next())
 	case name == "d":
-		s.issues.drop(func(t issue) bool { return t.id == rows[at].id })
-		rows, e.scroll = slices.Delete(rows, at, at+1), 0
+		s.issues.drop(func(t issue) bool { return t.id == e.id })
+		if len(list) == 1 {
+			return
+		}
+		e.id, e.line = s.issues.list[max(at-1, 0)].id, 0
 	case name == "D":
 		s.issues.drop(func(t issue) bool { return t.read })
 		return
 	default:
 		return
 	}
-	if len(rows) > 0 {
-		e.id = rows[min(max(at, 0), len(rows)-1)].id
-		s.overlay = e
-	}
+	s.overlay = e
 }
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the
@@ -200,44 +201,27 @@ func (e issuesPane) hints(p *view) []widget.Hint {
 		{Key: "D", Text: "all"}, {Key: "esc", Text: "close"}}
 }
 
-// draw lays out each error in full, with its command. The one under the cursor starts at the
-// latest where it still fits into the pane.
 func (e issuesPane) draw(p *view) {
-	rows, at := e.rows(p.s)
-	box := widget.Box{Title: fmt.Sprintf("Errors %d", len(rows)), Note: "esc closes", Foot: "d dismiss", Focused: true}
 	area := p.Dialog(min(p.W-2, 120), p.H-2)
-	inner, hang := area.W-5, "  "
-	if area.W >= 60 {
-		box.Note, box.Foot, hang = "d dismiss, D all, esc closes", "enter opens, c copies the command", strings.Repeat(" ", 12)
-	}
-	p.Canvas.Box(area, box)
+	inner, hang := area.W-5, strings.Repeat(" ", min(area.W/5, 12))
 	var lines []widget.TextLine
-	from, to := 0, 0
-	for i, t := range rows {
-		begin, mark := len(lines), p.G.State["error"]+" "
+	e.of = nil
+	for _, t := range slices.Backward(p.s.issues.list) {
+		mark := p.G.State["error"] + " "
 		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.s.Now)+" "+t.body(), inner-len(hang)) {
-			lines = append(lines, widget.Styled(widget.RoleBad, mark+l))
-			mark = hang
+			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
 		}
-		lines = append(lines, widget.Styled(widget.RoleDim, hang+t.next()))
-		if i == at {
-			from, to = begin, len(lines)
-		}
+		lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+t.next())), append(e.of, t.id)
 	}
-	room := area.H - 2
-	top := max(min(from, len(lines)-room), to-room, 0)
-	if to-top > room || to-from > room { // longer than the pane
-		top = min(from+e.scroll, to-room)
+	p.Canvas.Box(area, widget.Box{Title: fmt.Sprintf("Errors %d", len(p.s.issues.list)), Note: "esc closes",
+		Foot: "enter opens, d dismisses", Focused: true})
+	cursor := min(max(slices.Index(e.of, e.id), 0)+e.line, len(lines)-1)
+	top := widget.Window(cursor, len(lines), area.H-2)
+	for i, l := range lines[top:min(top+area.H-2, len(lines))] {
+		p.PutLine(area.X+3, area.Y+1+i, inner, l)
 	}
-	for i, l := range lines[top:min(top+room, len(lines))] {
-		if top+i == max(top, from) {
-			p.Put(area.X+1, area.Y+1+i, 1, widget.RoleKey, p.G.Cursor)
-		}
-		p.PutCut(area.X+3, area.Y+1+i, inner, l.Role, l.Text)
-	}
-	if len(rows) == 0 {
-		p.Put(area.X+3, area.Y+1, inner, widget.RoleDim, "None any more.")
-	}
+	p.Put(area.X+1, area.Y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
+	p.s.overlay = e
 }
 
 // Errors in a snapshot that need attention.

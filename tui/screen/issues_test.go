@@ -26,7 +26,7 @@ func with(events ...snapshot.Event) *snapshot.Snapshot {
 func TestErrorsStayUntilRead(t *testing.T) {
 	t.Parallel()
 	status := func(s State) string {
-		lines := strings.Split(strip(Render(s, 100, 24, widget.Caps{})), "\n")
+		lines := strings.Split(strip(render(s, 100, 24, widget.Caps{})), "\n")
 		return lines[22]
 	}
 	s := shown(with(bad(0, "a", "first")), widget.Caps{})
@@ -113,8 +113,7 @@ func TestErrorsPane(t *testing.T) {
 	t.Parallel()
 	s := shown(failingSnapshot(), widget.Caps{})
 	at := func(s State) string {
-		rows, i := s.overlay.(issuesPane).rows(&s)
-		return rows[i].text
+		return s.issues.list[s.overlay.(issuesPane).at(&s)].text
 	}
 	pane := press(s, "e", "down")
 	if !strings.HasPrefix(at(pane), "401") {
@@ -183,7 +182,7 @@ func TestErrorsAreShownWhole(t *testing.T) {
 	for _, size := range [][2]int{{40, 10}, {80, 24}} {
 		at, seen := s, ""
 		for range 60 {
-			seen += strip(Render(at, size[0], size[1], widget.Caps{}))
+			seen += strip(render(at, size[0], size[1], widget.Caps{}))
 			at = press(at, "pgdown")
 		}
 		for _, word := range append(words, "job show b") {
@@ -294,7 +293,7 @@ func TestErrorsOfAnotherDay(t *testing.T) {
 	snap := with(bad(-23*time.Hour, "a", "of the night"))
 	s := shown(snap, widget.Caps{})
 	for _, size := range [][2]int{{80, 24}, {140, 40}} {
-		if frame := strip(Render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 ||
+		if frame := strip(render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 ||
 			strings.Contains(frame, "15:02:37 a") {
 			t.Errorf("no date in\n%s", frame)
 		}

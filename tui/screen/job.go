@@ -3,7 +3,6 @@ package screen
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,9 +30,14 @@ type jobScreen struct {
 	partial bool // only its row of the history is known
 	record  fetched[string, snapshot.Job]
 	focus   sectionID
-	tops    [sectionCount]int // first lines of the sections; of the log the lines that it is scrolled up
+	tops    [sectionCount]int // first lines of the sections; of the errors the line of the cursor
 	paused  bool              // the log does not follow its end
 	zoomed  bool              // the focused section has the whole screen
+
+	// Of the last frame.
+	shown [sectionCount]bool
+	end   int       // first line of the log at its end
+	issue *jobIssue // the error under the cursor; nil = none
 }
 
 // set shows a job. Of a job that has left the snapshot only its history row is known.
@@ -50,21 +54,10 @@ func (d *jobScreen) focusIssues() {
 	}
 }
 
-// followJob follows the job in the snapshot. A paused log keeps its position when lines are
-// added behind it.
+// followJob follows the job in the snapshot.
 func (d *jobScreen) followJob(s *State) {
-	before := d.job.Log
 	d.follow(s)
 	d.partial = d.partial && !d.live
-	if !d.paused || len(before) == 0 {
-		return
-	}
-	added := d.job.Log
-	if i := slices.Index(added, before[len(before)-1]); i >= 0 {
-		added = added[i+1:]
-	}
-	p, at := s.layout()
-	d.tops[sectionLog] = min(d.tops[sectionLog]+len(d.log(p, added, at.W-4)), max(len(d.log(p, d.job.Log, at.W-4))-1, 0))
 }
 
 // recordMissing reports whether the full record must be fetched.
@@ -103,7 +96,7 @@ func (d *jobScreen) selection(*State) []object {
 
 func (d *jobScreen) hints(p *view) string {
 	hints := screens[screenDetail].hints
-	if f, _ := d.issueAtCursor(p.s); d.focus == sectionErrors && f.file != "" && p.s.changesRefusal() == "" {
+	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && p.s.changesRefusal() == "" {
 		hints = strings.Replace(hints, "|tab", "|enter its file|tab", 1)
 	}
 	return hints
@@ -111,17 +104,14 @@ func (d *jobScreen) hints(p *view) string {
 
 // open shows what the job has changed: the file of the error under the cursor, or all files.
 func (d *jobScreen) open(s *State) {
-	f, ok := d.issueAtCursor(s)
 	why := s.changesRefusal()
 	switch {
-	case d.focus == sectionErrors && !ok:
+	case d.focus == sectionErrors && d.issue == nil:
 		s.showToast("this job has no errors", false)
-	case d.focus == sectionErrors && f.file != "":
-		s.openFile(f.file)
-	case d.focus == sectionErrors && why != "":
-		s.showToast("this "+f.state+" names no file", false)
+	case d.focus == sectionErrors && d.issue.file != "":
+		s.openFile(d.issue.file)
 	case d.focus == sectionErrors:
-		s.showToast("this "+f.state+" names no file; d shows what the job has changed", false)
+		s.showToast("this "+d.issue.state+" names no file; d shows what the job has changed", false)
 	case why != "":
 		s.showToast(why, false)
 	default:
@@ -131,195 +121,156 @@ func (d *jobScreen) open(s *State) {
 
 // found describes the matches of the filter.
 func (d *jobScreen) found(s *State) string {
-	p, _ := s.layout()
-	wraps := s.wraps
-	s.wraps = false
-	defer func() { s.wraps = wraps }()
-	return fmt.Sprintf("%d of %s of the log", len(d.log(p, d.job.Log, 80)), text.Plural(len(d.job.Log), "line"))
+	return fmt.Sprintf("%d of %s of the log", len(d.matches(s)), text.Plural(len(d.job.Log), "line"))
 }
 
-// turn moves the focus to the next section with contents, or with -1 to the previous one.
-func (d *jobScreen) turn(s *State, by int) {
-	d.zoomed = false
-	p, at := s.layout()
-	_, sections := d.sections(p, at)
+// matches returns the log lines that match the filter.
+func (d *jobScreen) matches(s *State) (out []snapshot.Event) {
+	filter := s.filterLine.filters[screenDetail]
+	for _, e := range d.job.Log {
+		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// turn moves the focus to the next section on the screen, or with -1 to the previous one.
+func (d *jobScreen) turn(by int) {
+	if d.zoomed {
+		d.zoomed, d.shown = false, [sectionCount]bool{true, true, true}
+	}
 	for range sectionCount {
 		d.focus = sectionID((int(d.focus) + int(sectionCount) + by) % int(sectionCount))
-		if sections[d.focus].at.H > 0 {
+		if d.shown[d.focus] {
 			break
 		}
 	}
 }
 
-// scroll scrolls the focused section within its lines.
-func (d *jobScreen) scroll(s *State, by int) {
-	p, at := s.layout()
-	_, sections := d.sections(p, at)
-	room := sections[d.focus].at.H - 2
-	if d.focus == sectionErrors {
-		room = 1 // it has a cursor
-	}
+// scroll scrolls the focused section. A log that is scrolled up stays where it is.
+func (d *jobScreen) scroll(_ *State, by int) {
+	d.tops[d.focus] += by
 	if d.focus == sectionLog {
-		by = -by
-	}
-	top := &d.tops[d.focus]
-	*top = min(max(*top+by, 0), max(len(sections[d.focus].lines)-max(room, 1), 0))
-	if d.focus == sectionLog {
-		d.paused = *top > 0
+		d.paused = d.tops[sectionLog] < d.end
 	}
 }
 
 // pauseLog stops the log at its present position, or lets it follow its end again.
-func (s *State) pauseLog() {
-	d := &s.detail
-	if d.paused = !d.paused; d.paused {
-		s.showToast("the log stays where it is; f follows it again", false)
+func (d *jobScreen) pauseLog(s *State) {
+	d.paused = !d.paused
+	s.showToast(map[bool]string{true: "the log stays where it is; f follows it again", false: "the log follows its end"}[d.paused], false)
+}
+
+// draw draws the head, the summary with the times, the errors and the log. A zoomed section gets
+// all lines.
+func (d *jobScreen) draw(p *view, at widget.Rect) {
+	j, times := *d.job, 0
+	if p.W >= wideWidth {
+		times = timesWidth
+	}
+	summary, errors, log := d.summary(p, at.W-4-times), d.errors(p, at.W-4), d.log(p, at.W-4)
+	d.shown = [sectionCount]bool{}
+	if d.zoomed {
+		d.drawSection(p, at, d.focus, map[sectionID]section{sectionLog: log, sectionSummary: summary, sectionErrors: errors}[d.focus])
 		return
 	}
-	d.tops[sectionLog] = 0
-	s.showToast("the log follows its end", false)
+	head := d.head(p, at.W-4)
+	if at.H < 18 || at.H < 22 && len(j.URLs) > 0 {
+		head = head[:min(len(head), 4)]
+	}
+	box, at := at.Top(min(len(head)+2, at.H))
+	what := strings.TrimSpace(j.Action + " " + j.Detail)
+	p.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository, at.W/3)}, head)
+	if at.H < 3 {
+		return
+	}
+	first, second, room := len(summary.lines), 0, at.H*2/5
+	if times > 0 {
+		first = max(first, len(p.times(j))+len(j.Steps))
+	}
+	first = min(max(first, 2)+2, max(room, 3))
+	if len(jobIssues(j)) > 0 {
+		second = min(len(errors.lines)+2, max(room, 3))
+		if len(j.Log) == 0 { // the errors need the lines of the log
+			if second = min(len(errors.lines)+2, max(at.H-first-3, 3)); !j.Finished.IsZero() {
+				second = at.H - first
+			}
+		}
+	}
+	if third := at.H - first - second; third < 3 {
+		first += third
+	}
+	box, at = at.Top(first)
+	if times > 0 {
+		var side widget.Rect
+		box, side = box.Left(box.W - times)
+		p.Panel(side, widget.Box{Title: "Times"}, p.timeLines(j, side.W-4, side.H-2))
+	}
+	d.drawSection(p, box, sectionSummary, summary)
+	box, at = at.Top(second)
+	d.drawSection(p, box, sectionErrors, errors)
+	d.drawSection(p, at, sectionLog, log)
 }
 
-// section is a section of the screen, laid out.
+// section is a part of the screen.
 type section struct {
 	widget.Box
-	at    widget.Rect
 	lines []widget.TextLine
+	of    []jobIssue // the issue of each line
 }
 
-// draw draws the head, the summary with the times, the errors and the log.
-func (d *jobScreen) draw(p *view, at widget.Rect) {
-	head, sections := d.sections(p, at)
-	if head.H > 0 {
-		d.drawHead(p, head)
+func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec section) {
+	if d.shown[id] = at.H >= 2; !d.shown[id] {
+		return
 	}
-	for _, id := range []sectionID{sectionSummary, sectionErrors, sectionLog} {
-		sec := sections[id]
-		if sec.at.H == 0 {
-			continue
-		}
-		if id == sectionSummary && p.timesWidth() > 0 && !d.zoomed {
-			var side widget.Rect
-			sec.at, side = sec.at.Left(sec.at.W - p.timesWidth())
-			p.Canvas.Box(side, widget.Box{Title: "Times"})
-			p.Lines(side, p.timeLines(*d.job, side.W-4, side.H-2))
-		}
-		sec.Focused = id == d.focus
-		d.drawSection(p, sec, id)
-	}
-}
-
-func (d *jobScreen) drawSection(p *view, sec section, id sectionID) {
-	n, room := len(sec.lines), max(sec.at.H-2, 0)
-	top := widget.Scrolled(d.tops[id], n, sec.at.H)
-	cursor := max(min(d.tops[id], n-1), 0)
-	switch id {
-	case sectionLog:
-		top = widget.Scrolled(max(n-room-d.tops[id], 0), n, sec.at.H)
-	case sectionErrors:
-		top = widget.Window(cursor, n, room)
-	case sectionSummary:
-		if rest := n - top - room; rest > 0 {
-			sec.Foot = fmt.Sprintf("%d more below", rest)
+	n, room, top := len(sec.lines), at.H-2, &d.tops[id]
+	cursor := max(min(*top, n-1), 0)
+	sec.Focused = id == d.focus
+	if id == sectionLog {
+		if d.end = max(n-room, 0); !d.paused {
+			*top = d.end
 		}
 	}
-	p.Canvas.Box(sec.at, sec.Box)
-	for i, l := range sec.lines[top:min(top+room, n)] {
-		if id == sectionErrors && !sec.Focused && i == room-1 && n-top-i > 1 && i > 0 {
-			l = widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more lines", p.G.More, n-top-i))
+	*top = max(min(*top, n-room), 0)
+	from := *top
+	if id == sectionErrors { // it has a cursor
+		*top = cursor
+		if from, d.issue = widget.Window(cursor, n, room), nil; len(sec.of) > 0 {
+			d.issue = &sec.of[cursor]
 		}
-		p.PutCut(sec.at.X+2, sec.at.Y+1+i, sec.at.W-4, l.Role, l.Text)
 	}
-	if id == sectionErrors && sec.Focused {
-		p.Put(sec.at.X+1, sec.at.Y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
+	if rest := n - from - room; rest > 0 && sec.Note == "" {
+		sec.Note = fmt.Sprintf("%d more below", rest)
+	}
+	p.Canvas.Box(at, sec.Box)
+	for i, l := range sec.lines[from:min(from+room, n)] {
+		p.PutLine(at.X+2, at.Y+1+i, at.W-4, l)
+	}
+	if id == sectionErrors && sec.Focused && room > 0 {
+		p.Put(at.X+1, at.Y+1+*top-from, 1, widget.RoleKey, p.G.Cursor)
 	}
 }
 
-// headHeight returns the height of the head in h lines: with the commit if there is room.
-func (d *jobScreen) headHeight(h int) int {
-	head := d.leastHead()
-	switch {
-	case d.zoomed:
-		return 0
-	case h < 18:
-		return min(head, 6, h)
-	case d.job.Commit != nil && (len(d.job.URLs) == 0 || h >= 22):
-		head++
-	}
-	return head
-}
-
-// leastHead returns the height of the head without the commit.
-func (d *jobScreen) leastHead() int {
-	if len(d.job.URLs) > 0 {
-		return 7
-	}
-	return 6
-}
-
-// sections lays out the screen. A zoomed section gets all lines.
-func (d *jobScreen) sections(p *view, at widget.Rect) (head widget.Rect, out [sectionCount]section) {
+// head describes the job: its state, its facts, its address.
+func (d *jobScreen) head(p *view, w int) []widget.TextLine {
 	j := *d.job
-	head, at = at.Top(d.headHeight(at.H))
-	out[sectionSummary] = d.summary(p, at.W)
-	out[sectionErrors] = d.errors(p, at.W)
-	out[sectionLog] = d.logSection(p, at.W)
-	if d.zoomed {
-		out[d.focus].at = at
-		return head, out
-	}
-	if at.H < 3 {
-		return head, out
-	}
-	h, most, lines := at.H, at.H*2/5, len(out[sectionSummary].lines)
-	if p.timesWidth() > 0 {
-		lines = max(lines, len(p.times(j))+len(j.Steps))
-		if len(j.Steps) > 0 {
-			most = h / 2
-		}
-	}
-	summary, errors := min(max(lines, 2)+2, max(most, 3)), 0
-	if n := len(out[sectionErrors].lines); len(jobIssues(j)) > 0 {
-		room := h * 2 / 5
-		if len(j.Log) == 0 {
-			room = h - summary - 3
-		}
-		errors = min(n+2, max(room, 3))
-	}
-	if len(j.Log) > 0 { // the time line does not displace the last lines of the log
-		summary = min(summary, max(h-errors-3, h*2/5, 3))
-	}
-	log := h - summary - errors
-	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
-		log, errors = 0, h-summary // there is no log; the errors remain
-	}
-	if log < 3 {
-		summary, log = h-errors, 0
-	}
-	out[sectionSummary].at, at = at.Top(summary)
-	out[sectionErrors].at, at = at.Top(errors)
-	out[sectionLog].at, _ = at.Top(log)
-	return head, out
-}
-
-func (d *jobScreen) drawHead(p *view, at widget.Rect) {
-	j := *d.job
-	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	state := p.shownState(j)
 	if !d.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
-	lines := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, at.W-4, p.pace(j, state, at.W)))}
-	for _, f := range p.jobFacts(j, d.live, at.H > d.leastHead()) {
-		lines = append(lines, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", f[0], f[1])))
+	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
+	for _, f := range p.jobFacts(j, d.live) {
+		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", f[0], f[1])))
 	}
-	url := ""
 	if len(j.URLs) > 0 {
-		url = j.URLs[0].URL
-		lines = append(lines, widget.Styled(widget.RolePlain, "url    "+j.URLs[0].Name+" "+url))
+		out = append(out, widget.TextLine{Text: "url    " + j.URLs[0].Name + " " + j.URLs[0].URL, Link: j.URLs[0].URL})
 	}
-	p.Panel(at, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3),
-		Note: p.cut(j.Repository, at.W/3)}, lines[:min(len(lines), max(at.H-2, 0))], url)
+	if c := j.Commit; c != nil { // author and time follow the message, where a narrow screen cuts them
+		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),
+			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.s.Now, c.At)))))
+	}
+	return out
 }
 
 // preview describes a job on h lines of w cells: state, progress, errors, and in the remaining
@@ -328,7 +279,7 @@ func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	state := p.shownState(j)
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, ""))}
 	out = append(out, widget.Styled(widget.RolePlain, strings.TrimSpace(p.pace(j, state, w))))
-	for _, f := range p.jobFacts(j, true, false) {
+	for _, f := range p.jobFacts(j, true) {
 		out = widget.Wrapped(out, widget.RolePlain, f[0]+" "+f[1], w)
 	}
 	if len(j.Summary) > 0 {
@@ -383,15 +334,14 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 }
 
 // jobFacts describes a job by name and text.
-func (p *view) jobFacts(j snapshot.Job, live, commit bool) [][2]string {
-	out := [][2]string{{"lease", widget.Join("; ", p.leaseText(j, live), p.attemptText(j), widget.When(j.Priority != "", "priority "+j.Priority))},
+func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
+	attempt := fmt.Sprintf("attempt %d", j.Attempt) + widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
+	return [][2]string{
+		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "", "priority "+j.Priority))},
 		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
-			"uid "+text.OrDash(j.UID))}}
-	if c := j.Commit; c != nil && commit { // author and time follow the message, where a narrow screen cuts them
-		out = append(out, [2]string{"commit", widget.Quoted(c.Subject) + widget.When(c.Author != "", " by "+c.Author) +
-			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.s.Now, c.At))})
+			"uid "+text.OrDash(j.UID))},
+		{"msg", text.OrDash(j.Message)},
 	}
-	return append(out, [2]string{"msg", text.OrDash(j.Message)})
 }
 
 // leaseText describes the holder and the expiry of a lease.
@@ -419,18 +369,6 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		return "left alone"
 	}
 	return "not claimed yet"
-}
-
-// attemptText returns the attempt of a job; "" = unknown.
-func (p *view) attemptText(j snapshot.Job) string {
-	of := widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
-	switch {
-	case j.Attempt > 1 && of != "" && p.s.waitsForRetry(j):
-		return fmt.Sprintf("after attempt %d%s", j.Attempt-1, of)
-	case j.Attempt > 0:
-		return fmt.Sprintf("attempt %d%s", j.Attempt, of)
-	}
-	return ""
 }
 
 // refText returns the branch of a job and the commits before and after it.

@@ -49,7 +49,7 @@ func longerLog(by int) *snapshot.Snapshot {
 func TestSectionsOfAJob(t *testing.T) {
 	t.Parallel()
 	s := press(shown(longTexts(), widget.Caps{Mono: true, ASCII: true}), "enter")
-	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
+	frame := func(s State) string { return render(s, 80, 24, s.Caps) }
 	t.Run("tab and back", func(t *testing.T) {
 		want := []sectionID{sectionSummary, sectionErrors, sectionLog}
 		at := s
@@ -186,7 +186,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("the pace is told", func(t *testing.T) {
-		if f := Render(s, 140, 40, s.Caps); !strings.Contains(f, "205/288   0:42   ~17s left   4.9/s") {
+		if f := render(s, 140, 40, s.Caps); !strings.Contains(f, "205/288   0:42   ~17s left   4.9/s") {
 			t.Errorf("the head:\n%s", f)
 		}
 	})
@@ -199,7 +199,7 @@ func TestTotals(t *testing.T) {
 	snap.Jobs[0].Summary = []snapshot.Summary{{Kind: "Told", Total: 276, Create: 14},
 		{Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"},
 		{Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
-	frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "enter"), 80, 40, widget.Caps{Mono: true, ASCII: true})
+	frame := render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "enter"), 80, 40, widget.Caps{Mono: true, ASCII: true})
 	for kind, want := range map[string]string{"Told": "276", "Counted": "21", "Unknown": "-", "Overflow": "-"} {
 		_, row, _ := strings.Cut(frame, " "+kind+" ")
 		if got := strings.Fields(row); len(got) == 0 || got[0] != want {
@@ -306,7 +306,7 @@ func TestEnterOnAnError(t *testing.T) {
 	for s.detail.focus != sectionErrors {
 		s = press(s, "tab")
 	}
-	frame := func(s State) string { return Render(s, 80, 24, s.Caps) }
+	frame := func(s State) string { return render(s, 80, 24, s.Caps) }
 	t.Run("of a job: the file under the cursor, and back to it", func(t *testing.T) {
 		if f := frame(s); !strings.Contains(f, "|>x dashboards/net/bgp.json: no panel  ") || !strings.Contains(f, " 1/4 ") ||
 			!strings.Contains(f, "enter its file") {
@@ -400,7 +400,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: failedRows(5), lately: recentDay()}
 	first := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter")
-	frame := func(s State) string { return Render(s, 100, 40, s.Caps) }
+	frame := func(s State) string { return render(s, 100, 40, s.Caps) }
 	if f := frame(first); !strings.Contains(f, "Looking") {
 		t.Errorf("before the answer:\n%s", f)
 	}
@@ -505,7 +505,7 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 		&archive{rows: failedRows(5), lately: recentDay()})
 	for h := MinHeight; h <= 44; h++ {
 		for _, w := range []int{40, 41, 50, 59, 60, 80, 100, 119, 120, 140} {
-			frame := Render(s, w, h, s.Caps)
+			frame := render(s, w, h, s.Caps)
 			_, jobs, found := strings.Cut(frame, "Recent jobs")
 			_, row, _ := strings.Cut(jobs, "|> . ")
 			row, _, _ = strings.Cut(row, "\n")

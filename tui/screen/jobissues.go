@@ -61,11 +61,11 @@ func parseIssue(state, txt string) jobIssue {
 }
 
 // issueLines wraps the errors and warnings of a job to w cells, because the cause is often at
-// the end. It returns for each line the index of its issue in jobIssues too.
-func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []int) {
-	for i, f := range jobIssues(j) {
+// the end. It returns the issue of each line too.
+func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jobIssue) {
+	for _, f := range jobIssues(j) {
 		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
-			out, of = append(out, l), append(of, i)
+			out, of = append(out, l), append(of, f)
 		}
 	}
 	return out, of

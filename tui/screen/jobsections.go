@@ -19,20 +19,15 @@ import (
 // summary counts the objects of a job by kind; zoomed it has the times too.
 func (d *jobScreen) summary(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: "Summary"}}
-	if p.timesWidth() > 0 && !d.zoomed {
-		w -= p.timesWidth()
-	}
-	switch out.lines = p.summaryLines(j, w-4); {
+	switch out.lines = p.summaryLines(j, w); {
 	case len(j.Summary) > 0:
-	case !j.Finished.IsZero():
-		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing was written.")}
-	case j.WaitReason != "":
-		out.lines = widget.Wrapped(nil, widget.RoleDim, "This agent leaves the job alone: "+j.WaitReason, w-4)
+	case j.WaitReason != "" && j.Finished.IsZero():
+		out.lines = widget.Wrapped(nil, widget.RoleDim, "This agent leaves the job alone: "+j.WaitReason, w)
 	default:
-		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing written yet.")}
+		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing is written.")}
 	}
 	if d.zoomed {
-		out.lines = append(append(out.lines, widget.TextLine{}), p.timeLines(j, w-4, len(p.times(j))+len(j.Steps))...)
+		out.lines = append(append(out.lines, widget.TextLine{}), p.timeLines(j, w, len(p.times(j))+len(j.Steps))...)
 	}
 	return out
 }
@@ -91,86 +86,52 @@ func total(s snapshot.Summary) int64 {
 // under it.
 func (d *jobScreen) errors(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
-	lines, of := p.issueLines(j, w-4)
 	if j.Finished.IsZero() {
-		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-26, 1))
+		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-22, 1))
 	}
-	if d.focus == sectionErrors && len(of) > 0 {
-		out.Note = fmt.Sprintf("%d/%d", of[max(min(d.tops[sectionErrors], len(of)-1), 0)]+1, of[len(of)-1]+1)
-	}
-	if out.lines = lines; len(lines) == 0 {
+	if out.lines, out.of = p.issueLines(j, w); len(out.lines) == 0 {
 		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "None.")}
 	}
 	return out
 }
 
-// issueAtCursor returns the error under the cursor.
-func (d *jobScreen) issueAtCursor(s *State) (jobIssue, bool) {
-	p, at := s.layout()
-	_, of := p.issueLines(*d.job, at.W-4)
-	if len(of) == 0 {
-		return jobIssue{}, false
+// log lists the log lines that match the filter.
+func (d *jobScreen) log(p *view, w int) section {
+	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}}
+	for _, e := range d.matches(p.s) {
+		level, r := levelWord(e.Level)
+		out.lines = append(out.lines, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+level+" "+e.Text, w, p.s.wraps)...)
 	}
-	return jobIssues(*d.job)[of[max(min(d.tops[sectionErrors], len(of)-1), 0)]], true
-}
-
-// log lays out the log lines that match the filter in w cells.
-func (d *jobScreen) log(p *view, log []snapshot.Event, w int) (out []widget.TextLine) {
-	filter := p.s.filterLine.filters[screenDetail]
-	for _, e := range log {
-		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
-			level, r := levelWord(e.Level)
-			out = append(out, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+level+" "+e.Text, w, p.s.wraps)...)
-		}
-	}
-	return out
-}
-
-func (d *jobScreen) logSection(p *view, w int) section {
-	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}, lines: d.log(p, d.job.Log, w-4)}
-	_, _, err := d.record.of(j.UID)
 	if len(out.lines) == 0 {
 		why := noLog(j)
-		switch {
-		case len(j.Log) > 0:
+		if _, _, err := d.record.of(j.UID); len(j.Log) > 0 {
 			why = fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filterLine.filters[screenDetail])
-		case d.partial && err != "":
+		} else if d.partial && err != "" {
 			why = "The record of the job cannot be read: " + err
 		}
-		out.lines = widget.Wrapped(nil, widget.RoleDim, why, w-4)
+		out.lines = widget.Wrapped(nil, widget.RoleDim, why, w)
 	}
-	switch {
-	case d.paused:
-		out.Note = fmt.Sprintf("held, %d below, f follows", min(d.tops[sectionLog], len(out.lines)))
-	case j.Finished.IsZero() && len(j.Log) > 0:
+	if d.paused {
+		out.Note = "held, f follows"
+	} else if j.Finished.IsZero() && len(j.Log) > 0 {
 		out.Note = "following"
 	}
 	return out
 }
 
-// noLog returns why the log is unavailable: only the agent of the job keeps it, for a limited
-// time.
+// noLog returns why there is no log: only the agent of the job keeps it, for a limited time.
 func noLog(j snapshot.Job) string {
 	switch {
-	case !j.Finished.IsZero():
-		return "No log of this job is kept here."
-	case j.Owner == "other":
+	case j.Owner == "other" && j.Finished.IsZero():
 		return "The agent that runs it has the log."
-	case j.Owner == "" && !j.RetryAt.IsZero():
-		return "No log of its last attempt is kept here."
-	case j.Owner == "":
+	case j.Owner == "" && j.Finished.IsZero() && j.RetryAt.IsZero():
 		return "It has not begun."
 	}
-	return "It has said nothing yet."
+	return "No log of this job is kept here."
 }
 
-// timesWidth returns the width of the times beside the summary; 0 = no room.
-func (p *view) timesWidth() int {
-	if p.w < wideWidth {
-		return 0
-	}
-	return 46
-}
+// timesWidth is the width of the times beside the summary of a wide screen.
+const timesWidth = 46
 
 // times lists the known times of a job.
 func (p *view) times(j snapshot.Job) (out []widget.TextLine) {

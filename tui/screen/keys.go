@@ -18,50 +18,25 @@ type Outcome struct {
 	Copy    string   // for the clipboard of the terminal
 }
 
-// binding is one row of the key table. Help, hints and the palette are derived from it, so they
-// list only keys that work.
-type binding struct {
-	press   string // the keys, with blanks between them
-	text    string
-	group   string
-	do      func(*State)
-	refuses func(*State) string // why it is disabled; "" = enabled. nil = always enabled
-	line    func(*State) string // the equivalent command line; nil or "" = none
-	on      []screenID          // the screens where it works; empty = everywhere
-	not     []screenID          // the screens where it does not
-	verb    Verb                // the action that it sends; do and refuses are derived from it
-	asks    bool                // a confirmation comes first
-
-	keys  []string
-	label string // shown in help
-}
-
 // here reports whether the key works on the present screen.
-func (b binding) here(s *State) bool {
-	return (len(b.on) == 0 || slices.Contains(b.on, s.screen)) && !slices.Contains(b.not, s.screen) &&
-		(b.press != "6" || s.available(screenSources))
-}
-
-// refusal returns why the key is disabled, "" when it is enabled.
-func (b binding) refusal(s *State) string {
-	if b.refuses == nil {
-		return ""
-	}
-	return b.refuses(s)
+func (c command) here(s *State) bool {
+	return (len(c.on) == 0 || slices.Contains(c.on, s.screen)) && !slices.Contains(c.not, s.screen) &&
+		(c.press != "6" || s.available(screenSources))
 }
 
 // bound returns the binding of a key on the present screen.
-func (s *State) bound(key string) (binding, bool) {
+func (s *State) bound(key string) (command, bool) {
 	for _, b := range bindings {
-		if b.here(s) && slices.Contains(b.keys, key) {
+		if b.here(s) && slices.Contains(strings.Fields(b.press), key) {
 			return b, true
 		}
 	}
-	return binding{}, false
+	return command{}, false
 }
 
-// bindings is the key table. It refers to functions that use it.
-var bindings []binding
+// bindings is the key table: help, hints and the palette are derived from it, so they list only
+// keys that work. It refers to functions that use it.
+var bindings []command
 
 func init() { bindings = keyTable() }
 
@@ -86,7 +61,7 @@ func unless(holds func(*State) bool, why string) func(*State) string {
 func plain(line string) func(*State) string { return func(*State) string { return line } }
 
 // keyTable returns the bindings.
-func keyTable() []binding {
+func keyTable() []command {
 	const (
 		move = "MOVE"
 		view = "VIEW"
@@ -97,21 +72,21 @@ func keyTable() []binding {
 		[]screenID{screenHistory}
 	panes := unless(func(s *State) bool { return s.screen == screenOverview || s.screen == screenDetail }, "this screen has one pane")
 	rows := unless(func(s *State) bool { return s.hasLists() && len(s.list().keys) > 0 }, "there is nothing under the cursor")
-	table := []binding{
-		{press: "up k", text: "row up", group: move},
-		{press: "down j", text: "row down", group: move},
-		{press: "pgup ctrl+u", text: "page up", group: move},
-		{press: "pgdown ctrl+d", text: "page down", group: move},
-		{press: "home g", text: "first row", group: move},
-		{press: "end G", text: "last row", group: move},
-		{press: "enter", text: "open", group: view, do: (*State).open, refuses: unless(func(s *State) bool {
+	table := []command{
+		{press: "up k", words: "row up", group: move},
+		{press: "down j", words: "row down", group: move},
+		{press: "pgup ctrl+u", words: "page up", group: move},
+		{press: "pgdown ctrl+d", words: "page down", group: move},
+		{press: "home g", words: "first row", group: move},
+		{press: "end G", words: "last row", group: move},
+		{press: "enter", words: "open", group: view, do: (*State).open, refuses: unless(func(s *State) bool {
 			_, ok := s.at(s.screen).(opener)
 			return ok
 		}, "nothing opens from this screen")},
-		{press: "esc backspace", text: "back", group: view, do: (*State).goBack},
-		{press: "[", text: "place before", group: view, do: func(s *State) { s.walk(&s.back, &s.forwards) },
+		{press: "esc backspace", words: "back", group: view, do: (*State).goBack},
+		{press: "[", words: "place before", group: view, do: func(s *State) { s.walk(&s.back, &s.forwards) },
 			refuses: unless(func(s *State) bool { return len(s.back) > 0 }, "this is the first place")},
-		{press: "]", text: "place after", group: view, do: func(s *State) { s.walk(&s.forwards, &s.back) },
+		{press: "]", words: "place after", group: view, do: func(s *State) { s.walk(&s.forwards, &s.back) },
 			refuses: unless(func(s *State) bool { return len(s.forwards) > 0 }, "this is the last place")},
 	}
 	for i := range table[:6] {
@@ -119,68 +94,68 @@ func keyTable() []binding {
 		table[i].do = func(s *State) { s.move(by) }
 	}
 	for _, id := range tabs {
-		table = append(table, binding{press: screens[id].key, text: screens[id].name, group: view, do: func(s *State) { s.goTo(id) }})
+		table = append(table, command{press: screens[id].key, words: screens[id].name, group: view, do: func(s *State) { s.goTo(id) }})
 	}
-	table = append(table, []binding{
-		{press: "tab", text: "other pane", group: view, do: func(s *State) { s.switchPane(1) }, refuses: panes},
-		{press: "shift+tab", text: "pane before", group: view, do: func(s *State) { s.switchPane(-1) }, refuses: panes},
-		{press: "z", text: "zoom pane", group: view, do: (*State).zoom, refuses: panes},
-		{press: "space", text: "mark", group: move, do: (*State).mark, refuses: rows},
-		{press: "*", text: "mark all", group: move, do: (*State).markAll, refuses: rows},
-		{press: "o", text: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
-		{press: "d", text: "what it changed", group: view, on: atJob, do: (*State).openChanges, refuses: (*State).changesRefusal},
-		{press: "f", text: "hold the log", group: view, on: atJob, do: (*State).pauseLog},
-		{press: "n", text: "next change", group: move, on: atDiff, do: func(s *State) { s.nextHunk(false) }},
-		{press: "N", text: "change before", group: move, on: atDiff, do: func(s *State) { s.nextHunk(true) }},
-		{press: "w", text: "wide, wrapped", group: view, do: (*State).widen, refuses: func(s *State) string {
+	table = append(table, []command{
+		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.switchPane(1) }, refuses: panes},
+		{press: "shift+tab", words: "pane before", group: view, do: func(s *State) { s.switchPane(-1) }, refuses: panes},
+		{press: "z", words: "zoom pane", group: view, do: (*State).zoom, refuses: panes},
+		{press: "space", words: "mark", group: move, do: (*State).mark, refuses: rows},
+		{press: "*", words: "mark all", group: move, do: (*State).markAll, refuses: rows},
+		{press: "o", words: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
+		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges, refuses: (*State).changesRefusal},
+		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
+		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
+		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
+		{press: "w", words: "wide, wrapped", group: view, do: (*State).widen, refuses: func(s *State) string {
 			if s.screen == screenDetail || s.screen == screenDiff {
 				return ""
 			}
 			return listRefusal(s)
 		}},
-		{press: "/", text: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filters,
+		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filters,
 			"there is nothing to filter on this screen")},
-		{press: "h", text: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
-		{press: "+", text: "unfold, fold", group: view, on: atHistory, do: (*State).unfold},
-		{press: "p", text: "pull changes", group: act, not: atSources, verb: Pull},
-		{press: "P", text: "full pull", group: act, not: atSources, asks: true, verb: PullFull},
-		{press: "x", text: "cancel", group: act, not: atSources, asks: true, verb: Cancel},
-		{press: "r", text: "retry", group: act, not: atSources, asks: true, verb: Retry},
-		{press: "s", text: "suspend", group: act, not: atSources, asks: true, verb: Suspend},
-		{press: "p", text: "ask for a look", group: act, on: atSources, verb: Reconcile},
-		{press: "s", text: "suspend", group: act, on: atSources, asks: true, verb: SuspendSource},
-		{press: "t", text: "test", group: act, do: func(s *State) { s.openPopup(s.testable()[0], true) }, refuses: (*State).testRefusal,
+		{press: "h", words: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
+		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: (*State).unfold},
+		{press: "p", words: "pull changes", group: act, not: atSources, verb: Pull},
+		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: PullFull},
+		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: Cancel},
+		{press: "r", words: "retry", group: act, not: atSources, asks: true, verb: Retry},
+		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: Suspend},
+		{press: "p", words: "ask for a look", group: act, on: atSources, verb: Reconcile},
+		{press: "s", words: "suspend", group: act, on: atSources, asks: true, verb: SuspendSource},
+		{press: "t", words: "test", group: act, do: func(s *State) { s.openPopup(s.testable()[0], true) }, refuses: (*State).testRefusal,
 			line: func(s *State) string { return s.popupLine(s.testable(), true) }},
-		{press: "y", text: "show as YAML", group: act, do: func(s *State) { s.openPopup(s.showable()[0], false) },
+		{press: "y", words: "show as YAML", group: act, do: func(s *State) { s.openPopup(s.showable()[0], false) },
 			refuses: (*State).showRefusal, line: func(s *State) string { return s.popupLine(s.showable(), false) }},
-		{press: "E", text: "edit", group: act, not: atHistory, do: func(s *State) { s.copied(s.editLine()) }, line: (*State).editLine,
+		{press: "E", words: "edit", group: act, not: atHistory, do: func(s *State) { s.copied(s.editLine()) }, line: (*State).editLine,
 			refuses: unless(func(s *State) bool { return s.editLine() != "" }, "one repository or source has to be under the cursor")},
-		{press: "E", text: "export", group: act, on: atHistory, do: func(s *State) { s.copied(s.exportLine()) },
+		{press: "E", words: "export", group: act, on: atHistory, do: func(s *State) { s.copied(s.exportLine()) },
 			line: (*State).exportLine, refuses: (*State).exportRefusal},
-		{press: "Y", text: "copy command", group: act, do: func(s *State) { s.copied(s.shownBy()) },
+		{press: "Y", words: "copy command", group: act, do: func(s *State) { s.copied(s.shownBy()) },
 			refuses: unless(func(s *State) bool { return s.shownBy() != "" }, "there is nothing under the cursor")},
-		{press: "u", text: "copy address", group: act, do: (*State).copyLink,
+		{press: "u", words: "copy address", group: act, do: (*State).copyLink,
 			refuses: unless(func(s *State) bool { return len(s.links()) > 0 }, "no web address is known here")},
-		{press: "c", text: "copy commit", group: act, do: func(s *State) { s.copied(s.commit()) },
+		{press: "c", words: "copy commit", group: act, do: func(s *State) { s.copied(s.commit()) },
 			refuses: unless(func(s *State) bool { return s.commit() != "" }, "no commit is known here")},
-		{press: "e", text: "errors", group: view, do: (*State).openIssues,
+		{press: "e", words: "errors", group: view, do: (*State).openIssues,
 			refuses: unless(func(s *State) bool { return len(s.issues.list) > 0 }, "no errors so far")},
-		{press: "a", text: "ASCII on/off", group: app, do: (*State).switchASCII},
-		{press: "T", text: "next theme", group: app, refuses: colourRefusal,
+		{press: "a", words: "ASCII on/off", group: app, do: (*State).switchASCII},
+		{press: "T", words: "next theme", group: app, refuses: colourRefusal,
 			do: func(s *State) { s.setTheme((s.Caps.Theme + 1) % len(widget.Coloured)) }},
-		{press: "R", text: "refresh", group: app, do: (*State).refresh},
-		{press: "D", text: "doctor", group: app, line: plain("limpet doctor"), do: func(s *State) {
+		{press: "R", words: "refresh", group: app, do: (*State).refresh},
+		{press: "D", words: "doctor", group: app, line: plain("limpet doctor"), do: func(s *State) {
 			s.copied("limpet doctor") // it examines this host from outside, which the agent cannot do for its own defects
 			s.showToast("in another terminal: limpet doctor", false)
 		}},
-		{press: ": ctrl+p", text: "command", group: app, do: (*State).openPalette},
-		{press: "?", text: "this help", group: app, do: func(s *State) { s.overlay = help{} }},
-		{press: "q ctrl+c", text: "quit", group: app, do: (*State).quit},
+		{press: ": ctrl+p", words: "command", group: app, do: (*State).openPalette},
+		{press: "?", words: "this help", group: app, do: (*State).openHelp},
+		{press: "q ctrl+c", words: "quit", group: app, do: (*State).quit},
 	}...)
 	short := strings.NewReplacer(" backspace", "", " ctrl+c", "", "ctrl+", "^", "pgdown", "pgdn", "shift+tab", "backtab")
 	for i := range table {
 		b := &table[i]
-		b.keys, b.label = strings.Fields(b.press), short.Replace(b.press)
+		b.label = short.Replace(b.press)
 		if v := b.verb; v != "" {
 			b.refuses = func(s *State) string { _, why := s.requestFor(v, s.selected); return why }
 			b.do = func(s *State) { s.request(s.requestFor(v, s.selected)) }
@@ -217,17 +192,8 @@ func (s *State) press(name, text string) {
 	case s.filterLine.typing:
 		s.typeFilter(name, text)
 	case ok:
-		s.run(b.refusal(s), b.do)
+		s.perform(b)
 	}
-}
-
-// run executes a function, or shows why it is disabled.
-func (s *State) run(why string, do func(*State)) {
-	if why != "" {
-		s.showToast(why, true)
-		return
-	}
-	do(s)
 }
 
 // Paste returns the state after text was pasted. It goes to the focused input line. Without one
@@ -238,7 +204,7 @@ func (s State) Paste(text string) State {
 		if over.name == "" {
 			return s
 		}
-	case palette, help:
+	case chooser:
 	default:
 		if over != nil || !s.filterLine.typing {
 			return s
@@ -270,7 +236,7 @@ func (s *State) open() {
 // switchPane focuses the next pane, or with -1 the previous one.
 func (s *State) switchPane(by int) {
 	if s.screen == screenDetail {
-		s.detail.turn(s, by)
+		s.detail.turn(by)
 		return
 	}
 	s.overview.onRepos = !s.overview.onRepos
@@ -383,57 +349,4 @@ func (s *State) exportRefusal() string {
 		return "an export is narrowed by repo, state, action, since and until alone"
 	}
 	return ""
-}
-
-// quit leaves at once. While jobs run in this process, it asks first what to do with them.
-func (s *State) quit() {
-	a := s.Snap.Agent
-	if s.Source != Standalone || a.Claims == 0 {
-		s.out.Quit = true
-		return
-	}
-	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, give them back", func(s *State) { s.out.Quit = true }}}}
-	running := "1 job runs"
-	if a.Claims > 1 {
-		running = fmt.Sprintf("%d jobs run", a.Claims)
-	}
-	const back = "What is given back goes on at the next start, here or elsewhere."
-	switch {
-	case s.leaving.whenIdle:
-		q.title = "Quit now?"
-		q.lines = []string{fmt.Sprintf("%s to go; this ends by itself when nothing runs any more.", text.Plural(a.Busy, "job")),
-			back + " Who stays has jobs claimed again."}
-		q.choices = append(q.choices, choice{"s", "Stay", (*State).stay})
-	case s.readOnlyReason() == "":
-		q.lines = []string{running + " in this process. " + back + " Who finishes first claims nothing new and ends when nothing runs any " +
-			"more."}
-		q.choices = append(q.choices, choice{"f", "Finish first", (*State).finish})
-	default:
-		q.lines = []string{running + " in this process. " + back}
-	}
-	s.overlay = q
-}
-
-// finish claims no new jobs and quits when the running ones have finished.
-func (s *State) finish() {
-	s.leaving.whenIdle = true
-	s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
-	if s.Snap.Agent.Draining.IsZero() {
-		s.leaving.drained = true
-		s.out.Actions = []Action{{Verb: Drain}}
-	}
-}
-
-// stay cancels finish.
-func (s *State) stay() {
-	if s.leaving.drained {
-		s.out.Actions = []Action{{Verb: Undrain}}
-		s.showToast("claims jobs again", false)
-	}
-	s.leaving = leaving{}
-}
-
-// Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.
-func (s State) Ended() bool {
-	return s.leaving.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }

@@ -307,7 +307,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("every key of the table does what help says without a snapshot", func(t *testing.T) {
 		for _, b := range bindings {
-			for _, k := range b.keys {
+			for _, k := range strings.Fields(b.press) {
 				NewState("standalone", widget.Caps{}, noon).Key(k, "")
 			}
 		}
@@ -345,9 +345,9 @@ func TestOneSourceOfRefusals(t *testing.T) {
 	t.Parallel()
 	refused := 0
 	for name, s := range exampleStates() {
-		frame := strings.Split(strip(Render(s, 200, 40, widget.Caps{})), "\n")
+		frame := strings.Split(strip(render(s, 200, 40, widget.Caps{})), "\n")
 		hints := "  " + frame[len(frame)-1]
-		whole := strip(Render(press(s, "?"), 200, 60, widget.Caps{}))
+		whole := strip(render(press(s, "?"), 200, 60, widget.Caps{}))
 		for _, b := range bindings {
 			if !b.here(&s) {
 				continue
@@ -356,20 +356,20 @@ func TestOneSourceOfRefusals(t *testing.T) {
 			if b.group != "MOVE" && strings.Contains(whole, "-"+b.label+" ") != (why != "") {
 				t.Errorf("%s: help marks %s, %q:\n%s", name, b.label, why, whole)
 			}
-			after, out := s.Key(b.keys[0], "")
+			after, out := s.Key(strings.Fields(b.press)[0], "")
 			if why != "" {
 				refused++
 				if after.toast != why || !after.toastBad || len(out.Actions) > 0 || after.overlay != nil {
 					t.Errorf("%s: %s is refused (%s), and says %q", name, b.label, why, after.toast)
 				}
-				if len(b.keys[0]) == 1 && strings.Contains(hints, "  "+b.keys[0]+" ") {
+				if len(strings.Fields(b.press)[0]) == 1 && strings.Contains(hints, "  "+strings.Fields(b.press)[0]+" ") {
 					t.Errorf("%s: the hints offer %s, which does nothing:%s", name, b.label, hints)
 				}
 			} else if after.toastBad {
 				t.Errorf("%s: %s says %q, and help does not know", name, b.label, after.toast)
 			}
-			listed := press(s, append([]string{"?"}, strings.Split(b.text, "")...)...)
-			box := strip(Render(listed, 140, 40, widget.Caps{}))
+			listed := press(s, append([]string{"?"}, strings.Split(b.words, "")...)...)
+			box := strip(render(listed, 140, 40, widget.Caps{}))
 			if marked := strings.Contains(box, "-"+b.label+" "); why != "" && !marked && !strings.Contains(box, why[:min(len(why), 30)]) ||
 				why == "" && marked {
 				t.Errorf("%s: help marks %s: %v, want %q\n%s", name, b.label, marked, why, box)
@@ -398,11 +398,11 @@ func TestHelp(t *testing.T) {
 	})
 	t.Run("letters are text and Esc takes it away first", func(t *testing.T) {
 		at := press(s, "?", "j", "k", "q")
-		if h, _ := at.overlay.(help); h.text != "jkq" {
+		if h, _ := at.overlay.(chooser); h.text != "jkq" {
 			t.Fatalf("typed %q", h.text)
 		}
 		at = press(at, "esc")
-		if h, ok := at.overlay.(help); !ok || h.text != "" {
+		if h, ok := at.overlay.(chooser); !ok || h.text != "" {
 			t.Fatal("the first Esc must clear the text")
 		}
 		if at = press(at, "esc"); at.overlay != nil {
@@ -416,9 +416,9 @@ func TestHelp(t *testing.T) {
 		for _, size := range [][2]int{{40, 10}, {60, 20}, {80, 24}, {140, 40}} {
 			at := press(s, "?")
 			for range bindings {
-				h := at.overlay.(help)
-				b := h.found(&at)[h.at]
-				frame := strip(Render(at, size[0], size[1], widget.Caps{}))
+				h := at.overlay.(chooser)
+				b := h.found[h.at]
+				frame := strip(render(at, size[0], size[1], widget.Caps{}))
 				if !strings.Contains(frame, widget.UnicodeGlyphs.Cursor+b.label) {
 					t.Fatalf("%v: no cursor on %s:\n%s", size, b.label, frame)
 				}

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
@@ -97,73 +96,51 @@ func (p *view) eventList(at widget.Rect) {
 	}
 }
 
-// The first screen of a fresh limpet introduces it and offers two choices: work with its own
-// API, or connect to a server. It disappears with the first repository.
-
-// welcomeLine is one line of it. Without room, lines with the highest rank are dropped first.
+// welcomeLine is a line of the first screen of a fresh limpet, which introduces it and offers two
+// choices: work with its own API, or connect to a server. A small screen has only commands.
 type welcomeLine struct {
-	rank int
-	role widget.Role // RoleKey: a command
+	rank int // 0: it is always shown, 2: only if there is room for all
+	role widget.Role
 	text string
 }
 
-func (s *State) welcome(h int) []welcomeLine {
+func (p *view) drawWelcome(at widget.Rect) {
 	const title, command, plain = widget.RoleTitle, widget.RoleKey, widget.RolePlain
-	if h < 7 { // only the two commands fit
-		return []welcomeLine{{0, command, "here: limpet repo create NAME --url URL"},
-			{0, command, "a server: limpet --provisioning-server-url URL"}}
-	}
 	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
-	if s.Source != Standalone {
+	if p.s.Source != Standalone {
 		start = "limpet --daemon"
 	}
-	if s.SetUp {
+	if p.s.SetUp {
 		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
-	return []welcomeLine{
-		{2, plain, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."},
-		{1, plain, ""},
-		{0, title, "Work on this machine"},
-		{3, plain, "limpet serves its own API here. In another terminal:"},
-		{0, command, "limpet repo create NAME --url https://HOST/REPO.git"},
-		{4, command, "limpet apply -f FILE"},
-		{5, plain, "The repository appears here by itself and is pulled."},
-		{1, plain, ""},
-		{0, title, "Connect to a server"},
-		{3, plain, ask},
-		{0, command, start + " --provisioning-server-url URL --token-file FILE"},
-		{4, command, start + " --kubeconfig FILE"},
-		{1, plain, ""},
-		{6, plain, "To see it at work first: limpet demo"},
-	}
-}
-
-func (p *view) drawWelcome(at widget.Rect) {
-	lines := p.s.welcome(at.H - 2)
-	out := layWelcome(lines, at.W-6)
-	for rank := 6; rank > 0; rank-- {
-		for i := len(lines) - 1; i >= 0 && len(out) > at.H-2; i-- {
-			if lines[i].rank == rank {
-				lines = slices.Delete(lines, i, i+1)
-				out = layWelcome(lines, at.W-6)
+	var out []widget.TextLine
+	for most := 2; most >= 0 && (out == nil || len(out) > at.H-2); most-- {
+		out = nil
+		for _, l := range []welcomeLine{
+			{2, plain, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."},
+			{2, plain, ""},
+			{1, title, "Work on this machine"},
+			{2, plain, "limpet serves its own API here. In another terminal:"},
+			{0, command, "limpet repo create NAME --url https://HOST/REPO.git"},
+			{2, command, "limpet apply -f FILE"},
+			{2, plain, "The repository appears here by itself and is pulled."},
+			{2, plain, ""},
+			{1, title, "Connect to a server"},
+			{2, plain, ask},
+			{0, command, start + " --provisioning-server-url URL --token-file FILE"},
+			{2, command, start + " --kubeconfig FILE"},
+			{2, plain, ""},
+			{2, plain, "To see it at work first: limpet demo"},
+		} {
+			margin := map[widget.Role]string{plain: "  ", command: strings.Repeat(" ", min(4, at.W/12))}[l.role]
+			for _, part := range widget.Wrap(l.text, at.W-6-len(margin)) {
+				if l.rank <= most {
+					out = append(out, widget.Styled(l.role, margin+part))
+				}
 			}
 		}
 	}
-	p.Canvas.Box(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true})
-	for i, l := range out[:min(len(out), at.H-2)] {
-		p.Put(3, at.Y+1+i, at.W-6, l.Role, l.Text)
-	}
-}
-
-// layWelcome wraps the lines to w cells, behind a margin.
-func layWelcome(lines []welcomeLine, w int) (out []widget.TextLine) {
-	for _, l := range lines {
-		margin := map[widget.Role]string{widget.RolePlain: "  ", widget.RoleKey: strings.Repeat(" ", min(4, w/12))}[l.role]
-		for _, part := range widget.Wrap(l.text, w-len(margin)) {
-			out = append(out, widget.Styled(l.role, strings.TrimRight(margin+part, " ")))
-		}
-	}
-	return out
+	p.Panel(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true}, out)
 }
 
 // drawPreview draws the object under the cursor of the overview beside the lists.
@@ -171,8 +148,7 @@ func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	job, repo := p.s.jobs.here(), p.s.repos.here()
 	switch {
 	case o.onRepos && repo != nil:
-		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens"},
-			p.repoFacts(*repo, true, true).Lines(p.Canvas, at.W-4), repo.URL)
+		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens"}, p.repoFacts(*repo, true).Lines(p.Canvas, at.W-4))
 	case o.onRepos || job == nil:
 		p.Canvas.Box(at, widget.Box{Title: "Job"})
 		p.Empty(at, "The job under the cursor is shown here.")
@@ -181,87 +157,51 @@ func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	}
 }
 
-// The texts of empty lists: the reason and the next step.
-
-// noJobs returns why the list is empty and what comes next.
-func (p *view) noJobs() []string {
-	seen, all := len(p.s.Snap.Jobs), p.s.Snap.Counts.All()
-	problem := p.s.filterTerms().Problem
-	why := p.notReadYet("The jobs")
+// whyEmpty returns why a list of n objects of the snapshot has no rows: the filter, or a server
+// that has not listed the objects, for example because a permission is missing; nil = there are
+// none.
+func (p *view) whyEmpty(noun string, n int) []string {
+	problem, snap := p.s.filterTerms().Problem, p.s.Snap
 	switch {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}
-	case p.s.filter() != "" && all > seen:
-		return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.",
-			seen, all, p.s.filter())}
 	case p.s.filter() != "":
-		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
-	case why != nil:
+		return []string{fmt.Sprintf("No %s of %d matches %q. Esc clears the filter.", noun, n, p.s.filter())}
+	case snap.API.Synced || p.s.Source == FromDisk:
+		return nil
+	case snap.Problem != "":
+		return []string{"This cannot be read: " + snap.Problem}
+	}
+	return []string{"Nothing has been read yet" + p.G.More}
+}
+
+// noJobs returns why the list is empty and what comes next.
+func (p *view) noJobs() []string {
+	if why := p.whyEmpty("job", len(p.s.Snap.Jobs)); why != nil {
 		return why
 	}
-	var last, pull, check snapshot.Repo // failing repositories get a health check instead of a pull
+	var last, next snapshot.Repo
 	for _, r := range p.s.Snap.Repos {
 		if r.Synced.After(last.Synced) {
 			last = r
 		}
-		next := &pull
-		if health(r) == "failing" {
-			next = &check
-		}
 		if !r.Next.IsZero() && !r.Suspended && r.Enabled && (next.Name == "" || r.Next.Before(next.Next)) {
-			*next = r
+			next = r
 		}
 	}
-	txt, now := "No jobs.", p.s.Now
-	if !last.Synced.IsZero() {
-		runs := last.SyncState == "working" || last.SyncState == "pending" // that is the next one
-		txt += fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now, last.Synced),
-			last.Name+widget.When(!runs, ": "+text.OrDash(last.SyncState)))
-	}
-	switch {
-	case p.s.offline(): // unknown, and no pull runs
-	case pull.Name != "":
-		txt += fmt.Sprintf(" Next pull in %s: %s.", text.Age(pull.Next.Sub(now)), pull.Name)
-	case check.Name != "":
-		txt += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", text.Age(check.Next.Sub(now)), check.Name)
-	}
-	return []string{txt + p.startHint(" p on a repository starts one.")}
+	now := p.s.Now
+	return []string{"No jobs." + widget.When(!last.Synced.IsZero(), fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now, last.Synced), last.Name)) +
+		widget.When(next.Name != "" && !p.s.offline(), fmt.Sprintf(" Next look in %s: %s.", text.Age(next.Next.Sub(now)), next.Name)) + p.startHint()}
 }
 
-// startHint returns the hint of the key that starts a pull, if it applies to a repository.
-func (p *view) startHint(txt string) string {
-	switch snap := p.s.Snap; {
-	case len(snap.Repos) > 0:
-	case !snap.API.Synced: // unknown
-		return ""
-	default:
-		return " A job is about a repository, and there is none yet."
-	}
-	return p.ifSendable(txt)
-}
-
-// ifSendable returns a hint about a key that starts something, if actions can be sent.
-func (p *view) ifSendable(txt string) string { return widget.When(p.s.notSentReason() == "", txt) }
-
-// notReadYet returns why the server has not listed the objects, for example missing permission;
-// nil = it has listed them. An empty list would be misleading.
-func (p *view) notReadYet(what string) []string {
-	switch snap := p.s.Snap; {
-	case snap.API.Synced || p.s.Source == FromDisk:
-		return nil
-	case snap.Problem != "":
-		return []string{what + " cannot be read: " + snap.Problem}
-	}
-	return []string{what + " have not been read yet" + p.G.More}
+// startHint returns the hint of the key that starts a pull, if there is something to pull now.
+func (p *view) startHint() string {
+	return widget.When(p.s.notSentReason() == "" && len(p.s.Snap.Repos) > 0, " p on a repository starts a pull.")
 }
 
 func (p *view) noRepos() []string {
-	problem, why := p.s.filterTerms().Problem, p.notReadYet("The repositories")
+	why := p.whyEmpty("repository", len(p.s.Snap.Repos))
 	switch {
-	case problem != "":
-		return []string{problem, "Esc clears the filter."}
-	case p.s.filter() != "":
-		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
 	case why != nil:
 		return why
 	case p.s.Snap.API.Embedded:

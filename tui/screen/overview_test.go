@@ -19,7 +19,7 @@ func TestPreviewFollowsTheCursor(t *testing.T) {
 	caps := widget.Caps{Mono: true, ASCII: true}
 	beside := func(s State) string { // the right part of the upper half
 		var out []string
-		for _, l := range strings.Split(Render(s, 140, 40, caps), "\n")[2:20] {
+		for _, l := range strings.Split(render(s, 140, 40, caps), "\n")[2:20] {
 			out = append(out, l[len(l)-previewWidth:])
 		}
 		return strings.Join(out, "\n")
@@ -77,7 +77,7 @@ func TestUnknownFiguresAreLeftOut(t *testing.T) {
 		snap := testSnapshot()
 		snap.Agent = a
 		s := shown(snap, widget.Caps{Mono: true, ASCII: true})
-		return Render(s, 140, 40, s.Caps)
+		return render(s, 140, 40, s.Caps)
 	}
 	a := testSnapshot().Agent
 	for _, want := range []string{"cpu 0.4%   rss 38 MiB", "41,288 jobs, kept 7d"} {
@@ -150,7 +150,7 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 		}
 		for w := 76; w <= 144; w++ {
 			for _, h := range []int{16, 20, 24, 29, 30, 35, 40} {
-				frame := Render(s, w, h, caps)
+				frame := render(s, w, h, caps)
 				found := false
 				for _, l := range strings.Split(frame, "\n") {
 					if displaywidth.String(l) != w {
@@ -172,7 +172,7 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 func TestCrowdedLines(t *testing.T) {
 	t.Parallel()
 	caps := widget.Caps{Mono: true, ASCII: true}
-	line := func(s State, y int) string { return strings.Split(Render(s, 80, 24, caps), "\n")[y] }
+	line := func(s State, y int) string { return strings.Split(render(s, 80, 24, caps), "\n")[y] }
 
 	snap := testSnapshot()
 	snap.API.Insecure = true
@@ -215,7 +215,7 @@ func TestTrueConditionsAreDroppedFirst(t *testing.T) {
 				snapshot.Condition{Type: fmt.Sprint("NamespaceQuota", j), Status: "True", Reason: "QuotaUnlimited"})
 		}
 	}
-	frame := Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps)
+	frame := render(press(shown(snap, caps), "3", "enter"), 80, 24, caps)
 	if strings.Contains(frame, "Conditions") {
 		t.Errorf("a box of no use:\n%s", frame)
 	}
@@ -223,7 +223,7 @@ func TestTrueConditionsAreDroppedFirst(t *testing.T) {
 		snap.Repos[i].Conditions[1] = snapshot.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed",
 			Message: strings.Repeat("why ", 40)}
 	}
-	if frame = Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps); !strings.Contains(frame, "SyncFailed: why") {
+	if frame = render(press(shown(snap, caps), "3", "enter"), 80, 24, caps); !strings.Contains(frame, "SyncFailed: why") {
 		t.Errorf("what is not met is not said:\n%s", frame)
 	}
 }
@@ -238,12 +238,12 @@ func TestEmptyLists(t *testing.T) {
 		"2": "No jobs. A job is about a repository, and there is none yet.",
 		"4": "No job has ended here yet. A job is about a repository, and there is none yet.",
 	} {
-		frame := Render(settle(t, press(shown(snap, caps), key), &archive{}), 120, 30, caps)
+		frame := render(settle(t, press(shown(snap, caps), key), &archive{}), 120, 30, caps)
 		if !strings.Contains(frame, want) || strings.Contains(frame, "p on a repository") {
 			t.Errorf("want %q:\n%s", want, frame)
 		}
 	}
-	if frame := Render(press(shown(snap, caps), "3"), 80, 24, caps); strings.Contains(frame, "0 in order") {
+	if frame := render(press(shown(snap, caps), "3"), 80, 24, caps); strings.Contains(frame, "0 in order") {
 		t.Errorf("none of no repositories is in order:\n%s", frame)
 	}
 }
@@ -255,11 +255,11 @@ func TestNoJobsOffline(t *testing.T) {
 	snap := testSnapshot()
 	snap.Jobs = nil
 	snap.Repos[0].Next = noon.Add(time.Minute)
-	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); !strings.Contains(frame, " Next pull in ") {
+	if frame := render(press(shown(snap, caps), "2"), 120, 30, caps); !strings.Contains(frame, " Next pull in ") {
 		t.Fatalf("online:\n%s", frame)
 	}
 	snap.API.Up = false
-	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); strings.Contains(frame, " Next pull in ") ||
+	if frame := render(press(shown(snap, caps), "2"), 120, 30, caps); strings.Contains(frame, " Next pull in ") ||
 		!strings.Contains(frame, "No jobs.") {
 		t.Errorf("offline:\n%s", frame)
 	}
@@ -277,7 +277,7 @@ func TestNoJobsFailing(t *testing.T) {
 	}
 	says := func(want string) {
 		t.Helper()
-		if frame := Render(press(shown(snap, caps), "2"), 140, 30, caps); !strings.Contains(frame, want) {
+		if frame := render(press(shown(snap, caps), "2"), 140, 30, caps); !strings.Contains(frame, want) {
 			t.Errorf("no word of %q in\n%s", want, frame)
 		}
 	}
@@ -301,7 +301,7 @@ func TestBannerCountsDown(t *testing.T) {
 	t.Parallel()
 	s := apiUnavailable()
 	line := func(s State, w, at int) string {
-		return strings.TrimRight(strings.Split(Render(s, w, 24, s.Caps), "\n")[at], " ")
+		return strings.TrimRight(strings.Split(render(s, w, 24, s.Caps), "\n")[at], " ")
 	}
 	for _, tt := range []struct {
 		w     int
@@ -387,11 +387,11 @@ func TestReadOnlyDashboard(t *testing.T) {
 			}
 		}
 		now, _ := s.Key("p", "p")
-		if got := Render(now, 80, 24, now.Caps); !strings.Contains(got, why) || strings.Contains(got, "p pull  ") {
+		if got := render(now, 80, 24, now.Caps); !strings.Contains(got, why) || strings.Contains(got, "p pull  ") {
 			t.Errorf("want %q and no hints to act:\n%s", why, got)
 		}
 	}
-	if got := Render(disk, 120, 24, disk.Caps); !strings.Contains(got, "No agent works on this file; shown as of") ||
+	if got := render(disk, 120, 24, disk.Caps); !strings.Contains(got, "No agent works on this file; shown as of") ||
 		!strings.Contains(got, "no agent") || !strings.Contains(got, FromDisk) {
 		t.Errorf("%s", got)
 	}
@@ -404,12 +404,12 @@ func TestNoteOfTheSource(t *testing.T) {
 	quiet.Events, quiet.Repos[1].Healthy = nil, true
 	s := shown(quiet, widget.Caps{ASCII: true, Mono: true})
 	s.Note = "daemon 0.9, this 1.0: reduced view"
-	if got := Render(s, 80, 24, s.Caps); !strings.Contains(got, "! daemon 0.9, this 1.0: reduced view") {
+	if got := render(s, 80, 24, s.Caps); !strings.Contains(got, "! daemon 0.9, this 1.0: reduced view") {
 		t.Errorf("%s", got)
 	}
 	quiet.Problem = "the token is refused"
 	s = s.Show(quiet)
-	if got := Render(s, 80, 24, s.Caps); strings.Contains(got, "reduced view") || !strings.Contains(got, "the token is refused") {
+	if got := render(s, 80, 24, s.Caps); strings.Contains(got, "reduced view") || !strings.Contains(got, "the token is refused") {
 		t.Errorf("%s", got)
 	}
 }

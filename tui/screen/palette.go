@@ -6,20 +6,52 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clipperhouse/displaywidth"
+
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
 
-// palette is a command line with completion. It shows the matching commands and the equivalent
-// command line. It keeps the commands of the time when it was opened; each of them looks up its
-// target again.
-type palette struct {
-	all   []command
-	found []command
-	count int // number of all matches
-	text  string
-	at    int
-	back  int // position in the command history
+// command is a key with what it does, or an entry of the palette.
+type command struct {
+	words   string // what it is called: "pull team-dash --full"
+	note    string // a description, when the words do not explain it
+	label   string // the keys in short
+	do      func(*State)
+	line    func(*State) string // the equivalent command line; nil or "" = none
+	refuses func(*State) string // why it is disabled; "" = enabled. nil = always enabled
+
+	// Of a key.
+	press string // the keys, with blanks between them
+	group string     // in help
+	on    []screenID // the screens where it works; empty = everywhere
+	not   []screenID // the screens where it does not
+	verb  Verb       // the action that it sends; do and refuses are derived from it
+	asks  bool       // a confirmation comes first
+}
+
+// refusal returns why it is disabled, "" when it is enabled.
+func (c command) refusal(s *State) string {
+	if c.refuses == nil {
+		return ""
+	}
+	return c.refuses(s)
+}
+
+// chooser is a list of commands: the palette, the keys of the screen, or the orders of a list.
+// Typed text searches it; Enter runs the command under the cursor. It keeps the commands of the
+// time when it was opened; each of them looks up its target again.
+type chooser struct {
+	title   string
+	legend  string // the last line, unless the command under the cursor has one
+	w, most int    // cells, and lines of commands
+	grid    bool   // columns with the keys
+	all     []command
+	found   []command
+	count   int // number of all matches
+	text    string
+	at      int
+	back    int // position in the command history
 }
 
 const (
@@ -27,47 +59,86 @@ const (
 	paletteFound = 50
 	// paletteKept bounds the command history.
 	paletteKept = 20
+	// keyWidth and gridWidth are the widths of a key and of a column of help.
+	keyWidth, gridWidth = 9, 25
 )
 
-func (s *State) openPalette() { s.overlay = palette{all: s.commands()}.search(s, "") }
+func (s *State) openPalette() {
+	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: s.commands()}.search(s, "")
+}
+
+// openHelp lists the keys of the present screen by group.
+func (s *State) openHelp() {
+	c := chooser{title: "Help", legend: "(y) asks first   - does nothing now", most: 99, grid: true}
+	if name := screens[s.screen].name; name != "" {
+		c.title += ": " + name
+	}
+	for _, group := range []string{"MOVE", "VIEW", "ACT", "APP"} {
+		for _, b := range bindings {
+			if b.group == group && b.here(s) {
+				b.words += widget.When(b.asks, " (y)")
+				c.all = append(c.all, b)
+			}
+		}
+	}
+	s.overlay = c.search(s, "")
+}
+
+// openSort lists the orders of the focused list.
+func (s *State) openSort() {
+	l := s.list()
+	c := chooser{title: "Sort by", legend: "enter, again reverses", w: 36, most: len(l.sorts)}
+	for i, name := range l.sorts {
+		label := ""
+		if i == l.order.by && l.order != (order{}) {
+			label = map[bool]string{true: "desc", false: "asc"}[l.order.reverse]
+		}
+		c.all = append(c.all, command{words: name, label: label, do: func(s *State) {
+			l := s.list()
+			l.order = order{i, i == l.order.by && !l.order.reverse}
+		}})
+	}
+	c = c.search(s, "")
+	c.at = l.order.by
+	s.overlay = c
+}
 
 // search finds the commands that match the words. Equal matches are ordered by the command
 // history, then by their order.
-func (c palette) search(s *State, text string) palette {
-	c.text, c.at = text, 0
-	type hit struct {
-		rank int
-		of   command
-	}
+func (c chooser) search(s *State, text string) chooser {
+	type hit struct{ rank, at int }
 	var hits []hit
 	typed := strings.ToLower(text)
-	words := strings.Fields(typed)
-	for _, of := range c.all {
-		if rank, ok := match(strings.ToLower(of.words), typed, words); ok {
+	for i := range c.all {
+		words := strings.ToLower(c.all[i].words)
+		if c.grid {
+			words += " " + c.all[i].label
+		}
+		if rank, ok := match(words, typed); ok {
 			rank *= 2
-			if !slices.Contains(s.usedCommands, of.words) {
+			if !slices.Contains(s.usedCommands, c.all[i].words) {
 				rank++
 			}
-			hits = append(hits, hit{rank, of})
+			hits = append(hits, hit{rank, i})
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.rank, b.rank) })
-	c.count, c.found = len(hits), nil
+	c.text, c.at, c.found, c.count = text, 0, nil, len(hits)
 	for _, h := range hits[:min(len(hits), paletteFound)] {
-		c.found = append(c.found, h.of)
+		c.found = append(c.found, c.all[h.at])
 	}
 	return c
 }
 
 // match ranks how well words fit the typed text, 0 best: as a prefix, as prefixes of words, as
 // substrings, as letters in order.
-func match(words, typed string, fields []string) (rank int, ok bool) {
+func match(words, typed string) (rank int, ok bool) {
 	if strings.HasPrefix(words, typed) {
 		return 0, true
 	}
 	begins, occurs := true, true
 	rest := " " + words
-	for _, f := range fields {
+	for _, f := range strings.Fields(typed) {
 		if i := strings.Index(rest, " "+f); i >= 0 {
 			rest = rest[i+1:]
 		} else {
@@ -81,18 +152,18 @@ func match(words, typed string, fields []string) (rank int, ok bool) {
 	case occurs:
 		return 2, true
 	}
-	at := 0
 	for _, r := range strings.ReplaceAll(typed, " ", "") {
-		i := strings.IndexRune(words[at:], r)
+		i := strings.IndexRune(words, r)
 		if i < 0 {
 			return 0, false
 		}
-		at += i + len(string(r))
+		words = words[i+len(string(r)):]
 	}
 	return 3, true
 }
 
-func (c palette) key(s *State, name, text string) {
+func (c chooser) key(s *State, name, text string) {
+	s.overlay = nil
 	recall := func(back int) {
 		words := ""
 		if back > 0 {
@@ -101,32 +172,23 @@ func (c palette) key(s *State, name, text string) {
 		c = c.search(s, words)
 		c.back = back
 	}
-	switch name {
-	case "esc", "ctrl+p":
-		s.overlay = nil
+	chosen := c.at < len(c.found)
+	switch {
+	case name == "esc" && c.grid && c.text != "":
+		c = c.search(s, "")
+	case name == "esc", name == "ctrl+p", name == "?" && c.grid:
 		return
-	case "enter":
-		if c.at < len(c.found) {
-			s.overlay = nil
-			s.perform(c.found[c.at])
-		}
+	case name == "enter" && chosen:
+		s.perform(c.found[c.at])
 		return
-	case "tab":
-		if c.at < len(c.found) {
-			c = c.search(s, c.found[c.at].words)
-		}
-	case "up":
-		if c.at > 0 {
-			c.at--
-		} else if c.back < len(s.usedCommands) {
-			recall(c.back + 1)
-		}
-	case "down":
-		if c.back > 0 && c.at == 0 {
-			recall(c.back - 1)
-		} else {
-			c.at = max(min(c.at+1, len(c.found)-1), 0)
-		}
+	case name == "tab" && chosen:
+		c = c.search(s, c.found[c.at].words)
+	case name == "up" && c.at == 0 && !c.grid && c.back < len(s.usedCommands):
+		recall(c.back + 1)
+	case name == "down" && c.at == 0 && c.back > 0:
+		recall(c.back - 1)
+	case name == "up", name == "down":
+		c.at = max(min(c.at+steps[name], len(c.found)-1), 0)
 	default:
 		if next := widget.Edit(c.text, name, text); next != c.text {
 			c = c.search(s, next)
@@ -136,70 +198,107 @@ func (c palette) key(s *State, name, text string) {
 	s.overlay = c
 }
 
-// perform runs a command and adds it to the history.
+// perform runs a command and adds it to the history, or shows why it is disabled.
 func (s *State) perform(c command) {
-	why := c.refusal(s)
-	if why == "" {
+	if why := c.refusal(s); why != "" {
+		s.showToast(why, true)
+		return
+	}
+	if c.press == "" {
 		s.usedCommands = remembered(s.usedCommands, c.words, paletteKept)
 	}
-	s.run(why, c.do)
+	c.do(s)
 }
 
-func (c palette) hints(p *view) []widget.Hint {
-	return []widget.Hint{p.arrows("move"), {Key: "tab", Text: "complete"}, {Key: "enter", Text: "run"}, {Key: "esc", Text: "close"}}
+func (c chooser) hints(p *view) []widget.Hint {
+	return []widget.Hint{p.arrows("move"), {Key: "tab", Text: "complete"}, {Key: "enter", Text: "run"}, {Key: "letters", Text: "search"},
+		{Key: "esc", Text: "close"}}
 }
 
-func (c palette) draw(p *view) {
-	m := menu{w: min(72, p.W-2), columns: 1, most: min(max(len(c.found), 1), 8), input: ": " + c.text, at: c.at,
-		empty: "nothing is called so; try pull, go, filter, theme", last: c.same(p.s), Box: widget.Box{Title: "Command", Note: "esc closes"}}
-	if m.w >= 50 {
-		m.Foot = "tab completes, enter runs, up recent"
+func (c chooser) draw(p *view) {
+	var rows []command // those without a key are heads
+	w, columns, at := min(c.w, p.W-2), 1, 0
+	if c.grid {
+		columns = min(max((p.W-4)/gridWidth, 1), 4)
+		w = columns*gridWidth + 3
 	}
-	if c.count > m.most {
-		m.Note = fmt.Sprintf("%d more, esc closes", c.count-m.most)
-	}
-	for _, of := range c.found {
-		row := menuRow{mark: " ", text: " " + of.words, note: of.note, label: of.label, off: of.refusal(p.s) != ""}
-		if row.off {
-			row.mark = "-"
+	for i, of := range c.found {
+		if c.grid && c.text == "" && (i == 0 || of.group != c.found[i-1].group) {
+			rows = append(rows, make([]command, min(i, 1))...)
+			rows = append(rows, command{words: of.group})
 		}
-		m.rows = append(m.rows, row)
+		if i == c.at {
+			at = len(rows)
+		}
+		rows = append(rows, of)
 	}
-	p.menu(m)
+	lines := min(max((len(rows)+columns-1)/columns, 1), c.most, max(p.H-6, 1))
+	box := widget.Box{Title: c.title, Note: "esc closes", Foot: "type to search, enter runs", Focused: true}
+	if more := c.count - lines; columns == 1 && more > 0 {
+		box.Note = fmt.Sprintf("%d more, esc closes", more)
+	}
+	area := p.Dialog(w, lines+4)
+	p.Canvas.Box(area, box)
+	x, y, inner := area.X+2, area.Y+2, w-4
+	input := ": " + c.text
+	for displaywidth.String(input) > inner-1 { // the end is where the user types
+		input = input[len(string([]rune(input)[:1])):]
+	}
+	p.Put(p.Put(x, area.Y+1, inner, widget.RoleKey, input), area.Y+1, 1, widget.RoleCursor, " ")
+	if len(rows) == 0 {
+		p.PutCut(x+2, y, inner-2, widget.RoleDim, "nothing is called so; try pull, go, filter, theme")
+	}
+	from := widget.Window(at, len(rows), lines)
+	if page := lines * columns; columns > 1 { // the page with the cursor
+		from = at / page * page
+	}
+	for i := from; i < min(from+lines*columns, len(rows)); i++ {
+		c.drawRow(p, rows[i], x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
+	}
+	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(p.s))
 }
 
-// same returns the last line: the equivalent command line, or why the command is disabled.
-func (c palette) same(s *State) string {
+func (c chooser) drawRow(p *view, of command, x, y, w int, cursor bool) {
+	if of.do == nil {
+		p.Put(x+1, y, w-2, widget.RoleTitle, of.words)
+		return
+	}
+	key, plain, words, end := widget.RoleKey, widget.RolePlain, x+2, x+w-1
+	if of.refusal(p.s) != "" {
+		key, plain = widget.RoleDim, widget.RoleDim
+		p.Put(x, y, 1, widget.RoleKey, "-")
+	}
+	room := end - words
+	if c.grid {
+		p.Put(x+1, y, keyWidth-1, key, of.label)
+		words, room = x+keyWidth, end-x-keyWidth
+	} else if of.note+of.label != "" && w >= 56 {
+		room = w/2 - 2
+		p.PutCut(words+room+1, y, end-words-room-9, widget.RoleDim, of.note)
+		p.Right(end-6, end, y, widget.RoleKey, of.label)
+	}
+	p.PutCut(words, y, room, plain, of.words)
+	if cursor {
+		p.Cursor(x, y, end, true)
+	}
+}
+
+// last returns the last line: why the command under the cursor is disabled, or the equivalent
+// command line.
+func (c chooser) last(s *State) string {
 	if c.at >= len(c.found) {
-		return " "
+		return ""
 	}
 	of := c.found[c.at]
 	if why := of.refusal(s); why != "" {
 		return why
 	}
-	if of.line != nil {
+	if of.line != nil && !c.grid {
 		if line := of.line(s); line != "" {
 			return "same as: " + line
 		}
 	}
-	return "no command line does this"
-}
-
-// command is one entry of the palette.
-type command struct {
-	words   string // the typed words: "pull team-dash --full"
-	note    string // a description, when the words do not explain it
-	label   string // the equivalent key on the row
-	do      func(*State)
-	line    func(*State) string // the equivalent command line; nil or "" = none
-	refuses func(*State) string
-}
-
-func (c command) refusal(s *State) string {
-	if c.refuses == nil {
-		return ""
-	}
-	return c.refuses(s)
+	return c.legend
 }
 
 // sending returns a command that acts on the present state of an object.
@@ -245,19 +344,18 @@ func (s *State) sendPlain(v Verb, said string) {
 // the others.
 func (s *State) keyCommands() (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
-		for _, b := range bindings {
-			if b.group != group || !b.here(s) || slices.Contains([]string{"enter", "esc", ":"}, b.keys[0]) {
+		for _, c := range bindings {
+			if c.group != group || !c.here(s) || slices.Contains([]string{"enter", "esc", ": ^p"}, c.label) {
 				continue
 			}
-			c := command{words: b.text, label: b.label, refuses: b.refuses, do: b.do, line: b.line}
 			for _, id := range tabs {
-				if screens[id].key == b.press {
-					c.words, c.line = "go "+b.text, plain(screens[id].command)
+				if screens[id].key == c.press {
+					c.words, c.line = "go "+c.words, plain(screens[id].command)
 				}
 			}
-			if b.verb != "" {
+			if c.verb != "" {
 				c.note = "of the row"
-				switch r, _ := s.requestFor(b.verb, s.selected); {
+				switch r, _ := s.requestFor(c.verb, s.selected); {
 				case len(r.on) > 1:
 					c.note = fmt.Sprintf("of the %d that are marked", len(r.on))
 				case len(r.on) == 1: // only this one, though the cursor moves with the snapshot
@@ -265,6 +363,7 @@ func (s *State) keyCommands() (out []command) {
 					c = c.sending(r.verb, r.on[0])
 				}
 			}
+			c.press = ""
 			out = append(out, c)
 		}
 	}
@@ -274,13 +373,9 @@ func (s *State) keyCommands() (out []command) {
 // missing returns a refusal once an object is gone.
 func missing(o object) func(*State) string {
 	return func(s *State) string {
-		switch _, there := s.current(o); {
-		case there:
-			return ""
-		case o.job != nil:
-			return o.Name + " is not in the queue any more: limpet history show " + widget.Quote(o.UID)
-		}
-		return o.Name + " is not there any more"
+		_, there := s.current(o)
+		return widget.When(!there, o.Name+" is not there any more"+
+			widget.When(o.job != nil, ": limpet history show "+widget.Quote(o.UID)))
 	}
 }
 
@@ -297,9 +392,6 @@ func (s *State) commandsFor(o object) (out []command) {
 		out = append(out, command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { s.openPopup(o, true) },
 			line:    func(s *State) string { return s.command("test", o) },
 			refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
-	}
-	copies := func(words string, line func(*State) string) {
-		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s *State) { s.copied(line(s)) }})
 	}
 	suspend := func(name string, off, on Verb) {
 		if o.suspended() {
@@ -319,7 +411,8 @@ func (s *State) commandsFor(o object) (out []command) {
 		act("reconcile "+name, "its controller looks now", "p", Reconcile)
 		suspend("source "+name, SuspendSource, ResumeSource)
 		test("test source " + name)
-		copies("get source "+name, func(s *State) string { return s.command("get", o) })
+		get := func(s *State) string { return s.command("get", o) }
+		out = append(out, command{words: "get source " + name, note: "copies the command", line: get, do: func(s *State) { s.copied(get(s)) }})
 	default:
 		act("pull "+name, "what has changed", "p", Pull)
 		act("pull "+name+" --full", "everything, asks", "P", PullFull)
@@ -337,9 +430,11 @@ func (s *State) commandsFor(o object) (out []command) {
 		suspend(name, Suspend, Resume)
 		test("test " + name)
 		for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
-			copies(action+" "+name, func(s *State) string {
+			create := func(s *State) string {
 				return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
-			})
+			}
+			out = append(out, command{words: action + " " + name, note: "copies the command", line: create,
+				do: func(s *State) { s.copied(create(s)) }})
 		}
 	}
 	return out
@@ -348,16 +443,7 @@ func (s *State) commandsFor(o object) (out []command) {
 // drainRefusal returns why the agent cannot be drained, or undrained, now.
 func drainRefusal(on bool) func(*State) string {
 	return func(s *State) string {
-		switch drained, why := !s.Snap.Agent.Draining.IsZero(), s.readOnlyReason(); {
-		case why != "":
-			return why
-		case s.Gone != "":
-			return "the agent does not answer"
-		case drained && on:
-			return "it claims nothing already"
-		case !drained && !on:
-			return "it claims jobs already"
-		}
-		return ""
+		return cmp.Or(s.readOnlyReason(), widget.When(s.Gone != "", "the agent does not answer"),
+			widget.When(on == !s.Snap.Agent.Draining.IsZero(), "that is so already"))
 	}
 }

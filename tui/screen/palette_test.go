@@ -22,7 +22,7 @@ func TestPalette(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{})
 	top := func(s State) command {
-		p := s.overlay.(palette)
+		p := s.overlay.(chooser)
 		return p.found[p.at]
 	}
 	t.Run("words find what they mean, and the last line says the same for a shell", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestPalette(t *testing.T) {
 			if c.words != want[0] || line != want[1] {
 				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
 			}
-			if frame := strip(Render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(&at) == "" &&
+			if frame := strip(render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(&at) == "" &&
 				!strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
 				t.Errorf("%q: no %q in\n%s", words, line, frame)
 			}
@@ -78,7 +78,7 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(askedText(at), "Cancel lab-west-push") {
 			t.Errorf("asks %q", askedText(at))
 		}
-		if frame := strip(Render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "runs now") ||
+		if frame := strip(render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "runs now") ||
 			strings.Contains(frame, "same as") {
 			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
 		}
@@ -126,7 +126,7 @@ func TestPalette(t *testing.T) {
 		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move is not in the queue any more",
 			"go repo lab-west": "lab-west is not there any more"} {
 			at := typed(s, words).Show(none)
-			if frame := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
+			if frame := strip(render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
 			}
 			if at = press(at, "enter"); at.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
@@ -142,7 +142,7 @@ func TestPalette(t *testing.T) {
 		if j, _ := selected(at); j.UID != "new" {
 			t.Fatalf("the cursor is on %q", j.Name)
 		}
-		if f := strip(Render(at, 100, 30, widget.Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
+		if f := strip(render(at, 100, 30, widget.Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
 			t.Errorf("what it is about is not said:\n%s", f)
 		}
 		if at := press(at, "enter"); !strings.Contains(askedText(at), "Cancel team-dash-sync?") {
@@ -167,7 +167,7 @@ func TestPalette(t *testing.T) {
 				typed(press(s, "6"), "suspend")} {
 				words := top(at).words
 				at = at.Show(later)
-				if f := strip(Render(at, 100, 30, widget.Caps{})); strings.Contains(f, "same as") {
+				if f := strip(render(at, 100, 30, widget.Caps{})); strings.Contains(f, "same as") {
 					t.Errorf("%s: it does not say that it does nothing:\n%s", words, f)
 				}
 				at, out := at.Key("enter", "")
@@ -179,25 +179,25 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("Tab completes, and up brings back those of before", func(t *testing.T) {
 		at := press(typed(s, "go repo lab-w"), "tab")
-		if p := at.overlay.(palette); p.text != "go repo lab-west" {
+		if p := at.overlay.(chooser); p.text != "go repo lab-west" {
 			t.Errorf("completed to %q", p.text)
 		}
 		at = press(press(at, "enter"), "1")
 		at = press(typed(at, "theme mono"), "enter")
 		at = press(at, ":", "up")
-		if p := at.overlay.(palette); p.text != "theme mono" {
+		if p := at.overlay.(chooser); p.text != "theme mono" {
 			t.Errorf("up: %q", p.text)
 		}
 		at = press(at, "up", "up")
-		if p := at.overlay.(palette); p.text != "go repo lab-west" {
+		if p := at.overlay.(chooser); p.text != "go repo lab-west" {
 			t.Errorf("up again: %q", p.text)
 		}
 		at = press(at, "down")
-		if p := at.overlay.(palette); p.text != "theme mono" {
+		if p := at.overlay.(chooser); p.text != "theme mono" {
 			t.Errorf("down: %q", p.text)
 		}
 		at = press(at, "down")
-		if p := at.overlay.(palette); p.text != "" {
+		if p := at.overlay.(chooser); p.text != "" {
 			t.Errorf("down again: %q", p.text)
 		}
 		if c := top(press(at, "g", "o", " ", "r", "e", "p", "o", " ")); c.words != "go repo lab-west" {
@@ -214,7 +214,7 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("letters are text", func(t *testing.T) {
-		if p := typed(s, "jkq?").overlay.(palette); p.text != "jkq?" {
+		if p := typed(s, "jkq?").overlay.(chooser); p.text != "jkq?" {
 			t.Errorf("typed %q", p.text)
 		}
 	})
@@ -231,7 +231,7 @@ func TestReadOnly(t *testing.T) {
 			if b.verb == "" || !b.here(&at) {
 				continue
 			}
-			if at, out := at.Key(b.keys[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
+			if at, out := at.Key(strings.Fields(b.press)[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
 				t.Errorf("%v %s: %+v, said %q", keys, b.label, out, at.toast)
 			}
 		}
@@ -256,7 +256,7 @@ func BenchmarkPaletteKey(b *testing.B) {
 	s := typed(shown(snap, widget.Caps{}), "pull re")
 	for b.Loop() {
 		at := press(s, "p")
-		Render(at, 80, 24, at.Caps)
+		render(at, 80, 24, at.Caps)
 	}
 }
 
@@ -288,19 +288,19 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 		"quit":    {press(working, "q"), "y Yes, give them back  f Finish first  n No, go back"},
 		"typed":   {press(shown(large, s.Caps), "3", "P"), "enter when the name is typed  esc no"},
 	} {
-		if got := bottom(Render(tt.s, 100, 30, s.Caps)); !strings.Contains(got, tt.want) || strings.Contains(got, "open") ||
+		if got := bottom(render(tt.s, 100, 30, s.Caps)); !strings.Contains(got, tt.want) || strings.Contains(got, "open") ||
 			strings.Contains(got, "q quit") {
 			t.Errorf("%s: the last line is %q", name, got)
 		}
 	}
 	for keys, want := range map[string]string{"3": "s suspend", "1 tab": "h history", "2": "x cancel"} {
-		if got := bottom(Render(press(s, strings.Fields(keys)...), 100, 30, s.Caps)); !strings.Contains(got, want) {
+		if got := bottom(render(press(s, strings.Fields(keys)...), 100, 30, s.Caps)); !strings.Contains(got, want) {
 			t.Errorf("%s: no word of %q in %q", keys, want, got)
 		}
 	}
 	paused := testSnapshot()
 	paused.Repos[0].Suspended = true
-	if got := bottom(Render(press(shown(paused, s.Caps), "3"), 100, 30, s.Caps)); !strings.Contains(got, "s resume") {
+	if got := bottom(render(press(shown(paused, s.Caps), "3"), 100, 30, s.Caps)); !strings.Contains(got, "s resume") {
 		t.Errorf("a suspended one: %q", got)
 	}
 }
@@ -309,7 +309,7 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 func TestHelpTextsFit(t *testing.T) {
 	t.Parallel()
 	for _, b := range bindings {
-		text := b.text
+		text := b.words
 		if b.asks {
 			text += " (y)"
 		}
@@ -342,7 +342,7 @@ func TestOutcome(t *testing.T) {
 	}
 	snap := testSnapshot()
 	snap.Jobs[6].State, snap.Jobs[6].Message, snap.Jobs[6].Errors, snap.Jobs[6].Summary = "success", good, nil, []snapshot.Summary{{Update: 3}}
-	if frame := Render(shown(snap, widget.Caps{ASCII: true, Mono: true}), 80, 24,
+	if frame := render(shown(snap, widget.Caps{ASCII: true, Mono: true}), 80, 24,
 		widget.Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
@@ -361,7 +361,7 @@ func TestOutcome(t *testing.T) {
 		if got := recordResult(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
-		frame := Render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"),
+		frame := render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"),
 			&archive{rows: []snapshot.HistoryRow{r}}), 140, 40, widget.Caps{Mono: true, ASCII: true})
 		if strings.Count(frame, tt.want) < 2 { // in the row, and in the record below it
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
@@ -372,7 +372,7 @@ func TestOutcome(t *testing.T) {
 		t.Error("two warnings of different texts are folded as one")
 	}
 	src := &archive{rows: []snapshot.HistoryRow{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
-	if frame := Render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"), src), 80, 24,
+	if frame := render(settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"), src), 80, 24,
 		widget.Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
 		t.Errorf("the history says the same twice:\n%s", frame)
 	}
@@ -385,7 +385,7 @@ func TestFiguresAreNotCut(t *testing.T) {
 	snap.Jobs[0].Done, snap.Jobs[0].Total = 123456, 1234567
 	snap.Jobs[1].Done, snap.Jobs[1].Total = 3031, 3031
 	for _, w := range []int{100, 120, 140} {
-		frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "2"), w, 30, widget.Caps{Mono: true, ASCII: true})
+		frame := render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "2"), w, 30, widget.Caps{Mono: true, ASCII: true})
 		if !strings.Contains(frame, " 123456/1234567 ") || !strings.Contains(frame, " 3031 ") {
 			t.Errorf("%d wide:\n%s", w, frame)
 		}
@@ -399,7 +399,7 @@ func TestRepositoriesAreCountedByState(t *testing.T) {
 	snap := testSnapshot()
 	snap.Repos[0].SyncState, snap.Repos[2].SyncState = "warning", ""
 	for _, w := range []int{80, 100, 140} {
-		frame := Render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "3"), w, 24, widget.Caps{Mono: true, ASCII: true})
+		frame := render(press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "3"), w, 24, widget.Caps{Mono: true, ASCII: true})
 		for _, want := range []string{"1 in order, 1 with warnings, 1 failing, 1 not pulled yet", "failing 3h"} {
 			if !strings.Contains(frame, want) {
 				t.Errorf("%d wide: no word of %q in\n%s", w, want, frame)
@@ -426,7 +426,7 @@ func TestUnusedLinesGoToRepositories(t *testing.T) {
 			for i := range repos {
 				snap.Repos = append(snap.Repos, snapshot.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprintf("repo-%02d", i)})
 			}
-			frame := Render(shown(snap, widget.Caps{Mono: true, ASCII: true}), 80, 24, widget.Caps{Mono: true, ASCII: true})
+			frame := render(shown(snap, widget.Caps{Mono: true, ASCII: true}), 80, 24, widget.Caps{Mono: true, ASCII: true})
 			seenJobs, seenRepos := strings.Count(frame, "job-"), strings.Count(frame, " repo-")
 			if want := min(jobs, 8); repos <= 6 && seenJobs != want {
 				t.Errorf("%d jobs, %d repositories: %d jobs are seen, want %d\n%s", jobs, repos, seenJobs, want, frame)
@@ -449,7 +449,7 @@ func TestDisabledKeysAreNotMentioned(t *testing.T) {
 	for keys, want := range map[string]string{"2": "p on a repository starts one", "4": "p on a repository starts a pull",
 		"3 enter": "p starts a pull"} {
 		at := func(s State) string {
-			return Render(settle(t, press(s, strings.Fields(keys)...), &archive{}), 119, 30, s.Caps)
+			return render(settle(t, press(s, strings.Fields(keys)...), &archive{}), 119, 30, s.Caps)
 		}
 		if !strings.Contains(at(live), want) {
 			t.Errorf("%s: no word of %q in\n%s", keys, want, at(live))
@@ -466,11 +466,11 @@ func TestDisabledKeysAreNotMentioned(t *testing.T) {
 func TestNoEmptyBoxes(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true})
-	if frame := Render(settle(t, press(s, "4"), &archive{}), 80, 24, s.Caps); strings.Contains(frame, "Record") ||
+	if frame := render(settle(t, press(s, "4"), &archive{}), 80, 24, s.Caps); strings.Contains(frame, "Record") ||
 		strings.Count(frame, "\n+") != 2 {
 		t.Errorf("a history without a job has a record:\n%s", frame)
 	}
-	if frame := Render(settle(t, press(s, "3", "enter"), &archive{}), 80, 24, s.Caps); !strings.Contains(frame, "No job has ended.") ||
+	if frame := render(settle(t, press(s, "3", "enter"), &archive{}), 80, 24, s.Caps); !strings.Contains(frame, "No job has ended.") ||
 		strings.Contains(frame, "p50") {
 		t.Errorf("a day without a job has figures:\n%s", frame)
 	}
@@ -489,7 +489,7 @@ func TestNoEmptyBoxes(t *testing.T) {
 		}
 		at := press(shown(snap, s.Caps), "2")
 		at.jobs.cursor = j.UID
-		if frame := Render(press(at, "enter"), 80, 24, s.Caps); !strings.Contains(frame, want) || strings.Contains(frame, "following") {
+		if frame := render(press(at, "enter"), 80, 24, s.Caps); !strings.Contains(frame, want) || strings.Contains(frame, "following") {
 			t.Errorf("%s: no word of %q in\n%s", state, want, frame)
 		}
 	}
@@ -503,7 +503,7 @@ func TestSharedErrorIsShownOnce(t *testing.T) {
 	src := &archive{care: snapshot.DiagnosticsReport{At: noon,
 		Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error},
 			{Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", TokenCounts: auth.TokenCounts{Failed: 4}}}}}
-	frame := Render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
+	frame := render(settle(t, press(shown(snap, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
 		widget.Caps{Mono: true, ASCII: true})
 	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed",
 		"github       0 held; 4 could not be made "} {
@@ -513,7 +513,7 @@ func TestSharedErrorIsShownOnce(t *testing.T) {
 	}
 	local := testSnapshot()
 	local.API.Embedded, local.API.Server = true, "embedded"
-	if frame := Render(settle(t, press(shown(local, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
+	if frame := render(settle(t, press(shown(local, widget.Caps{Mono: true, ASCII: true}), "5"), src), 100, 40,
 		widget.Caps{Mono: true, ASCII: true}); !strings.Contains(frame, "server       * embedded API") {
 		t.Errorf("the server:\n%s", frame)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
@@ -20,7 +19,7 @@ type popup struct {
 	test    bool // results of a test; else YAML
 	command string
 	result  *fetched[snapshot.Subject, popupText] // identifies the box
-	scroll  int
+	top     int // first visible line
 }
 
 // popupText is the contents of a popup.
@@ -50,39 +49,30 @@ func (s *State) showable() []object {
 
 // testsRefused returns why no test is possible now; "" = it is.
 func (s *State) testsRefused() string {
-	switch {
-	case s.Source == FromDisk:
-		return "no agent works on this file: nothing is tested"
-	case s.offline():
-		return s.unavailableReason() + ": what there is of the repository cannot be read"
-	}
-	return ""
+	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: nothing is tested"),
+		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
 }
 
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
 func (s *State) testRefusal() string {
-	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor", "tested"))
+	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
 func (s *State) showRefusal() string {
 	of := s.showable()
-	job := len(of) == 1 && of[0].job != nil // the history may have it
-	switch {
-	case job:
+	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
-	case s.Source == FromDisk:
-		return "no agent works on this file: the API is not asked"
 	}
-	return cmp.Or(oneRefusal(of, "there is nothing under the cursor", "shown"),
-		widget.When(s.offline(), s.unavailableReason()+": what there is cannot be read"))
+	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: the API is not asked"),
+		oneRefusal(of, "there is nothing under the cursor"), widget.When(s.offline(), s.unavailableReason()+": nothing can be read"))
 }
 
 // oneRefusal returns why objects are not exactly one.
-func oneRefusal(of []object, none, done string) string {
+func oneRefusal(of []object, none string) string {
 	if len(of) == 0 {
 		return none
 	}
-	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked, and they are %s one at a time", len(of), done))
+	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked; this is done one at a time", len(of)))
 }
 
 // openPopup opens the box.
@@ -152,47 +142,31 @@ func yamlLines(txt string) (out []string) {
 	return out
 }
 
-// yaml reports whether the box shows YAML.
-func (q popup) yaml() bool { return !q.test && q.result.known }
-
 func (q popup) key(s *State, name, _ string) {
 	by, scrolls := steps[name]
 	if name == "space" {
 		by, scrolls = steps["pgdown"], true
 	}
-	if page := max(s.H-8, 1); by == 10 || by == -10 {
-		by = by / 10 * page
-	}
+	yaml := q.result.value.YAML
 	switch {
 	case scrolls:
-		q.scroll += by
+		q.top += by
+		s.overlay = q
 	case name == "w":
 		s.wraps = !s.wraps
-	case name == "Y", (name == "y" || name == "c") && !q.yaml():
+	case (name == "y" || name == "c") && len(yaml) > 0:
+		s.out.Copy = strings.Join(yaml, "\n") + "\n"
+		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(yaml), "line"), q.command), false)
+	case name == "y", name == "c", name == "Y":
 		s.copied(q.command)
-		return
-	case name == "y", name == "c":
-		s.out.Copy = strings.Join(q.result.value.YAML, "\n") + "\n"
-		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.result.value.YAML), "line"), q.command), false)
-		return
 	default:
 		s.overlay = nil
-		return
 	}
-	p, _ := s.layout()
-	w, h := s.size()
-	at, lines := q.box(p, w, h)
-	q.scroll = widget.Scrolled(max(q.scroll, 0), len(lines), at.H)
-	s.overlay = q
 }
 
 func (q popup) hints(p *view) []widget.Hint {
-	out := []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "copy command"}, {Key: "esc", Text: "close"}}
-	if q.yaml() {
-		out[1].Text = "copy it"
-		out = slices.Insert(out, 2, widget.Hint{Key: "w", Text: "wrap"})
-	}
-	return out
+	return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "copy it"}, {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"},
+		{Key: "esc", Text: "close"}}
 }
 
 // lines returns the contents of the box, for w cells.
@@ -200,39 +174,28 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	switch {
 	case q.result.err != "":
 		return widget.Wrapped(nil, widget.RoleBad, "This cannot be told: "+q.result.err, w)
-	case !q.result.known && q.test:
-		return widget.Wrapped(nil, widget.RoleDim, "It is tested from the host of the agent"+p.G.More, w)
 	case !q.result.known:
-		return widget.Wrapped(nil, widget.RoleDim, "Looking"+p.G.More, w)
+		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.G.More, w)
 	}
 	for _, l := range q.result.value.YAML {
 		out = append(out, p.FoldLine(widget.RolePlain, l, w, p.s.wraps)...)
 	}
 	glyphs := map[string]string{"ok": "success", "failed": "error", "skipped": "pending"}
 	for _, f := range q.result.value.Findings {
-		glyph, ok := glyphs[f.Result]
-		if !ok {
-			glyph = "warning"
-		}
-		out = append(out, p.MarkedLines(widget.StateRole(f.Result), glyph,
-			strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w)...)
+		out = append(out, p.MarkedLines(widget.StateRole(f.Result), cmp.Or(glyphs[f.Result], "warning"),
+			widget.Join(": ", f.Result+" "+f.Name, f.Detail), w)...)
 	}
 	return out
 }
 
-// box returns the size of the box on a terminal, and its lines.
-func (q popup) box(p *view, w, h int) (widget.Rect, []widget.TextLine) {
-	w = max(min(w-2, 120), 8)
-	lines := q.lines(p, w-4)
-	return widget.Rect{W: w, H: min(max(h-2, 3), len(lines)+2)}, lines
-}
-
 func (q popup) draw(p *view) {
-	size, lines := q.box(p, p.W, p.H)
-	title := "Test " + q.of.Name
-	if !q.test {
-		title = q.of.Kind + " " + q.of.Name
+	w := min(p.W-2, 120)
+	lines := q.lines(p, w-4)
+	title := q.of.Kind + " " + q.of.Name
+	if q.test {
+		title = "Test " + q.of.Name
 	}
-	p.Scroll(p.Dialog(size.W, size.H), widget.Box{Title: p.cut(title, size.W/2), Note: "esc closes", Foot: p.cut(q.command, size.W-6),
-		Focused: true}, lines, q.scroll)
+	p.Scroll(p.Dialog(w, min(p.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
+		Focused: true}, lines, &q.top)
+	p.s.overlay = q
 }

@@ -47,7 +47,7 @@ func TestTestOfARepository(t *testing.T) {
 	src := &archive{rows: failedRows(5), lately: recentDay(), findings: testFindings()}
 	east := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
 	at := press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "t")
-	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
+	if f := render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
 		t.Errorf("before the answer:\n%s", f)
 	}
 	asked, look := at.Fetch()
@@ -59,7 +59,7 @@ func TestTestOfARepository(t *testing.T) {
 		t.Fatalf("asked for %+v", src.tried)
 	}
 	s := take(asked)
-	frame := strip(Render(s, 80, 24, s.Caps))
+	frame := strip(render(s, 80, 24, s.Caps))
 	for _, want := range []string{"✓ ok rules", "✗ failed remote: secure.token", "401 Unauthorized from git.lab:443)",
 		"! warning mirror https", "· skipped branch", "limpet repo test lab-east"} {
 		if !strings.Contains(frame, want) {
@@ -99,7 +99,7 @@ func TestTestOfARepository(t *testing.T) {
 		}
 		s := look(ctx, &archive{err: tt.err})(asked)
 		cancel()
-		if f := strip(Render(s, 120, 30, s.Caps)); !strings.Contains(f, tt.want) {
+		if f := strip(render(s, 120, 30, s.Caps)); !strings.Contains(f, tt.want) {
 			t.Errorf("%s: no word of %q in\n%s", name, tt.want, f)
 		}
 	}
@@ -133,7 +133,7 @@ func TestYAMLOfARow(t *testing.T) {
 		if len(src.tried) != 1 || src.tried[0] != tt.want {
 			t.Errorf("%s: asked for %+v, want %+v", name, src.tried, tt.want)
 		}
-		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "    url: https://git.lab/obs/east.git") {
+		if f := strip(render(s, 80, 24, s.Caps)); !strings.Contains(f, "    url: https://git.lab/obs/east.git") {
 			t.Errorf("%s: no YAML in\n%s", name, f)
 		}
 		after, out := s.Key("y", "y")
@@ -141,7 +141,7 @@ func TestYAMLOfARow(t *testing.T) {
 			t.Errorf("%s: y copies %q and says %q", name, out.Copy, after.toast)
 		}
 		for h := MinHeight; h <= 40; h++ { // also when the box is as high as the screen
-			if f := strip(Render(after, 100, h, after.Caps)); !strings.Contains(f, "12 lines of YAML copied") {
+			if f := strip(render(after, 100, h, after.Caps)); !strings.Contains(f, "12 lines of YAML copied") {
 				t.Errorf("%s: a screen of %d lines does not say what was done:\n%s", name, h, f)
 				break
 			}
@@ -166,7 +166,7 @@ func TestYAMLOfARow(t *testing.T) {
 		s.W, s.H = MinWidth, MinHeight
 		shown := func(s State) string {
 			var inner []string
-			for _, l := range strings.Split(strip(Render(s, s.W, s.H, s.Caps)), "\n") {
+			for _, l := range strings.Split(strip(render(s, s.W, s.H, s.Caps)), "\n") {
 				if parts := strings.Split(l, "│"); len(parts) > 2 {
 					inner = append(inner, strings.TrimSpace(parts[len(parts)/2]))
 				}
@@ -190,17 +190,17 @@ func TestYAMLOfARow(t *testing.T) {
 		}
 		s := settle(t, press(now, "3", "y"), &archive{manifest: strings.Join(lines, "\n") + "\n"})
 		s.W, s.H = 80, 24
-		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "line: 00000[2J tab") || !strings.Contains(f, "1-20/") {
+		if f := strip(render(s, 80, 24, s.Caps)); !strings.Contains(f, "line: 00000[2J tab") || !strings.Contains(f, "1-20/") {
 			t.Errorf("the first lines:\n%s", f)
 		}
-		if f := strip(Render(press(s, "pgdown"), 80, 24, s.Caps)); !strings.Contains(f, "17-36/") {
+		if f := strip(render(press(s, "pgdown"), 80, 24, s.Caps)); !strings.Contains(f, "17-36/") {
 			t.Errorf("a page down:\n%s", f)
 		}
 		end := press(s, "end")
-		if f := strip(Render(end, 80, 24, s.Caps)); !strings.Contains(f, "bytes more") {
+		if f := strip(render(end, 80, 24, s.Caps)); !strings.Contains(f, "bytes more") {
 			t.Errorf("the end:\n%s", f)
 		}
-		if f := strip(Render(press(end, "down", "up"), 80, 24, s.Caps)); strings.Contains(f, "bytes more") {
+		if f := strip(render(press(end, "down", "up"), 80, 24, s.Caps)); strings.Contains(f, "bytes more") {
 			t.Error("it scrolls beyond the end")
 		}
 		if _, out := s.Key("y", "y"); len(out.Copy) > maxYAML+100 || len(out.Copy) < maxYAML*9/10 {
@@ -344,7 +344,7 @@ func TestAgentScreen(t *testing.T) {
 	t.Parallel()
 	src := &archive{care: testDiagnostics()}
 	s := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "5")
-	frame := func(s State) string { return Render(s, 140, 60, s.Caps) }
+	frame := func(s State) string { return render(s, 140, 60, s.Caps) }
 	if f := frame(s); !strings.Contains(f, "is looked up") || !strings.Contains(f, "pid          4121") {
 		t.Errorf("before the answer:\n%s", f)
 	}
@@ -358,7 +358,7 @@ func TestAgentScreen(t *testing.T) {
 	}
 	t.Run("it scrolls no further than its end", func(t *testing.T) {
 		end := press(s, "end")
-		if f := Render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
+		if f := render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
 			t.Errorf("the end is not shown:\n%s", f)
 		}
 		if up := press(end, "up"); up.agent.top != end.agent.top-1 {
@@ -419,7 +419,7 @@ func TestAgentScreen(t *testing.T) {
 		low := testDiagnostics()
 		low.Store.DiskFree = lowDiskBytes - 1
 		s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "5"), &archive{care: low})
-		if f := Render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"mdisk") {
+		if f := render(s, 140, 60, s.Caps); !strings.Contains(f, widget.Coloured[0][widget.RoleBad]+"mdisk") {
 			t.Errorf("the screen:\n%s", f)
 		}
 	})

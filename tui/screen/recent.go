@@ -88,9 +88,9 @@ func (r *repoScreen) dayBox(p *view, at widget.Rect) {
 		p.Empty(at, "No job has ended.")
 		return
 	}
-	values := [3][]int64{}
+	var runs24, seconds, changes []int64
 	for _, h := range d.Hours {
-		values[0], values[1], values[2] = append(values[0], int64(h.Runs)), append(values[1], int64(h.Median)), append(values[2], h.Changes)
+		runs24, seconds, changes = append(runs24, int64(h.Runs)), append(seconds, int64(h.Median)), append(changes, h.Changes)
 	}
 	worst := widget.RolePlain
 	if d.Failed > 0 {
@@ -98,30 +98,25 @@ func (r *repoScreen) dayBox(p *view, at widget.Rect) {
 	} else if d.Warned > 0 {
 		worst = widget.RoleWarn
 	}
-	for i, line := range []struct {
-		name string
-		role widget.Role
-		text string
-	}{
-		{"runs", worst, fmt.Sprintf("%s ok   %s   %s failed", text.Thousands(d.Good), widget.Thousands(int64(d.Warned), "warning"),
-			text.Thousands(d.Failed))},
-		{"seconds", widget.RolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", widget.SecondsText(d.Median), widget.SecondsText(d.P95),
-			widget.SecondsText(d.Longest))},
-		{"changes", widget.RolePlain, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted)},
-	} {
-		x, y, end, each := at.X+2, at.Y+1+i, at.X+at.W-2, 1
-		if at.W >= wideWidth {
-			each = 2
-		}
-		x = p.Put(x, y, end-x, widget.RoleDim, fmt.Sprintf("%-9s", line.name))
-		if snapshot.RecentHours+displaywidth.String(line.text)+3 > end-x {
-			line.text = strings.ReplaceAll(line.text, "   ", "  ")
-		}
-		if each*snapshot.RecentHours+displaywidth.String(line.text)+3 <= end-x {
-			x = p.Put(x, y, end-x, line.role, p.Heights(values[i], each)) + 3
-		}
-		p.PutCut(x, y, end-x, widget.RolePlain, line.text)
+	at.Y++
+	p.series(at, "runs", worst, runs24, fmt.Sprintf("%s ok  %s  %s failed", text.Thousands(d.Good),
+		widget.Thousands(int64(d.Warned), "warning"), text.Thousands(d.Failed)))
+	at.Y++
+	p.series(at, "seconds", widget.RolePlain, seconds, fmt.Sprintf("p50 %s  p95 %s  max %s", widget.SecondsText(d.Median),
+		widget.SecondsText(d.P95), widget.SecondsText(d.Longest)))
+	at.Y++
+	p.series(at, "changes", widget.RolePlain, changes, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted))
+}
+
+// series draws a line of a chart in a box: its name, its values if there is room, and figures.
+func (p *view) series(box widget.Rect, name string, r widget.Role, values []int64, figures string) {
+	end := box.X + box.W - 2
+	x := p.Put(box.X+2, box.Y, end, widget.RoleDim, fmt.Sprintf("%-9s", name))
+	each := max((end-x-displaywidth.String(figures)-3)/max(len(values), 1), 0)
+	if each > 0 {
+		x = p.Put(x, box.Y, end-x, r, p.Heights(values, min(each, 2))) + 3
 	}
+	p.PutCut(x, box.Y, end-x, widget.RolePlain, figures)
 }
 
 // jobsBox lists the jobs of the repository.
@@ -129,7 +124,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
 	empty := "Looking" + p.G.More
 	if _, known, err := r.recent.of(repoKind.key(*r.repo)); known || err != "" {
-		empty = "No job of this repository is known." + p.ifSendable(" p starts a pull.")
+		empty = "No job of this repository is known." + p.startHint()
 	}
 	state := func(cell func(j job, state string, w int) string) func(job, int) (string, widget.Role) {
 		return func(j job, w int) (string, widget.Role) {

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
@@ -15,7 +14,8 @@ import (
 // repoScreen is the screen of one repository: its state, conditions and jobs.
 type repoScreen struct {
 	subject
-	top      int // first visible fact, when only facts fit
+	top      int  // first visible fact, when only facts fit
+	tall     bool // only facts fit on the last frame
 	recent   fetched[string, snapshot.RecentRuns]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
@@ -23,12 +23,11 @@ type repoScreen struct {
 
 func (r *repoScreen) list(*State) *position { return &r.rows.position }
 
-func (r *repoScreen) hints(p *view) string {
-	hints := screens[screenRepo].hints
-	if lines, h := r.facts(p.s); h-repoHead(lines, h) < 3 {
-		hints = strings.Replace(hints, "enter job", "^v scroll", 1)
+func (r *repoScreen) hints(*view) string {
+	if r.tall {
+		return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll", 1)
 	}
-	return hints
+	return screens[screenRepo].hints
 }
 
 // open shows the job under the cursor.
@@ -48,137 +47,94 @@ func (s *State) openJob(j snapshot.Job) {
 }
 
 // scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.
-func (r *repoScreen) scroll(s *State, by int) {
-	if lines, h := r.facts(s); h-repoHead(lines, h) < 3 {
-		r.top = widget.ScrolledBy(r.top, by, lines, h)
+func (r *repoScreen) scroll(_ *State, by int) {
+	if r.tall {
+		r.top += by
 	} else {
 		r.rows.move(by)
 	}
 }
 
-// facts returns the number of lines of the facts, and the height of the screen.
-func (r *repoScreen) facts(s *State) (lines, h int) {
-	p, at := s.layout()
-	return len(p.repoFacts(*r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, at.W-4)), at.H
-}
-
 const (
-	// roomyHeight is the height in lines from which each fact has its own line.
+	// roomyHeight is the height in lines from which boxes stand beside the facts.
 	roomyHeight = 26
-	// leastJobs is the minimum height of the jobs on a wide screen, with their heads and edges.
-	leastJobs = 9
+	// leastJobs is the height that the list of jobs keeps, with its heads and edges.
+	leastJobs = 6
 )
 
-// repoHead returns how many of h lines the facts of a repository take. When fewer than three
-// lines would remain, the facts take all.
-func repoHead(facts, h int) int { return min(facts+2, max(h-6, min(h, 6))) }
-
+// draw draws the facts, beside or below them the boxes, and the jobs.
 func (r *repoScreen) draw(p *view, at widget.Rect) {
-	wide := at.W >= wideWidth && at.H >= roomyHeight
-	w := at.W
+	wide, w := at.W >= wideWidth && at.H >= roomyHeight, at.W
 	if wide {
 		w = at.W * 9 / 20
 	}
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, w/2), Note: p.cut(r.repo.Title, w/3), Focused: true}
-	lines := p.repoFacts(*r.repo, r.live, at.H < roomyHeight).Lines(p.Canvas, w-4)
-	conditions, contents := p.conditionLines(*r.repo, at.W-w-4), p.contentLines(*r.repo, at.W-w-4)
-	head := repoHead(len(lines), at.H)
+	lines := p.repoFacts(*r.repo, r.live).Lines(p.Canvas, w-4)
+	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
 	if wide {
-		beside := dayHeight + len(conditions) + 2
-		if len(contents) > 0 {
-			beside += len(contents) + 2
-		}
-		head = min(max(len(lines)+2, beside), at.H-leastJobs)
+		head = min(max(head, dayHeight+len(p.conditionLines(*r.repo, at.W-w-4))+len(r.repo.Contents)+4), at.H-leastJobs-3)
 	}
-	if at.H-head < 3 {
-		p.Scroll(at, box, lines, r.top, r.repo.URL)
+	if r.tall = at.H-head < 3; r.tall {
+		p.Scroll(at, box, lines, &r.top)
 		return
 	}
 	top, at := at.Top(head)
 	if wide {
-		var right widget.Rect
-		top, right = top.Left(w)
-		day, rest := right.Top(dayHeight)
-		r.dayBox(p, day)
-		if n := min(len(contents)+2, rest.H-3); len(contents) > 0 && n >= 3 {
-			var made widget.Rect
-			made, rest = rest.Top(n)
-			p.Panel(made, widget.Box{Title: "Made here"}, contents)
-		}
-		if rest.H >= 3 {
-			p.Panel(rest, widget.Box{Title: "Conditions"}, conditions)
-		}
+		var side widget.Rect
+		top, side = top.Left(w)
+		r.boxes(p, side, 0)
+	} else {
+		at = r.boxes(p, at, min(leastJobs, at.H/4+2))
 	}
-	p.Panel(top, box, lines, r.repo.URL)
-	if !wide {
-		at = r.drawBelow(p, at)
-	}
-	if at.H >= 3 {
-		r.jobsBox(p, at)
-	}
+	p.Panel(top, box, lines)
+	r.jobsBox(p, at)
 }
 
-// drawBelow draws the chart of the day and the conditions above the jobs, which are the most
-// important part; the chart is dropped before the conditions.
-func (r *repoScreen) drawBelow(p *view, at widget.Rect) widget.Rect {
-	jobs := 6
-	if at.H < roomyHeight {
-		jobs = 4
-	}
+// boxes draws the chart of the day and the conditions as far as keep lines remain, which it
+// returns. At the side it draws the objects too.
+func (r *repoScreen) boxes(p *view, at widget.Rect, keep int) widget.Rect {
 	var box widget.Rect
-	if at.H >= dayHeight+jobs {
+	if at.H >= dayHeight+keep {
 		box, at = at.Top(dayHeight)
 		r.dayBox(p, box)
 	}
-	conditions := p.conditionLines(*r.repo, at.W-4)
-	if h := min(len(conditions)+2, at.H-jobs); h >= 3 && (h == len(conditions)+2 || slices.ContainsFunc(r.repo.Conditions, func(c snapshot.Condition) bool { return c.Status != "True" })) {
-		box, at = at.Top(h)
-		p.Panel(box, widget.Box{Title: "Conditions"}, conditions)
+	show := func(title string, lines []widget.TextLine) {
+		if h := min(len(lines)+2, at.H-keep); len(lines) > 0 && h >= 3 {
+			box, at = at.Top(h)
+			p.Panel(box, widget.Box{Title: title}, lines)
+		}
 	}
+	if keep == 0 {
+		show("Made here", p.contentLines(*r.repo, at.W-4))
+	}
+	show("Conditions", p.conditionLines(*r.repo, at.W-4))
 	return at
 }
 
-// repoFacts returns the facts about a repository. When tight, related facts share a line.
-func (p *view) repoFacts(r snapshot.Repo, live, tight bool) (out widget.Sheet) {
+// repoFacts returns the facts about a repository.
+func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	now := p.s.Now
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
 	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
 		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
-	h, since := health(r), failingSince(r)
-	out.Add(widget.StateRole(h), "health", h+widget.When(h == "failing" && !since.IsZero(), " for "+text.Age(now.Sub(since)))+
+	out.Add(widget.StateRole(health(r)), "health", failingText(r, now)+
 		widget.When(!r.Checked.IsZero(), ", checked "+widget.Ago(now, r.Checked))+widget.When(r.Health != "", ": "+r.Health))
 	failed, first := p.s.repo.failedInARow(r)
 	out.AddIf(failed > 1, widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", failed,
 		widget.ClockTime(first, now), widget.Quote(r.Name)))
-	state, next := p.syncText(r), p.nextText(r)
-	if tight {
-		state += "; " + widget.When(r.Enabled && !r.Suspended && !p.s.offline(), "next ") + next
-	}
-	out.Add(widget.StateRole(r.SyncState), "sync", state)
-	until := "until it is resumed; s resumes"
-	if !r.Next.IsZero() {
-		until = fmt.Sprintf("until %s, for %s more; s resumes", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now)))
-	}
-	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent "+until)
-	out.AddIf(!tight, widget.RolePlain, "next", next)
-	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
+	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r))
+	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
+		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now))))+"; s resumes")
+	out.Add(widget.RolePlain, "next pull", p.nextText(r))
+	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r))
-	c := p.s.Snap.Agent.Controllers
-	out.AddIf(c.Mode != "", widget.RolePlain, "controller", c.Text())
+	out.Add(widget.RolePlain, "controller", p.s.Snap.Agent.Controllers.Text())
+	out.Add(widget.RolePlain, "connection", r.Connection)
 	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
 	if !r.TokenEnds.After(now) {
 		role, token = widget.RoleBad, "expired "+widget.Ago(now, r.TokenEnds)
 	}
-	if r.TokenEnds.IsZero() {
-		role, token = widget.RolePlain, ""
-	}
-	if tight {
-		out.Add(role, "webhook", p.webhookText(r)+widget.When(token != "", "; token "+token))
-		return out
-	}
-	out.AddIf(r.Connection != "", widget.RolePlain, "connection", r.Connection)
-	out.Add(widget.RolePlain, "webhook", p.webhookText(r))
-	out.AddIf(token != "", role, "token", token)
+	out.Add(role, "webhook", p.webhookText(r)+widget.When(!r.TokenEnds.IsZero(), "; token "+token))
 	return out
 }
 

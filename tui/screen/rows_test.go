@@ -62,7 +62,7 @@ func TestFilterFields(t *testing.T) {
 	}
 	for line, want := range map[string]string{"state:eror": "did you mean error?", "stat:error": "did you mean state?"} {
 		for _, keys := range [][]string{nil, {"2"}, {"3"}} {
-			frame := strip(Render(filtered(press(s, keys...), line), 140, 24, widget.Caps{}))
+			frame := strip(render(filtered(press(s, keys...), line), 140, 24, widget.Caps{}))
 			if strings.Count(frame, want) < 2 || !strings.Contains(frame, "Esc clears") {
 				t.Errorf("%v %s: the list and the line below do not ask %q:\n%s", keys, line, want, frame)
 			}
@@ -122,7 +122,7 @@ func TestSort(t *testing.T) {
 	s := shown(testSnapshot(), widget.Caps{})
 	by := func(s State, name string) State {
 		s = press(s, "o")
-		at := slices.Index(s.list().sorts, name) - s.overlay.(sortMenu).at
+		at := slices.Index(s.list().sorts, name) - s.overlay.(chooser).at
 		for ; at > 0; at-- {
 			s = press(s, "down")
 		}
@@ -142,7 +142,7 @@ func TestSort(t *testing.T) {
 	if got := names(by(at, "objects")); got[3] != "lab-west" || got[0] != "infra-alerts" {
 		t.Errorf("again: %q", got)
 	}
-	if frame := strip(Render(by(at, "objects"), 80, 24, widget.Caps{})); !strings.Contains(frame, "Repositories, by objects "+
+	if frame := strip(render(by(at, "objects"), 80, 24, widget.Caps{})); !strings.Contains(frame, "Repositories, by objects "+
 		widget.UnicodeGlyphs.Down) {
 		t.Errorf("the title does not say so:\n%s", frame)
 	}
@@ -279,7 +279,7 @@ func TestMarks(t *testing.T) {
 		}
 	})
 	t.Run("they are seen without colours", func(t *testing.T) {
-		frame := Render(press(s, "2", "space"), 80, 24, widget.Caps{Mono: true, ASCII: true})
+		frame := render(press(s, "2", "space"), 80, 24, widget.Caps{Mono: true, ASCII: true})
 		if !strings.Contains(frame, "1 marked, 2/7") || !strings.Contains(frame, "|  *") && !strings.Contains(frame, "| *") {
 			t.Errorf("no mark in\n%s", frame)
 		}
@@ -289,13 +289,13 @@ func TestMarks(t *testing.T) {
 func TestZoomAndWide(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{})
-	two := strip(Render(s, 80, 24, widget.Caps{}))
-	one := strip(Render(press(s, "tab", "z"), 80, 24, widget.Caps{}))
+	two := strip(render(s, 80, 24, widget.Caps{}))
+	one := strip(render(press(s, "tab", "z"), 80, 24, widget.Caps{}))
 	if !strings.Contains(two, " Jobs ") || !strings.Contains(two, " Repositories ") || strings.Contains(one, "╭ Jobs") ||
 		!strings.Contains(one, "╭ Repositories") {
 		t.Errorf("zoomed:\n%s", one)
 	}
-	if again := press(s, "z", "z"); strip(Render(again, 80, 24, widget.Caps{})) != two {
+	if again := press(s, "z", "z"); strip(render(again, 80, 24, widget.Caps{})) != two {
 		t.Error("z again must undo it")
 	}
 	if at := press(s, "2", "z"); at.toast != "this screen has one pane" {
@@ -305,7 +305,7 @@ func TestZoomAndWide(t *testing.T) {
 	long.Jobs[1].Name = "infra-alerts-with-a-long-name-0001"
 	long.Repos[2].Name = "lab-west-with-a-very-long-name"
 	s = shown(long, widget.Caps{})
-	if narrow, wide := Render(s, 80, 24, widget.Caps{}), Render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(
+	if narrow, wide := render(s, 80, 24, widget.Caps{}), render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(
 		narrow, long.Jobs[1].Name) || !strings.Contains(wide, long.Jobs[1].Name) || !strings.Contains(wide, long.Repos[2].Name) {
 		t.Errorf("wide names:\n%s", strip(wide))
 	}
@@ -332,8 +332,8 @@ func TestRowsAreFresh(t *testing.T) {
 		},
 	} {
 		at := change(s)
-		before := strip(Render(s, 100, 40, s.Caps))
-		if strip(Render(at, 100, 40, s.Caps)) == before {
+		before := strip(render(s, 100, 40, s.Caps))
+		if strip(render(at, 100, 40, s.Caps)) == before {
 			t.Errorf("%s: the rows stay the same", name)
 		}
 	}
@@ -346,8 +346,8 @@ func TestPaste(t *testing.T) {
 	if got := press(s, "2", "/").Paste("repo:lab-east\nst\x1b[2Jate:error"); got.filter() != "repo:lab-east st[2Jate:error" {
 		t.Errorf("the filter is %q", got.filter())
 	}
-	if got := press(s, ":").Paste("go agent"); got.overlay.(palette).text != "go agent" {
-		t.Errorf("the palette has %q", got.overlay.(palette).text)
+	if got := press(s, ":").Paste("go agent"); got.overlay.(chooser).text != "go agent" {
+		t.Errorf("the palette has %q", got.overlay.(chooser).text)
 	}
 	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
 		at := press(s, keys...)

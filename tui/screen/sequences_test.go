@@ -37,7 +37,7 @@ func newPlayer(h *generator) *player {
 // keys are all bound keys, and some unbound ones.
 var keys = func() (out []string) {
 	for _, b := range keyTable() {
-		out = append(out, b.keys...)
+		out = append(out, strings.Fields(b.press)...)
 	}
 	return append(out, "y", "n", "f", "c", "left", "right", "ctrl+w", "f1", "delete", "ctrl+c", "漢", "+", "j", "k", "d", "u")
 }()
@@ -70,9 +70,9 @@ func (p *player) step() string {
 		what, moved = "pastes", true
 		p.s = p.s.Paste(pasted[p.IntN(len(pasted))])
 	case n < 71:
-		w, h := p.s.size()
+		w, h := screenSize(p.s)
 		what, moved = "clicks", true
-		p.s = p.s.Click(p.IntN(w+4)-2, p.IntN(h+4)-2, w, h)
+		p.s = p.s.Click(p.IntN(w+4)-2, p.IntN(h+4)-2)
 	case n < 81:
 		what = "snapshot"
 		next := p.next(p.snap)
@@ -106,6 +106,7 @@ func (p *player) step() string {
 			p.s = take(p.s)
 		}
 	}
+	drawn(&p.s)
 	next, look := p.s.Fetch()
 	if p.s = next; look != nil {
 		if take := look(nil, p.src); p.IntN(3) > 0 {
@@ -166,14 +167,10 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		}
 	}
 	switch over := s.overlay.(type) {
-	case palette:
+	case chooser:
 		named := slices.ContainsFunc(over.all, func(c command) bool { return c.words == over.text }) // completed
 		if len([]rune(over.text)) > widget.MaxLine && !named || len(over.found) > paletteFound || over.at > len(over.found) {
-			return "the palette has grown"
-		}
-	case help:
-		if len([]rune(over.text)) > widget.MaxLine || over.at > len(bindings) {
-			return "the help has grown"
+			return "the list of commands has grown"
 		}
 	case confirm:
 		if len([]rune(over.typed)) > widget.MaxLine || len(over.choices) == 0 {
@@ -211,8 +208,8 @@ func lineOf(before, s State) int {
 
 // checkFrame renders the state and returns the invariant that the frame violates.
 func (p *player) checkFrame() string {
-	w, h := p.s.size()
-	frame := Render(p.s, w, h, p.s.Caps)
+	w, h := screenSize(p.s)
+	frame := render(p.s, w, h, p.s.Caps)
 	if why := violation(frame, w, h, p.s.Caps); why != "" {
 		return fmt.Sprintf("%dx%d, screen %d: %s\n%s", w, h, p.s.screen, why, strip(frame))
 	}

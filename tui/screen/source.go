@@ -42,14 +42,11 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	return facts.Lines(p.Canvas, w)
 }
 
-func (f *sourceScreen) scroll(s *State, by int) {
-	p, at := s.layout()
-	f.top = widget.ScrolledBy(f.top, by, len(f.lines(p, at.W-4)), at.H)
-}
+func (f *sourceScreen) scroll(_ *State, by int) { f.top += by }
 
 func (f *sourceScreen) draw(p *view, at widget.Rect) {
 	p.Scroll(at, widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true},
-		f.lines(p, at.W-4), f.top, f.source.URL, artifactOf(*f.source).URL)
+		f.lines(p, at.W-4), &f.top)
 }
 
 // controllerTimeout is the time without an answer after which a controller is reported as
@@ -79,7 +76,7 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	out.Add(widget.RolePlain, "next look", due)
 	asked, role := p.askedText(from)
 	out.AddIf(asked != "", role, "asked for", asked)
-	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
+	out.Link("url", text.OrDash(from.URL), from.URL)
 	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
 	out.AddIf(from.Provider != "" && from.Provider != "generic", widget.RolePlain, "provider", from.Provider)
 	if a := from.Artifact; a == nil {
@@ -88,7 +85,7 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 		out.Add(widget.RolePlain, "artifact", widget.Join(", ", text.OrDash(a.Revision), widget.When(a.Size > 0, text.Size(a.Size)),
 			widget.When(!a.Updated.IsZero(), "packed "+widget.Ago(now, a.Updated))))
 		out.Add(widget.RolePlain, "digest", text.OrDash(a.Digest))
-		out.Add(widget.RolePlain, "served at", text.OrDash(a.URL))
+		out.Link("served at", text.OrDash(a.URL), a.URL)
 	}
 	role, signed := verifiedText(from)
 	out.AddIf(from.Verify != "", role, "signed", signed)

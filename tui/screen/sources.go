@@ -27,9 +27,9 @@ func (sourcesScreen) draw(p *view, at widget.Rect) {
 		at, below = at.Top(at.H - briefHeight)
 		p.sourceBrief(below, *l.here())
 	}
-	empty := []string{"There are no sources any more."}
-	if p.s.filter() != "" {
-		empty = []string{"No source matches.", "Esc clears the filter."}
+	empty := p.whyEmpty("source", len(p.s.Snap.Sources))
+	if empty == nil {
+		empty = []string{"There are no sources any more."}
 	}
 	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Note: p.place(&l.position, 0), Foot: sourcesNote(l.rows),
 		Focused: true}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
@@ -84,7 +84,7 @@ func (p *view) sourceBrief(at widget.Rect, from snapshot.Source) {
 	facts := slices.DeleteFunc(p.sourceFacts(from, true), func(f widget.Fact) bool {
 		return !slices.Contains([]string{"state", "suspended", "asked for", "url", "artifact"}, f.Name)
 	})
-	p.Panel(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)}, facts.Lines(p.Canvas, at.W-4), from.URL)
+	p.Panel(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)}, facts.Lines(p.Canvas, at.W-4))
 }
 
 // sourcesNote counts the sources by state.

@@ -86,7 +86,7 @@ func TestGoldenSources(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.s.W, tt.s.H = tt.w, tt.h
-			frame := Render(tt.s, tt.w, tt.h, plain)
+			frame := render(tt.s, tt.w, tt.h, plain)
 			check(t, frame, tt.w, tt.h, plain)
 			got := strip(frame)
 			path := filepath.Join("..", "..", "testdata", "golden", "screen-"+tt.name+".txt")
@@ -133,11 +133,11 @@ func TestSourcesTab(t *testing.T) {
 	}
 	at := press(with, "6", "down", "enter")
 	at = at.Show(testSnapshot())
-	if frame := Render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
+	if frame := render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
 		t.Errorf("a source that is gone:\n%s", frame)
 	}
 	if here := press(with, "6").Show(testSnapshot()); here.screen != screenSources ||
-		!strings.Contains(Render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
+		!strings.Contains(render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
 		t.Error("an empty list says nothing")
 	}
 }

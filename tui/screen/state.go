@@ -1,7 +1,7 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
-// A frame is a pure function of State, size and Caps (frame.go), a key press a pure function
-// from State to State (keys.go). Foreign text is cleaned once, where it enters (fetch.go). States
+// A frame is a function of State and size (frame.go), a key press a pure function from State to
+// State (keys.go). Foreign text is cleaned once, where it enters (fetch.go). States
 // have a glyph and a word, never only a colour.
 package screen
 
@@ -60,7 +60,8 @@ type State struct {
 	wraps        bool     // long lines are wrapped
 	toast        string
 	toastBad     bool
-	out          Outcome // of the present key press
+	out          Outcome     // of the present key press
+	clicks       []clickArea // of the last frame
 }
 
 // leaving is a quit that waits until no job runs.
@@ -88,7 +89,7 @@ type (
 	selector interface{ selection(s *State) []object }
 	// opener opens what is under the cursor.
 	opener interface{ open(s *State) }
-	// scroller moves something else than the cursor of a list.
+	// scroller moves something else than the cursor of a list. Drawing bounds its position.
 	scroller interface{ scroll(s *State, by int) }
 	// fetcher needs data that the snapshot does not contain; nil = it needs none now.
 	fetcher interface{ fetch(s *State) Lookup }
@@ -195,20 +196,6 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	s.history.items.follows, s.repo.rows.follows = true, true
 	s.update()
 	return s
-}
-
-// size returns the size of the terminal, in cells.
-func (s *State) size() (w, h int) {
-	if s.W == 0 || s.H == 0 {
-		return 80, 24
-	}
-	return s.W, s.H
-}
-
-// layout returns a view that computes the lines of the screen for the keys, and the body.
-func (s *State) layout() (*view, widget.Rect) {
-	w, h := s.size()
-	return &view{Canvas: widget.NewCanvas(0, 0, s.Caps), s: s, w: w}, widget.Rect{Y: 2, W: w, H: h - frameRows}
 }
 
 // Show applies a new snapshot.

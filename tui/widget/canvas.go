@@ -4,8 +4,10 @@ package widget
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
+	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/clipperhouse/displaywidth"
 )
@@ -18,27 +20,29 @@ type Canvas struct {
 	// OnRow, when set, is called with the area of each row of the next table.
 	OnRow func(row int, area Rect)
 
-	caps      Caps
-	cells     []cell
-	addresses []string // targets of the links on the canvas
-}
-
-// cell is one column of one line. A wide grapheme is stored in the first of its two cells; the
-// other one has no text.
-type cell struct {
-	text string
-	role Role
-	link uint8 // number of the address, from 1; 0 = no link
+	cells  uv.ScreenBuffer
+	styles [roleCount]uv.Style
+	links  bool
 }
 
 // NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
 func NewCanvas(w, h int, caps Caps) *Canvas {
-	c := &Canvas{W: w, H: h, G: caps.Glyphs(), caps: caps, cells: make([]cell, w*h)}
-	for i := range c.cells {
-		c.cells[i].text = " "
+	c := &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), links: caps.Linked()}
+	for r, sgr := range caps.Look() {
+		var params ansi.Params
+		for _, p := range strings.FieldsFunc(sgr, func(r rune) bool { return r == ';' }) {
+			n, _ := strconv.Atoi(p)
+			params = append(params, ansi.Param(n))
+		}
+		if len(params) > 0 {
+			uv.ReadStyle(params, &c.styles[r])
+		}
 	}
 	return c
 }
+
+// Frame renders the canvas as text: h lines, joined by newlines.
+func (c *Canvas) Frame() string { return c.cells.Render() }
 
 // Rect is an area of a canvas.
 type Rect struct{ X, Y, W, H int }
@@ -55,45 +59,34 @@ func (r Rect) Left(w int) (left, rest Rect) {
 // Put writes clean text at column x of line y, at most limit cells of it, and returns the column
 // behind it. Text that does not fit is cut.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
+	return c.put(x, y, limit, uv.Cell{Style: c.styles[r]}, text)
+}
+
+func (c *Canvas) put(x, y, limit int, cell uv.Cell, text string) int {
 	end := min(x+limit, c.W)
-	if y < 0 || y >= c.H || x < 0 {
-		return x
-	}
-	g := displaywidth.StringGraphemes(text)
-	for g.Next() {
-		n := g.Width()
-		if n == 0 {
-			continue
-		}
-		if x+n > end {
+	for g := displaywidth.StringGraphemes(text); x >= 0 && g.Next(); {
+		if cell.Content, cell.Width = g.Value(), g.Width(); x+cell.Width > end {
 			break
 		}
-		c.set(x, y, g.Value(), r)
-		for k := 1; k < n; k++ {
-			c.set(x+k, y, "", r)
+		if cell.Width > 0 {
+			c.cells.SetCell(x, y, &cell)
+			x += cell.Width
 		}
-		x += n
 	}
 	return x
 }
 
-// set replaces one cell. When it splits a wide grapheme, the other half becomes a blank, so that
-// the columns of the line stay aligned.
-func (c *Canvas) set(x, y int, text string, r Role) {
-	i := y*c.W + x
-	if text != "" && c.cells[i].text == "" && x > 0 {
-		c.cells[i-1].text = " "
+// PutLine writes a line of text and marks a cut.
+func (c *Canvas) PutLine(x, y, limit int, l TextLine) {
+	cell := uv.Cell{Style: c.styles[l.Role]}
+	if c.links && WebAddress(l.Link) != "" {
+		cell.Link = uv.NewLink(l.Link)
 	}
-	if x+1 < c.W && c.cells[i+1].text == "" && c.cells[i].text != "" {
-		c.cells[i+1].text = " "
-	}
-	c.cells[i] = cell{text: text, role: r}
+	c.put(x, y, limit, cell, Cut(l.Text, limit, c.G.More))
 }
 
 // PutCut writes text and marks a cut.
-func (c *Canvas) PutCut(x, y, limit int, r Role, text string) int {
-	return c.Put(x, y, limit, r, Cut(text, limit, c.G.More))
-}
+func (c *Canvas) PutCut(x, y, limit int, r Role, text string) { c.PutLine(x, y, limit, Styled(r, text)) }
 
 // Right writes text that ends at column end (not included).
 func (c *Canvas) Right(from, end, y int, r Role, text string) {
@@ -103,66 +96,17 @@ func (c *Canvas) Right(from, end, y int, r Role, text string) {
 
 // Fill repeats text from x to the column end.
 func (c *Canvas) Fill(x, y, end int, r Role, text string) {
-	for x < end {
-		next := c.Put(x, y, end-x, r, text)
-		if next == x {
-			return
-		}
-		x = next
-	}
+	c.Put(x, y, end-x, r, strings.Repeat(text, max(end-x, 0)))
 }
 
-// text returns the text of a cell, "" outside the canvas and for the second half of a grapheme.
-func (c *Canvas) text(x, y int) string {
-	if x < 0 || x >= c.W || y < 0 || y >= c.H {
-		return ""
-	}
-	return c.cells[y*c.W+x].text
-}
-
-// PaintRow changes the role of the cells of a part of a line; lists mark the cursor with it.
-func (c *Canvas) PaintRow(x, y, end int, r Role) {
-	for ; x < end && x < c.W; x++ {
-		c.cells[y*c.W+x].role = r
-	}
-}
-
-// Frame renders the canvas as text: h lines, joined by newlines, with an escape sequence only
-// where the style or the link changes. Empty styles add nothing.
-func (c *Canvas) Frame() string {
-	var b strings.Builder
-	b.Grow(len(c.cells) + c.H*16)
-	theme := c.caps.Look()
-	for y := range c.H {
-		if y > 0 {
-			b.WriteByte('\n')
-		}
-		style, link := "", uint8(0)
-		for x := range c.W {
-			cell := c.cells[y*c.W+x]
-			if cell.link != link {
-				b.WriteString(c.hyperlink(cell.link, y))
-				link = cell.link
-			}
-			if s := theme[cell.role]; s != style {
-				if style != "" {
-					b.WriteString("\x1b[0m")
-				}
-				if s != "" {
-					b.WriteString("\x1b[" + s + "m")
-				}
-				style = s
-			}
-			b.WriteString(cell.text)
-		}
-		if link != 0 {
-			b.WriteString(ansi.ResetHyperlink())
-		}
-		if style != "" {
-			b.WriteString("\x1b[0m")
+// Cursor marks the row of the cursor from x to the column end.
+func (c *Canvas) Cursor(x, y, end int, focused bool) {
+	c.Put(x, y, 1, RoleKey, c.G.Cursor)
+	for x++; focused && x < end; x++ {
+		if cell := c.cells.CellAt(x, y); cell != nil && cell.Width > 0 {
+			cell.Style = c.styles[RoleCursor]
 		}
 	}
-	return b.String()
 }
 
 // Box is a frame around an area: a title at the left and a note at the right of its upper edge,
@@ -181,27 +125,22 @@ func (c *Canvas) Box(at Rect, b Box) {
 	if b.Focused {
 		r = roleFocus
 	}
-	x, y, right, bottom := at.X, at.Y, at.X+at.W-1, at.Y+at.H-1
-	for _, edge := range []struct {
-		y           int
-		left, right string
-	}{{y, g.topLeft, g.topRight}, {bottom, g.bottomLeft, g.bottomRight}} {
-		c.Put(x, edge.y, 1, r, edge.left)
-		c.Fill(x+1, edge.y, right, r, g.Horizontal)
-		c.Put(right, edge.y, 1, r, edge.right)
+	right, bottom := at.X+at.W-1, at.Y+at.H-1
+	edge := strings.Repeat(g.Horizontal, at.W-2)
+	c.Put(at.X, at.Y, at.W, r, g.topLeft+edge+g.topRight)
+	c.Put(at.X, bottom, at.W, r, g.bottomLeft+edge+g.bottomRight)
+	for y := at.Y + 1; y < bottom; y++ {
+		c.Put(at.X, y, 1, r, g.vertical)
+		c.Put(right, y, 1, r, g.vertical)
 	}
-	for row := y + 1; row < bottom; row++ {
-		c.Put(x, row, 1, r, g.vertical)
-		c.Put(right, row, 1, r, g.vertical)
-	}
-	used := x + 2
+	used := at.X + 2
 	if b.Title != "" {
-		used = c.Put(x+1, y, at.W-3, r, " ")
-		used = c.Put(used, y, right-used-1, RoleTitle, b.Title)
-		used = c.Put(used, y, right-used-1, r, " ")
+		used = c.Put(at.X+1, at.Y, at.W-3, r, " ")
+		used = c.Put(used, at.Y, right-used-1, RoleTitle, b.Title)
+		used = c.Put(used, at.Y, right-used-1, r, " ")
 	}
-	c.label(used, right, y, r, b.Note)
-	c.label(x+2, right, bottom, r, b.Foot)
+	c.label(used, right, at.Y, r, b.Note)
+	c.label(at.X+2, right, bottom, r, b.Foot)
 }
 
 // label puts text right-aligned into an edge that ends at column right, if there is room.
@@ -215,16 +154,16 @@ func (c *Canvas) label(from, right, y int, r Role, text string) {
 // Dialog clears an area of w by h cells in the middle.
 func (c *Canvas) Dialog(w, h int) Rect {
 	r := Rect{max((c.W-w)/2, 0), max((c.H-h)/2, 0), w, h}
-	for row := r.Y; row < r.Y+h && row < c.H; row++ {
-		c.Fill(r.X, row, min(r.X+w, c.W), RolePlain, " ")
+	for row := r.Y; row < r.Y+h; row++ {
+		c.Fill(r.X, row, r.X+w, RolePlain, " ")
 	}
 	return r
 }
 
-// TextLine is a line of the screen.
+// TextLine is a line of the screen. Link is the web address that it opens; "" = none.
 type TextLine struct {
-	Role Role
-	Text string
+	Role       Role
+	Text, Link string
 }
 
 // Styled returns a line of text in a role.
@@ -238,42 +177,32 @@ func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {
 	return out
 }
 
-// Lines puts lines into a box and links web addresses in them. When they do not fit, the last
-// line counts the missing ones, unless it would be the only one.
-func (c *Canvas) Lines(at Rect, lines []TextLine, addresses ...string) {
+// Lines puts lines into a box. When they do not fit, the last line counts the missing ones,
+// unless it would be the only one.
+func (c *Canvas) Lines(at Rect, lines []TextLine) {
 	for i, l := range lines[:min(len(lines), max(at.H-2, 0))] {
 		if rest := len(lines) - i; i == at.H-3 && i > 0 && rest > 1 {
-			l = TextLine{RoleDim, fmt.Sprintf("%s %d more lines", c.G.More, rest)}
+			l = Styled(RoleDim, fmt.Sprintf("%s %d more lines", c.G.More, rest))
 		}
-		c.PutCut(at.X+2, at.Y+1+i, at.W-4, l.Role, l.Text)
-	}
-	for _, a := range addresses {
-		c.Link(at.X+2, at.Y+1, at.W-4, at.H-2, a)
+		c.PutLine(at.X+2, at.Y+1+i, at.W-4, l)
 	}
 }
 
 // Panel draws a box with lines.
-func (c *Canvas) Panel(at Rect, b Box, lines []TextLine, addresses ...string) {
+func (c *Canvas) Panel(at Rect, b Box, lines []TextLine) {
 	c.Box(at, b)
-	c.Lines(at, lines, addresses...)
+	c.Lines(at, lines)
 }
 
-// Scroll draws a box with the lines from top on. Its foot tells the place when not all fit.
-func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top int, addresses ...string) {
-	top = Scrolled(top, len(lines), at.H)
-	shown := lines[top:min(top+max(at.H-2, 0), len(lines))]
+// Scroll draws a box with the lines from top on, and moves top to the nearest line that fills the
+// box. The foot tells the place when not all lines fit.
+func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top *int) {
+	*top = max(min(*top, len(lines)-max(at.H-2, 0)), 0)
+	shown := lines[*top:min(*top+max(at.H-2, 0), len(lines))]
 	if len(shown) < len(lines) {
-		b.Foot = fmt.Sprintf("%d-%d/%d", top+1, top+len(shown), len(lines))
+		b.Foot = fmt.Sprintf("%d-%d/%d", *top+1, *top+len(shown), len(lines))
 	}
-	c.Panel(at, b, shown, addresses...)
-}
-
-// Scrolled returns the first visible line in a box of h lines.
-func Scrolled(top, lines, h int) int { return max(min(top, lines-max(h-2, 0)), 0) }
-
-// ScrolledBy returns the first visible line after a step.
-func ScrolledBy(top, by, lines, h int) int {
-	return Scrolled(max(Scrolled(top, lines, h)+by, 0), lines, h)
+	c.Panel(at, b, shown)
 }
 
 // Empty explains why a box has no contents.
@@ -289,9 +218,6 @@ func (c *Canvas) Empty(at Rect, texts ...string) {
 func Cut(text string, w int, tail string) string {
 	if w <= 0 {
 		return ""
-	}
-	if displaywidth.String(text) <= w {
-		return text
 	}
 	return displaywidth.TruncateString(text, w, tail)
 }
@@ -309,13 +235,8 @@ func Wrap(text string, w int) []string {
 		if cur != "" {
 			out = append(out, cur)
 		}
-		for cur = word; displaywidth.String(cur) > w; {
-			head := Cut(cur, w, "")
-			if head == "" {
-				return append(out, cur) // not even one letter fits
-			}
-			out, cur = append(out, head), cur[len(head):]
-		}
+		parts := strings.Split(ansi.Hardwrap(word, w, true), "\n")
+		out, cur = append(out, parts[:len(parts)-1]...), parts[len(parts)-1]
 	}
 	return append(out, cur)
 }

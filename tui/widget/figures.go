@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/clipperhouse/displaywidth"
 )
 
@@ -13,22 +14,25 @@ const factWidth = 13
 
 // Fact is a text with a name. Without a text the name is a head.
 type Fact struct {
-	Role       Role
-	Name, Text string
+	Role             Role
+	Name, Text, Link string // Link is the web address that the text opens; "" = none
 }
 
 // Sheet is a list of facts.
 type Sheet []Fact
 
-// Head adds a head, Add a fact.
+// Head adds a head, Add a fact unless its text is empty.
 func (s *Sheet) Head(name string) { *s = append(*s, Fact{Role: RoleTitle, Name: name}) }
 
-func (s *Sheet) Add(r Role, name, text string) { *s = append(*s, Fact{r, name, text}) }
+func (s *Sheet) Add(r Role, name, text string) { s.AddIf(text != "", r, name, text) }
+
+// Link adds a fact that opens a web address.
+func (s *Sheet) Link(name, text, address string) { *s = append(*s, Fact{Name: name, Text: text, Link: address}) }
 
 // AddIf adds a fact if a condition holds.
 func (s *Sheet) AddIf(holds bool, r Role, name, text string) {
 	if holds {
-		s.Add(r, name, text)
+		*s = append(*s, Fact{Role: r, Name: name, Text: text})
 	}
 }
 
@@ -39,36 +43,31 @@ func (s Sheet) Lines(c *Canvas, w int) (out []TextLine) {
 			out = append(out, Styled(f.Role, f.Name))
 			continue
 		}
-		for i, l := range Wrap(f.Text, w-factWidth) {
-			if i > 0 {
-				f.Name = ""
-			}
-			out = append(out, TextLine{f.Role, fmt.Sprintf("%-*s%s", factWidth, Cut(f.Name, factWidth-1, c.G.More), l)})
+		for _, l := range Wrap(f.Text, w-factWidth) {
+			l = fmt.Sprintf("%-*s%s", factWidth, Cut(f.Name, factWidth-1, c.G.More), l)
+			out = append(out, TextLine{f.Role, l, f.Link})
+			f.Name = ""
 		}
 	}
 	return out
 }
 
 // FoldLine cuts a text to w cells, or wraps it when wraps is set.
-func (c *Canvas) FoldLine(r Role, txt string, w int, wraps bool) []TextLine {
+func (c *Canvas) FoldLine(r Role, txt string, w int, wraps bool) (out []TextLine) {
 	if !wraps {
-		return []TextLine{{r, Cut(txt, w, c.G.More)}}
+		return []TextLine{Styled(r, Cut(txt, w, c.G.More))}
 	}
-	var out []TextLine
-	for {
-		head := Cut(txt, w, "")
-		if head == "" || head == txt {
-			return append(out, TextLine{r, txt})
-		}
-		out, txt = append(out, TextLine{r, head}), txt[len(head):]
+	for _, l := range strings.Split(ansi.Hardwrap(txt, w, true), "\n") {
+		out = append(out, Styled(r, l))
 	}
+	return out
 }
 
 // MarkedLines wraps text to lines of w cells behind the glyph of a state.
 func (c *Canvas) MarkedLines(r Role, state, text string, w int) (out []TextLine) {
 	mark := c.G.State[state] + " "
 	for _, l := range Wrap(text, w-2) {
-		out = append(out, TextLine{r, mark + l})
+		out = append(out, Styled(r, mark+l))
 		mark = "  "
 	}
 	return out

@@ -2,10 +2,7 @@ package widget
 
 import (
 	"net/url"
-	"strconv"
 	"strings"
-
-	"github.com/charmbracelet/x/ansi"
 )
 
 // AddressMost is the length of the longest address that is sent as a link, in bytes: the limit
@@ -40,60 +37,4 @@ func LinksOf(env func(string) string) bool {
 // Linked reports whether frames have links: they are left out of plain output.
 func (c Caps) Linked() bool {
 	return c.Links && !c.ASCII && !c.Mono && Themes[c.Theme%len(Themes)] != "mono"
-}
-
-// Link links the text of an address wherever it is a separate word in an area, even when it is
-// cut or continues on the lines below.
-func (c *Canvas) Link(x, y, w, h int, address string) {
-	if !c.caps.Linked() || WebAddress(address) == "" {
-		return
-	}
-	c.addresses = append(c.addresses, address)
-	for row := y; row < y+h; row++ {
-		for col := x; col < x+w; col++ {
-			if col > x && c.text(col-1, row) != " " {
-				continue // within a word
-			}
-			n, rest := c.spelled(col, row, x+w, address)
-			if n < len("https://")+2 { // cut within the scheme or the host
-				continue
-			}
-			for at := row; n > 0; {
-				for k := range n {
-					c.cells[at*c.W+col+k].link = uint8(len(c.addresses))
-				}
-				if at++; at == y+h {
-					break
-				}
-				n, rest = c.spelled(col, at, x+w, rest)
-			}
-		}
-	}
-}
-
-// spelled returns how many cells from column x on match the beginning of text and end there as a
-// word, at a cut, or at the column end. rest is the part that continues below.
-func (c *Canvas) spelled(x, y, end int, text string) (n int, rest string) {
-	for n < len(text) && x+n < end && c.text(x+n, y) == text[n:n+1] {
-		n++
-	}
-	switch next := c.text(x+n, y); {
-	case x+n == end:
-		return n, text[n:]
-	case n == len(text) && next == " ":
-		return n, ""
-	case n > 0 && n < len(text) && next == UnicodeGlyphs.More:
-		return n + 1, ""
-	}
-	return 0, ""
-}
-
-// hyperlink returns the sequence that begins a link to an address in a line, or ends it with 0.
-// Each line has its own links: the renderer closes a link at the end of a line and does not
-// reopen it.
-func (c *Canvas) hyperlink(to uint8, line int) string {
-	if to == 0 {
-		return ansi.ResetHyperlink()
-	}
-	return ansi.SetHyperlink(c.addresses[to-1], "id="+strconv.Itoa(line))
 }

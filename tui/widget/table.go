@@ -117,11 +117,3 @@ func (t Table[T]) Draw(c *Canvas, box Rect, rows []T, index int, focused bool) {
 		}
 	}
 }
-
-// Cursor marks the row of the cursor from x to the column end.
-func (c *Canvas) Cursor(x, y, end int, focused bool) {
-	c.Put(x, y, 1, RoleKey, c.G.Cursor)
-	if focused {
-		c.PaintRow(x+1, y, end, RoleCursor)
-	}
-}
