@@ -356,6 +356,9 @@ func (p *view) clickRows(of func(*State) *position) {
 	p.OnRow = func(i int, at widget.Rect) {
 		p.clickable(at, func(s *State) {
 			l := of(s)
+			if i >= len(l.keys) {
+				return // the rows have changed since the last frame
+			}
 			if l.cursor == l.keys[i] && l == s.list() {
 				s.open()
 				return

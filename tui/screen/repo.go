@@ -122,14 +122,13 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	failed, first := p.s.repo.failedInARow(r)
 	out.AddIf(failed > 1, widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", failed,
 		widget.ClockTime(first, now), widget.Quote(r.Name)))
-	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r))
+	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextText(r))
 	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
 		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now))))+"; s resumes")
-	out.Add(widget.RolePlain, "next pull", p.nextText(r))
 	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
-	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r))
-	out.Add(widget.RolePlain, "controller", p.s.Snap.Agent.Controllers.Text())
-	out.Add(widget.RolePlain, "connection", r.Connection)
+	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
+		widget.When(r.Connection != "", "; connection "+r.Connection))
+	out.AddIf(p.s.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.s.Snap.Agent.Controllers.Text())
 	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
 	if !r.TokenEnds.After(now) {
 		role, token = widget.RoleBad, "expired "+widget.Ago(now, r.TokenEnds)
@@ -152,11 +151,11 @@ func (p *view) nextText(r snapshot.Repo) string {
 	every := widget.When(r.Interval > 0, ", every "+text.Age(r.Interval))
 	switch {
 	case !r.Enabled:
-		return "off: the repository is not pulled by itself"
+		return "never: it is not pulled by itself"
 	case p.s.offline():
-		return "the next pull is not known while " + p.s.unavailableReason() + every
+		return "not known while " + p.s.unavailableReason() + every
 	case r.Suspended:
-		return "nothing while it is suspended"
+		return "when it is resumed"
 	case r.Next.IsZero():
 		return "not known here" + every
 	}
