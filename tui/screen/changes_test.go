@@ -80,6 +80,7 @@ func TestChangesOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {
+		drawn(&file)
 		end := press(file, "end")
 		if f := render(end, 80, 24, end.Caps); !strings.Contains(f, "12 more lines are not shown") {
 			t.Errorf("the end:\n%s", f)

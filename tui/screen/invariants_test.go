@@ -113,7 +113,7 @@ func (h *generator) state() State {
 		s = s.Lose(h.text())
 	}
 	src := &oracle{generator: h}
-	for range 1 + h.IntN(4) {
+	for range 1 + h.IntN(3) {
 		if h.IntN(2) == 0 {
 			s.W, s.H = h.size()
 		}

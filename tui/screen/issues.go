@@ -148,7 +148,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 	case moves && by != 10 && by != -10:
 		e.id, e.line = list[min(max(at-by, 0), len(list)-1)].id, 0
 	case moves && len(e.of) > 0: // by lines, for what is longer than the pane
-		line := min(max(slices.Index(e.of, e.id)+e.line+by, 0), len(e.of)-1)
+		line := min(max(slices.Index(e.of, e.id)+e.line+by/2, 0), len(e.of)-1)
 		e.id, e.line = e.of[line], line-slices.Index(e.of, e.of[line])
 	case name == "enter":
 		s.openIssue(list[at])

@@ -287,19 +287,6 @@ func TestErrorsOfOneSnapshot(t *testing.T) {
 	}
 }
 
-// TestErrorsOfAnotherDay: old errors have their date, so that they are not taken for new ones.
-func TestErrorsOfAnotherDay(t *testing.T) {
-	t.Parallel()
-	snap := with(bad(-23*time.Hour, "a", "of the night"))
-	s := shown(snap, widget.Caps{})
-	for _, size := range [][2]int{{80, 24}, {140, 40}} {
-		if frame := strip(render(s, size[0], size[1], widget.Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 ||
-			strings.Contains(frame, "15:02:37 a") {
-			t.Errorf("no date in\n%s", frame)
-		}
-	}
-}
-
 // TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another
 // reason is.
 func TestTheSameErrorAgain(t *testing.T) {

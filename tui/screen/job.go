@@ -3,6 +3,7 @@ package screen
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,8 +57,12 @@ func (d *jobScreen) focusIssues() {
 
 // followJob follows the job in the snapshot.
 func (d *jobScreen) followJob(s *State) {
+	before := d.job.Log
 	d.follow(s)
 	d.partial = d.partial && !d.live
+	if log := d.job.Log; d.paused && len(log) > 0 { // lines at its beginning may have been dropped
+		d.tops[sectionLog] -= max(slices.Index(before, log[0]), 0)
+	}
 }
 
 // recordMissing reports whether the full record must be fetched.
@@ -176,8 +181,8 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 		return
 	}
 	head := d.head(p, at.W-4)
-	if at.H < 18 || at.H < 22 && len(j.URLs) > 0 {
-		head = head[:min(len(head), 4)]
+	if at.H < 22 {
+		head = head[:min(len(head), 4+at.H/18)]
 	}
 	box, at := at.Top(min(len(head)+2, at.H))
 	what := strings.TrimSpace(j.Action + " " + j.Detail)

@@ -121,7 +121,7 @@ func (p *view) drawWelcome(at widget.Rect) {
 			{2, plain, ""},
 			{1, title, "Work on this machine"},
 			{2, plain, "limpet serves its own API here. In another terminal:"},
-			{0, command, "limpet repo create NAME --url https://HOST/REPO.git"},
+			{0, command, "limpet repo create NAME --url URL"},
 			{2, command, "limpet apply -f FILE"},
 			{2, plain, "The repository appears here by itself and is pulled."},
 			{2, plain, ""},
@@ -132,7 +132,7 @@ func (p *view) drawWelcome(at widget.Rect) {
 			{2, plain, ""},
 			{2, plain, "To see it at work first: limpet demo"},
 		} {
-			margin := map[widget.Role]string{plain: "  ", command: strings.Repeat(" ", min(4, at.W/12))}[l.role]
+			margin := map[widget.Role]string{plain: "  ", command: strings.Repeat(" ", 2*most)}[l.role]
 			for _, part := range widget.Wrap(l.text, at.W-6-len(margin)) {
 				if l.rank <= most {
 					out = append(out, widget.Styled(l.role, margin+part))

@@ -93,7 +93,7 @@ func (s *State) openSort() {
 		if i == l.order.by && l.order != (order{}) {
 			label = map[bool]string{true: "desc", false: "asc"}[l.order.reverse]
 		}
-		c.all = append(c.all, command{words: name, label: label, do: func(s *State) {
+		c.all = append(c.all, command{press: name, words: name, label: label, do: func(s *State) {
 			l := s.list()
 			l.order = order{i, i == l.order.by && !l.order.reverse}
 		}})

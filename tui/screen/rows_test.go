@@ -286,31 +286,6 @@ func TestMarks(t *testing.T) {
 	})
 }
 
-func TestZoomAndWide(t *testing.T) {
-	t.Parallel()
-	s := shown(testSnapshot(), widget.Caps{})
-	two := strip(render(s, 80, 24, widget.Caps{}))
-	one := strip(render(press(s, "tab", "z"), 80, 24, widget.Caps{}))
-	if !strings.Contains(two, " Jobs ") || !strings.Contains(two, " Repositories ") || strings.Contains(one, "╭ Jobs") ||
-		!strings.Contains(one, "╭ Repositories") {
-		t.Errorf("zoomed:\n%s", one)
-	}
-	if again := press(s, "z", "z"); strip(render(again, 80, 24, widget.Caps{})) != two {
-		t.Error("z again must undo it")
-	}
-	if at := press(s, "2", "z"); at.toast != "this screen has one pane" {
-		t.Errorf("said %q", at.toast)
-	}
-	long := testSnapshot()
-	long.Jobs[1].Name = "infra-alerts-with-a-long-name-0001"
-	long.Repos[2].Name = "lab-west-with-a-very-long-name"
-	s = shown(long, widget.Caps{})
-	if narrow, wide := render(s, 80, 24, widget.Caps{}), render(press(s, "w"), 80, 24, widget.Caps{}); strings.Contains(
-		narrow, long.Jobs[1].Name) || !strings.Contains(wide, long.Jobs[1].Name) || !strings.Contains(wide, long.Repos[2].Name) {
-		t.Errorf("wide names:\n%s", strip(wide))
-	}
-}
-
 // TestRowsAreFresh: cached rows are never shown after a change.
 func TestRowsAreFresh(t *testing.T) {
 	t.Parallel()

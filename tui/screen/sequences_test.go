@@ -251,26 +251,6 @@ func TestAnySequence(t *testing.T) {
 	t.Logf("fault: %d sequences, %d steps, %d frames", n, steps.Load(), frames.Load())
 }
 
-// TestLongSequence uses one dashboard for long, which reveals slow growth.
-func TestLongSequence(t *testing.T) {
-	t.Parallel()
-	n, first := 1_500, seeded(t)
-	if *fault {
-		n = 500_000
-	}
-	p := newPlayer(&generator{Rand: rand.New(rand.NewPCG(first, 0)), plain: true})
-	for range n {
-		why := p.step()
-		if why == "" && p.IntN(16) == 0 {
-			why = p.checkFrame()
-		}
-		if why != "" {
-			t.Fatalf("step %d, %s", p.steps, why)
-		}
-	}
-	t.Logf("fault: %d steps of one dashboard", p.steps)
-}
-
 // byteSource makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a number,
 // which selects among few options.
 type byteSource struct {

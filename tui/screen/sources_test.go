@@ -219,48 +219,6 @@ func TestSourceKeys(t *testing.T) {
 	}
 }
 
-// TestSourceRows: filters, orders, and the cursor on its UID.
-func TestSourceRows(t *testing.T) {
-	t.Parallel()
-	names := func(s State) string {
-		return strings.Join(keysOf(s.sources.rows, func(from snapshot.Source) string { return from.Name }), " ")
-	}
-	for filter, want := range map[string]string{
-		"":                  "apps base clusters legacy fresh wrong",
-		"state:failed":      "apps",
-		"state:suspended":   "legacy",
-		"state:ready":       "base legacy",
-		"namespace:team":    "fresh wrong",
-		"provider:azure":    "base",
-		"reason:Auth":       "apps",
-		"source:b":          "base",
-		"access denied":     "apps",
-		"77be2100":          "base",
-		"state:failed base": "",
-	} {
-		s := press(shown(sourcesSnapshot(), widget.Caps{}), "6")
-		s.filterLine.filters[screenSources] = filter
-		if got := names(s.Show(s.Snap)); got != want {
-			t.Errorf("%q: %q, want %q", filter, got, want)
-		}
-	}
-	s := press(shown(sourcesSnapshot(), widget.Caps{}), "6", "o", "down", "enter")
-	if got := names(s); got != "wrong apps legacy clusters fresh base" {
-		t.Errorf("by state: %s", got)
-	}
-	s = press(shown(sourcesSnapshot(), widget.Caps{}), "6", "down", "down")
-	next := sourcesSnapshot()
-	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
-	if s = s.Show(next); s.sources.cursor != "s3" {
-		t.Errorf("the cursor is on %s", s.sources.cursor)
-	}
-	next = sourcesSnapshot()
-	next.Sources = slices.Delete(next.Sources, 2, 3)
-	if s = s.Show(next); s.sources.cursor == "s3" || s.sources.cursor == "" {
-		t.Errorf("the cursor is on %q, which is gone", s.sources.cursor)
-	}
-}
-
 // TestSourceIssues: a failing source is one issue that stays until it is read.
 func TestSourceIssues(t *testing.T) {
 	t.Parallel()
@@ -291,15 +249,5 @@ func TestSourceIssues(t *testing.T) {
 	to := s
 	if to.openIssue(e); to.screen != screenSource || to.source.source.UID != "s1" {
 		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
-	}
-}
-
-// TestSourcesAreCountedByState: a suspended source does not count as failing.
-func TestSourcesAreCountedByState(t *testing.T) {
-	t.Parallel()
-	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled},
-		{State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}
-	if got := sourcesNote(rows); got != "1 ready, 2 failing, 1 working, 1 pending, 1 suspended" {
-		t.Error(got)
 	}
 }
