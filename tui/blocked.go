@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"limpet/sync/text"
@@ -115,50 +114,30 @@ func (b blocked) applyLook(l Look, now time.Time) (next blocked, enter bool) {
 }
 
 // lines returns the text of the screen.
-func (b blocked) lines() (out []widget.TextLine) {
-	add := func(r widget.Role, txt string) { out = append(out, widget.Styled(r, txt)) }
-	if b.free {
-		then := "w opens it to look at what is there."
-		if b.works {
-			then = "w opens it: this limpet then claims jobs."
-		}
-		add(widget.RoleTitle, "The state file is free now.")
-		add(widget.RolePlain, b.holder.Path)
-		add(widget.RolePlain, "")
-		add(widget.RolePlain, then)
-		return out
+func (b blocked) lines() []widget.TextLine {
+	h, who := b.holder, "another process"
+	if h.PID > 0 {
+		who = fmt.Sprintf("process %d", h.PID)
 	}
-	who := "another process"
-	if b.holder.PID > 0 {
-		who = fmt.Sprintf("process %d", b.holder.PID)
+	about := widget.Join(", ", widget.When(h.Version != "", "limpet "+h.Version),
+		widget.When(!h.Since.IsZero(), fmt.Sprintf("since %s, %s", widget.ClockTime(h.Since, b.now), widget.Ago(b.now, h.Since))))
+	title := "The state file is in use by " + who + widget.When(about != "", " ("+about+")") + "."
+	then := "It has a socket, but does not answer there. It is shown as soon as it does."
+	switch {
+	case b.free:
+		title, then = "The state file is free now.", "w opens it"+widget.When(b.works, ": this limpet then claims jobs")+"."
+	case h.Socket == "":
+		then = "It offers no socket, so nothing can be asked of it: it is a command, or an API without an agent."
 	}
-	var about []string
-	if b.holder.Version != "" {
-		about = append(about, "limpet "+b.holder.Version)
-	}
-	if !b.holder.Since.IsZero() {
-		about = append(about, fmt.Sprintf("since %s, %s", widget.ClockTime(b.holder.Since, b.now), widget.Ago(b.now, b.holder.Since)))
-	}
-	title := "The state file is in use by " + who
-	if len(about) > 0 {
-		title += " (" + strings.Join(about, ", ") + ")"
-	}
-	add(widget.RoleTitle, title+".")
-	add(widget.RolePlain, b.holder.Path)
-	add(widget.RolePlain, "")
-	if b.holder.Socket != "" {
-		add(widget.RolePlain, "It has a socket, but does not answer there. It is shown as soon as it does.")
-	} else {
-		add(widget.RolePlain, "It offers no socket, so nothing can be asked of it: it is a command, or an API without an agent.")
-	}
-	add(widget.RolePlain, "")
+	out := []widget.TextLine{widget.Styled(widget.RoleTitle, title), {Text: h.Path}, {}, {Text: then}, {}}
 	if b.copying {
-		add(widget.RoleWork, "Asking "+who+" for a copy to look at.")
+		out = append(out, widget.Styled(widget.RoleWork, "Asking "+who+" for a copy to look at."))
 	} else if b.failed != "" {
-		add(widget.RoleBad, "No copy: "+b.failed)
+		out = append(out, widget.Styled(widget.RoleBad, "No copy: "+b.failed))
 	}
 	if !b.waiting.IsZero() {
-		add(widget.RoleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now), widget.TimesText(b.looks)))
+		out = append(out, widget.Styled(widget.RoleWork, fmt.Sprintf("Waiting for it since %s, tried %s.", widget.ClockTime(b.waiting, b.now),
+			widget.TimesText(b.looks))))
 	}
 	return out
 }

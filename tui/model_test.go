@@ -105,7 +105,7 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 	if m.state.Gone != "no daemon" {
 		t.Errorf("gone %q", m.state.Gone)
 	}
-	if frame := screen.Render(m.state, 120, 24, m.state.Caps); !strings.Contains(frame, "e errors 2") ||
+	if frame := screen.Render(&m.state, 120, 24); !strings.Contains(frame, "e errors 2") ||
 		!strings.Contains(frame, "not [31mallowed") {
 		t.Errorf("the failures are not on the screen:\n%s", frame)
 	}

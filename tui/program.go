@@ -93,7 +93,7 @@ func renderBox(w, h int, caps widget.Caps, title, note string, hints []widget.Hi
 	}
 	all := lines(c, w-2*margin)
 	for i, l := range all[:min(len(all), bottom-top)] {
-		c.Put(margin, top+i, w-2*margin, l.Role, l.Text)
+		c.PutLine(margin, top+i, w-2*margin, l)
 	}
 	c.Hints(1, h-1, w, widget.RoleDim, hints)
 	return c.Frame()

@@ -183,58 +183,50 @@ func (u setUp) applyTest(msg testedMsg) setUp {
 
 // lines returns the text of the screen. The second to the fourth line hold the answers.
 func (u setUp) lines() []widget.TextLine {
-	mark := func(step setUpStep, txt, answer string) widget.TextLine {
-		r := widget.RolePlain
-		switch {
-		case step == u.step:
-			if r = widget.RoleKey; step != askTest {
-				answer += "_"
-			}
-		case step > u.step:
-			r, answer = widget.RoleDim, ""
-		}
-		return widget.Styled(r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer))
-	}
 	token := u.token
 	if !isPath(token) {
 		token = strings.Repeat("*", min(len([]rune(token)), 40))
 	}
-	out := []widget.TextLine{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token),
-		mark(askTest, "Can we talk?", ""), {}}
-	add := func(r widget.Role, txt string) { out = append(out, widget.Styled(r, txt)) }
+	out := []widget.TextLine{{}}
+	for step, q := range [][2]string{{"Where is the server?", u.server}, {"Who are you?", token}, {"Can we talk?", ""}} {
+		r := widget.RolePlain
+		if step == int(u.step) {
+			r, q[1] = widget.RoleKey, q[1]+widget.When(u.step != askTest, "_")
+		} else if step > int(u.step) {
+			r, q[1] = widget.RoleDim, ""
+		}
+		out = append(out, widget.Styled(r, fmt.Sprintf("%d  %-20s %s", step+1, q[0], q[1])))
+	}
+	say := func(r widget.Role, texts ...string) {
+		for _, txt := range append([]string{""}, texts...) {
+			out = append(out, widget.Styled(r, txt))
+		}
+	}
 	switch {
 	case u.wrong != "":
-		add(widget.RoleBad, u.wrong)
+		say(widget.RoleBad, u.wrong)
 	case u.step == askServer:
-		add(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources.")
+		say(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources.")
 	case u.step == askToken:
-		add(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own "+
+		say(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own "+
 			"which only you can read.")
-	case u.busy && u.tried:
-		add(widget.RoleWork, "Writing "+u.file)
 	case u.busy:
-		add(widget.RoleWork, "Trying")
+		say(widget.RoleWork, map[bool]string{true: "Writing " + u.file, false: "Trying"}[u.tried])
 	case u.failed:
-		add(widget.RoleBad, u.found)
-		add(widget.RolePlain, "Esc leads back to the answers; y writes them all the same to "+u.file+".")
+		say(widget.RoleBad, u.found, "Esc leads back to the answers; y writes them all the same to "+u.file+".")
 	default:
-		add(widget.RoleGood, u.found)
-		add(widget.RolePlain, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before.")
+		say(widget.RoleGood, u.found, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before.")
 	}
 	return out
 }
 
 // renderSetUp draws the screen; it is pure. A long answer continues on the next line.
 func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
-	next, back, leave := widget.Hint{Key: "enter", Text: "next"}, widget.Hint{Key: "esc", Text: "back"}, widget.Hint{Key: "^c", Text: "leave"}
-	hints := []widget.Hint{next, back, leave}
-	switch {
-	case u.step == askTest && u.tried:
+	hints := []widget.Hint{{Key: "enter", Text: "next"}, {Key: "esc", Text: "back"}, {Key: "^c", Text: "leave"}}
+	if u.step == askTest && u.tried {
 		hints[0] = widget.Hint{Key: "y", Text: "write it"}
-	case u.step == askTest:
+	} else if u.step == askTest {
 		hints = hints[1:]
-	case u.step == askServer:
-		hints = []widget.Hint{next, {Key: "esc", Text: "leave"}}
 	}
 	return renderBox(w, h, caps, "Set-up", "", hints, func(c *widget.Canvas, w int) (out []widget.TextLine) {
 		for i, l := range u.lines() {

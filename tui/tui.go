@@ -202,7 +202,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = m.state.Paste(msg.Content)
 	case tea.MouseClickMsg:
 		if msg.Button == tea.MouseLeft {
-			m.state = m.state.Click(msg.X, msg.Y, m.state.W, m.state.H)
+			m.state = m.state.Click(msg.X, msg.Y)
 		}
 	case tea.MouseWheelMsg:
 		if name, ok := map[tea.MouseButton]string{tea.MouseWheelUp: "up", tea.MouseWheelDown: "down"}[msg.Button]; ok {
@@ -249,5 +249,5 @@ func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error
 }
 
 func (m *model) View() tea.View {
-	return viewOf(screen.Render(m.state, m.state.W, m.state.H, m.state.Caps), m.mouse)
+	return viewOf(screen.Render(&m.state, m.state.W, m.state.H), m.mouse)
 }

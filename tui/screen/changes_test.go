@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -373,7 +374,10 @@ func press(s State, keys ...string) State {
 			txt = k
 		}
 		s, _ = s.Key(k, txt)
-		drawn(&s)
+		_, pane := s.overlay.(issuesPane)
+		if pane || s.overlay == nil && slices.Contains([]screenID{screenDetail, screenDiff, screenRepo}, s.screen) {
+			drawn(&s) // their keys depend on what is on the screen
+		}
 	}
 	return s
 }

@@ -334,7 +334,9 @@ type clickArea struct {
 }
 
 // clickable registers do for clicks in an area.
-func (p *view) clickable(at widget.Rect, do func(*State)) { p.s.clicks = append(p.s.clicks, clickArea{at, do}) }
+func (p *view) clickable(at widget.Rect, do func(*State)) {
+	p.s.clicks = append(p.s.clicks, clickArea{at, do})
+}
 
 // Click returns the state after a click at column x of line y of the last frame. A click selects a
 // row, opens the selected row, or shows a tab. Overlays take no clicks.

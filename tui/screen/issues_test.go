@@ -181,6 +181,7 @@ func TestErrorsAreShownWhole(t *testing.T) {
 	s := press(shown(with(bad(0, "a", "short"), bad(1, "b", strings.Join(words, " ")), bad(2, "c", "short")), widget.Caps{}), "e", "down")
 	for _, size := range [][2]int{{40, 10}, {80, 24}} {
 		at, seen := s, ""
+		at.W, at.H = size[0], size[1]
 		for range 60 {
 			seen += strip(render(at, size[0], size[1], widget.Caps{}))
 			at = press(at, "pgdown")

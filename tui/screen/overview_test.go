@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )

@@ -22,7 +22,7 @@ type command struct {
 	refuses func(*State) string // why it is disabled; "" = enabled. nil = always enabled
 
 	// Of a key.
-	press string // the keys, with blanks between them
+	press string     // the keys, with blanks between them
 	group string     // in help
 	on    []screenID // the screens where it works; empty = everywhere
 	not   []screenID // the screens where it does not

@@ -19,7 +19,7 @@ type popup struct {
 	test    bool // results of a test; else YAML
 	command string
 	result  *fetched[snapshot.Subject, popupText] // identifies the box
-	top     int // first visible line
+	top     int                                   // first visible line
 }
 
 // popupText is the contents of a popup.

@@ -4,7 +4,6 @@ package widget
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	uv "github.com/charmbracelet/ultraviolet"
@@ -27,18 +26,7 @@ type Canvas struct {
 
 // NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
 func NewCanvas(w, h int, caps Caps) *Canvas {
-	c := &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), links: caps.Linked()}
-	for r, sgr := range caps.Look() {
-		var params ansi.Params
-		for _, p := range strings.FieldsFunc(sgr, func(r rune) bool { return r == ';' }) {
-			n, _ := strconv.Atoi(p)
-			params = append(params, ansi.Param(n))
-		}
-		if len(params) > 0 {
-			uv.ReadStyle(params, &c.styles[r])
-		}
-	}
-	return c
+	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), styles: caps.Look().styles(), links: caps.Linked()}
 }
 
 // Frame renders the canvas as text: h lines, joined by newlines.
@@ -86,7 +74,9 @@ func (c *Canvas) PutLine(x, y, limit int, l TextLine) {
 }
 
 // PutCut writes text and marks a cut.
-func (c *Canvas) PutCut(x, y, limit int, r Role, text string) { c.PutLine(x, y, limit, Styled(r, text)) }
+func (c *Canvas) PutCut(x, y, limit int, r Role, text string) {
+	c.PutLine(x, y, limit, Styled(r, text))
+}
 
 // Right writes text that ends at column end (not included).
 func (c *Canvas) Right(from, end, y int, r Role, text string) {

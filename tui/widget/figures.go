@@ -27,7 +27,9 @@ func (s *Sheet) Head(name string) { *s = append(*s, Fact{Role: RoleTitle, Name: 
 func (s *Sheet) Add(r Role, name, text string) { s.AddIf(text != "", r, name, text) }
 
 // Link adds a fact that opens a web address.
-func (s *Sheet) Link(name, text, address string) { *s = append(*s, Fact{Name: name, Text: text, Link: address}) }
+func (s *Sheet) Link(name, text, address string) {
+	*s = append(*s, Fact{Name: name, Text: text, Link: address})
+}
 
 // AddIf adds a fact if a condition holds.
 func (s *Sheet) AddIf(holds bool, r Role, name, text string) {
