@@ -103,7 +103,6 @@ func (b blocked) press(key string) (next blocked, copies bool, answer Answer, en
 	return b, copies, answer, ends
 }
 
-// applyLook applies the result of an attempt.
 func (b blocked) applyLook(l Look, now time.Time) (next blocked, enter bool) {
 	b.now, b.free = now, l.Free
 	b.looks++
@@ -113,7 +112,6 @@ func (b blocked) applyLook(l Look, now time.Time) (next blocked, enter bool) {
 	return b, l.Answers || l.Free && !b.waiting.IsZero()
 }
 
-// lines returns the text of the screen.
 func (b blocked) lines() []widget.TextLine {
 	h, who := b.holder, "another process"
 	if h.PID > 0 {

@@ -99,7 +99,6 @@ func renderBox(w, h int, caps widget.Caps, title, note string, hints []widget.Hi
 	return c.Frame()
 }
 
-// viewOf returns a view of the frame on the alternate screen.
 func viewOf(frame string, mouse bool) tea.View {
 	v := tea.NewView(frame)
 	v.AltScreen, v.WindowTitle = true, "limpet"

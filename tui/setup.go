@@ -79,7 +79,6 @@ type setUp struct {
 	failed bool   // the test has failed
 }
 
-// settings returns the answers.
 func (u setUp) settings() Settings {
 	if isPath(u.token) {
 		return Settings{Server: u.server, TokenFile: u.token}
@@ -141,7 +140,6 @@ func (u setUp) press(name, txt string) (setUp, setUpAction) {
 	return u, actionNone
 }
 
-// answered validates the answer and goes to the next question.
 func (u setUp) answered() (setUp, setUpAction) {
 	if u.step == askServer && u.server != "" && !strings.Contains(u.server, "://") {
 		u.server = "https://" + u.server

@@ -151,7 +151,6 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, tea.Batch(cmd, m.lookup())
 }
 
-// lookup fetches the data that the screen needs.
 func (m *model) lookup() tea.Cmd {
 	state, look := m.state.Fetch()
 	m.state = state
@@ -212,7 +211,6 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// key carries out the outcome of a key press.
 func (m *model) key(name, typed string) tea.Cmd {
 	var out screen.Outcome
 	m.state, out = m.state.Key(name, typed)

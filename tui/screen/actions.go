@@ -91,7 +91,6 @@ var verbs = map[Verb]struct {
 	ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
 }
 
-// kindOf returns the kind of the objects of a verb.
 func kindOf(v Verb) string {
 	switch v {
 	case Cancel, Retry:
@@ -172,7 +171,6 @@ func (s *State) refusal(v Verb, o object) string {
 	return ""
 }
 
-// waitsForRetry reports whether a job waits for its next attempt.
 func (s *State) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
@@ -225,7 +223,6 @@ func (s *State) send(r request) {
 	}
 }
 
-// lineOf returns the equivalent command line of an action.
 func (s *State) lineOf(v Verb, o object) string {
 	if v == PullFull {
 		return s.command("pull", o) + " --full"
@@ -305,7 +302,6 @@ func (s *State) confirmation(r request) confirm {
 	return q
 }
 
-// jobInQuestion describes the present state of a job with figures.
 func (s *State) jobInQuestion(j snapshot.Job) string {
 	txt := "It is " + j.State
 	switch {

@@ -37,7 +37,6 @@ func (g *agentScreen) draw(p *view, at widget.Rect) {
 		g.sheet(p).Lines(p.Canvas, at.W-4), &g.top)
 }
 
-// sheet returns the facts about the agent.
 func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	a, api, c, now := p.s.Snap.Agent, p.s.Snap.API, g.report.value, p.s.Now
 	out.Head("Process")
@@ -91,7 +90,6 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	return out
 }
 
-// storageFacts adds the local storage of the agent.
 func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time) {
 	store, ended := c.Store, text.Thousands(c.Store.History)+" jobs that have ended"
 	if store.History == 1 {
@@ -143,7 +141,6 @@ func cpuText(a snapshot.Agent, before string) string {
 // it.
 const lowDiskBytes = 256 << 20
 
-// agentBox describes the agent on the overview.
 func (p *view) agentBox(at widget.Rect) {
 	a, up := p.s.Snap.Agent, "-"
 	if !a.Started.IsZero() {

@@ -122,7 +122,6 @@ func (c *changesScreen) fetch(s *State) Lookup {
 	return s.compare(&c.files, "", func(s *State) *comparison { return &s.changes.files })
 }
 
-// refresh lists the files that match the filter.
 func (c *changesScreen) refresh(s *State) {
 	q, _ := s.changeQuery()
 	value, _, _ := c.files.of(q)
@@ -212,7 +211,6 @@ func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err
 	return *got.Text, known, err
 }
 
-// matches returns the lines of the file that match the filter.
 func (d *diffScreen) matches(s *State) (out []snapshot.TextLine) {
 	t, _, _ := d.shown(s)
 	filter := s.filterLine.filters[screenDiff]

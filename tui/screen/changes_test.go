@@ -375,7 +375,8 @@ func press(s State, keys ...string) State {
 		}
 		s, _ = s.Key(k, txt)
 		_, pane := s.overlay.(issuesPane)
-		if pane || s.overlay == nil && slices.Contains([]screenID{screenDetail, screenDiff, screenRepo}, s.screen) {
+		_, box := s.overlay.(popup)
+		if pane || box || s.overlay == nil && slices.Contains([]screenID{screenDetail, screenDiff, screenRepo}, s.screen) {
 			drawn(&s) // their keys depend on what is on the screen
 		}
 	}

@@ -130,7 +130,6 @@ func (s *State) finish() {
 	}
 }
 
-// stay cancels finish.
 func (s *State) stay() {
 	if s.leaving.drained {
 		s.sendPlain(Undrain, "claims jobs again")

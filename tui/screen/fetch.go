@@ -94,7 +94,6 @@ func (f *fetched[K, T]) look(s *State, key K, in func(*State) *fetched[K, T],
 	}
 }
 
-// clean returns a copy of v with all foreign text cleaned.
 func clean[T any](v T) T {
 	cleanValue(reflect.ValueOf(&v).Elem())
 	return v

@@ -17,10 +17,8 @@ type filterLine struct {
 	pastAt  int                 // position in past, counted from the newest
 }
 
-// filter returns the filter of the present screen.
 func (s *State) filter() string { return s.filterLine.filters[s.screen] }
 
-// setFilter sets the filter of the present screen.
 func (s *State) setFilter(line string) { s.filterLine.filters[s.screen] = line }
 
 // overviewFields are the fields of both lists of the overview; a list ignores those of the other.
@@ -33,13 +31,11 @@ func (s *State) filterFields() widget.FieldSet {
 		screenSources: sourceKind.fields, screenHistory: historyFields}[s.screen]
 }
 
-// filters reports whether the present screen has a filter.
 func (s *State) filters() bool {
 	_, found := s.at(s.screen).(finder)
 	return found || s.filterFields() != nil
 }
 
-// filterTerms parses the filter of the present screen.
 func (s *State) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }

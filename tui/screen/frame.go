@@ -48,10 +48,8 @@ type view struct {
 	s *State
 }
 
-// cut shortens text to w cells and marks the cut.
 func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.More) }
 
-// arrows returns the hint of the keys that move.
 func (p *view) arrows(text string) widget.Hint {
 	return widget.Hint{Key: p.G.Up + p.G.Down, Text: text}
 }
@@ -117,7 +115,6 @@ func (p *view) header() {
 	p.Right(x+2, p.W-1, 0, widget.RoleDim, right)
 }
 
-// apiState returns in two words whether the screen is live.
 func (p *view) apiState() (widget.Role, string) {
 	api := p.s.Snap.API
 	switch {
@@ -170,7 +167,6 @@ func (p *view) tabs() {
 	}
 }
 
-// drainText describes the progress of a draining agent.
 func drainText(a snapshot.Agent) string {
 	if a.Busy == 0 {
 		return "drained, claims nothing"
@@ -285,7 +281,6 @@ func (p *view) hints(y int) {
 	p.Canvas.Hints(1, y, p.W, widget.RoleDim, hints)
 }
 
-// keyHints returns the hints of the screen.
 func (p *view) keyHints() (out []widget.Hint) {
 	hints := screens[p.s.screen].hints
 	if h, ok := p.s.at(p.s.screen).(hinter); ok {
@@ -333,7 +328,6 @@ type clickArea struct {
 	do func(*State)
 }
 
-// clickable registers do for clicks in an area.
 func (p *view) clickable(at widget.Rect, do func(*State)) {
 	p.s.clicks = append(p.s.clicks, clickArea{at, do})
 }

@@ -394,22 +394,6 @@ func TestHeaderCutsNothing(t *testing.T) {
 	}
 }
 
-// TestLongErrorsAreShownWhole: the cause is often at the end.
-func TestLongErrorsAreShownWhole(t *testing.T) {
-	t.Parallel()
-	snap := testSnapshot()
-	txt := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such " +
-		"host (check the host in the url and the name server)"
-	snap.Jobs[6].Errors = []string{txt, strings.Repeat("漢字", 60) + "-the-end"}
-	s := press(shown(snap, widget.Caps{Mono: true}), "end", "enter")
-	frame := strip(render(s, 80, 30, s.Caps))
-	for _, word := range []string{"name server)", "-the-end"} {
-		if !strings.Contains(frame, word) {
-			t.Errorf("no word of %q in\n%s", word, frame)
-		}
-	}
-}
-
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

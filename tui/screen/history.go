@@ -131,7 +131,6 @@ func (h *historyScreen) fetch(s *State) Lookup {
 		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
 }
 
-// refresh applies a page that has arrived.
 func (h *historyScreen) refresh(*State) {
 	if h.page.version == h.taken {
 		return
@@ -144,7 +143,10 @@ func (h *historyScreen) refresh(*State) {
 		rows = append(slices.Clip(h.rows), rows...)
 	case ask.filter == h.filter && len(h.rows) > historyPage &&
 		slices.ContainsFunc(rows, func(r snapshot.HistoryRow) bool { return r.UID == h.rows[0].UID }): // they reach the present ones
-		rows, next = mergeRows(rows, h.rows), h.next
+		fresh := rows // a job that ran again moves to the front
+		rows, next = append(slices.Clone(fresh), slices.DeleteFunc(slices.Clone(h.rows), func(r snapshot.HistoryRow) bool {
+			return slices.ContainsFunc(fresh, func(f snapshot.HistoryRow) bool { return f.UID == r.UID })
+		})...), h.next
 	}
 	if len(rows) > maxHistoryRows {
 		rows, next = rows[:maxHistoryRows:maxHistoryRows], ""
@@ -154,22 +156,6 @@ func (h *historyScreen) refresh(*State) {
 	}
 	h.filter, h.all, h.known = ask.filter, page.All, true
 	h.setRows(rows, next)
-}
-
-// mergeRows puts the newest rows before the present ones. A job that ran again moves to the
-// front.
-func mergeRows(fresh, rows []snapshot.HistoryRow) []snapshot.HistoryRow {
-	seen := make(map[string]bool, len(fresh))
-	for _, r := range fresh {
-		seen[r.UID] = true
-	}
-	out := slices.Clone(fresh)
-	for _, r := range rows {
-		if !seen[r.UID] {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // setRows sets the rows and derives the lines of the list: equal failures in a row are folded
@@ -200,7 +186,6 @@ func (h *historyScreen) setRows(rows []snapshot.HistoryRow, next string) {
 	h.items.show(items, historyItem.key)
 }
 
-// sameFailure reports whether two jobs failed in the same way.
 func sameFailure(a, b snapshot.HistoryRow) bool {
 	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository &&
 		a.Action == b.Action && recordResult(a) == recordResult(b)
@@ -222,27 +207,16 @@ func (s *State) unfold() {
 	h.setRows(h.rows, h.next)
 }
 
-// draw draws the list, with the filter above it and the record under the cursor below. If there
-// is room, it adds a chart of the end times.
+// draw draws the list, with the filter above it and the record under the cursor below.
 func (h *historyScreen) draw(p *view, at widget.Rect) {
 	line, at := at.Top(1)
 	h.drawFilter(p, line)
-	record, ended := 0, 0
 	if at.H >= 14 && len(h.items.rows) > 0 {
-		record = min(8, at.H/3+1)
-		if at.H >= 30 {
-			ended = endedHeight
-		}
+		var below widget.Rect
+		at, below = at.Top(at.H - min(8, at.H/3+1))
+		h.drawRecord(p, below, *h.items.here().row)
 	}
-	at, below := at.Top(at.H - record - ended)
 	h.drawList(p, at)
-	at, below = below.Top(record)
-	if record > 0 {
-		h.drawRecord(p, at, *h.items.here().row)
-	}
-	if ended > 0 {
-		h.drawEnded(p, below)
-	}
 }
 
 // drawFilter draws the filter line, which is always present, and the number of matches.
@@ -255,14 +229,9 @@ func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
 // note returns the number of shown and of all rows.
 func (h *historyScreen) note(p *view) string {
 	asked := h.page.request
-	_, problem := p.s.historyQuery()
 	switch shown := text.Thousands(len(h.rows)); {
 	case asked != nil && (h.filter != asked.filter || asked.after != "" && len(h.rows) < historyPage), !h.known && h.page.err == "":
 		return "looking" + p.G.More
-	case !h.known:
-		return ""
-	case problem != "":
-		return fmt.Sprintf("0 of %s jobs", text.Thousands(h.all))
 	case h.next != "":
 		return fmt.Sprintf("the newest %s of %s jobs", shown, text.Thousands(h.all))
 	case len(h.rows) == h.all:
@@ -318,7 +287,6 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 		func(s *State) *list[item] { return &s.history.items }, table, h.whyEmpty(p))
 }
 
-// whyEmpty returns why the list is empty.
 func (h *historyScreen) whyEmpty(p *view) []string {
 	_, problem := p.s.historyQuery()
 	switch {
@@ -334,7 +302,6 @@ func (h *historyScreen) whyEmpty(p *view) []string {
 	return []string{"No job has ended here yet." + p.startHint()}
 }
 
-// drawRecord draws the record under the cursor.
 func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRow) {
 	p.Canvas.Box(at, widget.Box{Title: p.cut(r.Name, at.W/2), Note: "enter: all of it"})
 	var lines []widget.TextLine
@@ -347,83 +314,7 @@ func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRo
 	add(widget.RolePlain, span)
 	add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(len(r.Attempts), 1), "attempt")+", by "+text.OrDash(r.Agent))
 	if c := r.Commit; c != nil && c.Subject != "" {
-		add(widget.RolePlain, "commit "+text.ShortRef(r.RefTo)+" "+widget.Quoted(c.Subject))
-	}
-	n, since := 0, time.Time{}
-	for _, other := range h.rows {
-		if sameFailure(r, other) {
-			n, since = n+1, other.Finished
-		}
-	}
-	if n > 1 {
-		add(widget.RoleDim, fmt.Sprintf("the same %s times in the rows here, since %s", text.Thousands(n), widget.ClockTime(since, p.s.Now)))
+		add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
 	}
 	p.Lines(at, lines)
-}
-
-// endedHeight is the height of the chart of the end times with its edges.
-const endedHeight = 4
-
-// spans are the periods that one column may cover, with their names.
-var spans = []struct {
-	each time.Duration
-	name string
-}{
-	{time.Minute, "minute"}, {5 * time.Minute, "5 minutes"}, {15 * time.Minute, "15 minutes"},
-	{time.Hour, "hour"}, {6 * time.Hour, "6 hours"}, {24 * time.Hour, "day"},
-}
-
-// overTime counts the rows that ended in each of n equal periods, the last of which contains
-// now: the failed ones and the others. It chooses the shortest period, of at most a day, that
-// covers all rows; old counts the rows before the first period. Rows after now count in the last
-// one.
-func overTime(rows []snapshot.HistoryRow, n int, now time.Time) (name string, failed, others []int64, old int) {
-	oldest := now
-	for _, r := range rows {
-		if r.Finished.Before(oldest) {
-			oldest = r.Finished
-		}
-	}
-	span, end := spans[0], now
-	for _, span = range spans {
-		end = now.Truncate(span.each).Add(span.each)
-		if !oldest.Before(end.Add(-time.Duration(n) * span.each)) {
-			break
-		}
-	}
-	failed, others = make([]int64, n), make([]int64, n)
-	for _, r := range rows {
-		at := n - 1 - int(max(end.Sub(r.Finished)-1, 0)/span.each)
-		switch {
-		case at < 0:
-			old++
-		case r.State == "error" || r.State == "dead":
-			failed[at]++
-		default:
-			others[at]++
-		}
-	}
-	return span.name, failed, others, old
-}
-
-// drawEnded draws when the listed jobs ended.
-func (h *historyScreen) drawEnded(p *view, at widget.Rect) {
-	name, failed, others, old := overTime(h.rows, at.W-24, p.s.Now)
-	box := widget.Box{Title: "Ended per " + name}
-	if len(h.rows) > old {
-		box.Note = "since " + widget.ClockTime(h.rows[len(h.rows)-old-1].Finished, p.s.Now)
-	}
-	p.Canvas.Box(at, box)
-	at.Y++
-	p.series(at, "errors", widget.RoleBad, failed, sumText(failed))
-	at.Y++
-	p.series(at, "others", widget.RolePlain, others, sumText(others))
-}
-
-func sumText(values []int64) string {
-	sum := int64(0)
-	for _, v := range values {
-		sum += v
-	}
-	return text.Thousands(int(sum))
 }

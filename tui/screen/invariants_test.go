@@ -282,7 +282,7 @@ func lacking(s State, frame string, w, h int) string {
 // and nothing panics.
 func TestEveryState(t *testing.T) {
 	t.Parallel()
-	n, first := 500, seeded(t)
+	n, first := 300, seeded(t)
 	if *fault {
 		n = 100_000
 	}

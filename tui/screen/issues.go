@@ -20,6 +20,7 @@ type issue struct {
 	at    time.Time // the last occurrence
 	times int
 	read  bool
+	event bool // it has happened, rather than lasts
 }
 
 // issueKey is what repetitions of an issue share.
@@ -43,7 +44,6 @@ type issues struct {
 	last uint64 // id of the newest issue
 }
 
-// add adds an error or counts its repetition.
 func (t *issues) add(at time.Time, read bool, key issueKey) {
 	e := issue{issueKey: key, at: at, times: 1, read: read}
 	t.list = slices.Clone(t.list)
@@ -61,7 +61,6 @@ func (t *issues) add(at time.Time, read bool, key issueKey) {
 	}
 }
 
-// unread returns the number of unread issues.
 func (t issues) unread() (n int) {
 	for _, e := range t.list {
 		if !e.read {
@@ -71,7 +70,6 @@ func (t issues) unread() (n int) {
 	return n
 }
 
-// markRead marks the oldest n as read.
 func (t *issues) markRead(n int) {
 	t.list = slices.Clone(t.list)
 	for i := range t.list[:n] {
@@ -79,7 +77,6 @@ func (t *issues) markRead(n int) {
 	}
 }
 
-// drop removes the issues that match.
 func (t *issues) drop(match func(issue) bool) {
 	t.list = slices.DeleteFunc(slices.Clone(t.list), match)
 }
@@ -103,7 +100,6 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-// next returns the command that shows more.
 func (k issueKey) next() string {
 	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "source": "source show ", "connection": "connection test "}
 	if verb, ok := verbs[k.kind]; ok {
@@ -123,7 +119,6 @@ type issuesPane struct {
 	of   []uint64 // the issue of each line
 }
 
-// openIssues shows the errors and marks them as read.
 func (s *State) openIssues() {
 	n := len(s.issues.list)
 	s.overlay = issuesPane{id: s.issues.list[n-1].id}
@@ -229,62 +224,63 @@ func (e issuesPane) draw(p *view) {
 // collectIssues adds the errors that are new since the previous snapshot, in the order of their
 // times: error events, and objects that have begun to fail or fail for another reason.
 func (s *State) collectIssues(before *snapshot.Snapshot) {
-	type found struct {
-		at  time.Time
-		key issueKey
+	known := map[issue]bool{}
+	same := func(e issue) issue { // an event has happened again when its time differs
+		if !e.event {
+			e.at = time.Time{}
+		}
+		return e
 	}
-	var all []found
-	known := map[issueKey]bool{}
-	for _, snap := range []*snapshot.Snapshot{before, s.Snap} {
-		fails := func(at time.Time, key issueKey) {
-			if at.IsZero() || at.After(snap.At) {
-				at = snap.At
-			}
-			if snap == before {
-				known[key] = true
-			} else if !known[key] {
-				all = append(all, found{at, key})
-			}
-		}
-		for i := range snap.Sources {
-			if from := &snap.Sources[i]; from.Bad() {
-				fails(from.Since, issueKey{kind: "source", name: from.Name, text: widget.Join(": ", from.State, sourceProblem(*from))})
-			}
-		}
-		for i := range snap.Repos {
-			if r := &snap.Repos[i]; health(*r) == "failing" {
-				fails(failingSince(*r), issueKey{kind: "repo", name: r.Name, text: problemText(r.Health)})
-			}
-		}
-		for _, c := range snap.UnhealthyConnections {
-			fails(c.Checked, issueKey{kind: "connection", name: c.Name, text: "Connection: " + problemText(c.Message)})
+	for _, e := range problems(before) {
+		known[same(e)] = true
+	}
+	all := problems(s.Snap)
+	slices.SortStableFunc(all, func(a, b issue) int { return a.at.Compare(b.at) })
+	lasts := !before.API.Up && before.API.Error != "" // whatever its error is now
+	for _, e := range all {
+		if !known[same(e)] && !(lasts && strings.HasPrefix(e.text, "API: ")) {
+			s.issues.add(e.at, before.At.IsZero() && s.Snap.At.Sub(e.at) > readAfter, e.issueKey)
 		}
 	}
-	seen := map[snapshot.Event]bool{}
-	for _, e := range before.Events {
-		seen[e] = true
+}
+
+// problems lists what is wrong in a snapshot.
+func problems(snap *snapshot.Snapshot) (out []issue) {
+	add := func(at time.Time, event bool, key issueKey) {
+		if at.IsZero() || at.After(snap.At) && !event {
+			at = snap.At
+		}
+		out = append(out, issue{at: at, event: event, issueKey: key})
 	}
-	for _, e := range s.Snap.Events {
-		if e.Level == "error" && !seen[e] {
-			key := issueKey{kind: "job", name: e.Job, repo: e.Repo, text: e.Text}
-			if e.Job == "" {
-				key = issueKey{kind: widget.When(e.Repo != "", "repo"), name: e.Repo, text: e.Text}
-			}
-			all = append(all, found{e.At, key})
+	for i := range snap.Sources {
+		if from := &snap.Sources[i]; from.Bad() {
+			add(from.Since, false, issueKey{kind: "source", name: from.Name, text: widget.Join(": ", from.State, sourceProblem(*from))})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b found) int { return a.at.Compare(b.at) })
-	first := before.At.IsZero()
-	for _, f := range all {
-		s.issues.add(f.at, first && s.Snap.At.Sub(f.at) > readAfter, f.key)
+	for i := range snap.Repos {
+		if r := &snap.Repos[i]; health(*r) == "failing" {
+			add(failingSince(*r), false, issueKey{kind: "repo", name: r.Name, text: problemText(r.Health)})
+		}
 	}
-	p, api := s.Snap.Problem, s.Snap.API
-	if p != "" && p != before.Problem {
-		s.issues.add(s.Snap.At, false, issueKey{text: p})
+	for _, c := range snap.UnhealthyConnections {
+		add(c.Checked, false, issueKey{kind: "connection", name: c.Name, text: "Connection: " + problemText(c.Message)})
 	}
-	if !api.Up && api.Error != "" && !strings.Contains(p, api.Error) && (first || before.API.Up || before.API.Error == "") {
-		s.issues.add(s.Snap.At, false, issueKey{text: "API: " + api.Error})
+	for _, e := range snap.Events {
+		switch {
+		case e.Level != "error":
+		case e.Job != "":
+			add(e.At, true, issueKey{kind: "job", name: e.Job, repo: e.Repo, text: e.Text})
+		default:
+			add(e.At, true, issueKey{kind: widget.When(e.Repo != "", "repo"), name: e.Repo, text: e.Text})
+		}
 	}
+	if snap.Problem != "" {
+		add(snap.At, false, issueKey{text: snap.Problem})
+	}
+	if api := snap.API; !api.Up && api.Error != "" && !strings.Contains(snap.Problem, api.Error) {
+		add(snap.At, false, issueKey{text: "API: " + api.Error})
+	}
+	return out
 }
 
 // problemText returns the reason of a server why an object is unhealthy.

@@ -272,22 +272,6 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	}
 }
 
-// TestErrorsOfOneSnapshot: errors are in the order of their times, and an unavailable API is
-// reported once.
-func TestErrorsOfOneSnapshot(t *testing.T) {
-	t.Parallel()
-	snap := testSnapshot()
-	snap.Events = []snapshot.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
-	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
-	var got []string
-	for _, e := range shown(snap, widget.Caps{}).issues.list {
-		got = append(got, e.text)
-	}
-	if want := []string{"first", "401 bad credentials", "last", "dial: refused (is it running?)"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another
 // reason is.
 func TestTheSameErrorAgain(t *testing.T) {

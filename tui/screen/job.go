@@ -48,14 +48,12 @@ func (d *jobScreen) set(s *State, o object, live bool) {
 	d.focusIssues()
 }
 
-// focusIssues focuses the errors of a job without a log.
 func (d *jobScreen) focusIssues() {
 	if d.focus == sectionLog && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
 		d.focus = sectionErrors
 	}
 }
 
-// followJob follows the job in the snapshot.
 func (d *jobScreen) followJob(s *State) {
 	before := d.job.Log
 	d.follow(s)
@@ -65,7 +63,6 @@ func (d *jobScreen) followJob(s *State) {
 	}
 }
 
-// recordMissing reports whether the full record must be fetched.
 func (d *jobScreen) recordMissing() bool {
 	_, _, err := d.record.of(d.job.UID)
 	return d.partial && err == ""
@@ -124,12 +121,10 @@ func (d *jobScreen) open(s *State) {
 	}
 }
 
-// found describes the matches of the filter.
 func (d *jobScreen) found(s *State) string {
 	return fmt.Sprintf("%d of %s of the log", len(d.matches(s)), text.Plural(len(d.job.Log), "line"))
 }
 
-// matches returns the log lines that match the filter.
 func (d *jobScreen) matches(s *State) (out []snapshot.Event) {
 	filter := s.filterLine.filters[screenDetail]
 	for _, e := range d.job.Log {
@@ -330,7 +325,6 @@ func (p *view) pace(j snapshot.Job, state string, w int) string {
 		widget.When(left > 0 && w >= 70, fmt.Sprintf("   %.1f/s", rate))
 }
 
-// remaining extrapolates the pace to the rest of the work.
 func remaining(j snapshot.Job, now time.Time) time.Duration {
 	if j.Done <= 0 || j.Total <= j.Done || j.Started.IsZero() || !j.Finished.IsZero() {
 		return 0
@@ -338,7 +332,6 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 	return time.Duration(float64(now.Sub(j.Started)) / float64(j.Done) * float64(j.Total-j.Done))
 }
 
-// jobFacts describes a job by name and text.
 func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 	attempt := fmt.Sprintf("attempt %d", j.Attempt) + widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
 	return [][2]string{
@@ -349,7 +342,6 @@ func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 	}
 }
 
-// leaseText describes the holder and the expiry of a lease.
 func (p *view) leaseText(j snapshot.Job, live bool) string {
 	in := func(t time.Time) string { return text.Age(t.Sub(p.s.Now)) }
 	switch {

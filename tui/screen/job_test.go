@@ -1,8 +1,6 @@
 package screen
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,31 +48,6 @@ func TestSectionsOfAJob(t *testing.T) {
 	t.Parallel()
 	s := press(shown(longTexts(), widget.Caps{Mono: true, ASCII: true}), "enter")
 	frame := func(s State) string { return render(s, 80, 24, s.Caps) }
-	t.Run("tab and back", func(t *testing.T) {
-		want := []sectionID{sectionSummary, sectionErrors, sectionLog}
-		at := s
-		for i, w := range want {
-			if at = press(at, "tab"); at.detail.focus != w {
-				t.Errorf("tab %d leads to %d, want %d", i, at.detail.focus, w)
-			}
-		}
-		if at = press(at, "shift+tab"); at.detail.focus != sectionErrors {
-			t.Errorf("shift+tab leads to %d", at.detail.focus)
-		}
-	})
-	t.Run("what is not on the screen has no focus", func(t *testing.T) {
-		snap := longTexts()
-		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
-		good := press(shown(snap, s.Caps), "enter")
-		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
-			if at := press(good, keys...); at.detail.focus != sectionLog {
-				t.Errorf("%q leads to %d", keys, at.detail.focus)
-			}
-		}
-		if at := press(good, "shift+tab"); at.detail.focus != sectionSummary || strings.Contains(frame(at), "its file") {
-			t.Errorf("shift+tab leads to %d:\n%s", at.detail.focus, frame(at))
-		}
-	})
 	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
 		snap := longTexts()
 		j := &snap.Jobs[0]
@@ -91,32 +64,6 @@ func TestSectionsOfAJob(t *testing.T) {
 		turned := press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter", "tab")
 		if turned = settle(t, turned, past); turned.detail.focus != sectionSummary {
 			t.Errorf("who has turned it: section %d", turned.detail.focus)
-		}
-	})
-	t.Run("errors scroll to their end, whole", func(t *testing.T) {
-		at := press(s, "tab", "tab", "end")
-		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") ||
-			strings.Contains(f, "board-00.json: panels") {
-			t.Errorf("the end:\n%s", f)
-		}
-		if up := press(at, "down", "up"); up.detail.tops[sectionErrors] != at.detail.tops[sectionErrors]-1 {
-			t.Errorf("one up from %d leads to %d", at.detail.tops[sectionErrors], up.detail.tops[sectionErrors])
-		}
-	})
-	t.Run("z gives one section the screen", func(t *testing.T) {
-		if f := frame(press(s, "tab", "tab", "z")); strings.Contains(f, "Log") || strings.Contains(f, "Summary") ||
-			!strings.Contains(f, "board-08.json: panels") {
-			t.Errorf("errors:\n%s", f)
-		}
-		f := frame(press(s, "z"))
-		if strings.Contains(f, "Errors") || !strings.Contains(f, "made dashboards/net/board-42.json") {
-			t.Errorf("log:\n%s", f)
-		}
-		if again := frame(press(s, "z", "z")); again != frame(s) {
-			t.Errorf("z twice:\n%s", again)
-		}
-		if next := press(s, "z", "esc", "enter"); next.detail.zoomed {
-			t.Error("another visit begins zoomed")
 		}
 	})
 	t.Run("the log follows its end until it is held", func(t *testing.T) {
@@ -204,57 +151,6 @@ func TestTotals(t *testing.T) {
 		_, row, _ := strings.Cut(frame, " "+kind+" ")
 		if got := strings.Fields(row); len(got) == 0 || got[0] != want {
 			t.Errorf("%s has the total %q, want %q in\n%s", kind, got[:1], want, frame)
-		}
-	}
-}
-
-// TestTimeLine: a job shows the duration and the position of each part of its run; without room
-// the longest parts stay.
-func TestTimeLine(t *testing.T) {
-	t.Parallel()
-	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	three := []snapshot.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second},
-		{Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
-	var many []snapshot.Step
-	for i := range 12 {
-		many = append(many, snapshot.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second),
-			Took: time.Duration(1+i%4) * 400 * time.Millisecond})
-	}
-	for name, tt := range map[string]struct {
-		job  snapshot.Job
-		h    int
-		want string
-	}{
-		"none": {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
-		"works": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5,
-			"look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
-		"ended": {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5,
-			"look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
-		"kept": {snapshot.Job{State: "success", Undelivered: at(4 * time.Second), Steps: three[:2]}, 5,
-			"look up                 1.0s  ==|fetch                   5.0s    ========"},
-		"clocks": {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5,
-			"look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
-		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5,
-			"look up                 1.0s  =========="},
-		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3,
-			"part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
-		"brief": {snapshot.Job{State: "success", Finished: noon,
-			Steps: []snapshot.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond},
-				{Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
-		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
-		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
-	} {
-		s := shown(testSnapshot(), widget.Caps{})
-		p := &view{s: &s, Canvas: widget.NewCanvas(0, 0, widget.Caps{ASCII: true})}
-		var got []string
-		times := len(p.times(tt.job))
-		for i, l := range p.timeLines(tt.job, 40, tt.h+times) {
-			if i >= times {
-				got = append(got, l.Text)
-			}
-		}
-		if text := strings.Join(got, "|"); text != tt.want {
-			t.Errorf("%s: %q\nwant %q", name, text, tt.want)
 		}
 	}
 }
@@ -371,15 +267,6 @@ func TestEnterOnAnError(t *testing.T) {
 	})
 }
 
-// TestJobIssuesAreCounted: a job keeps only the first messages.
-func TestJobIssuesAreCounted(t *testing.T) {
-	t.Parallel()
-	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
-	if got := issuesTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
-		t.Error(got)
-	}
-}
-
 // recentDay returns a day of a repository whose token expired an hour ago.
 func recentDay() snapshot.RecentRuns {
 	var rows []snapshot.HistoryRow
@@ -470,17 +357,6 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 			t.Errorf("%d jobs:\n%s", len(other.repo.rows.rows), f)
 		}
 	})
-	t.Run("a fault is said, one that was ended is asked again", func(t *testing.T) {
-		at := settle(t, first, &archive{err: errors.New("the disk\x1b[2J is gone")})
-		if f := frame(at); !strings.Contains(f, "cannot be read: the disk[2J is gone") {
-			t.Errorf("the screen:\n%s", f)
-		}
-		at, look := first.Fetch()
-		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if at = settle(t, at, src); !at.repo.recent.known {
-			t.Error("it is not asked again")
-		}
-	})
 }
 
 func TestHeights(t *testing.T) {
@@ -494,30 +370,5 @@ func TestHeights(t *testing.T) {
 	}
 	if got := p.Heights(make([]int64, 3), 1); got != "   " {
 		t.Errorf("%q", got)
-	}
-}
-
-// TestCursorOfTheJobsFollowsAnAnswer: the cursor stays on its row, or moves to the row that
-// replaces it.
-func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
-	t.Parallel()
-	src := &archive{rows: failedRows(5), lately: recentDay()}
-	s := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "enter"), src)
-	s = press(s, "down", "down", "down", "down") // on the third of the earlier ones
-	if s.repo.rows.cursor != "ill-2" {
-		t.Fatalf("the cursor is on %q", s.repo.rows.cursor)
-	}
-	again := func(drop int) State {
-		at := s
-		at.Now = at.Now.Add(recentMaxAge)
-		rows := failedRows(5)
-		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
-		return settle(t, at, src)
-	}
-	if at := again(0); at.repo.rows.cursor != "ill-2" {
-		t.Errorf("another one is gone: the cursor is on %q", at.repo.rows.cursor)
-	}
-	if at := again(2); at.repo.rows.cursor != "ill-3" {
-		t.Errorf("its own is gone: the cursor is on %q", at.repo.rows.cursor)
 	}
 }

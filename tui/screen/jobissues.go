@@ -103,7 +103,6 @@ func jobResult(j snapshot.Job) string {
 	return resultText(c)
 }
 
-// recordResult returns the result of a history row.
 func recordResult(r snapshot.HistoryRow) string {
 	if !genericMessage(r.Message) {
 		return r.Message

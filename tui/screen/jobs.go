@@ -17,7 +17,6 @@ func (jobsScreen) list(s *State) *position      { return &s.jobs.position }
 func (jobsScreen) selection(s *State) []object  { return s.jobs.targets(jobObject) }
 func (jobsScreen) open(s *State)                { openRow(s, &s.jobs, jobObject) }
 
-// openRow shows the object under the cursor of a list.
 func openRow[T any](s *State, l *list[T], object func(*T) object) {
 	if row := l.here(); row != nil {
 		s.goObject(object(row))
@@ -65,7 +64,6 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 		func(s *State) *list[snapshot.Job] { return &s.jobs }, p.jobTable(), p.noJobs())
 }
 
-// jobTable returns the columns of jobs.
 func (p *view) jobTable() widget.Table[snapshot.Job] {
 	type job = snapshot.Job
 	return widget.Table[job]{Grow: 4, Columns: []widget.Column[job]{
@@ -87,7 +85,6 @@ func (p *view) jobTable() widget.Table[snapshot.Job] {
 	}}
 }
 
-// dim adapts a text to a cell that is less important.
 func dim[T any](text func(T) string) func(T, int) (string, widget.Role) {
 	return func(row T, _ int) (string, widget.Role) { return text(row), widget.RoleDim }
 }

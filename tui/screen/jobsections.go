@@ -1,9 +1,7 @@
 package screen
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +93,6 @@ func (d *jobScreen) errors(p *view, w int) section {
 	return out
 }
 
-// log lists the log lines that match the filter.
 func (d *jobScreen) log(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}}
 	for _, e := range d.matches(p.s) {
@@ -133,7 +130,6 @@ func noLog(j snapshot.Job) string {
 // timesWidth is the width of the times beside the summary of a wide screen.
 const timesWidth = 46
 
-// times lists the known times of a job.
 func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 	now := p.s.Now
 	at := func(name, txt string) {
@@ -166,45 +162,23 @@ func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 	return out
 }
 
-// timeLines lists the times of a job and then the steps of its run, each as a part of the whole
-// time, on h lines of w cells. Without room for all steps, the longest are shown and the others
-// counted.
+// timeLines lists the times of a job and then the steps of its run, as many as fit into h lines.
 func (p *view) timeLines(j snapshot.Job, w, h int) []widget.TextLine {
-	const took = 6
 	out := p.times(j)
-	h -= len(out)
-	name := max(22, w/2-2)
-	room := w - name - took - 2
-	if len(j.Steps) == 0 || room < 1 || h < 1 {
-		return out
-	}
-	long := make([]time.Duration, len(j.Steps))
-	for i := range j.Steps {
-		long[i] = tookOf(j, i, p.s.Now)
-	}
-	begin, last, more := j.Steps[0].At, len(j.Steps)-1, ""
-	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
-	if rest := len(j.Steps) - (h - 1); rest > 1 {
-		if more = fmt.Sprintf("%s %d shorter ones", p.G.More, rest); h == 1 {
-			more = fmt.Sprintf("%s %d steps", p.G.More, rest)
+	for i, step := range j.Steps {
+		if rest := len(j.Steps) - i; len(out) == h-1 && rest > 1 {
+			return append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more steps", p.G.More, rest)))
 		}
-		h--
-	}
-	for _, i := range longest(long, h) {
-		step, r := j.Steps[i], widget.RolePlain
-		if i == last && p.shownState(j) == "working" {
-			r = widget.RoleWork
-		}
-		txt := widget.SecondsText(long[i])
-		if ms := long[i].Milliseconds(); ms > 0 && ms < 100 {
+		took := tookOf(j, i, p.s.Now)
+		txt := widget.SecondsText(took)
+		if ms := took.Milliseconds(); ms > 0 && ms < 100 {
 			txt = fmt.Sprintf("%dms", ms)
 		}
-		label := p.cut(step.Text, name)
-		label += strings.Repeat(" ", name-displaywidth.String(label))
-		out = append(out, widget.Styled(r, fmt.Sprintf("%s%*s  %s", label, took, txt, p.Stretch(room, step.At.Sub(begin), long[i], whole))))
-	}
-	if more != "" {
-		out = append(out, widget.Styled(widget.RoleDim, more))
+		r := widget.RolePlain
+		if i == len(j.Steps)-1 && p.shownState(j) == "working" {
+			r = widget.RoleWork
+		}
+		out = append(out, widget.Styled(r, fmt.Sprintf("%8s %s", txt, p.cut(step.Text, max(w-9, 1)))))
 	}
 	return out
 }
@@ -221,16 +195,4 @@ func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 		now = j.Undelivered
 	}
 	return max(now.Sub(s.At), 0)
-}
-
-// longest returns the indexes of the n longest durations, in their order.
-func longest(all []time.Duration, n int) []int {
-	at := make([]int, len(all))
-	for i := range at {
-		at[i] = i
-	}
-	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b], all[a]) })
-	at = at[:min(n, len(at))]
-	slices.Sort(at)
-	return at
 }

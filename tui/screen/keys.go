@@ -18,13 +18,11 @@ type Outcome struct {
 	Copy    string   // for the clipboard of the terminal
 }
 
-// here reports whether the key works on the present screen.
 func (c command) here(s *State) bool {
 	return (len(c.on) == 0 || slices.Contains(c.on, s.screen)) && !slices.Contains(c.not, s.screen) &&
 		(c.press != "6" || s.available(screenSources))
 }
 
-// bound returns the binding of a key on the present screen.
 func (s *State) bound(key string) (command, bool) {
 	for _, b := range bindings {
 		if b.here(s) && slices.Contains(strings.Fields(b.press), key) {
@@ -57,10 +55,8 @@ func unless(holds func(*State) bool, why string) func(*State) string {
 	}
 }
 
-// plain returns a constant command line.
 func plain(line string) func(*State) string { return func(*State) string { return line } }
 
-// keyTable returns the bindings.
 func keyTable() []command {
 	const (
 		move = "MOVE"
@@ -199,18 +195,11 @@ func (s *State) press(name, text string) {
 // Paste returns the state after text was pasted. It goes to the focused input line. Without one
 // it is ignored; it never answers a confirmation.
 func (s State) Paste(text string) State {
-	switch over := s.overlay.(type) {
-	case confirm:
-		if over.name == "" {
-			return s
-		}
-	case chooser:
-	default:
-		if over != nil || !s.filterLine.typing {
-			return s
-		}
+	_, types := s.overlay.(chooser)
+	q, asks := s.overlay.(confirm)
+	if types || asks && q.name != "" || s.overlay == nil && s.filterLine.typing {
+		s, _ = s.Key("paste", text)
 	}
-	s, _ = s.Key("paste", text)
 	return s
 }
 
@@ -259,7 +248,6 @@ func (s *State) widen() {
 	}
 }
 
-// hasLists reports whether the screen shows lists of the snapshot.
 func (s *State) hasLists() bool {
 	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
 }
@@ -331,7 +319,6 @@ func (s *State) refresh() {
 	s.showToast("asked again", false)
 }
 
-// openHistory shows the history of the selected repository.
 func (s *State) openHistory() {
 	of := s.onRepos(s.selected)
 	s.goTo(screenHistory)

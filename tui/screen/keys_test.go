@@ -396,22 +396,6 @@ func TestHelp(t *testing.T) {
 			t.Errorf("what does nothing says %q", at.toast)
 		}
 	})
-	t.Run("letters are text and Esc takes it away first", func(t *testing.T) {
-		at := press(s, "?", "j", "k", "q")
-		if h, _ := at.overlay.(chooser); h.text != "jkq" {
-			t.Fatalf("typed %q", h.text)
-		}
-		at = press(at, "esc")
-		if h, ok := at.overlay.(chooser); !ok || h.text != "" {
-			t.Fatal("the first Esc must clear the text")
-		}
-		if at = press(at, "esc"); at.overlay != nil {
-			t.Error("the second Esc must close")
-		}
-		if at = press(s, "?", "?"); at.overlay != nil {
-			t.Error("? must close what it has opened")
-		}
-	})
 	t.Run("every key of the screen can be reached at each size", func(t *testing.T) {
 		for _, size := range [][2]int{{40, 10}, {60, 20}, {80, 24}, {140, 40}} {
 			at := press(s, "?")
@@ -481,19 +465,6 @@ func TestConfirmations(t *testing.T) {
 			if q, _ := press(shown(snap, widget.Caps{}), "end", "r").overlay.(confirm); (q.name != "") != typed {
 				t.Errorf("%s: name %q", kind, q.name)
 			}
-		}
-	})
-	t.Run("a line that is typed", func(t *testing.T) {
-		line := ""
-		for _, k := range []struct{ key, text, want string }{{"a", "a", "a"}, {"space", " ", "a "}, {"é", "é\x1b", "a é"},
-			{"backspace", "", "a "}, {"b", "bc", "a bc"}, {"ctrl+w", "", "a "}, {"ctrl+w", "", ""}, {"x", "x", "x"}, {"ctrl+u", "", ""},
-			{"f1", "", ""}} {
-			if line = widget.Edit(line, k.key, k.text); line != k.want {
-				t.Errorf("%s: %q, want %q", k.key, line, k.want)
-			}
-		}
-		if got := widget.Edit(strings.Repeat("é", widget.MaxLine), "x", "x"); got != strings.Repeat("é", widget.MaxLine) {
-			t.Error("a line has no end")
 		}
 	})
 }

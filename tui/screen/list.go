@@ -77,7 +77,6 @@ func (l *list[T]) find(all []T, filter *widget.FilterTerms) {
 	l.show(rows, l.kind.key)
 }
 
-// show replaces the rows.
 func (l *list[T]) show(rows []T, key func(T) string) {
 	l.rows = rows
 	l.setKeys(keysOf(rows, key))
@@ -134,7 +133,6 @@ func (l *position) setKeys(keys []string) {
 // index returns the row of the cursor, 0 when no row has its key.
 func (l *position) index() int { return max(slices.Index(l.keys, l.cursor), 0) }
 
-// move moves the cursor by a number of rows.
 func (l *position) move(by int) {
 	if len(l.keys) > 0 {
 		l.cursor = l.keys[min(max(l.index()+by, 0), len(l.keys)-1)]
@@ -214,7 +212,6 @@ func severity(state string) int {
 	return len(states)
 }
 
-// jobStates returns the values of the field state that match a job.
 func jobStates(j snapshot.Job) []string {
 	out := []string{j.State}
 	if j.State == "dead" {

@@ -39,7 +39,6 @@ type subject struct {
 	live bool // the snapshot has it
 }
 
-// follow takes the state of the object from a new snapshot.
 func (u *subject) follow(s *State) { u.object, u.live = s.current(u.object) }
 
 func (u *subject) selection(*State) []object {
@@ -49,7 +48,6 @@ func (u *subject) selection(*State) []object {
 	return []object{u.object}
 }
 
-// objects yields the objects of a kind in the snapshot.
 func (s *State) objects(kind string) iter.Seq[object] {
 	return func(yield func(object) bool) {
 		for i := 0; kind == snapshot.SubjectJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
@@ -79,7 +77,6 @@ func (s *State) current(o object) (object, bool) {
 	return o, false
 }
 
-// repoOf returns the repository of a job.
 func (s *State) repoOf(j *snapshot.Job) object {
 	o, _ := s.current(repoObject(&snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
 	return o
@@ -98,7 +95,6 @@ func (s *State) onRepos(selected []object) (out []object) {
 	return out
 }
 
-// one returns the only selected object.
 func (s *State) one() (object, bool) {
 	if len(s.selected) != 1 {
 		return object{}, false
@@ -127,7 +123,6 @@ func (s *State) named(o object) string {
 	return widget.Quote(o.Name)
 }
 
-// command returns the command line for an object.
 func (s *State) command(verb string, o object) string {
 	switch {
 	case o.source != nil:
@@ -142,7 +137,6 @@ func (s *State) command(verb string, o object) string {
 	return "limpet job " + verb + " " + widget.Quote(o.Name)
 }
 
-// getCommand returns the command that prints an object as YAML.
 func (s *State) getCommand(o object) string {
 	return "limpet get " + o.Kind + " " + s.named(o) + " -o yaml"
 }
@@ -205,7 +199,6 @@ func (s *State) copied(text string) {
 	s.showToast(text, false)
 }
 
-// links returns the web addresses of the selected object.
 func (s *State) links() []snapshot.Link {
 	o, ok := s.one()
 	switch {

@@ -63,7 +63,7 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		jobs, side = jobs.Left(p.W - previewWidth)
 		events, agent = low.Left(p.W - previewWidth)
 	} else {
-		jobs, at = at.Top(p.jobsShare((at.H*11+10)/20, at.H))
+		jobs, at = at.Top((at.H*11 + 10) / 20)
 	}
 	p.jobList(jobs, !o.onRepos)
 	p.repoList(at, o.onRepos)
@@ -72,17 +72,6 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		p.eventList(events)
 		p.agentBox(agent)
 	}
-}
-
-// minJobsHeight is the height that the list of jobs always keeps, with its heads and edges.
-const minJobsHeight = 7
-
-// jobsShare returns the height of the list of jobs, at most most of the h lines for both lists.
-// Lines without jobs go to repositories that need them.
-func (p *view) jobsShare(most, h int) int {
-	spare := most - max(len(p.s.jobs.rows)+3, minJobsHeight)
-	lack := len(p.s.repos.rows) + 3 - (h - most)
-	return most - max(min(spare, lack), 0)
 }
 
 func (p *view) eventList(at widget.Rect) {
@@ -175,7 +164,6 @@ func (p *view) whyEmpty(noun string, n int) []string {
 	return []string{"Nothing has been read yet" + p.G.More}
 }
 
-// noJobs returns why the list is empty and what comes next.
 func (p *view) noJobs() []string {
 	if why := p.whyEmpty("job", len(p.s.Snap.Jobs)); why != nil {
 		return why

@@ -6,43 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
-
-// TestTimesOfAJob: each known time is shown; the estimated end only while there is a pace.
-func TestTimesOfAJob(t *testing.T) {
-	t.Parallel()
-	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	for name, tt := range map[string]struct {
-		job  snapshot.Job
-		want string
-	}{
-		"unknown": {snapshot.Job{State: "pending"}, ""},
-		"pending": {snapshot.Job{State: "pending", Created: at(time.Minute)}, "queued 14:01:37Z, 1m ago"},
-		"rests": {snapshot.Job{State: "pending", Created: at(time.Minute), RetryAt: at(-20 * time.Second)},
-			"queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
-		"works": {snapshot.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2,
-			Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
-		"no pace": {snapshot.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
-		"unsent": {snapshot.Job{State: "success", Started: at(40 * time.Second), Undelivered: at(30 * time.Second)},
-			"started 14:01:57Z|done 14:02:07Z, 30s ago"},
-		"ended": {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second),
-			Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
-		"clocks": {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)},
-			"queued 14:02:36Z, 1s ago|started 14:02:28Z"},
-	} {
-		s := shown(testSnapshot(), widget.Caps{})
-		p := view{Canvas: widget.NewCanvas(0, 0, widget.Caps{}), s: &s}
-		var got []string
-		for _, f := range p.times(tt.job) {
-			got = append(got, strings.Join(strings.Fields(f.Text), " "))
-		}
-		if strings.Join(got, "|") != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
-}
 
 // apiUnavailable returns a state whose API has been unavailable for six minutes.
 func apiUnavailable() State {

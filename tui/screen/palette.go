@@ -67,7 +67,6 @@ func (s *State) openPalette() {
 	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: s.commands()}.search(s, "")
 }
 
-// openHelp lists the keys of the present screen by group.
 func (s *State) openHelp() {
 	c := chooser{title: "Help", legend: "(y) asks first   - does nothing now", most: 99, grid: true}
 	if name := screens[s.screen].name; name != "" {
@@ -84,7 +83,6 @@ func (s *State) openHelp() {
 	s.overlay = c.search(s, "")
 }
 
-// openSort lists the orders of the focused list.
 func (s *State) openSort() {
 	l := s.list()
 	c := chooser{title: "Sort by", legend: "enter, again reverses", w: 36, most: len(l.sorts)}
@@ -334,7 +332,6 @@ func (s *State) commands() []command {
 	return out
 }
 
-// sendPlain sends an action on the agent itself.
 func (s *State) sendPlain(v Verb, said string) {
 	s.out.Actions = []Action{{Verb: v}}
 	s.showToast(said, false)
@@ -379,7 +376,6 @@ func missing(o object) func(*State) string {
 	}
 }
 
-// commandsFor returns the commands of an object.
 func (s *State) commandsFor(o object) (out []command) {
 	act := func(words, note, label string, v Verb) {
 		out = append(out, command{words: words, note: note, label: label}.sending(v, o))

@@ -131,27 +131,6 @@ func TestPalette(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a key of the row acts on the row that it names, though the cursor has gone on", func(t *testing.T) {
-		later := testSnapshot()
-		later.Jobs = append([]snapshot.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull",
-			State: "pending", Created: noon}}, later.Jobs...)
-		at := typed(s, "cancel").Show(later)
-		if j, _ := selected(at); j.UID != "new" {
-			t.Fatalf("the cursor is on %q", j.Name)
-		}
-		if f := strip(render(at, 100, 30, widget.Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
-			t.Errorf("what it is about is not said:\n%s", f)
-		}
-		if at := press(at, "enter"); !strings.Contains(askedText(at), "Cancel team-dash-sync?") {
-			t.Errorf("asks %q", askedText(at))
-		}
-		if _, out := typed(s, "pull changes").Show(later).Key("enter", ""); action(out) == nil || action(out).Name != "team-dash" {
-			t.Errorf("pulls %+v", out)
-		}
-		if at := typed(press(s, "*"), "cancel"); top(at).note != "of the 6 that are marked" {
-			t.Errorf("of several: %q", top(at).note)
-		}
-	})
 	t.Run("nothing does the contrary of its words", func(t *testing.T) {
 		for _, was := range []bool{false, true} {
 			before, later := testSnapshot(), testSnapshot()
@@ -199,15 +178,6 @@ func TestPalette(t *testing.T) {
 		}
 		if c := top(press(at, "g", "o", " ", "r", "e", "p", "o", " ")); c.words != "go repo lab-west" {
 			t.Errorf("what was used comes first, not %q", c.words)
-		}
-	})
-	t.Run("it remembers a few", func(t *testing.T) {
-		at := s
-		for i := range 3 * paletteKept {
-			at.perform(command{words: fmt.Sprint(i % (2 * paletteKept)), do: func(*State) {}})
-		}
-		if len(at.usedCommands) != paletteKept || at.usedCommands[paletteKept-1] != fmt.Sprint(paletteKept-1) {
-			t.Errorf("%q", at.usedCommands)
 		}
 	})
 	t.Run("letters are text", func(t *testing.T) {

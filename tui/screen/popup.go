@@ -15,11 +15,16 @@ import (
 // popup is a box with details about one object: the results of a test, or its YAML. They are
 // fetched once, when the box is opened.
 type popup struct {
-	of      object
-	test    bool // results of a test; else YAML
+	popupKey
 	command string
-	result  *fetched[snapshot.Subject, popupText] // identifies the box
-	top     int                                   // first visible line
+	top     int // first visible line
+}
+
+// popupKey identifies the contents of a popup.
+type popupKey struct {
+	of   snapshot.Subject
+	test bool // results of a test; else YAML
+	nth  int  // counts the popups
 }
 
 // popupText is the contents of a popup.
@@ -75,12 +80,11 @@ func oneRefusal(of []object, none string) string {
 	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked; this is done one at a time", len(of)))
 }
 
-// openPopup opens the box.
 func (s *State) openPopup(o object, test bool) {
-	s.overlay = popup{of: o, test: test, command: s.popupLine([]object{o}, test), result: new(fetched[snapshot.Subject, popupText])}
+	s.popups++
+	s.overlay = popup{popupKey: popupKey{o.Subject, test, s.popups}, command: s.popupLine([]object{o}, test)}
 }
 
-// popupLine returns the equivalent command line for one object.
 func (s *State) popupLine(of []object, test bool) string {
 	if len(of) != 1 {
 		return ""
@@ -95,33 +99,19 @@ func (s *State) popupLine(of []object, test bool) string {
 	return s.getCommand(of[0])
 }
 
-// fetch fetches the contents. Older states share the overlay, so its result is replaced.
 func (q popup) fetch(s *State) Lookup {
-	if q.result.request != nil || q.result.known || q.result.err != "" {
+	if _, known, err := s.popupText.of(q.popupKey); known || err != "" {
 		return nil
 	}
-	next := *q.result
-	look := next.look(s, q.of.Subject, func(s *State) *fetched[snapshot.Subject, popupText] {
-		now, here := s.overlay.(popup)
-		if !here || now.result.request != next.request {
-			return nil // it was closed
-		}
-		result := *now.result
-		now.result = &result
-		s.overlay = now
-		return &result
-	}, q.get)
-	q.result = &next
-	s.overlay = q
-	return look
+	return s.popupText.look(s, q.popupKey, func(s *State) *fetched[popupKey, popupText] { return &s.popupText }, q.get)
 }
 
 func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
 	if q.test {
-		out.Findings, err = src.Test(ctx, q.of.Subject)
+		out.Findings, err = src.Test(ctx, q.of)
 	} else {
 		var txt string
-		txt, err = src.Manifest(ctx, q.of.Subject)
+		txt, err = src.Manifest(ctx, q.of)
 		out.YAML = yamlLines(txt)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
@@ -147,7 +137,8 @@ func (q popup) key(s *State, name, _ string) {
 	if name == "space" {
 		by, scrolls = steps["pgdown"], true
 	}
-	yaml := q.result.value.YAML
+	value, _, _ := s.popupText.of(q.popupKey)
+	yaml := value.YAML
 	switch {
 	case scrolls:
 		q.top += by
@@ -171,17 +162,18 @@ func (q popup) hints(p *view) []widget.Hint {
 
 // lines returns the contents of the box, for w cells.
 func (q popup) lines(p *view, w int) (out []widget.TextLine) {
+	value, known, err := p.s.popupText.of(q.popupKey)
 	switch {
-	case q.result.err != "":
-		return widget.Wrapped(nil, widget.RoleBad, "This cannot be told: "+q.result.err, w)
-	case !q.result.known:
+	case err != "":
+		return widget.Wrapped(nil, widget.RoleBad, "This cannot be told: "+err, w)
+	case !known:
 		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.G.More, w)
 	}
-	for _, l := range q.result.value.YAML {
+	for _, l := range value.YAML {
 		out = append(out, p.FoldLine(widget.RolePlain, l, w, p.s.wraps)...)
 	}
 	glyphs := map[string]string{"ok": "success", "failed": "error", "skipped": "pending"}
-	for _, f := range q.result.value.Findings {
+	for _, f := range value.Findings {
 		out = append(out, p.MarkedLines(widget.StateRole(f.Result), cmp.Or(glyphs[f.Result], "warning"),
 			widget.Join(": ", f.Result+" "+f.Name, f.Detail), w)...)
 	}

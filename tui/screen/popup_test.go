@@ -76,7 +76,8 @@ func TestTestOfARepository(t *testing.T) {
 		t.Errorf("a late answer opens %T", late.overlay)
 	}
 	other, _ := press(press(asked, "esc"), "up", "t").Fetch()
-	if late := take(other); late.overlay.(popup).result.known {
+	late := take(other)
+	if _, known, _ := late.popupText.of(late.overlay.(popup).popupKey); known {
 		t.Error("an answer to another question is taken")
 	}
 	// From the row of a job the test is of its repository.
@@ -149,39 +150,6 @@ func TestYAMLOfARow(t *testing.T) {
 			t.Errorf("%s: Y copies %q, want %q", name, out.Copy, tt.line)
 		}
 	}
-	t.Run("a namespace where a name is not enough", func(t *testing.T) {
-		snap := testSnapshot()
-		twin := snap.Repos[1]
-		twin.Namespace, twin.UID = "other", "r9"
-		snap.Repos = append(snap.Repos, twin)
-		s := settle(t, press(shown(snap, widget.Caps{}), "3", "down", "y"), src)
-		if _, out := s.Key("Y", "Y"); out.Copy != "limpet get repository lab-east --namespace default -o yaml" {
-			t.Errorf("Y copies %q", out.Copy)
-		}
-	})
-	t.Run("w shows long lines whole", func(t *testing.T) {
-		long := "url: https://git.lab/" + strings.Repeat("observability/", 8) + "east.git"
-		s := settle(t, press(now, "3", "y"), &archive{manifest: "a: b\n" + long + "\n"})
-		s.W, s.H = MinWidth, MinHeight
-		shown := func(s State) string {
-			var inner []string
-			for _, l := range strings.Split(strip(render(s, s.W, s.H, s.Caps)), "\n") {
-				if parts := strings.Split(l, "│"); len(parts) > 2 {
-					inner = append(inner, strings.TrimSpace(parts[len(parts)/2]))
-				}
-			}
-			return strings.Join(inner, "")
-		}
-		if strings.Contains(shown(s), "east.git") {
-			t.Fatalf("it fits:\n%s", shown(s))
-		}
-		if s = press(s, "w"); s.overlay == nil || !strings.Contains(shown(s), long) {
-			t.Errorf("wrapped:\n%s", shown(s))
-		}
-		if _, out := s.Key("y", "y"); out.Copy != "a: b\n"+long+"\n" {
-			t.Errorf("y copies %q", out.Copy)
-		}
-	})
 	t.Run("more than the screen holds is scrolled, and more than a terminal takes cut", func(t *testing.T) {
 		var lines []string
 		for i := range 9000 {
@@ -208,75 +176,10 @@ func TestYAMLOfARow(t *testing.T) {
 	})
 }
 
-// TestPopupRefusals: disabled keys show the reason.
-func TestPopupRefusals(t *testing.T) {
-	t.Parallel()
-	src := &archive{rows: failedRows(5), lately: recentDay(), manifest: eastYAML}
-	live := shown(testSnapshot(), widget.Caps{})
-	disk, away := live, testSnapshot()
-	disk.Source = FromDisk
-	away.API.Up = false
-	for name, tt := range map[string]struct {
-		s    State
-		keys []string
-		want string
-	}{
-		"no agent, test":     {disk, []string{"3", "t"}, "no agent works on this file: nothing is tested"},
-		"no agent, YAML":     {disk, []string{"3", "y"}, "no agent works on this file: the API is not asked"},
-		"API away, test":     {shown(away, widget.Caps{}), []string{"3", "t"}, "the API is away"},
-		"API away, YAML":     {shown(away, widget.Caps{}), []string{"3", "y"}, "the API is away"},
-		"no daemon, YAML":    {live.Lose("connection refused"), []string{"2", "y"}, "the daemon does not answer"},
-		"several":            {live, []string{"3", "*", "t"}, "4 are marked"},
-		"several, YAML":      {live, []string{"3", "*", "y"}, "4 are marked"},
-		"nothing there":      {NewState(Standalone, widget.Caps{}, noon), []string{"3", "t"}, "under the cursor"},
-		"nothing to show":    {NewState(Standalone, widget.Caps{}, noon), []string{"3", "y"}, "nothing under the cursor"},
-		"nothing to edit":    {live, []string{"3", "*", "E"}, "has to be under the cursor"},
-		"sources to edit":    {shown(twoSources(), widget.Caps{}), []string{"6", "*", "E"}, "has to be under the cursor"},
-		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
-	} {
-		if s := press(tt.s, tt.keys...); s.overlay != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
-			t.Errorf("%s: %q, %T", name, s.toast, s.overlay)
-		}
-	}
-	// A record is on this host, so it can be shown while the API is unavailable.
-	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.overlay == nil || !s.overlay.(popup).result.known {
-		t.Error("the record of a job is not shown from the disk")
-	}
-	if cannot := press(live, "3", "*", "t"); cannot.overlay != nil {
-		t.Error("several are tested")
-	}
-}
-
 func twoSources() *snapshot.Snapshot {
 	s := testSnapshot()
 	s.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
 	return s
-}
-
-// TestLinesOfOtherPrograms: actions without a key are command lines that can be run as they are.
-func TestLinesOfOtherPrograms(t *testing.T) {
-	t.Parallel()
-	src := &archive{rows: failedRows(5), lately: recentDay()}
-	live := shown(testSnapshot(), widget.Caps{})
-	typed := func(filter string) State {
-		return settle(t, press(press(live, "4", "/").Paste(filter), "enter"), src)
-	}
-	for name, tt := range map[string]struct {
-		s    State
-		want string
-	}{
-		"edit": {press(live, "3", "down"),
-			"limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"},
-		"all": {settle(t, press(live, "4"), src), "limpet history export > history.jsonl"},
-		"narrowed": {typed("repo:lab-east state:error,dead action:pull"),
-			"limpet history export --repository lab-east --action pull --status error,dead > history.jsonl"},
-		"within times": {typed("since:24h until:2026-11-20"),
-			"limpet history export --since 2026-11-19T14:02:37Z --until 2026-11-20T00:00:00Z > history.jsonl"},
-	} {
-		if _, out := tt.s.Key("E", "E"); out.Copy != tt.want {
-			t.Errorf("%s: %q, want %q", name, out.Copy, tt.want)
-		}
-	}
 }
 
 // testDiagnostics returns the diagnostics of the test snapshot.
@@ -310,30 +213,6 @@ func TestAgentScreen(t *testing.T) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
 	}
-	t.Run("it scrolls no further than its end", func(t *testing.T) {
-		end := press(s, "end")
-		if f := render(end, 80, 24, s.Caps); !strings.Contains(f, "as of 2s ago") {
-			t.Errorf("the end is not shown:\n%s", f)
-		}
-		if up := press(end, "up"); up.agent.top != end.agent.top-1 {
-			t.Errorf("one up from %d leads to %d", end.agent.top, up.agent.top)
-		}
-		large := s
-		large.W, large.H = 200, 60
-		if large = press(large, "end"); large.agent.top != 0 {
-			t.Errorf("all is shown, and it scrolls to %d", large.agent.top)
-		}
-	})
-	t.Run("nothing is selected", func(t *testing.T) {
-		for _, key := range []string{"r", "x", "p", "s"} {
-			if got, out := press(s, "1", "tab", "5").Key(key, key); len(out.Actions) > 0 || open(got) || got.toast == "" {
-				t.Errorf("%s acts on what nobody sees", key)
-			}
-		}
-		if strings.Contains(frame(s), "r retry") {
-			t.Error("retry is offered")
-		}
-	})
 	t.Run("it is asked again after a while only", func(t *testing.T) {
 		if _, look := s.Fetch(); look != nil {
 			t.Error("it asks again at once")
@@ -357,16 +236,6 @@ func TestAgentScreen(t *testing.T) {
 		s = settle(t, s, &archive{err: errors.New("the daemon answers 404 Not Found")})
 		if f := frame(s); !strings.Contains(f, "cannot be read: the daemon answers 404") || !strings.Contains(f, "pid          4121") {
 			t.Errorf("the screen:\n%s", f)
-		}
-	})
-	t.Run("a lookup that is ended is done again", func(t *testing.T) {
-		at, look := press(shown(testSnapshot(), widget.Caps{}), "5").Fetch()
-		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
-		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
-			t.Errorf("the screen:\n%s", f)
-		}
-		if at = settle(t, at, src); at.agent.report.value.At.IsZero() {
-			t.Error("it is not asked again")
 		}
 	})
 }

@@ -20,7 +20,6 @@ const (
 	recentMinAge = 5 * time.Second
 )
 
-// fetch fetches the recent jobs of the repository.
 func (r *repoScreen) fetch(s *State) Lookup {
 	key, age := repoKind.key(*r.repo), s.Now.Sub(r.recent.at)
 	if r.repo.Name == "" ||
@@ -119,7 +118,6 @@ func (p *view) series(box widget.Rect, name string, r widget.Role, values []int6
 	p.PutCut(x, box.Y, end-x, widget.RolePlain, figures)
 }
 
-// jobsBox lists the jobs of the repository.
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
 	empty := "Looking" + p.G.More

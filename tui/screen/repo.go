@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/clipperhouse/displaywidth"
-
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -30,7 +28,6 @@ func (r *repoScreen) hints(*view) string {
 	return screens[screenRepo].hints
 }
 
-// open shows the job under the cursor.
 func (r *repoScreen) open(s *State) {
 	j := r.rows.here()
 	if j == nil {
@@ -40,7 +37,6 @@ func (r *repoScreen) open(s *State) {
 	s.openJob(*j)
 }
 
-// openJob shows a job of the snapshot or of the history.
 func (s *State) openJob(j snapshot.Job) {
 	s.goTo(screenDetail)
 	s.showObject(jobObject(&j))
@@ -72,7 +68,7 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 	lines := p.repoFacts(*r.repo, r.live).Lines(p.Canvas, w-4)
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
 	if wide {
-		head = min(max(head, dayHeight+len(p.conditionLines(*r.repo, at.W-w-4))+len(r.repo.Contents)+4), at.H-leastJobs-3)
+		head = min(max(head, dayHeight+len(p.conditionLines(*r.repo, at.W-w-4))+2), at.H-leastJobs-3)
 	}
 	if r.tall = at.H-head < 3; r.tall {
 		p.Scroll(at, box, lines, &r.top)
@@ -91,27 +87,21 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 }
 
 // boxes draws the chart of the day and the conditions as far as keep lines remain, which it
-// returns. At the side it draws the objects too.
+// returns.
 func (r *repoScreen) boxes(p *view, at widget.Rect, keep int) widget.Rect {
 	var box widget.Rect
 	if at.H >= dayHeight+keep {
 		box, at = at.Top(dayHeight)
 		r.dayBox(p, box)
 	}
-	show := func(title string, lines []widget.TextLine) {
-		if h := min(len(lines)+2, at.H-keep); len(lines) > 0 && h >= 3 {
-			box, at = at.Top(h)
-			p.Panel(box, widget.Box{Title: title}, lines)
-		}
+	lines := p.conditionLines(*r.repo, at.W-4)
+	if h := min(len(lines)+2, at.H-keep); len(lines) > 0 && h >= 3 {
+		box, at = at.Top(h)
+		p.Panel(box, widget.Box{Title: "Conditions"}, lines)
 	}
-	if keep == 0 {
-		show("Made here", p.contentLines(*r.repo, at.W-4))
-	}
-	show("Conditions", p.conditionLines(*r.repo, at.W-4))
 	return at
 }
 
-// repoFacts returns the facts about a repository.
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	now := p.s.Now
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
@@ -170,7 +160,6 @@ func quotaText(r snapshot.Repo) string {
 	return widget.Join(": ", txt, kindsText(r))
 }
 
-// kindsText counts the objects by kind.
 func kindsText(r snapshot.Repo) string {
 	var parts []string
 	for _, c := range r.Contents {
@@ -202,16 +191,6 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	}
 	if len(met) > 0 {
 		out = append(out, p.MarkedLines(widget.RolePlain, "success", strings.Join(met, ", "), w)...)
-	}
-	return out
-}
-
-// contentLines counts the objects of a repository by kind.
-func (p *view) contentLines(r snapshot.Repo, w int) (out []widget.TextLine) {
-	for _, c := range r.Contents {
-		n := text.Thousands(int(c.Count))
-		name := p.cut(c.Resource, max(w-displaywidth.String(n)-2, 4))
-		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%s%*s", name, max(min(w, 40)-displaywidth.String(name), len(n)+2), n)))
 	}
 	return out
 }

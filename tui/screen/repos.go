@@ -24,7 +24,6 @@ func (p *view) repoList(at widget.Rect, focused bool) {
 		Focused: focused}, func(s *State) *list[snapshot.Repo] { return &s.repos }, p.repoTable(), p.noRepos())
 }
 
-// repoTable returns the columns of repositories.
 func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	type repo = snapshot.Repo
 	now := p.s.Now
@@ -79,7 +78,6 @@ func (p *view) nextPull(r snapshot.Repo) string {
 	return "-"
 }
 
-// reposNote counts the repositories by state.
 func reposNote(rows []snapshot.Repo) string {
 	if len(rows) == 0 {
 		return ""
@@ -99,7 +97,6 @@ func reposNote(rows []snapshot.Repo) string {
 		count{n["error"], "failing"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
 }
 
-// repoState returns the state of a repository as one word.
 func repoState(r snapshot.Repo) string {
 	switch {
 	case r.Failing():

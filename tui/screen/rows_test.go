@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -265,53 +264,12 @@ func TestMarks(t *testing.T) {
 			t.Error("* again must take them away")
 		}
 	})
-	t.Run("they are bounded", func(t *testing.T) {
-		many := testSnapshot()
-		for i := range 2 * maxMarks {
-			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
-		}
-		at := press(shown(many, widget.Caps{}), "2", "*")
-		if len(at.jobs.marks) != maxMarks || !strings.Contains(at.toast, "first 100 of 207") {
-			t.Errorf("%d marks, said %q", len(at.jobs.marks), at.toast)
-		}
-		if at = press(at, "end", "space"); len(at.jobs.marks) != maxMarks || !at.toastBad {
-			t.Errorf("%d marks, said %q", len(at.jobs.marks), at.toast)
-		}
-	})
 	t.Run("they are seen without colours", func(t *testing.T) {
 		frame := render(press(s, "2", "space"), 80, 24, widget.Caps{Mono: true, ASCII: true})
 		if !strings.Contains(frame, "1 marked, 2/7") || !strings.Contains(frame, "|  *") && !strings.Contains(frame, "| *") {
 			t.Errorf("no mark in\n%s", frame)
 		}
 	})
-}
-
-// TestRowsAreFresh: cached rows are never shown after a change.
-func TestRowsAreFresh(t *testing.T) {
-	t.Parallel()
-	s := press(shown(testSnapshot(), widget.Caps{}), "2")
-	for name, change := range map[string]func(State) State{
-		"filter": func(s State) State { s.filterLine.filters[s.screen] = "state:error"; return s },
-		"order":  func(s State) State { s.jobs.order = order{by: 1}; return s },
-		"screen": func(s State) State {
-			s.filterLine.filters[screenRepos] = "state:error"
-			s.screen = screenRepos
-			return s
-		},
-		"snapshot": func(s State) State {
-			snap := testSnapshot()
-			snap.Jobs = snap.Jobs[2:]
-			snap.At = snap.At.Add(time.Second)
-			s.Snap = snap
-			return s
-		},
-	} {
-		at := change(s)
-		before := strip(render(s, 100, 40, s.Caps))
-		if strip(render(at, 100, 40, s.Caps)) == before {
-			t.Errorf("%s: the rows stay the same", name)
-		}
-	}
 }
 
 // TestPaste: pasted text goes into the input line, on one line, and answers nothing else.

@@ -227,7 +227,7 @@ func (p *player) checkFrame() string {
 // without bound, and frames are valid.
 func TestAnySequence(t *testing.T) {
 	t.Parallel()
-	n, first := 1_500, seeded(t)
+	n, first := 800, seeded(t)
 	if *fault {
 		n = 1_000_000
 	}

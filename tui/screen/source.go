@@ -53,7 +53,6 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 // inactive.
 const controllerTimeout = 2 * time.Minute
 
-// sourceFacts returns the facts about a source.
 func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	now := p.s.Now
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
@@ -99,7 +98,6 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	return out
 }
 
-// askedText describes a pending reconcile request.
 func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 	switch ago := widget.Ago(p.s.Now, from.Asked); {
 	case from.Waiting && from.Asked.IsZero():
@@ -114,7 +112,6 @@ func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
 	return "", widget.RolePlain
 }
 
-// verifiedText describes the signature policy and its result.
 func verifiedText(from snapshot.Source) (widget.Role, string) {
 	want := from.Verify + " has to be: "
 	for _, c := range from.Conditions {

@@ -35,7 +35,6 @@ func (sourcesScreen) draw(p *view, at widget.Rect) {
 		Focused: true}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
 }
 
-// sourceTable returns the columns of sources.
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
 	type source = snapshot.Source
 	return widget.Table[source]{Grow: 3,
@@ -87,7 +86,6 @@ func (p *view) sourceBrief(at widget.Rect, from snapshot.Source) {
 	p.Panel(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)}, facts.Lines(p.Canvas, at.W-4))
 }
 
-// sourcesNote counts the sources by state.
 func sourcesNote(rows []snapshot.Source) string {
 	n := map[string]int{}
 	for i := range rows {
@@ -104,7 +102,6 @@ func sourcesNote(rows []snapshot.Source) string {
 	return countsText([]string{fmt.Sprintf("%d ready", n[snapshot.SourceReady])}, counts...)
 }
 
-// sourceState returns the state of a source as one word.
 func sourceState(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
@@ -139,7 +136,6 @@ func sourceGlyph(state string) string {
 	return "unknown"
 }
 
-// sourceProblem returns what is wrong with a source.
 func sourceProblem(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }

@@ -107,41 +107,6 @@ func TestGoldenSources(t *testing.T) {
 	}
 }
 
-// TestSourcesTab: the tab, its key and its commands exist only with sources.
-func TestSourcesTab(t *testing.T) {
-	t.Parallel()
-	words := func(s State) (out []string) {
-		for _, c := range s.commands() {
-			if strings.Contains(c.words, "source") || strings.HasPrefix(c.words, "reconcile") {
-				out = append(out, c.words)
-			}
-		}
-		return out
-	}
-	without, with := shown(testSnapshot(), widget.Caps{}), shown(sourcesSnapshot(), widget.Caps{})
-	if got := words(without); len(got) > 0 {
-		t.Errorf("without sources: %q", got)
-	}
-	if press(without, "6").screen != screenOverview || press(with, "6").screen != screenSources {
-		t.Error("6 leads elsewhere")
-	}
-	for _, want := range []string{"go sources", "go source apps", "reconcile apps", "suspend source apps", "resume source legacy",
-		"get source base"} {
-		if !slices.Contains(words(with), want) {
-			t.Errorf("no %q among %q", want, words(with))
-		}
-	}
-	at := press(with, "6", "down", "enter")
-	at = at.Show(testSnapshot())
-	if frame := render(at, 80, 24, widget.Caps{Mono: true}); !strings.Contains(frame, "no longer there") || !strings.Contains(frame, "base") {
-		t.Errorf("a source that is gone:\n%s", frame)
-	}
-	if here := press(with, "6").Show(testSnapshot()); here.screen != screenSources ||
-		!strings.Contains(render(here, 80, 24, widget.Caps{Mono: true}), "There are no sources any more") {
-		t.Error("an empty list says nothing")
-	}
-}
-
 // TestSourceKeys: actions, their targets, and refusals.
 func TestSourceKeys(t *testing.T) {
 	t.Parallel()

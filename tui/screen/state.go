@@ -53,6 +53,8 @@ type State struct {
 	// The overlay, and the state that all screens share.
 	overlay      overlay // handles the keys; nil = none
 	leaving      leaving
+	popupText    fetched[popupKey, popupText] // of the last popup
+	popups       int                          // counts them
 	issues       issues
 	usedCommands []string // the command history of the palette, the newest last
 	linkAt       int      // index of the web address that is copied next
@@ -151,7 +153,6 @@ var screens = [screenCount]struct {
 // tabs are the screens with a tab, in the order of their keys.
 var tabs = []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenAgent, screenSources}
 
-// at returns a screen.
 func (s *State) at(id screenID) Screen {
 	return [screenCount]Screen{
 		screenOverview: &s.overview,
@@ -181,7 +182,6 @@ func (s *State) tabText(id screenID) string {
 	return screens[id].key + " " + words[id]
 }
 
-// available reports whether the tab of a screen is shown.
 func (s *State) available(id screenID) bool {
 	return id != screenSources || len(s.Snap.Sources) > 0 || screens[s.screen].under == id
 }

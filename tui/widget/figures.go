@@ -3,7 +3,6 @@ package widget
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/clipperhouse/displaywidth"
@@ -127,18 +126,6 @@ func (c *Canvas) Spark(runs string, w int) string {
 		b.WriteString(c.G.spark[rank[worst]])
 	}
 	return b.String()
-}
-
-// Stretch draws a period as a part of a line of w cells. The part has at least one cell.
-func (c *Canvas) Stretch(w int, from, took, whole time.Duration) string {
-	cell := func(d time.Duration) int {
-		if whole <= 0 {
-			return 0
-		}
-		return min(max(int(float64(w)*d.Seconds()/whole.Seconds()+0.5), 0), w)
-	}
-	begin := min(cell(from), w-1)
-	return strings.Repeat(" ", begin) + strings.Repeat(c.G.full, max(cell(from+took)-begin, 1))
 }
 
 // Hint is a key and what it does.

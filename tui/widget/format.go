@@ -110,6 +110,3 @@ func Quote(word string) string {
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
-
-// Quoted puts clean text into double quotes.
-func Quoted(txt string) string { return `"` + txt + `"` }

@@ -1,7 +1,7 @@
 package widget
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,24 +25,25 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 	t := FilterTerms{Fields: map[string][]string{}}
 	for _, word := range strings.Fields(line) {
 		field, value, is := strings.Cut(word, ":")
-		if !is || field == "" || strings.Contains(value, ":") && !slices.Contains([]string{"since", "until"}, field) {
+		if !is || field == "" || strings.Contains(value, ":") && field != "since" && field != "until" {
 			t.Words = append(t.Words, word)
 			continue
 		}
 		values, ok := known[field]
 		if !ok {
-			t.fail(fmt.Sprintf("there is no field %s", field), field, known.names())
+			t.fail("there is no field "+field, "", field, known.names())
 			continue
 		}
 		for _, v := range strings.Split(value, ",") {
-			switch begun := withPrefix(values, v); {
-			case v == "": // still being typed
-			case len(values) == 0:
-				t.Fields[field] = append(t.Fields[field], v)
-			case len(begun) == 0:
-				t.fail(fmt.Sprintf("%s:%s is none of %s", field, v, strings.Join(values, ", ")), v, values)
-			default:
-				t.Fields[field] = append(t.Fields[field], begun...)
+			begun := withPrefix(values, v)
+			if len(values) == 0 {
+				begun = []string{v}
+			}
+			if v == "" { // still being typed
+				continue
+			}
+			if t.Fields[field] = append(t.Fields[field], begun...); len(begun) == 0 {
+				t.fail(field+":"+v, " is none of "+strings.Join(values, ", "), v, values)
 			}
 		}
 	}
@@ -61,15 +62,16 @@ func withPrefix(values []string, with string) []string {
 	return out
 }
 
-// fail keeps the first problem, with a suggestion.
-func (t *FilterTerms) fail(what, word string, candidates []string) {
-	if t.Problem != "" {
-		return
+// fail keeps the first problem, with the candidate that is most similar to the word or a reason.
+func (t *FilterTerms) fail(what, why, word string, candidates []string) {
+	least := max(len(word)/3, 1) + 1
+	for _, c := range candidates {
+		if d := text.Distance(word, c); d < least {
+			why, least = ": did you mean "+c+"?", d
+		}
 	}
-	t.Problem = what
-	if near := nearestWord(word, candidates); near != "" {
-		first, _, _ := strings.Cut(what, " is none of ")
-		t.Problem = first + ": did you mean " + near + "?"
+	if t.Problem == "" {
+		t.Problem = what + why
 	}
 }
 
@@ -100,29 +102,11 @@ func (t *FilterTerms) Moment(field string, now time.Time) time.Time {
 			return at
 		}
 	}
-	t.fail(fmt.Sprintf("%s:%s is no age such as 24h or 7d, and no day such as %s", field, txt, now.UTC().Format(time.DateOnly)), "", nil)
+	t.fail(field+":"+txt, " is no age such as 24h or 7d, and no day such as "+now.UTC().Format(time.DateOnly), "", nil)
 	return time.Time{}
 }
 
-func (f FieldSet) names() []string {
-	var out []string
-	for name := range f {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// nearestWord returns the candidate that is most similar to word, "" when none is similar.
-func nearestWord(word string, candidates []string) string {
-	best, least := "", max(len(word)/3, 1)+1
-	for _, c := range candidates {
-		if d := text.Distance(word, c); d < least {
-			best, least = c, d
-		}
-	}
-	return best
-}
+func (f FieldSet) names() []string { return slices.Sorted(maps.Keys(f)) }
 
 // Complete completes the last word of a filter: the name of a field, then a value. When the
 // value is already complete, it returns the next one.

@@ -71,7 +71,6 @@ func (c Caps) Look() Theme {
 	return Coloured[c.Theme%len(Coloured)]
 }
 
-// styles returns the styles of the theme.
 func (t Theme) styles() (out [roleCount]uv.Style) {
 	for r, sgr := range t {
 		var params ansi.Params
