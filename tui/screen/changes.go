@@ -36,9 +36,9 @@ type diffScreen struct {
 
 // changeQuery returns the query for the changes of the job in the detail screen. When there is
 // none, why is the reason.
-func (s *State) changeQuery() (q snapshot.CompareQuery, why string) {
-	j := s.detail.job
-	_, _, err := s.detail.record.of(j.UID)
+func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
+	j := d.job
+	_, _, err := d.record.of(j.UID)
 	switch {
 	case err != "":
 		return q, "the record of the job cannot be read: " + err
@@ -55,11 +55,11 @@ func (s *State) changeQuery() (q snapshot.CompareQuery, why string) {
 }
 
 // changesRefusal returns why the changes cannot be shown; "" = they can.
-func (s *State) changesRefusal() string {
-	if s.detail.recordMissing() {
+func (d *jobScreen) changesRefusal() string {
+	if d.recordMissing() {
 		return ""
 	}
-	_, why := s.changeQuery()
+	_, why := d.changeQuery()
 	return why
 }
 
@@ -71,7 +71,7 @@ func (s *State) openChanges() {
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it
 // cannot.
 func (s *State) openFile(path string) {
-	if why := s.changesRefusal(); why != "" {
+	if why := s.detail.changesRefusal(); why != "" {
 		s.showToast(path+": "+why, false)
 		return
 	}
@@ -86,7 +86,7 @@ func (s *State) compare(c *comparison, path string, in func(*State) *comparison)
 	if s.detail.recordMissing() {
 		return s.detail.fetch(s)
 	}
-	q, why := s.changeQuery()
+	q, why := s.detail.changeQuery()
 	q.Path = path
 	if _, known, err := c.of(q); why != "" || known || err != "" {
 		return nil
@@ -107,7 +107,7 @@ func (s *State) compare(c *comparison, path string, in func(*State) *comparison)
 
 // whyNone returns why there are no changes to show, as far as both screens know it.
 func (s *State) whyNone(more string, known bool, err string) []string {
-	switch why := s.changesRefusal(); {
+	switch why := s.detail.changesRefusal(); {
 	case why != "":
 		return []string{why + "."}
 	case err != "":
@@ -123,7 +123,7 @@ func (c *changesScreen) fetch(s *State) Lookup {
 }
 
 func (c *changesScreen) refresh(s *State) {
-	q, _ := s.changeQuery()
+	q, _ := s.detail.changeQuery()
 	value, _, _ := c.files.of(q)
 	rows := value.Files
 	if filter := s.filter(); filter != "" {
@@ -155,7 +155,7 @@ func (c *changesScreen) open(s *State) {
 func (c *changesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.FileChange
 	j := p.s.detail.job
-	q, _ := p.s.changeQuery()
+	q, _ := p.s.detail.changeQuery()
 	value, known, err := c.files.of(q)
 	box := widget.Box{Title: "Changes of " + p.cut(j.Name, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
 	if j.RefTo != "" {
@@ -202,7 +202,7 @@ func (d *diffScreen) open(*State) {
 
 // shown returns the comparison of the shown file, not that of a previous one.
 func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err string) {
-	q, _ := s.changeQuery()
+	q, _ := s.detail.changeQuery()
 	q.Path = d.path
 	got, known, err := d.file.of(q)
 	if got.Text == nil {
@@ -233,7 +233,7 @@ func (d *diffScreen) found(s *State) string {
 // body lays the lines out in w cells, below a line with the commits.
 func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	t, _, _ := d.shown(p.s)
-	q, _ := p.s.changeQuery()
+	q, _ := p.s.detail.changeQuery()
 	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow,
 		text.ShortRef(q.To)))}
 	d.hunks = nil

@@ -85,7 +85,7 @@ func (h *historyScreen) open(s *State) {
 	switch at := h.items.here(); {
 	case at == nil:
 	case at.folded > 0:
-		s.unfold()
+		s.history.unfold(s)
 	default:
 		s.openJob(jobOfRecord(*at.row))
 	}
@@ -98,8 +98,8 @@ func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
 		Owner: "this"}
 }
 
-// historyQuery parses the filter line. It returns a description of the first invalid part.
-func (s *State) historyQuery() (snapshot.HistoryQuery, string) {
+// query parses the filter line. It returns a description of the first invalid part.
+func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
 	t := widget.ParseTerms(s.filterLine.filters[screenHistory], historyFields)
 	since, until := t.Moment("since", s.Now), t.Moment("until", s.Now)
 	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]),
@@ -109,7 +109,7 @@ func (s *State) historyQuery() (snapshot.HistoryQuery, string) {
 // fetch fetches rows when the present ones are of another filter, when the cursor nears their
 // end, and when jobs have finished since.
 func (h *historyScreen) fetch(s *State) Lookup {
-	q, problem := s.historyQuery()
+	q, problem := s.history.query(s)
 	ask := historyRequest{filter: s.filterLine.filters[screenHistory], changes: h.changes}
 	waited := s.Now.Sub(h.page.at) >= historyMinAge
 	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
@@ -192,8 +192,7 @@ func sameFailure(a, b snapshot.HistoryRow) bool {
 }
 
 // unfold opens the equal rows under the cursor, or folds them again.
-func (s *State) unfold() {
-	h := &s.history
+func (h *historyScreen) unfold(s *State) {
 	at := h.items.here()
 	if at == nil || at.group == "" {
 		s.showToast("nothing is folded here", false)
@@ -288,7 +287,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 }
 
 func (h *historyScreen) whyEmpty(p *view) []string {
-	_, problem := p.s.historyQuery()
+	_, problem := p.s.history.query(p.s)
 	switch {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}

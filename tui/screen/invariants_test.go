@@ -151,7 +151,7 @@ func (s State) onList() (label string, ok bool) {
 	switch {
 	case s.screen == screenHistory:
 		at := s.history.items.here()
-		if _, problem := s.historyQuery(); at != nil && at.folded == 0 && problem == "" {
+		if _, problem := s.history.query(&s); at != nil && at.folded == 0 && problem == "" {
 			return at.row.Name[:7], true // the name begins like its repository
 		}
 	case s.screen == screenSources:
@@ -159,7 +159,7 @@ func (s State) onList() (label string, ok bool) {
 			return from.Name[:7], true
 		}
 	case s.screen == screenChanges:
-		if f := s.changes.rows.here(); f != nil && f.From == "" && s.changesRefusal() == "" {
+		if f := s.changes.rows.here(); f != nil && f.From == "" && s.detail.changesRefusal() == "" {
 			return f.Path[:7], true
 		}
 	case s.screen == screenRepo:
@@ -207,7 +207,7 @@ func lacking(s State, frame string, w, h int) string {
 		switch {
 		case s.screen == screenChanges:
 			near = 40 // after the result
-			q, _ := s.changeQuery()
+			q, _ := s.detail.changeQuery()
 			if _, known, _ := s.changes.files.of(q); !known {
 				return ""
 			}

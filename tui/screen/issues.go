@@ -174,7 +174,7 @@ func (s *State) openIssue(e issue) {
 			continue
 		}
 		s.goObject(o)
-		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.changesRefusal() == "" {
+		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.detail.changesRefusal() == "" {
 			s.openFile(file)
 		}
 		return

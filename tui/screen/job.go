@@ -98,7 +98,7 @@ func (d *jobScreen) selection(*State) []object {
 
 func (d *jobScreen) hints(p *view) string {
 	hints := screens[screenDetail].hints
-	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && p.s.changesRefusal() == "" {
+	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && p.s.detail.changesRefusal() == "" {
 		hints = strings.Replace(hints, "|tab", "|enter its file|tab", 1)
 	}
 	return hints
@@ -106,7 +106,7 @@ func (d *jobScreen) hints(p *view) string {
 
 // open shows what the job has changed: the file of the error under the cursor, or all files.
 func (d *jobScreen) open(s *State) {
-	why := s.changesRefusal()
+	why := s.detail.changesRefusal()
 	switch {
 	case d.focus == sectionErrors && d.issue == nil:
 		s.showToast("this job has no errors", false)

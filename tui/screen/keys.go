@@ -99,7 +99,7 @@ func keyTable() []command {
 		{press: "space", words: "mark", group: move, do: (*State).mark, refuses: rows},
 		{press: "*", words: "mark all", group: move, do: (*State).markAll, refuses: rows},
 		{press: "o", words: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
-		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges, refuses: (*State).changesRefusal},
+		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges, refuses: func(s *State) string { return s.detail.changesRefusal() }},
 		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
@@ -112,7 +112,7 @@ func keyTable() []command {
 		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filters,
 			"there is nothing to filter on this screen")},
 		{press: "h", words: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
-		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: (*State).unfold},
+		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: func(s *State) { s.history.unfold(s) }},
 		{press: "p", words: "pull changes", group: act, not: atSources, verb: Pull},
 		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: PullFull},
 		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: Cancel},
@@ -329,7 +329,7 @@ func (s *State) openHistory() {
 
 // exportRefusal returns why there is no command line for an export; "" = there is one.
 func (s *State) exportRefusal() string {
-	switch q, problem := s.historyQuery(); {
+	switch q, problem := s.history.query(s); {
 	case problem != "":
 		return problem
 	case q.Ref != "" || len(q.Words) > 0:

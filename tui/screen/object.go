@@ -174,7 +174,7 @@ func (s *State) historyLine() string {
 // exportLine returns the command line that exports all rows of the history as JSON, beyond those
 // on the screen.
 func (s *State) exportLine() string {
-	q, _ := s.historyQuery()
+	q, _ := s.history.query(s)
 	line := "limpet history export"
 	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action},
 		{"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
