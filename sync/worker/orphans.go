@@ -32,39 +32,26 @@ func NewOrphans(o PullOptions) *Orphans {
 
 // LeftError names the objects that could not be deleted or released.
 type LeftError struct {
-	Verb  string // "deleted" or "released"
-	Total int    // number of objects at the start
-	Left  []LeftObject
-}
-
-// LeftObject is an object that is left, and why.
-type LeftObject struct {
-	Name string
-	Err  error
+	Verb  string   // "deleted" or "released"
+	Total int      // number of objects at the start
+	Names []string // of the objects that are left, with the reasons
+	errs  []error
 }
 
 // leftNames limits the objects that an error names: it goes into a status.
 const leftNames = 10
 
 func (e *LeftError) Error() string {
-	var names []string
-	for _, o := range e.Left[:min(len(e.Left), leftNames)] {
-		names = append(names, fmt.Sprintf("%s: %v", o.Name, o.Err))
+	txt := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Names), e.Total, e.Verb,
+		strings.Join(e.Names[:min(len(e.Names), leftNames)], "; "))
+	if more := len(e.Names) - leftNames; more > 0 {
+		txt += fmt.Sprintf("; and %d more", more)
 	}
-	text := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Left), e.Total, e.Verb, strings.Join(names, "; "))
-	if more := len(e.Left) - leftNames; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return text
+	return txt
 }
 
 // Unwrap lets a caller detect an unavailable server.
-func (e *LeftError) Unwrap() (errs []error) {
-	for _, o := range e.Left {
-		errs = append(errs, o.Err)
-	}
-	return errs
-}
+func (e *LeftError) Unwrap() []error { return e.errs }
 
 // Remove deletes everything that repo manages and returns the number of objects:
 // first objects, concurrently, then folders, the deepest first. A folder that is
@@ -138,9 +125,8 @@ func (l *leaving) end(ctx context.Context) (int, error) {
 	if ctx.Err() != nil {
 		return l.done, context.Cause(ctx)
 	}
-	if len(l.left.Left) > 0 {
-		// The same text each time: it goes into a status.
-		slices.SortFunc(l.left.Left, func(a, b LeftObject) int { return strings.Compare(a.Name, b.Name) })
+	if len(l.left.Names) > 0 {
+		slices.Sort(l.left.Names) // the same text each time: it goes into a status
 		return l.done, &l.left
 	}
 	return l.done, nil
@@ -174,7 +160,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.
 func (l *leaving) fail(item resources.Item, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.left.Left = append(l.left.Left, LeftObject{item.Identity().String(), err})
+	l.left.Names, l.left.errs = append(l.left.Names, fmt.Sprintf("%s: %v", item.Identity(), err)), append(l.left.errs, err)
 	l.blocked[item.Folder] = true
 }
 
@@ -183,23 +169,20 @@ const objectTries = 3
 
 // owned calls do with the current object, and again if it has changed. It returns
 // nil for an object that is deleted or has another manager now.
-func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) error {
+func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (err error) {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
-	var err error
 	for range objectTries {
 		var live *resources.Live
-		live, err = l.server.Get(ctx, ref, false)
-		if err == nil {
+		if live, err = l.server.Get(ctx, ref, false); err == nil {
 			if !resources.Manages(l.repository, live.Annotations) {
 				return nil
 			}
 			err = do(ref, live)
 		}
-		if err == nil || apierrors.IsNotFound(err) {
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
 			return nil
-		}
-		// A patch whose test fails is answered as invalid.
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err): // a patch whose test fails is answered as invalid
 			return err
 		}
 	}
@@ -241,7 +224,7 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 	}
 	dir, err := sink.Open(ctx, target, repo.GetNamespace()+"/"+repo.GetName())
 	if err != nil {
-		if foreign := new(sink.ForeignError); errors.As(err, &foreign) {
+		if errors.As(err, new(*sink.ForeignError)) {
 			return 0, nil // it never belonged to the repository, or is released already
 		}
 		return 0, err

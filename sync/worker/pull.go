@@ -1,11 +1,18 @@
-// Package worker does the work of jobs. A worker knows the rules of Grafana for its action and nothing of claims and leases:
-// it gets a task, works until it is done or its context ends, and reports what it did.
+// Package worker does the work of jobs. A worker knows the rules of Grafana for its action
+// and nothing of claims and leases: it gets a task, works until it is done or its context
+// ends, and reports what it did.
+//
+//	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
+//	pulltree.go  the tree of the commit; content.go reads its files, also from Git LFS
+//	pullapply.go the plan of package resources and its application; pullsink.go a directory
+//	stage.go     the write of a job to Git; a new action that writes is an order for it
+//	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
+//	orphans.go   what a deleted Repository has left
 package worker
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -112,11 +119,7 @@ type pull struct {
 	ref      git.Ref
 	counted  stats // of the repository at the end of the run; nil = unknown
 	partial  bool  // the run is incremental
-	large    *git.Large
-	small    map[string]bool       // blobs of the tree that may be pointers of Git LFS
-	homes    map[string]string     // blobs of submodules alone, and their URL
-	homeAt   map[string]string     // files of submodules, and their URL
-	inside   map[string]*git.Large // of submodules, by URL
+	content  *content
 	leftOut  atomic.Int64
 	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged
@@ -153,7 +156,11 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	}
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
-	r.resume()
+	if after == nil && len(t.Mark) > 0 {
+		// A resumed pull reports every remaining difference, and former errors may be gone.
+		r.log.Info("resuming after an interruption", "step", "plan")
+		r.Progress.ResetResults()
+	}
 	err := passing(r.sync(ctx))
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
@@ -248,15 +255,9 @@ func (r *pull) sync(ctx context.Context) error {
 		return nil
 	}
 	// The changes of a commit do not include those inside a submodule.
-	r.partial = r.partial && !r.submodules()
-	r.large = r.o.Git.Large(r.remote, r.ref)
-	defer r.large.Close()
-	r.inside = map[string]*git.Large{}
-	defer func() {
-		for _, l := range r.inside {
-			l.Close()
-		}
-	}()
+	r.partial = r.partial && !submodules(r.Repo)
+	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
+	defer r.content.close()
 	if sink {
 		r.partial = false
 		return r.writeSink(ctx, dir)
@@ -331,23 +332,12 @@ func (r *pull) tellCommit(ctx context.Context) {
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
 
-// mark is the resume mark of a pull. It is a hint: a resumed pull compares with the
-// server, and does not repeat writes that are done.
+// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with
+// the server, and does not repeat writes that are done.
 type mark struct {
 	Ref    string  `json:"ref"`
 	Done   int     `json:"done"`
 	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
-}
-
-// resume starts over after an interruption. It drops the results so far: the new
-// run reports every remaining difference, and former errors may be gone.
-func (r *pull) resume() {
-	var m mark
-	if r.after != nil || len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {
-		return
-	}
-	r.log.Info("resuming after an interruption", "step", "plan", "ref", short(m.Ref), "done", m.Done)
-	r.Progress.ResetResults()
 }
 
 // An incremental pull becomes a full one where the changes are not sufficient.

@@ -133,11 +133,7 @@ func (r *pull) changes(ctx context.Context, diff []git.Change) ([]resources.File
 
 // settle finds the objects that move from one file to another.
 func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
-	unread := plan.Unread()
-	list := make([]wanted, len(unread))
-	for i, c := range unread {
-		list[i] = wanted{c.Path, c.Hash}
-	}
+	list := wantedBy(plan.Unread())
 	ids, err := r.identities(ctx, list)
 	if err != nil {
 		return err
@@ -150,6 +146,15 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 	}
 	plan.Settle(found)
 	return nil
+}
+
+// wantedBy returns the blobs of changes.
+func wantedBy(changes []resources.Change) []wanted {
+	list := make([]wanted, len(changes))
+	for i, c := range changes {
+		list[i] = wanted{c.Path, c.Hash}
+	}
+	return list
 }
 
 // timed starts the timer of a phase of a sync. The returned function records the
@@ -165,14 +170,10 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 		return err
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
-	hashes := make([]string, len(plan.WriteFiles))
-	for i, c := range plan.WriteFiles {
-		hashes[i] = c.Hash
-	}
-	r.fetchLarge(ctx, hashes)
+	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
 	r.Progress.SetMessage(ctx, "replicating changes")
 	tally, err := resources.Apply{
-		Server: r.server, Reader: r, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
+		Server: r.server, Reader: r.content, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
 		Parallel: r.o.Parallel, ItemTimeout: r.o.ItemTimeout,
 		MaxResources: r.status.maxResources, Count: have, Phase: phase,
 	}.Run(ctx, plan)

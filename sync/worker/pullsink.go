@@ -59,11 +59,13 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		if !r.sinkable(ctx, f) {
 			continue
 		}
-		file, ok, err := r.sinkFile(ctx, f)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", f.Path, err)
-		}
-		if ok {
+		file, warning, err := r.content.sinkFile(ctx, f)
+		switch {
+		case err != nil:
+			return err
+		case warning != nil:
+			r.leaveOut(ctx, f.Path, warning)
+		default:
 			files = append(files, file)
 		}
 	}
@@ -96,7 +98,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
 		r.Progress.SetMessage(ctx, "write "+target.String())
 	}
-	r.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
+	r.content.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
 	if err := r.fillSink(ctx, dir, plan); err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) err
 		changed[f.Path] = true
 	}
 	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
-		return r.openFile(ctx, f, func(data []byte) {
+		return r.content.openFile(ctx, f, func(data []byte) {
 			if !json.Valid(data) {
 				r.leaveOut(ctx, f.Path, &resources.ParseError{Path: f.Path, Err: errNoJSON})
 			}

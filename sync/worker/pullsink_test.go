@@ -103,51 +103,6 @@ func TestPullIntoADirectory(t *testing.T) {
 	}
 }
 
-func TestDirectoryOfOthers(t *testing.T) {
-	t.Parallel()
-	prefix := t.TempDir()
-	dir := filepath.Join(prefix, "dashboards")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "mine.json"), []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
-	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
-	r.commit("a.json", board("a", "A"))
-	r.expect("not ours", false, "error", "was not made by limpet")
-	if got := files(t, dir); len(got) != 1 {
-		t.Errorf("directory holds %v", got)
-	}
-}
-
-func TestDirectoryMassDeletion(t *testing.T) {
-	t.Parallel()
-	prefix := t.TempDir()
-	dir := filepath.Join(prefix, "dashboards")
-	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
-	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
-	var add, remove []string
-	for i := range 80 {
-		name := fmt.Sprintf("d%02d.json", i)
-		add = append(add, name, board(name, name))
-		if i > 0 {
-			remove = append(remove, name, "")
-		}
-	}
-	r.commit(add...)
-	r.expect("first", false, "success", "")
-	r.commit(remove...)
-	r.expect("without consent", true, "error", "would delete 79 of the 80 objects")
-	if got := files(t, dir); len(got) != 80 {
-		t.Errorf("%d files are left", len(got))
-	}
-	if record, _ := r.pull(true, map[string]string{api.AnnoAllowMassDelete: "true"}); record.State != "success" || len(files(t, dir)) != 1 {
-		t.Errorf("with consent: %+v, %d files", record, len(files(t, dir)))
-	}
-}
-
 // TestDirectoryHasAQuota: what is there stays, and of what is new only what there is
 // room for is written.
 func TestDirectoryHasAQuota(t *testing.T) {

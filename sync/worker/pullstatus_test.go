@@ -2,13 +2,10 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,36 +212,6 @@ func TestPullRecordsCommit(t *testing.T) {
 	})
 }
 
-// TestPullOfAnOddDate: who writes a commit writes any date into it; its pull ends and is
-// told all the same.
-func TestPullOfAnOddDate(t *testing.T) {
-	r := newRig(t, "embedded", nil)
-	r.repository(nil, nil)
-	r.commit("a/cpu.json", board("cpu", "CPU"))
-	for _, odd := range []string{"1700000000 +2400", "1700000000 +0099", "253402300799 -2359", "400000000000 +0000",
-		"99999999999999999999 +0000", "yesterday", ""} {
-		lines := strings.SplitAfter(r.repo.Git(t, "cat-file", "commit", r.repo.Head(t)), "\n")
-		for i, l := range lines {
-			if strings.HasPrefix(l, "author ") {
-				lines[i] = "author Ops <ops@example.com> " + odd + "\n"
-			}
-		}
-		file := filepath.Join(t.TempDir(), "commit")
-		if err := os.WriteFile(file, []byte(strings.Join(lines, "")+"\n"+odd), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch,
-			strings.TrimSpace(r.repo.Git(t, "hash-object", "--literally", "-t", "commit", "-w", file)))
-		record, _ := r.pull(true, nil)
-		if record.State != "success" || record.Commit == nil || record.RefTo != r.repo.Head(t) {
-			t.Errorf("%q: %+v", odd, record)
-		}
-		if _, err := json.Marshal(record); err != nil {
-			t.Errorf("%q: %v", odd, err)
-		}
-	}
-}
-
 // holdWrites makes writes of dashboards whose name begins so wait for their end,
 // and tells about the first.
 func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
@@ -371,41 +338,4 @@ func TestLostLease(t *testing.T) {
 func (r *rig) all() []request {
 	_, _, all := r.wire.take()
 	return all
-}
-
-// TestMarksAreKept: the state file knows how far a long pull has come.
-func TestMarksAreKept(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	r.repository(nil, nil)
-	var files []string
-	for i := range 450 {
-		name := fmt.Sprintf("n%03d", i)
-		files = append(files, filepath.Join(fmt.Sprint(i%9), name+".json"), board(name, name))
-	}
-	r.commit(files...)
-	marks := make(chan string, 64)
-	r.wire.answer(func(req *http.Request) *http.Response {
-		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
-			if claims, err := r.store.Claims(context.Background()); err == nil && len(claims) == 1 && len(claims[0].Mark) > 0 {
-				select {
-				case marks <- string(claims[0].Mark):
-				default:
-				}
-			}
-		}
-		return nil
-	})
-	record, _ := r.pull(true, nil)
-	if record.State != "success" {
-		t.Fatalf("%+v", record)
-	}
-	select {
-	case m := <-marks:
-		if !strings.Contains(m, r.repo.Head(t)) {
-			t.Errorf("mark %s", m)
-		}
-	default:
-		t.Error("no mark was kept")
-	}
 }

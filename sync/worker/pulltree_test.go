@@ -20,25 +20,6 @@ import (
 	"limpet/sync/resources"
 )
 
-func TestClosest(t *testing.T) {
-	t.Parallel()
-	dirs := []string{"grafana", "grafana/dashboards", "grafana/alerts", "infra/dashboards", "docs"}
-	for _, c := range []struct {
-		name string
-		want []string
-	}{
-		{"grafana/dashbords", []string{`"grafana/dashboards"`}},
-		{"dashboards", []string{`"grafana/dashboards"`, `"infra/dashboards"`}},
-		{"Grafana", []string{`"grafana"`}},
-		{"doc", []string{`"docs"`}},
-		{"something/else", nil},
-	} {
-		if got := closest(c.name, dirs); !slices.Equal(got, c.want) {
-			t.Errorf("closest(%q) = %q, want %q", c.name, got, c.want)
-		}
-	}
-}
-
 // TestConditionOps: an entry of others is never touched, and what is said
 // already is not said again.
 func TestConditionOps(t *testing.T) {
@@ -130,47 +111,6 @@ func TestFullPullReason(t *testing.T) {
 	} {
 		if got := fullPullReason(c.diff, c.most); got != c.want {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
-		}
-	}
-}
-
-// TestPolicy: a pull that was asked for changes and has looked at everything says
-// so.
-func TestPolicy(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", func(o *PullOptions) { o.MaxIncremental = 2 })
-	r.repository(nil, nil)
-	r.commit("a.json", board("a", "A"), "d/.keep", "x", "e/_folder.json", `{"kind":"Folder","metadata":{"name":"e"},"spec":{"title":"E"}}`)
-	r.pull(true, nil)
-	for _, c := range []struct {
-		name        string
-		change      func()
-		incremental bool
-	}{
-		{"two changes", func() { r.commit("b.json", board("b", "B"), "c.json", board("c", "C")) }, true},
-		{"three changes", func() {
-			r.commit("b.json", board("b", "B2"), "c.json", board("c", "C2"), "f.json", board("f", "F"))
-		}, false},
-		{"a file is gone", func() { r.commit("f.json", "") }, true},
-		{"a directory is gone with its .keep", func() { r.commit("d/.keep", "") }, false},
-		{"and one with its _folder.json", func() { r.commit("e/_folder.json", "") }, false},
-		{"a file moves", func() { r.commit("c.json", "", "g/c.json", board("c", "C2")) }, true},
-		{"the commit of before is of another history", func() {
-			r.state(`{"status":{"sync":{"lastRef":"0123456789012345678901234567890123456789"}}}`)
-			r.commit("b.json", board("b", "B3"))
-		}, false},
-		{"and after that", func() { r.commit("b.json", board("b", "B4")) }, true},
-	} {
-		c.change()
-		record, status := r.pull(true, nil)
-		sync, _ := r.sync()
-		if record.State != api.StateSuccess || sync.Incremental != c.incremental || sync.LastRef != r.repo.Head(t) {
-			t.Errorf("%s: %s, incremental %t, want %t: %+v", c.name, record.State, sync.Incremental, c.incremental, status)
-		}
-	}
-	for _, folder := range []string{"e", folderID("d/")} {
-		if r.object(folders, folder) != nil {
-			t.Errorf("folder %s is still there", folder)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -62,15 +63,13 @@ func (t *trust) tag() bool {
 // *signature.Error, unless it is transient; the digest then covers the readable part.
 func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*trust, error) {
 	t := &trust{}
-	var text []string
+	var parts []string
 	var wrong error
 	add := func(d demand, mode, principals string, err error) {
-		if err != nil && wrong == nil {
-			wrong = err
-		}
-		text = append(text, mode, principals, d.Keys.Digest())
+		wrong = cmp.Or(wrong, err)
+		parts = append(parts, mode, principals, d.Keys.Digest())
 		if err != nil {
-			text = append(text, err.Error())
+			parts = append(parts, err.Error())
 		}
 		t.demands = append(t.demands, d)
 	}
@@ -91,7 +90,7 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	if len(t.demands) == 0 {
 		return nil, nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", text))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 	t.digest = hex.EncodeToString(sum[:8])
 	return t, wrong
 }
@@ -107,47 +106,37 @@ func (s *Signers) policy(ctx context.Context, namespace, name string, repo api.R
 
 // asked returns the demand of the Repository itself.
 func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup) (demand, error) {
-	d, err := newDemand("annotation "+api.AnnoGitVerify, repo.GitVerify, strings.Split(repo.GitVerifyPrincipals, ","))
-	if err != nil {
-		return d, err
-	}
-	var found *auth.Trust
-	if s != nil && s.from != nil {
-		if found, err = s.from(ctx, l); err != nil {
-			if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
-				return d, err
-			}
-			return d, noKeys("the keys that may sign cannot be read: %w", err)
+	by := "annotation " + api.AnnoGitVerify
+	return s.demand(by, repo.GitVerify, strings.Split(repo.GitVerifyPrincipals, ","), func() (found *auth.Trust, err error) {
+		if s != nil && s.from != nil {
+			found, err = s.from(ctx, l)
 		}
-	}
-	if found == nil {
-		return d, noKeys("%s asks for signatures, and there are no keys that may sign: "+
-			"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/",
-			d.by, signature.AllowedSigners, l.Namespace, l.Repository)
-	}
-	return d, s.keys(&d, found)
+		if found == nil && err == nil {
+			err = noKeys("%s asks for signatures, and there are no keys that may sign: "+
+				"put *.asc, *.sshpub or %s into the secret of the repository or below --credentials-dir in %s.%s/",
+				by, signature.AllowedSigners, l.Namespace, l.Repository)
+		}
+		return found, err
+	})
 }
 
 // ruled returns the demand of a rule of the configuration.
 func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
-	d, err := newDemand("rule "+rule.Name()+" of the configuration", rule.Mode, rule.Principals)
-	if d.ruled = true; err != nil {
-		return d, err
-	}
-	for _, path := range rule.Paths() {
-		if s.saw != nil {
-			s.saw(path)
+	d, err := s.demand("rule "+rule.Name()+" of the configuration", rule.Mode, rule.Principals, func() (*auth.Trust, error) {
+		for _, path := range rule.Paths() {
+			if s.saw != nil {
+				s.saw(path)
+			}
 		}
-	}
-	found, err := rule.Keys()
-	if err != nil {
-		return d, noKeys("the keys that may sign cannot be read: %w", err)
-	}
-	return d, s.keys(&d, found)
+		return rule.Keys()
+	})
+	d.ruled = true
+	return d, err
 }
 
-// newDemand returns a demand without keys. One of the principals has to own the key.
-func newDemand(by, mode string, principals []string) (d demand, err error) {
+// demand returns a demand with the keys that find returns. One of the principals has to own
+// the key.
+func (s *Signers) demand(by, mode string, principals []string, find func() (*auth.Trust, error)) (d demand, err error) {
 	d.by = by
 	if d.Mode, err = signature.ParseMode(mode); err != nil {
 		return d, &signature.Error{Kind: signature.WrongMode, Err: fmt.Errorf("%s: %w", by, err)}
@@ -161,7 +150,14 @@ func newDemand(by, mode string, principals []string) (d demand, err error) {
 			d.Principals = append(d.Principals, name)
 		}
 	}
-	return d, nil
+	found, err := find()
+	switch {
+	case err == nil:
+		return d, s.keys(&d, found)
+	case signature.KindOf(err) != "" || Passing(err):
+		return d, err
+	}
+	return d, noKeys("the keys that may sign cannot be read: %w", err)
 }
 
 func noKeys(format string, args ...any) error {
@@ -238,53 +234,51 @@ func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, 
 func (t *trust) look(now time.Time) (SignersLook, error) {
 	var texts, soon []string
 	for _, d := range t.demands {
-		holders := d.Keys.Holders(now)
-		var named []string
+		var able []string
 		var ended error
-		able := 0
+		holders := d.Keys.Holders(now)
 		for _, h := range holders {
-			txt := signature.Signer{Key: h.Key, Principal: strings.Join(h.Principals, ",")}.String()
-			switch {
-			case h.Err != nil:
+			if h.Err != nil {
 				ended = h.Err
 				soon = append(soon, h.Err.Error())
 				continue
-			case !h.Expires.IsZero():
-				txt += " until " + h.Expires.UTC().Format(time.DateOnly)
-				if left := h.Expires.Sub(now); left <= EndsSoon {
-					soon = append(soon, fmt.Sprintf("%s ends in %s", h.Key, text.Age(max(left, 0))))
-				}
 			}
-			able++
-			if len(named) < mostHolders {
-				named = append(named, txt)
+			until, left := expiry(h.Expires, now)
+			if left != "" {
+				soon = append(soon, fmt.Sprint(h.Key, left))
 			}
+			able = append(able, signature.Signer{Key: h.Key, Principal: strings.Join(h.Principals, ",")}.String()+until)
 		}
-		if able == 0 {
+		if len(able) == 0 {
 			return SignersLook{}, fmt.Errorf("%s asks for signatures, and none of its %s is of use: %w",
 				d.by, text.Plural(len(holders), "key"), ended)
 		}
-		txt := fmt.Sprintf("%s, by %s: %s", d.Mode, d.by, strings.Join(named, ", "))
-		if able > len(named) {
-			txt += fmt.Sprintf(" and %d more", able-len(named))
+		txt := fmt.Sprintf("%s, by %s: %s", d.Mode, d.by, strings.Join(able[:min(len(able), mostHolders)], ", "))
+		if more := len(able) - mostHolders; more > 0 {
+			txt += fmt.Sprintf(" and %d more", more)
 		}
-		if who := d.wanted(); who != "" {
-			txt += "; for " + who
+		who := d.Principals
+		if d.OfMaker {
+			who = append([]string{committer}, who...)
+		}
+		if len(who) > 0 {
+			txt += "; for " + strings.Join(who, ", ")
 		}
 		texts = append(texts, txt)
 	}
-	look := SignersLook{Text: text.Clean(cut(strings.Join(texts, "; ")))}
-	look.Soon = text.Clean(cut(strings.Join(soon[:min(len(soon), mostHolders)], "; ")))
-	return look, nil
+	soon = soon[:min(len(soon), mostHolders)]
+	return SignersLook{text.Line(strings.Join(texts, "; "), maxVerdict), text.Line(strings.Join(soon, "; "), maxVerdict)}, nil
 }
 
-// wanted returns the principals; one of them has to have signed.
-func (d demand) wanted() string {
-	who := d.Principals
-	if d.OfMaker {
-		who = append([]string{committer}, who...)
+// expiry describes when a key ends, and how soon if that is near.
+func expiry(end, now time.Time) (until, soon string) {
+	if end.IsZero() {
+		return "", ""
 	}
-	return strings.Join(who, ", ")
+	if left := end.Sub(now); left <= EndsSoon {
+		soon = " ends in " + text.Age(max(left, 0))
+	}
+	return " until " + end.UTC().Format(time.DateOnly), soon
 }
 
 // Passing reports whether an error of Look is transient.

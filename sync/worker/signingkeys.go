@@ -88,14 +88,11 @@ func (s *SigningKeys) Look(
 	}
 	var soon []string
 	if key != nil {
-		look.Text = key.String()
-		if end := key.Expires(); !end.IsZero() {
-			look.Text += " until " + end.UTC().Format(time.DateOnly)
-			if left := end.Sub(now); left <= EndsSoon {
-				soon = append(soon, fmt.Sprintf("it ends in %s", text.Age(max(left, 0))))
-			}
+		until, left := expiry(key.Expires(), now)
+		if left != "" {
+			soon = append(soon, "it"+left)
 		}
-		look.Text += ", " + place
+		look.Text = key.String() + until + ", " + place
 	}
 	if key != nil || len(repo.Spec.Workflows) > 0 {
 		if t, err := signers.of(ctx, repo, src.lookup); err == nil && t != nil { // Signers.Look reports errors of those keys
@@ -108,8 +105,7 @@ func (s *SigningKeys) Look(
 	if look.Text == "" && len(soon) > 0 {
 		look.Text = "none"
 	}
-	look.Text, look.Soon = text.Clean(cut(look.Text)), text.Clean(cut(strings.Join(soon, "; ")))
-	return look, nil
+	return SigningLook{text.Line(look.Text, maxVerdict), text.Line(strings.Join(soon, "; "), maxVerdict)}, nil
 }
 
 // takes returns an error if pulls would reject a commit of a committer that is signed with

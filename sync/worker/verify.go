@@ -90,19 +90,12 @@ func (t *trust) condition(ref git.Ref, found []git.Verified, err error) *api.Con
 	if t.tag() && ref.Tag != "" {
 		verdict.Object = ref.Tag
 	}
-	c.Message = verdict.Message(cut(text.Clean(txt)))
+	c.Message = verdict.Message(text.Line(txt, maxVerdict))
 	return c
 }
 
 // maxVerdict bounds the text of a condition: a key may have many owners. Unit: bytes.
 const maxVerdict = 1000
-
-func cut(txt string) string {
-	if len(txt) <= maxVerdict {
-		return txt
-	}
-	return strings.ToValidUTF8(txt[:maxVerdict], "") + "..."
-}
 
 // reasonOf returns a kind as the reason of a condition: UnknownKey for "unknown-key".
 func reasonOf(kind signature.Kind) string {

@@ -312,52 +312,6 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 	})
 }
 
-// TestSignersRead: keys are read once for as long as they are the same, and the files of a
-// rule are told of before they are read.
-func TestSignersRead(t *testing.T) {
-	t.Parallel()
-	_, public := sshKey(t)
-	file := t.TempDir() + "/none"
-	var place trusting
-	place.set(nil, "a.sshpub", public)
-	var saw []string
-	s := NewSigners(place.find, []auth.VerificationPolicy{{URL: "git.example.com/ruled", Mode: "HEAD",
-		Files: map[string]string{"a.sshpub": file}}}, func(path string) { saw = append(saw, path) })
-	at := func(path, mode string) (api.Repository, auth.Lookup) {
-		url := "https://git.example.com/" + path
-		return api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}, GitVerify: mode},
-			auth.Lookup{Namespace: "default", Repository: "repo", URL: url}
-	}
-	repo, l := at("x", "HEAD")
-	first, err := s.of(t.Context(), repo, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := s.of(t.Context(), repo, l)
-	if err != nil || first.digest != again.digest || len(saw) != 0 {
-		t.Errorf("%v, saw %q", err, saw)
-	}
-	repo, l = at("ruled", "")
-	found, err := s.of(t.Context(), repo, l)
-	if signature.KindOf(err) != signature.NoKeys || found == nil || found.digest == "" || len(saw) != 1 || saw[0] != file {
-		t.Errorf("a rule whose file is not there: %v, %+v, saw %q", err, found, saw)
-	}
-	repo, l = at("free", "")
-	if found, err := s.of(t.Context(), repo, l); found != nil || err != nil {
-		t.Errorf("nothing is asked: %+v, %v", found, err)
-	}
-	repo, l = at("free", "")
-	repo.GitMirrors = "https://git.example.com/other git@git.example.com:ruled.git"
-	if found, err := s.of(t.Context(), repo, l); signature.KindOf(err) != signature.NoKeys || found == nil || len(found.demands) != 1 {
-		t.Errorf("a rule for the url of a mirror: %+v, %v", found, err)
-	}
-	var none *Signers
-	repo, l = at("x", "HEAD")
-	if found, err := none.of(t.Context(), repo, l); signature.KindOf(err) != signature.NoKeys || found == nil {
-		t.Errorf("without keys: %+v, %v", found, err)
-	}
-}
-
 // TestSignersLook: what a person is told before keys end.
 func TestSignersLook(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,9 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -181,8 +182,8 @@ func lock(ctx context.Context, f *os.File) error {
 	ticker := time.NewTicker(lockEvery)
 	defer ticker.Stop()
 	for {
-		err := flock(f)
-		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
 		select {

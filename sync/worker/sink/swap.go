@@ -21,8 +21,3 @@ func swap(dir *os.File, a, b string) error {
 	}
 	return nil
 }
-
-// flock takes the lock of f. The error is EWOULDBLOCK if another process has it.
-func flock(f *os.File) error {
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-}

@@ -208,21 +208,17 @@ type dirSet struct {
 func (s *dirSet) make(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.makeLocked(dir)
-}
-
-func (s *dirSet) makeLocked(dir string) error {
-	if s.made[dir] {
-		return nil
+	var missing []string
+	for ; !s.made[dir]; dir = path.Dir(dir) {
+		missing = append(missing, dir)
 	}
-	if err := s.makeLocked(path.Dir(dir)); err != nil {
-		return err
+	for _, dir := range slices.Backward(missing) {
+		if err := errors.Join(s.root.Mkdir(dir, dirMode), s.root.Chmod(dir, dirMode)); err != nil { // whatever the umask is
+			return err
+		}
+		s.made[dir] = true
 	}
-	if err := s.root.Mkdir(dir, dirMode); err != nil {
-		return err
-	}
-	s.made[dir] = true
-	return s.root.Chmod(dir, dirMode) // whatever the umask is
+	return nil
 }
 
 // write makes a new file and syncs it.

@@ -1,0 +1,270 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/api/repopath"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/sink"
+)
+
+// content reads the files of one commit: from the mirror of the repository or of a
+// submodule, and from Git LFS where the tree has a pointer in their place. A pointer is never
+// used as the content. A file that cannot be fetched is an error of that file, and the others
+// continue; a directory is written whole or not at all.
+type content struct {
+	git      Git
+	remote   git.Remote
+	repo     *unstructured.Unstructured
+	progress *jobs.Progress
+	large    *git.Large            // Git LFS of the repository
+	inside   map[string]*git.Large // of submodules, by URL
+	homes    map[string]string     // blobs of submodules alone, and their URL
+	small    map[string]bool       // blobs of resource files that may be pointers
+}
+
+func newContent(g Git, remote git.Remote, ref git.Ref, t *jobs.Task) *content {
+	return &content{git: g, remote: remote, repo: t.Repo, progress: t.Progress, large: g.Large(remote, ref),
+		inside: map[string]*git.Large{}, homes: map[string]string{}, small: map[string]bool{}}
+}
+
+func (c *content) close() {
+	c.large.Close()
+	for _, l := range c.inside {
+		l.Close()
+	}
+}
+
+// tree reads the tree of a commit below a directory.
+func (c *content) tree(ctx context.Context, commit, dir string) (git.Tree, error) {
+	read := c.git.Tree
+	if submodules(c.repo) {
+		c.progress.SetMessage(ctx, "fetch submodules")
+		read = c.git.WholeTree
+	}
+	t, err := read(ctx, c.remote, commit, dir)
+	for _, f := range t.Files {
+		if f.Home != "" {
+			c.homes[f.Hash] = f.Home
+		}
+	}
+	for _, f := range t.Files {
+		if f.Home == "" { // a blob that the repository also has is read there
+			delete(c.homes, f.Hash)
+		}
+		if f.Size <= git.MaxPointer && repopath.IsResourceFile(f.Path) {
+			c.small[f.Hash] = true
+		}
+	}
+	for home, at := range t.Homes {
+		c.inside[home] = c.git.LargeWithin(c.large, c.remote, home, at)
+	}
+	return t, err
+}
+
+// submodules reports whether the Repository includes its submodules.
+func submodules(repo *unstructured.Unstructured) bool {
+	return repo.GetAnnotations()[api.AnnoGitSubmodules] == "true"
+}
+
+// blob returns the blob of a file in Git, without resolving pointers.
+func (c *content) blob(ctx context.Context, hash string) ([]byte, error) {
+	from := c.remote
+	if home := c.homes[hash]; home != "" {
+		from.URL = home
+	}
+	data, err := c.git.Blob(ctx, from, hash, resources.MaxFile)
+	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
+		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
+	}
+	return data, err
+}
+
+// Read implements resources.Reader. For a pointer of Git LFS it returns the content.
+func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
+	data, err := c.blob(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	p, is, err := c.pointer(data)
+	switch {
+	case err != nil:
+		return nil, err
+	case is:
+		return c.readLarge(ctx, hash, p)
+	}
+	return data, nil
+}
+
+// errNoLFS is the reason for which a file in Git LFS is left out.
+var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS +
+	" of the repository turns off; it is left out")
+
+// pointer parses the pointer in a file. The error is the warning for a file that is left
+// out.
+func (c *content) pointer(data []byte) (p git.Pointer, is bool, err error) {
+	p, is, err = git.ParsePointer(data)
+	if is && err == nil && c.repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
+		err = errNoLFS
+	}
+	if err != nil {
+		err = &resources.SkippedError{Reason: err.Error()}
+	}
+	return p, is, err
+}
+
+// largeOf returns the Git LFS client of the repository, or that of a submodule.
+func (c *content) largeOf(home string) *git.Large {
+	if inside := c.inside[home]; inside != nil {
+		return inside
+	}
+	return c.large
+}
+
+// readLarge reads the content of a pointer; hash is that of its file.
+func (c *content) readLarge(ctx context.Context, hash string, p git.Pointer) ([]byte, error) {
+	if p.Size > resources.MaxFile {
+		return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
+	}
+	f, err := c.largeOf(c.homes[hash]).Open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure
+// is reported when the file is read.
+func (c *content) fetchLarge(ctx context.Context, list []wanted) {
+	want := map[string][]git.Pointer{}
+	for _, w := range list {
+		if !c.small[w.hash] {
+			continue
+		}
+		data, err := c.blob(ctx, w.hash)
+		if err != nil {
+			continue
+		}
+		if p, is, err := c.pointer(data); is && err == nil && p.Size <= resources.MaxFile {
+			want[c.homes[w.hash]] = append(want[c.homes[w.hash]], p)
+		}
+	}
+	c.bring(ctx, want)
+}
+
+// bring fetches the content of pointers, by the home of their files.
+func (c *content) bring(ctx context.Context, want map[string][]git.Pointer) {
+	for home, pointers := range want {
+		c.progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
+		c.largeOf(home).Fetch(ctx, pointers)
+	}
+}
+
+// readers limits the concurrent reads of blobs while a plan is made.
+const readers = 4
+
+// wanted is a blob that a plan needs.
+type wanted struct{ path, hash string }
+
+// readEach reads blobs and calls use for each with its content, or with the warning for
+// a file that cannot be used. Calls are concurrent.
+func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, data []byte, err error)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, w := range list {
+		g.Go(func() error {
+			data, err := c.Read(ctx, w.hash)
+			if err != nil && !resources.IsWarning(err) {
+				return fmt.Errorf("read %s: %w", w.path, err)
+			}
+			use(i, data, err)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// largeHash is the prefix of the hash of a file in Git LFS in a directory.
+const largeHash = "sha256:"
+
+// sinkFile returns a file of the tree in the form of package sink. warning is why the file
+// is left out.
+func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
+	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
+	if f.Size > git.MaxPointer {
+		return out, nil, nil
+	}
+	data, err := c.blob(ctx, f.Hash)
+	if err != nil {
+		return out, nil, fmt.Errorf("read %s: %w", f.Path, err)
+	}
+	p, is, warning := c.pointer(data)
+	if !is {
+		return out, nil, nil
+	}
+	if warning == nil {
+		warning = c.large.Fits(p)
+	}
+	if large, ok := errors.AsType[*git.TooLargeError](warning); ok {
+		warning = &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
+	}
+	out.Hash, out.Size = largeHash+p.OID, p.Size
+	if home := c.homes[f.Hash]; home != "" {
+		c.homes[out.Hash] = home
+	}
+	return out, warning, nil
+}
+
+// pointerOf returns the pointer of a file that sinkFile has returned.
+func pointerOf(f sink.File) (git.Pointer, bool) {
+	oid, is := strings.CutPrefix(f.Hash, largeHash)
+	return git.Pointer{OID: oid, Size: f.Size}, is
+}
+
+// bringFiles fetches the content of the files of a directory from Git LFS.
+func (c *content) bringFiles(ctx context.Context, files []sink.File) {
+	want := map[string][]git.Pointer{}
+	for _, f := range files {
+		if p, is := pointerOf(f); is {
+			want[c.homes[f.Hash]] = append(want[c.homes[f.Hash]], p)
+		}
+	}
+	c.bring(ctx, want)
+}
+
+// openFile opens the content of a file of a directory. It reads possible dashboards into
+// memory and passes them to judge first; other files in Git LFS are streamed.
+func (c *content) openFile(ctx context.Context, f sink.File, judge func([]byte)) (io.ReadCloser, error) {
+	p, is := pointerOf(f)
+	dashboard := strings.EqualFold(path.Ext(f.Path), ".json") && f.Size <= resources.MaxFile
+	var data []byte
+	var err error
+	switch {
+	case is && !dashboard:
+		return c.largeOf(c.homes[f.Hash]).Open(ctx, p)
+	case is:
+		data, err = c.readLarge(ctx, f.Hash, p)
+	default:
+		data, err = c.blob(ctx, f.Hash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if dashboard {
+		judge(data)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
