@@ -15,15 +15,12 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// claimTries is how often a claim is tried on a job that changes under it.
-// Source: Grafana's claim.
-const claimTries = 3
-
 // claimer writes claims.
 type claimer struct {
 	*env
 	jobs      lister
 	exclusion *exclusion
+	delay     *claimDelay
 	finisher  *finisher
 }
 
@@ -33,62 +30,46 @@ type claimer struct {
 // without an answer may arrive much later, so its token is used again until the job is
 // seen to be gone or claimed by others: there is no claim that the state file does not know.
 //
-// free reports whether a job that had to be read again may still be claimed.
-//
 // Without a held job and without an error the job cannot be claimed now, and the result
 // is what becomes of its key.
 func (c *claimer) claim(
-	ctx context.Context, wanted *unstructured.Unstructured, attempt int, free func(*unstructured.Unstructured) bool,
+	ctx context.Context, job *unstructured.Unstructured, attempt int,
 ) (h *heldJob, result queue.Result, err error) {
-	k, open, err := c.storeIntent(ctx, wanted, attempt)
+	k, open, err := c.storeIntent(ctx, job, attempt)
 	if err != nil {
 		return nil, result, err
 	}
-	job := wanted
-	for try := 1; ; try++ {
-		millis, err := c.clock.millis()
-		if err != nil {
-			return nil, result, c.notSent(ctx, k, open, err)
-		}
-		if try == 1 && !open && !claimed(job) && c.overtaken(job) {
-			c.abandon(ctx, k) // after it the repository may be free again
-			return nil, queue.Result{Requeue: true, RepoAfter: c.exclusion.occupied(repoOf(job)), NotUrgent: true}, nil
-		}
-		next := job.DeepCopy()
-		setClaim(next, millis, k.Token)
-		api.SetAnnotation(next, api.AnnoNotBefore, "")
-		api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
-		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
-		sent := c.clock.host.now()
-		out, err := c.server.putJob(ctx, next)
-		if err == nil {
-			return c.won(ctx, wanted, out, k, sent, millis)
-		}
-		conflict := apierrors.IsConflict(err)
-		if conflict {
-			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
-			if try == claimTries {
-				c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
-				c.abandon(ctx, k)
-				return nil, queue.Result{Retry: true}, nil
-			}
-			if job, err = c.server.job(ctx, keyOf(wanted)); err == nil && string(job.GetUID()) == k.UID && free(job) {
-				continue
-			}
-		} else {
-			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
-		}
-		switch {
-		case err == nil && owned(job, k.UID, k.Token): // by an earlier request
-			c.claims.addPending(pendingClaim{claim: k})
-			return nil, queue.Result{Requeue: true, Urgent: true}, nil
-		case err == nil, stale(err):
-			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
-			c.abandon(ctx, k)
-			return nil, result, nil
-		}
+	millis, err := c.clock.millis()
+	if err != nil {
+		return nil, result, c.notSent(ctx, k, open, err)
+	}
+	if !open && !claimed(job) && c.overtaken(job) {
+		c.abandon(ctx, k) // after it the repository may be free again
+		return nil, queue.Result{Requeue: true, RepoAfter: c.exclusion.occupied(repoOf(job)), NotUrgent: true}, nil
+	}
+	next := job.DeepCopy()
+	setClaim(next, millis, k.Token)
+	api.SetAnnotation(next, api.AnnoNotBefore, "")
+	api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
+	setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
+	sent := c.clock.host.now()
+	out, err := c.server.putJob(ctx, next)
+	switch {
+	case err == nil:
+		return c.won(ctx, job, out, k, sent, millis)
+	case !stale(err):
+		c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
 		return nil, result, c.notSent(ctx, k, open || !refusedByServer(err), err)
 	}
+	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
+	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
+	c.delay.lost()
+	if open { // the earlier request may have arrived
+		c.claims.addPending(pendingClaim{claim: k})
+	} else {
+		c.abandon(ctx, k)
+	}
+	return nil, queue.Result{Retry: true, Urgent: open}, nil
 }
 
 // storeIntent stores the intent to claim a job. open reports that an earlier request
@@ -122,6 +103,7 @@ func (c *claimer) won(
 ) (*heldJob, queue.Result, error) {
 	c.pass(failpoint.Claimed, refOf(before))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
+	c.delay.won()
 	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
 	h.started, h.run = millis, millis

@@ -114,7 +114,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	}
 	c.drain = &drain{env: e, queue: c.queue}
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}
-	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, finisher: c.finisher}
+	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, delay: c.delay, finisher: c.finisher}
 	runner := &runner{env: e, admission: c.admission, finisher: c.finisher}
 	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue}
 	c.driver = &driver{
@@ -202,7 +202,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 		if _, err = c.env.server.putJob(ctx, job); err == nil {
 			return nil
 		}
-		if !apierrors.IsConflict(err) || try == claimTries {
+		if !apierrors.IsConflict(err) || try == progressTries {
 			return fmt.Errorf("cancel job %s: %w", k, err)
 		}
 	}

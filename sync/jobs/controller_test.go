@@ -113,32 +113,6 @@ func TestFullDiskTrimsHistory(t *testing.T) {
 	})
 }
 
-// TestEventsNameTheirJob: whoever reads events can tell whose they are.
-func TestEventsNameTheirJob(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, work(15*time.Second))
-		created := r.job("r1", "r1-sync")
-		pass(20 * time.Second)
-		a.stop()
-		want := []string{EventClaimed, EventRenewed, EventCompleted}
-		var got []string
-		for _, e := range a.events {
-			got = append(got, e.Type)
-			if e.Job != "r1-sync" || e.Namespace != "default" || e.UID != string(created.GetUID()) || e.Repository != "r1" || e.Action != "pull" ||
-				e.Attempt != 1 || e.At.IsZero() || e.Text == "" || e.Level == "" {
-				t.Errorf("%+v", e)
-			}
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) || a.events[2].State != "success" {
-			t.Errorf("events %v, want %v", got, want)
-		}
-		if log := a.log.String(); !strings.Contains(log, "job=default/r1-sync") || !strings.Contains(log, "step=completed") {
-			t.Errorf("log\n%s", log)
-		}
-	})
-}
-
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -277,21 +251,5 @@ func TestOptions(t *testing.T) {
 	}
 	if got := (Options{HistoryExpiration: 5}).withDefaults().LocalHistory; got != 5 {
 		t.Errorf("local history %d does not follow the expiration", got)
-	}
-}
-
-func TestFinishTime(t *testing.T) {
-	t.Parallel()
-	cases := map[string]int64{
-		"status: {finished: 1756973881952}":                     1756973881952,
-		"status: {finished: 1756973881}":                        1756973881000, // older servers wrote seconds
-		"status: {started: 1756973835824}":                      1756973835824,
-		"status: {finished: 0, started: 1756973835824}":         1756973835824,
-		"metadata: {creationTimestamp: '2025-09-04T08:17:15Z'}": 1756973835000,
-	}
-	for text, want := range cases {
-		if got := finishTime(object(t, "kind: HistoricJob\n"+text)).UnixMilli(); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
-		}
 	}
 }

@@ -16,13 +16,16 @@ import (
 // The hash is of the repository because agents exclude each other by repository, and the
 // agent that had it last has its mirror.
 //
+// A step has to be longer than it takes an agent to claim and the others to see it, or
+// claims cross; and not much longer, because jobs wait for it when the agents before this
+// one are busy or gone. A lost claim doubles it, one that is won takes a small part off.
 // Grafana's drivers do not name themselves in their claims: they are not waited for.
 
 const (
-	// claimStep is longer than it takes an agent to claim and the others to see it, or
-	// claims would cross; and not much longer, because jobs wait for it when the agents
-	// before this one are busy or gone.
-	claimStep = 100 * time.Millisecond
+	firstStep = 50 * time.Millisecond
+	minStep   = 25 * time.Millisecond
+	maxStep   = time.Second // bounds how long a job waits for an agent that does not come
+	stepShare = 256         // one in how many parts of the step a won claim takes off
 	// peerTTL is how long an agent is remembered that claims nothing. An agent has
 	// another name after each start.
 	peerTTL = 10 * time.Minute
@@ -39,10 +42,11 @@ type claimDelay struct {
 	// turns are when this agent may claim at a repository that it leaves to others
 	// at the moment.
 	turns map[queue.RepoKey]time.Time
+	step  time.Duration
 }
 
 func newClaimDelay(self string) *claimDelay {
-	return &claimDelay{self: self, peers: map[string]time.Time{}, turns: map[queue.RepoKey]time.Time{}}
+	return &claimDelay{self: self, peers: map[string]time.Time{}, turns: map[queue.RepoKey]time.Time{}, step: firstStep}
 }
 
 // claimSeen records a claim that the watch has shown.
@@ -63,6 +67,19 @@ func (d *claimDelay) reset(r queue.RepoKey) {
 	delete(d.turns, r)
 }
 
+// won and lost record a claim of this agent; a lost one came after one of another agent.
+func (d *claimDelay) won() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.step = max(d.step-d.step/stepShare, minStep)
+}
+
+func (d *claimDelay) lost() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.step = min(2*d.step, maxStep)
+}
+
 // remaining returns how much longer this agent leaves a free repository to others;
 // 0 or less = it may claim. The time runs from the first call on, until a claim
 // there is seen.
@@ -72,7 +89,7 @@ func (d *claimDelay) remaining(r queue.RepoKey, now time.Time) time.Duration {
 	if turn, ok := d.turns[r]; ok {
 		return turn.Sub(now)
 	}
-	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(claimStep))
+	delay := time.Duration(math.Log2(float64(1+d.rank(r, now))) * float64(d.step))
 	if delay > 0 {
 		d.turns[r] = now.Add(delay)
 	}

@@ -151,9 +151,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, ref.attempt, func(again *unstructured.Unstructured) bool {
-		return !claimed(again) && sameTerms(job, again)
-	})
+	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, ref.attempt)
 	if err != nil {
 		d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = d.retryLater(err)
@@ -178,17 +176,13 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 		case err != nil:
 			return d.finisher.leaseLost(h)
 		case first != nil:
+			if agentOf(first.owner) != "" {
+				d.delay.lost()
+			}
 			return d.finisher.yield(h, first)
 		}
 	}
 	return d.runner.run(ctx, h, decided)
-}
-
-// sameTerms reports whether what was decided about a job holds for it as it is now:
-// another agent may have run and released it in the meantime, or it was cancelled.
-func sameTerms(decided, now *unstructured.Unstructured) bool {
-	return repoOf(decided) == repoOf(now) && attemptsOf(decided) == attemptsOf(now) &&
-		notBefore(decided) == notBefore(now) && cancelReason(decided) == cancelReason(now)
 }
 
 // An agent that drains ends what it has begun and claims nothing new. Draining is of the

@@ -317,31 +317,6 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainedCleanup: expired claims of others are made eligible, but not ended,
-// because that would be a claim.
-func TestDrainedCleanup(t *testing.T) {
-	for _, cleanup := range []string{CleanupRequeue, CleanupFail} {
-		t.Run(cleanup, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				r.dead("first", time.Hour)
-				r.dead("last", time.Hour, attempts(2))
-				a := r.start("a", Options{Drained: true, Cleanup: cleanup}, quick())
-				pass(20 * time.Minute)
-				first, last := r.model.get("jobs", "default", "first"), r.model.get("jobs", "default", "last")
-				if last == nil || !claimed(last) || first == nil || claimed(first) != (cleanup == CleanupFail) || len(r.history()) != 0 {
-					t.Errorf("first %v, last %v", first, last)
-				}
-				a.Drain(false)
-				pass(20 * time.Minute)
-				if left := r.model.all("jobs"); len(left) != 0 || len(r.history()) != 2 {
-					t.Errorf("%d jobs left, %d records", len(left), len(r.history()))
-				}
-			})
-		})
-	}
-}
-
 // TestBackoffIsEndedOnRequest: the job is taken at once, by an agent that gave it
 // back and by one that only watched.
 func TestBackoffIsEndedOnRequest(t *testing.T) {
@@ -451,36 +426,5 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 		if n := r.model.arrived(func(call) bool { return true }) - before; n > 120 {
 			t.Errorf("%d requests in an idle hour", n)
 		}
-	})
-}
-
-// TestLongOutageIsQuiet: with a job of its own and an API that is away for an
-// hour, the agent asks at most four times a minute.
-func TestLongOutageIsQuiet(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		w := worker(func(ctx context.Context, task *Task) error {
-			if len(task.Mark) > 0 {
-				return nil
-			}
-			if err := task.Progress.Mark(ctx, 1); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		r.start("a", Options{}, w)
-		r.job("r1", "r1-sync")
-		pass(5 * time.Second)
-		r.model.inject(func(call) fault { return fault{lose: true} })
-		pass(2 * time.Minute)
-		before := r.model.arrived(func(call) bool { return true })
-		pass(time.Hour)
-		if n := r.model.arrived(func(call) bool { return true }) - before; n > 240 {
-			t.Errorf("%d requests in an hour without answers", n)
-		}
-		r.model.inject(nil)
-		pass(time.Minute)
-		r.done("success", "")
 	})
 }

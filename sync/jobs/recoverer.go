@@ -189,7 +189,7 @@ func (r *recoverer) renew(h *heldJob) error {
 		return err
 	}
 	var sent lease.Moment
-	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
+	err = h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) {
 		if now, err := r.clock.millis(); err == nil { // of this try, not of the first one
 			millis = now
 		}

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -143,37 +142,6 @@ func TestJobThatKillsItsAgent(t *testing.T) {
 	})
 }
 
-// TestResumeWithOtherSettings: a job that this agent is not to run any more goes
-// back to the queue.
-func TestResumeWithOtherSettings(t *testing.T) {
-	cases := map[string]struct {
-		o Options
-		w *script
-	}{
-		"other repositories": {Options{Selector: selector("site=eu")}, quick()},
-		"no worker":          {Options{}, &script{action: "push"}},
-		"not ready":          {Options{}, &script{action: "pull", ready: func(Task) error { return errors.New("no credentials") }}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				a := r.start("a1", Options{}, work(time.Hour))
-				r.job("r1", "r1-sync")
-				pass(5 * time.Second)
-				a.crash()
-				settle()
-				r.start("a2", c.o, c.w)
-				pass(5 * time.Second)
-				job := r.model.get("jobs", "default", "r1-sync")
-				if claims := r.claims(); claimed(job) || len(claims) != 0 || len(r.history()) != 0 {
-					t.Errorf("job %v, claims %v", job.Object, claims)
-				}
-			})
-		})
-	}
-}
-
 // TestStrangeClaims: state files of other days.
 func TestStrangeClaims(t *testing.T) {
 	cases := []struct {
@@ -271,50 +239,4 @@ func TestJobIsCancelledInBackoff(t *testing.T) {
 			t.Errorf("attempts %q, runs %q", got, w.seen())
 		}
 	})
-}
-
-// TestReleasedJobResumesFromItsMark: after a stop of the agent, and after it has
-// given way to a other agent.
-func TestReleasedJobResumesFromItsMark(t *testing.T) {
-	cases := map[string]func(r *rig, a *agent, w *script) *agent{
-		"the agent stops": func(r *rig, a *agent, w *script) *agent {
-			a.stop()
-			return r.start("a2", Options{}, w)
-		},
-		"another agent was first": func(r *rig, a *agent, w *script) *agent {
-			a.crash()
-			settle()
-			r.job("r1", "other", claimOf("stranger", r.model.now()))
-			a = r.start("a2", Options{}, w)
-			pass(time.Second)
-			if told := a.texts(EventReleased); len(told) != 1 || !contains(told[0], "it has job default/other") {
-				r.t.Fatalf("told %q", told)
-			}
-			r.model.remove("jobs", "default", "other")
-			return a
-		},
-	}
-	for name, stop := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				a := r.start("a1", Options{}, worker(func(ctx context.Context, task *Task) error {
-					if err := task.Progress.Mark(ctx, "half"); err != nil {
-						return err
-					}
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}))
-				r.job("r1", "r1-sync")
-				pass(time.Second)
-				w := quick()
-				stop(r, a, w)
-				pass(2 * time.Minute)
-				r.done("success", "")
-				if got := w.seen(); len(got) != 1 || !contains(got[0], `"half"`) {
-					t.Errorf("runs %q", got)
-				}
-			})
-		})
-	}
 }

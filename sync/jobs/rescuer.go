@@ -200,7 +200,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
 	// As the last attempt, so that a restart does not run it.
-	h, _, err := r.claimer.claim(ctx, job, max(ref.attempt, r.o.MaxAttempts), func(*unstructured.Unstructured) bool { return false })
+	h, _, err := r.claimer.claim(ctx, job, max(ref.attempt, r.o.MaxAttempts))
 	if h == nil {
 		return err
 	}

@@ -205,38 +205,6 @@ func TestServerAway(t *testing.T) {
 			}
 		})
 	})
-	t.Run("only the server of the worker is away", func(t *testing.T) {
-		bubble(t, func(r *rig) {
-			w := worker(func(ctx context.Context, task *Task) error {
-				if task.Attempt < 3 {
-					return away()
-				}
-				return nil
-			})
-			r.repository("r1")
-			a := r.start("a", Options{}, w)
-			r.job("r1", "r1-sync")
-			pass(time.Second)
-			if n, claims := a.count(EventRetry), r.claims(); n != 1 || len(claims) != 0 {
-				t.Errorf("%d postponed, claims %+v", n, claims)
-			}
-			pass(2 * time.Minute)
-			r.done("success", "")
-		})
-	})
-	t.Run("and stays away", func(t *testing.T) {
-		bubble(t, func(r *rig) {
-			w := worker(func(context.Context, *Task) error { return away() })
-			r.repository("r1")
-			r.start("a", Options{}, w)
-			r.job("r1", "r1-sync")
-			pass(10 * time.Minute)
-			r.done("dead", "API unavailable: connection refused (3 attempts)")
-			if n := len(w.seen()); n != DefaultMaxAttempts {
-				t.Errorf("%d runs", n)
-			}
-		})
-	})
 	t.Run("the API goes during the last attempt", func(t *testing.T) {
 		bubble(t, func(r *rig) {
 			var a *agent

@@ -3,14 +3,12 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
@@ -137,86 +135,8 @@ func TestScanPicksByChance(t *testing.T) {
 	}
 }
 
-// TestScanPicksSelectedRepositories: jobs of repositories that are not selected come
-// last, and priorities of repositories count.
-func TestScanPicksSelectedRepositories(t *testing.T) {
-	t.Parallel()
-	repo := func(name, label, priority string) kube.Object {
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "ns", "name": name}}}
-		u.SetLabels(map[string]string{"site": label})
-		api.SetAnnotation(u, api.AnnoPriority, priority)
-		return kube.ObjectOf(u)
-	}
-	repos := sights{repo("mine", "here", ""), repo("better", "here", "8"), repo("theirs", "there", "9")}
-	var crowd sights
-	for i := range 100 {
-		for _, r := range []string{"mine", "better", "theirs", "unknown"} {
-			crowd = append(crowd, waitingJob(fmt.Sprintf("%s-%03d", r, i), r, int64(i)))
-		}
-	}
-	selector, err := labels.Parse("site=here")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, outside := chooser(Options{Selector: selector}, crowd, repos).choice(150)
-	count := map[string]int{}
-	for _, name := range got {
-		count[name[:len(name)-4]]++
-	}
-	if count["better"] != 100 || count["mine"] != 50 || len(outside) != 1 {
-		t.Errorf("%v, outside %v", count, outside)
-	}
-}
-
 func labelled(site string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"site": site}) }
-}
-
-// asked counts requests about one job.
-func asked(agent, job string) func(c call) bool {
-	return func(c call) bool { return c.Agent == agent && c.Resource == "jobs" && c.Name == job }
-}
-
-// TestEachJobGoesToItsAgent: by the labels of the repository and by the action.
-// Agents that a job is not for leave it alone without a word and without a
-// request.
-func TestEachJobGoesToItsAgent(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("oslo", labelled("north"))
-		r.repository("rome", labelled("south"))
-		north, south, push := quick(), quick(), quick()
-		push.action = "push"
-		a := r.startOn(r.open("a.db"), "a", Options{Selector: selector("site=north"), Actions: []string{"pull"}}, north)
-		b := r.startOn(r.open("b.db"), "b", Options{Selector: selector("site=south"), Actions: []string{"pull"}}, south)
-		c := r.startOn(r.open("c.db"), "c", Options{Actions: []string{"push"}}, push)
-		settle()
-		r.job("oslo", "oslo-sync")
-		r.job("rome", "rome-sync")
-		r.job("rome", "rome-push", action("push"))
-		pass(3 * time.Second)
-		for _, got := range []struct {
-			agent *agent
-			name  string
-			runs  []string
-			not   []string
-		}{{a, "a", north.seen(), []string{"rome-sync", "rome-push"}}, {b, "b", south.seen(), []string{"oslo-sync", "rome-push"}},
-			{c, "c", push.seen(), []string{"oslo-sync", "rome-sync"}}} {
-			if len(got.runs) != 1 {
-				t.Errorf("agent %s ran %q", got.name, got.runs)
-			}
-			for _, job := range got.not {
-				if n := r.model.arrived(asked(got.name, job)); n > 0 {
-					t.Errorf("agent %s sent %d requests about %s", got.name, n, job)
-				}
-			}
-			if texts := got.agent.texts(EventSkipped); len(texts) > 0 {
-				t.Errorf("agent %s says %q", got.name, texts)
-			}
-		}
-		if left := len(r.model.all("jobs")); left > 0 {
-			t.Errorf("%d jobs left", left)
-		}
-	})
 }
 
 // TestSelectorIsEvaluatedAgain: what the labels of a repository say holds at the
@@ -318,67 +238,4 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 			t.Errorf("says %q", texts)
 		}
 	})
-}
-
-func testQueue(observe func(Event)) *workQueue {
-	return newWorkQueue(newEmitter(slog.New(slog.DiscardHandler), observe), "agent")
-}
-
-// TestFullQueue: beyond its limit the queue takes in only what would wait
-// unfairly outside, asks for more when that is due, and is bounded all the same.
-func TestFullQueue(t *testing.T) {
-	t.Parallel()
-	w := testQueue(func(Event) {})
-	add := func(name, repository string) {
-		w.add(key("ns", name), repoKey("ns", repository), false, queue.Unranked)
-	}
-	size := func() int { known, _ := w.load(); return known }
-	for n := range 3 * queue.Limit {
-		add(fmt.Sprint("big-", n), "big")
-	}
-	if size() != queue.Limit || w.queue.Short() {
-		t.Fatalf("%d keys, short %v", size(), w.queue.Short())
-	}
-	for n := range 2 * queue.RepoShare {
-		add(fmt.Sprint("small-", n), "small")
-	}
-	w.add(key("ns", "urgent"), repoKey("ns", "big"), false, queue.Highest)
-	w.add(key("ns", "own"), repoKey("ns", "big"), true, queue.Unranked)
-	if size() != queue.Limit+queue.RepoShare+2 {
-		t.Errorf("%d keys, want %d more than %d", size(), queue.RepoShare+2, queue.Limit)
-	}
-	for n := range 3 * queue.Reserve {
-		w.add(key("ns", fmt.Sprint("flood-", n)), repoKey("ns", fmt.Sprint(n)), false, queue.Highest)
-	}
-	if size() != queue.Limit+queue.Reserve {
-		t.Errorf("%d keys, want %d", size(), queue.Limit+queue.Reserve)
-	}
-	asks := func(when string) {
-		t.Helper()
-		select {
-		case <-w.short:
-		default:
-			t.Error("no more keys are asked for when " + when)
-		}
-	}
-	for taken := 0; taken < queue.RepoShare; {
-		k, r, _ := w.take(t.Context())
-		if r.Repository == "small" {
-			taken++
-		}
-		w.done(k, queue.Result{})
-	}
-	asks("a repository is empty whose other jobs are outside")
-	if w.resetOverflow(); w.queue.Short() {
-		t.Error("asks again after a scan")
-	}
-	w.fill(nil, map[queue.RepoKey]struct{}{repoKey("ns", "big"): {}})
-	for n := range queue.Limit {
-		add(fmt.Sprint("big-", n), "big")
-	}
-	for size() >= queue.Limit/2 {
-		k, _, _ := w.take(t.Context())
-		w.done(k, queue.Result{})
-	}
-	asks("half of the queue is empty")
 }

@@ -23,7 +23,6 @@ type simOracle struct {
 	broken    []simBreach
 	archives  map[string]int        // HistoricJobs that agents have made, by UID
 	runs      []*simRun             // that have not returned
-	together  int                   // runs that began on a repository that another agent worked on
 	disturbed map[string]bool       // UIDs that others wrote without regard for claims
 	made      map[string]queue.Key  // UIDs of all jobs there ever were
 	ended     map[string]string     // who took the job out of the queue, by UID
@@ -277,14 +276,8 @@ func TestSimulationFinds(t *testing.T) {
 			"state file does not know", 20},
 		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} },
 			"keeps a claim", 100},
-		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} },
-			"there is no record", 300},
 		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link} }, "holds the job", 300},
-		{"a HistoricJob for each try", func(p *simProcess) { p.agent.env.server = manyNames{p.link} }, "another HistoricJob", 1000},
 		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.env.clock.server = wrongClock{p.clock} }, "off", 20},
-		{"the time of the host for that of the server", func(p *simProcess) { p.agent.env.clock.server = hostClock{p} }, "off", 100},
-		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.env.clock.server = sureClock{p.clock} }, "time is unknown",
-			300},
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
 		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job",
 			20},
@@ -319,10 +312,6 @@ type forgetsClaims struct{ store }
 
 func (forgetsClaims) Claims(context.Context) ([]state.Claim, error) { return nil, nil }
 
-type forgetsRecords struct{ store }
-
-func (forgetsRecords) Complete(context.Context, string, state.Record) error { return nil }
-
 // unconditional writes over whatever is there.
 type unconditional struct{ *simLink }
 
@@ -336,34 +325,12 @@ func (l unconditional) putJob(ctx context.Context, job *unstructured.Unstructure
 	return l.simLink.putJob(ctx, job)
 }
 
-// manyNames leaves it to the server to name HistoricJobs, and does not find them.
-type manyNames struct{ *simLink }
-
-func (l manyNames) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	historic.SetGenerateName(historic.GetName())
-	historic.SetName("")
-	return l.simLink.archive(ctx, historic)
-}
-
-func (manyNames) archived(context.Context, string, string) (bool, error) { return false, nil }
-
 type wrongClock struct{ serverClock }
 
 func (c wrongClock) Millis(most time.Duration) (int64, error) {
 	ms, err := c.serverClock.Millis(most)
 	return ms + (5 * time.Minute).Milliseconds(), err
 }
-
-// hostClock goes by the wall clock of the host.
-type hostClock struct{ p *simProcess }
-
-func (c hostClock) Now() (time.Time, time.Duration, bool) { return c.p.now().Wall, 0, true }
-func (c hostClock) Millis(time.Duration) (int64, error)   { return c.p.now().Wall.UnixMilli(), nil }
-
-// sureClock is content with any error.
-type sureClock struct{ serverClock }
-
-func (c sureClock) Millis(time.Duration) (int64, error) { return c.serverClock.Millis(time.Hour) }
 
 // timeless is a host on which no time passes.
 type timeless struct {

@@ -40,9 +40,9 @@ type Object struct {
 	Name    string
 	Classic bool // the file held a dashboard model without apiVersion and kind
 
-	meta   map[string]any // metadata of the file
-	spec   *spec          // nil when the file has none
-	fields []field        // further members of the object, in order
+	meta   map[string]any  // metadata of the file
+	spec   json.RawMessage // nil when the file has none
+	fields []field         // further members of the object, in order
 }
 
 // Identity says which object of a server a file is about.
@@ -108,7 +108,9 @@ func parse(f File, data []byte) (*Object, error) {
 		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
 		case "spec":
-			o.spec = cleanSpec(m.value)
+			if o.spec = m.value; m.value[0] == '{' {
+				o.spec = cleanSpec(fieldsOf(m.value))
+			}
 		default:
 			o.fields = append(o.fields, m)
 		}
@@ -134,7 +136,7 @@ func parseClassic(f File, all []field) (*Object, error) {
 	if o.Name == "" {
 		o.Name = FileID(f.Repository, f.Path)
 	}
-	o.spec = cleaned(all)
+	o.spec = cleanSpec(all)
 	return o, checkName("uid", o.Name)
 }
 

@@ -108,7 +108,7 @@ func TestParse(t *testing.T) {
 			if gv := o.GVK.Group + "/" + o.GVK.Version; gv != c.gv || o.Name != c.object {
 				t.Errorf("got %s %s, want %s %s", gv, o.Name, c.gv, c.object)
 			}
-			if got := string(o.spec.append(nil)); got != c.spec {
+			if got := string(o.spec); got != c.spec {
 				t.Errorf("spec %s, want %s", got, c.spec)
 			}
 		})

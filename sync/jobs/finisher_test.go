@@ -323,24 +323,6 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneGoesByServerTime: a host that woke up in another decade loses nothing.
-func TestPruneGoesByServerTime(t *testing.T) {
-	for _, skew := range []time.Duration{-20 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
-		t.Run(skew.String(), func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.model.skew = skew
-				r.old("new", time.Minute)
-				r.old("old", 3*time.Hour)
-				r.start("a", Options{HistoryExpiration: 2 * time.Hour}, quick())
-				pass(10 * time.Minute)
-				if h := r.history(); len(h) != 1 || h[0].Name != "new" || len(r.model.all("historicjobs")) != 1 {
-					t.Errorf("left: %v", h)
-				}
-			})
-		})
-	}
-}
-
 func TestPruneMeetsRefusals(t *testing.T) {
 	for _, status := range []int{403, 404, 405, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
