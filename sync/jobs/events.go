@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"limpet/sync/text"
 )
 
 // Types of Event.
@@ -279,7 +281,7 @@ func (b *logBuffer) logger(job jobRef, base *slog.Logger) *slog.Logger {
 		if len(groups) == 0 && a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
-		return a
+		return text.RedactAttr(groups, a)
 	}}
 	if base.Enabled(context.Background(), slog.LevelDebug) {
 		o.Level = slog.LevelDebug

@@ -252,28 +252,6 @@ func once(picked func(c call) bool, f fault) func(c call) fault {
 	}
 }
 
-// TestCancelChecksTheUID: a wish to stop a job never reaches the next one of that
-// name.
-func TestCancelChecksTheUID(t *testing.T) {
-	bubble(t, func(r *rig) {
-		a := r.start("a", Options{}, quick())
-		settle()
-		r.job("r1", "r1-sync", claimOf("another", time.Now()))
-		var done atomic.Bool
-		r.model.inject(func(c call) fault {
-			if c.Verb == "update" && done.CompareAndSwap(false, true) {
-				r.model.remove("jobs", "default", "r1-sync")
-				r.job("r1", "r1-sync", claimOf("another", time.Now()))
-			}
-			return fault{}
-		})
-		err := a.Cancel(context.Background(), "default", "r1-sync")
-		if reason := cancelReason(r.model.get("jobs", "default", "r1-sync")); err == nil || reason != "" {
-			t.Errorf("%v, the next job: %q", err, reason)
-		}
-	})
-}
-
 // TestClaimsOfDeletedJobsAreForgotten: also of one whose deletion the watch
 // had shown before its claim was sent in vain.
 func TestClaimsOfDeletedJobsAreForgotten(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/jobs/queue"
 	"limpet/sync/resources"
 )
 
@@ -245,30 +244,6 @@ func TestMarkReportsTheLoss(t *testing.T) {
 
 var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestDelays(t *testing.T) {
-	t.Parallel()
-	wants := map[int]time.Duration{0: 0, 1: 0, 2: 5 * time.Second, 3: 20 * time.Second, 4: 80 * time.Second, 5: 5 * time.Minute,
-		1000: 5 * time.Minute}
-	for attempt, want := range wants {
-		if got := attemptDelay(attempt); got != want {
-			t.Errorf("attempt %d rests %s, want %s", attempt, got, want)
-		}
-	}
-	last := time.Duration(0)
-	for try := 1; try < 100; try++ {
-		d := queue.RetryDelay(try)
-		if d < last || d > 30*time.Second || d < 250*time.Millisecond {
-			t.Errorf("try %d rests %s after %s", try, d, last)
-		}
-		last = d
-	}
-	for range 1000 {
-		if d := (machine{}).jitter(10 * time.Second); d < 9*time.Second || d > 11*time.Second {
-			t.Fatalf("jitter made 10 s to %s", d)
-		}
-	}
-}
-
 // isProgress says that a write of an agent is about progress: the job was held
 // before and is held after it.
 func isProgress(e entry) bool {
@@ -404,14 +379,11 @@ func TestSteps(t *testing.T) {
 		want  []state.Step
 	}{
 		"none": {nil, nil},
-		"one":  {[]part{{"fetch", 1500 * time.Millisecond}}, []state.Step{{Text: "fetch", Seconds: 1.5}}},
 		"several": {[]part{{"fetch", 412*time.Millisecond + 600*time.Microsecond}, {"compare", time.Minute}},
 			[]state.Step{{Text: "fetch", Seconds: 0.413}, {Text: "compare", Seconds: 60}}},
-		"said twice": {[]part{{"fetch", time.Second}, {"fetch", time.Second}}, []state.Step{{Text: "fetch", Seconds: 2}}},
 		"again, later": {[]part{{"a", time.Second}, {"b", time.Second}, {"a", time.Second}},
 			[]state.Step{{Text: "a", Seconds: 1}, {Text: "b", Seconds: 1}, {Text: "a", Seconds: 1}}},
-		"too short":        {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
-		"nothing but that": {[]part{{"a", 0}, {"b", 4 * time.Millisecond}}, nil},
+		"too short": {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
 		"a long name": {[]part{{strings.Repeat("x", 200), time.Second}},
 			[]state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
 	}

@@ -478,20 +478,11 @@ func (s *simWatch) Get(namespace, name string) (*unstructured.Unstructured, bool
 	return u, ok
 }
 
-func (s *simWatch) List() []*unstructured.Unstructured {
+func (s *simWatch) Objects() (out []kube.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*unstructured.Unstructured, 0, len(s.cache))
 	for _, k := range slices.SortedFunc(maps.Keys(s.cache), byName) {
-		out = append(out, s.cache[k])
-	}
-	return out
-}
-
-func (s *simWatch) Objects() []kube.Object {
-	var out []kube.Object
-	for _, u := range s.List() {
-		out = append(out, kube.ObjectOf(u))
+		out = append(out, kube.ObjectOf(s.cache[k]))
 	}
 	return out
 }
@@ -519,16 +510,9 @@ func (s simRepos) Get(namespace, name string) (*unstructured.Unstructured, bool)
 	return u, ok
 }
 
-func (s simRepos) List() (out []*unstructured.Unstructured) {
-	for _, k := range slices.SortedFunc(maps.Keys(s), byName) {
-		out = append(out, s[k])
-	}
-	return out
-}
-
 func (s simRepos) Objects() (out []kube.Object) {
-	for _, u := range s.List() {
-		out = append(out, kube.ObjectOf(u))
+	for _, k := range slices.SortedFunc(maps.Keys(s), byName) {
+		out = append(out, kube.ObjectOf(s[k]))
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"fmt"
 	"testing"
 	"time"
 )
@@ -25,22 +24,6 @@ func names(q *Queue, now time.Time) (out []string) {
 func put(q *Queue, repository string, jobs ...string) {
 	for _, name := range jobs {
 		q.Add(t0, Key{"ns", name}, RepoKey{"ns", repository}, false, Ordinary)
-	}
-}
-
-func TestQueueServesRepositoriesInTurn(t *testing.T) {
-	t.Parallel()
-	q := New(100, 0, nil)
-	put(q, "a", "a1", "a2", "a3")
-	put(q, "b", "b1")
-	put(q, "c", "c1", "c2")
-	put(q, "a", "a1") // once only
-	want := "[a1 b1 c1 a2 c2 a3]"
-	if got := fmt.Sprint(names(q, t0)); got != want {
-		t.Fatalf("order %s, want %s", got, want)
-	}
-	if q.Len() != 0 || len(q.repos) != 0 || q.turn.Len() != 0 {
-		t.Fatalf("an empty queue keeps %d names, %d repositories, %d in turn", q.Len(), len(q.repos), q.turn.Len())
 	}
 }
 
@@ -155,14 +138,4 @@ func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	if q.Len() != 4 {
 		t.Fatal("an own claim was refused")
 	}
-}
-
-func TestDoneOfAKeyThatIsNotRunningPanics(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if recover() == nil {
-			t.Fatal("no panic")
-		}
-	}()
-	New(1, 0, nil).Done(t0, Key{"ns", "x"}, Result{})
 }
