@@ -88,7 +88,7 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 	if len(errs) > 0 {
 		return p.invalid(errs)
 	}
-	p.options.warn(admission.Warnings(p.object, nil)...)
+	p.options.warn(admission.Warnings(p.object)...)
 	return nil
 }
 

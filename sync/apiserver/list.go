@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +21,8 @@ import (
 	"limpet/sync/api"
 )
 
-// A list shows the objects of one revision. Pages after the first read the
-// current objects and undo the changes since the first page by the events of the
-// feed. When the feed no longer holds these events, the list has expired.
+// The pages of a list have the revision of the first one, and the later ones show the
+// objects of now. A client that watches from that revision sees every change in between.
 
 // listPage is one page of a list, in stored and revealed form.
 type listPage struct {
@@ -35,11 +33,9 @@ type listPage struct {
 
 // listToken is a position in a list. Its form is the real server's.
 type listToken struct {
-	Version   string `json:"v"`
-	Revision  int64  `json:"rv"` // -1: continue with the current objects
-	Start     string `json:"start"`
-	Namespace string `json:"ns,omitempty"` // of the last object before Start
-	Name      string `json:"n,omitempty"`
+	Version  string `json:"v"`
+	Revision uint64 `json:"rv"` // of the first page
+	Start    string `json:"start"`
 }
 
 const tokenVersion = "meta.k8s.io/v1"
@@ -78,18 +74,18 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 	if err != nil {
 		return out, err
 	}
-	out.revision = uint64(max(from.Revision, 0)) // 0 = that of the first chunk
+	out.revision = from.Revision
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0
 	for {
 		chunk, err := s.chunk(ctx, t, o, from, len(out.items))
 		if err != nil {
 			return out, err
 		}
-		out.revision = cmp.Or(out.revision, chunk.Revision)
-		items, err := s.rolledBack(ctx, t, chunk, from, out.revision)
-		if err != nil {
-			return out, expiredList(o, from)
+		if exact && o.revision > 0 && o.revision != chunk.Revision {
+			return out, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 		}
-		for _, item := range items {
+		out.revision = cmp.Or(out.revision, chunk.Revision)
+		for _, item := range chunk.Items {
 			if !o.matches(t, item.Data) {
 				continue
 			}
@@ -102,8 +98,7 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 		if chunk.Next == "" {
 			return out, nil
 		}
-		last := chunk.Items[len(chunk.Items)-1].Key
-		from = listToken{tokenVersion, int64(out.revision), chunk.Next, last.Namespace, last.Name}
+		from = listToken{tokenVersion, out.revision, chunk.Next}
 		if o.Limit > 0 && len(out.items) >= int(o.Limit) {
 			out.next = from.encode()
 			return out, nil
@@ -111,24 +106,16 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 	}
 }
 
-// position returns the place where a page begins: its revision (0 = now) and the
-// object that precedes it.
+// position returns the place where a page begins, once the revision is reached that is
+// asked for.
 func (s *Server) position(ctx context.Context, o listOptions) (listToken, error) {
 	switch {
 	case o.Continue != "" && o.revision > 0:
 		return listToken{}, badRequest("specifying resource version is not allowed when using continue")
 	case o.Continue != "":
 		return parseToken(o.Continue)
-	case o.revision == 0:
-		return listToken{}, nil
 	}
-	if err := s.feed.wait(ctx, o.revision); err != nil {
-		return listToken{}, err
-	}
-	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 {
-		return listToken{Revision: int64(o.revision)}, nil
-	}
-	return listToken{}, nil
+	return listToken{}, s.feed.wait(ctx, o.revision)
 }
 
 // chunk reads the stored objects after a position. A list of one name reads that
@@ -156,53 +143,9 @@ func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listTo
 	return page, err
 }
 
-// rolledBack returns the objects of a chunk as they were at a revision.
-func (s *Server) rolledBack(ctx context.Context, t target, chunk state.ObjectPage, from listToken, at uint64) ([]state.Object, error) {
-	if at >= chunk.Revision {
-		return chunk.Items, nil
-	}
-	events, err := s.feed.between(ctx, resourceName(t.kind), at, chunk.Revision)
-	if err != nil {
-		return nil, err
-	}
-	items := slices.Clone(chunk.Items)
-	for _, e := range slices.Backward(events) {
-		key := e.Object.Key
-		beyond := chunk.Next != "" && byName(key, chunk.Items[len(chunk.Items)-1].Key) > 0
-		before := from.Start != "" && byName(key, state.ObjectKey{Namespace: from.Namespace, Name: from.Name}) <= 0
-		if beyond || before || t.namespace != "" && key.Namespace != t.namespace {
-			continue
-		}
-		i, present := slices.BinarySearchFunc(items, key, func(o state.Object, k state.ObjectKey) int { return byName(o.Key, k) })
-		switch {
-		case e.Type == added && present:
-			items = slices.Delete(items, i, i+1)
-		case e.Type == deleted && !present:
-			items = slices.Insert(items, i, state.Object{Key: key, Data: e.Previous})
-		case e.Type == modified && present:
-			items[i].Data = e.Previous
-		}
-	}
-	return items, nil
-}
-
 // byName compares keys in the order of lists.
 func byName(a, b state.ObjectKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-// expiredList returns the 410 error. It carries a token with which a client can
-// continue with the current objects.
-func expiredList(o listOptions, from listToken) error {
-	if o.Continue == "" {
-		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
-	}
-	from.Revision = -1
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
-		"You can start a new list without the continue parameter, or use the continue token in this response " +
-		"to retrieve the remainder of the results: objects may then be missing or be listed twice.")
-	err.ErrStatus.Continue = from.encode()
-	return err
 }
 
 // listOptions are the parameters of list, watch and deletecollection.

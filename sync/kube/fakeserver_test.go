@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -31,10 +30,9 @@ type shelf struct {
 	changed  chan struct{} // closed and replaced at every change
 	asked    []asked
 
-	initial    string // "" = served, "refuse" = 422, "ignore" = a plain watch, "cut" = ended before the bookmark
-	goneInside bool   // 410 as an event of the watch, not as its status
-	silent     bool   // watches send nothing more
-	pageSize   int    // most objects of a page; 0 = as asked
+	goneInside bool // 410 as an event of the watch, not as its status
+	silent     bool // watches send nothing more
+	pageSize   int  // most objects of a page; 0 = as asked
 	fail       func(r *http.Request) (status int, header map[string]string, body string)
 }
 
@@ -182,49 +180,20 @@ func (s *shelf) keys() []string {
 }
 
 func (s *shelf) serveWatch(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	from, _ := strconv.Atoi(query.Get("resourceVersion"))
+	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()
-	initial, oldest, inside := s.initial, s.oldest, s.goneInside
+	oldest, inside := s.oldest, s.goneInside
 	s.mu.Unlock()
-	wantsInitial := query.Get("sendInitialEvents") == "true"
-	switch {
-	case wantsInitial && initial == "refuse":
-		status(w, http.StatusUnprocessableEntity, "Invalid",
-			"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
-		return
-	case !wantsInitial && from < oldest && !inside:
+	if from < oldest && !inside {
 		status(w, http.StatusGone, "Expired", "too old resource version")
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	if !wantsInitial && from < oldest {
+	if from < oldest {
 		send(w, "ERROR", statusObject(http.StatusGone, "Expired", "too old resource version"))
 		return
 	}
-	if wantsInitial || from == 0 {
-		from = s.sendInitial(w, wantsInitial && initial != "ignore", initial == "cut")
-		if initial == "cut" && wantsInitial {
-			return
-		}
-	}
 	s.follow(w, r, from)
-}
-
-// sendInitial sends all objects, and the bookmark at their end if wanted.
-func (s *shelf) sendInitial(w http.ResponseWriter, bookmark, cut bool) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range s.keys() {
-		send(w, "ADDED", s.objects[key].Object)
-	}
-	if bookmark && !cut {
-		send(w, "BOOKMARK", map[string]any{"apiVersion": "test.limpet/v1", "kind": "Thing", "metadata": map[string]any{
-			"resourceVersion": strconv.Itoa(s.revision),
-			"annotations":     map[string]any{metav1.InitialEventsAnnotationKey: "true"}}})
-	}
-	flush(w)
-	return s.revision
 }
 
 // follow sends the changes after a version until the watch ends.

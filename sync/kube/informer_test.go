@@ -141,39 +141,11 @@ func TestInformerSelectorAndLateHandler(t *testing.T) {
 	})
 }
 
-// Initial events of a watch are not relied upon, so a server may refuse them, ignore the
-// parameter or end the watch before the bookmark.
-func TestInformerListsFirst(t *testing.T) {
-	for _, mode := range []string{"refuse", "ignore", "cut"} {
-		t.Run(mode, func(t *testing.T) {
-			bubble(t, func(s *shelf) { s.initial = mode }, InformerOptions{}, func(t *testing.T, w *watched) {
-				start := time.Now()
-				if err := w.WaitSynced(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(start); took > time.Second {
-					t.Errorf("synced after %v", took)
-				}
-				w.shelf.put("default", "c", "1")
-				w.want(t, "default/a=1 default/c=1 other/b=1")
-				lists, watches := w.shelf.requests()
-				if len(lists) != 1 || len(watches) != 1 {
-					t.Errorf("%d lists and %d watches, want 1 and 1", len(lists), len(watches))
-				}
-			})
-		})
-	}
-}
-
 // 410 leads to one new picture, however it is told, and nothing is missed.
 func TestInformerRelistsWhenExpired(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		inside  bool
-		initial string
-	}{{"status", false, ""}, {"event", true, ""}, {"status, list", false, "refuse"}, {"event, list", true, "refuse"}} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(s *shelf) { s.goneInside, s.initial = tc.inside, tc.initial }, InformerOptions{}, func(t *testing.T, w *watched) {
+	for name, inside := range map[string]bool{"status": false, "event": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(s *shelf) { s.goneInside = inside }, InformerOptions{}, func(t *testing.T, w *watched) {
 				w.want(t, "default/a=1 other/b=1")
 				w.log.take()
 				w.wire.set(errRefused)
@@ -407,7 +379,7 @@ func TestInformerShortWatches(t *testing.T) {
 		w.want(t, "default/a=1 other/b=1")
 		w.shelf.set(func(s *shelf) {
 			s.fail = func(r *http.Request) (int, map[string]string, string) {
-				if r.URL.Query().Get("watch") == "true" && r.URL.Query().Get("sendInitialEvents") == "" {
+				if r.URL.Query().Get("watch") == "true" {
 					return http.StatusOK, map[string]string{"Content-Type": "application/json"},
 						`{"type":"BOOKMARK","object":{"apiVersion":"test.limpet/v1","kind":"Thing","metadata":{"resourceVersion":"102"}}}` + "\n"
 				}

@@ -75,41 +75,23 @@ func TestTooMany(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	const url = "https://h/a"
-	mine := repo(t, "mine", "folder", url, "main", "team/a")
-	sink := repo(t, "other", "folder", url, "main", "team/a")
-	sink.SetAnnotations(map[string]string{"limpet/sink-dir": "/srv/x"})
 	for _, c := range []struct {
-		name    string
-		obj     *unstructured.Unstructured
-		sibling *unstructured.Unstructured
-		want    []string // beginnings
+		name string
+		obj  *unstructured.Unstructured
+		want []string // beginnings
 	}{
-		{"nothing", mine, nil, nil},
-		{"everything that is known", object(t, goodRepository), nil, nil},
-		{"a connection", object(t, goodConnection), nil, nil},
-		{"another kind", object(t, `{kind: Job, spec: {wrong: 1}}`), nil, nil},
-		{"misspelt", object(t, `{kind: Repository, spec: {type: git, git: {url: x, brach: main}, snyc: {}}, secure: {tokn: {create: x}}}`), nil,
+		{"nothing", repo(t, "mine", "folder", "https://h/a", "main", "team/a"), nil},
+		{"everything that is known", object(t, goodRepository), nil},
+		{"a connection", object(t, goodConnection), nil},
+		{"another kind", object(t, `{kind: Job, spec: {wrong: 1}}`), nil},
+		{"misspelt", object(t, `{kind: Repository, spec: {type: git, git: {url: x, brach: main}, snyc: {}}, secure: {tokn: {create: x}}}`),
 			[]string{"secure.tokn: unknown", "spec.snyc: unknown", "spec.git.brach: unknown; known here are url, branch"}},
-		{"keys of a provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gcp}}, spec: {type: git, git: {url: x}}, secure: {gcpServiceAccount: {create: x}}}`), nil, nil},
-		{"no such provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gpc}}, spec: {type: git, git: {url: x}}}`), nil,
+		{"keys of a provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gcp}}, spec: {type: git, git: {url: x}}, secure: {gcpServiceAccount: {create: x}}}`), nil},
+		{"no such provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gpc}}, spec: {type: git, git: {url: x}}}`),
 			[]string{`annotation limpet/git-provider: unknown git provider "gpc", did you mean "gcp"?`}},
-		{"of the wrong type", object(t, `{kind: Repository, spec: {type: git, git: 3}}`), nil, nil},
-		{"itself", mine, mine, nil},
-		{"the same directory", mine, repo(t, "other", "folder", url+".git", "main", "/team/a/"), []string{`repository "other" reads`}},
-		{"one that has all", mine, repo(t, "other", "instance", "https://git.example.com/x.git", "main", ""), []string{`Grafana refuses`}},
-		{"one that wants all", repo(t, "other", "instance", "https://git.example.com/x.git", "main", ""), mine, []string{`Grafana refuses`}},
-		{"the whole", mine, repo(t, "other", "folder", url, "main", ""), []string{`repository "other" reads`}},
-		{"a directory in it", mine, repo(t, "other", "folder", url, "main", "team/a/b"), []string{`repository "other" reads`}},
-		{"a neighbour with a longer name", mine, repo(t, "other", "folder", url, "main", "team/ab"), nil},
-		{"another branch", mine, repo(t, "other", "folder", url, "next", "team/a"), nil},
-		{"into a directory", mine, sink, nil},
+		{"of the wrong type", object(t, `{kind: Repository, spec: {type: git, git: 3}}`), nil},
 	} {
-		var siblings []*unstructured.Unstructured
-		if c.sibling != nil {
-			siblings = append(siblings, c.sibling)
-		}
-		got := Warnings(c.obj, siblings)
+		got := Warnings(c.obj)
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

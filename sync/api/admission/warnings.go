@@ -47,8 +47,7 @@ var knownMembers = map[string]map[string][]string{
 }
 
 // Warnings returns what is valid in obj but will not have the effect that it suggests.
-// siblings are the other objects of its kind and namespace that the caller has.
-func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) []string {
+func Warnings(obj *unstructured.Unstructured) []string {
 	known, ours := knownMembers[obj.GetKind()]
 	if !ours || obj.GroupVersionKind().Group != api.ProvisioningGroup {
 		return nil
@@ -82,14 +81,6 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 		if _, err := signature.ParseMethod(method); err != nil {
 			out = append(out, fmt.Sprintf("spec.commit.signingMethod: %v; jobs will commit nothing", err))
 		}
-	}
-	if other := instanceConflict(obj, siblings); other != "" {
-		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; "+
-			"limpet's own API takes both", targetInstance, other))
-	}
-	if other := overlapping(obj, siblings); other != "" {
-		out = append(out, fmt.Sprintf("repository %q reads the same directories of the same branch: an object with a name of its own "+
-			"will belong to one of them, and the other reports it as taken", other))
 	}
 	return out
 }

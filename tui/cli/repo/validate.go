@@ -69,7 +69,7 @@ func check(o object.Manifest, all []object.Manifest) (faults field.ErrorList, wa
 		siblings = append(siblings, other.Object)
 	}
 	more, _ := admission.CheckSiblings(o.Object, nil, 0, func() ([]*unstructured.Unstructured, error) { return siblings, nil })
-	return append(faults, more...), admission.Warnings(o.Object, siblings)
+	return append(faults, more...), admission.Warnings(o.Object)
 }
 
 // result returns the result as data, with causes in the form of those of a Status. It adds a row for each cause and
