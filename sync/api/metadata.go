@@ -4,33 +4,25 @@ import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 // Label is one label of an object, "" when it has none. GetLabels would copy all
 // of them.
-func Label(u *unstructured.Unstructured, name string) string { return tag(u, "labels", name) }
+func Label(u *unstructured.Unstructured, name string) string {
+	return textAt(u, "metadata", "labels", name)
+}
 
 // Annotation is one annotation of an object, "" when it has none. GetAnnotations
 // would copy all of them.
 func Annotation(u *unstructured.Unstructured, name string) string {
-	return tag(u, "annotations", name)
+	return textAt(u, "metadata", "annotations", name)
 }
 
 // Meta is a text member of the metadata of an object, as "uid", "" when it has
 // none.
-func Meta(u *unstructured.Unstructured, member string) string {
-	meta, _ := u.Object["metadata"].(map[string]any)
-	text, _ := meta[member].(string)
-	return text
-}
+func Meta(u *unstructured.Unstructured, member string) string { return textAt(u, "metadata", member) }
 
 // Spec is a text member of the spec of an object, "" when it has none.
-func Spec(u *unstructured.Unstructured, member string) string {
-	spec, _ := u.Object["spec"].(map[string]any)
-	text, _ := spec[member].(string)
-	return text
-}
+func Spec(u *unstructured.Unstructured, member string) string { return textAt(u, "spec", member) }
 
-func tag(u *unstructured.Unstructured, member, name string) string {
-	meta, _ := u.Object["metadata"].(map[string]any)
-	tags, _ := meta[member].(map[string]any)
-	text, _ := tags[name].(string)
+func textAt(u *unstructured.Unstructured, path ...string) string {
+	text, _, _ := unstructured.NestedString(u.Object, path...)
 	return text
 }
 
@@ -44,24 +36,17 @@ func SetAnnotation(u *unstructured.Unstructured, name, value string) {
 
 // setTag leaves no empty member behind.
 func setTag(u *unstructured.Unstructured, member, name, value string) {
-	if u.Object == nil {
-		u.Object = map[string]any{}
-	}
 	meta, _ := u.Object["metadata"].(map[string]any)
-	if meta == nil {
-		meta = map[string]any{}
-		u.Object["metadata"] = meta
-	}
 	tags, _ := meta[member].(map[string]any)
-	switch {
-	case value != "" && tags == nil:
-		meta[member] = map[string]any{name: value}
-	case value != "":
-		tags[name] = value
-	default:
+	switch _, has := tags[name]; {
+	case value == "" && has && len(tags) == 1:
+		delete(meta, member)
+	case value == "":
 		delete(tags, name)
-		if len(tags) == 0 {
-			delete(meta, member)
+	default:
+		if u.Object == nil {
+			u.Object = map[string]any{}
 		}
+		_ = unstructured.SetNestedField(u.Object, value, "metadata", member, name) // fails only where metadata is no object
 	}
 }

@@ -26,13 +26,7 @@ import (
 const (
 	// feedBytes bounds their objects. Dashboards of 40 kB are the largest objects
 	// that change in bursts: 50 changes of them are kept.
-	feedBytes = 4 << 20
-	// feedAge is the time for which an event is kept. Source: the five minutes
-	// after which the real server compacts its store. An idle server holds no
-	// events.
-	feedAge = 5 * time.Minute
-	// feedSweep is the time between two searches for older events.
-	feedSweep = time.Minute
+	feedBytes = 2 << 20
 	// feedBatch limits the events that a watch takes at a time, so that a watch
 	// from an old revision does not copy the whole window.
 	feedBatch = 256
@@ -50,12 +44,9 @@ const (
 
 // event is one committed change. The object of a deletion is its last state at the
 // revision of the deletion; Previous is that state as it was stored.
-type event struct {
-	state.ObjectEvent
-	at time.Time
-}
+type event = state.ObjectEvent
 
-func (e event) size() int {
+func sizeOf(e event) int {
 	return len(e.Object.Data) + len(e.Previous) + len(e.Object.Key.Namespace) + len(e.Object.Key.Name) + 96
 }
 
@@ -66,8 +57,6 @@ type feed struct {
 	resources map[string]*window
 	reached   uint64        // all events up to this revision are here
 	moved     chan struct{} // closed when reached grows
-	sweep     *time.Timer   // nil while there are no events
-	closed    bool
 }
 
 // window is the newest events of one resource, the oldest first.
@@ -90,7 +79,6 @@ func newFeed(size int, revision uint64) *feed {
 func (f *feed) publish(changes []state.ObjectEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
 	for _, c := range changes {
 		f.reached = max(f.reached, c.Object.Revision)
 		w := f.resources[c.Object.Key.Resource]
@@ -100,58 +88,24 @@ func (f *feed) publish(changes []state.ObjectEvent) {
 		if c.Type == deleted {
 			c.Previous, c.Object.Data = c.Object.Data, atRevision(c.Object.Data, c.Object.Revision)
 		}
-		w.events = append(w.events, event{c, now})
-		w.bytes += w.events[len(w.events)-1].size()
-		w.trim(f.window, now)
+		w.events = append(w.events, c)
+		w.bytes += sizeOf(c)
+		w.trim(f.window)
 	}
 	close(f.moved)
 	f.moved = make(chan struct{})
-	if f.sweep == nil && !f.closed {
-		f.sweep = time.AfterFunc(feedSweep, f.expire)
-	}
 }
 
-// expire drops the events that are too old, and comes again while any are left.
-func (f *feed) expire() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left := 0
-	for _, w := range f.resources {
-		w.trim(f.window, time.Now())
-		left += len(w.events)
-	}
-	f.sweep = nil
-	if left > 0 && !f.closed {
-		f.sweep = time.AfterFunc(feedSweep, f.expire)
-	}
-}
-
-func (f *feed) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	if f.sweep != nil {
-		f.sweep.Stop()
-	}
-}
-
-// trim drops events beyond the bounds. The newest one stays until it is too old, so
-// that a watch that is up to date never falls behind by one large object.
-func (w *window) trim(size int, now time.Time) {
+// trim drops events beyond the bounds. The newest one stays, so that a watch that is up
+// to date never falls behind by one large object.
+func (w *window) trim(size int) {
 	n := 0
-	for n < len(w.events) {
-		surplus := n < len(w.events)-1 && (len(w.events)-n > size || w.bytes > feedBytes)
-		if !surplus && now.Sub(w.events[n].at) < feedAge {
-			break
-		}
-		w.bytes -= w.events[n].size()
+	for ; n < len(w.events)-1 && (len(w.events)-n > size || w.bytes > feedBytes); n++ {
+		w.bytes -= sizeOf(w.events[n])
 		w.floor = w.events[n].Object.Revision
-		n++
 	}
 	clear(w.events[:n]) // otherwise the backing array keeps the old objects alive
-	if w.events = w.events[n:]; len(w.events) == 0 {
-		w.events = nil
-	}
+	w.events = w.events[n:]
 }
 
 // seen returns the revision of the newest change of any object.

@@ -88,7 +88,6 @@ func New(store *state.Store, o Options) (*Server, error) {
 // It is idempotent and does not close the store.
 func (s *Server) Close() error {
 	s.end()
-	s.feed.close()
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,35 +17,26 @@ const (
 	laterPause  = 20 * time.Second
 	// longestRetryAfter caps what a server may ask for.
 	longestRetryAfter = 5 * time.Minute
-	// retryNowPause is the least time between two calls of retryNow that have an effect.
+	// retryNowPause is the least time between two calls of RetryNow that have an effect.
 	retryNowPause = time.Second
 )
 
 // availability is what is known about the reachability of the server.
 type availability struct {
-	mu        sync.Mutex // guards the fields below
+	mu        sync.Mutex // guards the fields below, but latency
 	since     time.Time  // of the first failure in a row; zero = reachable
 	err       error      // the last failure
 	failures  int        // pauses taken since then
 	next      time.Time  // of the next try
 	notBefore time.Time  // of Retry-After
-	askedNow  time.Time  // of the last retryNow
+	askedNow  time.Time  // of the last RetryNow
 	open      chan struct{}
-	latency   time.Duration // of the last call that had an answer
+	latency   atomic.Int64 // of the last call that had an answer
 }
 
-// setLatency records how long a call has waited for the head of its answer.
-func (h *availability) setLatency(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.latency = d
-}
-
-func (h *availability) getLatency() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.latency
-}
+// Latency returns how long the last call waited for the head of its answer, 0
+// before the first. Watches do not count.
+func (h *availability) Latency() time.Duration { return time.Duration(h.latency.Load()) }
 
 // succeed records an answer.
 func (h *availability) succeed() {
@@ -83,9 +75,11 @@ func (h *availability) pause() time.Duration {
 	return step + rand.N(step/10)
 }
 
-// wait blocks while the server is down, until this caller may try or another call was
-// answered. It returns the cause of ctx when that ends first.
-func (h *availability) wait(ctx context.Context) error {
+// WaitAvailable blocks while the server is known to be down, until this caller may try
+// again or another call was answered. Loops call it before each request, so that all of
+// them together try at most four times a minute. It returns the cause of ctx when that
+// ends first.
+func (h *availability) WaitAvailable(ctx context.Context) error {
 	for {
 		h.mu.Lock()
 		if h.since.IsZero() {
@@ -113,8 +107,8 @@ func (h *availability) wait(ctx context.Context) error {
 	}
 }
 
-// retryNow brings the next try forward. Retry-After of the server stands.
-func (h *availability) retryNow() {
+// RetryNow tries a server that is down at once, unless it has sent Retry-After.
+func (h *availability) RetryNow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -131,13 +125,13 @@ func (h *availability) retryNow() {
 		return
 	}
 	h.next, h.askedNow = at, now
-	close(h.open) // wake the callers of wait, which read next again
+	close(h.open) // wake the callers of WaitAvailable, which read next again
 	h.open = make(chan struct{})
 }
 
-// nextTry returns the time of the next try and how many have failed; zero while the
-// server answers.
-func (h *availability) nextTry() (next time.Time, tries int) {
+// NextTry returns when a server that is down is tried next and how many tries have
+// failed; zero while it answers.
+func (h *availability) NextTry() (next time.Time, tries int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -146,9 +140,9 @@ func (h *availability) nextTry() (next time.Time, tries int) {
 	return h.next, h.failures
 }
 
-// down returns since when the server has not answered, and the last error; a zero time
-// means that the last call was answered.
-func (h *availability) down() (time.Time, error) {
+// Down returns since when the server has not answered, and the last error. The
+// time is zero while it answers or before the first call.
+func (h *availability) Down() (since time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.since, h.err

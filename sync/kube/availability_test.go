@@ -26,7 +26,7 @@ import (
 func TestHealthSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h availability
-		if err := h.wait(t.Context()); err != nil {
+		if err := h.WaitAvailable(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -34,7 +34,7 @@ func TestHealthSchedule(t *testing.T) {
 		h.fail(errRefused, 0) // at the same moment: no second step
 		var asked []time.Duration
 		for range 5 {
-			if err := h.wait(t.Context()); err != nil {
+			if err := h.WaitAvailable(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			asked = append(asked, time.Since(start))
@@ -48,17 +48,17 @@ func TestHealthSchedule(t *testing.T) {
 		h.fail(errRefused, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 		defer cancel()
-		if err := h.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := h.WaitAvailable(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a wish for a minute is not honoured: %v", err)
 		}
 		waited := make(chan error, 1)
-		go func() { waited <- h.wait(t.Context()) }()
+		go func() { waited <- h.WaitAvailable(t.Context()) }()
 		synctest.Wait()
 		h.succeed()
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}
-		if since, err := h.down(); !since.IsZero() || err != nil {
+		if since, err := h.Down(); !since.IsZero() || err != nil {
 			t.Errorf("down since %v: %v", since, err)
 		}
 	})
@@ -69,18 +69,18 @@ func TestHealthSchedule(t *testing.T) {
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h availability
-		h.retryNow()
-		if next, tries := h.nextTry(); !next.IsZero() || tries != 0 {
+		h.RetryNow()
+		if next, tries := h.NextTry(); !next.IsZero() || tries != 0 {
 			t.Errorf("of a server that answers: %s, %d tries", next, tries)
 		}
 		h.fail(errRefused, 0)
 		start := time.Now()
-		if next, tries := h.nextTry(); next.Sub(start) < firstPause || tries != 1 {
+		if next, tries := h.NextTry(); next.Sub(start) < firstPause || tries != 1 {
 			t.Errorf("next turn after %s, %d tries", next.Sub(start), tries)
 		}
 		asked := make(chan time.Duration)
 		go func() {
-			for h.wait(t.Context()) == nil {
+			for h.WaitAvailable(t.Context()) == nil {
 				h.fail(errRefused, 0)
 				select {
 				case asked <- time.Since(start):
@@ -90,23 +90,23 @@ func TestHurry(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		h.retryNow()
-		h.retryNow()
+		h.RetryNow()
+		h.RetryNow()
 		if at := <-asked; at != 0 {
 			t.Errorf("the hurried turn came after %s", at)
 		}
 		synctest.Wait()
-		h.retryNow()
+		h.RetryNow()
 		if at := <-asked; at != retryNowPause {
 			t.Errorf("the second came after %s, want %s", at, retryNowPause)
 		}
 		synctest.Wait()
-		if _, tries := h.nextTry(); tries != 3 {
+		if _, tries := h.NextTry(); tries != 3 {
 			t.Errorf("%d tries, want 3", tries)
 		}
 		h.fail(errRefused, time.Minute)
 		time.Sleep(10 * time.Second)
-		h.retryNow()
+		h.RetryNow()
 		if at := <-asked; at < time.Minute {
 			t.Errorf("a wish of the server for a minute is not honoured: %s", at)
 		}

@@ -93,7 +93,7 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 		return nil, err
 	}
 	if !watch { // the head of a watch comes when the server sees fit
-		t.availability.setLatency(time.Since(begin))
+		t.availability.latency.Store(int64(time.Since(begin)))
 	} else if timer.Stop() {
 		if seconds, _ := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); seconds > 0 {
 			timer.Reset(time.Duration(seconds)*time.Second + watchOvertime)

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +30,7 @@ const leaseAgent = " (lease)"
 
 // Client speaks to one API server. It is safe for concurrent use.
 type Client struct {
+	*availability
 	shared  *shared
 	http    *http.Client
 	rest    rest.Interface
@@ -114,7 +114,7 @@ func (s *shared) authenticate(life context.Context, c Config) error {
 
 // client makes a Client with connections of its own.
 func (s *shared) client(c Config) (*Client, error) {
-	client := &Client{shared: s}
+	client := &Client{availability: &s.availability, shared: s}
 	base, err := client.connections(c)
 	if err != nil {
 		return nil, err
@@ -229,27 +229,6 @@ func (c *Client) Lease() *Client {
 
 // Clock returns the clock of the server, as measured by its answers.
 func (c *Client) Clock() *Clock { return &c.shared.clock }
-
-// Down returns since when the server has not answered, and the last error. The
-// time is zero while it answers or before the first call.
-func (c *Client) Down() (since time.Time, err error) { return c.shared.availability.down() }
-
-// WaitAvailable blocks while the server is known to be down, until this caller may try
-// again or another call was answered. Loops call it before each request, so that all of
-// them together try at most four times a minute. It returns the cause of ctx when that
-// ends first.
-func (c *Client) WaitAvailable(ctx context.Context) error { return c.shared.availability.wait(ctx) }
-
-// NextTry returns when a server that is down is tried next and how many tries have
-// failed; zero while it answers.
-func (c *Client) NextTry() (next time.Time, tries int) { return c.shared.availability.nextTry() }
-
-// RetryNow tries a server that is down at once, unless it has sent Retry-After.
-func (c *Client) RetryNow() { c.shared.availability.retryNow() }
-
-// Latency returns how long the last call waited for the head of its answer, 0
-// before the first. Watches do not count.
-func (c *Client) Latency() time.Duration { return c.shared.availability.getLatency() }
 
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }

@@ -132,36 +132,30 @@ func (c *Client) Check(ctx context.Context) error {
 
 // describe says in a few words what a foreign answer is.
 func describe(answer []byte) string {
-	var object map[string]any
+	var object struct{ Kind string }
 	switch {
 	case len(answer) == 0:
 		return "an empty answer"
-	case json.Unmarshal(answer, &object) == nil:
-		if kind, ok := object["kind"].(string); ok && len(kind) < 64 {
-			return fmt.Sprintf("a JSON object of kind %q", text.Redact(kind))
-		}
-		return "a JSON object that is no discovery answer"
 	case strings.HasPrefix(strings.TrimSpace(string(answer)), "<"):
 		return "a web page"
+	case json.Unmarshal(answer, &object) == nil && object.Kind != "":
+		return fmt.Sprintf("a JSON object of kind %q", text.Redact(object.Kind[:min(len(object.Kind), 64)]))
 	}
-	return "text that is no JSON"
+	return "text that is no discovery answer"
 }
 
 // explain gives an error of the transport its type.
 func (c *Client) explain(err error) error {
-	var (
-		notKubernetes *NotKubernetesError
-		exchange      *ExchangeError
-		redirect      *redirectError
-	)
-	switch {
-	case errors.As(err, &notKubernetes):
-		return notKubernetes
-	case errors.As(err, &exchange):
-		return exchange
-	case errors.As(err, &redirect):
+	if e, ok := errors.AsType[*NotKubernetesError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*ExchangeError](err); ok {
+		return e
+	}
+	if redirect, ok := errors.AsType[*redirectError](err); ok {
 		return &NotKubernetesError{URL: redirect.from, Got: "a redirect to " + redirect.to}
-	case statusOf(err) != nil, errors.Is(err, context.Canceled):
+	}
+	if statusOf(err) != nil || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &UnreachableError{Server: c.url(), Err: text.RedactError(transportCause(err))}

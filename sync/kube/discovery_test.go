@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 		"a page as text":   {reply(200, "text/plain", "<!doctype html>"), "got a web page", "APIGroupList"},
 		"other JSON":       {reply(200, jsonType, `{"database":"ok"}`), "no discovery answer", "--provisioning-server-url"},
 		"other kind":       {reply(200, jsonType, `{"kind":"Pod"}`), `kind "Pod"`, "--provisioning-server-url"},
-		"text":             {reply(200, "text/plain", "hello"), "text that is no JSON", "--provisioning-server-url"},
+		"text":             {reply(200, "text/plain", "hello"), "no discovery answer", "--provisioning-server-url"},
 		"nothing":          {reply(200, jsonType, ""), "an empty answer", "--provisioning-server-url"},
 		"404":              {reply(404, "text/html", "<html>"), "got status 404", "--provisioning-server-url"},
 		"401":              {reply(401, jsonType, deny(401, "Unauthorized")), "", "--token"},

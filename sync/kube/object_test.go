@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"testing"
 
-	"limpet/sync/api"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
@@ -140,53 +138,4 @@ func TestWeightOfAJob(t *testing.T) {
 		t.Errorf("%d bytes per job, want %d at most", each, most)
 	}
 	runtime.KeepAlive(store)
-}
-
-func BenchmarkCompact(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		b.StopTimer()
-		u := decoded(b, job(1))
-		b.StartTimer()
-		compact(u)
-	}
-}
-
-func BenchmarkUnstructured(b *testing.B) {
-	o := compacted(b, job(1))
-	b.ReportAllocs()
-	for b.Loop() {
-		o.Unstructured()
-	}
-}
-
-// BenchmarkObjects reads the members of ten thousand jobs that decide about their
-// place in a queue.
-func BenchmarkObjects(b *testing.B) {
-	const n = 10_000
-	claim, repository := PathTo("metadata", "labels", api.LabelClaim), PathTo("spec", "repository")
-	all := make([]Object, n)
-	for i := range n {
-		all[i] = compacted(b, job(i))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, o := range all {
-			if o.Text(claim) != "" || o.Text(repository) == "" || o.Created().IsZero() {
-				b.Fatal(o.Unstructured())
-			}
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/job")
-}
-
-func BenchmarkDecode(b *testing.B) {
-	data := []byte(job(1))
-	b.ReportAllocs()
-	for b.Loop() {
-		var object map[string]any
-		if err := json.Unmarshal(data, &object); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -3,7 +3,6 @@ package kube
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -107,19 +106,8 @@ func (f tlsFiles) pool() (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, found := x509.NewCertPool(), false
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, flagErrorf(f.ca.name, "%sbroken certificate: %w", f.ca.place(), err)
-		}
-		pool.AddCert(cert)
-		found = true
-	}
-	if !found {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
 		return nil, flagErrorf(f.ca.name, "%sholds no certificate in PEM form", f.ca.place())
 	}
 	return pool, nil

@@ -197,7 +197,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 		"CA empty":             {TLS{CAFile: f("empty")}, []string{"--tls-ca-file", "empty", "holds no certificate"}},
 		"CA is text":           {TLS{CAFile: f("text")}, []string{"--tls-ca-file", "text", "holds no certificate"}},
 		"CA is a key":          {TLS{CAFile: f("key")}, []string{"--tls-ca-file", "holds no certificate"}},
-		"CA broken":            {TLS{CAFile: f("broken")}, []string{"--tls-ca-file", "broken certificate"}},
+		"CA broken":            {TLS{CAFile: f("broken")}, []string{"--tls-ca-file", "holds no certificate"}},
 		"CA is a directory":    {TLS{CAFile: dir}, []string{"--tls-ca-file", "directory"}},
 		"cert without key":     {TLS{CertFile: f("cert")}, []string{"--tls-cert-file", "--tls-key-file"}},
 		"key without cert":     {TLS{KeyFile: f("key")}, []string{"--tls-key-file", "--tls-cert-file"}},
