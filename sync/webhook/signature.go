@@ -3,12 +3,10 @@ package webhook
 import (
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
-	"hash"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,8 +24,7 @@ const standardPrefix = "whsec_"
 // proof is what the headers of a request offer as proof that its sender knows
 // the secret. One of mac and token is set.
 type proof struct {
-	new    func() hash.Hash // of the MAC
-	mac    []byte
+	mac    []byte // HMAC-SHA256
 	token  string
 	signed *signedHead // GitLab's signed form, nil = the MAC covers the body alone
 	id     string      // of the delivery, as far as the secret vouches for it
@@ -47,7 +44,7 @@ func proofOf(host Host, h http.Header) (proof, bool) {
 	case Gitea:
 		for _, name := range []string{"X-Forgejo-Signature", "X-Gitea-Signature"} {
 			if text := h.Get(name); text != "" {
-				return macProof(sha256.New, text)
+				return macProof(text)
 			}
 		}
 		return hubProof(h)
@@ -56,33 +53,25 @@ func proofOf(host Host, h http.Header) (proof, bool) {
 		if !ok {
 			return proof{}, false
 		}
-		return macProof(sha256.New, text)
+		return macProof(text)
 	case GitLab:
 		return gitLabProof(h)
 	}
 	return proof{}, false
 }
 
-// hubProof reads GitHub's headers. The older one counts only where the newer
-// one is absent.
+// hubProof reads GitHub's header. The older one, of SHA-1, does not count.
 func hubProof(h http.Header) (proof, bool) {
-	if text := h.Get("X-Hub-Signature-256"); text != "" {
-		text, ok := strings.CutPrefix(text, "sha256=")
-		if !ok {
-			return proof{}, false
-		}
-		return macProof(sha256.New, text)
-	}
-	text, ok := strings.CutPrefix(h.Get("X-Hub-Signature"), "sha1=")
+	text, ok := strings.CutPrefix(h.Get("X-Hub-Signature-256"), "sha256=")
 	if !ok {
 		return proof{}, false
 	}
-	return macProof(sha1.New, text)
+	return macProof(text)
 }
 
-func macProof(new func() hash.Hash, text string) (proof, bool) {
+func macProof(text string) (proof, bool) {
 	mac, err := hex.DecodeString(text)
-	return proof{new: new, mac: mac}, err == nil && len(mac) == new().Size()
+	return proof{mac: mac}, err == nil && len(mac) == sha256.Size
 }
 
 // gitLabProof reads the token, and the signature if there is one: which of them
@@ -117,8 +106,8 @@ func (p proof) proves(secret []byte, b []byte, now time.Time) bool {
 	if len(secret) == 0 {
 		return false
 	}
-	if p.new != nil {
-		mac := hmac.New(p.new, secret)
+	if p.mac != nil {
+		mac := hmac.New(sha256.New, secret)
 		mac.Write(b)
 		return hmac.Equal(mac.Sum(nil), p.mac)
 	}
