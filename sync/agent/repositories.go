@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
 )
-
-type object = unstructured.Unstructured
 
 // repositoryInformer limits the cache of Repositories to those of this agent: every
 // pull writes the status of its Repository twice, which other agents should not
