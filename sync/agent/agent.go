@@ -28,6 +28,7 @@ import (
 	"limpet/sync/repos"
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
+	"limpet/sync/snapshot/diff"
 	"limpet/sync/source"
 	"limpet/sync/worker"
 )
@@ -73,6 +74,7 @@ type Config struct {
 // Agent runs jobs and shows their progress. Use New, then Run once.
 type Agent struct {
 	access
+	diff.Comparer
 	log     *slog.Logger
 	started time.Time
 
@@ -132,6 +134,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.repositoryInformer())
+	a.Comparer = diff.Comparer{Repos: a.repos, Mirrors: a.mirrors}
 	a.health = a.newHealth()
 	credentials := a.credentials()
 	pulls := worker.PullOptions{

@@ -1,4 +1,4 @@
-package agent
+package diff
 
 import (
 	"context"
@@ -7,16 +7,21 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
-	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 )
 
-// Compare implements control.Agent. It reads the mirror on this host and sends no
-// requests.
-func (a *Agent) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
-	u, ok := a.repos.Get(q.Namespace, q.Repository)
+// Comparer compares commits in the mirrors of this host. It sends no requests.
+type Comparer struct {
+	Repos   *kube.Informer
+	Mirrors *git.Mirrors
+}
+
+// Compare implements control.Agent.
+func (a Comparer) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	u, ok := a.Repos.Get(q.Namespace, q.Repository)
 	if !ok {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s is not there any more, so its mirror is not known", q.Repository)
 	}
@@ -28,7 +33,7 @@ func (a *Agent) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 	if !ok || repo.Spec.Block() == nil {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s has no URL", q.Repository)
 	}
-	c := comparison{mirrors: a.mirrors, remote: git.Remote{URL: url}, dir: repo.Spec.Block().Path}
+	c := comparison{mirrors: a.Mirrors, remote: git.Remote{URL: url}, dir: repo.Spec.Block().Path}
 	out, err := c.run(ctx, q)
 	if errors.Is(err, git.ErrUnknownCommit) {
 		return snapshot.Comparison{}, fmt.Errorf("the mirror on this host does not have both commits any more (%s, %s): "+
@@ -97,5 +102,5 @@ func (c comparison) text(ctx context.Context, ch git.Change) (snapshot.TextChang
 		}
 		sides[i] = append([]byte{}, data...) // an empty file is there
 	}
-	return diff.Texts(sides[0], sides[1]), nil
+	return Texts(sides[0], sides[1]), nil
 }
