@@ -149,7 +149,14 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	p := Place{Kind: kind}
 	switch kind {
 	case GitHub, GitHubEnterprise:
-		api, err := githubAPI(kind, t, a, origin)
+		api, err := serverAPI(origin)
+		if kind == GitHubEnterprise && t.ServerURL != "" && strings.HasPrefix(api, origin) { // not GitHub itself
+			api, err = serverAPI(t.ServerURL)
+			// A token goes to no other host than that of the clone URL.
+			if u, _ := url.Parse(api); err == nil && !strings.EqualFold(u.Hostname(), a.Host) {
+				err = invalid("find the forge", "the repository is at %s, and spec.githubEnterprise.serverUrl at another host", a.Host)
+			}
+		}
 		if err != nil {
 			return Place{}, err
 		}
@@ -180,30 +187,8 @@ func (h *Hosts) detect(kind Kind, t Target, a auth.Address) (Place, error) {
 	return p, nil
 }
 
-// githubAPI returns the base of GitHub's REST API for a repository: a separate host
-// for github.com and for GitHub with data residency, below /api/v3 elsewhere. A token
-// goes to no other host than that of the clone URL.
-func githubAPI(kind Kind, t Target, a auth.Address, origin string) (string, error) {
-	switch {
-	case a.Host == "github.com" || a.Host == "www.github.com":
-		return githubCloud, nil
-	case strings.HasSuffix(a.Host, ".ghe.com"):
-		return "https://api." + a.Host, nil
-	}
-	if kind == GitHubEnterprise && t.ServerURL != "" {
-		base, err := serverAPI(t.ServerURL)
-		if err != nil {
-			return "", err
-		}
-		if u, _ := url.Parse(base); !strings.EqualFold(u.Hostname(), a.Host) {
-			return "", invalid("find the forge", "the repository is at %s, and spec.githubEnterprise.serverUrl at another host", a.Host)
-		}
-		return base, nil
-	}
-	return origin + "/api/v3", nil
-}
-
-// serverAPI returns the base of the REST API of a GitHub Enterprise server.
+// serverAPI returns the base of GitHub's REST API by the URL of a server: a separate host
+// for github.com and for GitHub with data residency, below /api/v3 elsewhere.
 func serverAPI(server string) (string, error) {
 	u, err := url.Parse(strings.TrimSuffix(server, "/"))
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {

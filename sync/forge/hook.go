@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,9 +26,6 @@ type Secret string
 
 // Format hides the secret in every verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, s.hidden()) }
-
-// LogValue hides the secret in logs.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.hidden()) }
 
 // MarshalJSON hides the secret in JSON; the hosts' own structs hold plain text.
 func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.hidden()) }
