@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -29,10 +31,8 @@ func ParseAddress(raw string) (Address, error) {
 	if raw == "" {
 		return Address{}, badAddress("it is empty")
 	}
-	for _, r := range raw {
-		if r <= ' ' || r == 0x7f || r == '\\' {
-			return Address{}, badAddress("it contains a space, a backslash or a control character")
-		}
+	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }) {
+		return Address{}, badAddress("it contains a space, a backslash or a control character")
 	}
 	if strings.HasPrefix(raw, "/") {
 		return Address{Scheme: "file", Path: path.Clean(raw)}, nil
@@ -114,10 +114,8 @@ func (a Address) checked() (Address, error) {
 	case strings.HasPrefix(a.Path, "-"):
 		return Address{}, badAddress("the path begins with \"-\"")
 	}
-	for _, part := range strings.Split(a.Path, "/") {
-		if part == ".." {
-			return Address{}, badAddress("its path contains \"..\"")
-		}
+	if slices.Contains(strings.Split(a.Path, "/"), "..") {
+		return Address{}, badAddress("its path contains \"..\"")
 	}
 	if a.Port == schemePorts[a.Scheme] {
 		a.Port = ""
@@ -133,23 +131,11 @@ func (a Address) checked() (Address, error) {
 func badAddress(why string) error { return errors.New("invalid git url: " + why) }
 
 // HostPort is "host" or "host:port", with brackets around IPv6.
-func (a Address) HostPort() string {
-	if a.Port == "" {
-		if strings.Contains(a.Host, ":") {
-			return "[" + a.Host + "]"
-		}
-		return a.Host
-	}
-	return net.JoinHostPort(a.Host, a.Port)
-}
+func (a Address) HostPort() string { return strings.TrimSuffix(net.JoinHostPort(a.Host, a.Port), ":") }
 
 // DialPort is "host:port", with the scheme's port when the URL names none.
 func (a Address) DialPort() string {
-	port := a.Port
-	if port == "" {
-		port = schemePorts[a.Scheme]
-	}
-	return net.JoinHostPort(a.Host, port)
+	return net.JoinHostPort(a.Host, cmp.Or(a.Port, schemePorts[a.Scheme]))
 }
 
 // String is the URL without any password: safe to log and to store. An
@@ -172,10 +158,8 @@ func (a Address) String() string {
 // Key is the same for every spelling of one remote.
 func (a Address) Key() string {
 	b := a
-	if b.Scheme != "ssh" {
-		b.User = ""
-	} else if b.User == "" {
-		b.User = "git"
+	if b.Scheme == "ssh" {
+		b.User = cmp.Or(b.User, "git")
 	}
 	return b.String()
 }

@@ -99,11 +99,12 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 		return refused("", "spec", "it cannot be read")
 	}
 	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: cmp.Or(s.Provider, Generic)}}
-	refs := []struct {
+	type named struct {
 		ref   *secretRef
 		field string
 		to    *string
-	}{{s.SecretRef, FieldSecret, &g.Secret}, {s.ProxySecretRef, fieldProxy, &g.ProxySecret}}
+	}
+	refs := []named{{s.SecretRef, FieldSecret, &g.Secret}, {s.ProxySecretRef, fieldProxy, &g.ProxySecret}}
 	if s.Verify != nil {
 		if s.Verify.SecretRef == nil {
 			return refused("", FieldSigners, "it is missing: name the Secret with the keys that may sign")
@@ -111,8 +112,7 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 		if g.Verify, err = signature.ParseMode(cmp.Or(s.Verify.Mode, string(signature.HEAD))); err != nil {
 			return refused(ReasonVerifyMode, FieldMode, "%w", err)
 		}
-		refs = append(refs, refs[0])
-		refs[2].ref, refs[2].field, refs[2].to = s.Verify.SecretRef, FieldSigners, &g.Signers
+		refs = append(refs, named{s.Verify.SecretRef, FieldSigners, &g.Signers})
 	}
 	for _, r := range refs {
 		switch {
