@@ -136,14 +136,17 @@ func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Cont
 		}
 		return Token{}, e.err
 	}
-	if e.attempt == nil {
-		e.attempt = &tokenAttempt{done: make(chan struct{})}
+	attempt := e.attempt
+	if attempt == nil {
+		attempt = &tokenAttempt{done: make(chan struct{})}
 		if !good {
 			e.token = Token{}
 		}
-		go t.run(context.WithoutCancel(ctx), key, e.attempt, mint)
+		if ctx.Err() == nil { // nothing is asked after the end
+			e.attempt = attempt
+			go t.run(context.WithoutCancel(ctx), key, attempt, mint)
+		}
 	}
-	attempt := e.attempt
 	t.mu.Unlock()
 	select {
 	case <-attempt.done:

@@ -81,7 +81,7 @@ func TestErrorKinds(t *testing.T) {
 			h := forgetest.New(t, forgetest.Options{})
 			h.Fault(func(*http.Request) *forgetest.Answer { return &c.answer })
 			r := remoteOf(t, h, GitHub, "team/site")
-			_, err := r.Facts(t.Context())
+			_, err := facts(t.Context(), r)
 			silent(t, err)
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Kind != c.kind || e.Reason() != c.reason || !strings.Contains(e.Error(), c.text) {
@@ -118,7 +118,7 @@ func TestGate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Facts(t.Context())
+		_, err = facts(t.Context(), r)
 		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != RateLimited || e.RetryAfter <= 50*time.Second {
 			t.Fatalf("call %d: %v", n, err)
 		}
@@ -130,7 +130,7 @@ func TestGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Facts(t.Context()); err != nil {
+	if _, err := facts(t.Context(), r); err != nil {
 		t.Errorf("another identity: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestRetryAfterOfHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Facts(t.Context())
+		_, err = facts(t.Context(), r)
 		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Unavailable || e.RetryAfter <= 50*time.Second || !strings.Contains(err.Error(), "maintenance") {
 			t.Fatalf("call %d: %v", n, err)
 		}
@@ -183,7 +183,7 @@ func TestRetryAfterOfApp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = r.Facts(t.Context()); KindOf(err) != RateLimited {
+		if _, err = facts(t.Context(), r); KindOf(err) != RateLimited {
 			t.Fatal(err)
 		}
 	}
@@ -218,7 +218,7 @@ func TestRedirectOfRenamedRepository(t *testing.T) {
 		return &forgetest.Answer{Status: 301, Header: map[string]string{"Location": h.URL + "/api/v3/repos/team/new" + rest}, Body: `{"message":"Moved Permanently"}`}
 	})
 	r := remoteOf(t, h, GitHub, "team/site")
-	if f, err := r.Facts(t.Context()); err != nil || f.FullName != "team/new" {
+	if f, err := facts(t.Context(), r); err != nil || f.Name != "team/new" {
 		t.Fatalf("%+v %v", f, err)
 	}
 	if _, err := r.Create(t.Context(), Hook{URL: hookURL, Secret: canary}); err != nil {
@@ -239,7 +239,7 @@ func TestRedirectToOtherHost(t *testing.T) {
 		return &forgetest.Answer{Status: 307, Header: map[string]string{"Location": neighbour.URL + r.URL.Path}}
 	})
 	r := remoteOf(t, h, GitHub, "team/site")
-	if _, err := r.Facts(t.Context()); KindOf(err) != Protocol {
+	if _, err := facts(t.Context(), r); KindOf(err) != Protocol {
 		t.Errorf("%v", err)
 	}
 	if asked := neighbour.Requests(); len(asked) != 0 {
@@ -269,7 +269,7 @@ func TestEndlessAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Facts(t.Context()); KindOf(err) != Protocol {
+	if _, err := facts(t.Context(), r); KindOf(err) != Protocol {
 		t.Errorf("%v", err)
 	}
 	if n := <-sent; n >= most {
@@ -286,7 +286,7 @@ func TestUnreachable(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = r.Facts(t.Context())
+		_, err = facts(t.Context(), r)
 		return err
 	}
 	if err := ask("http://127.0.0.1:1", creds()); KindOf(err) != Unavailable {
@@ -318,7 +318,7 @@ func TestUnreachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Facts(t.Context()); KindOf(err) != c.kind {
+		if _, err := facts(t.Context(), r); KindOf(err) != c.kind {
 			t.Errorf("plain http with %v: %v", c.creds, err)
 		}
 	}
@@ -354,7 +354,7 @@ func TestNoRequestAfterCancel(t *testing.T) {
 		"create": func() error { _, err := r.Create(ctx, Hook{URL: hookURL, Secret: canary}); return err },
 		"edit":   func() error { _, err := r.Edit(ctx, Hook{ID: "1", URL: hookURL, Secret: canary}); return err },
 		"delete": func() error { return r.Delete(ctx, "1") },
-		"facts":  func() error { _, err := r.Facts(ctx); return err },
+		"facts":  func() error { _, err := facts(ctx, r); return err },
 	}
 	var wg sync.WaitGroup
 	for name, call := range calls {
@@ -372,7 +372,7 @@ func TestNoRequestAfterCancel(t *testing.T) {
 	// A caller who has less time than a call may take hears of the host, not of himself.
 	hurried, done := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer done()
-	if _, err := r.Facts(hurried); KindOf(err) != Unavailable || !strings.Contains(err.Error(), "no complete answer in time") {
+	if _, err := facts(hurried, r); KindOf(err) != Unavailable || !strings.Contains(err.Error(), "no complete answer in time") {
 		t.Errorf("%v", err)
 	}
 	end(why)
@@ -401,7 +401,7 @@ func TestUnauthorizedIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Facts(t.Context()); KindOf(err) != Unauthorized || told != 1 {
+	if _, err := facts(t.Context(), r); KindOf(err) != Unauthorized || told != 1 {
 		t.Errorf("%v, told %d times", err, told)
 	}
 }
@@ -453,7 +453,7 @@ func TestBitbucketPerson(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Facts(t.Context()); KindOf(err) != want {
+		if _, err := facts(t.Context(), r); KindOf(err) != want {
 			t.Errorf("with email %q: %v", email, err)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub
 // Enterprise, GitLab, Bitbucket Cloud, and Gitea with Forgejo. It registers webhooks,
-// reads facts of a repository, mints tokens of GitHub Apps and tests the identity of
+// reads the protection of branches, mints tokens of GitHub Apps and tests the identity of
 // a Connection.
 //
 // Its rules: every call is bounded in time and in bytes; a secret travels in headers
@@ -114,22 +114,6 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 // webhooks of".
 func (r *Remote) request(do, method, path string) request {
 	return request{op: do + " " + r.place.Path, method: method, path: r.root(r.place) + path}
-}
-
-// Facts is the metadata of a repository at its host.
-type Facts struct {
-	ID       int64  // 0 on Bitbucket, which has UUIDs
-	FullName string // as the host writes it now
-}
-
-// Facts reads the metadata.
-func (r *Remote) Facts(ctx context.Context) (Facts, error) {
-	f, err := ask[struct {
-		ID       int64  `json:"id"`
-		FullName string `json:"full_name"`
-		Path     string `json:"path_with_namespace"` // of GitLab
-	}](ctx, r.caller, r.request("read repository", http.MethodGet, ""))
-	return Facts{f.ID, f.FullName + f.Path}, err
 }
 
 // Protection is the protection of a branch against writes.

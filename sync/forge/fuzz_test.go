@@ -63,7 +63,7 @@ func FuzzAnswers(f *testing.F) {
 					return err
 				},
 				func(r *Remote) error { return r.Delete(t.Context(), body) },
-				func(r *Remote) error { _, err := r.Facts(t.Context()); return err },
+				func(r *Remote) error { _, err := facts(t.Context(), r); return err },
 				func(r *Remote) error { _, err := r.Protection(t.Context(), body); return err },
 			}
 			for n, call := range calls {

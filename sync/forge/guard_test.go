@@ -73,7 +73,7 @@ func TestCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Facts(t.Context())
+		_, err = facts(t.Context(), r)
 		if err == nil {
 			t.Errorf("%s: no error", c.Name)
 			continue
@@ -83,7 +83,7 @@ func TestCertificates(t *testing.T) {
 				t.Errorf("%s: %q does not say %q", c.Name, err, want)
 			}
 		}
-		if _, again := r.Facts(t.Context()); again == nil || again.Error() != err.Error() {
+		if _, again := facts(t.Context(), r); again == nil || again.Error() != err.Error() {
 			t.Errorf("%s: %q, then %q", c.Name, err, again)
 		}
 		hosts.Close()
