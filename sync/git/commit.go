@@ -100,7 +100,7 @@ type Making struct {
 // Written is a commit that is in memory only. See Mirrors.Push.
 type Written struct {
 	Hash string // of the commit
-	Base string // its parent
+	Base string // its parent, "" for none
 	made []pack.Object
 }
 
@@ -126,7 +126,11 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("tree %s\nparent %s\nauthor %s\ncommitter %s\n", c.tree, c.Base, author, committer)
+	parent := ""
+	if c.Base != "" {
+		parent = "parent " + c.Base + "\n"
+	}
+	head := fmt.Sprintf("tree %s\n%sauthor %s\ncommitter %s\n", c.tree, parent, author, committer)
 	signature := ""
 	if m.Signer != nil {
 		armored, err := m.Signer.Sign([]byte(head + "\n" + message))

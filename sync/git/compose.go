@@ -347,12 +347,12 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	t := pack.TreeEntry{Mode: pack.ModeFile, Name: basename(path)}
+	t := pack.TreeEntry{Mode: pack.ModeFile, Name: name}
 	if d == nil || d.entry(name) < 0 {
 		if err := e.free(root, path); err != nil {
 			return err
 		}
-		if d, _, err = e.parent(root, path, true); err != nil {
+		if d, t.Name, err = e.parent(root, path, true); err != nil {
 			return err
 		}
 	} else {

@@ -245,20 +245,6 @@ func TestChangesOfRefused(t *testing.T) {
 	}
 }
 
-func TestRenameLimits(t *testing.T) {
-	t.Parallel()
-	text := []byte(gittest.Dashboard("x", 1, 20))
-	if n := commonBytes(chunks(text), chunks(text)); n != int64(len(text)) {
-		t.Errorf("%d of %d bytes are copied from the same", n, len(text))
-	}
-	if n := commonBytes(chunks([]byte("abc\n")), chunks([]byte("xyz\n"))); n != 0 {
-		t.Errorf("%d bytes are copied from another", n)
-	}
-	if commonBytes(nil, chunks(text)) != 0 || len(chunks(nil)) != 0 {
-		t.Error("nothing is copied from something")
-	}
-}
-
 // One file on one side and a whole repository on the other: what the many are
 // made of must not be held together.
 func TestRenamesHoldTheFewerSide(t *testing.T) {
@@ -292,7 +278,7 @@ func TestRenamesHoldTheFewerSide(t *testing.T) {
 			if err := d.compare(a, b, "", 1); err != nil {
 				return err
 			}
-			olds, news := sides(d.deleted, true), sides(d.added, false)
+			olds, news := sides(d.deleted), sides(d.added)
 			if len(olds)+len(news) != 31 {
 				t.Errorf("%d deleted, %d added", len(olds), len(news))
 			}

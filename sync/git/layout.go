@@ -23,10 +23,14 @@ const layoutFormat = 1
 
 const (
 	headFile    = "HEAD"
+	configFile  = "config"
 	shallowFile = "shallow"
 	noteFile    = "limpet.json"
 	damageFile  = "limpet-damaged"
 )
+
+// bareConfig is the configuration of a repository without a worktree.
+const bareConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
 
 // note is the content of limpet.json.
 type note struct {
@@ -48,8 +52,7 @@ func makeMirror(dir string) error {
 
 // finishMirror writes what makes dir a repository, with HEAD at a branch.
 func finishMirror(dir string, n note, head string) error {
-	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
-	if err := pack.ReplaceFile(filepath.Join(dir, "config"), []byte(config)); err != nil {
+	if err := pack.ReplaceFile(filepath.Join(dir, configFile), []byte(bareConfig)); err != nil {
 		return err
 	}
 	if err := pack.ReplaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {

@@ -29,7 +29,7 @@ func sample(dir string, start time.Time, steps ...sampleCommit) (last string, er
 		return "", err
 	}
 	for i, s := range steps {
-		if last, err = CommitFiles(dir, "main", s.message, s.files, nil, start.Add(time.Duration(i)*time.Minute)); err != nil {
+		if last, err = CommitFiles(dir, "main", s.message, s.files, start.Add(time.Duration(i)*time.Minute)); err != nil {
 			return "", err
 		}
 	}
@@ -63,16 +63,12 @@ func TestSampleAndLocal(t *testing.T) {
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
 		t.Fatal("content differs")
 	}
-	next, err := CommitFiles(dir, "main", "change", map[string][]byte{"grafana/team-0/board-0.json": []byte("{}"),
-		"README.md/x": []byte("now a directory"), "a/b/c.json": []byte("c")},
-		[]string{"grafana/team-1", "nowhere/at/all", "empty"}, when.Add(time.Hour))
+	files["grafana/team-0/board-0.json"], files["a/b/c.json"] = "{}", "c"
+	next, err := CommitFiles(dir, "main", "change", map[string][]byte{"grafana/team-0/board-0.json": []byte("{}"), "a/b/c.json": []byte("c")},
+		when.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(files, "empty")
-	delete(files, "README.md")
-	files["README.md/x"], files["grafana/team-0/board-0.json"], files["a/b/c.json"] = "now a directory", "{}", "c"
-	maps.DeleteFunc(files, func(p, _ string) bool { return strings.HasPrefix(p, "grafana/team-1/") })
 	ref, st = syncRef(t, m, Remote{URL: dir}, "main")
 	if ref.Hash != next || st.Full || st.Rebuilt || st.Objects > 12 {
 		t.Fatalf("%+v %+v", ref, st)
@@ -83,31 +79,19 @@ func TestSampleAndLocal(t *testing.T) {
 	if _, st := syncRef(t, m, r, ""); st.Requests != 0 || st.Bytes != 0 {
 		t.Fatalf("nothing new: %+v", st)
 	}
-	if _, err := CommitFiles(dir, "side/branch", "begin", map[string][]byte{"x": []byte("1")}, nil, when); err != nil {
+	if _, err := CommitFiles(dir, "side/branch", "begin", map[string][]byte{"x": []byte("1")}, when); err != nil {
 		t.Fatal(err)
 	}
 	side, _ := syncRef(t, m, r, "side/branch")
 	if got := content(t, m, r, side.Hash, ""); len(got) != 1 {
 		t.Fatal("a new branch holds more than was committed")
 	}
-	// Everything is deleted: an empty tree.
-	var all []string
-	for p := range files {
-		all = append(all, p)
-	}
-	if _, err := CommitFiles(dir, "main", "clear", nil, all, when); err != nil {
-		t.Fatal(err)
-	}
-	ref, _ = syncRef(t, m, r, "")
-	if got := content(t, m, r, ref.Hash, ""); len(got) != 0 {
-		t.Fatalf("left: %v", got)
-	}
 	if err := os.Setenv("PATH", "/usr/bin:/bin"); err != nil { // for the check only
 		t.Fatal(err)
 	}
 	fsck(t, m, r)
 	gittest.Git(t, dir, nil, "fsck", "--full", "--strict")
-	if n := len(strings.Fields(gittest.Git(t, dir, nil, "rev-list", "main"))); n != len(steps)+2 {
+	if n := len(strings.Fields(gittest.Git(t, dir, nil, "rev-list", "main"))); n != len(steps)+1 {
 		t.Errorf("%d commits", n)
 	}
 }
@@ -122,14 +106,14 @@ func TestCommitFilesRefuses(t *testing.T) {
 		t.Error("a repository was made over another")
 	}
 	for _, path := range []string{"", "/abs", "../x", "a/../b", ".git/config", "a//b", "a/", "nul", "\x1b"} {
-		if _, err := CommitFiles(dir, "main", "m", map[string][]byte{path: nil}, nil, time.Now()); err == nil {
+		if _, err := CommitFiles(dir, "main", "m", map[string][]byte{path: nil}, time.Now()); err == nil {
 			t.Errorf("%q was committed", path)
 		}
 	}
-	if _, err := CommitFiles(dir, "../main", "m", nil, nil, time.Now()); err == nil {
+	if _, err := CommitFiles(dir, "../main", "m", nil, time.Now()); err == nil {
 		t.Error("a branch outside was made")
 	}
-	if _, err := CommitFiles(t.TempDir(), "main", "m", nil, nil, time.Now()); err == nil {
+	if _, err := CommitFiles(t.TempDir(), "main", "m", nil, time.Now()); err == nil {
 		t.Error("committed into nothing")
 	}
 }

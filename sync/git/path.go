@@ -2,7 +2,6 @@ package git
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -130,6 +129,3 @@ func showPath(p string) string {
 	}
 	return p
 }
-
-// basename is the last part of a path.
-func basename(p string) string { return path.Base(p) }

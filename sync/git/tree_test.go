@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"limpet/sync/git/pack"
@@ -30,17 +29,7 @@ func (p *planted) add(k pack.Kind, data []byte) pack.ID {
 
 // commit adds a commit with this tree.
 func (p *planted) commit(tree pack.ID) pack.ID {
-	return p.add(pack.CommitKind, commitText(tree, nil, "planted", time.Unix(1800000000, 0)))
-}
-
-// raw is a tree in the order in which the entries are given.
-func raw(entries ...pack.TreeEntry) []byte {
-	var out []byte
-	for _, e := range entries {
-		out = fmt.Appendf(out, "%o %s\x00", e.Mode, e.Name)
-		out = append(out, e.ID[:]...)
-	}
-	return out
+	return p.add(pack.CommitKind, fmt.Appendf(nil, "tree %s\nauthor p <p@x> 1800000000 +0000\ncommitter p <p@x> 1800000000 +0000\n\nplanted\n", tree))
 }
 
 func TestHostileTrees(t *testing.T) {
@@ -48,7 +37,7 @@ func TestHostileTrees(t *testing.T) {
 	var p planted
 	blob := p.add(pack.BlobKind, []byte("x"))
 	link := p.add(pack.BlobKind, []byte("/etc/passwd"))
-	inner := p.add(pack.TreeKind, raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "inner.json", ID: blob}))
+	inner := p.add(pack.TreeKind, pack.TreeText([]pack.TreeEntry{{Mode: pack.ModeFile, Name: "inner.json", ID: blob}}))
 	file := func(name string) pack.TreeEntry { return pack.TreeEntry{Mode: pack.ModeFile, Name: name, ID: blob} }
 	dir := func(name string) pack.TreeEntry { return pack.TreeEntry{Mode: pack.ModeTree, Name: name, ID: inner} }
 	names := map[string]string{ // name -> part of the reason
@@ -82,7 +71,7 @@ func TestHostileTrees(t *testing.T) {
 		pack.TreeEntry{Mode: pack.ModeTree, Name: "nonul", ID: p.add(pack.TreeKind, []byte("100644 abcdefghijklmnopqrstuvwxyzabcdefghijkl"))},
 	)
 	entries = append(entries, file("")) // an empty name
-	root := p.add(pack.TreeKind, raw(entries...))
+	root := p.add(pack.TreeKind, pack.TreeText(entries))
 	s := gittest.ServeRaw(p.commit(root), func(w io.Writer) { w.Write(gittest.Pack(p.entries...)) })
 	defer s.Close()
 	m := openMirrors(t, Options{})
@@ -252,13 +241,12 @@ func FuzzCheckRefName(f *testing.F) {
 	})
 }
 func FuzzParseTree(f *testing.F) {
-	f.Add(raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}},
-		pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: pack.ID{2}}))
+	f.Add(pack.TreeText([]pack.TreeEntry{{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}}, {Mode: pack.ModeTree, Name: "d", ID: pack.ID{2}}}))
 	f.Add([]byte("100644 ..\x00aaaaaaaaaaaaaaaaaaaa40000 .git\x00aaaaaaaaaaaaaaaaaaaa"))
 	f.Add([]byte("0100644 x\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, err := pack.ParseTree(data)
-		if err == nil && len(entries) > 0 && entries[0].Mode != 0 && data[0] != '0' && !bytes.Equal(raw(entries...)[:7], data[:7]) {
+		if err == nil && len(entries) > 0 && entries[0].Mode != 0 && data[0] != '0' && !bytes.Equal(pack.TreeText(entries)[:7], data[:7]) {
 			t.Fatalf("%q is not read back", data)
 		}
 		pass, refused := filterEntries(slices.Clone(entries), "dir/", pack.DefaultLimits)
@@ -290,7 +278,7 @@ func FuzzParseTree(f *testing.F) {
 }
 
 func FuzzParseCommit(f *testing.F) {
-	f.Add(commitText(pack.ID{1}, []pack.ID{{2}}, "hello", time.Unix(1, 0)))
+	f.Add(fmt.Appendf(nil, "tree %s\nparent %s\nauthor p <p@x> 1 +0000\n\nhello\n", pack.ID{1}, pack.ID{2}))
 	f.Add([]byte("tree x\n\n"))
 	f.Add([]byte("tree 0123456789012345678901234567890123456789\nauthor A <a@b> 99999999999999999999 +9999\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -23,8 +23,8 @@ import (
 // hooks would have to be asked before a branch changes. They are not run here.
 var hooks = []string{"pre-receive", "update", "reference-transaction"}
 
-func pushLocal(c *transport.Call, u Update) error {
-	dir := c.Addr.Path
+// Local makes a change of a branch of the repository in a directory.
+func Local(dir string, u Update, l pack.Limits) error {
 	store, err := transport.OpenLocal(dir)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func pushLocal(c *transport.Call, u Update) error {
 	if now, err := localTip(dir, u); err != nil || now == u.New {
 		return err
 	}
-	if err := addPack(dir, u.Objects, c.Limits); err != nil {
+	if err := addPack(dir, u.Objects, l); err != nil {
 		return err
 	}
 	return swap(dir, u)

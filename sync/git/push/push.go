@@ -33,7 +33,7 @@ type Update struct {
 func Push(c *transport.Call, u Update) error {
 	c.Pushes = true
 	if c.Addr.Scheme == "file" {
-		return pushLocal(c, u)
+		return Local(c.Addr.Path, u, c.Limits)
 	}
 	return send(c, u)
 }

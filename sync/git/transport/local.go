@@ -11,15 +11,16 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/revlist"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/filesystem"
@@ -123,20 +124,54 @@ func LocalRefs(dir string) (map[string]pack.ID, error) {
 // is asked for and never more than one commit unasked, and of the trees what those
 // of haves do not hold.
 func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
-	tags, commit, err := peel(s.store, req.Wants[0])
+	ids, commit, err := peel(s.store, req.Wants[0])
 	if err != nil {
 		return nil, fmt.Errorf("upload-pack: not our ref %s: %w", req.Wants[0], err)
 	}
 	depth, _ := req.Depth.(packp.DepthCommits)
-	commits, ends, err := s.history(ctx, commit, max(int(depth), 1))
+	var update packp.ShallowUpdate
+	var commits, trees, known []pack.ID
+	met := map[pack.ID]bool{commit: true}
+	level := []pack.ID{commit}
+	for left := max(int(depth), 1); len(level) > 0; left-- {
+		var next []pack.ID
+		for _, id := range level {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			c, err := object.GetCommit(s.store, id)
+			if err != nil {
+				return nil, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
+			}
+			commits, trees = append(commits, id), append(trees, c.TreeHash)
+			if left == 1 && len(c.ParentHashes) > 0 {
+				update.Shallows = append(update.Shallows, id)
+				continue
+			}
+			for _, p := range c.ParentHashes {
+				if !met[p] {
+					met[p] = true
+					next = append(next, p)
+				}
+			}
+		}
+		level = next
+	}
+	for _, have := range req.Haves { // those that the repository does not know are left out
+		if tree, err := TreeOf(s.store, have); err == nil {
+			known = append(known, tree)
+		}
+	}
+	below, err := revlist.Objects(s.store, trees, known)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.missing(ctx, commits, req.Haves)
-	if err != nil {
-		return nil, err
+	ids = slices.Concat(ids, commits, below)
+	for _, id := range req.Shallows {
+		if slices.Contains(commits, id) && !slices.Contains(update.Shallows, id) {
+			update.Unshallows = append(update.Unshallows, id)
+		}
 	}
-	ids = append(ids, tags...)
 	r, w := io.Pipe()
 	s.pipe, s.done = r, make(chan struct{})
 	go func() { // Close waits for it
@@ -145,12 +180,7 @@ func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequ
 		w.CloseWithError(err)
 	}()
 	res := packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call})
-	res.Shallows = ends
-	for _, id := range req.Shallows {
-		if slices.Contains(commits, id) && !slices.Contains(ends, id) {
-			res.Unshallows = append(res.Unshallows, id)
-		}
-	}
+	res.ShallowUpdate = update
 	return res, nil
 }
 
@@ -163,135 +193,33 @@ func (s *localSession) Close() error {
 	return s.store.Close()
 }
 
-// history lists the commits that are at most depth steps away, and those among them
-// whose parents are not.
-func (s *localSession) history(ctx context.Context, tip pack.ID, depth int) (commits, ends []pack.ID, err error) {
-	met := map[pack.ID]bool{tip: true}
-	for level := []pack.ID{tip}; len(level) > 0; depth-- {
-		var next []pack.ID
-		for _, id := range level {
-			if err := ctx.Err(); err != nil {
-				return nil, nil, err
-			}
-			c, err := commitOf(s.store, id)
-			if err != nil {
-				return nil, nil, err
-			}
-			commits = append(commits, id)
-			if depth == 1 && len(c.Parents) > 0 {
-				ends = append(ends, id)
-				continue
-			}
-			for _, p := range c.Parents {
-				if !met[p] {
-					met[p] = true
-					next = append(next, p)
-				}
-			}
-		}
-		level = next
-	}
-	return commits, ends, nil
-}
-
 // peel follows tags to what they point to in the end.
 func peel(s storer.EncodedObjectStorer, id pack.ID) (tags []pack.ID, target pack.ID, err error) {
 	for range pack.MaxTags {
-		o, err := s.EncodedObject(plumbing.AnyObject, id)
-		if err != nil || o.Type() != pack.TagKind {
-			return tags, id, err
+		t, err := object.GetTag(s, id)
+		if errors.Is(err, plumbing.ErrObjectNotFound) { // no tag
+			return tags, id, s.HasEncodedObject(id)
 		}
-		data, err := RawObject(s, id, pack.TagKind)
 		if err != nil {
 			return tags, id, err
 		}
-		tags = append(tags, id)
-		if id, err = pack.ParseTag(data); err != nil {
-			return tags, id, err
-		}
+		tags, id = append(tags, id), t.Target
 	}
 	return tags, id, errors.New("tags of tags have no end")
 }
 
-// missing lists the commits and every tree and blob below them, without what the
-// trees of haves hold. Haves that the repository does not know are left out.
-func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([]pack.ID, error) {
-	seen := make(map[pack.ID]bool)
-	var ids []pack.ID
-	var walk func(tree pack.ID, depth int) error
-	walk = func(tree pack.ID, depth int) error {
-		if seen[tree] {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if depth > maxLocalDepth {
-			return &giterr.TooLargeError{Count: true, What: "depth of directories", Size: int64(depth), Limit: maxLocalDepth}
-		}
-		seen[tree] = true
-		ids = append(ids, tree)
-		data, err := RawObject(s.store, tree, plumbing.TreeObject)
-		if err != nil {
-			return err
-		}
-		entries, err := pack.ParseTree(data)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			switch {
-			case e.Mode == pack.ModeTree:
-				err = walk(e.ID, depth+1)
-			case e.Mode != pack.ModeSubmodule && !seen[e.ID]:
-				seen[e.ID] = true
-				ids = append(ids, e.ID)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for _, have := range haves {
-		if tree, err := TreeOf(s.store, have); err == nil {
-			if err := walk(tree, 0); err != nil && ctx.Err() != nil {
-				return nil, err
-			}
-		}
-	}
-	ids = slices.Clone(commits)
-	for _, commit := range commits {
-		tree, err := TreeOf(s.store, commit)
-		if err == nil {
-			err = walk(tree, 0)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
-}
-
-// maxLocalDepth only keeps the walk from running away; the limit of the remote
-// is applied when the tree is read.
-const maxLocalDepth = 1000
-
-func TreeOf(s storer.EncodedObjectStorer, id pack.ID) (pack.ID, error) {
-	c, err := commitOf(s, id)
-	return c.Tree, err
-}
-
-func commitOf(s storer.EncodedObjectStorer, id pack.ID) (pack.Commit, error) {
-	data, err := RawObject(s, id, pack.CommitKind)
+// TreeOf is the tree of a commit of a repository on this host.
+func TreeOf(s storer.EncodedObjectStorer, commit pack.ID) (pack.ID, error) {
+	c, err := object.GetCommit(s, commit)
 	if err != nil {
-		return pack.Commit{}, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
+		return pack.ID{}, err
 	}
-	return pack.ParseCommit(data)
+	return c.TreeHash, nil
 }
 
-func RawObject(s storer.EncodedObjectStorer, id pack.ID, k pack.Kind) ([]byte, error) {
-	o, err := s.EncodedObject(k, id)
+// RawTree is a tree object of a repository on this host.
+func RawTree(s storer.EncodedObjectStorer, id pack.ID) ([]byte, error) {
+	o, err := s.EncodedObject(plumbing.TreeObject, id)
 	if err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func (g samples) create() error {
 		}
 		err := git.CreateRepository(g.path(p))
 		if err == nil {
-			_, err = git.CommitFiles(g.path(p), "main", "Dashboards of "+p.title, files, nil, time.Now().Add(-time.Hour*time.Duration(i+1)))
+			_, err = git.CommitFiles(g.path(p), "main", "Dashboards of "+p.title, files, time.Now().Add(-time.Hour*time.Duration(i+1)))
 		}
 		if err != nil {
 			return fmt.Errorf("make the sample repository: %w", err)
@@ -218,7 +218,7 @@ func (g samples) Run(ctx context.Context, a *agent.Agent) error {
 		p := sampleRepositories[n%len(sampleRepositories)]
 		folder, board := p.folders[n%len(p.folders)], n%p.each+1
 		_, err := git.CommitFiles(g.path(p), "main", fmt.Sprintf("Tune %s, board %d", folder, board),
-			map[string][]byte{boardFile(folder, board): p.dashboard(folder, board, n)}, nil, time.Now())
+			map[string][]byte{boardFile(folder, board): p.dashboard(folder, board, n)}, time.Now())
 		if err != nil {
 			return fmt.Errorf("commit to the sample repository: %w", err)
 		}
