@@ -210,7 +210,7 @@ func (f *fetch) state() (map[string]pack.ID, []pack.ID, int64, error) {
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	n, err := readNote(f.mirror.dir, f.home.String())
+	n, err := readNote(f.mirror.dir)
 	return refs, shallows, n.First, err
 }
 

@@ -140,7 +140,7 @@ func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	s, _, m, r, ref, files := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.End()
-	m.mirror(c.Addr).markDamaged(1)
+	m.mirror(c.Addr).markDamaged(nil)
 	s.During(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 	_, err := m.Fetch(t.Context(), r, ref)
 	gittest.ErrorIs(t, err, Unreachable)

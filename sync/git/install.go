@@ -33,7 +33,7 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 	if err := f.checkConnected(old, got); err != nil {
 		return err
 	}
-	if err := setShallow(dir, ends); err != nil {
+	if err := writeShallow(dir, ends); err != nil {
 		return err
 	}
 	if sent.Objects > 0 {
@@ -58,18 +58,6 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 		return err
 	}
 	f.mirror.changed()
-	return pack.SyncDir(dir)
-}
-
-// setShallow writes the ends of history, before the commits are there that have
-// no parents: a server that does not hear of them leaves out what we lack.
-func setShallow(dir string, ends []pack.ID) error {
-	if old, err := readShallow(dir); err == nil && slices.Equal(old, ends) {
-		return nil
-	}
-	if err := writeShallow(dir, ends); err != nil {
-		return err
-	}
 	return pack.SyncDir(dir)
 }
 
@@ -204,11 +192,9 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	defer leave()
-	l := f.mirror.takeListing(f.Identity())
-	if l == nil {
-		if l, err = f.List(); err != nil {
-			return got, err
-		}
+	l, err := f.listRefs()
+	if err != nil {
+		return got, err
 	}
 	if f.depth > 0 {
 		defer f.keepListing(l) // it may be asked for more

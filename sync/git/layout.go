@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"limpet/sync/git/pack"
@@ -72,43 +73,33 @@ func writeNote(dir string, n note) error {
 	return pack.ReplaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
 }
 
-// readNote checks that dir is a mirror of url that this version understands.
-// Errors wrap pack.ErrDamaged, or fs.ErrNotExist when there is no directory.
-func readNote(dir, url string) (note, error) {
-	var n note
+// readNote checks that dir is a mirror that this version understands. Errors wrap
+// pack.ErrDamaged, or fs.ErrNotExist when there is no directory.
+func readNote(dir string) (n note, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return n, err
 	}
 	data, err := os.ReadFile(filepath.Join(dir, noteFile))
+	if err == nil {
+		err = json.Unmarshal(data, &n)
+	}
+	if err == nil && n.Format != layoutFormat {
+		err = fmt.Errorf("%s is of format %d", noteFile, n.Format)
+	}
 	if err != nil {
 		return n, fmt.Errorf("%w: %w", pack.ErrDamaged, err)
 	}
-	if err := json.Unmarshal(data, &n); err != nil || n.Format != layoutFormat || n.URL != url {
-		return n, fmt.Errorf("%w: %s is not the one of this mirror", pack.ErrDamaged, noteFile)
-	}
 	return n, nil
-}
-
-// urlOf is the URL that a mirror's note names, "" when it cannot be read.
-func urlOf(dir string) string {
-	var n note
-	if data, err := os.ReadFile(filepath.Join(dir, noteFile)); err == nil && json.Unmarshal(data, &n) == nil {
-		return n.URL
-	}
-	return ""
 }
 
 // readShallow reads the commits whose parents were left out.
 func readShallow(dir string) ([]pack.ID, error) {
 	data, err := os.ReadFile(filepath.Join(dir, shallowFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var ids []pack.ID
-	for _, line := range strings.Fields(string(data)) {
+	for line := range strings.FieldsSeq(string(data)) {
 		id, ok := pack.ParseID(line)
 		if !ok {
 			return nil, fmt.Errorf("%w: malformed line in %s", pack.ErrDamaged, shallowFile)
@@ -118,19 +109,25 @@ func readShallow(dir string) ([]pack.ID, error) {
 	return ids, nil
 }
 
+// writeShallow writes the ends of history, before the commits are there that have
+// no parents: a server that does not hear of them leaves out what we lack.
 func writeShallow(dir string, ids []pack.ID) error {
-	if len(ids) == 0 {
-		err := os.Remove(filepath.Join(dir, shallowFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
+	if old, err := readShallow(dir); err == nil && slices.Equal(old, ids) {
+		return nil
 	}
 	var out []byte
 	for _, id := range ids {
 		out = append(out, id.String()+"\n"...)
 	}
-	return pack.ReplaceFile(filepath.Join(dir, shallowFile), out)
+	path := filepath.Join(dir, shallowFile)
+	err := pack.ReplaceFile(path, out)
+	if len(ids) == 0 {
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return err
+	}
+	return pack.SyncDir(dir)
 }
 
 // Names of what is being made: a process that was killed leaves them behind.
@@ -142,48 +139,21 @@ const (
 // sweep removes what a killed process left below the directory of all mirrors:
 // half-made mirrors, spooled packs, packs without an index and lock files.
 func sweep(root string) error {
-	dirs, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
-	for _, d := range dirs {
-		path := filepath.Join(root, d.Name())
-		if strings.HasPrefix(d.Name(), "tmp_") {
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
-			continue
-		}
-		if !d.IsDir() || len(d.Name()) != mirrorName {
-			continue
-		}
-		if err := sweepMirror(path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sweepMirror(dir string) error {
-	for _, sub := range []string{"", "objects/pack"} {
-		files, err := os.ReadDir(filepath.Join(dir, sub))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // not sound; it is rebuilt when it is used
-		}
+	files, mirrors := os.DirFS(root), strings.Repeat("[0-9a-f]", mirrorName)
+	for _, pattern := range []string{"tmp_*", mirrors + "/tmp_*", mirrors + "/*.lock", mirrors + "/objects/pack/tmp_*",
+		mirrors + "/objects/pack/*.lock", mirrors + "/objects/pack/*.pack"} {
+		names, err := fs.Glob(files, pattern)
 		if err != nil {
 			return err
 		}
-		for _, f := range files {
-			name := f.Name()
-			stale := strings.HasPrefix(name, "tmp_") || strings.HasSuffix(name, ".lock")
-			if pack, ok := strings.CutSuffix(name, ".pack"); ok && !stale {
-				_, err := os.Stat(filepath.Join(dir, sub, pack+".idx"))
-				stale = errors.Is(err, fs.ErrNotExist)
-			}
-			if stale && !f.IsDir() {
-				if err := os.Remove(filepath.Join(dir, sub, name)); err != nil {
-					return err
+		for _, name := range names {
+			if base, isPack := strings.CutSuffix(name, ".pack"); isPack {
+				if _, err := fs.Stat(files, base+".idx"); !errors.Is(err, fs.ErrNotExist) {
+					continue
 				}
+			}
+			if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
+				return err
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
-	"limpet/sync/git/transport"
 )
 
 // idleAfter is how long the packs of a mirror stay open after the last read.
@@ -30,9 +30,7 @@ type mirror struct {
 	idle    *time.Timer
 	closed  bool
 	damaged bool
-	age     int                // how often the mirror was made anew
-	last    Ref                // what was fetched last, for healing; the zero Ref at first
-	listed  *transport.Listing // the last answer to ls-remote, for the fetch that follows
+	last    Ref // what was fetched last, for healing; the zero Ref at first
 	// announced are the commits that the first URL announced last, by ref.
 	announced map[string]string
 	// rejected are the last tips of fallbacks that may not be served, by URL.
@@ -42,9 +40,6 @@ type mirror struct {
 func (m *mirror) announce(r Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.announced == nil {
-		m.announced = map[string]string{}
-	}
 	m.announced[r.Name] = r.Hash
 }
 
@@ -63,9 +58,6 @@ func (m *mirror) announcedCommit(name string) string {
 func (m *mirror) reject(url, hash string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.rejected == nil {
-		m.rejected = map[string]string{}
-	}
 	m.rejected[url] = hash
 }
 
@@ -78,7 +70,6 @@ func (m *mirror) isRejected(url, hash string) bool {
 // handle is an open store of a mirror and its users.
 type handle struct {
 	*pack.Store
-	age    int  // of the mirror when it was opened
 	users  int  // guarded by the mirror's mu
 	retire bool // guarded by the mirror's mu: close when the last user is gone
 }
@@ -115,37 +106,38 @@ func (m *mirror) use(limit int64) (*handle, error) {
 		m.drop()
 	}
 	if m.open == nil {
-		if _, err := readNote(m.dir, m.addr.String()); err != nil {
+		if n, err := readNote(m.dir); err != nil {
 			return nil, err
+		} else if n.URL != m.addr.String() {
+			return nil, fmt.Errorf("%w: it is one of another URL", pack.ErrDamaged)
 		}
 		s, err := pack.Open(m.dir, limit)
 		if err != nil {
 			return nil, err
 		}
-		m.open = &handle{Store: s, age: m.age}
+		m.open = &handle{Store: s}
 	}
 	if m.idle != nil {
 		m.idle.Stop()
-		m.idle = nil
 	}
 	m.open.users++
 	return m.open, nil
 }
 
 // release ends a use. The last user of one that was replaced closes it.
-func (m *mirror) release(s *handle) {
+func (m *mirror) release(h *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.users--
+	h.users--
 	switch {
-	case s.users > 0:
-	case s.retire:
-		s.Close()
-	case m.idle == nil:
+	case h.users > 0:
+	case h.retire:
+		h.Close()
+	default:
 		m.idle = time.AfterFunc(idleAfter, func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if m.open == s && s.users == 0 {
+			if m.open == h && h.users == 0 {
 				m.drop()
 			}
 		})
@@ -161,18 +153,13 @@ func (m *mirror) changed() {
 
 // drop retires the open store. The caller holds mu.
 func (m *mirror) drop() {
-	s := m.open
-	m.open = nil
-	if m.idle != nil {
-		m.idle.Stop()
-		m.idle = nil
-	}
-	if s == nil {
+	if m.open == nil {
 		return
 	}
-	if s.retire = true; s.users == 0 {
-		s.Close()
+	if m.open.retire = true; m.open.users == 0 {
+		m.open.Close()
 	}
+	m.open = nil
 }
 
 func (m *mirror) close() {
@@ -183,12 +170,12 @@ func (m *mirror) close() {
 }
 
 // markDamaged makes the next fetch throw the mirror away, also after a restart.
-// age is that of the store that showed the damage: a mirror that was made anew
-// meanwhile is not blamed.
-func (m *mirror) markDamaged(age int) {
+// h is what showed the damage, nil for a mirror that cannot be opened: one that was
+// made anew meanwhile is not blamed.
+func (m *mirror) markDamaged(h *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if age != m.age {
+	if h != nil && h != m.open {
 		return
 	}
 	m.damaged = true
@@ -201,11 +188,8 @@ func (m *mirror) markDamaged(age int) {
 func (m *mirror) isDamaged() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.damaged {
-		return true
-	}
 	_, err := os.Stat(filepath.Join(m.dir, damageFile))
-	return !errors.Is(err, fs.ErrNotExist)
+	return m.damaged || !errors.Is(err, fs.ErrNotExist)
 }
 
 // replaceBy puts the freshly made mirror in dir in this one's place.
@@ -225,7 +209,6 @@ func (m *mirror) replaceBy(dir string) error {
 	m.mu.Lock()
 	m.drop()
 	m.damaged = false
-	m.age++
 	m.mu.Unlock()
 	return pack.SyncDir(root)
 }
@@ -238,8 +221,8 @@ func (m *mirror) fetched(r Ref) {
 	m.last = r
 }
 
-func (m *mirror) lastFetched() (r Ref, age int) {
+func (m *mirror) lastFetched() Ref {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last, m.age
+	return m.last
 }

@@ -86,8 +86,7 @@ func TestReadWhileChanging(t *testing.T) {
 			fsck(t, m, r)
 		case 2:
 			mi := m.mirror(c.Addr)
-			_, age := mi.lastFetched()
-			mi.markDamaged(age)
+			mi.markDamaged(nil)
 			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
 				t.Error(err)
 			}

@@ -30,7 +30,7 @@ type Mirrors struct {
 
 	mu            sync.Mutex // guards all below; never held while something waits
 	mirrors       map[string]*mirror
-	holders       []*mirror            // of the listings that are kept, oldest first
+	listings      map[string]*transport.Listing // by call.Identity: for the fetch that follows
 	noNegotiation map[string]time.Time // hosts that fail incremental fetches, and until when
 	breakers      map[string]breaker   // by URL, of servers that did not answer
 }
@@ -64,6 +64,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 			Dir: dir, AllowLocal: o.AllowLocal, PerHost: o.PerHost, Stall: o.Stall, Refs: o.Refs, Whole: o.Whole, Guard: o.Guard, Logger: o.Logger,
 		}),
 		mirrors:       map[string]*mirror{},
+		listings:      map[string]*transport.Listing{},
 		large:         lfs.NewCache(filepath.Join(dir, largeDir)),
 		noNegotiation: map[string]time.Time{},
 		breakers:      map[string]breaker{},
@@ -90,7 +91,8 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 	mi, ok := m.mirrors[key]
 	if !ok {
 		sum := sha256.Sum256([]byte(key))
-		mi = &mirror{dir: filepath.Join(m.dir, hex.EncodeToString(sum[:])[:mirrorName]), addr: a, turn: make(chan struct{}, 1)}
+		mi = &mirror{dir: filepath.Join(m.dir, hex.EncodeToString(sum[:])[:mirrorName]), addr: a, turn: make(chan struct{}, 1),
+			announced: map[string]string{}, rejected: map[string]string{}}
 		m.mirrors[key] = mi
 	}
 	return mi
@@ -145,15 +147,13 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 
 // readMirror runs f over the mirror as it is, and marks the mirror when it is damaged.
 func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
-	_, age := mi.lastFetched()
-	s, err := mi.use(c.Limits.ObjectBytes)
+	h, err := mi.use(c.Limits.ObjectBytes)
 	if err == nil {
-		age = s.age
-		err = f(&reading{ctx: c.Ctx, store: s.Store, limits: c.Limits})
-		mi.release(s)
+		err = f(&reading{ctx: c.Ctx, store: h.Store, limits: c.Limits})
+		defer mi.release(h)
 	}
 	if errors.Is(err, pack.ErrDamaged) {
-		mi.markDamaged(age)
+		mi.markDamaged(h)
 	}
 	return err
 }
@@ -161,16 +161,16 @@ func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
 // refetch fetches anew what a damaged mirror held, if this process knows what that
 // was.
 func (c *call) refetch(mi *mirror, why error) bool {
-	ref, _ := mi.lastFetched()
+	ref := mi.lastFetched()
 	if ref.Hash == "" {
 		return false
 	}
 	c.m.log.Warn("mirror is damaged, rebuilding", "url", c.URL(), "err", why)
-	if _, err := c.m.Fetch(c.Ctx, c.remote, ref); err != nil {
+	_, err := c.m.Fetch(c.Ctx, c.remote, ref)
+	if err != nil {
 		c.m.log.Warn("cannot rebuild damaged mirror", "url", c.URL(), "err", err)
-		return false
 	}
-	return true
+	return err == nil
 }
 
 // Prune deletes the mirrors of remotes that are not in keep and into which
@@ -193,19 +193,18 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || time.Since(fetchedAt(dir)) < rest {
 			continue
 		}
-		if a, perr := auth.ParseAddress(urlOf(dir)); perr == nil && m.mirror(a).dir == dir {
+		n, _ := readNote(dir)
+		if a, perr := auth.ParseAddress(n.URL); perr == nil && m.mirror(a).dir == dir { // else nothing can be fetched into it
 			mi := m.mirror(a)
 			select {
 			case mi.turn <- struct{}{}:
+				defer mi.unlock()
+				defer mi.changed()
 			default:
 				continue
 			}
-			err = errors.Join(err, os.RemoveAll(dir))
-			mi.changed()
-			mi.unlock()
-		} else { // nothing can be fetched into it
-			err = errors.Join(err, os.RemoveAll(dir))
 		}
+		err = errors.Join(err, os.RemoveAll(dir))
 		err = errors.Join(err, os.RemoveAll(filepath.Join(m.dir, largeDir, d.Name())))
 		removed++
 	}
@@ -230,24 +229,16 @@ func (m *Mirrors) Usage(ctx context.Context) (mirrors int, bytes int64, err erro
 		if err == nil {
 			err = context.Cause(ctx)
 		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if filepath.Dir(path) == m.dir && len(d.Name()) == mirrorName {
-				mirrors++
+		if err == nil && d.IsDir() && filepath.Dir(path) == m.dir && len(d.Name()) == mirrorName {
+			mirrors++
+		} else if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				bytes += info.Size()
 			}
-			return nil
 		}
-		info, err := d.Info()
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
-		}
-		if err == nil {
-			bytes += info.Size()
 		}
 		return err
 	})

@@ -75,7 +75,7 @@ func (f *fetch) fetchPinned() error {
 	if here, err := f.hasPinned(); here && err == nil {
 		return nil
 	}
-	l, err := f.listRefs()
+	l, err := f.peekRefs()
 	if err != nil {
 		return err
 	}
@@ -107,21 +107,18 @@ func (f *fetch) fetchPinned() error {
 	return f.notFound("the repository has no branches")
 }
 
-// listRefs is what the server has, without a session.
-func (f *fetch) listRefs() (*transport.Listing, error) {
+// peekRefs is what the server has, without a session.
+func (f *fetch) peekRefs() (*transport.Listing, error) {
 	leave, err := f.Visit()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	l := f.mirror.takeListing(f.Identity())
-	if l == nil {
-		if l, err = f.List(); err != nil {
-			return nil, err
-		}
+	l, err := f.listRefs()
+	if err == nil {
+		f.keepListing(l)
 	}
-	f.keepListing(l)
-	return l, nil
+	return l, err
 }
 
 // serves reports whether the server may send a commit without its history.
@@ -237,7 +234,7 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 		seen.whole = seen.whole && seen.found
 	}
 	if errors.Is(err, pack.ErrDamaged) {
-		f.mirror.markDamaged(s.age)
+		f.mirror.markDamaged(s)
 	}
 	return seen, err
 }
@@ -263,7 +260,7 @@ func (f *fetch) keepHistory() error {
 		return err
 	}
 	defer f.mirror.release(s)
-	n, err := readNote(f.mirror.dir, f.home.String())
+	n, err := readNote(f.mirror.dir)
 	if err != nil || n.First >= s.Bytes() {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestPinnedIsSearched(t *testing.T) {
 				}
 				held += info.Size()
 			}
-			if n, err := readNote(dir, r.URL); err != nil || c.back > 0 && n.First < held {
+			if n, err := readNote(dir); err != nil || c.back > 0 && n.First < held {
 				t.Errorf("%d back on %q: growth is counted from %d bytes of %d, %v", c.back, branch, n.First, held, err)
 			}
 			fsck(t, m, r)

@@ -52,6 +52,8 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Wri
 	if u.Old, known = pack.ParseID(old); !known && old != "" {
 		return c.Fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(old, 60))})
 	}
-	m.mirror(c.home).takeListing(c.Identity()) // a list of refs that is old soon
+	m.mu.Lock()
+	delete(m.listings, c.Identity()) // a list of refs that is old soon
+	m.mu.Unlock()
 	return c.Fail(push.Push(c.Call, u))
 }

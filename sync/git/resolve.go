@@ -2,7 +2,9 @@ package git
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"limpet/sync/git/gitref"
@@ -20,7 +22,14 @@ import (
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
 	var ref Ref
 	f := &failover{m: m, op: "resolve", remote: r, do: func(c *call) (err error) {
-		ref, err = c.resolve(sel)
+		if err = sel.Check(); err != nil {
+			return &Error{Kind: Refused, Err: err}
+		}
+		if ref = pinned(sel); sel.Commit != "" && c.stored(ref) {
+			ref.Stored = true
+			return nil
+		}
+		ref, err = c.askRef(sel)
 		return err
 	}}
 	server, err := f.run(ctx)
@@ -33,20 +42,7 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 	return ref, nil
 }
 
-func (c *call) resolve(sel gitref.Selector) (Ref, error) {
-	if err := sel.Check(); err != nil {
-		return Ref{}, &Error{Kind: Refused, Err: err}
-	}
-	if sel.Commit != "" {
-		if ref := pinned(sel); c.stored(ref) {
-			ref.Stored = true
-			return ref, nil
-		}
-	}
-	return c.askRef(sel)
-}
-
-// askRef is resolve for what the server has to be asked about.
+// askRef asks the server what a Selector stands for.
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	leave, err := c.Visit()
 	if err != nil {
@@ -69,53 +65,38 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	return ref, err
 }
 
-// refsKept is how long a list of refs may be to be kept for the next fetch.
-const refsKept = 2000
+const (
+	refsKept = 2000 // how long a list of refs may be to be kept for the next fetch
+	// listingsKept is how many listings are kept at a time. A fetch comes at once or
+	// not at all: of a thousand repositories that are looked at each minute nearly none
+	// has anything new.
+	listingsKept = 16
+)
 
 // keepListing holds a listing for the fetch that follows, if it has no connection.
 func (c *call) keepListing(l *transport.Listing) {
-	if http := c.Addr.Scheme == "https" || c.Addr.Scheme == "http"; !http || len(l.Refs.References) > refsKept {
+	if !strings.HasPrefix(c.Addr.Scheme, "http") || len(l.Refs.References) > refsKept {
 		l.Session.Close()
-		l = nil
+		return
 	}
-	m := c.m.mirror(c.home)
-	m.mu.Lock()
-	m.listed = l
-	m.mu.Unlock()
-	if l != nil {
-		c.m.evictListings(m)
+	kept := c.m.listings
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if len(kept) >= listingsKept {
+		delete(kept, slices.MinFunc(slices.Collect(maps.Keys(kept)), func(a, b string) int { return kept[a].At.Compare(kept[b].At) }))
 	}
+	kept[c.Identity()] = l
 }
 
-// listingsKept is how many listings are kept at a time. A fetch comes at once or
-// not at all: of a thousand repositories that are looked at each minute nearly none
-// has anything new.
-const listingsKept = 16
-
-// evictListings notes that a mirror keeps a listing, and drops the oldest one of too many.
-func (m *Mirrors) evictListings(mi *mirror) {
-	m.mu.Lock()
-	m.holders = append(slices.DeleteFunc(m.holders, func(other *mirror) bool { return other == mi }), mi)
-	var oldest *mirror
-	if len(m.holders) > listingsKept {
-		oldest, m.holders = m.holders[0], slices.Delete(m.holders, 0, 1)
+// listRefs returns the listing of a moment ago, once, or a new one. The caller visits
+// the host.
+func (c *call) listRefs() (*transport.Listing, error) {
+	c.m.mu.Lock()
+	l := c.m.listings[c.Identity()]
+	delete(c.m.listings, c.Identity())
+	c.m.mu.Unlock()
+	if l != nil && time.Since(l.At) < transport.ListingLife {
+		return l, nil
 	}
-	m.mu.Unlock()
-	if oldest != nil {
-		oldest.mu.Lock()
-		defer oldest.mu.Unlock()
-		oldest.listed = nil
-	}
-}
-
-// takeListing returns the listing of a moment ago, once.
-func (m *mirror) takeListing(whom string) *transport.Listing {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := m.listed
-	m.listed = nil
-	if l == nil || l.Identity != whom || time.Since(l.At) > transport.ListingLife {
-		return nil
-	}
-	return l
+	return c.List()
 }

@@ -46,15 +46,15 @@ func Parse(selector string) (Selector, error) {
 		}
 		if k, rest := s.key(word); k != nil {
 			if *k != "" {
-				return s, fmt.Errorf("%q: given twice", shown(word))
+				return s, fmt.Errorf("%q: given twice", text.Line(word, 100))
 			}
 			if at, *k = k, rest; rest == "" {
-				return s, fmt.Errorf("%q: nothing follows the colon; %s", shown(word), forms)
+				return s, fmt.Errorf("%q: nothing follows the colon; %s", text.Line(word, 100), forms)
 			}
 			continue
 		}
 		if at != &s.SemVer && at != &s.SemVerFilter { // the others have no blanks
-			return s, fmt.Errorf("%q is not understood; %s", shown(word), forms)
+			return s, fmt.Errorf("%q is not understood; %s", text.Line(word, 100), forms)
 		}
 		*at += " " + word
 	}

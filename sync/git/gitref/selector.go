@@ -13,6 +13,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"limpet/sync/auth"
+	"limpet/sync/text"
 )
 
 // Selector is what is wanted of a remote. The zero Selector is what the remote's
@@ -35,11 +36,8 @@ func Branch(name string) Selector {
 	return Selector{Branch: strings.TrimPrefix(name, "refs/heads/")}
 }
 
-// Bounds of what somebody may write. Unit: bytes.
-const (
-	maxRange   = 256
-	maxPattern = 256
-)
+// maxRange bounds a range and a filter that somebody may write. Unit: bytes.
+const maxRange = 256
 
 // Check tells what is wrong with the Selector, and what would be right.
 func (s Selector) Check() error {
@@ -70,11 +68,11 @@ func (s Selector) checkNames() error {
 			continue
 		}
 		if err := auth.CheckRefName(c.value); err != nil {
-			return fmt.Errorf("%q is not the name of a %s: %w", shown(c.value), c.what, err)
+			return fmt.Errorf("%q is not the name of a %s: %w", text.Line(c.value, 100), c.what, err)
 		}
 	}
 	if s.Name != "" && (!strings.HasPrefix(s.Name, "refs/") || strings.Count(s.Name, "/") < 2) {
-		return fmt.Errorf("%q is not the full name of a ref; write it as refs/pull/420/head or refs/heads/main", shown(s.Name))
+		return fmt.Errorf("%q is not the full name of a ref; write it as refs/pull/420/head or refs/heads/main", text.Line(s.Name, 100))
 	}
 	return nil
 }
@@ -85,7 +83,7 @@ func (s Selector) checkVersions() error {
 	}
 	if s.TagPrefix != "" {
 		if err := auth.CheckRefName(s.TagPrefix + "0"); err != nil {
-			return fmt.Errorf("no tag begins with %q: %w", shown(s.TagPrefix), err)
+			return fmt.Errorf("no tag begins with %q: %w", text.Line(s.TagPrefix, 100), err)
 		}
 	}
 	_, err := s.compile()
@@ -101,16 +99,16 @@ type compiled struct {
 
 func (s Selector) compile() (compiled, error) {
 	c := compiled{prefix: s.TagPrefix}
-	if len(s.SemVer) > maxRange || len(s.SemVerFilter) > maxPattern {
+	if len(s.SemVer) > maxRange || len(s.SemVerFilter) > maxRange {
 		return c, fmt.Errorf("a range of versions and a filter have at most %d bytes", maxRange)
 	}
 	var err error
 	if c.within, err = semver.NewConstraint(s.SemVer); err != nil {
-		return c, fmt.Errorf("%q is not a range of versions; write one such as 1.x, ~1.4 or >=1.2.0 <2.0.0", shown(s.SemVer))
+		return c, fmt.Errorf("%q is not a range of versions; write one such as 1.x, ~1.4 or >=1.2.0 <2.0.0", text.Line(s.SemVer, 100))
 	}
 	if s.SemVerFilter != "" {
 		if c.filter, err = regexp.Compile(s.SemVerFilter); err != nil {
-			return c, fmt.Errorf("the filter %q is not a regular expression; write one such as ^v[0-9.]+$", shown(s.SemVerFilter))
+			return c, fmt.Errorf("the filter %q is not a regular expression; write one such as ^v[0-9.]+$", text.Line(s.SemVerFilter, 100))
 		}
 	}
 	return c, nil
@@ -124,7 +122,7 @@ func (s Selector) checkCommit() error {
 		if err == nil && len(s.Commit) == 64 {
 			return errors.New("a commit of 64 digits is one of a SHA-256 repository, which cannot be read")
 		}
-		return fmt.Errorf("%q is not a commit; give all 40 digits of its hash", shown(s.Commit))
+		return fmt.Errorf("%q is not a commit; give all 40 digits of its hash", text.Line(s.Commit, 100))
 	}
 	return nil
 }
@@ -141,13 +139,4 @@ func (s Selector) String() string {
 		return "HEAD"
 	}
 	return strings.Join(words, " ")
-}
-
-// shown is a wrong value as an error repeats it.
-func shown(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }

@@ -3,7 +3,6 @@ package gitref
 import (
 	"cmp"
 	"iter"
-	"strconv"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -72,32 +71,10 @@ func compare(a *semver.Version, tagA string, b *semver.Version, tagB string) int
 	return cmp.Or(a.Compare(b), compareBuild(a.Metadata(), b.Metadata()), cmp.Compare(tagA, tagB))
 }
 
-// compareBuild puts metadata of builds in order, part by part.
+// compareBuild puts metadata of builds in order, as the library does with pre-releases.
 func compareBuild(a, b string) int {
 	if a == "" || b == "" {
 		return cmp.Compare(len(a), len(b))
 	}
-	for a != "" && b != "" {
-		var x, y string
-		x, a, _ = strings.Cut(a, ".")
-		y, b, _ = strings.Cut(b, ".")
-		if c := comparePart(x, y); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-func comparePart(x, y string) int {
-	n, errN := strconv.ParseUint(x, 10, 64)
-	m, errM := strconv.ParseUint(y, 10, 64)
-	switch {
-	case errN == nil && errM == nil:
-		return cmp.Compare(n, m)
-	case errN == nil:
-		return -1
-	case errM == nil:
-		return 1
-	}
-	return cmp.Compare(x, y)
+	return semver.New(0, 0, 0, a, "").Compare(semver.New(0, 0, 0, b, ""))
 }

@@ -26,10 +26,9 @@ type session interface {
 // Listing is an answer to ls-remote. Over http the session has no connection
 // and serves the fetch that follows, which saves a round trip.
 type Listing struct {
-	Session  session
-	Refs     *packp.AdvRefs
-	At       time.Time
-	Identity string // call.whom
+	Session session
+	Refs    *packp.AdvRefs
+	At      time.Time
 }
 
 // ListingLife is how long refs are good enough to fetch by. The commit that
@@ -62,7 +61,7 @@ func (c *Call) List() (*Listing, error) {
 		s.Close()
 		return nil, err
 	}
-	return &Listing{s, refs, time.Now(), c.Identity()}, nil
+	return &Listing{s, refs, time.Now()}, nil
 }
 
 // deadline ends the call with an error unless what it returns is called in time.
