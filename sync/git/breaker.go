@@ -27,31 +27,24 @@ func (m *Mirrors) trip(url string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	before, known := m.breakers[url]
-	if known && now.Before(before.until) {
+	b := m.breakers[url]
+	if now.Before(b.until) {
 		return // of a request that began before
 	}
-	pause := m.options.Pause
-	if known {
-		pause = min(2*before.pause, max(longestPause, m.options.Pause))
-	}
-	wait := pause*3/4 + rand.N(pause/2+1)
+	b.err, b.pause = err, max(m.options.Pause, min(2*b.pause, longestPause))
+	wait := b.pause*3/4 + rand.N(b.pause/2+1)
 	if e, ok := errors.AsType[*Error](err); ok {
 		wait = max(wait, min(e.RetryAfter, longestPause))
 	}
-	for k, b := range m.breakers { // of Repositories that are gone
-		if now.Sub(b.until) > 2*longestPause {
-			delete(m.breakers, k)
-		}
-	}
-	m.breakers[url] = breaker{now.Add(wait), pause, err}
+	b.until = now.Add(wait)
+	m.breakers[url] = b
 }
 
 // tripped returns why the breaker of a URL is open, nil when it is closed.
 func (m *Mirrors) tripped(url string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b, ok := m.breakers[url]; ok && time.Now().Before(b.until) {
+	if b := m.breakers[url]; time.Now().Before(b.until) {
 		return b.err
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,6 @@ type Fallback struct {
 // Via names the fallback that announced a Ref. It is plain text, free of secrets.
 type Via struct {
 	URL  string // of the server; "" = the one of Remote.URL
-	Name string // of the server, for people: URL, with the user where another has the same
 	Home string // Remote.URL, for people
 	Why  string // what is wrong with that
 	Base string // the commit that Fetch has to find in the history of Ref.Hash; "" = it was found
@@ -47,32 +47,15 @@ func (v Via) String() string {
 	if v.URL == "" {
 		return ""
 	}
-	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.Name, v.Home, v.Why)
+	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.URL, v.Home, v.Why)
 }
 
 // serverURL is the URL of server i without user and password; 0 is the one of Remote.URL.
 func (r Remote) serverURL(i int) string {
-	if i == 0 {
-		return r.shown()
+	if i > 0 {
+		r.URL = r.Fallbacks[i-1].URL
 	}
-	return Remote{URL: r.Fallbacks[i-1].URL}.shown()
-}
-
-// serverName is a server for people. Logs and statuses show no user of a URL, so servers
-// that differ in it alone get it as a suffix.
-func (r Remote) serverName(i int) string {
-	own, err := auth.ParseAddress(r.serverURL(i))
-	if own.Scheme != "ssh" || err != nil {
-		return r.serverURL(i)
-	}
-	user := own.User
-	for j := range 1 + len(r.Fallbacks) {
-		other, err := auth.ParseAddress(r.serverURL(j))
-		if other.User = user; j != i && err == nil && other == own {
-			return fmt.Sprintf("%s as %s", own, cmp.Or(user, "git"))
-		}
-	}
-	return own.String()
+	return r.shown()
 }
 
 // server is the index of the server of a Via, -1 when it is no server of r any more.
@@ -80,9 +63,9 @@ func (r Remote) server(v Via) int {
 	if v.URL == "" {
 		return 0
 	}
-	for i := range r.Fallbacks {
-		if r.serverURL(i+1) == v.URL {
-			return i + 1
+	for i := len(r.Fallbacks); i > 0; i-- {
+		if r.serverURL(i) == v.URL {
+			return i
 		}
 	}
 	return -1
@@ -101,12 +84,12 @@ func (m *Mirrors) beginAt(ctx context.Context, op string, r Remote, i int) (*cal
 	one := Remote{URL: at.URL, AllowInsecure: r.AllowInsecure, Limits: r.Limits, LastSynced: r.LastSynced}
 	if at.Credentials != nil {
 		if one.Creds, err = at.Credentials(ctx); err != nil {
-			e := &Error{Kind: Auth, Err: err}
+			e := Error{Kind: Auth, Err: err}
 			if known, ok := errors.AsType[*Error](err); ok {
-				*e = *known
+				e = *known
 			}
 			e.Op, e.URL = op, one.shown()
-			return nil, e
+			return nil, &e
 		}
 	}
 	c, err := m.begin(ctx, op, one)
@@ -172,21 +155,22 @@ func (f *failover) run(ctx context.Context) (server int, err error) {
 // order lists the servers whose breaker is closed, and then the others, for the case
 // that none of the first answers.
 func (f *failover) order() (order []int, closed int) {
-	var open []int
-	if f.first > 0 {
-		order = append(order, f.first)
-	}
+	rank := make([]int, len(f.errs))
 	for i := range f.errs {
-		if i == f.first && i > 0 {
-			continue
-		}
-		if err := f.m.tripped(f.remote.serverURL(i)); err != nil && len(f.errs) > 1 {
-			f.errs[i], open = err, append(open, i)
-			continue
-		}
 		order = append(order, i)
+		switch {
+		case i > 0 && i == f.first:
+			rank[i] = -1
+		case len(f.errs) > 1:
+			if f.errs[i] = f.m.tripped(f.remote.serverURL(i)); f.errs[i] != nil {
+				rank[i] = 1
+				continue
+			}
+		}
+		closed++
 	}
-	return append(order, open...), len(order)
+	slices.SortStableFunc(order, func(a, b int) int { return rank[a] - rank[b] })
+	return order, closed
 }
 
 // ask asks one server. It and those after it, left in all, get equal shares of the time.
@@ -228,7 +212,7 @@ func (f *failover) failed() error {
 	var others []string
 	for i, err := range f.errs[1:] {
 		if err != nil {
-			others = append(others, "mirror "+f.remote.serverName(i+1)+": "+reason(err))
+			others = append(others, "mirror "+f.remote.serverURL(i+1)+": "+reason(err))
 		}
 	}
 	if len(others) > 0 {
@@ -240,14 +224,13 @@ func (f *failover) failed() error {
 // reason is an error without operation and URL. A time that differs with every attempt
 // is left out.
 func reason(err error) string {
-	e, ok := errors.AsType[*Error](err)
-	switch {
-	case !ok:
-		return err.Error()
-	case e.Kind == Timeout:
+	if KindOf(err) == Timeout {
 		return "no answer in time"
 	}
-	return e.Err.Error()
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
 }
 
 // via describes the server that has answered; base is what is left to check.
@@ -255,7 +238,7 @@ func (f *failover) via(i int, base string) Via {
 	if i == 0 {
 		return Via{}
 	}
-	v := Via{URL: f.remote.serverURL(i), Name: f.remote.serverName(i), Home: f.remote.serverName(0), Why: "it was not asked", Base: base}
+	v := Via{URL: f.remote.serverURL(i), Home: f.remote.shown(), Why: "it was not asked", Base: base}
 	if f.errs[0] != nil {
 		v.Why = reason(f.errs[0])
 	}
@@ -330,7 +313,7 @@ func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selec
 	var out []FallbackResult
 	for i := range r.Fallbacks {
 		began := time.Now()
-		result := FallbackResult{URL: r.serverName(i + 1)}
+		result := FallbackResult{URL: r.serverURL(i + 1)}
 		f := &failover{m: m, op: "resolve", remote: r, quiet: true, do: func(c *call) (err error) {
 			result.Ref, err = c.askRef(sel)
 			return err

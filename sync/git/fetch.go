@@ -257,9 +257,6 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 	if len(w.Haves) == 0 {
 		return fmt.Errorf("%w: it has no commit to build on", pack.ErrDamaged)
 	}
-	if f.noNegotiation() {
-		return f.fetchFull(old, shallows, nil)
-	}
 	budget := f.Limits.PackBytes
 	if w.Depth == 0 {
 		budget = min(budget, max(leastBudget, 2*f.first))
@@ -270,10 +267,15 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 		w.Depth = 1
 		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
 	}
-	if f.isProtocolError(err) {
-		return f.fetchFull(old, shallows, err)
+	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || KindOf(f.Fail(err)) != Protocol {
+		return err
 	}
-	return err
+	// Azure DevOps and CodeCommit answer with something that is not what the protocol says
+	// once haves come into play: one commit is fetched as if nothing were here. It still goes
+	// into the mirror that there is, so that older commits stay.
+	f.m.log.Warn("server does not negotiate; fetching the full commit", "host", f.Addr.HostPort(), "err", f.Fail(err))
+	f.ClearProblem()
+	return f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
 }
 
 // haves lists commits of the mirror that the server may know: the old tip of

@@ -28,11 +28,10 @@ type Mirrors struct {
 	client  *transport.Client
 	large   *lfs.Cache
 
-	mu            sync.Mutex // guards all below; never held while something waits
-	mirrors       map[string]*mirror
-	listings      map[string]*transport.Listing // by call.Identity: for the fetch that follows
-	noNegotiation map[string]time.Time // hosts that fail incremental fetches, and until when
-	breakers      map[string]breaker   // by URL, of servers that did not answer
+	mu       sync.Mutex // guards all below; never held while something waits
+	mirrors  map[string]*mirror
+	listings map[string]*transport.Listing // by call.Identity: for the fetch that follows
+	breakers map[string]breaker            // by URL, of servers that did not answer
 }
 
 // mirrorName is the length of the name of a mirror's directory.
@@ -63,11 +62,10 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		client: transport.New(transport.Options{
 			Dir: dir, AllowLocal: o.AllowLocal, PerHost: o.PerHost, Stall: o.Stall, Refs: o.Refs, Whole: o.Whole, Guard: o.Guard, Logger: o.Logger,
 		}),
-		mirrors:       map[string]*mirror{},
-		listings:      map[string]*transport.Listing{},
-		large:         lfs.NewCache(filepath.Join(dir, largeDir)),
-		noNegotiation: map[string]time.Time{},
-		breakers:      map[string]breaker{},
+		mirrors:  map[string]*mirror{},
+		listings: map[string]*transport.Listing{},
+		large:    lfs.NewCache(filepath.Join(dir, largeDir)),
+		breakers: map[string]breaker{},
 	}, nil
 }
 

@@ -57,22 +57,4 @@ func TestFallbackOverSSH(t *testing.T) {
 		!strings.Contains(log, "Accepted publickey for "+s.User) {
 		t.Errorf("sshd says %s", log)
 	}
-	// What logs leave out of a URL is said behind it where it is the difference.
-	p.m = openMirrors(t, Options{})
-	nobody := Fallback{URL: strings.Replace(s.URL(p.copied), s.User+"@", "nobody-of-that-name@", 1), Credentials: p.r.Fallbacks[0].Credentials}
-	p.r.Fallbacks = []Fallback{nobody, p.r.Fallbacks[0]}
-	for i, user := range []string{"", "nobody-of-that-name", s.User} {
-		if name := p.r.serverName(i); strings.HasSuffix(name, " as "+user) != (i > 0) || i == 0 && name != p.one.URL+"/site.git" {
-			t.Errorf("server %d is %q", i, name)
-		}
-	}
-	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != next ||
-		!strings.Contains(ref.Via.String(), " as "+s.User) {
-		t.Errorf("the fallback behind one that refuses: %+v, %v", ref, err)
-	}
-	for i, a := range p.m.CheckFallbacks(t.Context(), p.r, mainBranch) {
-		if (a.Err == nil) != (i == 1) || a.URL != p.r.serverName(i+1) {
-			t.Errorf("%+v", a)
-		}
-	}
 }
