@@ -43,11 +43,7 @@ func (a *Agent) pruneMirrorsOnce(minAge time.Duration) {
 			return
 		}
 		if url, ok := worker.CloneURL(repo); ok {
-			r := git.Remote{URL: url}
-			keep = append(keep, r)
-			if u.GetAnnotations()[api.AnnoGitSubmodules] == "true" {
-				keep = append(keep, a.mirrors.Submodules(r, repo.Spec.Block().Path)...)
-			}
+			keep = append(keep, git.Remote{URL: url})
 		}
 	}
 	removed, err := a.mirrors.Prune(keep, minAge)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"limpet/sync/git/pack"
 	"limpet/sync/text"
+
+	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
 // lastSecond is the end of the year 9999, behind which a time has no form in JSON.
@@ -18,26 +19,19 @@ const lastSecond = 253402300799
 
 // person takes an author line apart: name and mail, and when.
 func person(line string) (who string, when time.Time) {
-	end := strings.LastIndexByte(line, '>')
-	if end < 0 {
-		return text.Line(line, 200), time.Time{}
+	var s object.Signature
+	s.Decode([]byte(line))
+	end := strings.LastIndexByte(line, '>') + 1
+	if end == 0 {
+		end = len(line)
 	}
-	who = text.Line(line[:end+1], 200)
-	seconds, zone, _ := strings.Cut(strings.TrimSpace(line[end+1:]), " ")
-	unix, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil || unix < 0 || unix > lastSecond {
-		return who, time.Time{}
+	if unix := s.When.Unix(); unix >= 0 && unix <= lastSecond {
+		when = s.When
 	}
-	offset := 0
-	if len(zone) == 5 && (zone[0] == '+' || zone[0] == '-') {
-		if n, err := strconv.Atoi(zone[1:]); err == nil && n/100 < 24 && n%100 < 60 {
-			offset = (n/100*60 + n%100) * 60
-			if zone[0] == '-' {
-				offset = -offset
-			}
-		}
+	if _, zone := when.Zone(); zone/3600/24 != 0 { // it has no form in JSON
+		when = when.UTC()
 	}
-	return who, time.Unix(unix, 0).In(time.FixedZone("", offset))
+	return text.Line(line[:end], 200), when
 }
 
 // Commit reads a commit of the mirror. ErrUnknownCommit when it is not there.

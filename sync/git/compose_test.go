@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,21 +23,6 @@ var grafana = Person{"Grafana", "noreply@grafana.com"}
 
 func making(message string) Making {
 	return Making{Author: grafana, Committer: grafana, Message: message, When: time.Unix(1800000000, 0)}
-}
-
-// write makes edits of the branch and pushes them.
-func write(t testing.TB, m *Mirrors, r Remote, branch string, edits ...Edit) *Written {
-	t.Helper()
-	ref, _ := syncRef(t, m, r, branch)
-	c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, edits))
-	if err := errors.Join(c.Outcomes...); err != nil {
-		t.Fatal(err)
-	}
-	w := gittest.Must[*Written](t)(c.Commit(making("change")))
-	if err := m.Push(t.Context(), r, ref.Name, ref.Hash, w); err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
 
 // leaf is what a model of a tree has at a path.
@@ -278,64 +262,6 @@ func TestComposeAgreesWithGit(t *testing.T) {
 		if tally[kind] < 3 {
 			t.Errorf("%q came %d times only", kind, tally[kind])
 		}
-	}
-}
-
-// TestComposeLikeGit has real git make the same changes in a worktree.
-func TestComposeLikeGit(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	o := gittest.NewOrigin(t, s.Root, "site.git")
-	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
-	o.Write(map[string]string{"a/x.json": "1", "a/y.json": "2", "a/deep/down/z.json": "3", "b/run.sh": "#!/bin/sh", "top.json": "4",
-		"other/far/away.txt": "5"})
-	if err := os.Chmod(filepath.Join(o.Work, "b/run.sh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	first := o.Commit("first", nil)
-	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
-	for _, c := range []struct {
-		name  string
-		edits []Edit
-		git   [][]string
-		made  int // objects that are sent
-	}{
-		{"a file goes", []Edit{{Path: "top.json"}}, [][]string{{"rm", "top.json"}}, 2},
-		{"a directory becomes empty", []Edit{{Path: "a/deep/down/z.json"}}, [][]string{{"rm", "a/deep/down/z.json"}}, 3},
-		{"a directory goes", []Edit{{Path: "a/"}}, [][]string{{"rm", "-r", "a"}}, 2},
-		{"a file moves, its mode stays", []Edit{{Path: "b/run.sh", To: "bin/tools/run.sh"}},
-			[][]string{{"rm", "b/run.sh"}, {"update-index", "--add", "--cacheinfo", "100755,$,bin/tools/run.sh"}}, 4},
-		{"a directory moves", []Edit{{Path: "a/deep/", To: "b/deep/"}}, [][]string{{"mv", "a/deep", "b/deep"}}, 4},
-		{"a file beside a directory whose name it begins with", []Edit{{Path: "top.json", To: "b.txt"}}, [][]string{{"mv", "top.json", "b.txt"}},
-			2},
-		{"a directory beside a file that begins with its name", []Edit{{Path: "a/deep/", To: "top/"}}, [][]string{{"mv", "a/deep", "top"}}, 3},
-		{"a directory moves after a file of it went", []Edit{{Path: "a/x.json"}, {Path: "a/", To: "c/"}},
-			[][]string{{"rm", "a/x.json"}, {"mv", "a", "c"}}, 3},
-		{"everything goes", []Edit{{Path: "a/"}, {Path: "b/"}, {Path: "other/"}, {Path: "top.json"}}, [][]string{{"rm", "-r", "."}}, 2},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			o.Git("reset", "-q", "--hard", first)
-			o.Git("push", "-q", "-f", "origin", "HEAD")
-			script := o.Git("rev-parse", "HEAD:b/run.sh")
-			w := write(t, m, r, "main", c.edits...)
-			for _, args := range c.git {
-				o.Git(strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "$", script), "\x00")...)
-			}
-			if want, got := o.Git("write-tree"), gittest.Git(t, o.Bare, nil, "rev-parse", w.Hash+"^{tree}"); got != want {
-				t.Errorf("tree\n%s\nwant\n%s", gittest.Git(t, o.Bare, nil, "ls-tree", "-r", got), o.Git("ls-tree", "-r", want))
-			}
-			if len(w.made) != c.made {
-				t.Errorf("%d objects are sent, want %d", len(w.made), c.made)
-			}
-			if log := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%an %ae %cn %ce %at %ct %P %B",
-				"main"); log != "Grafana noreply@grafana.com Grafana noreply@grafana.com 1800000000 1800000000 "+first+" change" {
-				t.Errorf("log %q", log)
-			}
-			gittest.Git(t, o.Bare, nil, "fsck", "--full", "--strict")
-			fsck(t, m, r)
-			syncRef(t, m, r, "main")
-			fsck(t, m, r)
-		})
 	}
 }
 

@@ -2,35 +2,24 @@ package git
 
 import (
 	"context"
+	"maps"
 	"slices"
-	"sort"
+	"strings"
 
 	"limpet/sync/git/pack"
 )
 
-// Difference is what lies between two commits.
-type Difference struct {
-	Changes []Change  // sorted by Path
-	Refused []Refusal // entries of changed directories of the newer commit that break the path rule
-}
-
-// Changes is Difference without what was refused.
-func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
-	d, err := m.Difference(ctx, r, from, to, dir)
-	return d.Changes, err
-}
-
-// Difference compares the files below dir of two commits of the mirror. Paths
-// are relative to dir; a directory that one of the commits lacks is taken for
+// Changes compares the files below dir of two commits of the mirror, sorted by path.
+// Paths are relative to dir; a directory that one of the commits lacks is taken for
 // empty there. A deleted and an added file with the same content, or with at
 // least half of it in common, are one renamed file, by git's own measure.
 // Links, submodules and refused names count as absent. It makes no request.
 // ErrUnknownCommit when a commit is not there: after a rebuild old ones are
 // gone, and the whole tree has to be compared instead.
-func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string) (Difference, error) {
+func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
 	var d differ
 	err := m.read(ctx, "compare commits", r, func(v *reading) error {
-		d.reading = v
+		d = differ{reading: v}
 		a, err := v.treeOrEmpty(from, dir)
 		if err != nil {
 			return err
@@ -45,9 +34,9 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 		return d.renames()
 	})
 	if err != nil {
-		return Difference{}, err
+		return nil, err
 	}
-	sort.Slice(d.out.Changes, func(i, j int) bool { return d.out.Changes[i].Path < d.out.Changes[j].Path })
+	slices.SortStableFunc(d.out, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return d.out, nil
 }
 
@@ -67,7 +56,7 @@ func (v *reading) treeOrEmpty(commit, dir string) (pack.ID, error) {
 // differ descends into two trees where their names differ.
 type differ struct {
 	*reading
-	out     Difference
+	out     []Change
 	added   []Change
 	deleted []Change
 	entries int
@@ -81,28 +70,17 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
-	olds, _, err := d.list(a, prefix)
+	olds, err := d.list(a, prefix)
 	if err != nil {
 		return err
 	}
-	news, refused, err := d.list(b, prefix)
+	news, err := d.list(b, prefix)
 	if err != nil {
 		return err
 	}
-	if room := maxRefusals - len(d.out.Refused); room > 0 {
-		d.out.Refused = append(d.out.Refused, refused[:min(room, len(refused))]...)
-	}
-	names := make([]string, 0, len(news))
-	for name := range olds {
-		names = append(names, name)
-	}
-	for name := range news {
-		if _, both := olds[name]; !both {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	both := maps.Clone(olds)
+	maps.Copy(both, news)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
 		if d.entries++; d.entries > 2*d.limits.TreeEntries {
 			return &TooLargeError{Count: true, What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.limits.TreeEntries)}
 		}
@@ -113,20 +91,17 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	return nil
 }
 
-// list reads a directory by name.
-func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, []Refusal, error) {
+// list reads a directory by name; the zero ID is an empty one.
+func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, error) {
+	named := map[string]pack.TreeEntry{}
 	if id.IsZero() {
-		return nil, nil, nil
+		return named, nil
 	}
-	entries, refused, err := d.directory(id, prefix)
-	if err != nil {
-		return nil, nil, err
-	}
-	named := make(map[string]pack.TreeEntry, len(entries))
+	entries, _, err := d.directory(id, prefix)
 	for _, e := range entries {
 		named[e.Name] = e
 	}
-	return named, refused, nil
+	return named, err
 }
 
 // entry compares what is under one name; a zero mode is nothing.
@@ -141,10 +116,7 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 	if new.Mode == pack.ModeTree {
 		newTree = new.ID
 	}
-	switch {
-	case depth >= d.limits.TreeDepth && !newTree.IsZero():
-		d.out.Refused = append(d.out.Refused, Refusal{showPath(path), "too deep"})
-	case depth < d.limits.TreeDepth:
+	if depth < d.limits.TreeDepth {
 		if err := d.compare(oldTree, newTree, path+"/", depth+1); err != nil {
 			return err
 		}
@@ -153,7 +125,7 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 	switch {
 	case oldFile && newFile:
 		if old.ID != new.ID || modeText(old.Mode) != modeText(new.Mode) {
-			d.out.Changes = append(d.out.Changes, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
+			d.out = append(d.out, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
 		}
 	case oldFile:
 		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.ID.String()})

@@ -230,74 +230,17 @@ func TestChangesOfRefused(t *testing.T) {
 	o.Git("commit", "-q", "-m", "two")
 	o.Git("push", "-q", "origin", "HEAD")
 	ref, _ := syncRef(t, m, r, "")
-	d, err := m.Difference(t.Context(), r, first, ref.Hash, "")
+	changes, err := m.Changes(t.Context(), r, first, ref.Hash, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, c := range d.Changes {
+	for _, c := range changes {
 		got = append(got, c.Type+" "+c.Path)
 	}
 	// The link takes the file's place: the file is gone. The twin that was
 	// refused beside Twin.json may be used now.
-	if !slices.Equal(got, []string{"deleted Twin.json", "deleted a.json", "added twin.json"}) || len(d.Refused) != 2 {
-		t.Errorf("%q, refused %v", got, d.Refused)
-	}
-}
-
-// One file on one side and a whole repository on the other: what the many are
-// made of must not be held together.
-func TestRenamesHoldTheFewerSide(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	o := gittest.NewOrigin(t, s.Root, "site.git")
-	one, many := state{"one.json": gittest.Dashboard("one", 1, 40)}, state{}
-	for i := range 30 {
-		many[fmt.Sprintf("d/%d.json", i)] = gittest.Dashboard(fmt.Sprint("other ", i), i+2, 40)
-	}
-	ids := importStates(t, o, []state{one, many})
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
-	if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: ids[1]}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Fetch(t.Context(), r, Ref{Hash: ids[0], Name: ids[0]}); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range [][2]string{{ids[0], ids[1]}, {ids[1], ids[0]}} {
-		err := m.read(t.Context(), "compare", r, func(v *reading) error {
-			d := differ{reading: v}
-			a, err := v.treeOrEmpty(c[0], "")
-			if err != nil {
-				return err
-			}
-			b, err := v.treeOrEmpty(c[1], "")
-			if err != nil {
-				return err
-			}
-			if err := d.compare(a, b, "", 1); err != nil {
-				return err
-			}
-			olds, news := sides(d.deleted), sides(d.added)
-			if len(olds)+len(news) != 31 {
-				t.Errorf("%d deleted, %d added", len(olds), len(news))
-			}
-			if err := d.byContent(olds, news); err != nil {
-				return err
-			}
-			held := 0
-			for _, s := range slices.Concat(olds, news) {
-				if s.pieces != nil {
-					held++
-				}
-			}
-			if held > 1 {
-				t.Errorf("the pieces of %d files are held", held)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+	if !slices.Equal(got, []string{"deleted Twin.json", "deleted a.json", "added twin.json"}) {
+		t.Errorf("%q", got)
 	}
 }

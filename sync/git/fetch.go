@@ -154,32 +154,26 @@ func (f *fetch) run() error {
 	case there && f.depth == 0:
 		return f.updateRef()
 	}
-	refs, shallows, first, err := f.state()
-	if err != nil {
+	refs, err := pack.ReadRefs(f.mirror.dir)
+	shallows, serr := readShallow(f.mirror.dir)
+	n, nerr := readNote(f.mirror.dir)
+	if err := errors.Join(err, serr, nerr); err != nil {
 		return f.rebuild(err)
 	}
-	if f.first = first; !f.fallback && (old.Bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows) {
+	if f.first = n.First; !f.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
 		return f.rebuild(nil)
 	}
 	err = f.incremental(old, refs, shallows)
 	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
-	if err == nil {
-		f.consolidate(len(old.Packs))
+	if err == nil && len(old.Packs) >= pack.MaxPacks {
+		if err := pack.Consolidate(f.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
+			f.m.log.Warn("cannot merge packs", "url", f.URL(), "err", err)
+		}
+		f.mirror.changed()
 	}
 	return err
-}
-
-// consolidate puts the packs together when there were many before this fetch.
-func (f *fetch) consolidate(before int) {
-	if before < pack.MaxPacks {
-		return
-	}
-	if err := pack.Consolidate(f.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
-		f.m.log.Warn("cannot merge packs", "url", f.URL(), "err", err)
-	}
-	f.mirror.changed()
 }
 
 // hasAll reports whether all that is wanted is in the mirror.
@@ -198,20 +192,6 @@ func (f *fetch) wants() pack.ID {
 		return f.id
 	}
 	return f.tag
-}
-
-// state reads what the mirror knows beside its packs.
-func (f *fetch) state() (map[string]pack.ID, []pack.ID, int64, error) {
-	refs, err := pack.ReadRefs(f.mirror.dir)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	shallows, err := readShallow(f.mirror.dir)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	n, err := readNote(f.mirror.dir)
-	return refs, shallows, n.First, err
 }
 
 // updateRef points the ref at a commit that is there.
@@ -320,7 +300,7 @@ func (f *fetch) rebuild(why error) error {
 	if f.fallback && errors.Is(why, pack.ErrIncomplete) {
 		return why
 	}
-	if cerr := f.Ctx.Err(); cerr != nil {
+	if f.Ctx.Err() != nil {
 		return context.Cause(f.Ctx)
 	}
 	f.m.log.Warn("rebuilding mirror", "url", f.URL(), "err", why)

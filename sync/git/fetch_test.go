@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"limpet/sync/git/gitref"
@@ -330,62 +329,4 @@ func TestFetchMovedAndUnknown(t *testing.T) {
 		t.Errorf("tree of a mirror that is not there: %v", err)
 	}
 	fsck(t, m, r)
-}
-
-// A pinned commit is fetched by its digits, and once.
-func TestFetchCommit(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	o := gittest.NewOrigin(t, s.Root, "site.git")
-	pin := o.Commit("one", map[string]string{"a.json": "1"})
-	o.Commit("two", map[string]string{"a.json": "2"})
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
-	ref, st := syncSelected(t, m, r, gitref.Selector{Commit: pin})
-	if ref.Hash != pin || ref.Name != pin || st.Requests != 1 {
-		t.Fatalf("%+v %+v", ref, st)
-	}
-	if got := content(t, m, r, pin, ""); got["a.json"] != "1" {
-		t.Fatal("content differs")
-	}
-	if _, st := syncSelected(t, m, r, gitref.Selector{Commit: pin}); st.Requests != 0 {
-		t.Fatalf("%+v", st)
-	}
-	syncRef(t, m, r, "main")
-	fsck(t, m, r)
-}
-
-func TestFetchAtTheSameTime(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	m := openMirrors(t, Options{})
-	var remotes []Remote
-	for i := range 4 {
-		name := fmt.Sprintf("site-%d.git", i)
-		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": gittest.Dashboard(name, i, 10)})
-		remotes = append(remotes, remoteAt(s, name))
-	}
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			r := remotes[i%len(remotes)]
-			ref, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
-			if err == nil {
-				_, err = m.Fetch(t.Context(), r, ref)
-			}
-			if err == nil {
-				_, err = m.Tree(t.Context(), r, ref.Hash, "")
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	for _, r := range remotes {
-		fsck(t, m, r)
-		if n := len(gittest.Glob(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n != 1 {
-			t.Errorf("%d packs after fetches of one commit", n)
-		}
-	}
 }

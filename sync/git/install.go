@@ -92,70 +92,57 @@ func (f *fetch) checkConnected(old *handle, got download) error {
 			return err
 		}
 	}
-	for _, id := range got.more {
-		names, err := f.commitNames(both, id, ends)
-		if err != nil {
-			return fmt.Errorf("%w: %w", pack.ErrIncomplete, err)
-		}
-		for _, parent := range names {
-			if err := need(parent, id.String()); err != nil {
-				return err
-			}
-		}
-	}
-	for id, kind := range s.Objects() {
+	check := func(id pack.ID, kind pack.Kind) error {
 		if f.Ctx.Err() != nil {
 			return context.Cause(f.Ctx)
 		}
-		var names []pack.ID
-		switch kind {
-		case pack.CommitKind:
-			names, err = f.commitNames(both, id, ends)
-		case pack.TreeKind:
-			names, err = treeNames(both, id)
-		default:
-			continue
-		}
-		if err != nil {
-			return err
-		}
+		names, err := namesOf(both, id, kind, ends)
 		for _, named := range names {
-			if err := need(named, id.String()); err != nil {
-				return err
+			if err == nil {
+				err = need(named, id.String())
 			}
+		}
+		return err
+	}
+	for _, id := range got.more {
+		if err := check(id, pack.CommitKind); err != nil {
+			return fmt.Errorf("%w: %w", pack.ErrIncomplete, err)
+		}
+	}
+	for id, kind := range s.Objects() {
+		if err := check(id, kind); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// commitNames are tree and parents; at the end of history the parents are left out.
-func (f *fetch) commitNames(s *pack.Store, id pack.ID, ends []pack.ID) ([]pack.ID, error) {
-	data, err := s.ReadKind(id, pack.CommitKind, s.Limit)
+// namesOf are the objects that a commit or a tree names, without submodules and without
+// the parents at the ends of history. What is malformed names nothing: nobody can use a
+// commit, which is an error when it is the wanted one, and a tree is refused when it is
+// listed.
+func namesOf(s *pack.Store, id pack.ID, kind pack.Kind, ends []pack.ID) (names []pack.ID, err error) {
+	if kind != pack.CommitKind && kind != pack.TreeKind {
+		return nil, nil
+	}
+	data, err := s.ReadKind(id, kind, s.Limit)
 	if err != nil {
 		return nil, err
 	}
-	c, err := pack.ParseCommit(data)
-	if err != nil {
-		return nil, nil // nobody can use it; it is an error when it is the wanted one
-	}
-	if slices.Contains(ends, id) {
-		return []pack.ID{c.Tree}, nil
-	}
-	return append(c.Parents, c.Tree), nil
-}
-
-// treeNames are the entries but submodules; a malformed tree names nothing and
-// is refused when it is listed.
-func treeNames(s *pack.Store, id pack.ID) ([]pack.ID, error) {
-	data, err := s.ReadKind(id, pack.TreeKind, s.Limit)
-	if err != nil {
-		return nil, err
+	if kind == pack.CommitKind {
+		c, err := pack.ParseCommit(data)
+		switch {
+		case err != nil:
+			return nil, nil
+		case slices.Contains(ends, id):
+			return []pack.ID{c.Tree}, nil
+		}
+		return append(c.Parents, c.Tree), nil
 	}
 	entries, err := pack.ParseTree(data)
 	if err != nil {
 		return nil, nil
 	}
-	var names []pack.ID
 	for _, e := range entries {
 		if e.Mode != pack.ModeSubmodule {
 			names = append(names, e.ID)
@@ -215,13 +202,11 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, transport.ErrorBody)) // to the end, so that the connection can be used again
-	got.ends = slices.Concat(w.Shallows, w.Ends)
-	for _, id := range answer.Shallows {
-		if !slices.Contains(got.ends, id) {
+	got.more = answer.Unshallows
+	for _, id := range slices.Concat(w.Shallows, w.Ends, answer.Shallows) {
+		if !slices.Contains(got.ends, id) && !slices.Contains(got.more, id) {
 			got.ends = append(got.ends, id)
 		}
 	}
-	got.more = answer.Unshallows
-	got.ends = slices.DeleteFunc(got.ends, func(id pack.ID) bool { return slices.Contains(got.more, id) })
 	return got, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"limpet/sync/auth"
 	"limpet/sync/git/lfs"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
@@ -39,11 +38,7 @@ func (m *Mirrors) LargeWithin(l *Large, r Remote, url string, at Home) *Large {
 
 // largeOf is the Source of a commit, and the directory of its repository in the cache.
 func (m *Mirrors) largeOf(r Remote, ref Ref) (lfs.Source, string) {
-	dir := "none"
-	if a, err := auth.ParseAddress(r.URL); err == nil {
-		dir = filepath.Base(m.mirror(a).dir)
-	}
-	return lfsSource{m, r, ref}, dir
+	return lfsSource{m, r, ref}, filepath.Base(m.dirOf(r))
 }
 
 // lfsSource is the Source of the files of a commit.

@@ -96,6 +96,15 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 	return mi
 }
 
+// dirOf is the directory of the mirror of a remote, "" for one that has no address.
+func (m *Mirrors) dirOf(r Remote) string {
+	a, err := auth.ParseAddress(r.URL)
+	if err != nil {
+		return ""
+	}
+	return m.mirror(a).dir
+}
+
 // call is one operation at a server of a Remote.
 type call struct {
 	*transport.Call
@@ -171,16 +180,14 @@ func (c *call) refetch(mi *mirror, why error) bool {
 	return err == nil
 }
 
-// Prune deletes the mirrors of remotes that are not in keep and into which
-// nothing was fetched for the time of rest, and returns how many there were.
+// Prune deletes the mirrors of remotes that are neither in keep nor submodules of
+// those, and into which nothing was fetched for the time of rest, and returns how many there were.
 // What looks younger than the clock says stays. A mirror that is being fetched
 // into is left for the next time.
 func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err error) {
 	wanted := make(map[string]bool)
 	for _, r := range keep {
-		if a, err := auth.ParseAddress(r.URL); err == nil {
-			wanted[m.mirror(a).dir] = true
-		}
+		wanted[m.dirOf(r)] = true
 	}
 	dirs, err := os.ReadDir(m.dir)
 	if err != nil {
@@ -188,7 +195,8 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(m.dir, d.Name())
-		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || time.Since(fetchedAt(dir)) < rest {
+		parent, _ := os.ReadFile(filepath.Join(dir, parentFile))
+		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || len(parent) > 0 && wanted[filepath.Join(m.dir, string(parent))] || time.Since(fetchedAt(dir)) < rest {
 			continue
 		}
 		n, _ := readNote(dir)

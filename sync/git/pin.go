@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
@@ -35,18 +37,16 @@ func pinName(commit, branch string) string { return pinPrefix + commit + "/" + b
 // No server is asked.
 func (c *call) stored(ref Ref) bool {
 	id, ok := pack.ParseID(ref.Hash)
-	if !ok {
-		return false
-	}
-	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id, name: ref.Name}
-	if f.name == ref.Hash {
-		f.name = ""
+	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id}
+	if ref.Name != ref.Hash {
+		f.name = ref.Name
 	}
 	here, err := f.hasPinned()
-	return here && err == nil
+	return ok && here && err == nil
 }
 
-// hasPinned is stored for a fetch. The error is one of the mirror.
+// hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is
+// there and no commit.
 func (f *fetch) hasPinned() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
@@ -59,10 +59,13 @@ func (f *fetch) hasPinned() (bool, error) {
 	if there, err := s.Has(f.id); err != nil || !there {
 		return false, err
 	}
-	if k, _, err := s.Read(f.id, s.Limit); err != nil || k != pack.CommitKind {
+	switch k, _, err := s.Read(f.id, s.Limit); {
+	case err != nil:
 		return false, err
-	}
-	if f.name == "" {
+	case k != pack.CommitKind:
+		return false, &Error{Kind: Refused, Err: fmt.Errorf("%s is not the hash of a commit", f.id),
+			Hint: "of a tag give the commit that it points to"}
+	case f.name == "":
 		return true, nil
 	}
 	refs, err := pack.ReadRefs(f.mirror.dir)
@@ -89,14 +92,18 @@ func (f *fetch) fetchPinned() error {
 	}
 	served := serves(l, f.id, f.Addr.Scheme)
 	if !served {
-		f.tag = tagOf(l, f.id)
+		for name, target := range l.Refs.Peeled { // an annotated tag brings its commit with it
+			if target == f.id {
+				f.tag = l.Refs.References[name]
+			}
+		}
 	}
 	if served || !f.tag.IsZero() {
 		err := f.run()
-		switch {
-		case err == nil:
-			return f.isCommit()
-		case f.Classify(err).Kind != Moved:
+		if err == nil {
+			_, err = f.hasPinned()
+		}
+		if err == nil || f.Classify(err).Kind != Moved {
 			return err
 		}
 	}
@@ -127,31 +134,7 @@ func serves(l *transport.Listing, id pack.ID, scheme string) bool {
 	if scheme != "ssh" || caps.Supports(capability.AllowTipSHA1InWant) || caps.Supports(capability.AllowReachableSHA1InWant) {
 		return true
 	}
-	for _, tip := range l.Refs.References {
-		if tip == id {
-			return true
-		}
-	}
-	return false
-}
-
-// tagOf is an annotated tag that points to a commit, zero for none: it brings the
-// commit with it.
-func tagOf(l *transport.Listing, id pack.ID) pack.ID {
-	for name, target := range l.Refs.Peeled {
-		if target == id {
-			return l.Refs.References[name]
-		}
-	}
-	return pack.ID{}
-}
-
-// isCommit refuses what is in the mirror and no commit.
-func (f *fetch) isCommit() error {
-	if here, err := f.hasPinned(); here || err != nil {
-		return err
-	}
-	return &Error{Kind: Refused, Err: fmt.Errorf("%s is not the hash of a commit", f.id), Hint: "of a tag give the commit that it points to"}
+	return slices.Contains(slices.Collect(maps.Values(l.Refs.References)), id)
 }
 
 // search fetches more and more of a branch until the commit is among its commits. A
@@ -168,13 +151,15 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits,
 				text.Line(branch, 100), large)}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !seen.found && seen.whole:
-		return f.notFound(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, text.Line(branch, 100)))
-	case !seen.found:
-		return f.notFound(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, text.Line(branch, 100)))
+	}
+	if !seen.found {
+		why := fmt.Sprintf("it is not among the %d commits of %s", seen.commits, text.Line(branch, 100))
+		if !seen.whole {
+			why += " that the server sends"
+		}
+		return f.notFound(why)
 	}
 	last, known := pack.ParseID(f.remote.LastSynced)
 	if !f.fallback || !known {
@@ -239,7 +224,8 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 	return seen, err
 }
 
-// noteBranch notes that the commit is on a branch.
+// noteBranch notes that the commit is on a branch. The growth of the mirror is counted
+// from here: a history that was asked for is not thrown away because it is long.
 func (f *fetch) noteBranch(branch string) error {
 	refs, err := pack.ReadRefs(f.mirror.dir)
 	if err != nil {
@@ -249,12 +235,6 @@ func (f *fetch) noteBranch(branch string) error {
 	if err := pack.WriteRefs(f.mirror.dir, refs); err != nil {
 		return err
 	}
-	return f.keepHistory()
-}
-
-// keepHistory has the mirror's growth counted from here: a history that was asked
-// for is not thrown away because it is long.
-func (f *fetch) keepHistory() error {
 	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -334,45 +333,6 @@ func TestTagIsBoundToItsCommit(t *testing.T) {
 	ref.Hash = second
 	_, err = m.Fetch(t.Context(), r, ref)
 	gittest.ErrorIs(t, err, Corrupt, "the tag ends at the commit "+first)
-}
-
-// TestTenThousandTags: a range of versions takes one request, and of ten thousand
-// tags only the winner is fetched.
-func TestTenThousandTags(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	o := gittest.NewOrigin(t, s.Root, "site.git")
-	first := o.Commit("one", map[string]string{"a": "1"})
-	second := o.Commit("two", map[string]string{"a": "2"})
-	var packed bytes.Buffer
-	packed.WriteString("")
-	for i := range 10_000 {
-		id := first
-		if i == 6789 {
-			id = second
-		}
-		fmt.Fprintf(&packed, "%s refs/tags/v%05d.0.0\n", id, i)
-	}
-	if err := os.WriteFile(filepath.Join(o.Bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	m := openMirrors(t, Options{})
-	r := remoteAt(s, "site.git")
-	began := time.Now()
-	for i := range 3 {
-		before := s.Requests.Load()
-		ref, err := m.Resolve(t.Context(), r, gitref.Selector{SemVer: "<6790.0.0"})
-		if err != nil || ref.Name != "refs/tags/v06789.0.0" || ref.Hash != second || s.Requests.Load() != before+1 {
-			t.Fatalf("%+v, %v, %d requests", ref, err, s.Requests.Load()-before)
-		}
-		st, err := m.Fetch(t.Context(), r, ref)
-		if err != nil || (st.Requests == 0) != (i > 0) || st.Objects > 3 {
-			t.Fatalf("%+v, %v", st, err)
-		}
-	}
-	if took := time.Since(began); took > 10*time.Second { // about 0.3 s when nothing else runs
-		t.Errorf("three looks took %s", took)
-	}
 }
 
 // TestPinnedOverHTTP: over http a commit is asked for whatever the server says that

@@ -55,7 +55,7 @@ func (d *differ) renames() error {
 		return err
 	}
 	for _, s := range slices.Concat(unpaired(olds), news) {
-		d.out.Changes = append(d.out.Changes, *s.change)
+		d.out = append(d.out, *s.change)
 	}
 	return nil
 }

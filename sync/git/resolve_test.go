@@ -16,7 +16,6 @@ import (
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/pack"
 	"limpet/sync/testenv/gittest"
-	"limpet/sync/text"
 )
 
 func TestResolve(t *testing.T) {
@@ -140,61 +139,6 @@ func TestDefaultBranch(t *testing.T) {
 	}
 }
 
-func TestHeadName(t *testing.T) {
-	t.Parallel()
-	one, two := pack.ID{1}, pack.ID{2}
-	adv := func(head *pack.ID, symref string, refs map[string]pack.ID) *packp.AdvRefs {
-		a := packp.NewAdvRefs()
-		a.Head, a.References = head, refs
-		if symref != "" {
-			a.Capabilities.Add(capability.SymRef, symref)
-		}
-		return a
-	}
-	for name, c := range map[string]struct {
-		adv  *packp.AdvRefs
-		want string
-	}{
-		"said":       {adv(&one, "HEAD:refs/heads/trunk", map[string]pack.ID{"refs/heads/main": one}), "refs/heads/trunk"},
-		"old server": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
-		"old server master": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}),
-			"refs/heads/master"},
-		"old server other": {adv(&one, "", map[string]pack.ID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
-		"detached":         {adv(&one, "", map[string]pack.ID{"refs/heads/b": two}), ""},
-		"nothing":          {adv(nil, "", nil), ""},
-	} {
-		if got := headName(c.adv); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
-
-func TestClean(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"plain": "plain", "  a \n\t b\r\n": "a b", "\x1b[31mred\x1b[0m": "[31mred[0m", "a\x00b\x7fc\u009bd": "abcd", "\u202eevil\u2066": "evil",
-		"bad \xff byte": "bad byte", "日本 ok": "日本 ok", "\u200bzero\u200d": "zero\u200d",
-	} {
-		if got := text.Line(in, 100); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-	if got := text.Line(strings.Repeat("é", 100), 21); got != strings.Repeat("é", 10)+"…" {
-		t.Errorf("cut to %q", got)
-	}
-}
-
-func FuzzClean(f *testing.F) {
-	f.Add("a\x1b]52;c;x\x07\nb", 10)
-	f.Fuzz(func(t *testing.T, s string, n int) {
-		n = min(max(n, 1), 1000)
-		got := text.Line(s, n)
-		if strings.ContainsFunc(got, text.Hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
-			t.Fatalf("%q became %q", s, got)
-		}
-	})
-}
-
 // TestFewListingsAreKept: what a look has shown is held for a fetch that follows at
 // once, not for all the Repositories that have nothing new.
 func TestFewListingsAreKept(t *testing.T) {
@@ -265,16 +209,6 @@ func TestChoose(t *testing.T) {
 	}
 	if got, err := choose(t.Context(), packp.NewAdvRefs(), gitref.Selector{}); KindOf(err) != Empty {
 		t.Errorf("of nothing: %+v, %v", got, err)
-	}
-}
-
-func TestShortNames(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{"refs/heads/a/b": "a/b", "refs/tags/v1": "v1", "refs/pull/1/head": "refs/pull/1/head",
-		"abc": "abc"} {
-		if got := (Ref{Name: name}).Short(); got != want {
-			t.Errorf("%s: %q", name, got)
-		}
 	}
 }
 

@@ -1,12 +1,12 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -27,32 +27,28 @@ func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		return pinned(sel), nil
 	case sel.SemVer != "":
 		return newest(ctx, adv, sel)
-	case sel.Name != "":
-		if ref, ok := advertised(adv, sel.Name); ok {
+	}
+	for _, want := range []struct{ kind, prefix, name string }{{"ref", "", sel.Name}, {"tag", tagPrefix, sel.Tag},
+		{"branch", headPrefix, sel.Branch}} {
+		if want.name == "" {
+			continue
+		}
+		ref, ok := advertised(adv, want.prefix+want.name)
+		if ok {
 			return ref, nil
 		}
-		e := noRef("there is no ref %q", sel.Name)
-		if strings.HasPrefix(sel.Name, "refs/pull/") || strings.HasPrefix(sel.Name, "refs/merge-requests/") {
+		e := noRef("there is no "+want.kind+" %q", want.name)
+		_, asTag := adv.References[tagPrefix+want.name]
+		_, asRef := adv.References[want.name]
+		switch {
+		case strings.HasPrefix(sel.Name, "refs/pull/"), strings.HasPrefix(sel.Name, "refs/merge-requests/"):
 			e.Hint = "it goes when the request is closed or cannot be merged"
-		}
-		return Ref{}, e
-	case sel.Tag != "":
-		if ref, ok := advertised(adv, tagPrefix+sel.Tag); ok {
-			return ref, nil
-		}
-		e := noRef("there is no tag %q", sel.Tag)
-		e.Hint = hintOf(similar(adv, tagPrefix, sel.Tag))
-		return Ref{}, e
-	case sel.Branch != "":
-		if ref, ok := advertised(adv, headPrefix+sel.Branch); ok {
-			return ref, nil
-		}
-		e := noRef("there is no branch %q", sel.Branch)
-		e.Hint = hintOf(similar(adv, headPrefix, sel.Branch))
-		if _, ok := advertised(adv, tagPrefix+sel.Branch); ok {
+		case sel.Branch != "" && asTag:
 			e.Hint = "there is a tag of that name"
-		} else if _, ok := advertised(adv, sel.Branch); ok {
+		case sel.Branch != "" && asRef:
 			e.Hint = "it is the full name of a ref that is no branch"
+		case sel.Name == "":
+			e.Hint = similar(adv, want.prefix, want.name)
 		}
 		return Ref{}, e
 	}
@@ -149,69 +145,36 @@ func defaultBranch(adv *packp.AdvRefs) string {
 }
 
 // headName is the full name of the branch that the remote's HEAD points to, ""
-// when it points nowhere. Servers that do not say are guessed at as git does.
+// when it points nowhere or the server does not say.
 func headName(adv *packp.AdvRefs) string {
 	for _, s := range adv.Capabilities.Get(capability.SymRef) {
 		if name, ok := strings.CutPrefix(s, "HEAD:"); ok {
 			return name
 		}
 	}
-	if adv.Head == nil {
-		return ""
-	}
-	guesses := []string{"refs/heads/main", "refs/heads/master"}
-	for name := range adv.References {
-		if strings.HasPrefix(name, headPrefix) {
-			guesses = append(guesses, name)
-		}
-	}
-	slices.Sort(guesses[2:])
-	for _, name := range guesses {
-		if adv.References[name] == *adv.Head {
-			return name
-		}
-	}
 	return ""
 }
 
-// similar are up to three branches or tags that somebody who wrote name may have
-// meant, the closest first; when none is close, some of those there are.
-func similar(adv *packp.AdvRefs, prefix, name string) (near bool, names []string) {
-	type candidate struct {
-		name string
-		dist int
-	}
-	var all []candidate
+// similar names up to three branches or tags that somebody who wrote name may have
+// meant, the closest first.
+func similar(adv *packp.AdvRefs, prefix, name string) string {
+	var all []string
+	distance := map[string]int{}
 	for full := range adv.References {
 		if short, ok := strings.CutPrefix(full, prefix); ok {
-			all = append(all, candidate{short, text.Distance(strings.ToLower(short), strings.ToLower(name))})
+			all = append(all, text.Line(short, 80))
+			distance[text.Line(short, 80)] = text.Distance(strings.ToLower(short), strings.ToLower(name))
 		}
 	}
-	sort.Slice(all, func(i, j int) bool {
-		a, b := all[i], all[j]
-		if a.dist != b.dist {
-			return a.dist-b.dist < 0
-		}
-		return strings.Compare(a.name, b.name) < 0
-	})
-	if len(all) > 3 {
-		all = all[:3]
-	}
-	for _, c := range all {
-		near = near || c.dist <= max(2, len(name)/3)
-		names = append(names, text.Line(c.name, 80))
-	}
-	return near, names
-}
-
-func hintOf(near bool, names []string) string {
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(distance[a]-distance[b], strings.Compare(a, b)) })
+	all = all[:min(len(all), 3)]
 	switch {
-	case near:
-		return "did you mean " + strings.Join(names, " or ") + "?"
-	case len(names) > 0:
-		return "there is " + strings.Join(names, ", ")
+	case len(all) == 0:
+		return ""
+	case distance[all[0]] <= max(2, len(name)/3):
+		return "did you mean " + strings.Join(all, " or ") + "?"
 	}
-	return ""
+	return "there is " + strings.Join(all, ", ")
 }
 
 // checkRefName is auth.CheckRefName with the name in its error.

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,11 +44,8 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 	if err != nil {
 		return Tree{}, err
 	}
-	limits := r.Limits.Or(m.options.Limits)
-	g := &submoduleTree{m: m, whole: &t, left: limits}
-	if err := g.spend(&g.left.TreeEntries, len(t.Files)+len(t.Dirs), limits.TreeEntries, "number of files and directories"); err != nil {
-		return Tree{}, err
-	}
+	g := &submoduleTree{m: m, top: r, whole: &t, left: r.Limits.Or(m.options.Limits)}
+	g.left.TreeEntries = max(1, g.left.TreeEntries-len(t.Files)-len(t.Dirs))
 	refused := t.Refused
 	t.Refused = nil
 	if err := g.add(ctx, level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: refused}); err != nil {
@@ -59,68 +53,31 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	slices.Sort(t.Dirs)
-	if err := m.noteSubmodules(r, dir, g.homes); err != nil {
-		m.log.Warn("cannot save the list of submodules", "url", r.shown(), "err", err)
-	}
 	return t, nil
 }
 
-// submodulesFile begins the name of the files in a mirror that list the URLs of
-// submodules, one for each directory that was read with them.
-const submodulesFile = "limpet-submodules-"
+// parentFile is the file in the mirror of a submodule that names the mirror of the
+// repository with which it was pulled last: Prune keeps both or none.
+const parentFile = "limpet-parent"
 
-func (m *Mirrors) submodulesPath(r Remote, dir string) (string, error) {
-	a, err := auth.ParseAddress(r.URL)
-	sum := sha256.Sum256([]byte(strings.Trim(dir, "/")))
-	return filepath.Join(m.mirror(a).dir, submodulesFile+hex.EncodeToString(sum[:8])), err
-}
-
-// noteSubmodules lists the submodules below dir, for Submodules.
-func (m *Mirrors) noteSubmodules(r Remote, dir string, homes []string) error {
-	file, err := m.submodulesPath(r, dir)
-	if err != nil {
-		return err
+func (g *submoduleTree) noteParent(sub Remote) {
+	path := filepath.Join(g.m.dirOf(sub), parentFile)
+	parent := filepath.Base(g.m.dirOf(g.top))
+	if before, err := os.ReadFile(path); err == nil && string(before) == parent {
+		return
 	}
-	list := strings.Join(slices.Compact(slices.Sorted(slices.Values(homes))), "\n")
-	if before, err := os.ReadFile(file); err == nil && string(before) == list {
-		return nil
+	if err := pack.ReplaceFile(path, []byte(parent)); err != nil {
+		g.m.log.Warn("cannot save whose submodule it is", "url", sub.shown(), "err", err)
 	}
-	if list == "" {
-		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	return pack.ReplaceFile(file, []byte(list))
-}
-
-// Submodules are the remotes of the submodules below dir, and of those in them, as
-// WholeTree has met them last. It reads the disk only.
-func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
-	var out []Remote
-	file, err := m.submodulesPath(r, dir)
-	if err != nil {
-		return nil
-	}
-	list, err := os.ReadFile(file)
-	if err != nil {
-		return nil // none was met, or the mirror is gone
-	}
-	for url := range strings.FieldsSeq(string(list)) {
-		sub := r
-		sub.URL = url
-		out = append(out, sub)
-	}
-	return out
 }
 
 // submoduleTree puts the trees of submodules into one.
 type submoduleTree struct {
 	m     *Mirrors
+	top   Remote
 	whole *Tree
-	left  pack.Limits // of what the submodules may take together
+	left  pack.Limits // of what the submodules may take together; no member is 0
 	count int
-	homes []string // URLs of the submodules
 }
 
 // level is a tree that may hold submodules.
@@ -132,15 +89,6 @@ type level struct {
 	above       []string  // keys of the repositories that it is inside of
 }
 
-// spend takes n off what is left of a limit.
-func (g *submoduleTree) spend(left *int, n, limit int, what string) error {
-	if *left -= n; *left < 0 {
-		return &Error{Kind: TooLarge, Op: "read tree", Err: &TooLargeError{Count: true, What: what, Size: int64(limit - *left),
-			Limit: int64(limit)}}
-	}
-	return nil
-}
-
 func (g *submoduleTree) add(ctx context.Context, l level) error {
 	var modules map[string]string
 	for _, entry := range l.refused {
@@ -150,20 +98,23 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		}
 		at := path.Join(l.dir, entry.Path)
 		fail := func(err error) error {
-			e := &Error{Kind: Refused, Op: "fetch submodule", URL: l.remote.shown(), Err: err}
+			e := Error{Kind: Refused, Err: err}
 			if errors.As(err, new(*TooLargeError)) {
 				e.Kind = TooLarge
 			}
 			if inner, ok := errors.AsType[*Error](err); ok {
-				e.Kind, e.Err, e.Hint, e.RetryAfter = inner.Kind, inner.Err, inner.Hint, inner.RetryAfter
+				e = *inner
 			}
-			e.Err = fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
-			return e
+			e.Op, e.URL, e.Err = "fetch submodule", l.remote.shown(), fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
+			return &e
 		}
 		if modules == nil {
-			var err error
-			if modules, err = g.m.submodules(ctx, l.remote, l.commit); err != nil {
+			data, err := g.m.rootFile(ctx, l.remote, l.commit, ".gitmodules")
+			if err != nil {
 				return fail(err)
+			}
+			if modules, err = parseModules(data); err != nil {
+				return fail(fmt.Errorf(".gitmodules: %w", err))
 			}
 		}
 		url, known := modules[at]
@@ -216,28 +167,15 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 	if err != nil {
 		return err
 	}
-	limits := l.remote.Limits.Or(g.m.options.Limits)
-	if g.left.PackBytes -= stats.Bytes; g.left.PackBytes <= 0 {
-		return &TooLargeError{What: "pack of all submodules", Size: limits.PackBytes - g.left.PackBytes, Limit: limits.PackBytes}
-	}
-	if g.left.InflatedBytes -= stats.Inflated; g.left.InflatedBytes <= 0 {
-		return &TooLargeError{What: "inflated size of all submodules", Size: limits.InflatedBytes - g.left.InflatedBytes,
-			Limit: limits.InflatedBytes}
-	}
-	if g.left.Objects -= stats.Objects; g.left.Objects <= 0 {
-		return &TooLargeError{Count: true, What: "number of objects of all submodules", Size: int64(limits.Objects - g.left.Objects),
-			Limit: int64(limits.Objects)}
-	}
-	sub.Limits = l.remote.Limits
+	g.noteParent(sub)
+	g.left.PackBytes = max(1, g.left.PackBytes-stats.Bytes)
+	g.left.InflatedBytes = max(1, g.left.InflatedBytes-stats.Inflated)
+	g.left.Objects = max(1, g.left.Objects-stats.Objects)
 	inner, err := g.m.Tree(ctx, sub, commit, "")
 	if err != nil {
 		return err
 	}
-	if err := g.spend(&g.left.TreeEntries, len(inner.Files)+len(inner.Dirs)+1, limits.TreeEntries,
-		"number of files and directories"); err != nil {
-		return err
-	}
-	g.homes = append(g.homes, sub.URL)
+	g.left.TreeEntries = max(1, g.left.TreeEntries-len(inner.Files)-len(inner.Dirs)-1)
 	if g.whole.Homes == nil {
 		g.whole.Homes = map[string]Home{}
 	}
@@ -249,7 +187,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 	}
 	for _, f := range inner.Files {
 		f.Path, f.Home = below.prefix+f.Path, sub.URL
-		if len(f.Path) > limits.PathBytes || strings.Count(f.Path, "/") > limits.TreeDepth {
+		if len(f.Path) > g.left.PathBytes || strings.Count(f.Path, "/") > g.left.TreeDepth {
 			g.refuse(level{}, Refusal{showPath(f.Path), "the path is too long or too deep"})
 			continue
 		}
@@ -265,19 +203,6 @@ func (g *submoduleTree) taken(p string) bool {
 		slices.ContainsFunc(g.whole.Dirs, func(d string) bool { return fold(d) == key })
 }
 
-// submodules are the URLs in the .gitmodules of a commit, by path.
-func (m *Mirrors) submodules(ctx context.Context, r Remote, commit string) (map[string]string, error) {
-	data, err := m.rootFile(ctx, r, commit, ".gitmodules")
-	if err != nil {
-		return nil, err
-	}
-	out, err := parseModules(data)
-	if err != nil {
-		return nil, fmt.Errorf(".gitmodules: %w", err)
-	}
-	return out, nil
-}
-
 // parseModules reads a .gitmodules. What cannot be meant is an error of the whole.
 func parseModules(data []byte) (map[string]string, error) {
 	cfg, err := parseConfig(data)
@@ -286,12 +211,11 @@ func parseModules(data []byte) (map[string]string, error) {
 	}
 	out, folded := map[string]string{}, map[string]bool{}
 	for _, s := range cfg.Section("submodule").Subsections {
-		name, paths, urls := text.Line(s.Name, 100), s.OptionAll("path"), s.OptionAll("url")
-		switch {
-		case len(paths) > 1:
-			return nil, fmt.Errorf("submodule %q has two of path", name)
-		case len(urls) > 1:
-			return nil, fmt.Errorf("submodule %q has two of url", name)
+		name := text.Line(s.Name, 100)
+		for _, key := range []string{"path", "url"} {
+			if len(s.OptionAll(key)) > 1 {
+				return nil, fmt.Errorf("submodule %q has two of %s", name, key)
+			}
 		}
 		at, url := s.Option("path"), s.Option("url")
 		for part := range strings.SplitSeq(at, "/") {
@@ -416,22 +340,13 @@ func parseConfig(data []byte) (*config.Config, error) {
 		return nil, fmt.Errorf("line %s", text.Line(err.Error(), 200)) // it begins with line and column
 	}
 	for _, s := range cfg.Sections {
-		hidden := hiddenOption(s.Options)
+		options := slices.Clone(s.Options)
 		for _, sub := range s.Subsections {
-			hidden = hidden || strings.ContainsFunc(sub.Name, text.Hidden) || hiddenOption(sub.Options)
+			options = append(append(options, &config.Option{Value: sub.Name}), sub.Options...)
 		}
-		if hidden {
+		if slices.ContainsFunc(options, func(o *config.Option) bool { return strings.ContainsFunc(o.Value, text.Hidden) }) {
 			return nil, fmt.Errorf("section %q holds a control character", text.Line(s.Name, 100))
 		}
 	}
 	return cfg, nil
-}
-
-func hiddenOption(options config.Options) bool {
-	for _, o := range options {
-		if strings.ContainsFunc(o.Value, text.Hidden) {
-			return true
-		}
-	}
-	return false
 }

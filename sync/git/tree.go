@@ -142,14 +142,14 @@ func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 			return id, &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be a directory of a repository: %s", showPath(dir), why)}
 		}
 	}
-	for i, part := range parts {
+	for _, part := range parts {
 		entries, _, err := v.directory(id, "")
 		if err != nil {
 			return id, err
 		}
 		at := slices.IndexFunc(entries, func(e pack.TreeEntry) bool { return e.Name == part && e.Mode == pack.ModeTree })
 		if at < 0 {
-			return id, v.noSuchPath(entries, dir, i, part)
+			return id, noSuchPath(entries, dir, part)
 		}
 		id = entries[at].ID
 	}
@@ -157,7 +157,7 @@ func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 }
 
 // noSuchPath describes what there is instead.
-func (v *reading) noSuchPath(entries []pack.TreeEntry, dir string, depth int, part string) error {
+func noSuchPath(entries []pack.TreeEntry, dir, part string) error {
 	var dirs []string
 	for _, e := range entries {
 		switch {
@@ -167,14 +167,9 @@ func (v *reading) noSuchPath(entries []pack.TreeEntry, dir string, depth int, pa
 			dirs = append(dirs, showPath(e.Name))
 		}
 	}
-	above := strings.Join(strings.Split(dir, "/")[:depth], "/")
-	where := "the repository"
-	if above != "" {
-		where = showPath(above)
-	}
-	hint := where + " holds no directories"
+	hint := "it holds no directories there"
 	if len(dirs) > 0 {
-		hint = where + " holds " + strings.Join(dirs, ", ")
+		hint = "there is " + strings.Join(dirs, ", ")
 	}
 	return &Error{Kind: PathNotFound, Err: fmt.Errorf("there is no directory %q", showPath(dir)), Hint: hint}
 }

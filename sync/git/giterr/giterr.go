@@ -101,3 +101,9 @@ type Plain struct {
 func (p *Plain) Error() string        { return p.Text }
 func (p *Plain) Is(target error) bool { return errors.Is(p.Inner, target) }
 func (p *Plain) As(target any) bool   { return errors.As(p.Inner, target) }
+
+// New is an error of a kind, and what to do next; hint may be empty.
+func New(k Kind, text, hint string) *Error { return Wrap(k, errors.New(text), hint) }
+
+// Wrap is New for an error that exists already.
+func Wrap(k Kind, err error, hint string) *Error { return &Error{Kind: k, Err: err, Hint: hint} }

@@ -108,26 +108,15 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		return out, err
 	}
 	c.RedactValues(server.header)
-	type ref struct {
-		Name string `json:"name"`
+	question := map[string]any{"operation": "download", "transfers": []string{"basic"}, "hash_algo": "sha256"}
+	if ref := l.source.Ref(); strings.HasPrefix(ref, "refs/") {
+		question["ref"] = map[string]string{"name": ref}
 	}
-	type object struct {
-		OID  string `json:"oid"`
-		Size int64  `json:"size"`
-	}
-	question := struct {
-		Operation string   `json:"operation"`
-		Transfers []string `json:"transfers"`
-		Ref       *ref     `json:"ref,omitempty"`
-		Objects   []object `json:"objects"`
-		HashAlgo  string   `json:"hash_algo"`
-	}{Operation: "download", Transfers: []string{"basic"}, HashAlgo: "sha256"}
-	if strings.HasPrefix(l.source.Ref(), "refs/") {
-		question.Ref = &ref{l.source.Ref()}
-	}
+	var objects []batchObject
 	for _, p := range want {
-		question.Objects = append(question.Objects, object(p))
+		objects = append(objects, batchObject{OID: p.OID, Size: p.Size})
 	}
+	question["objects"] = objects
 	body, err := json.Marshal(question)
 	if err != nil {
 		return out, err
@@ -154,20 +143,20 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		Objects  []batchObject `json:"objects"`
 	}
 	if media := mediaOf(res); media == "text/html" {
-		return out, &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("something else answers in its place: a web page"),
-			Hint: "log in to the network if it has a sign-on page"}
+		return out, giterr.New(giterr.Unreachable, "something else answers in its place: a web page",
+			"log in to the network if it has a sign-on page")
 	}
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
 		return out, err
 	}
 	if err := json.Unmarshal(data, &answer); err != nil {
-		return out, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is not that of a Git LFS server"),
-			Hint: "check that Git LFS is enabled for this repository"}
+		return out, giterr.New(giterr.Protocol, "its answer is not that of a Git LFS server",
+			"check that Git LFS is enabled for this repository")
 	}
 	if answer.Transfer != "" && answer.Transfer != "basic" || answer.HashAlgo != "" && answer.HashAlgo != "sha256" {
-		return out, &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("it wants transfer %q with %q, which was not offered",
-			text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40))}
+		return out, giterr.Wrap(giterr.Protocol, fmt.Errorf("it wants transfer %q with %q, which was not offered",
+			text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40)), "")
 	}
 	got := make(map[string]batchObject, len(answer.Objects))
 	for _, o := range answer.Objects {
@@ -177,10 +166,8 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		o, named := got[p.OID]
 		place, err := placeOf(c, p, o, named)
 		if err != nil {
-			out.errs[p.OID] = c.Fail(fmt.Errorf("object %.12s: %w", p.OID, err))
-			if e, ok := errors.AsType[*giterr.Error](err); ok {
-				out.errs[p.OID] = c.Fail(&giterr.Error{Kind: e.Kind, Err: fmt.Errorf("object %.12s: %w", p.OID, e.Err), Hint: e.Hint})
-			}
+			err.Err = fmt.Errorf("object %.12s: %w", p.OID, err.Err)
+			out.errs[p.OID] = c.Fail(err)
 			continue
 		}
 		out.at[p.OID] = place
@@ -188,21 +175,22 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 	return out, nil
 }
 
-// place reads what an answer says of one object.
-func placeOf(c *transport.Call, p Pointer, o batchObject, named bool) (place, error) {
+// placeOf reads what an answer says of one object.
+func placeOf(c *transport.Call, p Pointer, o batchObject, named bool) (place, *giterr.Error) {
 	switch a := o.Actions.Download; {
 	case !named:
-		return place{}, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the answer leaves it out")}
+		return place{}, giterr.New(giterr.Protocol, "the answer leaves it out", "")
 	case o.Error != nil:
-		return place{}, objectError(o.Error.Code, o.Error.Message)
+		a := meaning(o.Error.Code)
+		return place{}, giterr.New(a.kind, fmt.Sprintf("its Git LFS server %s: %s", a.text, text.Line(o.Error.Message, 200)), a.hint)
 	case o.Size != p.Size:
-		return place{}, &giterr.Error{Kind: giterr.Corrupt, Err: fmt.Errorf("it has %d bytes there, not %d as its pointer says", o.Size, p.Size)}
+		return place{}, giterr.Wrap(giterr.Corrupt, fmt.Errorf("it has %d bytes there, not %d as its pointer says", o.Size, p.Size), "")
 	case a == nil:
-		return place{}, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the answer has no download for it")}
+		return place{}, giterr.New(giterr.Protocol, "the answer has no download for it", "")
 	default:
 		to, err := parseHref(c, a.Href)
-		if err != nil {
-			return place{}, err
+		if e, bad := errors.AsType[*giterr.Error](err); bad {
+			return place{}, e
 		}
 		authorized := o.Authenticated
 		for name := range a.Header {
@@ -210,27 +198,4 @@ func placeOf(c *transport.Call, p Pointer, o batchObject, named bool) (place, er
 		}
 		return place{url: to, header: a.Header, own: isOwn(c, to) && !authorized, until: a.until(time.Now())}, nil
 	}
-}
-
-// objectError is what a server says of one object.
-func objectError(code int, message string) *giterr.Error {
-	said := text.Line(message, 200)
-	switch {
-	case code == http.StatusNotFound:
-		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("it is not on the Git LFS server: %s", said),
-			Hint: "push it from where it was committed: git lfs push --all origin"}
-	case code == http.StatusGone:
-		return &giterr.Error{Kind: giterr.NotFound, Err: fmt.Errorf("its owner has removed it from the Git LFS server: %s", said),
-			Hint: "push it again, or remove the file"}
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("these credentials may not read it in Git LFS: %s", said),
-			Hint: "check the rights of the token"}
-	case code == http.StatusTooManyRequests, code == 509:
-		return &giterr.Error{Kind: giterr.Throttled, Err: fmt.Errorf("the Git LFS server gives out no more for now: %s", said),
-			Hint: "it is asked again later"}
-	case code >= 500:
-		return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("the Git LFS server says %d: %s", code, said),
-			Hint: "it is asked again later"}
-	}
-	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("the Git LFS server says %d: %s", code, said)}
 }

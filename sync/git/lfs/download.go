@@ -35,7 +35,7 @@ func (l *Pull) download(ctx context.Context, p Pointer, at place) error {
 
 func (l *Pull) get(c *transport.Call, p Pointer, at place) error {
 	if expired(at.until) {
-		return &giterr.Error{Kind: giterr.Auth, Err: fmt.Errorf("object %.12s: %w", p.OID, errExpired), Hint: "check the clock of this host"}
+		return giterr.Wrap(giterr.Auth, fmt.Errorf("object %.12s: %w", p.OID, errExpired), "check the clock of this host")
 	}
 	c.SetBudget("file in Git LFS", p.Size)
 	for range maxRedirects + 1 {
@@ -65,7 +65,7 @@ func (l *Pull) get(c *transport.Call, p Pointer, at place) error {
 		defer leave()
 		return l.take(c, p, at, res)
 	}
-	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("object %.12s: more than %d redirects", p.OID, maxRedirects)}
+	return giterr.Wrap(giterr.Protocol, fmt.Errorf("object %.12s: more than %d redirects", p.OID, maxRedirects), "")
 }
 
 // take reads the content into a file, and puts it into the cache if it is the right one.
@@ -93,10 +93,8 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 		return err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); n != p.Size || sum != p.OID {
-		return &giterr.Error{Kind: giterr.Corrupt,
-			Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, text.Line(at.url.Host, 100),
-				n, p.Size),
-			Hint: "nothing of it is used"}
+		return giterr.Wrap(giterr.Corrupt, fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256",
+			p.OID, text.Line(at.url.Host, 100), n, p.Size), "nothing of it is used")
 	}
 	path := l.path(p.OID)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -119,32 +117,40 @@ func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	if ours && c.Addr.Scheme != "ssh" {
 		certificate = c.CertificateHint(res.Request.URL.Host)
 	}
-	tell := func(k giterr.Kind, text, hint string) error {
-		if k == giterr.Auth && certificate != "" {
-			hint += "; " + certificate
-		}
-		return &giterr.Error{Kind: k, Err: errors.New(text + said), Hint: hint, RetryAfter: after}
+	code := res.StatusCode
+	if code == http.StatusUnauthorized && ours {
+		c.Target.Creds.Refused()
 	}
-	switch code := res.StatusCode; {
-	case code == http.StatusUnauthorized:
-		if ours {
-			c.Target.Creds.Refused()
-		}
-		return tell(giterr.Auth, "its Git LFS server refuses these credentials", "check that the token is valid and may read this repository")
-	case code == http.StatusForbidden:
-		return tell(giterr.Auth, "these credentials may not read from its Git LFS server", "check the rights of the token")
-	case code == http.StatusBadRequest && certificate != "": // what nginx answers
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("its Git LFS server answers 400 Bad Request" + said), Hint: certificate}
+	if code == http.StatusBadRequest && certificate != "" { // what nginx answers
+		return giterr.New(giterr.Auth, "its Git LFS server answers 400 Bad Request"+said, certificate)
+	}
+	a := meaning(code)
+	e := giterr.New(a.kind, fmt.Sprintf("its Git LFS server %s%s", a.text, said), a.hint)
+	if e.RetryAfter = after; a.kind == giterr.Auth && certificate != "" {
+		e.Hint += "; " + certificate
+	}
+	return e
+}
+
+// answer is what a number of HTTP means, of a request or of one object.
+type answer struct {
+	kind       giterr.Kind
+	text, hint string
+}
+
+func meaning(code int) answer {
+	switch {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return answer{giterr.Auth, "refuses these credentials", "check that the token is valid and may read this repository"}
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return tell(giterr.NotFound, "it has no Git LFS server for this repository, or none for these credentials",
-			"enable Git LFS on the host, or commit the files themselves")
+		return answer{giterr.NotFound, "does not have it, or not for these credentials",
+			"push it from where it was committed: git lfs push --all origin; or enable Git LFS on the host"}
 	case code == http.StatusTooManyRequests, code == 509:
-		return tell(giterr.Throttled, "its Git LFS server gets too many requests", "it is asked again later")
+		return answer{giterr.Throttled, "gets too many requests", "it is asked again later"}
 	case code >= 500 && code != http.StatusNotImplemented:
-		return tell(giterr.Unreachable, fmt.Sprintf("its Git LFS server answers %d %s", code, http.StatusText(code)), "it is asked again later")
+		return answer{giterr.Unreachable, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "it is asked again later"}
 	}
-	return tell(giterr.Protocol, fmt.Sprintf("its Git LFS server answers %d %s", res.StatusCode, http.StatusText(res.StatusCode)),
-		"check that Git LFS is enabled for this repository")
+	return answer{giterr.Protocol, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "check that Git LFS is enabled for this repository"}
 }
 
 func mediaOf(res *http.Response) string {

@@ -169,7 +169,7 @@ func TestLFSRequests(t *testing.T) {
 	slices.Sort(gets)
 	want := []string{
 		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, gittest.BasicAuth("ann", gittest.Secret), mediaType, mediaType) +
-			fmt.Sprintf(`{"operation":"download","transfers":["basic"],"ref":{"name":"refs/heads/main"},"objects":[{"oid":%q,"size":%d},{"oid":%q,"size":%d}],"hash_algo":"sha256"}`, a.OID, a.Size, b.OID, b.Size),
+			fmt.Sprintf(`{"hash_algo":"sha256","objects":[{"oid":%q,"size":%d},{"oid":%q,"size":%d}],"operation":"download","ref":{"name":"refs/heads/main"},"transfers":["basic"]}`, a.OID, a.Size, b.OID, b.Size),
 		gets[0] + ` auth="" key="key-of-the-answer"`, gets[1] + ` auth="" key="key-of-the-answer"`,
 	}
 	if !slices.Equal(got, want) {
@@ -329,8 +329,8 @@ func TestLFSRefusals(t *testing.T) {
 		posts  int
 	}{
 		{"401", status(401), nil, git.Auth, "refuses these credentials", 1},
-		{"403", status(403), nil, git.Auth, "may not read", 1},
-		{"404", status(404), nil, git.NotFound, "no Git LFS server", 1},
+		{"403", status(403), nil, git.Auth, "refuses these", 1},
+		{"404", status(404), nil, git.NotFound, "does not have it", 1},
 		{"422", status(422), nil, git.Protocol, "422", 1},
 		{"429", status(429, "Retry-After", "7"), nil, git.Throttled, "too many requests", 1},
 		{"501", status(501), nil, git.Protocol, "501", 1},
@@ -347,10 +347,10 @@ func TestLFSRefusals(t *testing.T) {
 			return true
 		}, nil, git.TooLarge, "answer of Git LFS", 1},
 		{"object 404", nil, object(404), git.NotFound, "git lfs push", 1},
-		{"object 410", nil, object(410), git.NotFound, "removed", 1},
+		{"object 410", nil, object(410), git.NotFound, "does not have it", 1},
 		{"object 422", nil, object(422), git.Protocol, "422", 1},
-		{"object 403", nil, object(403), git.Auth, "may not read", 1},
-		{"object 429", nil, object(429), git.Throttled, "no more for now", 1},
+		{"object 403", nil, object(403), git.Auth, "refuses these", 1},
+		{"object 429", nil, object(429), git.Throttled, "too many requests", 1},
 		{"another size", nil, func(_ string, o map[string]any) { o["size"] = 6 }, git.Corrupt, "6 bytes", 1},
 		{"left out", nil, func(_ string, o map[string]any) { o["oid"] = "other" }, git.Protocol, "leaves it out", 1},
 		{"no download", nil, func(_ string, o map[string]any) { delete(o, "actions") }, git.Protocol, "no download", 1},
@@ -486,7 +486,7 @@ func TestLFSHandshake(t *testing.T) {
 	m := mirrortest.Open(t, git.Options{})
 	ref, _ := mirrortest.Sync(t, m, r, "")
 	dir := mirrortest.Dir(m)
-	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "these credentials may not read from its Git LFS server"} {
+	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "its Git LFS server refuses these credentials"} {
 		status.Store(int64(code))
 		m.Close()
 		m = gittest.Must[*git.Mirrors](t)(git.Open(dir, git.Options{})) // which has seen no handshake of Git's

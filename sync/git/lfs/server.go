@@ -31,7 +31,7 @@ func (l *Pull) server(c *transport.Call, home bool) (*endpoint, error) {
 	case "ssh":
 		found, err = authenticate(c)
 	default:
-		err = &giterr.Error{Kind: giterr.Refused, Err: errors.New("a local repository has no Git LFS server"), Hint: "use https or ssh"}
+		err = giterr.New(giterr.Refused, "a local repository has no Git LFS server", "use https or ssh")
 	}
 	if err != nil {
 		return nil, err
@@ -53,10 +53,8 @@ func (l *Pull) serverOverHTTP(c *transport.Call, home bool) (*url.URL, error) {
 	}
 	u, err := url.Parse(named)
 	if err != nil || !isOwn(c, u) || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, &giterr.Error{Kind: giterr.Refused,
-			Err: fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s",
-				text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()),
-			Hint: "credentials go to the host of the repository only"}
+		return nil, giterr.Wrap(giterr.Refused,
+			fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s", text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()), "credentials go to the host of the repository only")
 	}
 	return u, nil
 }
@@ -74,8 +72,8 @@ func authenticate(c *transport.Call) (*endpoint, error) {
 	}
 	var a action
 	if json.Unmarshal(data, &a) != nil || a.Href == "" {
-		return nil, &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("git-lfs-authenticate over ssh gives no answer: %s", said),
-			Hint: "use https for a repository with Git LFS, or enable it on the server"}
+		return nil, giterr.Wrap(giterr.Protocol, fmt.Errorf("git-lfs-authenticate over ssh gives no answer: %s", said),
+			"use https for a repository with Git LFS, or enable it on the server")
 	}
 	c.RedactValues(a.Header)
 	u, err := parseHref(c, a.Href)
@@ -99,12 +97,12 @@ func parseHref(c *transport.Call, href string) (*url.URL, error) {
 	u, err := url.Parse(href)
 	switch {
 	case err != nil || u.Hostname() == "":
-		return nil, &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the Git LFS server sends a url that cannot be read")}
+		return nil, giterr.New(giterr.Protocol, "the Git LFS server sends a url that cannot be read", "")
 	case u.User != nil:
-		return nil, &giterr.Error{Kind: giterr.Refused, Err: errors.New("the Git LFS server sends a url that holds a password")}
+		return nil, giterr.New(giterr.Refused, "the Git LFS server sends a url that holds a password", "")
 	case u.Scheme != "https" && !isOwn(c, u):
-		return nil, &giterr.Error{Kind: giterr.Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https",
-			text.Line(u.Scheme, 20), text.Line(u.Host, 100))}
+		return nil, giterr.Wrap(giterr.Refused, fmt.Errorf("the Git LFS server sends to %s://%s, which is not https",
+			text.Line(u.Scheme, 20), text.Line(u.Host, 100)), "")
 	}
 	if err := c.CheckHost(u.Hostname()); err != nil {
 		e, _ := errors.AsType[*giterr.Error](err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
@@ -27,7 +26,7 @@ type resolver struct {
 	pack    *incoming
 	spool   *packfile.Scanner
 	limits  Limits
-	outside func(ID) (Kind, []byte, error) // bases that the pack leaves out; nil for none
+	outside *Store // has bases that the pack leaves out; nil for none
 
 	byBase  []int32        // ofs-deltas, sorted by base
 	waiting map[ID][]int32 // ref-deltas by the name of their base
@@ -49,53 +48,35 @@ type link struct {
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
-	var outside func(ID) (Kind, []byte, error)
-	if old != nil {
-		outside = func(id ID) (Kind, []byte, error) { return old.Read(id, l.ObjectBytes) }
-	}
-	thin, err := resolveDeltas(ctx, s.incoming, s.file, l, outside)
-	if err != nil || len(thin) == 0 {
-		return err
-	}
-	return s.complete(thin)
-}
-
-// resolveDeltas fills in id, kind and result of every delta of p. It returns
-// the objects outside the pack that were used as bases.
-func resolveDeltas(ctx context.Context, p *incoming, spool io.ReadSeeker, l Limits, outside func(ID) (Kind, []byte, error)) ([]Object,
-	error) {
-	r := &resolver{ctx: ctx, pack: p, spool: packfile.NewScanner(spool), limits: l, outside: outside, waiting: map[ID][]int32{}}
-	deltas := len(p.bases)
-	for i, e := range p.entries {
-		if base, named := p.bases[int32(i)]; named {
+	r := &resolver{ctx: ctx, pack: s.incoming, spool: packfile.NewScanner(s.file), limits: l, outside: old, waiting: map[ID][]int32{}}
+	deltas := len(s.bases)
+	for i, e := range s.entries {
+		if base, named := s.bases[int32(i)]; named {
 			r.waiting[base] = append(r.waiting[base], int32(i))
 		} else if e.delta {
 			r.byBase = append(r.byBase, int32(i))
 			deltas++
 		}
 	}
-	if deltas == 0 {
-		return nil, nil
-	}
-	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(p.entries[a].base, p.entries[b].base) })
-	for i, e := range p.entries {
+	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(s.entries[a].base, s.entries[b].base) })
+	for i, e := range s.entries {
 		if !e.delta {
 			if err := r.descend(&link{entry: int32(i), kind: e.kind}, e.id); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	if err := r.fromOutside(); err != nil {
-		return nil, err
+		return err
 	}
 	if r.done != deltas {
 		blame := ErrBadPack
-		if r.outside != nil {
+		if old != nil {
 			blame = ErrIncomplete // the mirror may have had them: a clone shows it
 		}
-		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
+		return fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
 	}
-	return r.thin, nil
+	return s.complete(r.thin)
 }
 
 // fromOutside resolves what waits for objects that the pack does not hold.
@@ -108,7 +89,7 @@ func (r *resolver) fromOutside() error {
 		if r.waiting[id] == nil {
 			continue
 		}
-		k, data, err := r.outside(id)
+		k, data, err := r.outside.Read(id, r.limits.ObjectBytes)
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}

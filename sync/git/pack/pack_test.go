@@ -40,15 +40,24 @@ func samplePack(t testing.TB, args ...string) (pack []byte, repo string) {
 	return data, o.Bare
 }
 
-// take reads a pack as a fetch does, without the disk.
+// take reads a pack as a fetch does.
 func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
-	var spool bytes.Buffer
-	p, err := readPack(bytes.NewReader(data), &spool, l.Or(DefaultLimits))
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Spool(dir, bytes.NewReader(data), l.Or(DefaultLimits))
+	defer s.Discard()
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = resolveDeltas(t.Context(), p, bytes.NewReader(spool.Bytes()), l.Or(DefaultLimits), nil)
-	return p, spool.Bytes(), err
+	err = s.Resolve(t.Context(), nil, l.Or(DefaultLimits))
+	spooled, rerr := os.ReadFile(s.file.Name())
+	if rerr != nil {
+		t.Fatal(rerr)
+	}
+	return s.incoming, spooled, err
 }
 
 func TestPackAgainstGit(t *testing.T) {

@@ -70,6 +70,9 @@ func (s *Spooled) Objects() iter.Seq2[ID, Kind] {
 // complete adds to a thin pack the objects that it builds on, so that it can be
 // read by itself.
 func (s *Spooled) complete(thin []Object) error {
+	if len(thin) == 0 {
+		return nil
+	}
 	end := s.size - int64(len(s.sum))
 	for _, o := range thin {
 		to := io.NewOffsetWriter(s.file, end)

@@ -36,13 +36,12 @@ func Local(dir string, u Update, l pack.Limits) error {
 	}
 	for _, hook := range hooks {
 		if info, err := os.Stat(filepath.Join(dir, "hooks", hook)); err == nil && info.Mode()&0o111 != 0 {
-			return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook),
-				Hint: "serve the repository over ssh or https"}
+			return giterr.Wrap(giterr.Declined, fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook),
+				"serve the repository over ssh or https")
 		}
 	}
 	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == u.Branch {
-		return &giterr.Error{Kind: giterr.Declined, Err: errors.New("the branch is checked out there"),
-			Hint: "make it a bare repository, or check out another branch"}
+		return giterr.New(giterr.Declined, "the branch is checked out there", "make it a bare repository, or check out another branch")
 	}
 	if now, err := localTip(dir, u); err != nil || now == u.New {
 		return err

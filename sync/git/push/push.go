@@ -4,7 +4,6 @@ package push
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -82,7 +81,7 @@ func send(c *transport.Call, u Update) error {
 	case now != u.Old:
 		return overtaken("it is at another commit")
 	case !refs.Capabilities.Supports(capability.ReportStatus):
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server does not tell what becomes of a push")}
+		return giterr.New(giterr.Protocol, "the server does not tell what becomes of a push", "")
 	}
 	req := packp.NewReferenceUpdateRequest()
 	for _, n := range []capability.Capability{capability.ReportStatus, capability.Sideband64k, capability.Quiet} {
@@ -109,8 +108,7 @@ func send(c *transport.Call, u Update) error {
 // result is what the server has made of the push.
 func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 	if why := report.UnpackStatus; why != "ok" {
-		return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host does not take the commit: %s", why),
-			Hint: "its own log may say more"}
+		return giterr.Wrap(giterr.Declined, fmt.Errorf("the host does not take the commit: %s", why), "its own log may say more")
 	}
 	for _, s := range report.CommandStatuses {
 		if s.ReferenceName.String() != name {
@@ -127,7 +125,7 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 		}
 		return declined(s.Status)
 	}
-	return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server does not tell what became of the push")}
+	return giterr.New(giterr.Protocol, "the server does not tell what became of the push", "")
 }
 
 // races are words of servers for a branch that is not what it was, or that another process
@@ -137,11 +135,10 @@ var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "can
 	"failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}
 
 func overtaken(why string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.Overtaken, Err: fmt.Errorf("the branch has moved on meanwhile: %s", why),
-		Hint: "fetch it, and make the commit again"}
+	return giterr.Wrap(giterr.Overtaken, fmt.Errorf("the branch has moved on meanwhile: %s", why), "fetch it, and make the commit again")
 }
 
 func declined(why string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the host refuses the push: %s", why),
-		Hint: "a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch"}
+	return giterr.Wrap(giterr.Declined, fmt.Errorf("the host refuses the push: %s", why),
+		"a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch")
 }

@@ -281,7 +281,7 @@ func (c *Call) ClearProblem() { c.found.Store(nil) }
 // CheckHost refuses a host that must not be asked.
 func (c *Call) CheckHost(host string) error {
 	if err := c.client.options.Guard.Host(host); err != nil {
-		return &giterr.Error{Kind: giterr.Refused, Err: err, Hint: guardHint}
+		return giterr.Wrap(giterr.Refused, err, guardHint)
 	}
 	return nil
 }
@@ -320,22 +320,22 @@ const longText = 16 << 10
 // Classify sets kind and hint; the caller fills in the rest.
 func (c *Call) Classify(err error) *giterr.Error {
 	if large, ok := errors.AsType[*giterr.TooLargeError](err); ok {
-		return &giterr.Error{Kind: giterr.TooLarge, Err: large, Hint: "the limits protect this host; make the repository or the file smaller"}
+		return giterr.Wrap(giterr.TooLarge, large, "the limits protect this host; make the repository or the file smaller")
 	}
 	if errors.Is(context.Cause(c.Ctx), errStalled) {
-		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.client.options.Stall)}
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w for %s", errStalled, c.client.options.Stall), "")
 	}
 	if errors.Is(context.Cause(c.Ctx), errLongList) {
-		return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %v", errLongList, c.client.options.Refs),
-			Hint: "the host is slow, or the repository has very many refs"}
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %v", errLongList, c.client.options.Refs),
+			"the host is slow, or the repository has very many refs")
 	}
 	if errors.Is(context.Cause(c.Ctx), errLong) {
 		took := c.TimeLimit
 		if took <= 0 { // those before it have had all of it
 			took = c.client.options.Whole
 		}
-		e := &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond),
-			c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
+		e := giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond),
+			c.received.Load()>>10), "the link is slow, or the repository is large: --git-timeout")
 		if c.TimeLimit < c.client.options.Whole {
 			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.client.options.Whole)
 		}
@@ -344,10 +344,10 @@ func (c *Call) Classify(err error) *giterr.Error {
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)
 		if errors.Is(cerr, context.DeadlineExceeded) {
-			return &giterr.Error{Kind: giterr.Timeout, Err: fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond),
-				cause)}
+			return giterr.Wrap(giterr.Timeout, fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause),
+				"")
 		}
-		return &giterr.Error{Kind: giterr.Cancelled, Err: cause}
+		return giterr.Wrap(giterr.Cancelled, cause, "")
 	}
 	if known := c.found.Load(); known != nil {
 		return known
@@ -360,5 +360,5 @@ func (c *Call) Classify(err error) *giterr.Error {
 			return e
 		}
 	}
-	return &giterr.Error{Kind: giterr.Unknown, Err: err}
+	return giterr.Wrap(giterr.Unknown, err, "")
 }

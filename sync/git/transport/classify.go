@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -33,19 +34,19 @@ func classifyRoute(c *Call, err error) *giterr.Error {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
 			err = op.Err
 		}
-		return &giterr.Error{Kind: giterr.Refused, Err: err, Hint: guardHint}
+		return giterr.Wrap(giterr.Refused, err, guardHint)
 	}
 	if variable, ok := errors.AsType[*netx.EnvironmentError](err); ok {
-		return &giterr.Error{Kind: giterr.Unreachable, Err: variable, Hint: "correct " + variable.Name + " and start the agent again"}
+		return giterr.Wrap(giterr.Unreachable, variable, "correct "+variable.Name+" and start the agent again")
 	}
 	if answer, ok := errors.AsType[*netx.ProxyError](err); ok {
-		return &giterr.Error{Kind: giterr.Unreachable, Err: answer, Hint: c.proxyHint()}
+		return giterr.Wrap(giterr.Unreachable, answer, c.proxyHint())
 	}
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "proxyconnect" && !strings.HasPrefix(op.Op, "socks") {
 		return nil
 	}
-	return &giterr.Error{Kind: giterr.Unreachable, Err: fmt.Errorf("no way through the proxy: %w", op.Err), Hint: c.proxyHint()}
+	return giterr.Wrap(giterr.Unreachable, fmt.Errorf("no way through the proxy: %w", op.Err), c.proxyHint())
 }
 
 // proxyHint describes where the proxy of the call is set.
@@ -63,40 +64,66 @@ func (c *Call) proxyHint() string {
 func classifyStore(_ *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, pack.ErrBadPack):
-		return &giterr.Error{Kind: giterr.Corrupt, Err: err,
-			Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
+		return giterr.Wrap(giterr.Corrupt, err,
+			"nothing was kept; try again, and check the repository on the server with git fsck when it stays")
 	case errors.Is(err, pack.ErrDamaged), errors.Is(err, pack.ErrMissing):
-		return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "the mirror is made anew by the next fetch"}
+		return giterr.Wrap(giterr.Corrupt, err, "the mirror is made anew by the next fetch")
 	}
 	return nil
 }
 
+// said are the words of Git servers, in lower case, and what they mean.
+var said = []struct {
+	kind  giterr.Kind
+	words []string
+}{
+	{giterr.Moved, []string{"not our ref", "upload-pack: not our"}},
+	{giterr.NotFound, []string{"repository not found", "does not appear to be a git repository", "no such repository",
+		"repository does not exist", "project you were looking for could not be found", "not exported"}},
+	{giterr.Auth, []string{"permission denied", "access denied", "not authorized"}},
+}
+
 // classifyServer knows what Git servers say in the protocol.
 func classifyServer(c *Call, err error) *giterr.Error {
-	text := err.Error()
+	text, spoke := err.Error(), false
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
-		text = line.Text
+		text, spoke = line.Text, true
 		err = errors.New(serverSays + text)
 	}
 	if why, ok := strings.CutPrefix(text, sidebandError); ok {
-		text, err = why, errors.New("the server gives up: "+why)
+		text, spoke, err = why, true, errors.New("the server gives up: "+why)
 		if strings.Contains(why, "corrupt") {
-			return &giterr.Error{Kind: giterr.Corrupt, Err: err, Hint: "check the repository on the server with git fsck"}
+			return giterr.Wrap(giterr.Corrupt, err, "check the repository on the server with git fsck")
+		}
+	}
+	kind := giterr.Kind("")
+	switch {
+	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
+		return giterr.New(giterr.Empty, "the repository is empty", "push a first commit to it")
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		kind = giterr.NotFound
+	default:
+		for _, s := range said {
+			if kind == "" && containsAny(strings.ToLower(text), s.words) {
+				kind = s.kind
+			}
 		}
 	}
 	switch {
-	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
-		return &giterr.Error{Kind: giterr.Empty, Err: errors.New("the repository is empty"), Hint: "push a first commit to it"}
-	case strings.Contains(text, "not our ref"), strings.Contains(text, "upload-pack: not our"):
-		return &giterr.Error{Kind: giterr.Moved, Err: errors.New("the commit is not on any branch any more"), Hint: "resolve the branch again"}
-	case errors.Is(err, transport.ErrRepositoryNotFound), saysNotFound(text):
-		return &giterr.Error{Kind: giterr.NotFound, Err: errors.New("no repository there"), Hint: c.notFoundHint()}
-	case saysDenied(text):
-		return &giterr.Error{Kind: giterr.Auth, Err: err, Hint: "check what these credentials may read"}
-	case err.Error() != text: // it was the server that spoke
-		return &giterr.Error{Kind: giterr.Protocol, Err: err, Hint: "its own log may say more"}
+	case kind == giterr.Moved:
+		return giterr.New(kind, "the commit is not on any branch any more", "resolve the branch again")
+	case kind == giterr.NotFound:
+		return giterr.New(kind, "no repository there", c.notFoundHint())
+	case kind == giterr.Auth:
+		return giterr.Wrap(kind, err, "check what these credentials may read")
+	case spoke:
+		return giterr.Wrap(giterr.Protocol, err, "its own log may say more")
 	}
 	return nil
+}
+
+func containsAny(text string, words []string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // serverSays begins the text of errors whose words are the server's.
@@ -112,29 +139,13 @@ func (c *Call) notFoundHint() string {
 	return "check the url, and that these credentials may read it"
 }
 
-func saysNotFound(text string) bool {
-	text = strings.ToLower(text)
-	for _, s := range []string{"repository not found", "does not appear to be a git repository", "no such repository",
-		"repository does not exist", "project you were looking for could not be found", "not exported"} {
-		if strings.Contains(text, s) {
-			return true
-		}
-	}
-	return false
-}
-
-func saysDenied(text string) bool {
-	text = strings.ToLower(text)
-	return strings.Contains(text, "permission denied") || strings.Contains(text, "access denied") || strings.Contains(text, "not authorized")
-}
-
 // classifyTLS knows certificates.
 func classifyTLS(c *Call, err error) *giterr.Error {
 	fault, ok := netx.TLSFaultOf(err, c.Addr.DialPort())
 	if !ok {
 		return nil
 	}
-	e := &giterr.Error{Kind: giterr.Unreachable, Err: errors.New(fault.Why), Hint: fault.Next}
+	e := giterr.New(giterr.Unreachable, fault.Why, fault.Next)
 	switch {
 	case fault.Plain:
 		e.Kind = giterr.Protocol
@@ -158,18 +169,18 @@ func classifyNetwork(c *Call, err error) *giterr.Error {
 	var nerr net.Error
 	switch {
 	case errors.As(err, &dns):
-		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the host name is not known here: " + dns.Err),
-			Hint: "check the host in the url and the name server"}
+		return giterr.New(giterr.Unreachable, "the host name is not known here: "+dns.Err,
+			"check the host in the url and the name server")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
+		return giterr.New(giterr.Unreachable, "nothing listens there", "check host and port of the url")
 	case errors.As(err, &nerr) && nerr.Timeout():
-		return &giterr.Error{Kind: giterr.Timeout, Err: errors.New("no connection in time")}
+		return giterr.New(giterr.Timeout, "no connection in time", "")
 	case connectionLost(err) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("it ends the connection"), Hint: c.CertificateHint(c.Addr.HostPort())}
+		return giterr.New(giterr.Auth, "it ends the connection", c.CertificateHint(c.Addr.HostPort()))
 	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return &giterr.Error{Kind: giterr.Unreachable, Err: err}
+		return giterr.Wrap(giterr.Unreachable, err, "")
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the connection ended too early")}
+		return giterr.New(giterr.Unreachable, "the connection ended too early", "")
 	}
 	return nil
 }
@@ -183,9 +194,9 @@ func connectionLost(err error) bool {
 func classifyDisk(c *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &giterr.Error{Kind: giterr.Unknown, Err: err, Hint: "the disk of " + c.client.options.Dir + " is full"}
+		return giterr.Wrap(giterr.Unknown, err, "the disk of "+c.client.options.Dir+" is full")
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return &giterr.Error{Kind: giterr.Unknown, Err: err, Hint: "make " + c.client.options.Dir + " writable"}
+		return giterr.Wrap(giterr.Unknown, err, "make "+c.client.options.Dir+" writable")
 	}
 	return nil
 }
@@ -195,14 +206,13 @@ func classifyProtocol(_ *Call, err error) *giterr.Error {
 	var data *packp.ErrUnexpectedData
 	switch {
 	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("the server sent no pack"), Hint: "its own log may say why"}
+		return giterr.New(giterr.Protocol, "the server sent no pack", "its own log may say why")
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)):
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("its answer is said to be gzip and is not"),
-			Hint: "look at what stands between: a proxy or a cache"}
+		return giterr.New(giterr.Protocol, "its answer is said to be gzip and is not", "look at what stands between: a proxy or a cache")
 	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
 		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
 		strings.Contains(err.Error(), "http redirect"):
-		return &giterr.Error{Kind: giterr.Protocol, Err: err, Hint: "check that the url is that of a Git repository"}
+		return giterr.Wrap(giterr.Protocol, err, "check that the url is that of a Git repository")
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *Call) httpTransport() (transport.Transport, *transport.Endpoint, transp
 		ep.Host = "[" + ep.Host + "]"
 	}
 	if ep.Port, err = strconv.Atoi("0" + c.Addr.Port); err != nil {
-		return nil, nil, nil, &giterr.Error{Kind: giterr.Refused, Err: errors.New("the port is not a number")}
+		return nil, nil, nil, giterr.New(giterr.Refused, "the port is not a number", "")
 	}
 	var method transport.AuthMethod
 	switch creds := c.Target.Creds; {
@@ -81,7 +81,7 @@ func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
 	}
 	config, err := c.TLS()
 	if err != nil {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: err}
+		return nil, giterr.Wrap(giterr.Auth, err, "")
 	}
 	base := t.options.Guard.Transport(config, c.GetProxy())
 	base.ForceAttemptHTTP2, base.MaxIdleConns, base.MaxIdleConnsPerHost, base.IdleConnTimeout = true, 64, 2, idleConnection
@@ -108,16 +108,10 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 			"log in to the network if it has a sign-on page, and check the url")
 	}
 	to := req.URL
-	switch {
-	case !strings.EqualFold(from.Hostname(), to.Hostname()):
-		return c.problem(giterr.Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed",
-			"use the new url if it is to be trusted")
-	case from.Scheme == "https" && to.Scheme != "https":
-		return c.problem(giterr.Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed",
-			"use the new url if it is to be trusted")
-	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
-		return c.problem(giterr.Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed",
-			"use the new url if it is to be trusted")
+	upgrade := from.Scheme == "http" && to.Scheme == "https"
+	if !strings.EqualFold(from.Hostname(), to.Hostname()) || !upgrade && (from.Scheme != to.Scheme || from.Port() != to.Port()) {
+		return c.problem(giterr.Refused, 0, "it redirects to another host, port or scheme, "+text.Line(to.Scheme+"://"+to.Host, 100)+
+			", which is not followed", "use the new url if it is to be trusted")
 	}
 	return nil
 }

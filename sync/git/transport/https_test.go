@@ -2,11 +2,7 @@ package transport_test
 
 import (
 	"crypto/tls"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,38 +65,4 @@ func TestHTTPS(t *testing.T) {
 		c.Creds.Username, c.Creds.Password = "u", gittest.Secret
 		t.Run(c.Name, func(t *testing.T) { gittest.ErrorIs(t, ask(c.URL, c.Creds), kind, c.Says...) })
 	}
-}
-
-// TestConnectionsOfManyHosts: hosts that are asked in turn keep their connections,
-// a handshake costs more than a look.
-func TestConnectionsOfManyHosts(t *testing.T) {
-	t.Parallel()
-	plain := gittest.NewServer(t)
-	gittest.NewOrigin(t, plain.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	var made atomic.Int32
-	const hosts = 40
-	var urls []string
-	for range hosts {
-		ts := httptest.NewUnstartedServer(plain.Handler(t))
-		ts.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-			if s == http.StateNew {
-				made.Add(1)
-			}
-		}
-		ts.Start()
-		t.Cleanup(ts.Close)
-		urls = append(urls, ts.URL+"/site.git")
-	}
-	m := mirrortest.Open(t, git.Options{})
-	for range 3 {
-		for _, url := range urls {
-			if _, err := m.Resolve(t.Context(), git.Remote{URL: url}, gitref.Branch("main")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n := made.Load(); n != hosts {
-		t.Errorf("%d connections to %d hosts", n, hosts)
-	}
-	m.Close()
 }

@@ -18,9 +18,8 @@ import (
 
 // pusher is a session that speaks to git-receive-pack.
 type pusher interface {
-	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	lister
 	ReceivePack(context.Context, *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error)
-	io.Closer
 }
 
 // dialPush opens a session that speaks to git-receive-pack.
@@ -50,26 +49,11 @@ func (c *Call) service() string {
 // readOnly is the refusal of a push. said is what the server says, which may be
 // nothing.
 func readOnly(said string) *giterr.Error {
-	return &giterr.Error{Kind: giterr.ReadOnly, Err: errors.New("write permission denied" + said),
-		Hint: "give the credentials the right to write"}
+	return giterr.New(giterr.ReadOnly, "write permission denied"+said, "give the credentials the right to write")
 }
 
-// ListPush begins a push: it reads the refs, within the time that a list of them may
-// take.
-func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) {
-	defer c.deadline(c.client.options.Refs, errLongList)()
-	c.SetBudget("list of refs", c.Limits.RefsBytes)
-	s, err := c.dialPush()
-	if err != nil {
-		return nil, nil, err
-	}
-	refs, err := s.AdvertisedReferencesContext(c.WithCall())
-	if err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	return s, refs, nil
-}
+// ListPush begins a push: it reads the refs.
+func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) { return list(c, c.dialPush) }
 
 // refusals are words of servers that speak over ssh, where no number tells why:
 // GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
@@ -86,11 +70,8 @@ func classifyPush(c *Call, err error) *giterr.Error {
 	if !c.Pushes || !spoke {
 		return nil
 	}
-	lower := strings.ToLower(said)
-	for _, word := range refusals {
-		if strings.Contains(lower, word) {
-			return readOnly(": " + said)
-		}
+	if containsAny(strings.ToLower(said), refusals) {
+		return readOnly(": " + said)
 	}
 	return nil
 }

@@ -18,9 +18,8 @@ import (
 // session is a conversation with a server: first its refs, then at most one
 // pack. go-git's own sessions are of this form.
 type session interface {
-	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	lister
 	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
-	io.Closer
 }
 
 // Listing is an answer to ls-remote. Over http the session has no connection
@@ -50,18 +49,30 @@ var errLongList = errors.New("the list of refs takes more than")
 
 // List asks for the refs, on a new session.
 func (c *Call) List() (*Listing, error) {
-	defer c.deadline(c.client.options.Refs, errLongList)()
-	c.SetBudget("list of refs", c.Limits.RefsBytes)
-	s, err := c.dial()
+	s, refs, err := list(c, c.dial)
 	if err != nil {
-		return nil, err
-	}
-	refs, err := s.AdvertisedReferencesContext(c.WithCall())
-	if err != nil {
-		s.Close()
 		return nil, err
 	}
 	return &Listing{s, refs, time.Now()}, nil
+}
+
+// lister is what a conversation with a server begins with.
+type lister interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	io.Closer
+}
+
+// list opens a session and reads the refs, within the time that a list of them may take.
+func list[S lister](c *Call, dial func() (S, error)) (s S, refs *packp.AdvRefs, err error) {
+	defer c.deadline(c.client.options.Refs, errLongList)()
+	c.SetBudget("list of refs", c.Limits.RefsBytes)
+	if s, err = dial(); err != nil {
+		return s, nil, err
+	}
+	if refs, err = s.AdvertisedReferencesContext(c.WithCall()); err != nil {
+		s.Close()
+	}
+	return s, refs, err
 }
 
 // deadline ends the call with an error unless what it returns is called in time.

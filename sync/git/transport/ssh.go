@@ -2,12 +2,14 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,30 +37,11 @@ type sshSession struct {
 	session *ssh.Session
 	stdin   io.WriteCloser
 	stdout  io.Reader
-	stderr  *lockedRemarks
+	stderr  remarks
 	stop    func() bool // of the context that closes the connection
 	asked   bool
 	lost    *atomic.Bool // the connection has ended
 	hungUp  *atomic.Bool // the server has ended it
-}
-
-// lockedRemarks is what the remote command writes to stderr; the ssh library
-// copies it from a goroutine that Wait joins.
-type lockedRemarks struct {
-	mu sync.Mutex // guards r
-	r  remarks
-}
-
-func (l *lockedRemarks) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.Write(p)
-}
-
-func (l *lockedRemarks) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.Text()
 }
 
 // sshSession connects and starts the command.
@@ -70,13 +53,13 @@ func (c *Call) sshSession() (*sshSession, error) {
 	c.requests.Add(1)
 	roots, err := c.Target.Creds.TLS() // for a proxy that speaks TLS
 	if err != nil {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: err}
+		return nil, giterr.Wrap(giterr.Auth, err, "")
 	}
 	raw, err := c.client.options.Guard.Through(c.Ctx, c.Target.Creds.GetProxy(), roots, c.Addr.DialPort())
 	if err != nil {
 		return nil, err
 	}
-	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}, hungUp: &atomic.Bool{}}
+	s := &sshSession{call: c, conn: raw, lost: &atomic.Bool{}, hungUp: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
 	if err := s.start(config); err != nil {
 		s.Close()
@@ -110,7 +93,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 	if s.stdout, err = s.session.StdoutPipe(); err != nil {
 		return err
 	}
-	s.session.Stderr = s.stderr
+	s.session.Stderr = &s.stderr
 	return s.session.Start(s.call.remoteCommand())
 }
 
@@ -133,7 +116,7 @@ func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
 	if s.session.Wait() != nil {
 		data = nil
 	}
-	return data, s.stderr.text(), nil
+	return data, s.stderr.Text(), nil
 }
 
 // remoteCommand is what the host runs for a call over ssh.
@@ -183,7 +166,7 @@ func (s *sshSession) stderrText() string {
 	s.asked = true
 	io.Copy(io.Discard, io.LimitReader(s.stdout, ErrorBody))
 	_ = s.session.Wait() // its exit status says less than its words
-	return s.stderr.text()
+	return s.stderr.Text()
 }
 
 // UploadPack sends the request; the answer is read from the connection.
@@ -245,7 +228,7 @@ func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
 	n.first.read(p[:k])
 	if lerr := n.c.count(k); lerr != nil {
-		n.c.found.Store(&giterr.Error{Kind: giterr.TooLarge, Err: lerr}) // the ssh library tells of a lost connection
+		n.c.found.Store(giterr.Wrap(giterr.TooLarge, lerr, "")) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
 	if err != nil {
@@ -281,19 +264,16 @@ func (s *sshSession) Read(p []byte) (int, error) {
 func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
 	creds := c.Target.Creds
 	if creds == nil || len(creds.SSHKey) == 0 {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("ssh needs a private key"),
-			Hint: "give the repository credentials with identity and known_hosts"}
+		return nil, giterr.New(giterr.Auth, "ssh needs a private key", "give the repository credentials with identity and known_hosts")
 	}
 	signer, err := sshSigner(creds.SSHKey, creds.SSHPassphrase)
 	if err != nil {
 		return nil, err
 	}
-	user := c.Addr.User
-	if user == "" {
-		user = "git"
-	}
-	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
-	secureAlgorithms(config)
+	config := &ssh.ClientConfig{User: cmp.Or(c.Addr.User, "git"), Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
+	good := ssh.SupportedAlgorithms()
+	config.KeyExchanges, config.Ciphers, config.MACs = good.KeyExchanges, good.Ciphers, good.MACs
+	config.HostKeyAlgorithms = hostKeyAlgorithms
 	return config, c.hostKeys(config)
 }
 
@@ -302,17 +282,15 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(key)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		if passphrase == "" {
-			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"),
-				Hint: "give it as the key password beside identity"}
+			return nil, giterr.New(giterr.Auth, "the ssh key is encrypted and there is no passphrase",
+				"give it as the key password beside identity")
 		}
 		if signer, err = ssh.ParsePrivateKeyWithPassphrase(key, []byte(passphrase)); err != nil {
-			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the passphrase does not open the ssh key"),
-				Hint: "check the key password beside identity"}
+			return nil, giterr.New(giterr.Auth, "the passphrase does not open the ssh key", "check the key password beside identity")
 		}
 	}
 	if err != nil {
-		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"),
-			Hint: "identity has to hold a private key in PEM or OpenSSH form"}
+		return nil, giterr.New(giterr.Auth, "the ssh key cannot be read", "identity has to hold a private key in PEM or OpenSSH form")
 	}
 	return sha2Signer(signer)
 }
@@ -330,15 +308,12 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 		}
 		defer os.Remove(f.Name())
 		_, err = fmt.Fprintf(f, "%s\n", known)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
+		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 		db, err := knownhosts.NewDB(f.Name())
 		if err != nil {
-			return &giterr.Error{Kind: giterr.Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.Addr.Host}
+			return giterr.New(giterr.Auth, "known_hosts cannot be read", "make it with: ssh-keyscan "+c.Addr.Host)
 		}
 		check = db.HostKeyCallback()
 		config.HostKeyAlgorithms = secureHostKeys(db.HostKeyAlgorithms(host))
@@ -368,22 +343,93 @@ func (c *Call) sshError(err error) error {
 	switch {
 	case c.found.Load() != nil:
 		return c.found.Load()
-	case legacyOnly(err) != nil:
-		return legacyOnly(err)
 	case strings.Contains(text, "no common public key signature algorithm"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"),
-			Hint: "use an ed25519 key, or update the server"}
+		return giterr.New(giterr.Auth, "the server takes an rsa key only with SHA-1, which is not safe",
+			"use an ed25519 key, or update the server")
 	case strings.Contains(text, "unable to authenticate"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server refuses the ssh key"),
-			Hint: "add the public key to the repository, and check the user in the url"}
-	case strings.Contains(text, "no common algorithm for host key"):
-		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"),
-			Hint: "make known_hosts anew with: ssh-keyscan " + c.Addr.Host}
+		return giterr.New(giterr.Auth, "the server refuses the ssh key",
+			"add the public key to the repository, and check the user in the url")
+	}
+	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
+		kinds := strings.Join(none.RequestedAlgorithms, ", ")
+		if containsAny(kinds, ssh.SupportedAlgorithms().HostKeys) { // what is left out here are those of other keys
+			return giterr.New(giterr.Auth, "the server has no host key of the kinds in known_hosts",
+				"make known_hosts anew with: ssh-keyscan "+c.Addr.Host)
+		}
+		return giterr.New(giterr.Protocol, "for "+none.What+" the server has only what is not safe any more: "+kinds, "update its ssh server")
 	}
 	// The library closes what it reads no ssh from; which of both is heard of is chance.
 	if errors.Is(err, net.ErrClosed) && c.Ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
-		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("what the server speaks is not ssh as it should be"),
-			Hint: "check host and port of the url"}
+		return giterr.New(giterr.Protocol, "what the server speaks is not ssh as it should be", "check host and port of the url")
 	}
 	return fmt.Errorf("ssh: %w", err)
+}
+
+// What is spoken over ssh. The library's own defaults still take key exchanges,
+// MACs and signatures with SHA-1 when a server has nothing better; here they are
+// left out, so that a man in the middle cannot bring both sides down to them.
+
+// hostKeyAlgorithms are asked for when known_hosts names none of a host, in this
+// order: the line that is printed then is for the first that it has.
+var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512,
+	ssh.KeyAlgoRSASHA256}
+
+// secureHostKeys are the algorithms for the keys that known_hosts names of a host: an
+// ssh-rsa line stands for a key, which signs with SHA-2.
+func secureHostKeys(named []string) []string {
+	weak := ssh.InsecureAlgorithms().HostKeys
+	kinds := slices.DeleteFunc(slices.Clone(named), func(kind string) bool { return slices.Contains(weak, kind) })
+	if len(kinds) == 0 {
+		return hostKeyAlgorithms
+	}
+	return kinds
+}
+
+// sha2Signer makes an rsa key sign with SHA-2 only. Other keys are returned as
+// they are.
+func sha2Signer(key ssh.Signer) (ssh.Signer, error) {
+	many, ok := key.(ssh.AlgorithmSigner)
+	if !ok || key.PublicKey().Type() != ssh.KeyAlgoRSA {
+		return key, nil
+	}
+	return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
+}
+
+// banner keeps what a server says in place of the line with which ssh begins:
+// why it does not want to talk.
+type banner struct {
+	mu    sync.Mutex // guards what follows
+	said  []byte
+	began bool
+}
+
+// greetingKept is as much of it as is kept. Unit: bytes.
+const greetingKept = 512
+
+// read is given all that comes, in order.
+func (g *banner) read(p []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.began || len(g.said) >= greetingKept {
+		return
+	}
+	g.said = append(g.said, p[:min(len(p), greetingKept-len(g.said))]...)
+	g.began = bytes.HasPrefix(g.said, []byte("SSH-")) || bytes.Contains(g.said, []byte("\nSSH-"))
+}
+
+// refusal is the server's reason, nil when ssh has begun or nothing was said.
+func (g *banner) refusal() *giterr.Error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	said := strings.TrimSpace(string(g.said))
+	switch {
+	case g.began || said == "":
+		return nil
+	case strings.HasPrefix(said, "HTTP/"):
+		return giterr.New(giterr.Protocol, "it does not speak ssh but http", "check scheme and port of the url")
+	case strings.Contains(said, "MaxStartups"), strings.Contains(said, "Not allowed at this time"):
+		return giterr.New(giterr.Throttled, "the server takes no more connections now: "+said,
+			"it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes")
+	}
+	return giterr.New(giterr.Unreachable, "the server does not begin to speak ssh: "+said, "check host and port of the url")
 }

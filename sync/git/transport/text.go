@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 
 	"limpet/sync/auth"
 	"limpet/sync/text"
@@ -41,21 +42,26 @@ func WithoutUserInfo(s string) string { return userInfo.ReplaceAllString(s, "://
 
 // remarks collects what the server says beside the pack; the last of it is
 // usually the reason when the pack does not come.
-type remarks struct{ tail []byte }
+type remarks struct {
+	mu   sync.Mutex // guards tail: the ssh library writes from a goroutine
+	tail []byte
+}
 
 // remarksKept is far more than one message has. Unit: bytes.
 const remarksKept = 4 << 10
 
 func (m *remarks) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.tail = append(m.tail, p...)
-	if len(m.tail) > remarksKept {
-		m.tail = m.tail[len(m.tail)-remarksKept:]
-	}
+	m.tail = m.tail[max(0, len(m.tail)-remarksKept):]
 	return len(p), nil
 }
 
 // Text is the last lines, progress counters left out.
 func (m *remarks) Text() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
 	var keep []string
 	for _, l := range lines {
@@ -63,8 +69,5 @@ func (m *remarks) Text() string {
 			keep = append(keep, l)
 		}
 	}
-	if len(keep) > 4 {
-		keep = keep[len(keep)-4:]
-	}
-	return strings.Join(keep, "; ")
+	return strings.Join(keep[max(0, len(keep)-4):], "; ")
 }

@@ -12,6 +12,38 @@ import (
 	"strings"
 )
 
+// The beginnings of the names of files that are being made: a process that was killed
+// leaves them behind.
+const (
+	TempPrefix = "tmp_limpet_"
+	packPrefix = "tmp_pack_"
+)
+
+// ReplaceFile writes a file that is whole, old or new, after a power loss. The
+// caller syncs the directory when it matters which.
+func ReplaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), TempPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // it is gone when all went well
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
 const (
 	refsFile   = "packed-refs"
 	refsHeader = "# pack-refs with: peeled fully-peeled sorted \n"

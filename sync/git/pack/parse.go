@@ -1,0 +1,147 @@
+package pack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Commit is a parsed commit object.
+type Commit struct {
+	Tree    ID
+	Parents []ID
+	Author  string // the line, without "author "
+	Message string
+}
+
+// maxParents bounds what a hostile commit can make us follow.
+const maxParents = 1000
+
+// ParseCommit reads a raw commit.
+func ParseCommit(data []byte) (Commit, error) {
+	var c Commit
+	head, message, _ := bytes.Cut(data, []byte("\n\n"))
+	c.Message = string(message)
+	for i, line := range strings.Split(string(head), "\n") {
+		key, value, _ := strings.Cut(line, " ")
+		switch {
+		case i == 0:
+			id, ok := ParseID(value)
+			if key != "tree" || !ok {
+				return c, errors.New("malformed commit: it names no tree")
+			}
+			c.Tree = id
+		case key == "parent":
+			id, ok := ParseID(value)
+			if !ok || len(c.Parents) == maxParents {
+				return c, errors.New("malformed commit: its parents cannot be read")
+			}
+			c.Parents = append(c.Parents, id)
+		case key == "author":
+			c.Author = value
+		}
+	}
+	return c, nil
+}
+
+// MaxTags is how many tags of tags are followed: people make none, or one by
+// mistake.
+const MaxTags = 8
+
+// ParseTag reads what a raw tag object points to.
+func ParseTag(data []byte) (target ID, err error) {
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	text, ok := bytes.CutPrefix(line, []byte("object "))
+	if target, valid := ParseID(string(text)); ok && valid {
+		return target, nil
+	}
+	return target, errors.New("malformed tag: it names no object")
+}
+
+// Tagged checks that a tag object is there and points to a commit. Errors wrap
+// ErrIncomplete or ErrBadPack.
+func (s *Store) Tagged(tag, commit ID) error {
+	for range MaxTags {
+		k, data, err := s.Read(tag, s.Limit)
+		switch {
+		case errors.Is(err, ErrMissing):
+			return fmt.Errorf("%w: tag %s", ErrIncomplete, tag)
+		case err != nil:
+			return err
+		case k != TagKind:
+			return fmt.Errorf("%w: the tag ends at the %s %s, not at commit %s", ErrBadPack, k, tag, commit)
+		}
+		target, err := ParseTag(data)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrBadPack, err)
+		case target == commit:
+			return nil
+		}
+		tag = target
+	}
+	return fmt.Errorf("%w: tags of tags have no end", ErrBadPack)
+}
+
+// Modes of tree entries.
+const (
+	ModeTree      = 0o40000
+	ModeFile      = 0o100644
+	ModeGroupFile = 0o100664 // written by git of 2005
+	ModeExec      = 0o100755
+	ModeLink      = 0o120000
+	ModeSubmodule = 0o160000
+)
+
+// TreeEntry is one entry of a raw tree object.
+type TreeEntry struct {
+	Mode uint32
+	Name string
+	ID   ID
+}
+
+var errTree = errors.New("malformed tree object")
+
+// ParseTree reads a raw tree. It judges the form only; names pass the rule of
+// path.go afterwards.
+func ParseTree(data []byte) ([]TreeEntry, error) {
+	var out []TreeEntry
+	for len(data) > 0 {
+		mode, n := uint32(0), 0
+		for n < len(data) && data[n] >= '0' && data[n] <= '7' && n < 7 {
+			mode = mode<<3 | uint32(data[n]-'0')
+			n++
+		}
+		if n == 0 || n == len(data) || data[n] != ' ' {
+			return out, errTree
+		}
+		data = data[n+1:]
+		end := bytes.IndexByte(data, 0)
+		if end < 0 || len(data) < end+21 {
+			return out, errTree
+		}
+		e := TreeEntry{Mode: mode, Name: string(data[:end])}
+		copy(e.ID[:], data[end+1:])
+		out = append(out, e)
+		data = data[end+21:]
+	}
+	return out, nil
+}
+
+// SortKey orders a tree as git does: a directory as if it had a slash at its end.
+func (t TreeEntry) SortKey() string {
+	if t.Mode == ModeTree {
+		return t.Name + "/"
+	}
+	return t.Name
+}
+
+// TreeText is a raw tree.
+func TreeText(entries []TreeEntry) (out []byte) {
+	for _, t := range entries {
+		out = fmt.Appendf(out, "%o %s\x00", t.Mode, t.Name)
+		out = append(out, t.ID[:]...)
+	}
+	return out
+}
