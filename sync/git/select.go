@@ -103,14 +103,10 @@ func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		return ref, nil
 	}
 	e := noRef("no tag is in %q", sel.String())
-	switch {
-	case found.Versions > 0:
+	e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
+	if found.Versions > 0 {
 		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions,
 			text.Line(found.Highest, 80))
-	case sel.TagPrefix != "" || sel.SemVerFilter != "":
-		e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
-	default:
-		e.Hint = "no tag is a version such as v1.2.3; a prefix in front of the versions has to be given"
 	}
 	return Ref{}, e
 }

@@ -93,7 +93,7 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 	var modules map[string]string
 	for _, entry := range l.refused {
 		if entry.Reason != submoduleReason {
-			g.refuse(l, entry)
+			g.whole.refuse(Refusal{l.prefix + entry.Path, entry.Reason})
 			continue
 		}
 		at := path.Join(l.dir, entry.Path)
@@ -119,7 +119,7 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		}
 		url, known := modules[at]
 		if !known {
-			g.refuse(l, Refusal{entry.Path, "a submodule without an entry in .gitmodules"})
+			g.whole.refuse(Refusal{l.prefix + entry.Path, "a submodule without an entry in .gitmodules"})
 			continue
 		}
 		if err := g.submodule(ctx, l, entry.Path, at, url); err != nil {
@@ -127,12 +127,6 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		}
 	}
 	return nil
-}
-
-func (g *submoduleTree) refuse(l level, r Refusal) {
-	if len(g.whole.Refused) <= maxRefusals {
-		g.whole.Refused = append(g.whole.Refused, Refusal{l.prefix + r.Path, r.Reason})
-	}
 }
 
 // submodule grafts one. name is its path in the tree of l, at that in the repository.
@@ -188,7 +182,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 	for _, f := range inner.Files {
 		f.Path, f.Home = below.prefix+f.Path, sub.URL
 		if len(f.Path) > g.left.PathBytes || strings.Count(f.Path, "/") > g.left.TreeDepth {
-			g.refuse(level{}, Refusal{showPath(f.Path), "the path is too long or too deep"})
+			g.whole.refuse(Refusal{showPath(f.Path), "the path is too long or too deep"})
 			continue
 		}
 		g.whole.Files = append(g.whole.Files, f)

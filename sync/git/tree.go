@@ -46,7 +46,6 @@ type walker struct {
 	*reading
 	tree    *Tree
 	entries int
-	more    int // refusals beyond maxRefusals
 }
 
 func (w *walker) walk(id pack.ID, prefix string, depth int) error {
@@ -58,7 +57,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		return err
 	}
 	for _, r := range refused {
-		w.refuse(r)
+		w.tree.refuse(r)
 	}
 	for _, e := range entries {
 		if w.entries++; w.entries > w.limits.TreeEntries {
@@ -67,7 +66,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		path := prefix + e.Name
 		if e.Mode == pack.ModeTree {
 			if depth >= w.limits.TreeDepth {
-				w.refuse(Refusal{showPath(path), fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
+				w.tree.refuse(Refusal{showPath(path), fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
 				continue
 			}
 			w.tree.Dirs = append(w.tree.Dirs, path)
@@ -88,15 +87,13 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 // maxRefusals are listed one by one.
 const maxRefusals = 1000
 
-func (w *walker) refuse(r Refusal) {
-	if len(w.tree.Refused) < maxRefusals {
-		w.tree.Refused = append(w.tree.Refused, r)
-		return
+func (t *Tree) refuse(r Refusal) {
+	if len(t.Refused) == maxRefusals {
+		r = Refusal{"…", "more entries are refused"}
 	}
-	if w.more++; w.more == 1 {
-		w.tree.Refused = append(w.tree.Refused, Refusal{})
+	if len(t.Refused) <= maxRefusals {
+		t.Refused = append(t.Refused, r)
 	}
-	w.tree.Refused[maxRefusals] = Refusal{"…", fmt.Sprintf("%d more entries are refused", w.more)}
 }
 
 // directory reads one tree object and sorts its entries into those that pass

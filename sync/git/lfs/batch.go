@@ -142,7 +142,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		HashAlgo string        `json:"hash_algo"`
 		Objects  []batchObject `json:"objects"`
 	}
-	if media := mediaOf(res); media == "text/html" {
+	if transport.Media(res) == "text/html" {
 		return out, giterr.New(giterr.Unreachable, "something else answers in its place: a web page",
 			"log in to the network if it has a sign-on page")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/transport"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -111,8 +112,8 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 // refusal is what an answer means that is not 200. ours says that the credentials of
 // the remote were sent.
 func refusal(c *transport.Call, res *http.Response, ours bool) error {
-	said := c.ResponseText(res, strings.Replace(mediaOf(res), mediaType, "application/json", 1))
-	after := transport.RetryAfter(res.Header.Get("Retry-After"), time.Now())
+	said := c.ResponseText(res, strings.Replace(transport.Media(res), mediaType, "application/json", 1))
+	after, _ := netx.RetryAfter(res.Header, time.Now())
 	certificate := ""
 	if ours && c.Addr.Scheme != "ssh" {
 		certificate = c.CertificateHint(res.Request.URL.Host)
@@ -151,9 +152,4 @@ func meaning(code int) answer {
 		return answer{giterr.Unreachable, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "it is asked again later"}
 	}
 	return answer{giterr.Protocol, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "check that Git LFS is enabled for this repository"}
-}
-
-func mediaOf(res *http.Response) string {
-	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-	return strings.TrimSpace(media)
 }

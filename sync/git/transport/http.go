@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -157,8 +158,7 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // classifyResponse reads what an answer is before go-git does.
 func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
-	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-	media = strings.TrimSpace(media)
+	media := Media(res)
 	switch {
 	case res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "":
 		return nil // net/http follows it, or asks checkRedirect
@@ -167,20 +167,18 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		if req.Method == http.MethodPost {
 			want = "application/x-" + c.service() + "-result"
 		}
-		switch {
-		case media == want:
+		switch media {
+		case want:
 			return nil
-		case media == "text/html":
+		case "text/html":
 			return c.problem(giterr.Unreachable, 0, "something else answers in its place: a web page",
 				"log in to the network if it has a sign-on page, and check the url")
-		case media == "text/plain":
-			return c.problem(giterr.Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
 		}
-		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)),
-			"check that the url is that of a Git repository")
+		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not that of Git's smart protocol", text.Line(media, 80)),
+			"check that the url is that of a Git repository, and that it is served with git http-backend")
 	}
 	said := c.ResponseText(res, media)
-	after := RetryAfter(res.Header.Get("Retry-After"), time.Now())
+	after, _ := netx.RetryAfter(res.Header, time.Now())
 	if c.Pushes && refusesPush(res.StatusCode, media, after) {
 		return c.refused(readOnly(said))
 	}
@@ -197,10 +195,11 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		c.Target.Creds.Refused()
+		text, hint := "it refuses these credentials", "check that the token is valid and may read this repository"
 		if c.Target.Creds.Empty() {
-			return c.problem(giterr.Auth, 0, "it wants credentials"+said, and("give the repository credentials; a wrong url may look the same"))
+			text, hint = "it wants credentials", "give the repository credentials; a wrong url may look the same"
 		}
-		return c.problem(giterr.Auth, 0, "it refuses these credentials"+said, and("check that the token is valid and may read this repository"))
+		return c.problem(giterr.Auth, 0, text+said, and(hint))
 	case http.StatusForbidden:
 		return c.problem(giterr.Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
 	case http.StatusBadRequest:
@@ -243,16 +242,10 @@ func (c *Call) ResponseText(res *http.Response, media string) string {
 	return ": " + text
 }
 
-// RetryAfter reads the header in both its forms; 0 = not said. A server may not
-// put us off for longer than a day.
-func RetryAfter(v string, now time.Time) time.Duration {
-	wait := time.Duration(0)
-	if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
-		wait = time.Duration(min(n, 24*3600)) * time.Second
-	} else if at, err := http.ParseTime(v); err == nil {
-		wait = at.Sub(now)
-	}
-	return min(max(wait, 0), 24*time.Hour)
+// Media is the type of an answer.
+func Media(res *http.Response) string {
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	return strings.TrimSpace(media)
 }
 
 // WithCall puts the call where its requests find it.

@@ -60,7 +60,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests: slow down"},
 			2 * time.Minute},
 		{"503", answer(503, "text/plain", "", "Retry-After", "7"), git.Unreachable, []string{"503"}, 7 * time.Second},
-		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), git.Unreachable, nil, 24 * time.Hour},
+		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), git.Unreachable, nil, time.Hour},
 		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), git.Unreachable, nil, 0},
 		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), git.Unreachable,
 			nil, -1},
@@ -82,9 +82,9 @@ func TestHTTPAnswers(t *testing.T) {
 		}, git.Unreachable, []string{"redirects to a page of localhost"}, 0},
 		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound)
-		}, git.Refused, []string{"another host, localhost"}, 0},
+		}, git.Refused, []string{"another host", "localhost"}, 0},
 		{"redirect without location", answer(302, "text/plain", ""), git.Protocol, nil, 0},
-		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), git.Protocol, []string{"dumb"}, 0},
+		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), git.Protocol, []string{"smart protocol"}, 0},
 		{"other type", answer(200, "image/png", "x"), git.Protocol, []string{"image/png"}, 0},
 		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), git.Protocol, nil, 0},
 		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), git.Protocol, nil, 0},
