@@ -12,12 +12,7 @@ import (
 
 // Layout of a version 2 pack index: magic and version, 256 running counts by
 // first byte, names, checksums, 31-bit offsets, 63-bit offsets, two trailers.
-const (
-	idxMagic   = "\xfftOc\x00\x00\x00\x02"
-	idxFanout  = int64(len(idxMagic))
-	idxNames   = idxFanout + 256*4
-	idxTrailer = 2 * 20
-)
+const idxMagic = "\xfftOc\x00\x00\x00\x02"
 
 // writeIndex writes the index of a pack whose trailer is sum. It sorts entries.
 // Objects that are in the pack twice are listed twice, as git does.

@@ -102,19 +102,6 @@ func (o *Origin) Advance(n int, file string, text func(int) string) string {
 	return Git(o.t, o.Bare, nil, "rev-parse", "refs/heads/main")
 }
 
-// Many fills a repository with n files in directories of 50.
-func (o *Origin) Many(n int) {
-	o.t.Helper()
-	var in strings.Builder
-	in.WriteString("commit refs/heads/main\ncommitter Carl <carl@example.com> 1800000000 +0000\ndata 4\nmany\n")
-	for i := range n {
-		data := Dashboard(fmt.Sprint(i), i, 3)
-		fmt.Fprintf(&in, "M 100644 inline team-%d/folder-%d/board-%d.json\ndata %d\n%s\n", i/2500, i/50, i, len(data), data)
-	}
-	Git(o.t, o.Bare, []byte(in.String()), "fast-import", "--quiet", "--force")
-	Git(o.t, o.Bare, nil, "repack", "-adq", "--depth=20", "--window=10")
-}
-
 // Hook has git run a script before a push is taken.
 func (o *Origin) Hook(script string) {
 	o.t.Helper()
