@@ -84,26 +84,6 @@ func TestDoctorFixes(t *testing.T) {
 	}
 }
 
-// TestDoctorLeavesALivingSocket: somebody listens there.
-func TestDoctorLeavesALivingSocket(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "s")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	p := fixer()
-	p.fixSocket(path)
-	file := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if p.fixSocket(file); p.fixes != nil {
-		t.Errorf("%+v", p.fixes)
-	}
-}
-
 // TestDoctorLeavesTheSocketOfWhoBegins: who holds the state file may be about to listen.
 func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 	t.Parallel()
@@ -125,20 +105,29 @@ func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 	}
 }
 
-// TestDoctorLeavesWhatIsMeant: a directory that is everybody's on purpose, and the
-// copies that Kubernetes keeps below "..data" and shows by links.
+// TestDoctorLeavesWhatIsMeant: a socket that somebody listens on, a directory that is everybody's on purpose, the group
+// of a directory, and the copies that Kubernetes keeps below "..data" and shows by links.
 func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	shared := filepath.Join(dir, "tmp")
+	shared, group, socket := filepath.Join(dir, "tmp"), filepath.Join(dir, "group"), filepath.Join(dir, "s")
 	fileOf(t, 0o644, dir, "default.boards", "..2026")
-	if err := errors.Join(os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777|os.ModeSticky)); err != nil {
+	ln, err := net.Listen("unix", socket)
+	if err := errors.Join(err, os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777|os.ModeSticky), os.Mkdir(group, 0o700),
+		os.Chmod(group, 0o775|os.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
-	p := fixer("CREDENTIALS_DIRECTORY", dir)
+	defer ln.Close()
+	p := fixer("CREDENTIALS_DIRECTORY", filepath.Join(dir, "default.boards"))
+	p.fixSocket(socket)
+	p.fixSocket(filepath.Join(dir, "default.boards", "..2026")) // no socket
 	p.fixPermissions(place{shared, 0o022})
 	if p.checkCredentials(t.Context()); p.fixes != nil {
 		t.Errorf("%+v", p.fixes)
+	}
+	p.fixPermissions(place{group, 0o022})
+	if info, err := os.Stat(group); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o755 {
+		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
 
@@ -261,19 +250,6 @@ func TestDoctorReadsKubernetesMounts(t *testing.T) {
 		if got := doctor(s, t, 0, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || got.Found != dir+", 1 file" {
 			t.Errorf("%s: %+v", dir, got)
 		}
-	}
-}
-
-// TestDoctorKeepsTheGroup: a directory goes on to give its group to what is made in it.
-func TestDoctorKeepsTheGroup(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil {
-		t.Fatal(err)
-	}
-	fixer().fixPermissions(place{dir, 0o022})
-	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o755 {
-		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
 

@@ -157,16 +157,3 @@ func holds(text []byte, secrets ...string) string {
 	}
 	return ""
 }
-
-func TestSecretSearch(t *testing.T) {
-	h := newHome(t)
-	h.file(t, "token", gitToken)
-	h.file(t, "credentials/default.boards/token", gitToken)
-	h.noSecret(t, "nothing", gitToken)
-	for text, want := range map[string]bool{"": false, "git": false, "x" + gitToken + "y": true,
-		"Basic " + base64.StdEncoding.EncodeToString([]byte("git:"+gitToken)): true} {
-		if got := holds([]byte(text), "another", gitToken) != ""; got != want {
-			t.Errorf("%q: %t", text, got)
-		}
-	}
-}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,36 +27,6 @@ func TestDashboardFinishesFirst(t *testing.T) {
 	tt.Press(t, "f")
 	tt.showsNow(t, "draining")
 	answer()
-	if code := tt.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-// TestDashboardShowsWhatAPullHasChanged: from the history to the job, its files and one
-// of them old against new, out of the mirror of a real Git repository.
-func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	s := newSite(t, 2, 2)
-	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
-	file := s.repo.Dashboards()[1].Path
-	s.repo.Commit(t, "a new title", testenv.Change{Path: file,
-		Data: []byte(`{"schemaVersion": 39, "tags": [], "panels": [], "uid": "other", "title": "Quokka-in-Git"}`)})
-	s.must(t, 0, "repo", "pull", "boards", "--wait")
-	tt := s.terminal(t)
-	tt.showsNow(t, "boards")
-	tt.Press(t, "4")
-	tt.showsNow(t, "2 jobs")
-	tt.Press(t, "\r")
-	tt.showsNow(t, "attempt 1")
-	tt.Press(t, "d")
-	tt.showsNow(t, "modified")
-	tt.showsNow(t, path.Base(file))
-	tt.Press(t, "\r")
-	tt.showsNow(t, "@@")
-	tt.Press(t, "/quokka\r")
-	tt.showsNow(t, "Quokka-in-Git")
-	tt.Press(t, "q")
 	if code := tt.exit(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

@@ -245,28 +245,6 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestBlockedByAnAPI: a holder without a socket can be waited for. The dashboard that
-// waits opens the file when the holder ends.
-func TestBlockedByAnAPI(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	serveAPI(t, h)
-	waits := h.terminal(t)
-	waits.showsNow(t, "in use")
-	waits.Press(t, "w")
-	until(t, "the holder is known", func() bool { return h.owner() > 0 })
-	if err := syscall.Kill(h.owner(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the dashboard holds the file", func() bool { return h.owner() == waits.Process.Pid })
-	waits.Press(t, "q")
-	if code := waits.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	h.must(t, 0, "store", "check")
-}
-
 // TestReadOnlyDashboard: with --read-only a dashboard shows the last state, opens and sends
 // nothing, and shows an agent that starts.
 func TestReadOnlyDashboard(t *testing.T) {
