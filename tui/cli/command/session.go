@@ -203,19 +203,14 @@ func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Sto
 		}
 		return nil, report, err
 	}
-	noteReport(e.Log, path, report)
+	if report.Quarantined != "" {
+		e.Log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", report.Damage, "kept_as",
+			report.Quarantined, "records_carried", report.Carried, "records_lost", report.Lost, "next", RebuiltNext)
+	}
+	if report.Migrated != "" {
+		e.Log.Info("state file migrated to the present schema", "copy_of_the_old", report.Migrated)
+	}
 	return store, report, nil
-}
-
-// noteReport logs what opening the file had to do.
-func noteReport(log *slog.Logger, path string, rep state.Report) {
-	if rep.Quarantined != "" {
-		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as",
-			rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", RebuiltNext)
-	}
-	if rep.Migrated != "" {
-		log.Info("state file migrated to the present schema", "copy_of_the_old", rep.Migrated)
-	}
 }
 
 // RebuiltNext is the next command after a damaged state file was rebuilt.
@@ -237,7 +232,10 @@ func RebuiltText(rep state.Report) string {
 // StatePath returns the state file: the flag, else the place by the XDG and systemd conventions. Links are
 // resolved, so that each process finds the same socket beside it.
 func (e *Env) StatePath() (string, error) {
-	path, err := e.namedState()
+	path, err := filepath.Abs(e.Flags.State)
+	if e.Flags.State == "" {
+		path, _, err = e.UsualState()
+	}
 	if err != nil {
 		return "", err
 	}
@@ -253,14 +251,6 @@ func (e *Env) StatePath() (string, error) {
 
 // StateName is the name of the state file without --state.
 const StateName = "limpet.db"
-
-func (e *Env) namedState() (string, error) {
-	if e.Flags.State != "" {
-		return filepath.Abs(e.Flags.State)
-	}
-	path, _, err := e.UsualState()
-	return path, err
-}
 
 // UsualState returns the state file without --state, and the variable that its place comes from.
 func (e *Env) UsualState() (path, from string, err error) {

@@ -23,16 +23,11 @@ type Command struct {
 type infoCmd struct{}
 
 func (infoCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	info, err := s.Store.Info(ctx)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(info, info.Path, func(w io.Writer) {
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		info, err := s.Store.Info(ctx)
+		if err != nil {
+			return err
+		}
 		history := strconv.Itoa(info.History)
 		if info.History > 0 {
 			history += fmt.Sprintf(" (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
@@ -46,7 +41,7 @@ func (infoCmd) Run(ctx context.Context, e *command.Env) error {
 		f.Add("history", history)
 		f.Add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
 		f.Add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
-		f.Write(w)
+		return e.PrintOne(info, info.Path, f.Write)
 	})
 }
 
@@ -62,9 +57,7 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	if report.Problems == nil {
-		report.Problems = []string{}
-	}
+	report.Problems = command.List(report.Problems)
 	mended := command.RebuiltText(s.Opening)
 	if mended != "" {
 		report.Problems = append([]string{mended}, report.Problems...)
@@ -90,17 +83,14 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 type compactCmd struct{}
 
 func (compactCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	before, after, err := s.Store.Compact(ctx)
-	if err != nil {
-		return err
-	}
-	return e.PrintOne(map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
-		fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		before, after, err := s.Store.Compact(ctx)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
+			fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
+		})
 	})
 }
 
