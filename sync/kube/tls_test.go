@@ -264,24 +264,6 @@ func TestTLSInsecureDefault(t *testing.T) {
 	}
 }
 
-func TestTLSOldVersionIsRefused(t *testing.T) {
-	ca := newAuthority(t)
-	dir := t.TempDir()
-	write(t, dir, map[string][]byte{"ca": ca.pem})
-	cert, key := ca.issue(t, "server")
-	server := httptest.NewUnstartedServer(okHandler)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{*load(t, cert, key).Load()}, MaxVersion: tls.VersionTLS11,
-		MinVersion: tls.VersionTLS10}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	client := connect(t, Config{Server: server.URL, TLS: TLS{CAFile: filepath.Join(dir, "ca")}, Logger: slog.New(slog.DiscardHandler)})
-	if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err == nil ||
-		!strings.Contains(err.Error(), "protocol version") {
-		t.Errorf("TLS 1.1: %v", err)
-	}
-}
-
 // DISABLE_HTTP2 is client-go's own way around proxies that break HTTP/2.
 func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 	t.Setenv("DISABLE_HTTP2", "1")
