@@ -190,12 +190,8 @@ func (s *State) requestNow(v Verb, before object) (request, string) {
 		}
 	}
 	r, why := s.requestFor(key, []object{o})
-	switch {
-	case why != "" || r.verb == v:
-	case key == v:
-		why = o.Name + " is suspended already"
-	default:
-		why = o.Name + " is not suspended"
+	if why == "" && r.verb != v {
+		why = o.Name + " is " + widget.When(key != v, "not ") + "suspended" + widget.When(key == v, " already")
 	}
 	return r, why
 }

@@ -135,6 +135,8 @@ func (d *jobScreen) matches(s *State) (out []snapshot.Event) {
 	return out
 }
 
+func (d *jobScreen) zoom() { d.zoomed = !d.zoomed }
+
 // turn moves the focus to the next section on the screen, or with -1 to the previous one.
 func (d *jobScreen) turn(by int) {
 	if d.zoomed {

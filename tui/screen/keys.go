@@ -66,7 +66,7 @@ func keyTable() []command {
 	)
 	atSources, atJob, atDiff, atHistory := []screenID{screenSources, screenSource}, []screenID{screenDetail}, []screenID{screenDiff},
 		[]screenID{screenHistory}
-	panes := unless(func(s *State) bool { return s.screen == screenOverview || s.screen == screenDetail }, "this screen has one pane")
+	panes := unless(func(s *State) bool { return s.panes() != nil }, "this screen has one pane")
 	rows := unless(func(s *State) bool { return s.hasLists() && len(s.list().keys) > 0 }, "there is nothing under the cursor")
 	table := []command{
 		{press: "up k", words: "row up", group: move},
@@ -93,9 +93,9 @@ func keyTable() []command {
 		table = append(table, command{press: screens[id].key, words: screens[id].name, group: view, do: func(s *State) { s.goTo(id) }})
 	}
 	table = append(table, []command{
-		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.switchPane(1) }, refuses: panes},
-		{press: "shift+tab", words: "pane before", group: view, do: func(s *State) { s.switchPane(-1) }, refuses: panes},
-		{press: "z", words: "zoom pane", group: view, do: (*State).zoom, refuses: panes},
+		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.panes().turn(1) }, refuses: panes},
+		{press: "shift+tab", words: "pane before", group: view, do: func(s *State) { s.panes().turn(-1) }, refuses: panes},
+		{press: "z", words: "zoom pane", group: view, do: func(s *State) { s.panes().zoom() }, refuses: panes},
 		{press: "space", words: "mark", group: move, do: (*State).mark, refuses: rows},
 		{press: "*", words: "mark all", group: move, do: (*State).markAll, refuses: rows},
 		{press: "o", words: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
@@ -220,23 +220,6 @@ func (s *State) open() {
 	} else if o, ok := s.at(s.screen).(opener); ok {
 		o.open(s)
 	}
-}
-
-// switchPane focuses the next pane, or with -1 the previous one.
-func (s *State) switchPane(by int) {
-	if s.screen == screenDetail {
-		s.detail.turn(by)
-		return
-	}
-	s.overview.onRepos = !s.overview.onRepos
-}
-
-func (s *State) zoom() {
-	zoomed := &s.overview.zoomed
-	if s.screen == screenDetail {
-		zoomed = &s.detail.zoomed
-	}
-	*zoomed = !*zoomed
 }
 
 // widen gives names in lists their full width, or wraps long lines of text.

@@ -33,6 +33,8 @@ func (o *overviewScreen) focused() Screen {
 func (o *overviewScreen) list(s *State) *position     { return o.focused().(lister).list(s) }
 func (o *overviewScreen) selection(s *State) []object { return o.focused().(selector).selection(s) }
 func (o *overviewScreen) open(s *State)               { o.focused().(opener).open(s) }
+func (o *overviewScreen) turn(int)                    { o.onRepos = !o.onRepos }
+func (o *overviewScreen) zoom()                       { o.zoomed = !o.zoomed }
 
 func (o *overviewScreen) hints(p *view) string {
 	switch {

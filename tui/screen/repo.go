@@ -112,7 +112,8 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	failed, first := p.s.repo.failedInARow(r)
 	out.AddIf(failed > 1, widget.RoleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", failed,
 		widget.ClockTime(first, now), widget.Quote(r.Name)))
-	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextText(r))
+	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
+		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
 	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
 		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now))))+"; s resumes")
 	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
@@ -135,21 +136,6 @@ func (p *view) syncText(r snapshot.Repo) string {
 	runs := r.SyncState == "working" || r.SyncState == "pending" // else it is among the jobs below
 	return widget.Join(", ", text.OrDash(state), widget.When(r.SyncJob != "" && runs, "job "+r.SyncJob),
 		widget.When(r.LastRef != "", "at "+text.ShortRef(r.LastRef)), widget.When(!r.Synced.IsZero(), widget.Ago(p.s.Now, r.Synced)))
-}
-
-func (p *view) nextText(r snapshot.Repo) string {
-	every := widget.When(r.Interval > 0, ", every "+text.Age(r.Interval))
-	switch {
-	case !r.Enabled:
-		return "never: it is not pulled by itself"
-	case p.s.offline():
-		return "not known while " + p.s.unavailableReason() + every
-	case r.Suspended:
-		return "when it is resumed"
-	case r.Next.IsZero():
-		return "not known here" + every
-	}
-	return "in " + text.Age(r.Next.Sub(p.s.Now)) + every
 }
 
 func quotaText(r snapshot.Repo) string {

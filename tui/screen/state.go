@@ -93,6 +93,11 @@ type (
 	opener interface{ open(s *State) }
 	// scroller moves something else than the cursor of a list. Drawing bounds its position.
 	scroller interface{ scroll(s *State, by int) }
+	// paner has several parts; one has the focus, and may have the whole screen.
+	paner interface {
+		turn(by int)
+		zoom()
+	}
 	// fetcher needs data that the snapshot does not contain; nil = it needs none now.
 	fetcher interface{ fetch(s *State) Lookup }
 	// refresher recomputes its rows after each change.
@@ -249,6 +254,12 @@ func (s *State) list() *position {
 		return l.list(s)
 	}
 	return nil
+}
+
+// panes returns the screen if it has several parts; nil = it has one.
+func (s *State) panes() paner {
+	out, _ := s.at(s.screen).(paner)
+	return out
 }
 
 // firstRun reports whether limpet is fresh: it works with its own API and has no repository.
