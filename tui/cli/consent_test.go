@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/snapshot"
 	"limpet/tui/cli/command"
 	"limpet/tui/screen"
 )
@@ -63,11 +64,11 @@ func TestReadOnlyDashboard(t *testing.T) {
 	t.Parallel()
 	under := &still{}
 	e := &command.Env{Flags: &command.Flags{}}
-	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err != nil || under.acts != 1 {
+	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: snapshot.Pull}); err != nil || under.acts != 1 {
 		t.Errorf("without --read-only: %v", err)
 	}
 	e.Flags.ReadOnly = true
-	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: screen.Pull}); err == nil || under.acts != 1 ||
+	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: snapshot.Pull}); err == nil || under.acts != 1 ||
 		e.Guarded(under).Name() != "still" {
 		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
 	}

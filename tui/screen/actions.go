@@ -17,22 +17,6 @@ type (
 	Action = snapshot.Action
 )
 
-const (
-	Pull          = snapshot.Pull
-	PullFull      = snapshot.PullFull
-	Cancel        = snapshot.Cancel
-	Retry         = snapshot.Retry
-	Suspend       = snapshot.Suspend
-	Resume        = snapshot.Resume
-	Drain         = snapshot.Drain
-	Undrain       = snapshot.Undrain
-	Hurry         = snapshot.Hurry
-	Reconcile     = snapshot.Reconcile
-	SuspendSource = snapshot.SuspendSource
-	ResumeSource  = snapshot.ResumeSource
-	SuspendFor    = snapshot.SuspendFor
-)
-
 // Source provides the data of the dashboard and carries out its actions.
 type Source interface {
 	// Next blocks until there is a snapshot that it has not returned before, or ctx ends. Any
@@ -76,26 +60,27 @@ var verbs = map[Verb]struct {
 	asks  bool   // also about one object
 	flips Verb   // the verb of the same key for a suspended object
 }{
-	Pull: {"pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
-	PullFull: {"full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in Grafana is lost.",
+	snapshot.Pull: {"pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
+	snapshot.PullFull: {"full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in Grafana is lost.",
 		true, ""},
-	Cancel: {"cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
-	Retry:  {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same options is made.", true, ""},
-	Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(SuspendFor) + " or until it is resumed, it is not checked and " +
-		"not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, Resume},
-	Resume: {"resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
-	Reconcile: {"a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when repeated.",
+	snapshot.Cancel: {"cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
+	snapshot.Retry:  {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same options is made.", true, ""},
+	snapshot.Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is resumed, it is not checked and " +
+		"not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, snapshot.Resume},
+	snapshot.Resume: {"resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
+	snapshot.Reconcile: {"a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when repeated.",
 		false, ""},
-	SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux looks for " +
-		"nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true, ResumeSource},
-	ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
+	snapshot.SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux looks for " +
+		"nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
+		snapshot.ResumeSource},
+	snapshot.ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
 }
 
 func kindOf(v Verb) string {
 	switch v {
-	case Cancel, Retry:
+	case snapshot.Cancel, snapshot.Retry:
 		return snapshot.SubjectJob
-	case Reconcile, SuspendSource, ResumeSource:
+	case snapshot.Reconcile, snapshot.SuspendSource, snapshot.ResumeSource:
 		return snapshot.SubjectSource
 	}
 	return snapshot.SubjectRepository
@@ -133,7 +118,7 @@ func (s *State) requestFor(v Verb, selected []object) (r request, why string) {
 			as = verbs[v].flips
 		}
 		switch not := s.refusal(v, o); {
-		case o.Kind != kind || o.gone && (v != Retry || o.job.Finished.IsZero()):
+		case o.Kind != kind || o.gone && (v != snapshot.Retry || o.job.Finished.IsZero()):
 		case not != "" && why == none:
 			why = not
 		case not == "" && (r.verb == "" || as == r.verb): // the first one decides between suspend and resume
@@ -153,14 +138,14 @@ func (o object) suspended() bool {
 // refusal returns why an object cannot be the target of v; "" = it can.
 func (s *State) refusal(v Verb, o object) string {
 	switch j := o.job; {
-	case v == Suspend && o.repo != nil && o.UID == "":
+	case v == snapshot.Suspend && o.repo != nil && o.UID == "":
 		return "the repository " + o.Name + " is not there"
-	case v == Reconcile && o.suspended():
+	case v == snapshot.Reconcile && o.suspended():
 		return o.Name + " is suspended, so its controller would not look: s resumes it"
 	case j == nil:
-	case v == Cancel && (!j.Finished.IsZero() || !j.Undelivered.IsZero()):
+	case v == snapshot.Cancel && (!j.Finished.IsZero() || !j.Undelivered.IsZero()):
 		return "this job has ended"
-	case v != Retry || !j.Finished.IsZero():
+	case v != snapshot.Retry || !j.Finished.IsZero():
 	case !j.Undelivered.IsZero():
 		return "this job is done; its result is sent when the API takes it"
 	case j.Owner != "":
@@ -212,7 +197,7 @@ func (s *State) send(r request) {
 	s.showToast(verbs[r.verb].noun+" "+r.what()+" asked for", false)
 	for _, o := range r.on {
 		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
-		if r.verb == Pull || r.verb == PullFull {
+		if r.verb == snapshot.Pull || r.verb == snapshot.PullFull {
 			a.UID = ""
 		}
 		s.out.Actions = append(s.out.Actions, a)
@@ -220,7 +205,7 @@ func (s *State) send(r request) {
 }
 
 func (s *State) lineOf(v Verb, o object) string {
-	if v == PullFull {
+	if v == snapshot.PullFull {
 		return s.command("pull", o) + " --full"
 	}
 	return s.command(strings.TrimSuffix(string(v), "-source"), o)
@@ -262,10 +247,11 @@ var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 func (s *State) confirmation(r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
-		choices: []choice{{"y", "Yes, " + strings.ToLower(verb.title) + " " + what, func(s *State) { s.send(r) }}}}
+		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), func(s *State) { s.send(r) }}}}
 	name := o.Name
 	if len(r.on) > 1 {
 		name = fmt.Sprintf("all %d", len(r.on))
+		q.choices[0].text = "Yes, " + name
 		var names []string
 		for _, o := range r.on[:min(len(r.on), 5)] {
 			names = append(names, o.Name)
@@ -277,13 +263,13 @@ func (s *State) confirmation(r request) confirm {
 	}
 	objects := int64(0)
 	for _, o := range r.on {
-		if r.verb == PullFull {
+		if r.verb == snapshot.PullFull {
 			objects += o.repo.Resources
-		} else if r.verb == Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
+		} else if r.verb == snapshot.Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
 			q.lines, q.name = append(q.lines, "This writes to Git again ("+o.job.Action+")."), name
 		}
 	}
-	if r.verb == PullFull {
+	if r.verb == snapshot.PullFull {
 		q.lines = append(q.lines, fmt.Sprintf("All files are read and %s compared.", widget.Thousands(objects, "object")))
 		for _, j := range s.Snap.Jobs {
 			if j.Namespace == o.Namespace && j.Repository == o.Name && j.Action == "pull" && j.Finished.IsZero() {

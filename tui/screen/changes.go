@@ -184,7 +184,8 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 
 // changeMarks are a letter and a colour with the meaning of the word.
 var changeMarks = map[string]widget.TextLine{"added": widget.Styled(widget.RoleGood, "+"),
-	"deleted": widget.Styled(widget.RoleBad, "-"), "renamed": widget.Styled(widget.RoleWarn, ">"), "modified": widget.Styled(widget.RoleWarn, "~")}
+	"deleted": widget.Styled(widget.RoleBad, "-"), "renamed": widget.Styled(widget.RoleWarn, ">"), "modified": widget.Styled(widget.RoleWarn,
+		"~")}
 
 func (d *diffScreen) fetch(s *State) Lookup {
 	if d.path == "" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
@@ -126,13 +127,13 @@ func (s *State) finish() {
 	s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if s.Snap.Agent.Draining.IsZero() {
 		s.leaving.drained = true
-		s.out.Actions = []Action{{Verb: Drain}}
+		s.out.Actions = []Action{{Verb: snapshot.Drain}}
 	}
 }
 
 func (s *State) stay() {
 	if s.leaving.drained {
-		s.sendPlain(Undrain, "claims jobs again")
+		s.sendPlain(snapshot.Undrain, "claims jobs again")
 	}
 	s.leaving = leaving{}
 }

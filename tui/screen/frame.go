@@ -270,7 +270,7 @@ func (p *view) hints(y int) {
 		if p.s.offline() && p.s.Source != FromDisk {
 			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
-		if _, why := p.s.requestFor(Retry, p.s.selected); why == "" {
+		if _, why := p.s.requestFor(snapshot.Retry, p.s.selected); why == "" {
 			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
 		}
 		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
@@ -346,28 +346,8 @@ func (s State) Click(x, y int) State {
 	return s
 }
 
-// clickRows makes the rows of the next table clickable: a click selects a row of the list, in its
-// pane of the overview, or opens the selected one.
-func (p *view) clickRows(of func(*State) *position) {
-	p.OnRow = func(i int, at widget.Rect) {
-		p.clickable(at, func(s *State) {
-			l := of(s)
-			if i >= len(l.keys) {
-				return // the rows have changed since the last frame
-			}
-			if l.cursor == l.keys[i] && l == s.list() {
-				s.open()
-				return
-			}
-			l.cursor = l.keys[i]
-			if s.screen == screenOverview {
-				s.overview.onRepos = l == &s.repos.position
-			}
-		})
-	}
-}
-
-// drawList draws a list in a box, or why it is empty.
+// drawList draws a list in a box, or why it is empty. A click selects a row of the list, in its pane
+// of the overview, or opens the selected one.
 func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *list[T], t widget.Table[T], empty []string) {
 	l := of(p.s)
 	p.Canvas.Box(at, box)
@@ -376,7 +356,20 @@ func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *l
 		return
 	}
 	t.Marked = func(i int) bool { return slices.Contains(l.marks, l.keys[i]) }
-	p.clickRows(func(s *State) *position { return &of(s).position })
+	p.OnRow = func(i int, at widget.Rect) {
+		p.clickable(at, func(s *State) {
+			switch l := &of(s).position; {
+			case i >= len(l.keys): // the rows have changed since the last frame
+			case l.cursor == l.keys[i] && l == s.list():
+				s.open()
+			default:
+				l.cursor = l.keys[i]
+				if s.screen == screenOverview {
+					s.overview.onRepos = l == &s.repos.position
+				}
+			}
+		})
+	}
 	t.Draw(p.Canvas, at, l.rows, l.index(), box.Focused)
 }
 

@@ -139,7 +139,8 @@ func failedRows(n int) []snapshot.HistoryRow {
 	at := noon.Add(-26 * time.Hour)
 	return append(out,
 		snapshot.HistoryRow{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning",
-			Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: make([]state.Attempt, 1)},
+			Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5),
+			Attempts: make([]state.Attempt, 1)},
 		snapshot.HistoryRow{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success",
 			Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: make([]state.Attempt, 1)})
 }
@@ -249,7 +250,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("r runs the job under the cursor again", func(t *testing.T) {
-		if _, out := press(s, "r").Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].Verb != Retry || out.Actions[0].UID != "ill-0" {
+		if _, out := press(s, "r").Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].Verb != snapshot.Retry || out.Actions[0].UID != "ill-0" {
 			t.Errorf("got %+v", out.Actions)
 		}
 	})

@@ -183,7 +183,8 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	}
 	box, at := at.Top(min(len(head)+2, at.H))
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
-	p.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository, at.W/3)}, head)
+	p.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository,
+		at.W/3)}, head)
 	if at.H < 3 {
 		return
 	}
@@ -337,7 +338,8 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 	attempt := fmt.Sprintf("attempt %d", j.Attempt) + widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
 	return [][2]string{
-		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "", "priority "+j.Priority))},
+		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "",
+			"priority "+j.Priority))},
 		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
 			"uid "+text.OrDash(j.UID))},
 		{"msg", text.OrDash(j.Message)},

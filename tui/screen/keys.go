@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
@@ -99,7 +100,8 @@ func keyTable() []command {
 		{press: "space", words: "mark", group: move, do: (*State).mark, refuses: rows},
 		{press: "*", words: "mark all", group: move, do: (*State).markAll, refuses: rows},
 		{press: "o", words: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
-		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges, refuses: func(s *State) string { return s.detail.changesRefusal() }},
+		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges,
+			refuses: func(s *State) string { return s.detail.changesRefusal() }},
 		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
@@ -113,13 +115,13 @@ func keyTable() []command {
 			"there is nothing to filter on this screen")},
 		{press: "h", words: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
 		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: func(s *State) { s.history.unfold(s) }},
-		{press: "p", words: "pull changes", group: act, not: atSources, verb: Pull},
-		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: PullFull},
-		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: Cancel},
-		{press: "r", words: "retry", group: act, not: atSources, asks: true, verb: Retry},
-		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: Suspend},
-		{press: "p", words: "ask for a look", group: act, on: atSources, verb: Reconcile},
-		{press: "s", words: "suspend", group: act, on: atSources, asks: true, verb: SuspendSource},
+		{press: "p", words: "pull changes", group: act, not: atSources, verb: snapshot.Pull},
+		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: snapshot.PullFull},
+		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: snapshot.Cancel},
+		{press: "r", words: "retry", group: act, not: atSources, asks: true, verb: snapshot.Retry},
+		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: snapshot.Suspend},
+		{press: "p", words: "ask for a look", group: act, on: atSources, verb: snapshot.Reconcile},
+		{press: "s", words: "suspend", group: act, on: atSources, asks: true, verb: snapshot.SuspendSource},
 		{press: "t", words: "test", group: act, do: func(s *State) { s.openPopup(s.testable()[0], true) }, refuses: (*State).testRefusal,
 			line: func(s *State) string { return s.popupLine(s.testable(), true) }},
 		{press: "y", words: "show as YAML", group: act, do: func(s *State) { s.openPopup(s.showable()[0], false) },
@@ -297,7 +299,7 @@ func (s *State) switchASCII() {
 func (s *State) refresh() {
 	s.out.Refresh = true
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
-		s.out.Actions = []Action{{Verb: Hurry}}
+		s.out.Actions = []Action{{Verb: snapshot.Hurry}}
 	}
 	s.showToast("asked again", false)
 }

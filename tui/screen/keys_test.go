@@ -29,7 +29,7 @@ func TestKeys(t *testing.T) {
 	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("p asks for an incremental pull at once", func(t *testing.T) {
 		_, out := s.Key("p", "p")
-		want := Action{Verb: Pull, Namespace: "default", Name: "team-dash"}
+		want := Action{Verb: snapshot.Pull, Namespace: "default", Name: "team-dash"}
 		if action(out) == nil || *action(out) != want {
 			t.Errorf("got %+v, want %+v", action(out), want)
 		}
@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 			t.Error("n must end the question without an action")
 		}
 		_, out = still.Key("y", "y")
-		if action(out) == nil || action(out).Verb != PullFull {
+		if action(out) == nil || action(out).Verb != snapshot.PullFull {
 			t.Errorf("y must act, got %+v", action(out))
 		}
 	})
@@ -85,7 +85,7 @@ func TestKeys(t *testing.T) {
 		if !open(at) || !strings.Contains(askedText(at), "another agent") {
 			t.Fatalf("the question does not say so: %+v", at.overlay)
 		}
-		if _, out := at.Key("y", "y"); action(out) == nil || action(out).Verb != Cancel || action(out).Name != "team-dash-pr-481" {
+		if _, out := at.Key("y", "y"); action(out) == nil || action(out).Verb != snapshot.Cancel || action(out).Name != "team-dash-pr-481" {
 			t.Errorf("got %+v", action(out))
 		}
 	})
@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%v: Enter must leave the question open", tt.keys)
 			}
 			said, out := at.Key("y", "y")
-			if action(out) == nil || action(out).Verb != Retry || action(out).UID != tt.uid || !strings.Contains(said.toast, "asked for") {
+			if action(out) == nil || action(out).Verb != snapshot.Retry || action(out).UID != tt.uid || !strings.Contains(said.toast, "asked for") {
 				t.Errorf("%v: got %+v, said %q", tt.keys, action(out), said.toast)
 			}
 		}
@@ -211,7 +211,7 @@ func TestKeys(t *testing.T) {
 					t.Errorf("%v %s: must not act", keys, key)
 				}
 			}
-			want := Action{Verb: Suspend, Namespace: "default", Name: "lab-east", UID: "r2"}
+			want := Action{Verb: snapshot.Suspend, Namespace: "default", Name: "lab-east", UID: "r2"}
 			if _, out := at.Key("y", "y"); action(out) == nil || *action(out) != want {
 				t.Errorf("%v: got %+v, want %+v", keys, action(out), want)
 			}
@@ -220,7 +220,7 @@ func TestKeys(t *testing.T) {
 		snap.Repos[1].Suspended = true
 		at := press(shown(snap, widget.Caps{}), "3", "down")
 		after, out := at.Key("s", "s")
-		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); action(out) == nil ||
+		if want := (Action{Verb: snapshot.Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); action(out) == nil ||
 			*action(out) != want || open(after) {
 			t.Errorf("a suspended one: got %+v, want %+v", action(out), want)
 		}
@@ -386,7 +386,7 @@ func TestHelp(t *testing.T) {
 	s := shown(testSnapshot(), widget.Caps{})
 	t.Run("Enter does what the key under the cursor does", func(t *testing.T) {
 		at, out := press(s, "?", "p", "u", "l", "l").Key("enter", "")
-		if a := action(out); a == nil || a.Verb != Pull || at.overlay != nil {
+		if a := action(out); a == nil || a.Verb != snapshot.Pull || at.overlay != nil {
 			t.Errorf("got %+v, %+v", a, at.overlay)
 		}
 		if at := press(s, "?", "p", "u", "l", "l", "down", "enter"); !strings.Contains(askedText(at), "Full pull") {
@@ -475,7 +475,7 @@ func TestLeaving(t *testing.T) {
 	s := shown(testSnapshot(), widget.Caps{})
 	s.Source = Standalone
 	at, out := press(s, "q").Key("f", "f")
-	if a := action(out); a == nil || a.Verb != Drain || out.Quit || at.Ended() {
+	if a := action(out); a == nil || a.Verb != snapshot.Drain || out.Quit || at.Ended() {
 		t.Fatalf("f leads to %+v", out)
 	}
 	drained := func(busy, claims int) *snapshot.Snapshot {
@@ -505,7 +505,7 @@ func TestLeaving(t *testing.T) {
 		t.Error("y must quit now")
 	}
 	stays, out := press(at, "q").Key("s", "s")
-	if a := action(out); a == nil || a.Verb != Undrain || stays.Show(drained(0, 0)).Ended() {
+	if a := action(out); a == nil || a.Verb != snapshot.Undrain || stays.Show(drained(0, 0)).Ended() {
 		t.Errorf("s leads to %+v", out)
 	}
 	// An agent that another client has drained stays drained.

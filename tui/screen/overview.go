@@ -180,8 +180,10 @@ func (p *view) noJobs() []string {
 		}
 	}
 	now := p.s.Now
-	return []string{"No jobs." + widget.When(!last.Synced.IsZero(), fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now, last.Synced), last.Name)) +
-		widget.When(next.Name != "" && !p.s.offline(), fmt.Sprintf(" Next look in %s: %s.", text.Age(next.Next.Sub(now)), next.Name)) + p.startHint()}
+	return []string{"No jobs." + widget.When(!last.Synced.IsZero(), fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now,
+		last.Synced), last.Name)) +
+		widget.When(next.Name != "" && !p.s.offline(), fmt.Sprintf(" Next look in %s: %s.", text.Age(next.Next.Sub(now)),
+			next.Name)) + p.startHint()}
 }
 
 // startHint returns the hint of the key that starts a pull, if there is something to pull now.

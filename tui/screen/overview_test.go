@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
 
@@ -59,7 +60,7 @@ func TestBannerCountsDown(t *testing.T) {
 // action to an available API or when read-only.
 func TestRetryNow(t *testing.T) {
 	t.Parallel()
-	hurry := []Action{{Verb: Hurry}}
+	hurry := []Action{{Verb: snapshot.Hurry}}
 	readOnly, disk, gone := apiUnavailable(), apiUnavailable(), apiUnavailable().Lose("no daemon")
 	readOnly.ReadOnly, disk.Source = true, FromDisk
 	for name, tt := range map[string]struct {

@@ -319,10 +319,10 @@ func (s *State) commands() []command {
 			do: func(s *State) {
 				s.overlay = confirm{title: "Drain this agent?", lines: []string{"What runs goes on to its end. Nothing new is claimed until " +
 					"somebody ends this, or the agent is started again."},
-					choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(Drain, "drain asked for") }}}}
+					choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "drain asked for") }}}}
 			}},
 		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refuses: drainRefusal(false),
-			do: func(s *State) { s.sendPlain(Undrain, "claims jobs again") }},
+			do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }},
 	)
 	for _, kind := range []string{snapshot.SubjectRepository, snapshot.SubjectSource, snapshot.SubjectJob} {
 		for o := range s.objects(kind) {
@@ -400,18 +400,18 @@ func (s *State) commandsFor(o object) (out []command) {
 	switch name := o.Name; o.Kind {
 	case snapshot.SubjectJob:
 		show("go job "+name, o.job.State+" "+o.job.Repository)
-		act("cancel "+name, o.job.Repository+", asks", "x", Cancel)
-		act("retry "+name, o.job.Repository+", asks", "r", Retry)
+		act("cancel "+name, o.job.Repository+", asks", "x", snapshot.Cancel)
+		act("retry "+name, o.job.Repository+", asks", "r", snapshot.Retry)
 	case snapshot.SubjectSource:
 		show("go source "+name, sourceState(*o.source))
-		act("reconcile "+name, "its controller looks now", "p", Reconcile)
-		suspend("source "+name, SuspendSource, ResumeSource)
+		act("reconcile "+name, "its controller looks now", "p", snapshot.Reconcile)
+		suspend("source "+name, snapshot.SuspendSource, snapshot.ResumeSource)
 		test("test source " + name)
 		get := func(s *State) string { return s.command("get", o) }
 		out = append(out, command{words: "get source " + name, note: "copies the command", line: get, do: func(s *State) { s.copied(get(s)) }})
 	default:
-		act("pull "+name, "what has changed", "p", Pull)
-		act("pull "+name+" --full", "everything, asks", "P", PullFull)
+		act("pull "+name, "what has changed", "p", snapshot.Pull)
+		act("pull "+name+" --full", "everything, asks", "P", snapshot.PullFull)
 		show("go repo "+name, o.repo.Title)
 		out = append(out, command{words: "filter " + filter, note: "jobs and repositories", label: "/", do: func(s *State) {
 			if s.screen != screenOverview && s.screen != screenHistory {
@@ -423,7 +423,7 @@ func (s *State) commandsFor(o object) (out []command) {
 				s.goTo(screenHistory)
 				s.setFilter(filter)
 			}})
-		suspend(name, Suspend, Resume)
+		suspend(name, snapshot.Suspend, snapshot.Resume)
 		test("test " + name)
 		for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
 			create := func(s *State) string {

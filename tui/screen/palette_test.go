@@ -66,7 +66,7 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("Enter acts on what was meant, wherever the cursor is", func(t *testing.T) {
 		at, out := typed(s, "pull lab-west").Key("enter", "")
-		if a := action(out); a == nil || a.Verb != Pull || a.Name != "lab-west" || at.overlay != nil {
+		if a := action(out); a == nil || a.Verb != snapshot.Pull || a.Name != "lab-west" || at.overlay != nil {
 			t.Errorf("got %+v", out)
 		}
 		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(askedText(at), "Full pull of lab-west") {

@@ -126,7 +126,8 @@ func TestYAMLOfARow(t *testing.T) {
 		"record": {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0",
 			UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
 		"source": {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources.rows[0].Namespace,
-			Name: sources.sources.rows[0].Name, UID: sources.sources.rows[0].UID}, "limpet get gitrepository " + sources.sources.rows[0].Name + " -o yaml"},
+			Name: sources.sources.rows[0].Name, UID: sources.sources.rows[0].UID},
+			"limpet get gitrepository " + sources.sources.rows[0].Name + " -o yaml"},
 	} {
 		src.tried = nil
 		s := settle(t, press(tt.s, "y"), src)

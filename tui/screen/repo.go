@@ -115,7 +115,8 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
 		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
 	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
-		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now), text.Age(r.Next.Sub(now))))+"; s resumes")
+		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now),
+			text.Age(r.Next.Sub(now))))+"; s resumes")
 	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))
@@ -155,13 +156,12 @@ func kindsText(r snapshot.Repo) string {
 }
 
 func (p *view) webhookText(r snapshot.Repo) string {
-	switch {
-	case r.Webhook == nil:
+	if r.Webhook == nil {
 		return "none: changes are found by the interval"
-	case r.Webhook.LastEvent.IsZero():
-		return "registered, id " + r.Webhook.ID + ", no event yet"
 	}
-	return "registered, id " + r.Webhook.ID + ", last event " + widget.Ago(p.s.Now, r.Webhook.LastEvent)
+	last := r.Webhook.LastEvent
+	return "registered, id " + r.Webhook.ID + ", " + widget.When(last.IsZero(), "no event yet") +
+		widget.When(!last.IsZero(), "last event "+widget.Ago(p.s.Now, last))
 }
 
 // conditionLines returns the conditions: the failing ones with their messages, then the others

@@ -191,7 +191,7 @@ func TestMarks(t *testing.T) {
 			t.Error("Enter decides nothing")
 		}
 		if _, out := at.Key("y", "y"); len(out.Actions) != 2 || out.Actions[0].Name != "infra-alerts" ||
-			out.Actions[1].Name != "lab-west" || out.Actions[1].Verb != PullFull {
+			out.Actions[1].Name != "lab-west" || out.Actions[1].Verb != snapshot.PullFull {
 			t.Errorf("sends %+v", out.Actions)
 		}
 		at = press(s, "3", "*", "p")
