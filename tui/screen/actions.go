@@ -64,14 +64,15 @@ var verbs = map[Verb]struct {
 	snapshot.PullFull: {"full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in Grafana is lost.",
 		true, ""},
 	snapshot.Cancel: {"cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
-	snapshot.Retry:  {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same options is made.", true, ""},
-	snapshot.Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is resumed, it is not checked and " +
-		"not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, snapshot.Resume},
+	snapshot.Retry: {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same " +
+		"options is made.", true, ""},
+	snapshot.Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is resumed, it is " +
+		"not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, snapshot.Resume},
 	snapshot.Resume: {"resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
 	snapshot.Reconcile: {"a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when repeated.",
 		false, ""},
-	snapshot.SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux looks for " +
-		"nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
+	snapshot.SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux " +
+		"looks for nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
 		snapshot.ResumeSource},
 	snapshot.ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
 }

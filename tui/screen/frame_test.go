@@ -347,36 +347,6 @@ func BenchmarkRender10kJobs(b *testing.B) {
 	}
 }
 
-// TestWelcomeKeepsBothCommands: at every size the first screen shows both commands. It disappears
-// with the first repository.
-func TestWelcomeKeepsBothCommands(t *testing.T) {
-	t.Parallel()
-	fresh := &snapshot.Snapshot{At: noon, API: snapshot.API{Embedded: true, Up: true, Synced: true}}
-	s := shown(fresh, widget.Caps{Mono: true, ASCII: true})
-	for w := MinWidth; w <= 160; w++ {
-		for h := MinHeight; h <= 50; h++ {
-			frame := render(s, w, h, s.Caps)
-			check(t, frame, w, h, s.Caps)
-			for _, word := range []string{"repo create", "--provisioning-server-url"} {
-				if !strings.Contains(frame, word) {
-					t.Fatalf("%dx%d: no word of %s:\n%s", w, h, word, frame)
-				}
-			}
-		}
-	}
-	for name, change := range map[string]func(*snapshot.Snapshot){
-		"a repository": func(s *snapshot.Snapshot) { s.Repos = testSnapshot().Repos[:1] },
-		"a server":     func(s *snapshot.Snapshot) { s.API.Embedded = false },
-		"not read yet": func(s *snapshot.Snapshot) { s.API.Synced = false },
-	} {
-		snap := *fresh
-		change(&snap)
-		if s := shown(&snap, widget.Caps{}); s.firstRun() {
-			t.Errorf("%s: it is still the first run", name)
-		}
-	}
-}
-
 // TestHeaderCutsNothing: a part of the header is shown in full or not at all.
 func TestHeaderCutsNothing(t *testing.T) {
 	t.Parallel()
