@@ -1,7 +1,6 @@
 package repos
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -104,35 +103,6 @@ func TestQuota(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 		})
-	}
-}
-
-// blockedStatus is the status of a Repository that another controller has blocked a minute
-// before.
-func blockedStatus(repositories, resources int64) string {
-	return fmt.Sprintf(`{"status":{"observedGeneration":1,"quota":{"maxRepositories":%d,"maxResourcesPerRepository":%d},
-		"health":{"healthy":false,"error":"health","checked":%d,"message":["namespace quota exceeded: 2/1 repositories"]},
-		"conditions":[{"type":"NamespaceQuota","status":"False","reason":"QuotaExceeded","message":"namespace quota exceeded: 2/1 repositories","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"},
-			{"type":"Ready","status":"False","reason":"QuotaExceeded","message":"namespace quota exceeded: 2/1 repositories","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}],
-		"sync":{"state":"error","message":["Repository is unhealthy"]}}}`, repositories, resources, time.Now().UnixMilli())
-}
-
-// TestQuotaIsRaised: a higher limit lets a blocked Repository go on by itself.
-func TestQuotaIsRaised(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", func(r *rig, o *Options) { o.Quota, r.hold = Quota{Repositories: 3, Resources: 0}, make(chan struct{}) })
-	r.repo.Add(t, "a.json")
-	r.create(nil, nil)
-	r.second()
-	r.state(blockedStatus(1, 7))
-	r.begin()
-	repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" ||
-		c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
-		t.Errorf("condition %+v", c)
-	}
-	if q := repo.Status.Quota; q.MaxRepositories != 3 || q.MaxResourcesPerRepository != 0 || repo.Status.Sync.State != "pending" {
-		t.Errorf("quota %+v, sync %+v", q, repo.Status.Sync)
 	}
 }
 

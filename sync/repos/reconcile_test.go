@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -167,10 +166,6 @@ func TestFaults(t *testing.T) {
 				r.creds.Store(&auth.Credentials{Password: "wrong"})
 				return r.url, func() { r.creds.Store(&auth.Credentials{Password: "right"}) }
 			}, reason: "AuthenticationFailed", text: "it refuses these credentials", kind: "FieldValueInvalid", field: "secure.token"},
-		{name: "no token", git: testenv.GitOptions{User: "git", Password: "right"},
-			spoil: func(r *rig, _ *testing.T) (string, func()) {
-				return r.url, func() { r.creds.Store(&auth.Credentials{Password: "right"}) }
-			}, reason: "AuthenticationFailed", text: "it wants credentials", kind: "FieldValueInvalid", field: "secure.token"},
 		{name: "missing branch", branch: "mian",
 			spoil: func(r *rig, t *testing.T) (string, func()) {
 				return r.url, func() { r.repo.Git(t, "branch", "mian", testenv.Branch) }
@@ -197,17 +192,6 @@ func TestFaults(t *testing.T) {
 					t.Cleanup(again.Close)
 				}
 			}, reason: "ServiceUnavailable", text: "nothing listens there", kind: "InternalError", field: "spec.git.url"},
-		{name: "unknown authority", git: testenv.GitOptions{TLS: true},
-			spoil: func(r *rig, t *testing.T) (string, func()) {
-				return r.url, func() {
-					ca, err := os.ReadFile(r.git.CAFile)
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.creds.Store(&auth.Credentials{CA: ca})
-				}
-			}, reason: "ServiceUnavailable", text: "signed by an unknown authority", kind: "InternalError", field: "spec.git.url"},
-		{name: "503", spoil: status(503), reason: "ServiceUnavailable", text: "it answers 503", kind: "InternalError", field: "spec.git.url"},
 		{name: "429", spoil: status(429), reason: "RateLimited", text: "too many requests", kind: "InternalError", field: "spec.git.url"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -97,30 +98,28 @@ func (s *Source) Due(now time.Time) string {
 	return "<" + text.Age(s.Interval)
 }
 
+// dueWords are the answers of Due in words.
+var dueWords = map[string]string{
+	"paused":  "nothing while it is suspended",
+	"asked":   "as soon as its controller comes to it, because it was asked for",
+	"never":   "nothing until somebody changes it or asks for a look",
+	"retried": "tried again by itself, after up to 15m",
+	"-":       "as soon as its controller comes to it",
+}
+
 // DueText is Due in words.
 func (s *Source) DueText(now time.Time) string {
-	every := ""
-	if s.Interval > 0 {
+	due, every := s.Due(now), ""
+	if s.Interval > 0 && due != "never" {
 		every = ", every " + text.Age(s.Interval)
 	}
-	switch {
-	case s.Suspended:
-		return "nothing while it is suspended" + every
-	case s.Waiting:
-		return "as soon as its controller comes to it, because it was asked for" + every
-	case s.State == Pending, s.State == Working:
-		return "as soon as its controller comes to it" + every
-	case s.State == Stalled:
-		return "nothing until somebody changes it or asks for a look"
-	case s.State == Failed:
-		return "tried again by itself, after up to 15m" + every
-	case s.Interval <= 0:
+	if within, ok := strings.CutPrefix(due, "<"); ok {
+		return "within " + within + every + "; looks that find nothing new leave no trace"
+	}
+	if s.State == Ready && due == "-" {
 		return "not known: it has no interval"
 	}
-	if due := s.Looked.Add(s.Interval); !s.Looked.IsZero() && due.After(now) {
-		return "in " + text.Age(due.Sub(now)) + every
-	}
-	return "within " + text.Age(s.Interval) + every + "; looks that find nothing new leave no trace"
+	return cmp.Or(dueWords[due], due) + every
 }
 
 // Commit returns the commit of the artifact, "" when it is unknown.
