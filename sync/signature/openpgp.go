@@ -20,23 +20,31 @@ func (k *Keys) verifyPGP(text, armored []byte, c Claim) (Signer, error) {
 	if err != nil {
 		return Signer{}, err
 	}
-	found := k.unknown(fmt.Sprintf("0x%016x", *sig.IssuerKeyId))
+	var found *Signer
+	why := k.unknown(fmt.Sprintf("0x%016x", *sig.IssuerKeyId))
 	for _, key := range k.pgp {
 		if key.refused != nil && key.primary.KeyId == *sig.IssuerKeyId {
-			found = key.refused
+			why = key.refused
 		}
 		for _, part := range key.parts() {
 			if part.PublicKey.KeyId != *sig.IssuerKeyId {
 				continue
 			}
 			signer, e := key.verify(part, sig, text, c)
-			if e == nil {
-				return signer, nil
+			switch {
+			case e == nil:
+				found = &signer
+			case e.Kind == Revoked: // whatever another copy of the key says
+				return Signer{}, e
+			default:
+				why = e
 			}
-			found = e
 		}
 	}
-	return Signer{}, found
+	if found == nil {
+		return Signer{}, why
+	}
+	return *found, nil
 }
 
 // parsePGPSignature parses an armored signature, and refuses what is not one

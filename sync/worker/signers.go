@@ -22,13 +22,12 @@ import (
 
 // Signers holds the signature policies of Repositories: that of the Repository itself,
 // with keys from the places of credentials, and those of the configuration, with their
-// own keys. Both apply. Keys are cached while their files are the same. It is safe for
+// own keys. Both apply. It is safe for
 // concurrent use; a nil *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
 	rules []auth.VerificationPolicy
 	saw   func(path string)
-	cache signature.Cache
 }
 
 // NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is
@@ -166,7 +165,7 @@ func noKeys(format string, args ...any) error {
 
 // keys parses the keys that were found.
 func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
-	if d.Keys, err = s.cache.Keys(found.Files, found.Place); err != nil {
+	if d.Keys, err = signature.ParseKeys(found.Files, found.Place); err != nil {
 		return noKeys("%s: %w", found.Place, err)
 	}
 	if d.Keys.Len() == 0 {
