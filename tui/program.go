@@ -78,7 +78,7 @@ func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
 
 // renderBox draws a screen of one box with lines for its width, and hints below it. A small
 // terminal has the lines only.
-func renderBox(w, h int, caps widget.Caps, title, note string, hints []widget.Hint,
+func renderBox(w, h int, caps widget.Caps, title string, hints []widget.Hint,
 	lines func(*widget.Canvas, int) []widget.TextLine) string {
 	if w < 1 || h < 1 {
 		return ""
@@ -87,7 +87,6 @@ func renderBox(w, h int, caps widget.Caps, title, note string, hints []widget.Hi
 	margin, top, bottom := 0, 0, h
 	if w >= screen.MinWidth && h >= screen.MinHeight {
 		c.Put(3, 0, w-3, widget.RoleTitle, "limpet")
-		c.Right(10, w-1, 0, widget.RoleDim, note)
 		c.Box(widget.Rect{Y: 1, W: w, H: h - 2}, widget.Box{Title: title, Focused: true})
 		margin, top, bottom = 2, 2, h-2
 	}

@@ -226,7 +226,7 @@ func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
 	} else if u.step == askTest {
 		hints = hints[1:]
 	}
-	return renderBox(w, h, caps, "Set-up", "", hints, func(c *widget.Canvas, w int) (out []widget.TextLine) {
+	return renderBox(w, h, caps, "Set-up", hints, func(c *widget.Canvas, w int) (out []widget.TextLine) {
 		for i, l := range u.lines() {
 			if i < 4 {
 				out = append(out, c.FoldLine(l.Role, l.Text, w, true)...)

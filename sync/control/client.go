@@ -37,7 +37,7 @@ type Client struct {
 // Attach connects to the socket at path. It returns ErrNoDaemon when no daemon
 // answers in time, and the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
-	c := To(path)
+	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 	limited, cancel := context.WithTimeout(ctx, 4*DialTimeout)
 	defer cancel()
 	var err error
@@ -52,12 +52,6 @@ func Attach(ctx context.Context, path string) (*Client, error) {
 		err = fmt.Errorf("%w: %w", ErrNoDaemon, err)
 	}
 	return nil, err
-}
-
-// To returns a client of the socket at path without contacting it, for a daemon that
-// is too slow to Attach.
-func To(path string) *Client {
-	return &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 }
 
 // Transport returns a transport for HTTP over the socket at path.

@@ -38,13 +38,18 @@ type History interface {
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 }
 
+// Reader is the part of a Store that a dashboard reads.
+type Reader interface {
+	History
+	Info(ctx context.Context) (state.Info, error)
+}
+
 // Store is the state file. The store of this process and the client of a daemon
 // implement it.
 type Store interface {
-	History
+	Reader
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
 	TrimHistory(ctx context.Context, maxRecords int) (removed int, err error)
-	Info(ctx context.Context) (state.Info, error)
 	Check(ctx context.Context) (state.CheckReport, error)
 	Compact(ctx context.Context) (before, after int64, err error)
 	Backup(ctx context.Context, w io.Writer) (int64, error)

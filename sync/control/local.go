@@ -24,13 +24,13 @@ import (
 // of other processes.
 type Local struct {
 	agent Agent // nil = no agent runs
-	store Store
+	store Reader
 	seq   uint64 // of the last snapshot of Next
 }
 
 // NewLocal returns the source for an agent and its state file. Without an agent it has
 // only what the state file has.
-func NewLocal(agent Agent, store Store) *Local { return &Local{agent: agent, store: store} }
+func NewLocal(agent Agent, store Reader) *Local { return &Local{agent: agent, store: store} }
 
 var (
 	errNoAgent = errors.New("no agent works on this file")

@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	"limpet/sync/snapshot"
 	"limpet/tui/cli/command"
-	"limpet/tui/screen"
 )
 
 // looks are the commands that change nothing at the API or in the state file. A
@@ -47,29 +44,5 @@ func TestReadOnly(t *testing.T) {
 	s.Must(t, command.ExitUsage, "delete", "repository", "boards")
 	if out, _ := s.Must(t, 0, "job", "list", "-o", "name"); out != "" {
 		t.Errorf("jobs: %s", out)
-	}
-}
-
-// still is a source that does whatever it is asked.
-type still struct {
-	screen.Source
-	acts int
-}
-
-func (*still) Name() string                               { return "still" }
-func (s *still) Act(context.Context, screen.Action) error { s.acts++; return nil }
-
-// TestReadOnlyDashboard: its keys do nothing.
-func TestReadOnlyDashboard(t *testing.T) {
-	t.Parallel()
-	under := &still{}
-	e := &command.Env{Flags: &command.Flags{}}
-	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: snapshot.Pull}); err != nil || under.acts != 1 {
-		t.Errorf("without --read-only: %v", err)
-	}
-	e.Flags.ReadOnly = true
-	if err := e.Guarded(under).Act(t.Context(), screen.Action{Verb: snapshot.Pull}); err == nil || under.acts != 1 ||
-		e.Guarded(under).Name() != "still" {
-		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
 	}
 }

@@ -3,14 +3,12 @@ package command
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"limpet/sync/text"
-	"limpet/tui/screen"
 )
 
 // mayRun rejects a command with the tag "writes" when --read-only is given.
@@ -20,20 +18,6 @@ func (e *Env) mayRun(n *kong.Node) error {
 	}
 	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that",
 		CallText(n))
-}
-
-// Guarded returns a source whose dashboard sends no action when --read-only is given.
-func (e *Env) Guarded(s screen.Source) screen.Source {
-	if e.Flags.ReadOnly {
-		return onlooker{s}
-	}
-	return s
-}
-
-type onlooker struct{ screen.Source }
-
-func (onlooker) Act(context.Context, screen.Action) error {
-	return errors.New("refused: the dashboard was started with --read-only")
 }
 
 // Confirm asks on a terminal whether to go on; any answer but yes ends the command with nothing changed. Off a

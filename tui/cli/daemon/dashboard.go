@@ -3,88 +3,34 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
-	"time"
 
 	"limpet/state"
-	"limpet/sync/agent"
 	"limpet/sync/control"
+	"limpet/sync/snapshot"
 	"limpet/tui"
 	"limpet/tui/cli/command"
 	"limpet/tui/screen"
 )
 
 // dashboard shows the daemon that answers on the socket of a state file, else an agent in this process, or
-// with --read-only the saved snapshot. When another process holds the file and does not answer, the user
-// decides.
+// with --read-only the saved snapshot.
 func dashboard(ctx context.Context, e *command.Env, path string) error {
-	for {
-		err := shownOnce(ctx, e, path)
-		var locked *state.LockedError
-		if !errors.As(err, &locked) || ctx.Err() != nil {
-			return err
-		}
-		if again, err := blocked(ctx, e, path, locked); !again {
-			return err
-		}
-	}
-}
-
-// blocked asks what to do about a file that another process holds. Again reports that it may be free now.
-func blocked(ctx context.Context, e *command.Env, path string, locked *state.LockedError) (again bool, err error) {
-	dir, err := os.MkdirTemp("", "limpet-copy-*")
-	if err != nil {
-		return false, err
-	}
-	defer os.RemoveAll(dir) // the copy holds sealed secrets
-	copied := filepath.Join(dir, command.StateName)
-	d := blockedDoor(path, locked, copied)
-	d.Works = !e.Flags.ReadOnly
-	answer, err := tui.RunBlocked(ctx, d, tuiOptions(e))
+	daemon, err := command.Attach(ctx, path)
 	switch {
-	case err != nil:
-		return false, err
-	case answer == tui.Enter:
-		return true, nil
-	case answer == tui.Copied:
-		return false, fromDisk(ctx, e, copied, path)
-	case ctx.Err() != nil:
-		return false, stopError(ctx)
-	}
-	if locked.Socket != "" { // it was tried while the question was open
-		return false, &command.UnresponsiveError{LockedError: locked}
-	}
-	return false, locked // printed once more, below the screen
-}
-
-// shownOnce tries the socket and then the file. A *state.LockedError means that neither is available.
-func shownOnce(ctx context.Context, e *command.Env, path string) error {
-	daemon, err := attachNow(ctx, path)
-	switch {
-	case err != nil:
-		return err
-	case daemon != nil:
+	case err == nil:
 		defer daemon.Close()
 		return attach(ctx, e, daemon, path)
+	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
+		return err
 	case e.Flags.ReadOnly:
-		return fromDisk(ctx, e, path, path)
+		return fromDisk(ctx, e, path)
 	}
 	return reopening(ctx, e, func() error { return standalone(ctx, e, path) })
-}
-
-// attachNow connects to the daemon of a state file; nil when none answers at once. The screen stays black until
-// then.
-func attachNow(ctx context.Context, path string) (*control.Client, error) {
-	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
-	defer cancel()
-	daemon, err := control.Attach(brief, agent.SocketPath(path))
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return daemon, nil
 }
 
 // attach shows the agent of a daemon.
@@ -94,14 +40,8 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 		return err
 	}
 	if !same {
-		h, words := daemon.Hello(), "limpet"
-		if e.Flags.ProvisioningServerURL != "" {
-			words += " --provisioning-server-url ''" // that of the call, the environment or the config file
-		}
-		if e.Flags.Kubeconfig != "" {
-			words += " --kubeconfig ''"
-		}
-		return command.Usagef(words+"    # shows that daemon; or give another --state FILE",
+		h := daemon.Hello()
+		return command.Usagef("limpet --provisioning-server-url '' --kubeconfig ''    # shows that daemon; or give another --state FILE",
 			"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 	}
 	// This process only draws. With more than one processor each message wakes another one for a moment, which
@@ -114,48 +54,82 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 
 // show runs the dashboard without an agent in this process.
 func show(ctx context.Context, e *command.Env, src screen.Source) error {
-	if err := tui.Run(ctx, e.Guarded(src), tuiOptions(e)); err != nil {
+	if err := tui.Run(ctx, src, tuiOptions(e)); err != nil {
 		return err
 	}
 	return stopError(ctx)
 }
 
-// copyTimeout bounds the wait for a copy from a slow process.
-const copyTimeout = 30 * time.Second
+// localSource is the source of a dashboard in the process of the agent.
+type localSource struct{ *control.Local }
 
-// blockedDoor returns what the blocked screen needs. Only the process that holds the file writes the copy: a
-// live file must not be copied from outside.
-func blockedDoor(path string, locked *state.LockedError, copied string) tui.Door {
-	d := tui.Door{Holder: holder(locked)}
-	at := agent.SocketPath(path)
-	d.Look = func(ctx context.Context) (seen tui.Look) {
-		if daemon, err := control.Attach(ctx, at); err == nil {
-			daemon.Close()
-			return tui.Look{Answers: true}
-		}
-		now, err := state.HeldBy(path)
-		if err != nil {
-			return seen // the next look retries
-		}
-		if seen.Free = now == nil; !seen.Free {
-			h := holder(now)
-			seen.Holder = &h
-		}
-		return seen
+func (localSource) Name() string { return screen.Standalone }
+func (localSource) Note() string { return "" }
+
+// daemonSource is the source of a dashboard of the agent of a daemon.
+type daemonSource struct{ *control.Watch }
+
+func (s daemonSource) Name() string { return fmt.Sprintf("attached to daemon %d", s.Hello().PID) }
+func (s daemonSource) Note() string { return versionSkew(s.Hello()) }
+
+// versionSkew describes a daemon of another version: one side knows things that the other does not show.
+func versionSkew(daemon control.Hello) string {
+	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
+		return ""
 	}
-	if locked.Socket != "" {
-		d.Copy = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, copyTimeout)
-			defer cancel()
-			daemon := control.To(at)
-			defer daemon.Close()
-			_, err := command.WriteAtomic(copied, func(w io.Writer) (int64, error) { return daemon.Backup(ctx, w) })
-			return err
-		}
-	}
-	return d
+	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, command.Version)
 }
 
-func holder(l *state.LockedError) tui.Holder {
-	return tui.Holder{Path: l.Path, PID: l.PID, Version: l.Version, Since: l.Since, Socket: l.Socket}
+// fromDisk shows the saved snapshot of a state file. No agent runs and no server is called.
+func fromDisk(ctx context.Context, e *command.Env, path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE",
+			"there is no state file %s, and no daemon answers", path)
+	}
+	quiet := *e // the dashboard uses the screen
+	quiet.Log = slog.New(slog.DiscardHandler)
+	file := diskFile(func(ctx context.Context) (*state.Store, error) { return quiet.OpenStore(ctx, path, "") })
+	saved, err := opened(ctx, file, func(s *state.Store) (*snapshot.Snapshot, error) { return snapshot.Saved(ctx, s, command.Version) })
+	if err != nil {
+		return err
+	}
+	return show(ctx, e, &diskSource{control.NewLocal(nil, file), saved})
+}
+
+// diskFile opens a state file. It is open only while it is read, so that a daemon may start meanwhile.
+type diskFile func(context.Context) (*state.Store, error)
+
+func opened[T any](ctx context.Context, file diskFile, read func(*state.Store) (T, error)) (out T, err error) {
+	store, err := file(ctx)
+	if err != nil {
+		return out, err
+	}
+	out, err = read(store)
+	return out, errors.Join(err, store.Close())
+}
+
+func (f diskFile) History(ctx context.Context, q state.Query) ([]state.Record, error) {
+	return opened(ctx, f, func(s *state.Store) ([]state.Record, error) { return s.History(ctx, q) })
+}
+
+func (f diskFile) Info(ctx context.Context) (state.Info, error) {
+	return opened(ctx, f, func(s *state.Store) (state.Info, error) { return s.Info(ctx) })
+}
+
+// diskSource is the source of a dashboard without an agent.
+type diskSource struct {
+	*control.Local
+	saved *snapshot.Snapshot // nil after it was shown
+}
+
+func (*diskSource) Name() string { return screen.FromDisk }
+func (*diskSource) Note() string { return "" }
+
+func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	if snap := s.saved; snap != nil {
+		s.saved = nil
+		return snap, nil
+	}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }

@@ -213,6 +213,9 @@ func TestDaemonThatHangs(t *testing.T) {
 		"get jobs", "history list", "store check", "store info", "drain", "drain --off", "doctor"} {
 		calls[args] = h.runInBackground(t, strings.Fields(args)...)
 	}
+	if code := h.terminal(t).exit(t); code != exitStore {
+		t.Errorf("the dashboard: exit %d", code)
+	}
 	for args, ended := range calls {
 		r, want := ended(), exitStore
 		if args == "doctor" {

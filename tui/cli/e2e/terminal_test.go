@@ -213,40 +213,8 @@ func TestTerminalThatCanOnlyPrint(t *testing.T) {
 	}
 }
 
-// TestBlocked: the dashboard names the process that holds the state file, opens nothing
-// beside it, and shows it when it answers.
-func TestBlocked(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	d := h.daemon(t)
-	signal := func(s syscall.Signal) {
-		if err := d.cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	leaves, stays := h.terminal(t), h.terminal(t)
-	for _, tt := range []*terminal{leaves, stays} {
-		tt.showsNow(t, d.pid())
-	}
-	leaves.Press(t, "q")
-	if code := leaves.exit(t); code != exitStore {
-		t.Errorf("exit %d", code)
-	}
-	if out := leaves.Raw(); !strings.Contains(out[strings.LastIndex(out, mainScreen)+1:], "kill -CONT") {
-		t.Errorf("the terminal was not restored with what to do next: %q", tail(out, 300))
-	}
-	signal(syscall.SIGCONT)
-	stays.showsNow(t, "daemon "+d.pid())
-	stays.Press(t, "q")
-	if code := stays.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
 // TestReadOnlyDashboard: with --read-only a dashboard shows the last state, opens and sends
-// nothing, and shows an agent that starts.
+// nothing; beside an agent that agent.
 func TestReadOnlyDashboard(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -268,11 +236,15 @@ func TestReadOnlyDashboard(t *testing.T) {
 	}
 	h.must(t, 0, "store", "check") // the dashboard is not in its way
 	d = h.daemon(t)
-	tt.showsNow(t, "daemon "+d.pid())
-	tt.Press(t, "p")
-	tt.Press(t, "q")
-	if code := tt.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
+	attached := h.terminal(t, "--read-only")
+	attached.showsNow(t, "daemon "+d.pid())
+	attached.Press(t, "3")
+	for _, tt := range []*terminal{tt, attached} {
+		tt.Press(t, "p")
+		tt.Press(t, "q")
+		if code := tt.exit(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
 	}
 	if list := h.must(t, 0, "job", "list", "-o", "name").out; strings.Contains(list, "harbour-pull") {
 		t.Errorf("a job was made: %s", list)
