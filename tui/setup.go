@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"time"
 
 	"limpet/sync/text"
-	"limpet/tui/widget"
 
-	tea "charm.land/bubbletea/v2"
+	"golang.org/x/term"
 )
 
 // ErrSetUp is returned by Run when the user chooses the setup.
@@ -24,7 +24,7 @@ type Settings struct {
 	TokenFile string
 }
 
-// SetUp holds the functions of the setup. Both run concurrently with the screen.
+// SetUp holds the functions of the setup.
 type SetUp struct {
 	File string // the file that Save writes
 	// Try tests the settings against the server and describes the result.
@@ -33,269 +33,92 @@ type SetUp struct {
 	Save func(s Settings) error
 }
 
-// RunSetUp asks three questions, tests the answers, and writes them after confirmation. It
-// reports whether the settings were written. The end of ctx cancels it.
-func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: text.Clean(u.File)}, caps: capsOf(o)}
-	if err := runProgram(ctx, m, o); errors.Is(err, errUnresponsive) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	return m.saved, nil
-}
-
-// setUpStep is a question of the set-up.
-type setUpStep uint8
-
-const (
-	askServer setUpStep = iota
-	askToken
-	askTest
-)
-
-// setUpAction is the action that a key press requests.
-type setUpAction uint8
-
-const (
-	actionNone setUpAction = iota
-	actionTest
-	actionSave
-	actionQuit
-)
-
-// setUp is the state of the setup screen.
-type setUp struct {
-	file   string
-	step   setUpStep
-	server string
-	token  string // the path of a token file, or the token itself
-	wrong  string // why the answer is rejected
-	busy   bool   // a test or a write runs
-	tried  bool
-	found  string // the result of the test
-	failed bool   // the test has failed
-}
-
-func (u setUp) settings() Settings {
-	if isPath(u.token) {
-		return Settings{Server: u.server, TokenFile: u.token}
-	}
-	return Settings{Server: u.server, Token: u.token}
-}
-
-// isPath reports whether an answer is a path. Tokens and addresses begin with letters.
-func isPath(answer string) bool {
-	return strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/")
-}
-
-// maxAnswerBytes bounds an answer; signed tokens have a few thousand bytes.
-const maxAnswerBytes = 8 << 10
-
-// answerWith appends text to an answer. It drops the line breaks and surrounding blanks of
-// pasted text, but keeps blanks within a path.
-func answerWith(answer, more string) string {
-	if len(answer) >= maxAnswerBytes {
-		return answer
-	}
-	more = strings.NewReplacer("\n", "", "\r", "").Replace(more)
-	if answer = strings.TrimLeft(answer+text.Clean(more), " "); isPath(answer) {
-		return answer
-	}
-	return strings.Join(strings.Fields(answer), "")
-}
-
-// press returns the state after a key press and the requested action.
-func (u setUp) press(name, txt string) (setUp, setUpAction) {
-	field := &u.server
-	if u.step == askToken {
-		field = &u.token
-	}
-	switch {
-	case name == "ctrl+c", name == "esc" && u.step == askServer:
-		return u, actionQuit
-	case name == "esc":
-		u.step, u.tried, u.busy = u.step-1, false, false
-	case u.busy:
-		return u, actionNone
-	case u.step == askTest:
-		if name == "y" && u.tried {
-			u.busy = true
-			return u, actionSave
-		}
-		return u, actionNone
-	case name == "enter":
-		return u.answered()
-	case name == "backspace":
-		r := []rune(*field)
-		*field = string(r[:max(len(r)-1, 0)])
-	case name == "ctrl+u":
-		*field = ""
-	default:
-		*field = answerWith(*field, txt)
-	}
-	u.wrong = ""
-	return u, actionNone
-}
-
-func (u setUp) answered() (setUp, setUpAction) {
-	if u.step == askServer && u.server != "" && !strings.Contains(u.server, "://") {
-		u.server = "https://" + u.server
-	}
-	u.token = strings.TrimRight(u.token, " ")
-	at, err := url.Parse(u.server)
-	switch u.wrong = ""; {
-	case u.step == askToken && u.token == "":
-		u.wrong = "a token is needed: the path of a file with it, or the token itself"
-	case u.step == askToken:
-	case u.server == "":
-		u.wrong = "an address is needed, such as https://grafana.example.com"
-	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		u.wrong = "this is no address of a server; one is https://grafana.example.com"
-	case at.User != nil:
-		u.wrong = "a password does not belong into an address; the next question is for the token"
-	}
-	if u.wrong != "" {
-		return u, actionNone
-	}
-	if u.step++; u.step == askTest {
-		u.busy, u.tried, u.found = true, false, ""
-		return u, actionTest
-	}
-	return u, actionNone
-}
-
-// applyTest applies the result of a test, unless the user has changed the answers since.
-func (u setUp) applyTest(msg testedMsg) setUp {
-	if u.step != askTest || u.settings() != msg.of.settings() {
-		return u
-	}
-	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, text.Clean(msg.found)
-	if msg.err != nil {
-		u.found = text.Clean(msg.err.Error())
-	}
-	return u
-}
-
-// lines returns the text of the screen. The second to the fourth line hold the answers.
-func (u setUp) lines() []widget.TextLine {
-	token := u.token
-	if !isPath(token) {
-		token = strings.Repeat("*", min(len([]rune(token)), 40))
-	}
-	out := []widget.TextLine{{}}
-	for step, q := range [][2]string{{"Where is the server?", u.server}, {"Who are you?", token}, {"Can we talk?", ""}} {
-		r := widget.RolePlain
-		if step == int(u.step) {
-			r, q[1] = widget.RoleKey, q[1]+widget.When(u.step != askTest, "_")
-		} else if step > int(u.step) {
-			r, q[1] = widget.RoleDim, ""
-		}
-		out = append(out, widget.Styled(r, fmt.Sprintf("%d  %-20s %s", step+1, q[0], q[1])))
-	}
-	say := func(r widget.Role, texts ...string) {
-		for _, txt := range append([]string{""}, texts...) {
-			out = append(out, widget.Styled(r, txt))
-		}
-	}
-	switch {
-	case u.wrong != "":
-		say(widget.RoleBad, u.wrong)
-	case u.step == askServer:
-		say(widget.RoleDim, "The address of Grafana, or of a Kubernetes API with its resources.")
-	case u.step == askToken:
-		say(widget.RoleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own "+
-			"which only you can read.")
-	case u.busy:
-		say(widget.RoleWork, map[bool]string{true: "Writing " + u.file, false: "Trying"}[u.tried])
-	case u.failed:
-		say(widget.RoleBad, u.found, "Esc leads back to the answers; y writes them all the same to "+u.file+".")
-	default:
-		say(widget.RoleGood, u.found, "y writes "+u.file+", and limpet begins to work with it. Nothing is claimed before.")
-	}
-	return out
-}
-
-// renderSetUp draws the screen; it is pure. A long answer continues on the next line.
-func renderSetUp(u setUp, w, h int, caps widget.Caps) string {
-	hints := []widget.Hint{{Key: "enter", Text: "next"}, {Key: "esc", Text: "back"}, {Key: "^c", Text: "leave"}}
-	if u.step == askTest && u.tried {
-		hints[0] = widget.Hint{Key: "y", Text: "write it"}
-	} else if u.step == askTest {
-		hints = hints[1:]
-	}
-	return renderBox(w, h, caps, "Set-up", hints, func(c *widget.Canvas, w int) (out []widget.TextLine) {
-		for i, l := range u.lines() {
-			if i < 4 {
-				out = append(out, c.FoldLine(l.Role, l.Text, w, true)...)
-			} else {
-				out = widget.Wrapped(out, l.Role, l.Text, w)
-			}
-		}
-		return out
-	})
-}
-
-// setUpModel adapts setUp to Bubble Tea.
-type setUpModel struct {
-	ctx   context.Context // of RunSetUp
-	do    SetUp
-	setUp setUp
-	saved bool
-	caps  widget.Caps
-	w, h  int
-}
-
-type (
-	testedMsg struct {
-		of    setUp
-		found string
-		err   error
-	}
-	savedMsg struct{ err error }
-)
-
-func (m *setUpModel) Init() tea.Cmd { return nil }
-
 // testTimeout bounds the test against the server.
 const testTimeout = 15 * time.Second
 
-func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	want := actionNone
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.w, m.h = msg.Width, msg.Height
-	case testedMsg:
-		m.setUp = m.setUp.applyTest(msg)
-	case savedMsg:
-		if m.saved = msg.err == nil; m.saved {
-			return m, tea.Quit
-		}
-		m.setUp.busy, m.setUp.failed, m.setUp.found = false, true, text.Clean(msg.err.Error())
-	case tea.PasteMsg:
-		m.setUp, _ = m.setUp.press("", msg.Content)
-	case tea.KeyPressMsg:
-		if msg.String() == "ctrl+z" {
-			return m, tea.Suspend
-		}
-		m.setUp, want = m.setUp.press(msg.String(), msg.Text)
+// RunSetUp asks for the server and the token below the last command, tests the answers, and
+// writes them after a yes. Ctrl-C, Ctrl-D and the end of ctx leave it without a change.
+func RunSetUp(ctx context.Context, u SetUp, o Options) error {
+	fd := int(o.In.Fd())
+	was, err := term.MakeRaw(fd)
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
 	}
-	switch asked := m.setUp; want {
-	case actionQuit:
-		return m, tea.Quit
-	case actionTest:
-		return m, func() tea.Msg {
-			ctx, cancel := context.WithTimeout(m.ctx, testTimeout)
-			defer cancel()
-			found, err := m.do.Try(ctx, asked.settings())
-			return testedMsg{asked, found, err}
-		}
-	case actionSave:
-		return m, func() tea.Msg { return savedMsg{m.do.Save(asked.settings())} }
+	defer func() { _ = term.Restore(fd, was) }()
+	t := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{o.In, o.Out}, "")
+	if w, h, err := term.GetSize(fd); err == nil && w > 0 {
+		_ = t.SetSize(w, h)
 	}
-	return m, nil
+	end := make(chan error, 1)
+	go func() { end <- u.run(ctx, t) }()
+	select {
+	case err = <-end:
+	case <-ctx.Done():
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
-func (m *setUpModel) View() tea.View { return viewOf(renderSetUp(m.setUp, m.w, m.h, m.caps), false) }
+// run asks until the answers are written; io.EOF means that the user leaves.
+func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
+	say := func(line string) { fmt.Fprintln(t, text.Clean(line)) }
+	for {
+		t.SetPrompt("Address of Grafana, or of a Kubernetes API with its resources: ")
+		server, err := t.ReadLine()
+		if err != nil {
+			return err
+		}
+		token, err := t.ReadPassword("Token (not shown), or the path of a file with it: ")
+		if err != nil {
+			return err
+		}
+		s, problem := settingsOf(server, token)
+		if problem != "" {
+			say(problem)
+			continue
+		}
+		say("Trying " + s.Server)
+		trial, cancel := context.WithTimeout(ctx, testTimeout)
+		found, err := u.Try(trial, s)
+		cancel()
+		if err != nil {
+			found = err.Error()
+		}
+		say(found)
+		t.SetPrompt("Write this to " + text.Clean(u.File) + " and begin to work with it? [y/N] ")
+		if answer, err := t.ReadLine(); err != nil {
+			return err
+		} else if strings.EqualFold(strings.TrimSpace(answer), "y") {
+			return u.Save(s)
+		}
+	}
+}
+
+// settingsOf returns the settings of two answers, or what is wrong with them. A token is a path
+// when it begins with / or ~/; blanks within a path are part of it.
+func settingsOf(server, token string) (s Settings, problem string) {
+	if s.Server = text.Clean(strings.Join(strings.Fields(server), "")); s.Server != "" && !strings.Contains(s.Server, "://") {
+		s.Server = "https://" + s.Server
+	}
+	if token = strings.TrimSpace(text.Clean(token)); strings.HasPrefix(token, "/") || strings.HasPrefix(token, "~/") {
+		s.TokenFile = token
+	} else {
+		s.Token = strings.Join(strings.Fields(token), "")
+	}
+	switch at, err := url.Parse(s.Server); {
+	case s.Server == "":
+		problem = "an address is needed, such as https://grafana.example.com"
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		problem = "this is no address of a server; one is https://grafana.example.com"
+	case at.User != nil:
+		problem = "a password does not belong into an address; the next question is for the token"
+	case token == "":
+		problem = "a token is needed: the path of a file with it, or the token itself"
+	}
+	return s, problem
+}

@@ -47,7 +47,7 @@ type Env struct {
 	StopSignals func()
 	// Invocation is the command line of this call; the hints of its errors repeat its targets.
 	Invocation *Invocation
-	// WantsSetUp opens the set-up form instead of the dashboard.
+	// WantsSetUp opens the setup instead of the dashboard.
 	WantsSetUp bool
 	// newTree returns an empty command line.
 	newTree func() Tree
@@ -58,7 +58,7 @@ func Run(args []string, world World, newTree func() Tree) int {
 	return RunContext(context.Background(), args, world, newTree)
 }
 
-// RunContext is Run until ctx ends. After the set-up form it starts over with the new settings.
+// RunContext is Run until ctx ends. After the setup it starts over with the new settings.
 func RunContext(ctx context.Context, args []string, world World, newTree func() Tree) int {
 	for asks := false; ; {
 		code, err := once(ctx, args, world, newTree, asks)

@@ -19,18 +19,18 @@ import (
 	"limpet/tui/cli/doctor"
 )
 
-// The set-up form asks for the server and the token and writes the config file. Then limpet starts over.
+// The setup asks for the server and the token and writes the config file. Then limpet starts over.
 
-// maySetUp reports whether the set-up form applies: no config file, and no server from elsewhere.
+// maySetUp reports whether the setup applies: no config file, and no server from elsewhere.
 func maySetUp(e *command.Env) bool {
 	_, there := command.FindConfig(e.Flags.Config, e.Getenv)
 	return !there && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
 }
 
-// setUp runs the form.
+// setUp asks the questions.
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
-	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file,
+	err := tui.RunSetUp(ctx, tui.SetUp{File: file,
 		Try:  func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) },
 		Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
 	if err != nil {
