@@ -90,7 +90,8 @@ func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
 			found = err.Error()
 		}
 		say(found)
-		t.SetPrompt("Write this to " + text.Clean(u.File) + " and begin to work with it? [y/N] ")
+		say("These settings would go to " + u.File + ", and limpet would begin to work with them.")
+		t.SetPrompt("Write them? [y/N] ")
 		if answer, err := t.ReadLine(); err != nil {
 			return err
 		} else if strings.EqualFold(strings.TrimSpace(answer), "y") {
