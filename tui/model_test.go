@@ -42,7 +42,11 @@ func (p panicking) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return p, nil
 }
 
-func (panicking) View() tea.View { return viewOf("a frame", false) }
+func (panicking) View() tea.View {
+	v := tea.NewView("a frame")
+	v.AltScreen = true
+	return v
+}
 
 // TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and
 // shows its cursor.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"limpet/tui/screen"
 	"limpet/tui/widget"
 
 	tea "charm.land/bubbletea/v2"
@@ -74,37 +73,6 @@ func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
 		return tea.WindowSizeMsg{Width: 80, Height: 24}
 	}
 	return msg
-}
-
-// renderBox draws a screen of one box with lines for its width, and hints below it. A small
-// terminal has the lines only.
-func renderBox(w, h int, caps widget.Caps, title string, hints []widget.Hint,
-	lines func(*widget.Canvas, int) []widget.TextLine) string {
-	if w < 1 || h < 1 {
-		return ""
-	}
-	c := widget.NewCanvas(w, h, caps)
-	margin, top, bottom := 0, 0, h
-	if w >= screen.MinWidth && h >= screen.MinHeight {
-		c.Put(3, 0, w-3, widget.RoleTitle, "limpet")
-		c.Box(widget.Rect{Y: 1, W: w, H: h - 2}, widget.Box{Title: title, Focused: true})
-		margin, top, bottom = 2, 2, h-2
-	}
-	all := lines(c, w-2*margin)
-	for i, l := range all[:min(len(all), bottom-top)] {
-		c.PutLine(margin, top+i, w-2*margin, l)
-	}
-	c.Hints(1, h-1, w, widget.RoleDim, hints)
-	return c.Frame()
-}
-
-func viewOf(frame string, mouse bool) tea.View {
-	v := tea.NewView(frame)
-	v.AltScreen, v.WindowTitle = true, "limpet"
-	if mouse {
-		v.MouseMode = tea.MouseModeCellMotion
-	}
-	return v
 }
 
 // Ink returns a function that colours text by state in the tables of commands, or nil without

@@ -1,5 +1,4 @@
-// Package tui is the dashboard. It runs the pure screens of tui/screen in a Bubble Tea program,
-// and the screens before them: a locked state file and the setup.
+// Package tui is the dashboard. It runs the pure screens of tui/screen in a Bubble Tea program.
 package tui
 
 import (
@@ -247,5 +246,10 @@ func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error
 }
 
 func (m *model) View() tea.View {
-	return viewOf(screen.Render(&m.state, m.state.W, m.state.H), m.mouse)
+	v := tea.NewView(screen.Render(&m.state, m.state.W, m.state.H))
+	v.AltScreen, v.WindowTitle = true, "limpet"
+	if m.mouse {
+		v.MouseMode = tea.MouseModeCellMotion
+	}
+	return v
 }
