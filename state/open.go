@@ -205,6 +205,9 @@ func preparePath(path string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("make state directory: %w", frame.Classify(err))
 	}
+	if err := checkDirectory(filepath.Dir(path)); err != nil {
+		return "", fmt.Errorf("open state: %w", err)
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -218,6 +221,18 @@ func preparePath(path string) (string, error) {
 		return "", fmt.Errorf("open state: %w", err)
 	}
 	return path, restrictMode(path)
+}
+
+// checkDirectory returns a *SharedDirectoryError for a directory in which others may replace our files.
+func checkDirectory(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return frame.Classify(err)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return &SharedDirectoryError{Dir: dir, Mode: info.Mode().Perm()}
+	}
+	return nil
 }
 
 // restrictMode takes the rights of group and others from one of our files.

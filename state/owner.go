@@ -41,7 +41,7 @@ func takeOwner(path string) (*ownerFile, error) {
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 		}
@@ -70,7 +70,7 @@ func takeOwner(path string) (*ownerFile, error) {
 // HeldBy returns the process that has the state file at path open, nil when none has. It does not wait and changes
 // nothing; the answer may be outdated when it returns.
 func HeldBy(path string) (*LockedError, error) {
-	f, err := os.OpenFile(path+".owner", os.O_RDWR, 0)
+	f, err := os.OpenFile(path+".owner", os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

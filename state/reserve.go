@@ -36,7 +36,7 @@ type reserveFile struct {
 // newReserve finds the reserve of a state file. It is made after the first write.
 func newReserve(path string) *reserveFile {
 	b := &reserveFile{name: path + reserve}
-	info, err := os.Stat(b.name)
+	info, err := os.Lstat(b.name)
 	b.have = err == nil && info.Size() == reserveSize
 	return b
 }
@@ -65,7 +65,7 @@ func (b *reserveFile) restore(at time.Time) {
 }
 
 func (b *reserveFile) write() (err error) {
-	f, err := os.OpenFile(b.name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(b.name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

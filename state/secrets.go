@@ -10,10 +10,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"limpet/state/frame"
 )
@@ -28,6 +30,9 @@ const sealCredential = "limpet-state-key"
 
 // minKeyText is the shortest key material that is accepted, in bytes.
 const minKeyText = 16
+
+// maxKeyText bounds what is read of a key file, in bytes.
+const maxKeyText = 64 << 10
 
 // sealer holds the derived key once it has been needed.
 type sealer struct {
@@ -164,14 +169,15 @@ func (s *sealer) material(create bool) ([]byte, error) {
 			return text, err
 		}
 	}
-	text, err := os.ReadFile(s.path + ".key")
-	switch {
-	case err == nil:
-		return text, restrictMode(s.path + ".key")
-	case errors.Is(err, fs.ErrNotExist) && create:
+	f, err := os.OpenFile(s.path+".key", os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) && create {
 		return s.make()
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyText))
+	return text, errors.Join(err, f.Close(), restrictMode(f.Name()))
 }
 
 // make writes a new key file and makes it durable before the first secret is sealed with it.

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -105,6 +106,17 @@ var (
 	// ErrSealed is returned when a secret cannot be opened with the key at hand.
 	ErrSealed = errors.New("secret was sealed with another key")
 )
+
+// SharedDirectoryError reports a directory that others may write to: they could put links and files of theirs in the
+// place of ours.
+type SharedDirectoryError struct {
+	Dir  string
+	Mode fs.FileMode
+}
+
+func (e *SharedDirectoryError) Error() string {
+	return fmt.Sprintf("state directory %s is writable by others (mode %04o)", e.Dir, e.Mode)
+}
 
 // LockedError names the process that holds the file. Fields are zero when the holder left no note.
 type LockedError struct {

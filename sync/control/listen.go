@@ -63,10 +63,17 @@ func removeStale(path string) error {
 	return nil
 }
 
-// Dial connects to the socket at path within DialTimeout.
+// Dial connects to the socket at path within DialTimeout. A link is not followed.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("connect to %s: it is no socket", path)
+	}
 	var conn net.Conn
-	err := withShortPath(path, func(short string) error {
+	err = withShortPath(path, func(short string) error {
 		d := net.Dialer{Timeout: DialTimeout}
 		c, err := d.DialContext(ctx, "unix", short)
 		conn = c
