@@ -1,89 +1,154 @@
 package cli
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/help"
 )
 
-// TestReadme: every flag and every command that README names exists.
-func TestReadme(t *testing.T) {
-	t.Parallel()
+// readmeLines and readmeBytes bound README: it is read whole, the rest is in 'limpet help'.
+const (
+	readmeLines = 250
+	readmeBytes = 20_000
+)
+
+func readme(t *testing.T) string {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestReadme: README is short; its commands are those of the program, all of them, and its topics too.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	text := readme(t)
+	if lines := strings.Count(text, "\n"); lines > readmeLines || len(text) > readmeBytes {
+		t.Errorf("README has %d lines and %d bytes", lines, len(text))
 	}
 	_, call, err := newSite(t).parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := command.FlagsOf(call.Model.Node)
-	for _, flag := range regexp.MustCompile(`--([a-z][a-z-]*[a-z])`).FindAllStringSubmatch(string(data), -1) {
-		if known[flag[1]] == nil && flag[1] != "unix-socket" { // of curl
-			t.Errorf("README names --%s, which does not exist", flag[1])
+	_, commands, _ := strings.Cut(text, "\n## Commands\n")
+	commands, _, _ = strings.Cut(commands, "\n## ")
+	leaves := map[string]bool{}
+	for _, n := range call.Model.Leaves(true) {
+		words := strings.Fields(command.CallText(n))[1:]
+		leaves[strings.Join(words, " ")] = true
+		if !regexp.MustCompile(`(?m)^limpet `+words[0]+`\b.*\b`+words[len(words)-1]+`\b`).MatchString(commands) &&
+			!strings.Contains(text, "limpet "+words[0]) {
+			t.Errorf("README lacks 'limpet %s'", strings.Join(words, " "))
 		}
 	}
-	for _, text := range regexp.MustCompile(`(?m)^limpet ([a-z].*?)(?:  +.*)?$`).FindAllStringSubmatch(string(data), -1) {
-		noun, rest, _ := strings.Cut(text[1], " ")
-		node := call.Model.Node
-		for _, n := range node.Children {
-			if n.Name == noun {
-				node = n
+	for _, line := range regexp.MustCompile(`(?m)^limpet ([a-z]+)(.*)`).FindAllStringSubmatch(commands, -1) {
+		calls, _, _ := strings.Cut(line[2], "      ")
+		for call := range strings.SplitSeq(calls, "|") {
+			verb, _, _ := strings.Cut(strings.TrimSpace(call), " ")
+			if !leaves[line[1]] && !leaves[line[1]+" "+verb] {
+				t.Errorf("README names 'limpet %s %s', which does not exist", line[1], verb)
 			}
 		}
-		if node == call.Model.Node {
-			t.Errorf("README names 'limpet %s', which does not exist", noun)
-			continue
-		}
-		if len(node.Children) == 0 {
-			continue
-		}
-		for _, verb := range strings.Split(rest, "|") {
-			word := strings.Fields(verb)[0]
-			if !slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return n.Name == word }) {
-				t.Errorf("README names 'limpet %s %s', which does not exist", noun, word)
-			}
+	}
+	for _, topic := range help.Topics() {
+		if !strings.Contains(text, "`"+topic.Name+"`") {
+			t.Errorf("README lacks the topic %s", topic.Name)
 		}
 	}
 }
 
-// TestReadmeNamesTests: every test that README gives as a proof exists.
-func TestReadmeNamesTests(t *testing.T) {
+// TestNamedFlags: README and the topics of help name only flags that exist, and their calls can be parsed.
+func TestNamedFlags(t *testing.T) {
 	t.Parallel()
-	top := os.DirFS(filepath.Join("..", ".."))
-	tests := map[string]bool{}
-	err := fs.WalkDir(top, ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		data, err := fs.ReadFile(top, path)
-		for _, name := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllSubmatch(data, -1) {
-			tests[string(name[1])] = true
-		}
-		return err
-	})
+	s := newSite(t)
+	_, call, err := s.parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := fs.ReadFile(top, "README.md")
+	known := command.FlagsOf(call.Model.Node)
+	texts := map[string]string{"README": readme(t)}
+	var calls []string
+	for _, topic := range help.Topics() {
+		texts[topic.Name] = topic.Text
+		for _, b := range topic.Blocks() {
+			if b.Kind == help.Code && b.Language != "yaml" {
+				calls = append(calls, strings.Split(strings.ReplaceAll(b.Text, "\\\n", ""), "\n")...)
+			}
+		}
+	}
+	for name, text := range texts {
+		for _, flag := range regexp.MustCompile(`(^|[\s(\[`+"`"+`])--([a-z][a-z-]*[a-z])`).FindAllStringSubmatch(text, -1) {
+			if known[flag[2]] == nil {
+				t.Errorf("%s names --%s, which does not exist", name, flag[2])
+			}
+		}
+	}
+	for _, n := range call.Model.Leaves(true) {
+		path := strings.TrimPrefix(command.CallText(n), "limpet ")
+		examples := help.Examples(path)
+		if len(examples) == 0 {
+			t.Errorf("'limpet %s' has no example", path)
+		}
+		for _, example := range examples {
+			if !strings.Contains(example, "limpet "+path) {
+				t.Errorf("%q is no example of 'limpet %s'", example, path)
+			}
+		}
+		calls = append(calls, examples...)
+	}
+	for _, line := range calls {
+		line, _, _ = strings.Cut(line, " > ")
+		if _, piped, ok := strings.Cut(line, "| limpet "); ok {
+			line = "limpet " + piped
+		}
+		line, _, _ = strings.Cut(line, " | ")
+		words := shellWords(line)
+		if len(words) == 0 || words[0] != "limpet" || len(words) > 1 && words[1] == "help" {
+			continue
+		}
+		if _, _, err := s.parse(words[1:]...); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// shellWords splits a call at blanks; double quotes keep them.
+func shellWords(line string) []string {
+	var words []string
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	return words
+}
+
+// TestReadmeDependencies: each module that go.mod asks for by itself has its row.
+func TestReadmeDependencies(t *testing.T) {
+	t.Parallel()
+	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(data), -1)
-	for _, name := range named {
-		if !tests[name] {
-			t.Errorf("README names %s, which does not exist", name)
+	_, section, _ := strings.Cut(readme(t), "\n## Dependencies\n")
+	modules := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1)
+	for _, m := range modules {
+		name := regexp.MustCompile(`/v\d+$`).ReplaceAllString(m[1], "")
+		short := strings.TrimPrefix(name, "golang.org/")
+		if !strings.Contains(section, name) && !strings.Contains(section, short) && !strings.Contains(section, ", "+filepath.Base(name)) {
+			t.Errorf("README's table of dependencies lacks %s", m[1])
 		}
 	}
-	if len(named) < 30 {
-		t.Errorf("README names %d tests", len(named))
+	if len(modules) < 20 {
+		t.Errorf("go.mod has %d modules", len(modules))
 	}
 }
