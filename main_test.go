@@ -324,6 +324,7 @@ var layers = []struct {
 	{"tui/screen", 4000},
 	{"tui", 1500},
 	{"tui/cli/clitest", 0}, // for tests alone
+	{"tui/cli/help", 0},
 	{"tui/cli/command", 1600},
 	{"tui/cli/history", 0},
 	{"tui/cli/job", 0},

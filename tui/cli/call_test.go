@@ -50,12 +50,14 @@ func TestHelp(t *testing.T) {
 		args     []string
 		has, not []string
 	}{
-		{[]string{"--help"}, []string{"--daemon", "--drivers", "--kubeconfig", "limpet help exit-codes", "job watch"}, []string{"($LIMPET"}},
+		{[]string{"--help"}, []string{"--daemon", "Look\n", "Serve\n", "  repo ", "limpet help flags", "exit-codes"}, []string{"--drivers", "($LIMPET"}},
+		{[]string{"help", "flags"}, []string{"--daemon", "--drivers", "--kubeconfig", "LIMPET_<NAME>"}, []string{"  repo "}},
+		{[]string{"repo"}, []string{"  repo pull ", "  repo validate "}, []string{"--drivers"}},
 		{[]string{"help"}, []string{"--daemon"}, nil},
-		{[]string{"help", "job", "list"}, []string{"Usage: limpet job list", "--limit"}, []string{"--drivers", "--daemon"}},
+		{[]string{"help", "job", "list"}, []string{"Usage: limpet job list", "--repository", "limpet job list -o json"}, []string{"--drivers", "--daemon"}},
 		{[]string{"job", "list", "--help"}, []string{"Usage: limpet job list"}, []string{"--drivers"}},
-		{[]string{"demo", "--help"}, []string{"--drivers"}, nil},
-		{[]string{"help", "exit-codes"}, []string{"10  --timeout passed", " 0  ok"}, nil},
+		{[]string{"help", "exit-codes"}, []string{"- 10: `--timeout` passed", "- 0: ok"}, nil},
+		{[]string{"help", "config"}, []string{"limpet config validate"}, []string{"Usage:"}},
 	}
 	for _, tt := range tests {
 		out, errs := s.Must(t, 0, tt.args...)
@@ -71,6 +73,9 @@ func TestHelp(t *testing.T) {
 		}
 		if errs != "" {
 			t.Errorf("%v: stderr has %q", tt.args, errs)
+		}
+		if n := strings.Count(out, "\n"); len(tt.args) == 1 && n > 50 {
+			t.Errorf("%v: %d lines", tt.args, n)
 		}
 	}
 }

@@ -26,32 +26,32 @@ import (
 type cli struct {
 	command.Flags
 
-	Dashboard daemon.Command     `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
-	Demo      daemon.DemoCommand `cmd:"" writes:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
-	API       daemon.APICommand  `cmd:"" writes:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
+	Dashboard daemon.Command `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
 
-	Doctor     doctor.Command         `cmd:"" help:"Check host, state file, API and Git hosts, and suggest what to do next."`
-	Status     status.Command         `cmd:"" help:"Show what runs, what failed and what to do next."`
-	Job        job.Command            `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
-	Repo       repo.Command           `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
-	Connection repo.ConnectionCommand `cmd:"" help:"Connections to Git hosts: list, show, test."`
-	Source     source.Command         `cmd:"" help:"Sources of Flux: list, show, get, test, reconcile, suspend, resume."`
-	Drain      status.DrainCommand    `cmd:"" writes:"" help:"Stop claiming new jobs; finish running ones."`
-	History    history.Command        `cmd:"" help:"Finished jobs: list, show, prune."`
-	Store      store.Command          `cmd:"" help:"The state file: info, check, compact, backup."`
+	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
+	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and keys."`
+	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
+	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`
 
-	Settings config.Command  `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
-	Service  service.Command `cmd:"" help:"The daemon under systemd: print, install, uninstall, status."`
+	Repo       repo.Command           `cmd:"" group:"Do" help:"Repositories: create, list, show, pull, test, suspend."`
+	Job        job.Command            `cmd:"" group:"Do" help:"Jobs: list, show, watch, logs, create, cancel, retry."`
+	Connection repo.ConnectionCommand `cmd:"" group:"Do" help:"Connections to Git hosts: list, show, test."`
+	Source     source.Command         `cmd:"" group:"Do" help:"Sources of Flux: list, show, get, test, reconcile."`
+	Drain      status.DrainCommand    `cmd:"" group:"Do" writes:"" help:"Stop claiming new jobs; finish running ones."`
 
-	Apply  object.ApplyCommand  `cmd:"" writes:"" help:"Create or change objects from a file."`
-	Get    object.GetCommand    `cmd:"" help:"Show objects of any kind."`
-	Delete object.DeleteCommand `cmd:"" writes:"" help:"Delete an object."`
+	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`
+	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
+	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
+	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: install, status, uninstall."`
+	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
-	Completion complete.ScriptCommand `cmd:"" help:"Print the completion script of a shell."`
-	Man        complete.ManCommand    `cmd:"" help:"Print the manual as a man page."`
+	Demo daemon.DemoCommand `cmd:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`
+	API  daemon.APICommand  `cmd:"" group:"Serve" writes:"" name:"api" help:"Serve the embedded API over TLS, for curl and kubectl."`
 
-	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
-	Version versionCmd `cmd:"" help:"Print the version; --version does too."`
+	Store      store.Command          `cmd:"" group:"More" help:"The state file: info, check, compact, backup."`
+	Completion complete.ScriptCommand `cmd:"" group:"More" help:"Print the completion script of a shell."`
+	Man        complete.ManCommand    `cmd:"" group:"More" help:"Print the manual as a man page."`
+	Version    versionCmd             `cmd:"" group:"More" help:"Print the version; --version does too."`
 }
 
 type versionCmd struct{}

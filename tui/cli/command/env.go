@@ -50,7 +50,8 @@ type Env struct {
 	// WantsSetUp opens the setup instead of the dashboard.
 	WantsSetUp bool
 	// newTree returns an empty command line.
-	newTree func() Tree
+	newTree   func() Tree
+	listFlags bool // the call is 'limpet help flags'
 }
 
 // Run parses args, runs the command and returns the exit code.
@@ -87,7 +88,7 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	defer errs.end()
 	world.Out, world.Err = out, errs
 	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, newTree: newTree}
-	err := e.execute(ctx, helpWords(args))
+	err := e.execute(ctx, args)
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}
@@ -120,10 +121,11 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 			panic(r)
 		}
 	}()
-	if slices.Equal(args, []string{"exit-codes", "--help"}) {
-		_, err := io.WriteString(e.Out, ExitCodes)
+	if ok, err := e.helpTopic(args); ok {
 		return err
 	}
+	e.listFlags = slices.Equal(args, []string{"help", allFlags})
+	args = helpWords(args)
 	call, headless, err := e.parse(args)
 	if err != nil {
 		return err
@@ -171,7 +173,7 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(mapDuration)),
 		kong.Writers(e.Out, e.Err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
-		kong.Help(printHelp),
+		kong.Help(printHelp(e.listFlags)),
 		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 	)
@@ -190,6 +192,9 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 		config.Bad = unread
 	case unread != nil:
 		return nil, false, unread
+	}
+	if n := traced.Selected(); untraced == nil && n != nil && !n.Leaf() && traced.Error == nil {
+		return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
 	}
 	if call, err = parser.Parse(args); err != nil {
 		return nil, false, usageError(parser, config, err)

@@ -16,7 +16,7 @@ import (
 // overrides the default.
 type Flags struct {
 	Config string `help:"Config file (YAML)." placeholder:"FILE" type:"path"`
-	State  string `help:"State file. Default: $$STATE_DIRECTORY/limpet.db, else $$XDG_STATE_HOME/limpet/limpet.db, else ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
+	State  string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
 
 	ProvisioningServerURL string `name:"provisioning-server-url" help:"Base URL of the provisioning API, such as https://localhost:6446. Without it and without --kubeconfig limpet serves its own, embedded API." placeholder:"URL" group:"API"`
 	DashboardsServerURL   string `name:"dashboards-server-url" help:"Base URL for dashboards. Default: the provisioning server." placeholder:"URL" group:"API"`

@@ -2,30 +2,21 @@ package command
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"limpet/tui/cli/help"
 )
 
-const Description = `An edge agent for Git sync: it claims pull jobs, does their work, and shows it live.
+// Description is the first paragraph of the help.
+const Description = `limpet keeps Grafana dashboards in step with Git, from an edge host.
 
 Without a command: the dashboard on a terminal, the status on a pipe, the agent without a screen with --daemon.`
-
-// ExitCodes is the table of 'limpet help exit-codes'.
-const ExitCodes = `Exit codes:
-   0  ok
-   1  error
-   2  the call cannot be meant as it stands: unknown flag, bad value, bad file
-   3  not allowed: 401 or 403
-   4  the job ended in warning, or with errors in some resources
-   5  cancelled by the user: Ctrl-C, or the job was cancelled
-   6  version not supported, or not this kind of API
-   7  the job ended in error
-   8  API unreachable
-   9  state file locked, damaged, read-only or full
-  10  --timeout passed
-`
 
 // AgentGroup is the group of the flags that configure an agent.
 const AgentGroup = "Agent"
@@ -33,41 +24,79 @@ const AgentGroup = "Agent"
 // APIGroup is the group of the flags that select a server.
 const APIGroup = "API"
 
-// printHelp prints kong's help without flags that do not concern the command: those of the agent are listed
-// where an agent runs. At the root they come with --daemon, which belongs to the command without a name.
-func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
-	root := ctx.Model.Node
-	selected := ctx.Selected()
-	for _, f := range root.Flags {
-		if f.Group != nil && f.Group.Key == AgentGroup && selected != nil && selected.Name != "demo" {
-			f.Hidden = true
+// allFlags is the word of 'limpet help flags'.
+const allFlags = "flags"
+
+// rootFlags are the flags that 'limpet --help' lists.
+var rootFlags = []string{"help", "config", "state", "daemon"}
+
+// helpTopic prints the topic of 'limpet help TOPIC'; ok = false for another call.
+func (e *Env) helpTopic(args []string) (ok bool, err error) {
+	if len(args) != 2 || args[0] != "help" {
+		return false, nil
+	}
+	topic, ok := help.Find(args[1])
+	if !ok {
+		return false, nil
+	}
+	width := 80
+	if f, isFile := e.Out.(*stdout).w.(*os.File); isFile {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
+			width = w
 		}
 	}
-	if selected == nil {
-		for _, n := range root.Children {
-			if n.Name == "dashboard" {
-				root.Flags = slices.Concat(root.Flags, n.Flags)
-			}
-		}
-	}
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
-		return err
-	}
-	foot := "\nEvery flag has a variable LIMPET_<NAME> and a key <name> in the config file; a flag beats the variable, the variable beats the file.\n"
-	if selected == nil {
-		foot += "Exit codes: limpet help exit-codes\n"
-	} else if selected.Name != "demo" {
-		foot += "Flags of the agent: limpet --help\n"
-	}
-	_, err := fmt.Fprint(ctx.Stdout, foot)
-	return err
+	_, err = io.WriteString(e.Out, topic.Render(width, errorColors(e.Out.(*stdout).w, args, e.Getenv) != nil))
+	return true, err
 }
 
-// helpWords turns 'limpet help job list' into 'limpet job list --help', and 'limpet --version' into 'limpet
-// version'.
+// printHelp prints the help of a command: its examples and its own flags. That of the program has the commands in
+// groups and few flags; with listFlags it has all flags and no commands.
+func printHelp(listFlags bool) kong.HelpPrinter {
+	return func(options kong.HelpOptions, ctx *kong.Context) error {
+		root, selected := ctx.Model.Node, ctx.Selected()
+		foot := "Flags of every command: limpet help flags"
+		switch {
+		case listFlags:
+			root.Flags = slices.Concat(root.Flags, root.DefaultCmd.Flags)
+			for _, n := range root.Children {
+				n.Hidden = true
+			}
+			foot = "Every flag has a variable LIMPET_<NAME> and a key <name> in the config file: limpet help config"
+		case selected == nil:
+			options.NoExpandSubcommands = true
+			root.Flags = slices.Concat(root.Flags, root.DefaultCmd.Flags)
+			var names []string
+			for _, t := range help.Topics() {
+				names = append(names, t.Name)
+			}
+			foot = "More: limpet COMMAND --help, limpet help flags, limpet help TOPIC.\nTopics: " + strings.Join(names, ", ")
+		default:
+			selected.Group = nil
+			if calls := help.Examples(strings.TrimPrefix(CallText(selected), "limpet ")); len(calls) > 0 {
+				selected.Detail = strings.TrimSpace(selected.Detail + "\n\nExamples:\n\n    " + strings.Join(calls, "\n    "))
+			}
+		}
+		if !listFlags {
+			for _, f := range root.Flags {
+				f.Hidden = f.Hidden || selected != nil || !slices.Contains(rootFlags, f.Name)
+			}
+		}
+		if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(ctx.Stdout, "\n"+foot)
+		return err
+	}
+}
+
+// helpWords turns 'limpet help job list' into 'limpet job list --help', 'limpet help flags' into 'limpet --help', and
+// 'limpet --version' into 'limpet version'.
 func helpWords(args []string) []string {
 	switch {
 	case len(args) > 0 && args[0] == "help":
+		if slices.Equal(args[1:], []string{allFlags}) {
+			args = args[:1]
+		}
 		return append(slices.Clone(args[1:]), "--help")
 	case len(args) > 0 && args[0] == "--version":
 		return append([]string{"version"}, args[1:]...)

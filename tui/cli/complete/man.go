@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/help"
 )
 
 // ManCommand is 'limpet man'.
@@ -59,15 +60,9 @@ func manPage(root *kong.Node) string {
 	}
 	manEntries(&b, "ENVIRONMENT", manEnvironment)
 	manEntries(&b, "FILES", manFiles)
-	b.WriteString(".SH EXIT STATUS\n")
-	for line := range strings.Lines(command.ExitCodes) {
-		if code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  "); ok {
-			manEntry(&b, code, meaning)
-		}
-	}
-	b.WriteString(".SH EXAMPLES\n")
-	for _, entry := range manExamples {
-		fmt.Fprintf(&b, ".PP\n%s.PP\n.RS 4\n.nf\n%s\n.fi\n.RE\n", roffLine(entry[0]), roff(entry[1]))
+	b.WriteString(".ad l\n")
+	for _, topic := range help.Topics() {
+		manTopic(&b, topic)
 	}
 	return b.String()
 }
@@ -93,16 +88,25 @@ var (
 			"The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
 		{"/var/lib/limpet/limpet.db", "The state file of the service of the host."},
 	}
-	manExamples = [][2]string{
-		{"See everything at work on this machine:", "limpet demo"},
-		{"Keep the dashboards of a repository in step with an API:",
-			"limpet --daemon --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
-		{"Make that a service of the host:",
-			"sudo limpet service install --now --provisioning-server-url https://grafana.example.com --token-file /etc/limpet/token"},
-		{"Pull a repository now, and wait for the end:", "limpet repo pull boards --wait"},
-		{"Ask what is wrong:", "limpet doctor"},
-	}
 )
+
+// manTopic writes a topic of help as a section.
+func manTopic(b *strings.Builder, topic help.Topic) {
+	b.WriteString(".SH " + roff(strings.ToUpper(topic.Title)) + "\n")
+	for _, block := range topic.Blocks() {
+		prose := roffLine(strings.NewReplacer("`", "", "**", "").Replace(block.Text))
+		switch block.Kind {
+		case help.Heading:
+			b.WriteString(".SS " + prose)
+		case help.Paragraph:
+			b.WriteString(".PP\n" + prose)
+		case help.Item:
+			b.WriteString(".IP \"" + roff(block.Marker) + "\" 4\n" + prose)
+		case help.Code:
+			b.WriteString(".PP\n.RS 4\n.nf\n" + roff(block.Text) + "\n.fi\n.RE\n")
+		}
+	}
+}
 
 func manCommand(b *strings.Builder, n *kong.Node) {
 	words := []string{"\\fB" + roff(command.CallText(n)) + "\\fR"}
@@ -116,6 +120,9 @@ func manCommand(b *strings.Builder, n *kong.Node) {
 	fmt.Fprintf(b, ".TP\n%s\n%s", strings.Join(words, " "), roffLine(n.Help))
 	if n.Detail != "" {
 		b.WriteString(".sp\n" + roffLine(n.Detail))
+	}
+	for _, call := range help.Examples(strings.TrimPrefix(command.CallText(n), "limpet ")) {
+		b.WriteString(".br\n\\fB" + roff(call) + "\\fR\n")
 	}
 	if len(n.Positional)+len(n.Flags) == 0 {
 		return

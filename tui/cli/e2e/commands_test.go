@@ -91,7 +91,7 @@ func TestAllExitCodes(t *testing.T) {
 		if !seen[code] {
 			t.Errorf("exit code %d did not happen", code)
 		}
-		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d  `, code)).MatchString(table) {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^- %d: `, code)).MatchString(table) {
 			t.Errorf("limpet help exit-codes does not tell of %d:\n%s", code, table)
 		}
 	}
