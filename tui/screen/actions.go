@@ -104,7 +104,7 @@ func (r request) what() string {
 
 // requestFor returns what a key for v would send for the selected objects. When that is nothing,
 // why is the reason. Help, hints and refusals all use it.
-func (s *State) requestFor(v Verb, selected []object) (r request, why string) {
+func (s *facts) requestFor(v Verb, selected []object) (r request, why string) {
 	if why := s.notSentReason(); why != "" {
 		return r, why
 	}
@@ -137,7 +137,7 @@ func (o object) suspended() bool {
 }
 
 // refusal returns why an object cannot be the target of v; "" = it can.
-func (s *State) refusal(v Verb, o object) string {
+func (s *facts) refusal(v Verb, o object) string {
 	switch j := o.job; {
 	case v == snapshot.Suspend && o.repo != nil && o.UID == "":
 		return "the repository " + o.Name + " is not there"
@@ -157,13 +157,13 @@ func (s *State) refusal(v Verb, o object) string {
 	return ""
 }
 
-func (s *State) waitsForRetry(j snapshot.Job) bool {
+func (s *facts) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
 // requestNow returns the request for an object that was selected earlier, wherever the cursor is
 // now.
-func (s *State) requestNow(v Verb, before object) (request, string) {
+func (s *facts) requestNow(v Verb, before object) (request, string) {
 	o, there := s.current(before)
 	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""
 	if !there && s.notSentReason() == "" {
@@ -194,7 +194,7 @@ func (s *State) request(r request, why string) {
 	}
 }
 
-func (s *State) send(r request) {
+func (s *answer) send(r request) {
 	s.showToast(verbs[r.verb].noun+" "+r.what()+" asked for", false)
 	for _, o := range r.on {
 		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
@@ -205,7 +205,7 @@ func (s *State) send(r request) {
 	}
 }
 
-func (s *State) lineOf(v Verb, o object) string {
+func (s *inventory) lineOf(v Verb, o object) string {
 	if v == snapshot.PullFull {
 		return s.command("pull", o) + " --full"
 	}
@@ -213,7 +213,7 @@ func (s *State) lineOf(v Verb, o object) string {
 }
 
 // notSentReason returns why no action can be sent now; "" = it can.
-func (s *State) notSentReason() string {
+func (s *facts) notSentReason() string {
 	if why := s.readOnlyReason(); why != "" {
 		return why
 	}
@@ -224,7 +224,7 @@ func (s *State) notSentReason() string {
 }
 
 // readOnlyReason returns why the dashboard is read-only; "" = it is not.
-func (s *State) readOnlyReason() string {
+func (s *facts) readOnlyReason() string {
 	switch {
 	case s.Source == FromDisk:
 		return "no agent works on this file: nothing is sent"
@@ -245,7 +245,7 @@ var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 
 // confirmation returns the question before a request: the objects, the consequences and the
 // figures. What takes long to undo must be confirmed by name.
-func (s *State) confirmation(r request) confirm {
+func (s *facts) confirmation(r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
 		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), func(s *State) { s.send(r) }}}}
@@ -285,7 +285,7 @@ func (s *State) confirmation(r request) confirm {
 	return q
 }
 
-func (s *State) jobInQuestion(j snapshot.Job) string {
+func (s *facts) jobInQuestion(j snapshot.Job) string {
 	txt := "It is " + j.State
 	switch {
 	case !j.Finished.IsZero():

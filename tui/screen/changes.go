@@ -29,7 +29,6 @@ type changesScreen struct {
 // diffScreen is the diff of one file.
 type diffScreen struct {
 	file  comparison
-	path  string
 	top   int   // first visible line
 	hunks []int // the lines where they begin
 }
@@ -77,7 +76,7 @@ func (s *State) openFile(path string) {
 	}
 	s.goTo(screenDiff)
 	s.setFilter("")
-	s.changes.rows.cursor, s.diff.path, s.diff.top = path, path, 0
+	s.changes.rows.cursor, s.path, s.diff.top = path, path, 0
 }
 
 // compare fetches the changes, and before them the record of the job when only its history row
@@ -188,10 +187,10 @@ var changeMarks = map[string]widget.TextLine{"added": widget.Styled(widget.RoleG
 		"~")}
 
 func (d *diffScreen) fetch(s *State) Lookup {
-	if d.path == "" {
+	if s.path == "" {
 		return nil
 	}
-	return s.compare(&d.file, d.path, func(s *State) *comparison { return &s.diff.file })
+	return s.compare(&d.file, s.path, func(s *State) *comparison { return &s.diff.file })
 }
 
 // open fetches the diff again when that failed.
@@ -204,7 +203,7 @@ func (d *diffScreen) open(*State) {
 // shown returns the comparison of the shown file, not that of a previous one.
 func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err string) {
 	q, _ := s.detail.changeQuery()
-	q.Path = d.path
+	q.Path = s.path
 	got, known, err := d.file.of(q)
 	if got.Text == nil {
 		return value, false, err
@@ -214,7 +213,7 @@ func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err
 
 func (d *diffScreen) matches(s *State) (out []snapshot.TextLine) {
 	t, _, _ := d.shown(s)
-	filter := s.filterLine.filters[screenDiff]
+	filter := s.filters[screenDiff]
 	if filter == "" {
 		return t.Lines
 	}
@@ -273,8 +272,8 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	t, known, err := d.shown(p.s)
 	box := widget.Box{Focused: true, Note: widget.When(known, fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted))}
 	w := at.W - len(box.Note) - 10
-	if box.Title = d.path; displaywidth.String(d.path) > w { // the end of a path is more specific
-		box.Title = p.G.More + ansi.TruncateLeft(d.path, displaywidth.String(d.path)-w+1, "")
+	if box.Title = p.s.path; displaywidth.String(box.Title) > w { // the end of a path is more specific
+		box.Title = p.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
 	}
 	why := p.s.whyNone(p.G.More, known, err)
 	switch {

@@ -76,8 +76,8 @@ func TestChangesOfAJob(t *testing.T) {
 		if _, look := back.Fetch(); look != nil {
 			t.Error("what is known is looked up again")
 		}
-		if forth := press(back, "]"); forth.screen != screenDiff || forth.diff.path != want.Path {
-			t.Errorf("]: screen %d shows %q", forth.screen, forth.diff.path)
+		if forth := press(back, "]"); forth.screen != screenDiff || forth.path != want.Path {
+			t.Errorf("]: screen %d shows %q", forth.screen, forth.path)
 		}
 	})
 	t.Run("it scrolls to its end and no further, and from change to change", func(t *testing.T) {

@@ -11,32 +11,27 @@ import (
 
 // filterLine is the filter line.
 type filterLine struct {
-	filters [screenCount]string // one for each screen
-	typing  bool                // keys edit the filter
-	past    []string            // earlier filters, the newest last
-	pastAt  int                 // position in past, counted from the newest
+	typing bool     // keys edit the filter
+	past   []string // earlier filters, the newest last
+	pastAt int      // position in past, counted from the newest
 }
-
-func (s *State) filter() string { return s.filterLine.filters[s.screen] }
-
-func (s *State) setFilter(line string) { s.filterLine.filters[s.screen] = line }
 
 // overviewFields are the fields of both lists of the overview; a list ignores those of the other.
 var overviewFields = widget.FieldSet{"repo": nil, "action": nil, "type": nil,
 	"state": append(slices.Clone(jobKind.fields["state"]), "suspended")}
 
 // filterFields returns the fields of the filter of the present screen; nil = it has none.
-func (s *State) filterFields() widget.FieldSet {
+func (s *navigation) filterFields() widget.FieldSet {
 	return map[screenID]widget.FieldSet{screenOverview: overviewFields, screenJobs: jobKind.fields, screenRepos: repoKind.fields,
 		screenSources: sourceKind.fields, screenHistory: historyFields}[s.screen]
 }
 
-func (s *State) filters() bool {
+func (s *State) filterable() bool {
 	_, found := s.at(s.screen).(finder)
 	return found || s.filterFields() != nil
 }
 
-func (s *State) filterTerms() widget.FilterTerms {
+func (s *navigation) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }
 
@@ -76,7 +71,7 @@ const maxFilters = 20
 // earlier filters, Tab completes.
 func (s *State) typeFilter(name, typed string) {
 	in := &s.filterLine
-	filter := &in.filters[s.screen]
+	filter := &s.filters[s.screen]
 	switch name {
 	case "enter":
 		in.typing, in.pastAt = false, 0

@@ -87,7 +87,8 @@ func (h *historyScreen) open(s *State) {
 	case at.folded > 0:
 		s.history.unfold(s)
 	default:
-		s.openJob(jobOfRecord(*at.row))
+		j := jobOfRecord(*at.row)
+		s.goObject(jobObject(&j))
 	}
 }
 
@@ -100,7 +101,7 @@ func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
 
 // query parses the filter line. It returns a description of the first invalid part.
 func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
-	t := widget.ParseTerms(s.filterLine.filters[screenHistory], historyFields)
+	t := widget.ParseTerms(s.filters[screenHistory], historyFields)
 	since, until := t.Moment("since", s.Now), t.Moment("until", s.Now)
 	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]),
 		Ref: t.One("ref"), Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
@@ -110,7 +111,7 @@ func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
 // end, and when jobs have finished since.
 func (h *historyScreen) fetch(s *State) Lookup {
 	q, problem := s.history.query(s)
-	ask := historyRequest{filter: s.filterLine.filters[screenHistory], changes: h.changes}
+	ask := historyRequest{filter: s.filters[screenHistory], changes: h.changes}
 	waited := s.Now.Sub(h.page.at) >= historyMinAge
 	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
 	case problem != "": // no row matches

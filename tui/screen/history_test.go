@@ -342,7 +342,7 @@ func TestTerms(t *testing.T) {
 		{"git.lab:443:x :y", "", snapshot.HistoryQuery{Words: []string{"git.lab:443:x", ":y"}}},
 	} {
 		s := NewState(Standalone, widget.Caps{}, noon)
-		s.filterLine.filters[screenHistory] = tt.line
+		s.filters[screenHistory] = tt.line
 		got, problem := s.history.query(&s)
 		tt.want.Limit = historyPage
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {

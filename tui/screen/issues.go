@@ -221,9 +221,9 @@ func (e issuesPane) draw(p *view) {
 
 // Errors in a snapshot that need attention.
 
-// collectIssues adds the errors that are new since the previous snapshot, in the order of their
+// collect adds the errors that are new since the previous snapshot, in the order of their
 // times: error events, and objects that have begun to fail or fail for another reason.
-func (s *State) collectIssues(before *snapshot.Snapshot) {
+func (t *issues) collect(before, now *snapshot.Snapshot) {
 	known := map[issue]bool{}
 	same := func(e issue) issue { // an event has happened again when its time differs
 		if !e.event {
@@ -234,12 +234,12 @@ func (s *State) collectIssues(before *snapshot.Snapshot) {
 	for _, e := range problems(before) {
 		known[same(e)] = true
 	}
-	all := problems(s.Snap)
+	all := problems(now)
 	slices.SortStableFunc(all, func(a, b issue) int { return a.at.Compare(b.at) })
 	lasts := !before.API.Up && before.API.Error != "" // whatever its error is now
 	for _, e := range all {
 		if !known[same(e)] && !(lasts && strings.HasPrefix(e.text, "API: ")) {
-			s.issues.add(e.at, before.At.IsZero() && s.Snap.At.Sub(e.at) > readAfter, e.issueKey)
+			t.add(e.at, before.At.IsZero() && now.At.Sub(e.at) > readAfter, e.issueKey)
 		}
 	}
 }

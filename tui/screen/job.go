@@ -44,7 +44,7 @@ type jobScreen struct {
 // set shows a job. Of a job that has left the snapshot only its history row is known.
 func (d *jobScreen) set(s *State, o object, live bool) {
 	*d = jobScreen{subject: subject{o, live}, partial: !live}
-	s.linkAt, s.filterLine.filters[screenDetail] = 0, ""
+	s.linkAt, s.filters[screenDetail] = 0, ""
 	d.focusIssues()
 }
 
@@ -126,7 +126,7 @@ func (d *jobScreen) found(s *State) string {
 }
 
 func (d *jobScreen) matches(s *State) (out []snapshot.Event) {
-	filter := s.filterLine.filters[screenDetail]
+	filter := s.filters[screenDetail]
 	for _, e := range d.job.Log {
 		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
 			out = append(out, e)

@@ -209,8 +209,8 @@ func TestEnterOnAnError(t *testing.T) {
 			t.Errorf("the cursor, or its key, is not seen:\n%s", f)
 		}
 		at := settle(t, press(s, "enter"), src)
-		if at.screen != screenDiff || at.diff.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
-			t.Errorf("Enter leads to %d, %q:\n%s", at.screen, at.diff.path, frame(at))
+		if at.screen != screenDiff || at.path != "dashboards/net/bgp.json" || !strings.Contains(frame(at), "schemaVersion") {
+			t.Errorf("Enter leads to %d, %q:\n%s", at.screen, at.path, frame(at))
 		}
 		if back := press(at, "esc"); back.screen != screenDetail || back.detail.focus != sectionErrors {
 			t.Errorf("Esc leads to %d", back.screen)
@@ -231,8 +231,8 @@ func TestEnterOnAnError(t *testing.T) {
 		}
 	})
 	t.Run("of a job: the end of a long one, and the last", func(t *testing.T) {
-		if at := press(s, "down", "down", "down", "down", "enter"); at.diff.path != "dashboards/net/edge.json" {
-			t.Errorf("in the middle of the third: %q", at.diff.path)
+		if at := press(s, "down", "down", "down", "down", "enter"); at.path != "dashboards/net/edge.json" {
+			t.Errorf("in the middle of the third: %q", at.path)
 		}
 		at := press(s, "end")
 		if f := frame(at); !strings.Contains(f, "|>! dashboards/net/old.json") {
@@ -248,8 +248,8 @@ func TestEnterOnAnError(t *testing.T) {
 	})
 	t.Run("of all: the file, and from there the job", func(t *testing.T) {
 		at := press(s, "e", "down", "enter")
-		if at.screen != screenDiff || at.diff.path != "dashboards/net/bgp.json" || at.detail.job.UID != "5c1e9c54" {
-			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.diff.path, at.detail.job.UID)
+		if at.screen != screenDiff || at.path != "dashboards/net/bgp.json" || at.detail.job.UID != "5c1e9c54" {
+			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.path, at.detail.job.UID)
 		}
 		if at = press(at, "esc"); at.screen != screenDetail {
 			t.Errorf("Esc leads to %d", at.screen)

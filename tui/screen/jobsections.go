@@ -102,7 +102,7 @@ func (d *jobScreen) log(p *view, w int) section {
 	if len(out.lines) == 0 {
 		why := noLog(j)
 		if _, _, err := d.record.of(j.UID); len(j.Log) > 0 {
-			why = fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filterLine.filters[screenDetail])
+			why = fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])
 		} else if d.partial && err != "" {
 			why = "The record of the job cannot be read: " + err
 		}

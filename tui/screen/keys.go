@@ -111,7 +111,7 @@ func keyTable() []command {
 			}
 			return listRefusal(s)
 		}},
-		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filters,
+		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filterable,
 			"there is nothing to filter on this screen")},
 		{press: "h", words: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
 		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: func(s *State) { s.history.unfold(s) }},
@@ -233,7 +233,7 @@ func (s *State) widen() {
 	}
 }
 
-func (s *State) hasLists() bool {
+func (s *navigation) hasLists() bool {
 	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
 }
 

@@ -48,7 +48,7 @@ func (u *subject) selection(*State) []object {
 	return []object{u.object}
 }
 
-func (s *State) objects(kind string) iter.Seq[object] {
+func (s *inventory) objects(kind string) iter.Seq[object] {
 	return func(yield func(object) bool) {
 		for i := 0; kind == snapshot.SubjectJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
 		}
@@ -68,7 +68,7 @@ func (o object) same(other object) bool {
 }
 
 // current returns the present state of an object, and whether the snapshot has it.
-func (s *State) current(o object) (object, bool) {
+func (s *inventory) current(o object) (object, bool) {
 	for now := range s.objects(o.Kind) {
 		if o.same(now) {
 			return now, true
@@ -77,13 +77,13 @@ func (s *State) current(o object) (object, bool) {
 	return o, false
 }
 
-func (s *State) repoOf(j *snapshot.Job) object {
+func (s *inventory) repoOf(j *snapshot.Job) object {
 	o, _ := s.current(repoObject(&snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
 	return o
 }
 
 // onRepos returns the repositories of the selection: also those of jobs.
-func (s *State) onRepos(selected []object) (out []object) {
+func (s *inventory) onRepos(selected []object) (out []object) {
 	for _, o := range selected {
 		if o.job != nil {
 			o = s.repoOf(o.job)
@@ -95,7 +95,7 @@ func (s *State) onRepos(selected []object) (out []object) {
 	return out
 }
 
-func (s *State) one() (object, bool) {
+func (s *target) one() (object, bool) {
 	if len(s.selected) != 1 {
 		return object{}, false
 	}
@@ -106,7 +106,7 @@ func (s *State) one() (object, bool) {
 
 // twin reports whether the snapshot has another object of the same kind and name, elsewhere: in
 // another namespace.
-func (s *State) twin(o object, elsewhere bool) bool {
+func (s *inventory) twin(o object, elsewhere bool) bool {
 	for other := range s.objects(o.Kind) {
 		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
 			return true
@@ -116,14 +116,14 @@ func (s *State) twin(o object, elsewhere bool) bool {
 }
 
 // named returns the name of an object as an argument, with its namespace if it needs one.
-func (s *State) named(o object) string {
+func (s *inventory) named(o object) string {
 	if s.twin(o, true) {
 		return widget.Quote(o.Name) + " --namespace " + widget.Quote(o.Namespace)
 	}
 	return widget.Quote(o.Name)
 }
 
-func (s *State) command(verb string, o object) string {
+func (s *inventory) command(verb string, o object) string {
 	switch {
 	case o.source != nil:
 		return "limpet source " + verb + " " + s.named(o)
@@ -137,7 +137,7 @@ func (s *State) command(verb string, o object) string {
 	return "limpet job " + verb + " " + widget.Quote(o.Name)
 }
 
-func (s *State) getCommand(o object) string {
+func (s *inventory) getCommand(o object) string {
 	return "limpet get " + o.Kind + " " + s.named(o) + " -o yaml"
 }
 
@@ -154,7 +154,7 @@ func (s *State) shownBy() string {
 
 // editLine returns the command line that edits the selected object. The spec belongs to the user
 // of the API, so no key writes it.
-func (s *State) editLine() string {
+func (s *target) editLine() string {
 	of := s.testable()
 	if len(of) != 1 {
 		return ""
@@ -164,7 +164,7 @@ func (s *State) editLine() string {
 }
 
 // historyLine returns the command that lists the history of the selected repository.
-func (s *State) historyLine() string {
+func (s *target) historyLine() string {
 	if of := s.onRepos(s.selected); len(of) == 1 {
 		return "limpet history list --repository " + widget.Quote(of[0].Name)
 	}
@@ -194,12 +194,12 @@ func stamp(t time.Time) string {
 
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals
 // that refuse the copy.
-func (s *State) copied(text string) {
+func (s *answer) copied(text string) {
 	s.out.Copy = text
 	s.showToast(text, false)
 }
 
-func (s *State) links() []snapshot.Link {
+func (s *target) links() []snapshot.Link {
 	o, ok := s.one()
 	switch {
 	case ok && o.source != nil:
@@ -228,7 +228,7 @@ func (s *State) copyLink() {
 }
 
 // commit returns the commit of the selected object, "" = none.
-func (s *State) commit() string {
+func (s *target) commit() string {
 	switch o, ok := s.one(); {
 	case !ok:
 		return ""

@@ -332,7 +332,7 @@ func (s *State) commands() []command {
 	return out
 }
 
-func (s *State) sendPlain(v Verb, said string) {
+func (s *answer) sendPlain(v Verb, said string) {
 	s.out.Actions = []Action{{Verb: v}}
 	s.showToast(said, false)
 }

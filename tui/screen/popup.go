@@ -38,14 +38,14 @@ type popupText struct {
 const maxYAML = 48 << 10
 
 // testable returns the objects of the key t, showable those of the key y.
-func (s *State) testable() []object {
+func (s *target) testable() []object {
 	if len(s.selected) > 0 && s.selected[0].source != nil {
 		return s.selected
 	}
 	return s.onRepos(s.selected)
 }
 
-func (s *State) showable() []object {
+func (s *target) showable() []object {
 	if o, ok := s.one(); ok && o.job != nil && o.UID == "" {
 		return nil
 	}
@@ -53,17 +53,17 @@ func (s *State) showable() []object {
 }
 
 // testsRefused returns why no test is possible now; "" = it is.
-func (s *State) testsRefused() string {
+func (s *facts) testsRefused() string {
 	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: nothing is tested"),
 		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
 }
 
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
-func (s *State) testRefusal() string {
+func (s *target) testRefusal() string {
 	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
-func (s *State) showRefusal() string {
+func (s *target) showRefusal() string {
 	of := s.showable()
 	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
@@ -85,7 +85,7 @@ func (s *State) openPopup(o object, test bool) {
 	s.overlay = popup{popupKey: popupKey{o.Subject, test, s.popups}, command: s.popupLine([]object{o}, test)}
 }
 
-func (s *State) popupLine(of []object, test bool) string {
+func (s *inventory) popupLine(of []object, test bool) string {
 	if len(of) != 1 {
 		return ""
 	}

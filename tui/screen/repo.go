@@ -34,12 +34,7 @@ func (r *repoScreen) open(s *State) {
 		s.showToast("no job of this repository is known; p starts a pull", false)
 		return
 	}
-	s.openJob(*j)
-}
-
-func (s *State) openJob(j snapshot.Job) {
-	s.goTo(screenDetail)
-	s.showObject(jobObject(&j))
+	s.goObject(jobObject(j))
 }
 
 // scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.

@@ -17,67 +17,74 @@ import (
 // State is the whole input of a frame. Key, Show and the other exported methods return the next
 // one and leave the present one as it is, so slices in it are copied before a change.
 type State struct {
-	Snap   *snapshot.Snapshot // never nil, always clean
-	Now    time.Time
-	Source string    // "standalone", "attached to daemon 4121"
-	Note   string    // a warning about the source; "" = none
-	W, H   int       // cells of the terminal; 0 = not known yet
-	SetUp  bool      // Enter on the first screen starts the setup
-	Gone   string    // why the source is unavailable; "" = it is available
-	Again  time.Time // time of the next retry of an unavailable source; zero = now
+	target
+	navigation
+	answer
+	W, H int // cells of the terminal; 0 = not known yet
+	Caps widget.Caps
 
-	ReadOnly bool // nothing is sent to the agent
-	Caps     widget.Caps
+	// The lists of the snapshot, which several screens show.
+	jobs    list[snapshot.Job]
+	repos   list[snapshot.Repo]
+	sources list[snapshot.Source]
 
-	// The lists of the snapshot, which several screens show, and the objects under the cursor.
-	jobs     list[snapshot.Job]
-	repos    list[snapshot.Repo]
-	sources  list[snapshot.Source]
-	inputs   rowInputs
-	selected []object
-
-	// The screens, the present one, and the path to it.
-	overview   overviewScreen
-	detail     jobScreen
-	repo       repoScreen
-	source     sourceScreen
-	history    historyScreen
-	agent      agentScreen
-	changes    changesScreen
-	diff       diffScreen
-	screen     screenID
-	back       []location // targets of [ and Esc; the last is the newest
-	forwards   []location // targets of ]
-	filterLine filterLine
+	overview overviewScreen
+	detail   jobScreen
+	repo     repoScreen
+	source   sourceScreen
+	history  historyScreen
+	agent    agentScreen
+	changes  changesScreen
+	diff     diffScreen
 
 	// The overlay, and the state that all screens share.
 	overlay      overlay // handles the keys; nil = none
+	filterLine   filterLine
 	leaving      leaving
 	popupText    fetched[popupKey, popupText] // of the last popup
 	popups       int                          // counts them
 	issues       issues
-	usedCommands []string // the command history of the palette, the newest last
-	linkAt       int      // index of the web address that is copied next
-	wide         bool     // names get their full width
-	wraps        bool     // long lines are wrapped
-	toast        string
-	toastBad     bool
-	out          Outcome     // of the present key press
+	usedCommands []string    // the command history of the palette, the newest last
+	linkAt       int         // index of the web address that is copied next
+	wide         bool        // names get their full width
+	wraps        bool        // long lines are wrapped
 	clicks       []clickArea // of the last frame
+}
+
+// inventory answers questions about the objects of a snapshot.
+type inventory struct {
+	Snap *snapshot.Snapshot // never nil, always clean
+}
+
+// facts are the snapshot and the state of its source. They decide what can be sent.
+type facts struct {
+	inventory
+	Now      time.Time
+	Source   string    // "standalone", "attached to daemon 4121"
+	Note     string    // a warning about the source; "" = none
+	SetUp    bool      // Enter on the first screen starts the setup
+	Gone     string    // why the source is unavailable; "" = it is available
+	Again    time.Time // time of the next retry of an unavailable source; zero = now
+	ReadOnly bool      // nothing is sent to the agent
+}
+
+// target is what keys act on: the marked objects, else the one under the cursor.
+type target struct {
+	facts
+	selected []object
+}
+
+// answer is the result of the present key press.
+type answer struct {
+	toast    string
+	toastBad bool
+	out      Outcome
 }
 
 // leaving is a quit that waits until no job runs.
 type leaving struct {
 	whenIdle bool // quit when no job of the agent runs
 	drained  bool // the agent was drained for it
-}
-
-// rowInputs are the inputs that the rows of the lists were computed from.
-type rowInputs struct {
-	snap   *snapshot.Snapshot
-	screen screenID
-	filter string
-	orders [3]order
 }
 
 // Screen is one screen. It holds its own position and reads the rest from the State that it is
@@ -175,7 +182,7 @@ func (s *State) at(id screenID) Screen {
 }
 
 // tabText returns the text of a tab: its key and its words.
-func (s *State) tabText(id screenID) string {
+func (s *facts) tabText(id screenID) string {
 	words := map[screenID]string{
 		screenOverview: "Overview",
 		screenJobs:     "Jobs " + text.Thousands(s.Snap.Counts.All()),
@@ -193,8 +200,8 @@ func (s *State) available(id screenID) bool {
 
 // NewState returns the state before the first snapshot.
 func NewState(source string, caps widget.Caps, now time.Time) State {
-	s := State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, jobs: newList(jobKind), repos: newList(repoKind),
-		sources: newList(sourceKind)}
+	s := State{Caps: caps, jobs: newList(jobKind), repos: newList(repoKind), sources: newList(sourceKind)}
+	s.Snap, s.Now, s.Source = new(snapshot.Snapshot), now, source
 	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
 		sourceObject(new(snapshot.Source))
 	s.jobs.follows = true
@@ -207,10 +214,13 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 func (s State) Show(snap *snapshot.Snapshot) State {
 	before := s.Snap
 	s.Snap, s.Gone = cleanSnapshot(snap), ""
-	s.collectIssues(before)
+	s.issues.collect(before, s.Snap)
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
 		s.history.changes++
 	}
+	s.detail.followJob(&s)
+	s.repo.follow(&s)
+	s.source.follow(&s)
 	s.update()
 	return s
 }
@@ -218,24 +228,18 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 // update computes what depends on the snapshot and on the place: the rows of the lists and the
 // selection. Cursors stay on their rows as long as these exist.
 func (s *State) update() {
-	in := rowInputs{s.Snap, s.screen, s.filter(), [3]order{s.jobs.order, s.repos.order, s.sources.order}}
-	if was := s.inputs; in != was {
-		s.inputs = in
-		if in.snap != was.snap {
-			s.detail.followJob(s)
-			s.repo.follow(s)
-			s.source.follow(s)
+	terms := func(on screenID) *widget.FilterTerms {
+		if s.filter() == "" || s.screen != on && s.screen != screenOverview {
+			return nil
 		}
-		terms := func(on ...screenID) *widget.FilterTerms {
-			if s.filter() == "" || !slices.Contains(append(on, screenOverview), s.screen) {
-				return nil
-			}
-			t := s.filterTerms()
-			return &t
-		}
-		s.jobs.find(s.Snap.Jobs, terms(screenJobs))
-		s.repos.find(s.Snap.Repos, terms(screenRepos))
-		s.sources.find(s.Snap.Sources, terms(screenSources))
+		t := s.filterTerms()
+		return &t
+	}
+	s.jobs.find(s.Snap.Jobs, terms(screenJobs))
+	s.repos.find(s.Snap.Repos, terms(screenRepos))
+	s.sources.find(s.Snap.Sources, terms(screenSources))
+	if s.screen == screenJobs || s.screen == screenRepos {
+		s.overview.onRepos = s.screen == screenRepos
 	}
 	s.detail.takeRecord()
 	present := s.at(s.screen)
@@ -263,18 +267,18 @@ func (s *State) panes() paner {
 }
 
 // firstRun reports whether limpet is fresh: it works with its own API and has no repository.
-func (s *State) firstRun() bool {
+func (s *facts) firstRun() bool {
 	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 &&
 		len(s.Snap.Sources) == 0
 }
 
 // offline reports whether the displayed data is not live.
-func (s *State) offline() bool {
+func (s *facts) offline() bool {
 	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
 }
 
 // unavailableReason returns which part is unavailable while the data is old.
-func (s *State) unavailableReason() string {
+func (s *facts) unavailableReason() string {
 	if s.Gone != "" {
 		return "the daemon does not answer"
 	}
@@ -282,7 +286,7 @@ func (s *State) unavailableReason() string {
 }
 
 // staleSince returns the time since which the displayed data is not live.
-func (s *State) staleSince() time.Time {
+func (s *facts) staleSince() time.Time {
 	switch {
 	case !s.Snap.AsOf.IsZero():
 		return s.Snap.AsOf
@@ -292,66 +296,18 @@ func (s *State) staleSince() time.Time {
 	return s.Snap.API.Since
 }
 
-func (s *State) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
+func (s *answer) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
 
-// location is a screen and the object that it shows.
-type location struct {
-	screen screenID
-	object object // on the screen of one object
-	path   string // on screenDiff
-}
-
-// trailLength bounds the navigation history.
-const trailLength = 32
-
-func (s *State) location() location {
-	at := location{screen: s.screen, path: s.diff.path}
-	switch screens[s.screen].under {
-	case screenJobs:
-		at.object = s.detail.object
-	case screenRepos:
-		at.object = s.repo.object
-	case screenSources:
-		at.object = s.source.object
-	}
-	return at
-}
-
-// goTo shows a screen; Esc and [ return.
-func (s *State) goTo(to screenID) {
-	if to != s.screen {
-		before := s.back[max(len(s.back)-trailLength+1, 0):]
-		s.back, s.forwards = append(slices.Clip(before), s.location()), nil
-		s.setScreen(to)
-	}
-}
-
-func (s *State) setScreen(to screenID) {
-	s.screen = to
-	if to == screenJobs || to == screenRepos {
-		s.overview.onRepos = to == screenRepos
-	}
-}
-
-// goObject shows the screen of an object, if it is in the snapshot.
+// goObject shows the screen of an object.
 func (s *State) goObject(o object) {
-	o, live := s.current(o)
-	if !live {
-		return
-	}
-	switch o.Kind {
-	case snapshot.SubjectJob:
-		s.goTo(screenDetail)
-	case snapshot.SubjectRepository:
-		s.goTo(screenRepo)
-	default:
-		s.goTo(screenSource)
-	}
+	s.goTo(map[string]screenID{snapshot.SubjectJob: screenDetail, snapshot.SubjectRepository: screenRepo,
+		snapshot.SubjectSource: screenSource}[o.Kind])
 	s.showObject(o)
 }
 
 // showObject sets the object of its screen to its present state, else to its last known one.
 func (s *State) showObject(o object) {
+	s.location.object = o
 	switch o, live := s.current(o); {
 	case o.job != nil:
 		s.detail.set(s, o, live)
@@ -366,12 +322,11 @@ func (s *State) showObject(o object) {
 func (s *State) walk(from, others *[]location) {
 	last := len(*from) - 1
 	to := (*from)[last]
-	*from, *others = (*from)[:last:last], append(slices.Clip(*others), s.location())
-	s.setScreen(to.screen)
+	*from, *others = (*from)[:last:last], append(slices.Clip(*others), s.location)
+	s.location = to
 	if o := to.object; screens[to.screen].key == "" && (o.job == nil || o.UID != s.detail.job.UID) {
 		s.showObject(o)
 	}
-	s.diff.path = to.path
 }
 
 // goBack undoes one step: the filter first, then the marks, then the screen.
