@@ -131,12 +131,8 @@ func (s *Server) admitRemoval(p *plan) error {
 	return internal(s.forgetOthers(ctx, p, nil))
 }
 
-// maxNamed is the number of objects that the error of a folder names, and scanned
-// the number of objects that are read at a time.
-const (
-	maxNamed = 5
-	scanned  = 200
-)
+// maxNamed is the number of objects that the error of a folder names.
+const maxNamed = 5
 
 // checkEmpty returns an error for the deletion of a folder that is not empty: its
 // content would have no parent. Source: Grafana's folder API, which returns this
@@ -151,18 +147,14 @@ func (s *Server) checkEmpty(ctx context.Context, p *plan) error {
 		if k.Group != api.FolderGroup && k.Group != api.DashboardGroup {
 			continue
 		}
-		q := state.ObjectQuery{Resource: resourceName(k), Namespace: p.namespace, Limit: scanned}
-		for more := true; more && len(in) <= maxNamed; more = q.After != "" {
-			page, err := s.store.Objects(ctx, q)
-			if err != nil {
-				return err
+		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.namespace})
+		if err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			if text(item.Data, find(item.Data, "metadata", "annotations", api.AnnoFolder)) == p.name {
+				in = append(in, strings.ToLower(k.Kind)+"/"+item.Key.Name)
 			}
-			for _, item := range page.Items {
-				if text(item.Data, find(item.Data, "metadata", "annotations", api.AnnoFolder)) == p.name {
-					in = append(in, strings.ToLower(k.Kind)+"/"+item.Key.Name)
-				}
-			}
-			q.After = page.Next
 		}
 	}
 	if len(in) == 0 {

@@ -130,14 +130,11 @@ func (c *call) inForm(data []byte) ([]byte, error) {
 
 // metadataOf returns the object reduced to its metadata.
 func metadataOf(m media, data []byte) []byte {
-	out := append([]byte(`{"apiVersion":"`), m.metaVersion()...)
-	out = append(out, `","kind":"PartialObjectMetadata","metadata":`...)
+	meta := []byte("{}")
 	if place := find(data, "metadata"); place.found() {
-		out = append(out, place.of(data)...)
-	} else {
-		out = append(out, "{}"...)
+		meta = place.of(data)
 	}
-	return append(out, '}')
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"PartialObjectMetadata","metadata":%s}`, m.metaVersion(), meta)
 }
 
 // answerJSON sends any value as JSON, or as YAML on request.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -244,16 +243,7 @@ func (c *call) options(kind string, form types.PatchType) (writeOptions, error) 
 // the first slash.
 func agentName(agent string) string {
 	name, _, _ := strings.Cut(agent, "/")
-	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, name)
-	if len(name) > validation.FieldManagerMaxLength {
-		name = strings.ToValidUTF8(name[:validation.FieldManagerMaxLength], "") // cuts whole runes
-	}
-	if name == "" {
+	if name == "" || len(validation.ValidateFieldManager(name, nil)) > 0 {
 		return "unknown"
 	}
 	return name

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -83,7 +84,7 @@ func unquote(quoted []byte) string {
 // which never repeat the body: it may hold secrets.
 func decodeBody(t target, body []byte, isYAML bool, o writeOptions) (*unstructured.Unstructured, error) {
 	const unrecognized = "the object provided is unrecognized (must be of type %s): %s"
-	object, findings, err := decodeMap(body, isYAML, o.validation)
+	object, findings, err := decodeMap(body, isYAML)
 	if err != nil {
 		return nil, badRequest(unrecognized, t.kind.Kind, "couldn't get version/kind; json parse error: "+err.Error())
 	}
@@ -120,40 +121,22 @@ func (o writeOptions) report(findings []string) error {
 	return nil
 }
 
-// decodeMap reads JSON or YAML that must be an object. findings are duplicate
-// members; they are collected for validation Strict and Warn only.
-func decodeMap(body []byte, isYAML bool, validation string) (object map[string]any, findings []string, err error) {
-	strict := validation == metav1.FieldValidationStrict || validation == metav1.FieldValidationWarn
+// decodeMap reads JSON or YAML that must be an object. findings are the members of JSON
+// that are given twice; in YAML they are an error.
+func decodeMap(body []byte, isYAML bool) (object map[string]any, findings []string, err error) {
 	if isYAML {
-		if strict {
-			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
-				findings = yamlFindings(err)
-			}
-		}
-		if body, err = yaml.YAMLToJSON(body); err != nil {
+		if body, err = yaml.YAMLToJSONStrict(body); err != nil {
 			return nil, nil, err
 		}
 	}
 	twice, err := kjson.UnmarshalStrict(body, &object)
 	for _, e := range twice {
-		if strict {
-			findings = append(findings, e.Error())
-		}
+		findings = append(findings, e.Error())
 	}
 	if err == nil && object == nil {
-		err = fmt.Errorf("expected an object")
+		err = errors.New("expected an object")
 	}
 	return object, findings, err
-}
-
-// yamlFindings splits an error of the YAML library into single findings.
-func yamlFindings(err error) []string {
-	report := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	lines := strings.Split(strings.TrimPrefix(report, "yaml: unmarshal errors:\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return lines
 }
 
 // coerce converts an object to the shape of its kind: metadata as the typed

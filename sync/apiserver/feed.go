@@ -27,9 +27,6 @@ const (
 	// feedBytes bounds their objects. Dashboards of 40 kB are the largest objects
 	// that change in bursts: 50 changes of them are kept.
 	feedBytes = 2 << 20
-	// feedBatch limits the events that a watch takes at a time, so that a watch
-	// from an old revision does not copy the whole window.
-	feedBatch = 256
 	// freshTimeout is how long a request waits for a revision that the server has
 	// not reached. Source: the real server's watch cache.
 	freshTimeout = 3 * time.Second
@@ -138,9 +135,8 @@ func (f *feed) wait(ctx context.Context, revision uint64) error {
 	}
 }
 
-// next returns the next events of a resource after a revision, a batch at most.
-// When there are none, all up to reached have been returned, and moved is closed at
-// the next commit. The error is the 410 of a revision before the window.
+// next returns the events of a resource after a revision. They are all up to reached, and
+// moved is closed at the next commit. The error is the 410 of a revision before the window.
 func (f *feed) next(resource string, after uint64) (events []event, reached uint64, moved <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,26 +145,5 @@ func (f *feed) next(resource string, after uint64) (events []event, reached uint
 		return nil, 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", after, w.floor))
 	}
 	from, _ := slices.BinarySearchFunc(w.events, after+1, func(e event, r uint64) int { return cmp.Compare(e.Object.Revision, r) })
-	rest := w.events[from:]
-	return slices.Clone(rest[:min(len(rest), feedBatch)]), f.reached, f.moved, nil
-}
-
-// between returns all events of a resource after one revision up to another, once
-// that is reached.
-func (f *feed) between(ctx context.Context, resource string, after, upTo uint64) (all []event, err error) {
-	if err := f.wait(ctx, upTo); err != nil {
-		return nil, err
-	}
-	for {
-		events, _, _, err := f.next(resource, after)
-		for _, e := range events {
-			if after = e.Object.Revision; after > upTo {
-				return all, nil
-			}
-			all = append(all, e)
-		}
-		if err != nil || len(events) == 0 {
-			return all, err
-		}
-	}
+	return slices.Clone(w.events[from:]), f.reached, f.moved, nil
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,48 +56,32 @@ const objectSchema = `types:
   map: {elementType: {namedType: atomic}, elementRelationship: atomic}
 `
 
-var objectType = sync.OnceValues(func() (typed.ParseableType, error) {
+var objectType = sync.OnceValue(func() typed.ParseableType {
 	parser, err := typed.NewParser(objectSchema)
 	if err != nil {
-		return typed.ParseableType{}, err
+		panic(err)
 	}
-	return parser.Type("object"), nil
+	return parser.Type("object")
 })
 
 // fieldManagers makes the field manager of an endpoint on first use: most
 // servers see no write for most kinds.
-type fieldManagers struct {
-	mu   sync.Mutex
-	made map[string]*managedfields.FieldManager // guarded by mu; by resource, version and subresource
-}
+type fieldManagers struct{ made sync.Map }
 
 // of returns the field manager of the endpoint of t.
-func (m *fieldManagers) of(t target) (*managedfields.FieldManager, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	key := resourceName(t.kind) + "/" + t.version + "/" + t.subresource
-	if made := m.made[key]; made != nil {
-		return made, nil
+func (m *fieldManagers) of(t target) *managedfields.FieldManager {
+	key := [3]string{resourceName(t.kind), t.version, t.subresource}
+	made, ok := m.made.Load(key)
+	if !ok {
+		made, _ = m.made.LoadOrStore(key, newFieldManager(t))
 	}
-	made, err := newFieldManager(t)
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("make field manager of %s: %w", t.kind.Plural, err))
-	}
-	if m.made == nil {
-		m.made = map[string]*managedfields.FieldManager{}
-	}
-	m.made[key] = made
-	return made, nil
+	return made.(*managedfields.FieldManager)
 }
 
 // update returns obj with managedFields that give manager the fields in which it
 // differs from live, which may be an empty object.
-func (m *fieldManagers) update(t target, live, obj *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
-	fields, err := m.of(t)
-	if err != nil {
-		return nil, err
-	}
-	return fields.UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured), nil
+func (m *fieldManagers) update(t target, live, obj *unstructured.Unstructured, manager string) *unstructured.Unstructured {
+	return m.of(t).UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured)
 }
 
 // apply merges the applied configuration into the live object, an empty one when
@@ -111,22 +94,14 @@ func (m *fieldManagers) apply(
 	if config.GetManagedFields() != nil {
 		return nil, badRequest("metadata.managedFields must be nil")
 	}
-	fields, err := m.of(t)
-	if err != nil {
-		return nil, err
-	}
-	merged, err := fields.Apply(live, config, manager, force)
+	merged, err := m.of(t).Apply(live, config, manager, force)
 	if err != nil {
 		return nil, err
 	}
 	return merged.(*unstructured.Unstructured).DeepCopy(), nil
 }
 
-func newFieldManager(t target) (*managedfields.FieldManager, error) {
-	types, err := objectType()
-	if err != nil {
-		return nil, err
-	}
+func newFieldManager(t target) *managedfields.FieldManager {
 	// Callers do not own fields that the endpoint does not write.
 	var reset []fieldpath.Path
 	switch {
@@ -142,8 +117,12 @@ func newFieldManager(t target) (*managedfields.FieldManager, error) {
 		}
 	}
 	gv := schema.GroupVersion{Group: t.kind.Group, Version: t.version}
-	codec := objectCodec{types: types}
-	return managedfields.NewDefaultCRDFieldManager(codec, codec, codec, codec, gv.WithKind(t.kind.Kind), gv, t.subresource, filters)
+	codec := objectCodec{types: objectType()}
+	made, err := managedfields.NewDefaultCRDFieldManager(codec, codec, codec, codec, gv.WithKind(t.kind.Kind), gv, t.subresource, filters)
+	if err != nil {
+		panic(err) // the kinds are our own
+	}
+	return made
 }
 
 // objectCodec converts, defaults and makes objects, all *unstructured.Unstructured,

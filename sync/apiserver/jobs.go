@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -74,14 +73,9 @@ func (c *call) listJobs() error {
 	return c.below("historicjobs").answerPage(page)
 }
 
-var uidLetters = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
-
 // getJob returns the record of a job by its UID or, while the job is not finished,
 // the job itself.
 func (c *call) getJob(uid string) error {
-	if !uidLetters.MatchString(uid) {
-		return badRequest("the UID of a job has letters, digits and dashes only")
-	}
 	records, err := c.finished(labels.Set{api.LabelOriginalUID: uid})
 	if err != nil {
 		return err

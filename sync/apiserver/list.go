@@ -1,11 +1,11 @@
 package apiserver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -118,20 +118,8 @@ func (s *Server) position(ctx context.Context, o listOptions) (listToken, error)
 	return listToken{}, s.feed.wait(ctx, o.revision)
 }
 
-// chunk reads the stored objects after a position. A list of one name reads that
-// object alone.
+// chunk reads the stored objects after a position.
 func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listToken, have int) (state.ObjectPage, error) {
-	name, single := o.FieldSelector.RequiresExactMatch("metadata.name")
-	if single && t.namespace != "" && from == (listToken{}) {
-		t.name = name
-		page := state.ObjectPage{Revision: s.feed.seen()}
-		item, err := s.store.Object(ctx, t.key())
-		if errors.Is(err, state.ErrNotFound) || name == "" {
-			return page, nil
-		}
-		page.Items, page.Revision = []state.Object{item}, max(page.Revision, item.Revision)
-		return page, err
-	}
 	q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.Start}
 	if o.Limit > 0 {
 		q.Limit = int(o.Limit) - have
@@ -141,11 +129,6 @@ func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listTo
 		err = badRequest("continue key is not valid: %s", err)
 	}
 	return page, err
-}
-
-// byName compares keys in the order of lists.
-func byName(a, b state.ObjectKey) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // listOptions are the parameters of list, watch and deletecollection.
@@ -287,6 +270,9 @@ func (c *call) answerPage(page listPage) error {
 	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.revision), Continue: page.next}
 	for i, item := range page.items {
 		page.items[i] = atVersion(item, c.apiVersion())
+		if c.media.as == asMetadata || c.media.as == asMetaList {
+			page.items[i] = metadataOf(c.media, item)
+		}
 	}
 	if c.media.as == asTable {
 		table, err := c.table(page.items)
@@ -309,21 +295,8 @@ func (c *call) answerPage(page listPage) error {
 	if err != nil {
 		return err
 	}
-	size := len(head) + 16
-	for _, item := range page.items {
-		size += len(item) + 1
-	}
-	out := append(make([]byte, 0, size), head[:len(head)-1]...)
-	out = append(out, `,"items":[`...)
-	for i, data := range page.items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		if c.media.as != "" {
-			data = metadataOf(c.media, data)
-		}
-		out = append(out, data...)
-	}
+	out := append(head[:len(head)-1], `,"items":[`...)
+	out = append(out, bytes.Join(page.items, []byte(","))...)
 	c.answerBytes(c.w, c.media, http.StatusOK, append(out, "]}"...))
 	return nil
 }

@@ -54,10 +54,7 @@ func (s *Server) patch(
 		if err := sameName(obj, t); err != nil {
 			return nil, err
 		}
-		if obj, err = s.fields.update(t, cur.object, obj, o.manager); err != nil {
-			return nil, err
-		}
-		return s.planUpdate(t, cur, obj, o)
+		return s.planUpdate(t, cur, s.fields.update(t, cur.object, obj, o.manager), o)
 	})
 	return out, false, err
 }
@@ -76,11 +73,11 @@ func patched(
 	case types.JSONPatchType:
 		after, findings, err = jsonPatched(before, patch)
 	case types.MergePatchType:
-		if _, findings, err = decodeMap(patch, false, metav1.FieldValidationStrict); err == nil {
+		if _, findings, err = decodeMap(patch, false); err == nil {
 			after, err = jsonpatch.MergePatch(before, patch)
 		}
 	default:
-		if _, findings, err = decodeMap(patch, false, metav1.FieldValidationStrict); err == nil {
+		if _, findings, err = decodeMap(patch, false); err == nil {
 			after, err = strategicPatched(before, patch)
 		}
 	}
@@ -145,7 +142,7 @@ func jsonPatched(before, patch []byte) (after []byte, findings []string, err err
 
 // applyPatch is server-side apply: it creates a missing object.
 func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
-	config, findings, err := decodeMap(patch, true, metav1.FieldValidationStrict)
+	config, findings, err := decodeMap(patch, true)
 	if err == nil {
 		err = o.report(findings)
 	}

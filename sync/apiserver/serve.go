@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"limpet/sync/apiserver/token"
@@ -36,14 +35,13 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// Serve serves requests from ln with h until ctx ends, and closes ln. Then it ends
-// watches, gives other requests 5 s to finish, and closes the remaining
-// connections. It returns nil after such a stop, else the error of the listener.
+// Serve serves requests from ln with h until ctx ends, and closes ln. Then it gives
+// requests 5 s to finish, and closes the remaining connections: watches end with their
+// Server, which is to be closed when ctx ends. It returns nil after such a stop, else the
+// error of the listener.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
-	watches, endWatches := context.WithCancel(context.WithoutCancel(ctx))
-	defer endWatches()
 	srv := &http.Server{
-		Handler:           endingWatches(watches, h),
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -56,7 +54,6 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
-	endWatches()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	err := srv.Shutdown(drain)
@@ -68,20 +65,6 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		return fmt.Errorf("stop serving %s: %w", ln.Addr(), err)
 	}
 	return nil
-}
-
-// endingWatches gives watches a context that ends with stop: otherwise their
-// clients could delay a shutdown without limit.
-func endingWatches(stop context.Context, h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if _, verb, ok := route(req); ok && verb == verbWatch {
-			ctx, cancel := context.WithCancel(req.Context())
-			defer cancel()
-			defer context.AfterFunc(stop, cancel)()
-			req = req.WithContext(ctx)
-		}
-		h.ServeHTTP(w, req)
-	})
 }
 
 const (
@@ -177,42 +160,19 @@ func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (
 	if len(protocols) == 0 {
 		protocols = []string{"h2", "http/1.1"}
 	}
-	source := &certificateFiles{cert: certFile, key: keyFile}
-	if _, err := source.get(nil); err != nil {
+	pair := &kube.Reloaded[*tls.Certificate]{Paths: []string{certFile, keyFile}, Log: slog.Default(), Read: func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate %s and key %s: %w", certFile, keyFile, err)
+		}
+		return &pair, nil
+	}}
+	if _, err := pair.Get(); err != nil {
 		return nil, err
 	}
 	return tls.NewListener(ln, &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     protocols,
-		GetCertificate: source.get,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get() },
 	}), nil
-}
-
-// certificateFiles reads a certificate again when one of its files has changed.
-type certificateFiles struct {
-	cert, key string
-
-	mu     sync.Mutex // guards what follows
-	stamp  string     // of the files that were tried last, good or bad
-	loaded *tls.Certificate
-}
-
-func (c *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	stamp := kube.FileStamp(c.cert) + "|" + kube.FileStamp(c.key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.loaded != nil && stamp == c.stamp {
-		return c.loaded, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	switch {
-	case err == nil:
-		c.loaded = &pair
-	case c.loaded == nil:
-		return nil, fmt.Errorf("read certificate %s and key %s: %w", c.cert, c.key, err)
-	default:
-		slog.Warn("reload certificate failed, keeping the former one", "certificate", c.cert, "key", c.key, "err", err)
-	}
-	c.stamp = stamp
-	return c.loaded, nil
 }

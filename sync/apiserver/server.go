@@ -63,6 +63,9 @@ type Server struct {
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
 
+	local      *local
+	serveLocal sync.Once
+
 	fields fieldManagers
 	seal   sealer
 	rules  sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
@@ -79,7 +82,7 @@ func New(store *state.Store, o Options) (*Server, error) {
 		return nil, fmt.Errorf("read revision of the state file: %w", err)
 	}
 	s.feed = newFeed(max(o.Window, 0), revision)
-	s.mux = s.routes()
+	s.mux, s.local = s.routes(), s.newLocal()
 	store.OnObjects(s.feed.publish)
 	return s, nil
 }
@@ -88,7 +91,7 @@ func New(store *state.Store, o Options) (*Server, error) {
 // It is idempotent and does not close the store.
 func (s *Server) Close() error {
 	s.end()
-	return nil
+	return s.local.stop()
 }
 
 // ServeHTTP implements http.Handler. Watches block until the request's context

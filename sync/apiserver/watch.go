@@ -26,8 +26,6 @@ const (
 	bookmarkBefore   = 2 * time.Second
 	// writeTimeout is how long a client may take to accept an event.
 	writeTimeout = 30 * time.Second
-	// beginChunk is the page size of the initial events.
-	beginChunk = 256
 )
 
 // stream is an open watch. It lives in the goroutine of its request.
@@ -99,44 +97,20 @@ func (w *stream) serve(ctx context.Context) {
 // errGone means that the client has disconnected.
 var errGone = errors.New("client is gone")
 
-// begin sends the initial events. Objects are read in chunks; with each chunk come
-// the events of the objects that have been sent, so that the client has all of them
-// as of one revision.
+// begin sends the initial events: the objects as of one revision.
 func (w *stream) begin(ctx context.Context) error {
-	q := state.ObjectQuery{Resource: resourceName(w.kind), Namespace: w.namespace, Limit: beginChunk}
-	var sent state.ObjectKey
-	for {
-		chunk, err := w.store.Objects(ctx, q)
-		if err != nil {
-			return err
-		}
-		if sent.Name != "" {
-			events, err := w.feed.between(ctx, q.Resource, w.position, chunk.Revision)
-			if err != nil {
+	all, err := w.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.kind), Namespace: w.namespace})
+	if err != nil {
+		return err
+	}
+	for _, item := range all.Items {
+		if w.options.matches(w.target, item.Data) {
+			if err := w.sendObject(ctx, added, item.Data); err != nil {
 				return err
 			}
-			for _, e := range events {
-				if byName(e.Object.Key, sent) > 0 {
-					continue // this chunk or a later one has it
-				}
-				if err := w.sendEvent(ctx, e); err != nil {
-					return err
-				}
-			}
-		}
-		for _, item := range chunk.Items {
-			if w.options.matches(w.target, item.Data) {
-				if err := w.sendObject(ctx, added, item.Data); err != nil {
-					return err
-				}
-			}
-			sent = item.Key
-		}
-		w.position = chunk.Revision
-		if q.After = chunk.Next; q.After == "" {
-			break
 		}
 	}
+	w.position = all.Revision
 	if err := w.sendBookmark(true); err != nil {
 		return err
 	}
@@ -156,16 +130,11 @@ func (w *stream) follow(ctx context.Context) error {
 			if err := w.sendEvent(ctx, e); err != nil {
 				return err
 			}
-			w.position = e.Object.Revision
 		}
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if len(events) > 0 {
-			moved = ready // there may be more
-		} else {
-			w.position = max(w.position, reached)
-		}
+		w.position = max(w.position, reached)
 		select {
 		case <-moved:
 		case <-bookmarks.C:
@@ -178,13 +147,6 @@ func (w *stream) follow(ctx context.Context) error {
 	}
 	return nil
 }
-
-// ready is a closed channel.
-var ready = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // nextBookmark returns the time to the next bookmark: a minute, or shortly before
 // the end of the watch.
@@ -262,13 +224,7 @@ func (w *stream) inForm(data []byte) ([]byte, error) {
 func (w *stream) send(kind string, object []byte) error {
 	// A transport without deadlines, such as the one inside the process, is fine.
 	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	line := make([]byte, 0, len(object)+64)
-	line = append(line, `{"type":"`...)
-	line = append(line, kind...)
-	line = append(line, `","object":`...)
-	line = append(line, object...)
-	line = append(line, "}\n"...)
-	if _, err := w.w.Write(line); err != nil {
+	if _, err := fmt.Fprintf(w.w, "{\"type\":%q,\"object\":%s}\n", kind, object); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil

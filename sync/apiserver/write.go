@@ -182,9 +182,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 		return nil, err
 	}
 	clearServerFields(obj)
-	if obj, err = s.fields.update(t, t.empty(), obj, o.manager); err != nil {
-		return nil, err
-	}
+	obj = s.fields.update(t, t.empty(), obj, o.manager)
 	base := obj.GetGenerateName()
 	generated := obj.GetName() == "" && base != ""
 	for range nameAttempts {
@@ -268,11 +266,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 		if uid := obj.GetUID(); uid != "" && uid != cur.object.GetUID() {
 			return nil, conflict(t, "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())
 		}
-		wanted, err := s.fields.update(t, cur.object, obj.DeepCopy(), o.manager)
-		if err != nil {
-			return nil, err
-		}
-		return s.planUpdate(t, cur, wanted, o)
+		return s.planUpdate(t, cur, s.fields.update(t, cur.object, obj.DeepCopy(), o.manager), o)
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"sync"
 
 	"limpet/sync/text"
 )
@@ -33,45 +32,26 @@ func (s staticToken) refused(context.Context, string) string { return "" }
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20
 
-// fileToken reads its file again when that changes. While the file cannot be
-// read the former token is used.
-type fileToken struct {
-	path string
-	log  *slog.Logger
+// fileToken is that of a file, which is read again after a 401 too.
+type fileToken struct{ Reloaded[string] }
 
-	mu    sync.Mutex // guards the fields below
-	stamp string     // of the file that was tried last, good or bad
-	value string
-}
-
-func (f *fileToken) token(context.Context) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.read(false)
-}
-
-func (f *fileToken) read(again bool) (string, error) {
-	stamp := FileStamp(f.path)
-	if stamp == f.stamp && !again && f.value != "" {
-		return f.value, nil
+func newFileToken(path string, log *slog.Logger) *fileToken {
+	f := new(fileToken)
+	f.Paths, f.Log = []string{path}, log
+	f.Read = func() (string, error) {
+		value, err := readToken(path)
+		if err != nil {
+			return "", &FlagError{Flag: "--token-file", Err: err}
+		}
+		return value, nil
 	}
-	value, err := readToken(f.path)
-	switch {
-	case err == nil:
-		f.value = value
-	case f.value == "":
-		return "", &FlagError{Flag: "--token-file", Err: err}
-	case stamp != f.stamp:
-		f.log.Warn("token file unusable, keeping the former token", "err", err)
-	}
-	f.stamp = stamp
-	return f.value, nil
+	return f
 }
+
+func (f *fileToken) token(context.Context) (string, error) { return f.Get() }
 
 func (f *fileToken) refused(_ context.Context, used string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	value, err := f.read(true)
+	value, err := f.get(true)
 	if err != nil || value == used {
 		return ""
 	}

@@ -119,7 +119,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		}
 	}
 	write("first-token\n")
-	f := &fileToken{path: path, log: slog.New(slog.DiscardHandler)}
+	f := newFileToken(path, slog.New(slog.DiscardHandler))
 	want := func(want string) {
 		t.Helper()
 		if got, err := f.token(t.Context()); err != nil || got != want {
@@ -147,7 +147,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	if code := post(t, rt, "http://api.test/"); code != http.StatusOK {
 		t.Errorf("status %d", code)
 	}
-	if _, err := (&fileToken{path: path + ".none"}).token(t.Context()); err == nil || !strings.Contains(err.Error(), "--token-file") {
+	if _, err := newFileToken(path+".none", nil).token(t.Context()); err == nil || !strings.Contains(err.Error(), "--token-file") {
 		t.Errorf("missing file: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func (s *shared) authenticate(life context.Context, c Config) error {
 	t := s.target
 	switch {
 	case t.tokenFile != "":
-		s.source = &fileToken{path: t.tokenFile, log: c.Logger}
+		s.source = newFileToken(t.tokenFile, c.Logger)
 	case t.token != "":
 		s.source = staticToken(t.token)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,23 +29,23 @@ const (
 // pool is one set of connections. It reads the TLS files again when they change and then
 // uses new connections. Running calls end on the old ones, watches when their time is over.
 type pool struct {
-	files   tlsFiles
 	proxy   func(*http.Request) (*url.URL, error)
-	log     *slog.Logger
+	newest  Reloaded[*http.Transport]
 	current atomic.Pointer[http.Transport]
-
-	mu    sync.Mutex // guards stamp
-	stamp string     // of the files that were tried last, good or bad
 }
 
 func newPool(files tlsFiles, proxy func(*http.Request) (*url.URL, error), log *slog.Logger) (*pool, error) {
-	p := &pool{files: files, proxy: proxy, log: log, stamp: files.stamp()}
-	cfg, err := files.config()
-	if err != nil {
-		return nil, err
+	p := &pool{proxy: proxy}
+	p.newest.Paths, p.newest.Log = files.paths(), log
+	p.newest.Read = func() (*http.Transport, error) {
+		cfg, err := files.config()
+		if err != nil {
+			return nil, err
+		}
+		return p.transport(cfg), nil
 	}
-	p.current.Store(p.transport(cfg))
-	return p, nil
+	_, err := p.newest.Get()
+	return p, err
 }
 
 func (p *pool) transport(cfg *tls.Config) *http.Transport {
@@ -69,27 +68,18 @@ func (p *pool) transport(cfg *tls.Config) *http.Transport {
 
 // RoundTrip implements http.RoundTripper.
 func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
-	p.reload()
-	return p.current.Load().RoundTrip(req)
-}
-
-// reload compares the files with those in use. Files that cannot be used leave the former
-// ones in place until they change again.
-func (p *pool) reload() {
-	stamp := p.files.stamp()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if stamp == p.stamp {
-		return
-	}
-	p.stamp = stamp
-	cfg, err := p.files.config()
+	newest, err := p.newest.Get()
 	if err != nil {
-		p.log.Warn("TLS files unusable, keeping the former ones", "err", err)
-		return
+		return nil, err
 	}
-	p.current.Swap(p.transport(cfg)).CloseIdleConnections()
-	p.log.Info("TLS files reloaded")
+	if former := p.current.Swap(newest); former != nil && former != newest {
+		former.CloseIdleConnections()
+	}
+	return newest.RoundTrip(req)
 }
 
-func (p *pool) close() { p.current.Load().CloseIdleConnections() }
+func (p *pool) close() {
+	if t := p.current.Load(); t != nil {
+		t.CloseIdleConnections()
+	}
+}

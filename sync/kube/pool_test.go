@@ -75,7 +75,7 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 		client := connect(t, Config{Server: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)})
 		var dead atomic.Bool
 		for _, p := range client.pools {
-			p.current.Load().DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			p.newest.value.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 				near, far := net.Pipe()
 				listener.conns <- far
 				return &deadConn{near, &dead}, nil

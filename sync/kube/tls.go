@@ -4,12 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
-	"syscall"
 )
 
 // material is one PEM text of the TLS configuration, from a file or, with a
@@ -33,27 +32,6 @@ func (m material) read() ([]byte, error) {
 	return data, nil
 }
 
-func (m material) stamp() string {
-	if len(m.data) > 0 || m.path == "" {
-		return ""
-	}
-	return FileStamp(m.path)
-}
-
-// FileStamp identifies the state of a file without reading it. Files that are replaced
-// by rename, as secret mounts are, change in all parts of it.
-func FileStamp(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err.Error()
-	}
-	var inode uint64
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		inode = st.Ino
-	}
-	return fmt.Sprintf("%d %d %d", info.Size(), info.ModTime().UnixNano(), inode)
-}
-
 // tlsFiles is what a TLS configuration is made of.
 type tlsFiles struct {
 	ca, cert, key material
@@ -63,9 +41,9 @@ type tlsFiles struct {
 	certificate func() (*tls.Certificate, error)
 }
 
-// stamp changes when one of the files does.
-func (f tlsFiles) stamp() string {
-	return f.ca.stamp() + "|" + f.cert.stamp() + "|" + f.key.stamp()
+// paths names the files.
+func (f tlsFiles) paths() []string {
+	return slices.DeleteFunc([]string{f.ca.path, f.cert.path, f.key.path}, func(path string) bool { return path == "" })
 }
 
 // config reads the files. Its errors name the flag.

@@ -254,7 +254,7 @@ func TestTLSInsecureDefault(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		client := connect(t, Config{Server: tc.server, TLS: tc.tls, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		cfg := client.pools[0].current.Load().TLSClientConfig
+		cfg := client.pools[0].newest.value.TLSClientConfig
 		if cfg.InsecureSkipVerify != tc.want || cfg.MinVersion != tls.VersionTLS12 {
 			t.Errorf("%s: insecure %v, min version %x", name, cfg.InsecureSkipVerify, cfg.MinVersion)
 		}

@@ -3,7 +3,6 @@ package contract
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
@@ -12,7 +11,7 @@ import (
 	"limpet/sync/kube"
 )
 
-// The embedded API keeps the contract in process, as the agent uses it, ...
+// The embedded API keeps the contract over pipes, as the agent uses it: HTTP like any other.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T) target {
@@ -23,21 +22,6 @@ func TestEmbedded(t *testing.T) {
 		}
 		t.Cleanup(c.Close)
 		return target{URL: "http://limpet", HTTP: &http.Client{Transport: s.Transport()}, Client: c}
-	})
-}
-
-// ... and through a listener, as everybody else does.
-func TestEmbeddedOverHTTP(t *testing.T) {
-	t.Parallel()
-	run(t, func(t *testing.T) target {
-		h := httptest.NewServer(embedded(t))
-		t.Cleanup(h.Close)
-		c, err := kube.Connect(t.Context(), kube.Config{Server: h.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return target{URL: h.URL, HTTP: h.Client(), Client: c}
 	})
 }
 

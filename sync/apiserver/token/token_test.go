@@ -131,42 +131,6 @@ func TestExchangeRefuses(t *testing.T) {
 	}
 }
 
-func TestExchangeLimits(t *testing.T) {
-	t.Parallel()
-	e := newTestExchange(t)
-	from := func(addr, token string) int {
-		return exchange(e, walkThrough, func(r *http.Request) {
-			r.RemoteAddr = addr
-			r.Header.Set("Authorization", "Bearer "+token)
-		}).Code
-	}
-	wrong := 0
-	for from("192.0.2.1:1", "guess") == http.StatusUnauthorized {
-		if wrong++; wrong > exchangeBurst {
-			t.Fatal("guessing is not limited")
-		}
-	}
-	if wrong != exchangeBurst/wrongTokenCost {
-		t.Errorf("%d guesses in a row, want %d", wrong, exchangeBurst/wrongTokenCost)
-	}
-	if code := from("192.0.2.1:2", adminToken); code != http.StatusTooManyRequests {
-		t.Errorf("the client may go on after guessing: %d", code)
-	}
-	if code := from("192.0.2.2:1", adminToken); code != http.StatusOK {
-		t.Errorf("another client suffers: %d", code)
-	}
-	e.now = func() time.Time { return testNow.Add(2 * time.Second) }
-	if code := from("192.0.2.1:3", adminToken); code != http.StatusOK {
-		t.Errorf("the client is shut out for good: %d", code)
-	}
-	for i := range 2 * maxClients {
-		from(fmt.Sprintf("client-%d:1", i), adminToken)
-	}
-	if len(e.clients) > maxClients {
-		t.Errorf("%d clients are remembered, want %d at most", len(e.clients), maxClients)
-	}
-}
-
 func newTestSigner(t testing.TB) *Signer {
 	t.Helper()
 	s, err := NewSigner(t.TempDir())

@@ -109,7 +109,10 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if applier != nil {
 		parts = append(parts, applier.Run)
 	}
-	parts = append(parts, func(ctx context.Context) error { return apiserver.Serve(ctx, secure, server) })
+	parts = append(parts, func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, func() { _ = server.Close() })() // ends the watches
+		return apiserver.Serve(ctx, secure, server)
+	})
 	if err := RunTogether(ctx, parts...); err != nil {
 		return err
 	}
