@@ -14,8 +14,8 @@
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers
 //	sync/signature      signatures of OpenPGP and SSH, and the policy
-//	sync/identity       cloud identities to tokens
 //	sync/auth           where credentials, trust and signing keys come from
+//	sync/identity       cloud identities to tokens
 //	sync/dependency     which Secrets, Connections and files an object uses
 //	sync/forge          the REST of Git hosts: webhooks, tokens, branches
 //	sync/git            mirrors, fetch, trees, diffs: the door to go-git
