@@ -22,10 +22,10 @@
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
 //	sync/worker         the work of jobs: pull, delete, move; worker/sink
-//	sync/repos          reconcilers of Repositories and Connections, their Lease
-//	sync/webhook        the receiver of webhooks
 //	sync/source         GitRepositories of Flux
+//	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/apiserver      the embedded API; its tokens, its manifests from files
+//	sync/webhook        the receiver of webhooks
 //	sync/metrics        Prometheus
 //	sync/snapshot       the read model: what dashboard, status and socket show
 //	sync/control        the control socket: server and client

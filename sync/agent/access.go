@@ -2,16 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
@@ -19,15 +15,15 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/identity"
 	"limpet/sync/kube"
+	"limpet/sync/repos"
 	"limpet/sync/worker"
 )
 
-// access is how an agent reaches Git hosts: where credentials and keys are, and who
-// mints tokens.
+// access is how an agent reaches Git hosts: where credentials and keys are, and who mints
+// tokens.
 type access struct {
-	clients
-	cfg        Config
-	references *dependency.Watcher // observes what is read; nil = nothing wants to know
+	places     auth.Places
+	reader     dependency.Reader
 	hosts      *forge.Hosts
 	minter     *forge.Minter        // mints tokens of Connections
 	identities *identity.Identities // mints tokens of the identities of Repositories
@@ -35,94 +31,53 @@ type access struct {
 	mirrors    *git.Mirrors
 }
 
-// open makes all but the clients, with the mirrors in a directory.
-func (a *access) open(mirrors string) (err error) {
-	agent := "limpet/" + a.cfg.Version
-	a.hosts = forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: agent})
+// openAccess opens the mirrors in a directory; references, which may be nil, learns what is
+// read.
+func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirrors string) (_ *access, err error) {
+	agent := "limpet/" + cfg.Version
+	a := &access{reader: dependency.Reader{Client: api.client, Watcher: references, Sealed: api.sealed()}}
+	a.places = auth.Places{Dir: cfg.CredentialsDir, Rules: cfg.GitRules, Secrets: a.reader, Observer: references}
+	if api.embedded != nil {
+		a.places.Values = sealedValues{api.embedded}
+	}
+	a.hosts = forge.New(forge.Options{AllowInsecure: cfg.AllowInsecureGit, Guard: cfg.Guard, UserAgent: agent})
 	o := identity.Options{
 		Apps:          a.hosts,
-		AllowInsecure: a.cfg.AllowInsecureGit,
-		Guard:         a.cfg.Guard,
+		AllowInsecure: cfg.AllowInsecureGit,
+		Guard:         cfg.Guard,
 		UserAgent:     agent,
-		Tokens:        a.cfg.TokenCache,
-		Now:           a.serverTime,
+		Tokens:        cfg.TokenCache,
+		Now:           api.now,
 	}
-	if a.cfg.Store != nil { // a Tester has none
-		o.Vault = vault{a.cfg.Store}
+	if cfg.Store != nil { // a Tester has none
+		o.Vault = vault{cfg.Store}
 	}
 	a.identities = identity.New(o)
-	a.minter = forge.NewMinter(a.hosts, a.places().Connection, auth.NewTokens(0))
-	a.signers = worker.NewSigners(a.places().Trust, a.cfg.Policies, a.references.ObservePath)
+	a.minter = forge.NewMinter(a.hosts, a.places.Connection, auth.NewTokens(0))
+	a.signers = worker.NewSigners(a.places.Trust, cfg.Policies, references.ObservePath)
 	a.mirrors, err = git.Open(mirrors, git.Options{
-		AllowLocal: a.cfg.LocalGit,
-		Whole:      a.cfg.GitTimeout,
-		Guard:      a.cfg.Guard,
-		Logger:     a.cfg.Logger.With("component", "git"),
+		AllowLocal: cfg.LocalGit,
+		Whole:      cfg.GitTimeout,
+		Guard:      cfg.Guard,
+		Logger:     cfg.Logger.With("component", "git"),
 	})
-	return err
+	if err != nil {
+		a.hosts.Close()
+		return nil, err
+	}
+	return a, nil
 }
 
 func (a *access) close() {
-	a.clients.close()
-	if a.mirrors != nil {
-		a.mirrors.Close()
-	}
-	if a.hosts != nil {
-		a.hosts.Close()
-	}
-}
-
-// serverTime returns the time of the API, the local time while that is unknown.
-func (a *access) serverTime() time.Time {
-	if now, _, ok := a.client.Clock().Now(); ok {
-		return now
-	}
-	return time.Now()
-}
-
-// places returns where credentials and keys are looked up.
-func (a *access) places() auth.Places {
-	p := placesOf(a.client, a.cfg.CredentialsDir, a.cfg.GitRules)
-	p.Secrets, p.Observer = a.secrets(), a.references
-	if a.embedded != nil {
-		p.Values = sealedValues{a.embedded}
-	}
-	return p
-}
-
-func (a *access) secrets() clusterSecrets {
-	return clusterSecrets{a.client, a.references, a.embedded != nil}
+	a.mirrors.Close()
+	a.hosts.Close()
 }
 
 // credentials returns the look-up of credentials for Repositories.
 func (a *access) credentials() auth.Source {
-	p := a.places()
-	p.Connections = a.minter.Source(a.Connection)
+	p := a.places
+	p.Connections = a.minter.Source(a.reader.Connection)
 	return a.identities.Source(p.WithTransport(p))
-}
-
-// sourceCredentials returns the look-up of credentials for GitRepositories.
-func (a *access) sourceCredentials() auth.Source {
-	p := a.places()
-	return a.identities.Source(p.WithTransport(p.NamedSecret()))
-}
-
-// Connection implements repos.ConnectionReader. The observed version changes with the
-// spec and with the health.
-func (a *access) Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	u, err := a.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	version := ""
-	switch {
-	case kube.NotServed(err):
-		u = nil
-	case err != nil:
-		return nil, kube.AsUnavailable(err)
-	default:
-		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
-		version = fmt.Sprint(u.GetUID(), " ", u.GetGeneration(), " ", healthy)
-	}
-	a.references.Observe(dependency.Ref{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
-	return u, nil
 }
 
 // countTokens returns the counts of minted tokens by provider.
@@ -130,6 +85,15 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 	counts := a.identities.Counts()
 	counts["connection"] = a.minter.Counts()
 	return counts
+}
+
+// tester returns the tests of objects with this access.
+func (a *access) tester(insecure bool, now func() time.Time) *repos.Tester {
+	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges{Hosts: a.hosts}, Identities: a.minter, Signers: a.signers, Places: a.places,
+		Insecure: insecure, Now: now}
+	t.Credentials.Repositories = a.credentials()
+	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))
+	return t
 }
 
 // vault stores sealed secrets of identities in the state file.
@@ -146,42 +110,6 @@ func orNone(value []byte, err error) ([]byte, error) {
 		return nil, nil
 	}
 	return value, err
-}
-
-// clusterSecrets reads core Secrets. A server without Secrets, or one that forbids to
-// read them, counts as one without this Secret.
-type clusterSecrets struct {
-	client     *kube.Client
-	references *dependency.Watcher
-	embedded   bool
-}
-
-// Secret implements auth.Secrets.
-func (s clusterSecrets) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	if s.embedded && apiserver.IsSealed(name) {
-		return nil, nil // it is one of the secure values
-	}
-	u, err := s.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	s.references.ObserveSecret(namespace, name, u, err)
-	switch {
-	case kube.NotServed(err):
-		return nil, nil
-	case err != nil:
-		return nil, kube.AsUnavailable(err)
-	}
-	members, _ := u.Object["data"].(map[string]any)
-	data := make(map[string][]byte, len(members))
-	for key, value := range members {
-		text, ok := value.(string)
-		if !ok {
-			return nil, fmt.Errorf("read secret %s/%s: key %s is not a string", namespace, name, key)
-		}
-		if data[key], err = base64.StdEncoding.DecodeString(text); err != nil {
-			// The error of the decoder would reveal a position in the secret.
-			return nil, fmt.Errorf("read secret %s/%s: key %s is not base64", namespace, name, key)
-		}
-	}
-	return data, nil
 }
 
 // sealedValues reads the secure values that the embedded API stores.
@@ -201,7 +129,7 @@ func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([
 func placesOf(client *kube.Client, dir string, rules []auth.Rule) auth.Places {
 	p := auth.Places{Dir: dir, Rules: rules}
 	if client != nil {
-		p.Secrets = clusterSecrets{client: client}
+		p.Secrets = dependency.Reader{Client: client}
 	}
 	return p
 }
@@ -214,4 +142,50 @@ func SignersAt(client *kube.Client, dir string, rules []auth.Rule, policies []au
 // SigningAt returns the signing keys of an agent for another program.
 func SigningAt(client *kube.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
 	return worker.NewSigningKeys(placesOf(client, dir, rules).Signing)
+}
+
+// Tester tests objects without a running Agent, with the same credentials and API.
+type Tester struct {
+	*repos.Tester
+	clients
+	access *access
+	dir    string
+}
+
+// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store,
+// which only the embedded API needs. Close removes all its files.
+func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
+	b := &Tester{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if err := b.connect(ctx, cfg); err != nil {
+		return nil, err
+	}
+	// The mirrors beside the state file may be those of another process.
+	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the test: %w", err)
+	}
+	if b.access, err = openAccess(cfg, &b.clients, nil, b.dir); err != nil {
+		return nil, err
+	}
+	b.Tester = b.access.tester(cfg.AllowInsecureGit, b.now)
+	return b, nil
+}
+
+// Client returns the client of the API. It is valid until Close.
+func (b *Tester) Client() *kube.Client { return b.client }
+
+// Close closes the connections.
+func (b *Tester) Close() error {
+	b.clients.close()
+	if b.access != nil {
+		b.access.close()
+	}
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
 }

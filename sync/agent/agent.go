@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,10 +25,11 @@ import (
 	"limpet/sync/metrics"
 	"limpet/sync/netx"
 	"limpet/sync/repos"
-	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
 	"limpet/sync/source"
+	"limpet/sync/text"
+	"limpet/sync/webhook"
 	"limpet/sync/worker"
 )
 
@@ -67,177 +67,252 @@ type Config struct {
 
 	Socket    bool   // serve limpet.sock
 	Telemetry string // address of /metrics, /healthz and /readyz; "" = off
-	Webhooks  Webhooks
+	Webhooks  webhook.Config
 	Logger    *slog.Logger
 }
 
-// Agent runs jobs and shows their progress. Use New, then Run once.
+// Agent is the parts of an agent. Use New, then Run once. The Service answers people.
 type Agent struct {
-	access
-	diff.Comparer
-	log     *slog.Logger
-	started time.Time
-
-	manifests  *manifests.Applier // nil = none
-	jobs       *kube.Informer
-	repos      *kube.Informer
-	controller *jobs.Controller
-	metrics    *metrics.Metrics
-	hub        *snapshot.Hub
-	activity   *snapshot.Activity
-	health     *snapshot.Health
-	sources    *source.Watcher // of Flux, to be shown
-
+	*control.Service
+	clients
+	cfg         Config
+	access      *access
+	jobs        *kube.Informer
+	repos       *kube.Informer
+	controller  *jobs.Controller
+	controllers *controllers
 	suspensions *repos.Suspensions
+	metrics     *metrics.Metrics
+	endpoint    *metrics.Endpoint
+	hub         *snapshot.Hub
+	activity    *snapshot.Activity
+	health      *snapshot.Health
+	builder     *snapshot.Builder
+	deliveries  *webhook.Cluster
 
-	repoController       *repos.Controller // nil when this agent does not manage Repositories, as the others below
-	connectionController *repos.Connections
-	connections          *kube.Informer // of Connections
-	lease                *lease.Lease   // of the controllers; nil = none is needed
+	parts []func(context.Context) error // to be run
 }
 
 // New builds the parts of an agent. It checks the configuration and the files that it
 // names, but needs no server to be up: an agent at a site without a link starts
 // anyway. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{access: access{cfg: cfg}, log: cfg.Logger, started: time.Now(), hub: snapshot.NewHub()}
+	a := &Agent{cfg: cfg, hub: snapshot.NewHub()}
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
-	if err := cfg.Jobs.Validate(); err != nil {
-		return nil, err
-	}
-	if err := cfg.Webhooks.check(); err != nil {
+	if err := errors.Join(cfg.Jobs.Validate(), cfg.Webhooks.Check()); err != nil {
 		return nil, err
 	}
 	if err := a.connect(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if cfg.Manifests != "" && a.embedded != nil {
-		if a.manifests, err = manifests.New(a.client, cfg.Manifests, a.log.With("component", "manifests")); err != nil {
-			return nil, err
-		}
-	}
 	if a.suspensions, err = repos.OpenSuspensions(ctx, cfg.Store); err != nil {
 		return nil, err
 	}
-	a.activity = snapshot.NewActivity(a.hub, a.jobOptions())
-	if a.reconciles() {
-		a.references = dependency.New(dependency.Options{
-			Wake: a.wakeUser, Dir: cfg.CredentialsDir, Client: a.client, Logger: a.log.With("component", "dependencies")})
+	embedded, started := a.embedded != nil, time.Now()
+	a.controllers = &controllers{mode: cmp.Or(cfg.Controllers, controllersAuto)}
+	reconciles := cfg.reconciles(embedded)
+	if reconciles {
+		a.controllers.references = dependency.New(dependency.Options{Wake: a.controllers.wake, Dir: cfg.CredentialsDir,
+			Client: a.client, Logger: cfg.Logger.With("component", "dependencies")})
 	}
-	if err := a.open(mirrorsPath(cfg.StatePath)); err != nil {
+	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, mirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
 	}
+	shown := snapshot.JobOptions{Expiry: cfg.Jobs.Expiry, MaxAttempts: cfg.Jobs.MaxAttempts}
+	a.activity = snapshot.NewActivity(a.hub, shown)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.repositoryInformer())
-	a.Comparer = diff.Comparer{Repos: a.repos, Mirrors: a.mirrors}
-	a.health = a.newHealth()
-	credentials := a.credentials()
+	var selected kube.InformerOptions
+	if cfg.Jobs.Selector != nil && !embedded {
+		// Every pull writes the status of its Repository twice, which other agents should
+		// not receive. The embedded API is local.
+		selected.LabelSelector = cfg.Jobs.Selector.String()
+	}
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
+	if err := a.buildJobs(ctx, reconciles); err != nil {
+		return nil, err
+	}
+	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
+		ManifestsProblem: func() string { return "" }}
+	if cfg.Manifests != "" && embedded {
+		applier, err := manifests.New(a.client, cfg.Manifests, cfg.Logger.With("component", "manifests"))
+		if err != nil {
+			return nil, err
+		}
+		a.health.ManifestsProblem = func() string { return text.Redact(applier.Problem()) }
+		a.parts = append(a.parts, applier.Run)
+	}
+	a.buildViews(ctx, started, shown)
+	return a, nil
+}
+
+// buildJobs makes the controllers.
+func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
+	cfg := a.cfg
 	pulls := worker.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.mirrors, Credentials: credentials, Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes,
+		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes,
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs
-	options.Observe = a.observe
+	options.Observe = func(e jobs.Event) {
+		a.metrics.Observe(e)
+		a.activity.Observe(e)
+	}
 	if a.embedded != nil {
 		options.OldestRecord = func(ctx context.Context) (time.Time, error) {
 			info, err := cfg.Store.Info(ctx)
 			return info.Oldest, err
 		}
 	}
-	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.places().Signing)
+	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.access.places.Signing)
 	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
-	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil {
-		return nil, err
+	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
+		return err
 	}
-	if a.reconciles() {
-		if a.repoController, err = a.newRepoController(ctx, pulls); err != nil {
-			return nil, err
-		}
-		a.connections, a.connectionController = a.newConnectionController()
-		if a.lease, err = a.newLease(ctx); err != nil {
-			return nil, err
+	return a.controllers.build(ctx, a, pulls)
+}
+
+// buildViews makes what shows the agent to people and hosts.
+func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapshot.JobOptions) {
+	cfg, c := a.cfg, a.controllers
+	sources := source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
+	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
+		Role: c.role}
+	if c.repos != nil {
+		from.RepoFacts = func(row *snapshot.Repo) {
+			row.Next = c.repos.Next(row.Namespace, row.Name)
+			if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
+				row.Suspended, row.Next = true, s.Until
+			}
 		}
 	}
-	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
-	a.metrics.Read(a.metricsSource())
-	return a, nil
+	var err error
+	a.builder, err = snapshot.NewBuilder(ctx, cfg.Store, from, snapshot.Agent{Version: cfg.Version, StorePath: cfg.StatePath,
+		Namespace: cfg.Namespace, Started: started, Drivers: cfg.Jobs.Drivers, HistoryKept: cfg.Jobs.LocalHistory}, shown)
+	if err != nil {
+		cfg.Logger.Warn("read saved snapshot", "err", err)
+	}
+	a.Service = &control.Service{
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors},
+		Hub:      a.hub,
+		Jobs:     a.controller,
+		API:      a.client,
+		Report: snapshot.Diagnostics{Store: cfg.Store, Mirrors: a.access.mirrors, Jobs: a.jobs, Repos: a.repos, Connections: c.cache,
+			Sources: sources, Tokens: a.access.countTokens},
+		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},
+		Tests:       a.access.tester(cfg.AllowInsecureGit, a.now),
+		Recheck:     c.recheck,
+	}
+	inventory := metrics.Inventory{Repos: a.repos, Connections: c.cache, Suspensions: a.suspensions}
+	a.metrics.Read(metrics.Source{
+		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: cfg.Store.Info,
+		Clock: func() (offset, bound time.Duration, ok bool) {
+			now, bound, ok := a.client.Clock().Now()
+			return time.Until(now), bound, ok
+		},
+		Down:         func() time.Time { since, _ := a.client.Down(); return since },
+		Latency:      a.client.Latency,
+		Repositories: inventory.ListRepositories, Connections: inventory.ListConnections, Tokens: a.access.countTokens,
+	})
+	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Synced: a.health.Synced, Ready: a.controller.Ready,
+		Down: a.client.Down, Logger: cfg.Logger}
+	secrets := a.access.places
+	secrets.Observer = nil // each request reads them
+	a.deliveries = webhook.NewCluster(webhook.ClusterOptions{
+		Client: a.client, Repos: a.repos, Jobs: a.jobs, Own: cfg.Store, Given: secrets, Suspensions: a.suspensions,
+		Embedded: a.embedded != nil, Reconciles: c.repos != nil, Logger: cfg.Logger,
+		Pulled: func(k repos.Key) {
+			a.activity.Note(k.Name, "webhook: pull queued for a push that came during the last one")
+		},
+	})
+	a.parts = append(a.parts,
+		func(ctx context.Context) error { a.hub.Run(ctx, a.builder.Build, a.builder.Reset); return nil },
+		a.jobs.Run, a.repos.Run, a.controller.Run,
+		func(ctx context.Context) error { return snapshot.NewSaver(cfg.Store).Run(ctx, a.hub, cfg.Logger) },
+		func(ctx context.Context) error {
+			busy := func() bool { return len(a.controller.Snapshot().Running) > 0 }
+			return a.activity.Run(ctx, cfg.Store, a.jobs, busy, cfg.Logger)
+		},
+		func(ctx context.Context) error { return a.health.Run(ctx, a.hub, cfg.Logger) },
+		worker.MirrorPruner{Repos: a.repos, Mirrors: a.access.mirrors, Logger: cfg.Logger}.Run,
+		func(ctx context.Context) error { // once the agent is ready, so that it does not compete for a weak link
+			if a.health.WaitSynced(ctx) != nil {
+				return nil
+			}
+			return sources.Run(ctx)
+		})
+	if c.repos != nil {
+		a.parts = append(a.parts, c.cache.Run, c.run)
+	}
+	if cfg.Telemetry != "" {
+		a.parts = append(a.parts, a.endpoint.Run)
+	}
+	if cfg.Webhooks.Listen != "" {
+		a.parts = append(a.parts, a.receiveWebhooks)
+	}
+}
+
+func (a *Agent) receiveWebhooks(ctx context.Context) error {
+	o := webhook.Options{
+		Facts: a.cfg.Store, Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent,
+		Accepted: func(e webhook.Accepted) { a.activity.Note(e.Repository.Name, e.Text()) },
+		Logger:   a.cfg.Logger.With("component", "webhook"),
+	}
+	if a.embedded == nil { // else limpet alone runs the pulls
+		o.Incremental = webhook.Listed(a.cfg.Limits.IncrementalChanges)
+	}
+	return webhook.Run(ctx, a.cfg.Webhooks, a.deliveries, o)
 }
 
 // Close releases the connections. It may be called without Run and twice.
-func (a *Agent) Close() { a.access.close() }
+func (a *Agent) Close() {
+	a.clients.close()
+	if a.access != nil {
+		a.access.close()
+	}
+}
 
 // Run works until ctx ends, then finishes or releases the claims and returns nil. It
 // returns early when a part fails for good, with state.ErrCorrupt when the state file
-// has to be reopened.
+// has to be reopened: lost records would be missing until a restart.
 func (a *Agent) Run(ctx context.Context) error {
-	var ln net.Listener
-	if a.cfg.Socket {
-		var err error
-		if ln, err = control.Listen(SocketPath(a.cfg.StatePath)); err != nil {
-			return err
+	for _, objects := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
+		if objects != nil {
+			objects.AddHandler(kube.Handler{Any: a.hub.Invalidate})
 		}
 	}
-	a.addHandlers()
-	builder := a.newBuilder(ctx)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { a.hub.Run(ctx, builder.Build, builder.Reset); return nil })
-	g.Go(func() error { return a.jobs.Run(ctx) })
-	g.Go(func() error { return a.repos.Run(ctx) })
-	g.Go(func() error { return a.controller.Run(ctx) })
-	g.Go(func() error { return a.saveSnapshots(ctx) })
-	g.Go(func() error { return a.sweep(ctx) })
-	g.Go(func() error { return a.health.Run(ctx, a.hub, a.log) })
-	g.Go(func() error { return a.pruneMirrors(ctx) })
-	g.Go(func() error { return a.watchDamage(ctx) })
-	g.Go(func() error { return a.watchSources(ctx) })
-	if a.repoController != nil {
-		g.Go(func() error { return a.connections.Run(ctx) })
-		g.Go(func() error { return a.runLeader(ctx) })
-	}
-	if a.manifests != nil {
-		g.Go(func() error { return a.manifests.Run(ctx) })
-	}
-	if ln != nil {
-		server := a.socketServer()
+	if a.cfg.Socket {
+		ln, err := control.Listen(SocketPath(a.cfg.StatePath))
+		if err != nil {
+			return err
+		}
+		hello := control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.health.Started,
+			State: a.cfg.StatePath, Server: a.name()}
+		server := &control.Server{Hello: hello, Store: a.cfg.Store, Agent: a.Service, API: a.handler(a.cfg.Logger)}
 		g.Go(func() error { return server.Serve(ctx, ln) })
 	}
-	if a.cfg.Telemetry != "" {
-		g.Go(func() error { return a.telemetry(ctx) })
+	for _, run := range a.parts {
+		g.Go(func() error { return run(ctx) })
 	}
-	if a.cfg.Webhooks.Listen != "" {
-		g.Go(func() error { return a.webhooks(ctx) })
-	}
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.cfg.Store.Damaged():
+			return fmt.Errorf("stop working on %s: %w", a.cfg.StatePath, state.ErrCorrupt)
+		}
+	})
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-// watchDamage returns an error when the state file is found damaged. The agent ends,
-// because lost records would be missing until its restart.
-func (a *Agent) watchDamage(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-a.cfg.Store.Damaged():
-		return fmt.Errorf("stop working on %s: %w", a.cfg.StatePath, state.ErrCorrupt)
-	}
-}
-
-// addHandlers connects the watches to the snapshot.
-func (a *Agent) addHandlers() {
-	a.jobs.AddHandler(kube.Handler{Any: a.hub.Invalidate})
-	a.repos.AddHandler(kube.Handler{Any: a.hub.Invalidate})
-	if a.connections != nil {
-		a.connections.AddHandler(kube.Handler{Any: a.hub.Invalidate})
-	}
 }
 
 // SocketPath returns the socket beside a state file: limpet.sock beside limpet.db.
@@ -256,65 +331,7 @@ func mirrorsPath(statePath string) string {
 	return filepath.Join(dir, strings.TrimSuffix(name, ".db")+"-mirrors")
 }
 
-func (a *Agent) socketServer() *control.Server {
-	s := &control.Server{
-		Hello: control.Hello{
-			Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(),
-			Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
-		Store: a.cfg.Store,
-		Agent: a,
-	}
-	if a.embedded != nil {
-		s.API = a.embedded
-	} else {
-		s.API = a.proxy()
-	}
-	return s
-}
-
-func (a *Agent) serverName() string {
-	if a.embedded != nil {
-		return "embedded"
-	}
-	base, _ := a.client.Endpoint()
-	return base.Redacted()
-}
-
-// Next blocks until there is a snapshot newer than seq, or ctx ends.
-func (a *Agent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
-	return a.hub.Next(ctx, seq)
-}
-
-// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
-func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
-	return a.controller.Cancel(ctx, namespace, name)
-}
-
-// Drain stops claiming new jobs, or resumes; see jobs.Controller.
-func (a *Agent) Drain(on bool) (since time.Time, busy int) {
-	a.controller.Drain(on)
-	a.hub.Invalidate()
-	return a.Draining()
-}
-
-// Hurry retries an unavailable API at once.
-func (a *Agent) Hurry() {
-	a.client.RetryNow()
-	a.hub.Invalidate()
-}
-
-// Draining returns since when nothing new is claimed, and how much still has to
-// finish.
-func (a *Agent) Draining() (since time.Time, busy int) {
-	s := a.controller.Snapshot()
-	return s.DrainingSince, s.Busy
-}
-
-// Client returns the client of the API.
-func (a *Agent) Client() *kube.Client { return a.client }
-
 // Store returns the state file.
 func (a *Agent) Store() control.Store { return a.cfg.Store }
 
-var _ control.Agent = (*Agent)(nil)
 var _ control.Store = (*state.Store)(nil)

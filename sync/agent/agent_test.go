@@ -196,7 +196,7 @@ func TestServerUnavailableAtStart(t *testing.T) {
 		return !s.API.Up && s.API.Error != "" &&
 			s.Problem != ""
 	})
-	if a.notReady() == "" {
+	if a.endpoint.NotReady() == "" {
 		t.Error("ready without a server")
 	}
 	eventually(t, "the log says so", func() bool { return log.count("API unavailable") == 1 })

@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
+	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/control"
 	"limpet/sync/kube"
 )
 
@@ -63,6 +67,41 @@ func (c *clients) clientFor(ctx context.Context, cfg kube.Config, server, group 
 	}
 	cfg.Audiences = []string{group, api.ProvisioningGroup}
 	return kube.Connect(ctx, cfg)
+}
+
+// now returns the time of the API, the local time while that is unknown.
+func (c *clients) now() time.Time {
+	if now, _, ok := c.client.Clock().Now(); ok {
+		return now
+	}
+	return time.Now()
+}
+
+// sealed returns which Secrets are secure values of the embedded API, which change with
+// their objects; nil = none.
+func (c *clients) sealed() func(secret string) bool {
+	if c.embedded == nil {
+		return nil
+	}
+	return apiserver.IsSealed
+}
+
+// name returns the server for people.
+func (c *clients) name() string {
+	if c.embedded != nil {
+		return "embedded"
+	}
+	base, _ := c.client.Endpoint()
+	return base.Redacted()
+}
+
+// handler serves the API for clients of the socket.
+func (c *clients) handler(log *slog.Logger) http.Handler {
+	if c.embedded != nil {
+		return c.embedded
+	}
+	groups := map[string]*kube.Client{api.DashboardGroup: c.dashboards, api.FolderGroup: c.folders}
+	return control.Proxy(c.client, groups, log.With("component", "proxy"))
 }
 
 func (c *clients) close() {

@@ -45,16 +45,16 @@ func TestCompare(t *testing.T) {
 	if _, err := a.Compare(t.Context(), q); err == nil || !strings.Contains(err.Error(), "does not have both commits") {
 		t.Errorf("nothing was fetched: %v", err)
 	}
-	ref, err := a.mirrors.Resolve(t.Context(), remote, selector.Selector{})
+	ref, err := a.access.mirrors.Resolve(t.Context(), remote, selector.Selector{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	origin.Git(t, "update-ref", "refs/heads/"+testenv.Branch, first)
-	if _, err := a.mirrors.Fetch(t.Context(), remote, git.Ref{Name: ref.Name, Hash: first}); err != nil {
+	if _, err := a.access.mirrors.Fetch(t.Context(), remote, git.Ref{Name: ref.Name, Hash: first}); err != nil {
 		t.Fatal(err)
 	}
 	origin.Git(t, "update-ref", "refs/heads/"+testenv.Branch, second)
-	if _, err := a.mirrors.Fetch(t.Context(), remote, ref); err != nil {
+	if _, err := a.access.mirrors.Fetch(t.Context(), remote, ref); err != nil {
 		t.Fatal(err)
 	}
 	got, err := a.Compare(t.Context(), q)

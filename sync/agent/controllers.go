@@ -13,9 +13,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/dependency"
+	"limpet/sync/forge"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
+	"limpet/sync/repos"
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
+	"limpet/sync/worker"
 )
 
 // Values of Config.Controllers.
@@ -27,8 +33,8 @@ const (
 // reconciles reports whether this agent manages Repositories and Connections. Grafana
 // runs its own controllers, so on any API but the embedded one it has to be
 // configured.
-func (a *Agent) reconciles() bool {
-	return a.cfg.Controllers == controllersOn || a.embedded != nil && cmp.Or(a.cfg.Controllers, controllersAuto) == controllersAuto
+func (c Config) reconciles(embedded bool) bool {
+	return c.Controllers == controllersOn || embedded && cmp.Or(c.Controllers, controllersAuto) == controllersAuto
 }
 
 // Names of the Lease of the controllers. Agents with another selector have other
@@ -38,46 +44,94 @@ const (
 	leaseName      = "limpet-controllers"
 )
 
-// newLease returns the Lease for the controllers of this agent, nil on the embedded
-// API, which has one agent.
-func (a *Agent) newLease(ctx context.Context) (*lease.Lease, error) {
-	if a.embedded != nil || !a.reconciles() {
-		return nil, nil
+// controllers are those of Repositories and Connections. They work while this agent holds
+// their Lease. Without the right to any, all but mode is nil.
+type controllers struct {
+	mode        string
+	references  *dependency.Watcher
+	repos       *repos.Controller
+	connections *repos.Connections
+	cache       *kube.Informer // of Connections
+	minter      *forge.Minter
+	lease       *lease.Lease // nil = none is needed
+}
+
+// build makes the controllers of an agent.
+func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOptions) (err error) {
+	cfg, embedded := a.cfg, a.embedded != nil
+	var since time.Time
+	if embedded {
+		// Its objects are in the state file: objects of pulls before the file was
+		// created may be missing.
+		info, err := cfg.Store.Info(ctx)
+		if err != nil {
+			return err
+		}
+		since = info.Created
 	}
-	holder, err := a.identity(ctx)
+	uses := repos.Uses{Watcher: c.references, Rules: cfg.GitRules, Policies: cfg.Policies, Sealed: a.sealed()}
+	c.minter = a.access.minter
+	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
+		Remotes:      worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure},
+		Git:          a.access.mirrors,
+		Hosts:        repos.Forges{Hosts: a.access.hosts},
+		Store:        cfg.Store,
+		Trust:        a.access.signers,
+		Tokens:       &repos.Tokens{Minter: c.minter, Connections: a.access.reader, Sealed: embedded},
+		Webhooks:     cfg.Webhooks.Listen != "",
+		WebhookBase:  cfg.Webhooks.URL,
+		Orphans:      worker.NewOrphans(pulls),
+		Quota:        cfg.Limits.quota(embedded),
+		Suspensions:  a.suspensions,
+		Selector:     cfg.Jobs.Selector,
+		Dependencies: uses,
+		Since:        since,
+		Resync:       cfg.Resync,
+		Observe: func(e repos.Event) {
+			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+		},
+		Meter:  a.metrics.Controller(),
+		Logger: cfg.Logger.With("component", "repositories"),
+	})
+	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
+	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Tester: c.minter, Repositories: c.repos,
+		Dependencies: uses, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
+	if embedded { // it has one agent
+		return nil
+	}
+	holder, err := identityOf(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	name := leaseName
-	if s := a.cfg.Jobs.Selector; s != nil && !s.Empty() {
+	if s := cfg.Jobs.Selector; s != nil && !s.Empty() {
 		sum := sha256.Sum256([]byte(s.String()))
 		name += "-" + hex.EncodeToString(sum[:4])
 	}
-	return lease.New(lease.Options{
-		Client: a.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, leaseNamespace)),
-		Name:   name,
-		Holder: holder,
-		Expiry: cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry),
-		Work:   a.runControllers,
-		Changed: func(lease.State) {
-			a.activity.AddEvent(snapshot.Event{At: time.Now(), Level: "info", Text: "repositories: " + a.controllers().Text()})
-		},
-		Logger: a.log.With("component", "controllers"),
-	}), nil
+	c.lease = lease.New(lease.Options{
+		Client:  a.client.Resource(lease.Resource).Namespace(cmp.Or(cfg.Namespace, leaseNamespace)),
+		Name:    name,
+		Holder:  holder,
+		Expiry:  cmp.Or(cfg.Jobs.Expiry, jobs.DefaultExpiry),
+		Work:    c.work,
+		Changed: func(lease.State) { a.activity.Note("", "repositories: "+c.role().Text()) },
+		Logger:  cfg.Logger.With("component", "controllers"),
+	})
+	return nil
 }
 
 // factIdentity is the key of the identity of this agent in the state file.
 const factIdentity = "agent/id"
 
-// identity returns the name of this agent with a random ID, which is stored in the
+// identityOf returns the name of this agent with a random ID, which is stored in the
 // state file.
-func (a *Agent) identity(ctx context.Context) (string, error) {
+func identityOf(ctx context.Context, cfg Config) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "limpet"
 	}
-	name := cmp.Or(a.cfg.Jobs.Agent, host) + "_"
-	id, err := a.cfg.Store.Fact(ctx, factIdentity)
+	name := cmp.Or(cfg.Jobs.Agent, host) + "_"
+	id, err := cfg.Store.Fact(ctx, factIdentity)
 	if err == nil && len(id) > 0 {
 		return name + string(id), nil
 	}
@@ -85,39 +139,71 @@ func (a *Agent) identity(ctx context.Context) (string, error) {
 		return "", err
 	}
 	made := rand.Text()
-	return name + made, a.cfg.Store.PutFact(ctx, factIdentity, []byte(made))
+	return name + made, cfg.Store.PutFact(ctx, factIdentity, []byte(made))
 }
 
-// runLeader runs the controllers while this agent holds the Lease, until ctx ends.
-func (a *Agent) runLeader(ctx context.Context) error {
-	if a.lease != nil {
-		return a.lease.Run(ctx)
+// run runs the controllers while this agent holds the Lease, until ctx ends.
+func (c *controllers) run(ctx context.Context) error {
+	if c.lease != nil {
+		return c.lease.Run(ctx)
 	}
-	return a.runControllers(ctx)
+	return c.work(ctx)
 }
 
-// runControllers runs the controllers and the watches of their dependencies.
-func (a *Agent) runControllers(ctx context.Context) error {
+// work runs the controllers and the watches of their dependencies.
+func (c *controllers) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.references.Run(ctx) })
-	g.Go(func() error { return a.repoController.Run(ctx) })
-	g.Go(func() error { return a.connectionController.Run(ctx) })
+	g.Go(func() error { return c.references.Run(ctx) })
+	g.Go(func() error { return c.repos.Run(ctx) })
+	g.Go(func() error { return c.connections.Run(ctx) })
 	return g.Wait()
 }
 
-// controllers returns the role of this agent for the snapshot.
-func (a *Agent) controllers() snapshot.Controllers {
-	v := snapshot.Controllers{Mode: cmp.Or(a.cfg.Controllers, controllersAuto), State: snapshot.ControllersOff}
+// role returns the role of this agent for the snapshot.
+func (c *controllers) role() snapshot.Controllers {
+	v := snapshot.Controllers{Mode: c.mode, State: snapshot.ControllersOff}
 	switch {
-	case !a.reconciles():
-	case a.lease == nil:
+	case c.repos == nil:
+	case c.lease == nil:
 		v.State = snapshot.ControllersActive
 	default:
-		s := a.lease.State()
+		s := c.lease.State()
 		v.State, v.Holder = snapshot.ControllersStandby, s.Holder
 		if s.Active {
 			v.State = snapshot.ControllersActive
 		}
 	}
 	return v
+}
+
+// wake reconciles an object whose credentials changed, and the Repositories of a
+// Connection. Tokens of the old credentials are dropped.
+func (c *controllers) wake(user dependency.Ref) {
+	if user.Kind == dependency.Connection {
+		if u, ok := c.cache.Get(user.Namespace, user.Name); ok {
+			if connection, err := forge.ConnectionOf(u); err == nil {
+				c.minter.Forget(connection)
+			}
+		}
+		defer c.references.Changed(user)
+	}
+	c.recheck(user.Kind, user.Namespace, user.Name)
+}
+
+// recheck has the health of an object checked, if it is one of the controllers.
+func (c *controllers) recheck(kind, namespace, name string) {
+	switch {
+	case c.repos == nil:
+	case kind == repos.Repository:
+		c.repos.Recheck(namespace, name)
+	case kind == repos.Connection:
+		c.connections.Recheck(namespace, name)
+	}
+}
+
+// wakeRepository reconciles a Repository.
+func (c *controllers) wakeRepository(namespace, name string) {
+	if c.repos != nil {
+		c.repos.Wake(namespace, name)
+	}
 }

@@ -37,7 +37,7 @@ func BenchmarkBuild10kJobs(b *testing.B) {
 	a, _ := newAgent(b, nil)
 	start(b, a.jobs.Run, a.repos.Run)
 	crowd(b, a, 10_000)
-	p := a.newBuilder(context.Background())
+	p := a.builder
 	for b.Loop() {
 		p.Build()
 	}
@@ -55,7 +55,7 @@ func TestSnapshotOfManyJobs(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	start(t, a.jobs.Run, a.repos.Run)
 	crowd(t, a, rows+7)
-	b := a.newBuilder(t.Context())
+	b := a.builder
 	for range 2 {
 		s := b.Build()
 		if len(s.Jobs) != rows || s.Counts.Pending != rows+7 || s.Counts.All() != rows+7 || s.Jobs[0].Name == "" {

@@ -36,7 +36,7 @@ func TestSuspendedClaim(t *testing.T) {
 		c.Jobs.Expiry, c.Jobs.Renew = 4*time.Second, time.Second
 	})
 	start(t, a.Run)
-	eventually(t, "the agent is ready", func() bool { return a.notReady() == "" })
+	eventually(t, "the agent is ready", func() bool { return a.endpoint.NotReady() == "" })
 	for _, u := range []*unstructured.Unstructured{
 		{Object: map[string]any{"kind": "Repository", "metadata": map[string]any{"name": "slow"},
 			"spec": map[string]any{"title": "slow", "type": "git",
@@ -73,12 +73,12 @@ func TestSuspendedClaim(t *testing.T) {
 	if row.Owner != "" || row.State != api.StatePending || !row.LeaseUntil.IsZero() {
 		t.Errorf("%+v", row)
 	}
-	if why := a.notReady(); !strings.Contains(why, "the API has not answered for") {
+	if why := a.endpoint.NotReady(); !strings.Contains(why, "the API has not answered for") {
 		t.Errorf("not ready: %q", why)
 	}
 
 	down.Store(false)
-	eventually(t, "the agent is ready again", func() bool { return a.notReady() == "" })
+	eventually(t, "the agent is ready again", func() bool { return a.endpoint.NotReady() == "" })
 	eventually(t, "the job runs again", func() bool {
 		s := a.hub.Latest()
 		return s.Counts == snapshot.Counts{Working: 1} && s.Jobs[0].Owner == "this" && s.Jobs[0].WaitReason == ""

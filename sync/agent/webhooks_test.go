@@ -27,11 +27,12 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/kube"
 	"limpet/sync/repos"
+	"limpet/sync/webhook"
 )
 
 const hookSecret = "canary-91bd-hook-secret"
 
-var hookAddress = regexp.MustCompile(`msg=webhooks address=(\S+)`)
+var hookAddress = regexp.MustCompile(`msg=webhooks component=webhook address=(\S+)`)
 
 // hookURL is where the running agent receives the webhooks of a repository.
 func hookURL(t *testing.T, log *logText, name string) string {
@@ -128,7 +129,7 @@ func TestWebhookSecrets(t *testing.T) {
 		[]byte("new\nof-before\n")); err != nil {
 		t.Fatal(err)
 	}
-	d := a.newWebhookStore()
+	d := a.deliveries
 	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given",
 		"infile": "of-the-file given", "none": "", "ours": "new of-before"} {
 		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
@@ -155,7 +156,7 @@ func TestWebhookSecrets(t *testing.T) {
 func TestWebhookRecordsLastEvent(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
-	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7, "url": "https://edge.example.com"}})
 	hookedRepository(t, a.client, "y", nil, nil)
 	for _, name := range []string{"x", "y"} {
@@ -179,7 +180,7 @@ func TestWebhookRecordsLastEvent(t *testing.T) {
 	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "1"); resp.StatusCode != 202 {
 		t.Errorf("%s", resp.Status)
 	}
-	if e := a.newBuilder(t.Context()).Build().Events; len(e) != 1 || e[0].Text != "webhook: push to main → pull queued" || e[0].Repo != "x" {
+	if e := a.builder.Build().Events; len(e) != 1 || e[0].Text != "webhook: push to main → pull queued" || e[0].Repo != "x" {
 		t.Errorf("events: %+v", e)
 	}
 	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "2"); resp.StatusCode != 409 {
@@ -247,7 +248,7 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 		c.API.Server = "http://" + server.addr
 		c.Webhooks.Listen = "127.0.0.1:0"
 	})
-	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
 	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
 		[]byte(hookSecret)); err != nil {
@@ -283,7 +284,7 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 func TestPushDuringAPull(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
-	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
 	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
 		[]byte(hookSecret)); err != nil {
@@ -341,9 +342,9 @@ func TestWebhooksOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, log := newAgent(t, func(c *Config) {
-		c.Webhooks = Webhooks{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key}
+		c.Webhooks = webhook.Config{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key}
 	})
-	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	url := strings.Replace(hookURL(t, log, "x"), "http://", "https://", 1)
 	pem, err := os.ReadFile(cert)
 	if err != nil {
@@ -365,8 +366,8 @@ func TestWebhooksOverTLS(t *testing.T) {
 	if resp.StatusCode != 401 || resp.ProtoMajor != 1 {
 		t.Errorf("%s over %s", resp.Status, resp.Proto)
 	}
-	c := Config{Webhooks: Webhooks{Listen: "127.0.0.1:0", CertFile: cert}}
-	if err := c.Webhooks.check(); err == nil {
+	c := Config{Webhooks: webhook.Config{Listen: "127.0.0.1:0", CertFile: cert}}
+	if err := c.Webhooks.Check(); err == nil {
 		t.Error("a certificate without a key is taken")
 	}
 }
@@ -380,7 +381,7 @@ func TestWebhookListenIsRetried(t *testing.T) {
 	}
 	defer ln.Close()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = ln.Addr().String() })
-	start(t, a.webhooks)
+	start(t, a.receiveWebhooks)
 	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
 }
 
@@ -388,7 +389,7 @@ func TestWebhookListenIsRetried(t *testing.T) {
 func TestWebhookOfSuspendedRepository(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
-	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
 	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
 		[]byte(hookSecret)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,9 +14,27 @@ import (
 	"limpet/sync/text"
 )
 
-// Proxy forwards API requests of clients of the socket to the server of a client, with
-// its credentials. Only the same user can open the socket.
-func Proxy(client *kube.Client, logger *slog.Logger) http.Handler {
+// Proxy forwards API requests of clients of the socket: each group to the server of its
+// client, and all else to that of rest.
+func Proxy(rest *kube.Client, groups map[string]*kube.Client, logger *slog.Logger) http.Handler {
+	others, handlers := proxy(rest, logger), map[string]http.Handler{}
+	for group, client := range groups {
+		handlers[group] = proxy(client, logger)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, _ := strings.CutPrefix(r.URL.Path, "/apis/")
+		group, _, _ := strings.Cut(path, "/")
+		handler := handlers[group]
+		if handler == nil {
+			handler = others
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// proxy forwards requests with the credentials of a client. Only the same user can open
+// the socket.
+func proxy(client *kube.Client, logger *slog.Logger) http.Handler {
 	base, transport := client.Endpoint()
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {

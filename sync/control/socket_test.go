@@ -242,7 +242,7 @@ func TestProxyCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, ln, &Server{Agent: newFakeAgent(), API: Proxy(client, log)})
+	serve(t, ln, &Server{Agent: newFakeAgent(), API: Proxy(client, nil, log)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, BaseURL+"/apis/x", nil)
 	if err != nil {
 		t.Fatal(err)

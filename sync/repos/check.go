@@ -19,6 +19,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
+	"limpet/sync/source"
 	"limpet/sync/text"
 )
 
@@ -272,14 +273,11 @@ func TestConnection(ctx context.Context, identities Identities, obj *unstructure
 
 // SourceOptions are the Git side of a GitRepository and what its test needs of an agent.
 type SourceOptions struct {
-	Spec     auth.GitRepository
-	Invalid  error // why the spec cannot be read; nil = it can
-	Selector gitref.Selector
-	Timeout  time.Duration // of one request; 0 = not in the spec
-	Revision func(git.Ref) string
-	Git      Prober
-	Remote   func(context.Context) (git.Remote, error) // finds how the host is reached
-	Signers  func(context.Context) (string, error)     // describes the keys of those who may sign, for people
+	Source  source.Git
+	Invalid error // why the spec cannot be read; nil = it can
+	Git     Prober
+	Remote  func(context.Context) (git.Remote, error) // finds how the host is reached
+	Signers func(context.Context) (string, error)     // describes the keys of those who may sign, for people
 }
 
 // TestSource checks a GitRepository of Flux: its spec, whether its host accepts the
@@ -300,16 +298,16 @@ func TestSource(ctx context.Context, o SourceOptions) (TestResults, error) {
 			if o.Invalid != nil {
 				return fail(o.Invalid)
 			}
-			return cmp.Or(strings.Join(o.Spec.Warnings, "; "), specValid), nil
+			return cmp.Or(strings.Join(o.Source.Warnings, "; "), specValid), nil
 		}},
 		check{stepCredentials, false, func() (detail string, err error) {
 			if p.remote, err = o.Remote(ctx); err != nil {
 				return fail(err)
 			}
-			return describeIdentity(o.Spec.Provider, p.remote.Creds), nil
+			return describeIdentity(o.Source.Provider, p.remote.Creds), nil
 		}},
 		check{stepSigners, true, func() (string, error) {
-			if o.Spec.Verify == "" {
+			if o.Source.Verify == "" {
 				return "", nil
 			}
 			detail, err := o.Signers(ctx)
@@ -323,9 +321,9 @@ func TestSource(ctx context.Context, o SourceOptions) (TestResults, error) {
 			return detail, nil
 		}},
 		check{stepRemote, false, func() (string, error) {
-			limited, cancel := context.WithTimeout(ctx, min(probeTimeout, cmp.Or(o.Timeout, probeTimeout)))
+			limited, cancel := context.WithTimeout(ctx, min(probeTimeout, cmp.Or(o.Source.Timeout, probeTimeout)))
 			defer cancel()
-			sel := o.Selector
+			sel := o.Source.Selector
 			if sel.Commit != "" { // for a stored commit no host is asked, and this is a test of the host
 				sel = gitref.Branch(sel.Branch)
 			}
@@ -342,17 +340,17 @@ func TestSource(ctx context.Context, o SourceOptions) (TestResults, error) {
 				return fail(p.err)
 			}
 			note := ""
-			if commit := o.Selector.Commit; commit != "" && commit != p.ref.Hash {
+			if commit := o.Source.Selector.Commit; commit != "" && commit != p.ref.Hash {
 				p.ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
 			}
-			revision = o.Revision(p.ref)
+			revision = o.Source.Revision(p.ref)
 			return revision + note, nil
 		}})
 	if err != nil {
 		return t, err
 	}
 	t.Reason, t.Revision = reason, revision
-	if len(o.Spec.Warnings) > 0 && t.Steps[0].Result == StepOK {
+	if len(o.Source.Warnings) > 0 && t.Steps[0].Result == StepOK {
 		t.Steps[0].Result = StepWarning
 	}
 	return t, nil

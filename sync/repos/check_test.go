@@ -185,8 +185,7 @@ func TestCheckOfARepository(t *testing.T) {
 
 // testSource tests a GitRepository.
 func testSource(ctx context.Context, o SourceOptions, u *unstructured.Unstructured) (TestResults, error) {
-	from, err := source.ReadGit(u)
-	o.Spec, o.Invalid, o.Selector, o.Timeout, o.Revision = from.GitRepository, err, from.Selector, from.Timeout, from.Revision
+	o.Source, o.Invalid = source.ReadGit(u)
 	return TestSource(ctx, o)
 }
 

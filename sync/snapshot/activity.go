@@ -1,11 +1,16 @@
 package snapshot
 
 import (
+	"context"
+	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 const (
@@ -16,6 +21,9 @@ const (
 	maxEvents   = 200
 	maxFinished = 200
 	maxSkipped  = 2 * maxJobs
+	// sweepEvery is how often memory is released, skipped jobs are swept and the
+	// history is counted again.
+	sweepEvery = 10 * time.Second
 )
 
 // Activity collects recent activity: events, finished jobs, the reasons why
@@ -54,6 +62,11 @@ func (a *Activity) AddEvent(e Event) {
 	a.recent.events = appendLatest(a.recent.events, e, maxEvents)
 	a.mu.Unlock()
 	a.hub.Invalidate()
+}
+
+// Note adds an event about a repository, "" for none, that has just happened.
+func (a *Activity) Note(repository, text string) {
+	a.AddEvent(Event{At: time.Now(), Level: "info", Repo: repository, Text: text})
 }
 
 // appendLatest appends v and drops the oldest beyond limit.
@@ -113,8 +126,39 @@ func (a *Activity) skipReason(uid string) string {
 	return a.skips[uid].reason
 }
 
-// Sweep drops skipped jobs that no longer exist.
-func (a *Activity) Sweep(gone func(namespace, name, uid string) bool) {
+// Run releases memory once after a burst of work, because an agent waits most of its life
+// and small boards have little to spare, drops skipped jobs that are gone, and counts the
+// history, until ctx ends. busy reports whether a job runs.
+func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Informer, busy func() bool, log *slog.Logger) error {
+	if err := a.Runs.Load(ctx, store, time.Now()); err != nil && ctx.Err() == nil {
+		log.Warn("read history", "err", err)
+	}
+	a.hub.Invalidate()
+	released := -1 // the number of jobs that had ended at the last release
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if ended := a.Runs.Ended(); ended != released && !busy() {
+			debug.FreeOSMemory()
+			released = ended
+		}
+		a.sweep(func(namespace, name, uid string) bool {
+			job, ok := queue.Lookup(namespace, name)
+			return !ok || job.UID() != uid
+		})
+		if err := a.Runs.Recount(ctx, store); err != nil && ctx.Err() == nil {
+			log.Warn("count history", "err", err)
+		}
+	}
+}
+
+// sweep drops skipped jobs that no longer exist.
+func (a *Activity) sweep(gone func(namespace, name, uid string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for uid, s := range a.skips {

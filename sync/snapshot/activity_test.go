@@ -93,7 +93,7 @@ func TestSkippedJob(t *testing.T) {
 	for _, uid := range []string{"u0", "u1"} {
 		a.Observe(jobs.Event{Type: jobs.EventSkipped, Namespace: "default", Job: uid, UID: uid, Text: "no such prefix"})
 	}
-	a.Sweep(func(_, name, _ string) bool { return name == "u1" })
+	a.sweep(func(_, name, _ string) bool { return name == "u1" })
 	if a.skipReason("u0") != "no such prefix" || a.skipReason("u1") != "" {
 		t.Errorf("%q, %q", a.skipReason("u0"), a.skipReason("u1"))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -14,6 +15,10 @@ import (
 
 // savedKind is the name of the saved snapshot in the state file.
 const savedKind = "view"
+
+// saveEvery is the interval of saves: the greatest age of the snapshot after a restart
+// without the API. Each save costs one write, so it is rare: flash wears out.
+const saveEvery = 5 * time.Minute
 
 // savedSnapshot is shown after a restart until the watches have synced.
 type savedSnapshot struct {
@@ -32,6 +37,29 @@ type Saver struct {
 
 // NewSaver returns a Saver that has saved nothing yet.
 func NewSaver(store *state.Store) *Saver { return &Saver{store: store} }
+
+// Run saves the snapshot of hub for the next start, each saveEvery and at the end.
+func (v *Saver) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
+	save := func(ctx context.Context, s *Snapshot) {
+		if err := v.Save(ctx, s); err != nil {
+			log.Warn("save snapshot", "err", err)
+		}
+	}
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			<-hub.Done()
+			save(context.WithoutCancel(ctx), hub.Latest())
+			return nil
+		case <-tick.C:
+			if s, err := hub.Next(ctx, 0); err == nil {
+				save(ctx, s)
+			}
+		}
+	}
+}
 
 // Save writes what a restart shows of s, unless it equals the last write.
 func (v *Saver) Save(ctx context.Context, s *Snapshot) error {

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,17 @@ type Accepted struct {
 	Event      Event
 	Verdict    Verdict
 	Job        string // name of the job that was queued; "" = none
+}
+
+// Text describes the event in a line for people.
+func (a Accepted) Text() string {
+	switch {
+	case a.Event.Kind == Push && a.Job != "":
+		return "webhook: push to " + text.Clean(cmp.Or(a.Repository.Branch, "the repository")) + " → pull queued"
+	case a.Job != "":
+		return text.Clean(fmt.Sprintf("webhook: pull request %d %s → pr queued", a.Event.Number, a.Event.Action))
+	}
+	return text.Clean("webhook: " + a.Verdict.Message)
 }
 
 // Receiver answers webhooks. It is an http.Handler; Serve runs it on a listener.

@@ -20,6 +20,7 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/jobs"
 	"limpet/sync/netx"
+	"limpet/sync/webhook"
 )
 
 // localHistory is how long finished jobs are kept in the state file when
@@ -145,8 +146,8 @@ func listenAddress(address string) error {
 }
 
 // webhooks reads the flags of the webhook listener.
-func (g *Flags) webhooks() (agent.Webhooks, error) {
-	w := agent.Webhooks{Listen: g.WebhookListen, URL: g.WebhookURL, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
+func (g *Flags) webhooks() (webhook.Config, error) {
+	w := webhook.Config{Listen: g.WebhookListen, URL: g.WebhookURL, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
 	if w.Listen == "" && w.URL == "" {
 		return w, nil
 	}

@@ -1,12 +1,13 @@
-package agent
+package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/worker"
+	"limpet/sync/kube"
 )
 
 const (
@@ -17,9 +18,16 @@ const (
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// pruneMirrors deletes mirrors that no Repository uses, while the cache of
-// Repositories is complete.
-func (a *Agent) pruneMirrors(ctx context.Context) error {
+// MirrorPruner deletes mirrors that no Repository uses, while the cache of Repositories is
+// complete.
+type MirrorPruner struct {
+	Repos   *kube.Informer
+	Mirrors *git.Mirrors
+	Logger  *slog.Logger
+}
+
+// Run works until ctx ends.
+func (p MirrorPruner) Run(ctx context.Context) error {
 	tick := time.NewTicker(pruneMirrorsEvery)
 	defer tick.Stop()
 	for {
@@ -27,30 +35,30 @@ func (a *Agent) pruneMirrors(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			a.pruneMirrorsOnce(unusedMirrorAge)
+			p.runOnce(unusedMirrorAge)
 		}
 	}
 }
 
-func (a *Agent) pruneMirrorsOnce(minAge time.Duration) {
-	if !a.repos.HasSynced() || a.repos.LastError() != nil {
+func (p MirrorPruner) runOnce(minAge time.Duration) {
+	if !p.Repos.HasSynced() || p.Repos.LastError() != nil {
 		return
 	}
 	var keep []git.Remote
-	for _, u := range a.repos.List() {
+	for _, u := range p.Repos.List() {
 		repo, err := api.RepositoryView(u)
 		if err != nil { // its mirror is unknown
 			return
 		}
-		if url, ok := worker.CloneURL(repo); ok {
+		if url, ok := CloneURL(repo); ok {
 			keep = append(keep, git.Remote{URL: url})
 		}
 	}
-	removed, err := a.mirrors.Prune(keep, minAge)
+	removed, err := p.Mirrors.Prune(keep, minAge)
 	if err != nil {
-		a.log.Warn("delete unused mirrors", "err", err)
+		p.Logger.Warn("delete unused mirrors", "err", err)
 	}
 	if removed > 0 {
-		a.log.Info("unused mirrors deleted", "count", removed)
+		p.Logger.Info("unused mirrors deleted", "count", removed)
 	}
 }

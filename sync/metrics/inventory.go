@@ -1,10 +1,9 @@
-package agent
+package metrics
 
 import (
 	"time"
 
 	"limpet/sync/kube"
-	"limpet/sync/metrics"
 	"limpet/sync/repos"
 )
 
@@ -20,32 +19,39 @@ var (
 	pathPull       = kube.PathTo("status", "sync", "state")
 )
 
-// repositoryMetrics returns the Repositories for a scrape.
-func (a *Agent) repositoryMetrics() []metrics.Repository {
-	objects := a.repos.Objects()
-	out := make([]metrics.Repository, len(objects))
-	for i, s := range objects {
+// Inventory reads the objects of a Source from their caches.
+type Inventory struct {
+	Repos       *kube.Informer
+	Connections *kube.Informer // nil = they are not watched
+	Suspensions *repos.Suspensions
+}
+
+// ListRepositories is for Source.Repositories.
+func (i Inventory) ListRepositories() []Repository {
+	objects := i.Repos.Objects()
+	out := make([]Repository, len(objects))
+	for n, s := range objects {
 		k := repos.Key{Namespace: s.Namespace(), Name: s.Name()}
-		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name,
+		out[n] = Repository{Namespace: k.Namespace, Name: k.Name,
 			Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
 			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy), Pull: s.Text(pathPull)}
 		if at := s.Number(pathPulled); at > 0 {
-			out[i].Pulled = time.UnixMilli(at)
+			out[n].Pulled = time.UnixMilli(at)
 		}
-		_, out[i].Suspended = a.suspensions.Of(k, s.UID())
+		_, out[n].Suspended = i.Suspensions.Of(k, s.UID())
 	}
 	return out
 }
 
-// connectionMetrics returns the Connections for a scrape.
-func (a *Agent) connectionMetrics() []metrics.Connection {
-	if a.connections == nil {
+// ListConnections is for Source.Connections.
+func (i Inventory) ListConnections() []Connection {
+	if i.Connections == nil {
 		return nil
 	}
-	objects := a.connections.Objects()
-	out := make([]metrics.Connection, len(objects))
-	for i, s := range objects {
-		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType),
+	objects := i.Connections.Objects()
+	out := make([]Connection, len(objects))
+	for n, s := range objects {
+		out[n] = Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType),
 			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}
 	}
 	return out
