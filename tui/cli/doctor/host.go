@@ -64,17 +64,12 @@ func judgeTerminal(w, h int, env func(string) string) check {
 // checkService finds the unit of this user, else of the host, and compares its program with this one.
 func (p *examination) checkService(ctx context.Context) check {
 	for _, user := range []bool{true, false} {
-		s, err := service.Installed(ctx, user, p.Getenv)
-		if err != nil {
-			return warned("limpet service status", "%v", err)
+		switch unit, fault, next := service.Examine(ctx, user, p.Getenv); {
+		case fault != "":
+			return warned(next, "%s: %s", unit, fault)
+		case unit != "":
+			return passed("%s starts this program", unit)
 		}
-		if s == nil {
-			continue
-		}
-		if fault, next := s.Fault(user); fault != "" {
-			return warned(next, "%s: %s", s.Unit, fault)
-		}
-		return passed("%s starts this program", s.Unit)
 	}
 	return skipped("no systemd unit is installed")
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -43,4 +44,9 @@ func (s *site) world(in string, out, errs io.Writer) command.World {
 // parse parses the arguments of a command and runs nothing.
 func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
 	return command.Parse(s.world("", io.Discard, io.Discard), newTree, args...)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -23,7 +23,6 @@ type Command struct {
 	Print     printCmd     `cmd:"" help:"Print the systemd unit of the daemon, made from the settings of this call."`
 	Install   installCmd   `cmd:"" writes:"" help:"Write the unit after showing the changes, and enable it."`
 	Uninstall uninstallCmd `cmd:"" writes:"" help:"Stop the daemon and remove the unit; the state is kept."`
-	Status    statusCmd    `cmd:"" help:"Show whether the unit is installed, runs, and starts this program."`
 }
 
 // Location selects the directory of the unit.
