@@ -4,15 +4,21 @@ package complete
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"limpet/sync/agent"
 	"limpet/sync/api"
+	"limpet/sync/control"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 )
 
 // Word is the hidden command that the completion scripts call:
@@ -57,29 +63,26 @@ type completion struct {
 func read(root *kong.Node, words []string) (c completion) {
 	c.at = root
 	for i, w := range words {
-		if c.pending != nil {
+		name, _, assigned := strings.Cut(w, "=")
+		flag := findFlag(c.at, name)
+		switch {
+		case c.pending != nil:
 			if command.Selects(c.pending) {
 				c.selected = append(c.selected, words[i-1], w)
 			}
 			c.pending = nil
-			continue
-		}
-		name, _, whole := strings.Cut(w, "=")
-		if strings.HasPrefix(w, "-") {
-			f := findFlag(c.at, name)
-			switch {
-			case f == nil:
-			case !whole && !f.IsBool():
-				c.pending = f
-			case command.Selects(f):
-				c.selected = append(c.selected, w)
+		case flag != nil && !assigned && !flag.IsBool():
+			c.pending = flag
+		case flag != nil && command.Selects(flag):
+			c.selected = append(c.selected, w)
+		case strings.HasPrefix(w, "-"):
+		default:
+			at := slices.IndexFunc(c.at.Children, func(n *kong.Node) bool { return n.Name == w && !n.Hidden })
+			if at < 0 {
+				c.args = append(c.args, w)
+			} else {
+				c.at, c.args = c.at.Children[at], nil
 			}
-			continue
-		}
-		if i := slices.IndexFunc(c.at.Children, func(n *kong.Node) bool { return n.Name == w && !n.Hidden }); i >= 0 {
-			c.at, c.args = c.at.Children[i], nil
-		} else {
-			c.args = append(c.args, w)
 		}
 	}
 	return c
@@ -90,10 +93,10 @@ func (c completion) candidates(current string) []string {
 	flag, value, assigned := strings.Cut(current, "=")
 	switch {
 	case c.pending != nil:
-		return c.values(kindOfFlag(c.pending), "", current)
+		return c.values(c.pending.Value, "", current)
 	case strings.HasPrefix(current, "--") && assigned:
 		if f := findFlag(c.at, flag); f != nil {
-			return c.values(kindOfFlag(f), flag+"=", value)
+			return c.values(f.Value, flag+"=", value)
 		}
 		return nil
 	case strings.HasPrefix(current, "-"):
@@ -106,21 +109,41 @@ func (c completion) candidates(current string) []string {
 		}
 	}
 	if len(subs) == 0 && len(c.args) < len(c.at.Positional) {
-		return c.values(c.kindOfArgument(c.at.Positional[len(c.args)]), "", current)
+		return c.values(c.at.Positional[len(c.args)], "", current)
 	}
 	return withPrefix(subs, "", current)
 }
 
-// values returns the values of a kind that begin with current, each behind a prefix.
-func (c completion) values(kind, prefix, current string) []string {
-	list, listed := strings.CutPrefix(kind, "=")
+// nouns are the kinds of objects that commands and flags name, by their own word.
+var nouns = map[string]string{"repo": "repository", "repository": "repository", "connection": "connection", "source": "gitrepository",
+	"job": "job", "history": "job"}
+
+// values returns what the value of a flag or an argument may be, as far as it begins with current, each behind a
+// prefix.
+func (c completion) values(of *kong.Value, prefix, current string) []string {
+	path := strings.TrimPrefix(command.CallText(c.at), "limpet ")
+	noun, _, _ := strings.Cut(path, " ")
+	kind := nouns[of.Name]
 	switch {
-	case kind == "":
+	case of.Enum != "":
+		return withPrefix(of.EnumSlice(), prefix, current)
+	case of.Name == "state" || of.Name == "file" || of.Tag.PlaceHolder == "FILE" || of.Tag.Type == "path":
+		return []string{":file"}
+	case of.Tag.PlaceHolder == "DIR":
+		return []string{":dir"}
+	case of.Flag == nil && of.Name == "kind":
+		var kinds []string
+		for _, k := range api.Kinds {
+			kinds = append(kinds, k.Plural)
+		}
+		return withPrefix(kinds, prefix, current)
+	case of.Flag == nil && len(c.args) > 0 && (noun == "get" || noun == "delete"):
+		kind = c.args[0]
+	case of.Flag == nil && kind == "" && path != "repo create":
+		kind = nouns[noun]
+	}
+	if kind == "" {
 		return nil
-	case kind == kindFile, kind == kindDir:
-		return []string{":" + kind}
-	case listed:
-		return withPrefix(strings.Fields(list), prefix, current)
 	}
 	return withPrefix(c.names(kind), prefix, current)
 }
@@ -135,25 +158,14 @@ func withPrefix(words []string, prefix, current string) (out []string) {
 	return out
 }
 
-// flagsOf returns the flags that a command takes. Those of the agent belong to the commands that run one.
-func flagsOf(n *kong.Node) (out []*kong.Flag) {
+// flagWords returns the flags that a command takes. Those of the agent belong to the commands that run one.
+func flagWords(n *kong.Node) (out []string) {
 	words := strings.Fields(command.CallText(n))
 	agents := len(words) < 2 || words[1] == "demo" || words[1] == "service"
-	if n.DefaultCmd != nil {
-		out = append(out, n.DefaultCmd.Flags...)
-	}
-	for m := n; m != nil; m = m.Parent {
-		for _, f := range m.Flags {
-			if !f.Hidden && (agents || f.Group == nil || f.Group.Key != command.AgentGroup) {
-				out = append(out, f)
-			}
+	for _, f := range allFlags(n) {
+		if f.Hidden || !agents && f.Group != nil && f.Group.Key == command.AgentGroup {
+			continue
 		}
-	}
-	return out
-}
-
-func flagWords(n *kong.Node) (out []string) {
-	for _, f := range flagsOf(n) {
 		help := "\t" + summary(f.Help)
 		out = append(out, "--"+f.Name+help)
 		if f.Tag.Negatable != "" {
@@ -166,17 +178,22 @@ func flagWords(n *kong.Node) (out []string) {
 	return out
 }
 
+// allFlags returns the flags of a command and of those above it.
+func allFlags(n *kong.Node) (out []*kong.Flag) {
+	if n.DefaultCmd != nil {
+		out = n.DefaultCmd.Flags
+	}
+	for m := n; m != nil; m = m.Parent {
+		out = slices.Concat(out, m.Flags)
+	}
+	return out
+}
+
 // findFlag returns the flag that a word of a command line is, nil for none.
 func findFlag(n *kong.Node, word string) *kong.Flag {
-	for m := n; m != nil; m = m.Parent {
-		all := m.Flags
-		if m.DefaultCmd != nil {
-			all = slices.Concat(all, m.DefaultCmd.Flags)
-		}
-		for _, f := range all {
-			if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
-				return f
-			}
+	for _, f := range allFlags(n) {
+		if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
+			return f
 		}
 	}
 	return nil
@@ -189,59 +206,48 @@ func summary(help string) string {
 	return strings.TrimSuffix(first, ".")
 }
 
-// What a value may be, besides "" for any text, a list of words, which is written behind "=", and a kind of objects.
-const (
-	kindFile       = "file"
-	kindDir        = "dir"
-	kindRepository = "repository"
-	kindJob        = "job"    // a live one
-	kindRecord     = "record" // a live job, or a finished one by its UID
-	kindConnection = "connection"
-	kindSource     = "source"
-	kindNamespace  = "namespace"
-)
+// lookupTimeout bounds the look-up of names: longer feels like a hanging key.
+const lookupTimeout = 150 * time.Millisecond
 
-func kindOfFlag(f *kong.Flag) string {
-	switch {
-	case f.Enum != "":
-		return "=" + strings.Join(f.EnumSlice(), " ")
-	case f.Name == kindNamespace, f.Name == kindRepository, f.Name == kindConnection:
-		return f.Name
-	case f.Name == "state" || f.PlaceHolder == "FILE" || f.Tag.Type == "path":
-		return kindFile
-	case f.PlaceHolder == "DIR":
-		return kindDir
+// maxNames bounds what is offered of one kind.
+const maxNames = 1000
+
+// plainName matches names that need no quotes in a shell.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+
+// namesOf asks the daemon for the names of a kind, else the server; none when nothing answers in time. Without
+// either it opens nothing: only one process at a time can open a state file.
+func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	k, unknown := object.KindNamed(kind)
+	path, err := e.StatePath()
+	if unknown != nil || err != nil {
+		return nil
 	}
-	return ""
-}
-
-// kindOfArgument depends on the noun of the command and the name of its argument.
-func (c completion) kindOfArgument(arg *kong.Positional) string {
-	path := strings.TrimPrefix(command.CallText(c.at), "limpet ")
-	noun, verb, _ := strings.Cut(path, " ")
-	switch {
-	case arg.Enum != "":
-		return "=" + strings.Join(arg.EnumSlice(), " ")
-	case arg.Name == kindFile:
-		return kindFile
-	case arg.Name == "kind":
-		kinds := "="
-		for _, k := range api.Kinds {
-			kinds += k.Plural + " "
+	s := new(command.Session)
+	defer s.Close()
+	if s.Daemon, err = control.Attach(ctx, agent.SocketPath(path)); err != nil && (!errors.Is(err, control.ErrNoDaemon) || e.Embedded()) {
+		return nil
+	}
+	if s.Client, err = e.Connect(ctx, s, ""); err != nil {
+		return nil
+	}
+	resource, err := object.Resource(ctx, s, k)
+	if err != nil {
+		return nil
+	}
+	items, err := s.List(ctx, resource, e.Flags.ListNamespace(), "", nil, maxNames)
+	if err != nil {
+		return nil
+	}
+	for i := range items {
+		if name := items[i].GetName(); plainName.MatchString(name) {
+			out = append(out, name)
 		}
-		return kinds
-	case arg.Name == kindRepository || noun == "repo" && verb != "create":
-		return kindRepository
-	case noun == kindConnection, noun == kindSource:
-		return noun
-	case noun == "history" || path == "job show" || path == "job retry" || path == "job logs":
-		return kindRecord
-	case noun == "job":
-		return kindJob
-	case (noun == "get" || noun == "delete") && len(c.args) > 0:
-		return c.args[0]
 	}
-	return ""
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // ScriptCommand prints the completion script of a shell.
