@@ -32,7 +32,7 @@ func TestGrafanaVariables(t *testing.T) {
 		{"what is beside them", []string{"--drivers=2", "--tls-insecure=false"}, nil, "namespace: team\n", whole},
 		{"a server by flag", []string{"--provisioning-server-url=https://f"}, nil, "", made{Server: "https://f"}},
 		{"a server in the environment", nil, map[string]string{"LIMPET_PROVISIONING_SERVER_URL": "https://e"}, "", made{Server: "https://e"}},
-		{"a server in the file", nil, nil, "provisioning_server_url: https://c\n", made{Server: "https://c"}},
+		{"a server in the file", nil, nil, "provisioning-server-url: https://c\n", made{Server: "https://c"}},
 		{"none, in words", nil, map[string]string{"LIMPET_PROVISIONING_SERVER_URL": ""}, "", made{}},
 		{"a token by flag", []string{"--token=mine"}, nil, "", made{Token: "mine"}},
 		{"a token in the file", nil, nil, "token-file: /t\n", made{}},

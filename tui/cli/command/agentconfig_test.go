@@ -19,7 +19,6 @@ func TestConfigLists(t *testing.T) {
 		"git-credentials: hunter2":             ":1: git-credentials: ",
 		"git-credentials:\n- hunter2":          ":1: git-credentials: ",
 		rule:                                   "gives no key",
-		strings.Replace(rule, "-", "_", 1):     "gives no key",
 		rule + "  values: {username: ann}":     "",
 		rule + "  extra: 1":                    `unknown field "extra"`,
 		rule + "  values: {usernme: ann}":      `unknown key "usernme"`,

@@ -1,10 +1,9 @@
 package command
 
 import (
-	"cmp"
 	"io"
+	"regexp"
 	"slices"
-	"strings"
 
 	"limpet/sync/snapshot"
 	"limpet/tui"
@@ -39,15 +38,6 @@ func (ink ColorFunc) paint(state, text string) string {
 		return text
 	}
 	return ink(state, text)
-}
-
-// errorColors returns the colours of messages on w by the arguments or the environment, also when the rest of
-// the command line is invalid.
-func errorColors(w io.Writer, args []string, env func(string) string) ColorFunc {
-	read := flagValue(args, "accessible", env)
-	g := &Flags{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env),
-		Accessible: read != "" && read != "false" || slices.Contains(args, "--accessible")}
-	return (&Env{Flags: g, World: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).Colors(w)
 }
 
 // Color returns --color; where that is auto, CLICOLOR_FORCE decides.
@@ -100,17 +90,11 @@ func (ink ColorFunc) Word(text, word, state string) string {
 	if ink == nil || word == "" {
 		return text
 	}
-	for at := 0; ; {
-		i := strings.Index(text[at:], word)
-		if i < 0 {
-			return text
-		}
-		from, to := at+i, at+i+len(word)
-		if (from == 0 || text[from-1] == ' ') && (to == len(text) || strings.IndexByte(" ,:", text[to]) >= 0) {
-			return text[:from] + ink(state, word) + text[to:]
-		}
-		at = to
+	at := regexp.MustCompile(`(?:^| )(` + regexp.QuoteMeta(word) + `)(?:[ ,:]|$)`).FindStringSubmatchIndex(text)
+	if at == nil {
+		return text
 	}
+	return text[:at[2]] + ink(state, word) + text[at[3]:]
 }
 
 // ConditionState returns the state that a condition stands for; some types are true when something is wrong.

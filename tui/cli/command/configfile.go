@@ -131,7 +131,7 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 // checkMode rejects a file that holds secrets and can be read by others, and one that can be written by others.
 func (c *ConfigFile) checkMode() error {
 	for _, key := range []string{"token", GitRulesKey} {
-		if _, secret := c.Key(key); !secret {
+		if c.Values[key] == nil {
 			continue
 		}
 		if _, err := auth.ReadPrivate(c.Path); err != nil {
@@ -144,7 +144,7 @@ func (c *ConfigFile) checkMode() error {
 	}
 	owner, known := info.Sys().(*syscall.Stat_t)
 	foreign := known && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()
-	_, policies := c.Key(GitVerifyKey)
+	_, policies := c.Values[GitVerifyKey]
 	if mode := info.Mode().Perm(); mode&0o002 != 0 || mode&0o020 != 0 && (foreign || policies) {
 		return Usagef("chmod go-w "+ShellWord(c.Path), "config file %s can be written by others (mode %04o), and it says where tokens go",
 			c.Path, mode)
@@ -169,22 +169,12 @@ func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 			c.From[flag.Name] = Origin{Kind: FromEnv, Name: Variable(flag.Name)}
 			return v, nil
 		}
-		if key, ok := c.Key(flag.Name); ok {
-			c.From[flag.Name] = c.Where(key)
-			return Written(flag, c.Values[key]), nil
+		if value, ok := c.Values[flag.Name]; ok {
+			c.From[flag.Name] = c.Where(flag.Name)
+			return Written(flag, value), nil
 		}
 		return nil, nil
 	})
-}
-
-// Key finds the key of a flag in the file; its dashes may be written as underscores.
-func (c *ConfigFile) Key(flag string) (string, bool) {
-	for _, key := range []string{flag, strings.ReplaceAll(flag, "-", "_")} {
-		if _, ok := c.Values[key]; ok {
-			return key, true
-		}
-	}
-	return "", false
 }
 
 // blame adds the origin of the value to an error about a flag that was not on the command line.
@@ -229,36 +219,29 @@ type Fault struct {
 	Next    string `json:"next"` // the next command to run
 }
 
-// check rejects what no command accepts: a key that is no flag, a key given twice, a value of the wrong form.
+// check rejects what no command accepts.
 func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
-	for _, f := range c.Faults(flags, false) {
+	for _, f := range c.Faults(flags) {
 		return Usagef(f.Next, "%s: %s", c.Where(f.Key), f.Problem)
 	}
 	return nil
 }
 
-// Faults lists what check rejects, in the order of the lines, with values what the flags reject too.
-func (c *ConfigFile) Faults(flags map[string]*kong.Flag, values bool) (out []Fault) {
-	known := append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)
+// Faults lists the keys that are no flags and the values of the wrong form, in the order of the lines.
+func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 	for key, value := range c.Values {
 		problem := ""
-		name := strings.ReplaceAll(key, "_", "-")
-		flag := flags[name]
+		flag := flags[key]
 		_, list := value.([]any)
 		_, mapping := value.(map[string]any)
-		first, _ := c.Key(name)
 		switch {
-		case first != key && slices.Contains(known, name):
-			problem = fmt.Sprintf("%s stands there as %s too", key, first)
-		case name == GitRulesKey || name == GitVerifyKey: // see listOf
+		case key == GitRulesKey || key == GitVerifyKey: // see listOf
 		case flag == nil:
-			problem = fmt.Sprintf("unknown key %q%s", key, meant(key, known))
+			problem = fmt.Sprintf("unknown key %q%s", key, meant(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
 		case value == nil:
 			problem = key + " has no value; take the line out for the default"
 		case mapping, list && !flag.IsSlice():
 			problem = key + " takes one value"
-		case values:
-			problem = valueFault(flag, Written(flag, value))
 		}
 		if problem != "" {
 			out = append(out, Fault{key, c.lines[key], problem, "limpet --help    # a key is the name of a flag"})
@@ -268,19 +251,6 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag, values bool) (out []Fau
 	return out
 }
 
-// valueFault validates a value as its flag would.
-func valueFault(flag *kong.Flag, value any) string {
-	target := reflect.New(flag.Target.Type()).Elem()
-	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {
-		return strings.TrimPrefix(err.Error(), "--"+flag.Name+": ")
-	}
-	got := fmt.Sprint(target.Interface())
-	if words := flag.EnumSlice(); flag.Enum != "" && !slices.Contains(words, got) {
-		return fmt.Sprintf("must be one of %q but got %q", words, got)
-	}
-	return ""
-}
-
 // FaultOf is a fault of the file as a whole.
 func FaultOf(err error) Fault {
 	_, hint := Classify(err)
@@ -288,9 +258,8 @@ func FaultOf(err error) Fault {
 }
 
 // listOf reads a list of the config file and checks each entry.
-func listOf[T interface{ Check() error }](c *ConfigFile, name string) (entries []T, err error) {
-	key, ok := c.Key(name)
-	if !ok {
+func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []T, err error) {
+	if _, ok := c.Values[key]; !ok {
 		return nil, nil
 	}
 	data, err := yaml.Marshal(c.Values[key])

@@ -60,23 +60,6 @@ func AsUnresponsive(path string, err error) error {
 	return err
 }
 
-// stopTimeout is how long a stopping agent may hold the file without its socket.
-const stopTimeout = 5 * time.Second
-
-// StaysUnresponsive returns an *UnresponsiveError when the agent of that process does not answer and does not
-// exit in time.
-func StaysUnresponsive(ctx context.Context, path string, pid int) error {
-	for began := time.Now(); ; Sleep(ctx, RetryPause) {
-		silent, ok := errors.AsType[*UnresponsiveError](AsUnresponsive(path, control.ErrNoDaemon))
-		if !ok || silent.PID != pid {
-			return nil
-		}
-		if isStopped(pid) || time.Since(began) > stopTimeout || ctx.Err() != nil {
-			return silent
-		}
-	}
-}
-
 // UnresponsiveHint returns what to do about an agent that does not answer.
 func UnresponsiveHint(e *UnresponsiveError) string {
 	switch {

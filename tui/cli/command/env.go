@@ -84,7 +84,7 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
-	errs := &stderr{w: world.Err, colors: errorColors(world.Err, args, world.Getenv)}
+	errs := &stderr{w: world.Err}
 	defer errs.end()
 	world.Out, world.Err = out, errs
 	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, newTree: newTree}
@@ -161,7 +161,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 // parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
 // agent without a screen.
 func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
-	config, unread := ReadConfig(flagValue(args, "config", e.Getenv), e.Getenv)
+	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
 	if unread != nil {
 		config = noConfig()
 	}
@@ -267,18 +267,27 @@ const RetryPause = time.Second
 // Timestamp returns the time now, as lines of progress have it.
 func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// flagValue returns the value of a flag before the parse, from the arguments or the environment; "" means
-// none.
-func flagValue(args []string, name string, env func(string) string) string {
+// flagValue returns the value of a flag by its names before the parse, from the arguments or the environment of
+// its first name; "" means none.
+func flagValue(args []string, env func(string) string, names ...string) string {
+	found := env(Variable(names[0][2:]))
 	for i, a := range args {
-		if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
-			return v
+		if a == "--" {
+			break
 		}
-		if a == "--"+name && i+1 < len(args) {
-			return args[i+1]
+		for _, name := range names {
+			rest, ok := strings.CutPrefix(a, name)
+			value, assigned := strings.CutPrefix(rest, "=")
+			switch {
+			case !ok:
+			case rest == "" && i+1 < len(args):
+				found = args[i+1]
+			case assigned || len(name) == 2: // -ojson
+				found = value
+			}
 		}
 	}
-	return env(Variable(name))
+	return found
 }
 
 // fileless reports whether a command works without the config file, so that it runs when that is invalid.

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -236,30 +234,12 @@ func root(err error) error {
 	}
 }
 
-// outputForms are the values of --output.
-var outputForms = []string{"table", "wide", "json", "jsonl", "yaml", "name"}
-
 // outputFlag returns the output format by the arguments or the environment, also when the rest of the command
 // line is invalid.
 func outputFlag(args []string, env func(string) string) string {
-	form := env(Variable("output"))
-	if env(Variable("json")) != "" {
-		form = "json"
-	}
-	for i, a := range args {
-		name, value, _ := strings.Cut(a, "=")
-		switch {
-		case a == "--":
-			return form
-		case (a == "-o" || a == "--output") && i+1 < len(args):
-			form = args[i+1]
-		case name == "--output" || name == "-o":
-			form = value
-		case strings.HasPrefix(a, "-o") && slices.Contains(outputForms, a[2:]):
-			form = a[2:]
-		case name == "--json" && !machine(form):
-			form = "json"
-		}
+	form := flagValue(args, env, "--output", "-o")
+	if !machine(form) && flagValue(args, env, "--json") != "" {
+		return "json"
 	}
 	return form
 }

@@ -8,9 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
-	"time"
 
 	"limpet/sync/text"
 )
@@ -103,10 +101,8 @@ func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 func writeAtomic(path string, mode fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
 	dir, name := filepath.Split(path)
 	dir = cmp.Or(dir, ".")
-	prefix := ".limpet-" + name[:min(len(name), 200)] + "-"
-	removeLeftovers(dir, prefix)
 	out := target{path: path}
-	if out.file, err = os.CreateTemp(dir, prefix+"*"); err != nil {
+	if out.file, err = os.CreateTemp(dir, ".limpet-"+name[:min(len(name), 200)]+"-*"); err != nil {
 		return 0, out.failed(err)
 	}
 	defer func() {
@@ -141,20 +137,6 @@ func syncDir(path string) error {
 		return err
 	}
 	return nil
-}
-
-// removeLeftovers removes what power cuts have left of a file that is written again and again, as a backup is
-// each night. A live writer has given up on its daemon after an hour.
-func removeLeftovers(dir, prefix string) {
-	entries, _ := os.ReadDir(dir) // that it cannot is no matter
-	for _, e := range entries {
-		number, part := strings.CutPrefix(e.Name(), prefix)
-		info, err := e.Info()
-		if part && number != "" && strings.Trim(number, "0123456789") == "" && err == nil && info.Mode().IsRegular() &&
-			time.Since(info.ModTime()) > time.Hour {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
 }
 
 // maxManifest bounds a file of objects; the API takes 3 MiB for one.

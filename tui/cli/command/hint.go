@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -20,7 +21,7 @@ func CommandFor(namespace, words string) string {
 	return "limpet " + words + namespaceFlag + ShellWord(namespace)
 }
 
-// namespaceFlag separates the namespace from the words of a call.
+// namespaceFlag stands before the namespace in the words of a call.
 const namespaceFlag = " -n "
 
 // CommandFor returns a command line with the targets of this call.
@@ -31,10 +32,9 @@ func (e *Env) CommandFor(namespace, words string) string {
 // Invocation holds the flags by which a call selects the state file, the server and the namespace. The command
 // lines in its hints repeat them. Environment and config file apply to those anyway.
 type Invocation struct {
-	args      []string // of the call
-	flags     []string // with their values: "--state x.db"
-	namespace string   // that of the flag, "" = none is given, or all are meant
-	all       bool     // the call covers all namespaces
+	args  []string // of the call
+	flags []string // with their values: "--state x.db"
+	all   bool     // the call covers all namespaces
 }
 
 // newInvocation reads a parsed call. The token is left out: it is a secret.
@@ -44,12 +44,17 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 		if p.Flag == nil || p.Resolved {
 			continue
 		}
-		switch name := p.Flag.Name; {
-		case name == "token":
-		case name == "namespace":
-			f.namespace = g.ListNamespace()
+		name, value := "--"+p.Flag.Name, p.Flag.Target
+		switch {
+		case name == "--token":
+		case name == "--namespace":
+			if !f.all {
+				f.flags = append(f.flags, "-n "+ShellWord(g.Namespace))
+			}
+		case Selects(p.Flag) && value.Kind() == reflect.Pointer:
+			f.flags = append(f.flags, fmt.Sprintf("%s=%v", name, value.Elem()))
 		case Selects(p.Flag):
-			f.flags = append(f.flags, writtenFlag(name, p.Flag.Target))
+			f.flags = append(f.flags, name+" "+ShellWord(value.String()))
 		}
 	}
 	return f
@@ -58,17 +63,6 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 // Selects reports whether a flag selects the state file or the server.
 func Selects(flag *kong.Flag) bool {
 	return flag.Name == "state" || flag.Name == "config" || flag.Group != nil && flag.Group.Key == APIGroup
-}
-
-// writtenFlag is a flag with its value as on a command line.
-func writtenFlag(name string, value reflect.Value) string {
-	switch {
-	case value.Kind() != reflect.Pointer:
-		return "--" + name + " " + ShellWord(value.String())
-	case value.IsNil() || value.Elem().Bool():
-		return "--" + name
-	}
-	return "--no-" + name
 }
 
 // hintedCommand matches a command line in a hint, which ends before a comment or a pipe.
@@ -95,27 +89,19 @@ var rootless = []string{"version", "completion", "man", "crds", "demo", "help", 
 
 // withFlags returns the command line of the words of one call with the missing flags.
 func (f *Invocation) withFlags(words string) string {
-	namespace := f.namespace
-	if at := strings.LastIndex(words, namespaceFlag); at >= 0 {
-		named, rest, _ := strings.Cut(words[at+len(namespaceFlag):], " ")
-		words, namespace = strings.TrimSpace(words[:at]+" "+rest), named
-		if namespace == defaultNamespace && f.all {
-			namespace = "" // the name alone is looked up in all namespaces
-		}
+	if f.all { // the name alone is looked up in all namespaces
+		words = strings.TrimSpace(strings.Replace(words+" ", namespaceFlag+defaultNamespace+" ", " ", 1))
 	}
 	line := strings.TrimSpace("limpet " + words)
 	command, _, _ := strings.Cut(words, " ")
 	if slices.Contains(rootless, command) || strings.Contains(words, "--help") {
 		return line
 	}
-	has := func(flag string) bool {
-		return strings.Contains(" "+strings.ReplaceAll(words, "=", " ")+" ", " "+flag+" ")
-	}
-	if namespace != "" && words != "" && !has("--daemon") && !has("--namespace") {
-		line += namespaceFlag + namespace
-	}
+	given := " " + strings.ReplaceAll(words, "=", " ") + " "
+	roots := words == "" || strings.Contains(given, " --daemon ") || strings.Contains(given, " --namespace ")
 	for _, flag := range f.flags {
-		if name, _, _ := strings.Cut(flag, " "); !has(name) {
+		name, _, _ := strings.Cut(strings.ReplaceAll(flag, "=", " "), " ")
+		if !strings.Contains(given, " "+name+" ") && !(name == "-n" && roots) {
 			line += " " + flag
 		}
 	}

@@ -32,13 +32,13 @@ func TestNextCall(t *testing.T) {
 			"limpet source get x --file - -n default --state /a/b.db | tar tz"},
 		{"--state /a/b.db job list", CommandFor("default", "source get x") + " --file 'a b'    # elsewhere",
 			"limpet source get x --file 'a b' --state /a/b.db    # elsewhere"},
-		{"--state /a/b.db job list", CommandFor("edge", "source get x") + " --via URL", "limpet source get x --via URL -n edge --state /a/b.db"},
+		{"--state /a/b.db job list", CommandFor("edge", "source get x") + " --via URL", "limpet source get x -n edge --via URL --state /a/b.db"},
 		{"--state /a/b.db job list", "limpet store info    # free space, or: limpet history prune --older-than 24h",
 			"limpet store info --state /a/b.db    # free space, or: limpet history prune --older-than 24h --state /a/b.db"},
 		{"--state /a/b.db job list", "kubectl -n flux-system port-forward svc/x 8080:80    # then: " + CommandFor("edge", "source get x"),
 			"kubectl -n flux-system port-forward svc/x 8080:80    # then: limpet source get x -n edge --state /a/b.db"},
 		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status",
-			"limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
+			"limpet status --provisioning-server-url https://h --tls-insecure=false --tls-ca-file /c"},
 		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
 	} {
 		e, call, err := s.parse(strings.Fields(c.call)...)

@@ -32,7 +32,7 @@ func (c validateCmd) Run(ctx context.Context, e *command.Env, call *kong.Context
 	if err != nil {
 		v.File, _ = command.FindConfig(path, e.Getenv)
 	} else {
-		v.File, v.Problems = file.Path, command.List(file.Faults(command.FlagsOf(call.Model.Node), true))
+		v.File, v.Problems = file.Path, command.List(file.Faults(command.FlagsOf(call.Model.Node)))
 		if len(v.Problems) == 0 && file.Path != "" {
 			err = judge(e, file.Path)
 		}

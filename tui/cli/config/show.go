@@ -45,19 +45,19 @@ func (showCmd) Run(e *command.Env, call *kong.Context) error {
 	// Settings of single commands are shown when they are set.
 	flags := command.FlagsOf(call.Model.Node)
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		key, inFile := e.Config.Key(name)
+		written, inFile := e.Config.Values[name]
 		value, inEnv := e.Lookup(command.Variable(name))
 		switch {
 		case shown[name]:
 		case inEnv && value != "":
 			items = append(items, Setting{name, mask(name, value), command.Origin{Kind: command.FromEnv, Name: command.Variable(name)}})
 		case inFile:
-			items = append(items, Setting{name, mask(name, command.Written(flags[name], e.Config.Values[key])), e.Config.Where(key)})
+			items = append(items, Setting{name, mask(name, command.Written(flags[name], written)), e.Config.Where(name)})
 		}
 	}
 	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey} {
-		if key, ok := e.Config.Key(name); ok {
-			items = append(items, Setting{name, mask(name, e.Config.Values[key]), e.Config.Where(key)})
+		if value, ok := e.Config.Values[name]; ok {
+			items = append(items, Setting{name, mask(name, value), e.Config.Where(name)})
 		}
 	}
 	t := command.Table{Columns: []string{"NAME", "VALUE", "SOURCE"}}
