@@ -68,7 +68,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"},
 		"repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
 		"service print": {"service print"},
-		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"},
+		"source get":    {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"},
 		"source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
 	}

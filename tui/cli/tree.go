@@ -42,7 +42,7 @@ type cli struct {
 	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`
 	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
 	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
-	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: install, status, uninstall."`
+	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
 	Demo daemon.DemoCommand `cmd:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`

@@ -1,9 +1,9 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -40,12 +40,13 @@ func (e *Env) helpTopic(args []string) (ok bool, err error) {
 		return false, nil
 	}
 	width := 80
-	if f, isFile := e.Out.(*stdout).w.(*os.File); isFile {
+	if f, isFile := OutFile(e.Out); isFile {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
 			width = w
 		}
 	}
-	_, err = io.WriteString(e.Out, topic.Render(width, errorColors(e.Out.(*stdout).w, args, e.Getenv) != nil))
+	call := Env{World: e.World, Flags: &Flags{Output: "table", Color: cmp.Or(e.Getenv(Variable("color")), "auto")}}
+	_, err = io.WriteString(e.Out, topic.Render(width, call.Colors(e.Out) != nil))
 	return true, err
 }
 
