@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -11,8 +12,7 @@ import (
 
 // Changes compares the files below dir of two commits of the mirror, sorted by path.
 // Paths are relative to dir; a directory that one of the commits lacks is taken for
-// empty there. A deleted and an added file with the same content, or with at
-// least half of it in common, are one renamed file, by git's own measure.
+// empty there. A deleted and an added file with the same content are one renamed file.
 // Links, submodules and refused names count as absent. It makes no request.
 // ErrUnknownCommit when a commit is not there: after a rebuild old ones are
 // gone, and the whole tree has to be compared instead.
@@ -31,7 +31,8 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 		if err := d.compare(a, b, "", 1); err != nil {
 			return err
 		}
-		return d.renames()
+		d.renames()
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -133,4 +134,27 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.ID.String()})
 	}
 	return nil
+}
+
+// renames pairs deleted with added files of the same content, of several the one of the
+// same name, and moves all into the changes.
+func (d *differ) renames() {
+	byHash := map[string][]Change{}
+	for _, old := range d.deleted {
+		byHash[old.FromHash] = append(byHash[old.FromHash], old)
+	}
+	paired := map[string]bool{}
+	for _, c := range d.added {
+		if same := byHash[c.Hash]; len(same) > 0 {
+			at := max(0, slices.IndexFunc(same, func(o Change) bool { return path.Base(o.Path) == path.Base(c.Path) }))
+			c.Type, c.From, c.FromHash = ChangeRenamed, same[at].Path, same[at].FromHash
+			paired[c.From], byHash[c.Hash] = true, slices.Delete(same, at, at+1)
+		}
+		d.out = append(d.out, c)
+	}
+	for _, old := range d.deleted {
+		if !paired[old.Path] {
+			d.out = append(d.out, old)
+		}
+	}
 }

@@ -21,7 +21,7 @@ func theirs(t testing.TB, bare, from, to, dir string) []string {
 		}
 		return c + ":" + dir
 	}
-	out := gittest.Git(t, bare, nil, "diff-tree", "-r", "-M", "-z", "--raw", rev(from), rev(to))
+	out := gittest.Git(t, bare, nil, "diff-tree", "-r", "-M100%", "-z", "--raw", rev(from), rev(to))
 	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
 	var all []string
 	for i := 0; i < len(fields) && fields[i] != ""; {

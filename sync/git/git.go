@@ -115,7 +115,7 @@ const (
 	ChangeAdded    = "added"
 	ChangeModified = "modified" // content or executable bit
 	ChangeDeleted  = "deleted"
-	ChangeRenamed  = "renamed" // with or without a change of content
+	ChangeRenamed  = "renamed" // without a change of content
 )
 
 // CommitInfo is the summary of a commit. The texts come from the

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +40,6 @@ type sshSession struct {
 	stop    func() bool // of the context that closes the connection
 	asked   bool
 	lost    *atomic.Bool // the connection has ended
-	hungUp  *atomic.Bool // the server has ended it
 }
 
 // sshSession connects and starts the command.
@@ -59,7 +57,7 @@ func (c *Call) sshSession() (*sshSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sshSession{call: c, conn: raw, lost: &atomic.Bool{}, hungUp: &atomic.Bool{}}
+	s := &sshSession{call: c, conn: raw, lost: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
 	if err := s.start(config); err != nil {
 		s.Close()
@@ -70,16 +68,9 @@ func (c *Call) sshSession() (*sshSession, error) {
 
 func (s *sshSession) start(config *ssh.ClientConfig) error {
 	addr := s.call.Addr
-	first := &banner{}
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost, s.hungUp}, addr.DialPort(), config)
+	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, s.lost}, addr.DialPort(), config)
 	if err != nil {
-		if why := first.refusal(); why != nil && s.call.Ctx.Err() == nil {
-			return why
-		}
-		if s.hungUp.Load() && errors.Is(err, net.ErrClosed) {
-			err = io.ErrUnexpectedEOF // the library closes the connection once the server has
-		}
 		return s.call.sshError(err)
 	}
 	s.conn.SetDeadline(time.Time{})
@@ -217,38 +208,20 @@ func (s *sshSession) Close() error {
 // countedConn counts what comes over the connection.
 type countedConn struct {
 	net.Conn
-	c     *Call
-	first *banner
-	lost  *atomic.Bool
-	// hungUp is set when the server, not this side, has ended the connection.
-	hungUp *atomic.Bool
+	c    *Call
+	lost *atomic.Bool
 }
 
 func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
-	n.first.read(p[:k])
 	if lerr := n.c.count(k); lerr != nil {
 		n.c.found.Store(giterr.Wrap(giterr.TooLarge, lerr, "")) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
 	if err != nil {
-		n.note(err)
 		n.lost.Store(true)
 	}
 	return k, err
-}
-
-func (n countedConn) Write(p []byte) (int, error) {
-	k, err := n.Conn.Write(p)
-	n.note(err)
-	return k, err
-}
-
-// note notes who has ended the connection.
-func (n countedConn) note(err error) {
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		n.hungUp.Store(true)
-	}
 }
 
 // Read reads what the remote command prints. The ssh library tells of a lost
@@ -358,11 +331,11 @@ func (c *Call) sshError(err error) error {
 		}
 		return giterr.New(giterr.Protocol, "for "+none.What+" the server has only what is not safe any more: "+kinds, "update its ssh server")
 	}
-	// The library closes what it reads no ssh from; which of both is heard of is chance.
-	if errors.Is(err, net.ErrClosed) && c.Ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
-		return giterr.New(giterr.Protocol, "what the server speaks is not ssh as it should be", "check host and port of the url")
+	if c.Ctx.Err() != nil {
+		return fmt.Errorf("ssh: %w", err)
 	}
-	return fmt.Errorf("ssh: %w", err)
+	return giterr.Wrap(giterr.Unreachable, fmt.Errorf("the server ends the ssh handshake, or speaks something else: %w", err),
+		"it is asked again later; check host and port of the url")
 }
 
 // What is spoken over ssh. The library's own defaults still take key exchanges,
@@ -393,43 +366,4 @@ func sha2Signer(key ssh.Signer) (ssh.Signer, error) {
 		return key, nil
 	}
 	return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
-}
-
-// banner keeps what a server says in place of the line with which ssh begins:
-// why it does not want to talk.
-type banner struct {
-	mu    sync.Mutex // guards what follows
-	said  []byte
-	began bool
-}
-
-// greetingKept is as much of it as is kept. Unit: bytes.
-const greetingKept = 512
-
-// read is given all that comes, in order.
-func (g *banner) read(p []byte) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.began || len(g.said) >= greetingKept {
-		return
-	}
-	g.said = append(g.said, p[:min(len(p), greetingKept-len(g.said))]...)
-	g.began = bytes.HasPrefix(g.said, []byte("SSH-")) || bytes.Contains(g.said, []byte("\nSSH-"))
-}
-
-// refusal is the server's reason, nil when ssh has begun or nothing was said.
-func (g *banner) refusal() *giterr.Error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	said := strings.TrimSpace(string(g.said))
-	switch {
-	case g.began || said == "":
-		return nil
-	case strings.HasPrefix(said, "HTTP/"):
-		return giterr.New(giterr.Protocol, "it does not speak ssh but http", "check scheme and port of the url")
-	case strings.Contains(said, "MaxStartups"), strings.Contains(said, "Not allowed at this time"):
-		return giterr.New(giterr.Throttled, "the server takes no more connections now: "+said,
-			"it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes")
-	}
-	return giterr.New(giterr.Unreachable, "the server does not begin to speak ssh: "+said, "check host and port of the url")
 }
