@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -121,56 +120,47 @@ type failover struct {
 // run asks until one server answers, and returns its index. The error is that of the
 // first URL, with what became of the fallbacks.
 func (f *failover) run(ctx context.Context) (server int, err error) {
-	f.errs = make([]error, 1+len(f.remote.Fallbacks))
-	order, closed := f.order()
-	answered := false
+	order := f.order()
 	for at, i := range order {
-		if at >= closed && answered {
-			break
-		}
-		left := len(order) - at
-		if at < closed { // those with an open breaker are most likely not asked
-			left = closed - at
-		}
-		err := f.ask(ctx, i, left)
+		err := f.ask(ctx, i, len(order)-at)
 		if err == nil {
 			return i, nil
 		}
 		f.errs[i] = err
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return i, err
-		case unreachable(err) && !f.quiet:
+		}
+		if !unreachable(err) && i == 0 {
+			break
+		}
+		if unreachable(err) && !f.quiet {
 			f.m.trip(f.remote.serverURL(i), err)
-		case unreachable(err):
-		case i == 0:
-			return i, f.failed()
-		default:
-			answered = true
 		}
 	}
 	return 0, f.failed()
 }
 
-// order lists the servers whose breaker is closed, and then the others, for the case
-// that none of the first answers.
-func (f *failover) order() (order []int, closed int) {
-	rank := make([]int, len(f.errs))
+// order lists the servers whose breaker is closed, or all where there is none.
+func (f *failover) order() (order []int) {
+	f.errs = make([]error, 1+len(f.remote.Fallbacks))
+	all := []int{f.first}
 	for i := range f.errs {
-		order = append(order, i)
-		switch {
-		case i > 0 && i == f.first:
-			rank[i] = -1
-		case len(f.errs) > 1:
-			if f.errs[i] = f.m.tripped(f.remote.serverURL(i)); f.errs[i] != nil {
-				rank[i] = 1
-				continue
-			}
+		if i != f.first {
+			all = append(all, i)
 		}
-		closed++
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return rank[a] - rank[b] })
-	return order, closed
+	if len(all) == 1 {
+		return all
+	}
+	for _, i := range all {
+		if f.errs[i] = f.m.tripped(f.remote.serverURL(i)); f.errs[i] == nil {
+			order = append(order, i)
+		}
+	}
+	if len(order) == 0 {
+		return all
+	}
+	return order
 }
 
 // ask asks one server. It and those after it, left in all, get equal shares of the time.
@@ -178,27 +168,22 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 	if i == 0 && f.remote.Down != nil {
 		return f.remote.Down
 	}
-	for again := false; ; again = true {
-		c, err := f.m.beginAt(ctx, f.op, f.remote, i)
-		if err != nil {
-			return err
-		}
-		c.TimeLimit -= f.spent
-		if end, ok := ctx.Deadline(); ok && left > 1 {
-			c.TimeLimit = min(c.TimeLimit, time.Until(end))
-		}
-		c.TimeLimit /= time.Duration(max(left, 1))
-		err = c.Fail(f.do(c))
-		f.spent += c.HostTime()
-		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
-			f.m.reset(f.remote.serverURL(i))
-		}
-		c.End()
-		// A token of a fallback may have been revoked: there may be a new one.
-		if i == 0 || again || KindOf(err) != Auth || c.Target.Creds == nil || c.Target.Creds.Forget == nil {
-			return err
-		}
+	c, err := f.m.beginAt(ctx, f.op, f.remote, i)
+	if err != nil {
+		return err
 	}
+	defer c.End()
+	c.TimeLimit -= f.spent
+	if end, ok := ctx.Deadline(); ok && left > 1 {
+		c.TimeLimit = min(c.TimeLimit, time.Until(end))
+	}
+	c.TimeLimit /= time.Duration(max(left, 1))
+	err = c.Fail(f.do(c))
+	f.spent += c.HostTime()
+	if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
+		f.m.reset(f.remote.serverURL(i))
+	}
+	return err
 }
 
 // failed is the error of all servers.
@@ -267,7 +252,7 @@ func (c *call) base(ref Ref) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if behind.found || ahead.whole || mi.isRejected(c.URL(), ref.Hash) {
+	if behind.found || ahead.whole || mi.lastSeen(c.URL()) == ref.Hash {
 		return "", notServed(ref, last)
 	}
 	return last, nil
@@ -293,7 +278,7 @@ func (f *fetch) fromFallback(ref Ref) error {
 		return err
 	}
 	if !seen.found {
-		f.mirror.reject(f.URL(), ref.Hash)
+		f.mirror.see(f.URL(), ref.Hash)
 		return notServed(ref, ref.Via.Base)
 	}
 	return f.run() // all is there, but maybe a tag

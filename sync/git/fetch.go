@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"limpet/sync/git/pack"
@@ -144,9 +145,6 @@ func (f *fetch) run() error {
 		return err
 	}
 	defer f.mirror.release(old)
-	if f.mirror.isDamaged() {
-		return f.rebuild(pack.ErrDamaged)
-	}
 	there, err := f.hasAll(old)
 	switch {
 	case err != nil:
@@ -230,7 +228,7 @@ func (f *fetch) setRef(refs map[string]pack.ID) bool {
 
 // incremental fetches what is new against the mirror.
 func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
-	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(old, refs, f.name), Depth: f.depth}
+	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(f.Ctx, old, refs, f.name), Depth: f.depth}
 	if _, known := refs[f.name]; !known {
 		w.Depth = max(w.Depth, 1)
 	}
@@ -260,35 +258,18 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 
 // haves lists commits of the mirror that the server may know: the old tip of
 // the ref and what is below it, and tips of other refs.
-func haves(s *handle, refs map[string]pack.ID, name string) []pack.ID {
-	var out []pack.ID
-	seen := make(map[pack.ID]bool)
+func haves(ctx context.Context, s *handle, refs map[string]pack.ID, name string) (out []pack.ID) {
 	add := func(id pack.ID) bool {
-		if seen[id] {
-			return false
+		there, err := s.Has(id)
+		if there = there && err == nil; there && !slices.Contains(out, id) {
+			out = append(out, id)
 		}
-		seen[id] = true
-		if there, err := s.Has(id); err != nil || !there {
-			return false
-		}
-		out = append(out, id)
-		return true
+		return there
 	}
-	queue := []pack.ID{refs[name]}
-	for i := 0; i < len(queue) && len(out) < maxBelow; i++ {
-		if !add(queue[i]) {
-			continue
-		}
-		if data, err := s.ReadKind(queue[i], pack.CommitKind, s.Limit); err == nil {
-			if c, err := pack.ParseCommit(data); err == nil {
-				queue = append(queue, c.Parents...)
-			}
-		}
-	}
-	tips := 0
+	s.History(ctx, refs[name], func(id pack.ID) bool { return len(out) < maxBelow && add(id) })
 	for _, id := range refs {
-		if tips < maxTips && add(id) {
-			tips++
+		if len(out) < maxBelow+maxTips {
+			add(id)
 		}
 	}
 	return out

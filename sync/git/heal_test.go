@@ -134,26 +134,30 @@ func TestDamagedMirrorHeals(t *testing.T) {
 	_ = s
 }
 
-// While the network is away, a damaged mirror is kept: part of it may be read.
+// spoil damages a mirror.
+func spoil(m *mirror) {
+	os.Remove(filepath.Join(m.dir, noteFile))
+	m.changed()
+}
+
+// While the network is away, a damaged mirror stays as it is, and is made anew once.
 func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	s, _, m, r, ref, files := site(t, Options{})
-	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.End()
-	m.mirror(c.Addr).markDamaged(nil)
-	s.During(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
+	spoil(m.mirror(mustAddress(t, r.URL)))
+	s.Fails(http.StatusServiceUnavailable)
 	_, err := m.Fetch(t.Context(), r, ref)
 	gittest.ErrorIs(t, err, Unreachable)
-	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
-		t.Fatal("content differs")
-	}
-	s.During(nil)
+	s.Fails(0)
 	st, err := m.Fetch(t.Context(), r, ref)
 	if err != nil || !st.Rebuilt {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if st, err = m.Fetch(t.Context(), r, ref); err != nil || st.Requests != 0 {
 		t.Fatalf("rebuilt twice: %+v, %v", st, err)
+	}
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
 	}
 }
 

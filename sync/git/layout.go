@@ -27,7 +27,6 @@ const (
 	configFile  = "config"
 	shallowFile = "shallow"
 	noteFile    = "limpet.json"
-	damageFile  = "limpet-damaged"
 )
 
 // bareConfig is the configuration of a repository without a worktree.
@@ -87,7 +86,7 @@ func readNote(dir string) (n note, err error) {
 		err = fmt.Errorf("%s is of format %d", noteFile, n.Format)
 	}
 	if err != nil {
-		return n, fmt.Errorf("%w: %w", pack.ErrDamaged, err)
+		return n, fmt.Errorf("%w: %v", pack.ErrDamaged, err) // a missing file is no missing mirror
 	}
 	return n, nil
 }

@@ -29,42 +29,32 @@ type mirror struct {
 	open    *handle    // nil when closed
 	idle    *time.Timer
 	closed  bool
-	damaged bool
 	last    Ref // what was fetched last, for healing; the zero Ref at first
-	// announced are the commits that the first URL announced last, by ref.
-	announced map[string]string
-	// rejected are the last tips of fallbacks that may not be served, by URL.
-	rejected map[string]string
+	// seen are the commits that the first URL announced last, by ref, and the last tips of
+	// fallbacks that may not be served, by URL.
+	seen map[string]string
 }
 
-func (m *mirror) announce(r Ref) {
+func (m *mirror) see(name, hash string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.announced[r.Name] = r.Hash
+	m.seen[name] = hash
+}
+
+func (m *mirror) lastSeen(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[name]
 }
 
 // announcedCommit is the commit that the first URL announced last for a ref; after a
 // restart it is the one that was fetched last.
 func (m *mirror) announcedCommit(name string) string {
-	m.mu.Lock()
-	hash := m.announced[name]
-	m.mu.Unlock()
+	hash := m.lastSeen(name)
 	if refs, err := pack.ReadRefs(m.dir); hash == "" && err == nil && !refs[name].IsZero() {
 		hash = refs[name].String()
 	}
 	return hash
-}
-
-func (m *mirror) reject(url, hash string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.rejected[url] = hash
-}
-
-func (m *mirror) isRejected(url, hash string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.rejected[url] == hash
 }
 
 // handle is an open store of a mirror and its users.
@@ -169,27 +159,16 @@ func (m *mirror) close() {
 	m.drop()
 }
 
-// markDamaged makes the next fetch throw the mirror away, also after a restart.
-// h is what showed the damage, nil for a mirror that cannot be opened: one that was
-// made anew meanwhile is not blamed.
+// markDamaged makes the next use fail and the next fetch throw the mirror away, also after
+// a restart. h is what showed the damage, nil for a mirror that cannot be opened: one that
+// was made anew meanwhile is not blamed.
 func (m *mirror) markDamaged(h *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h != nil && h != m.open {
-		return
+	if h == m.open {
+		m.drop()
+		os.Remove(filepath.Join(m.dir, noteFile))
 	}
-	m.damaged = true
-	// A disk that cannot take the mark loses it at a restart only.
-	if f, err := os.Create(filepath.Join(m.dir, damageFile)); err == nil {
-		f.Close()
-	}
-}
-
-func (m *mirror) isDamaged() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, err := os.Stat(filepath.Join(m.dir, damageFile))
-	return m.damaged || !errors.Is(err, fs.ErrNotExist)
 }
 
 // replaceBy puts the freshly made mirror in dir in this one's place.
@@ -208,7 +187,6 @@ func (m *mirror) replaceBy(dir string) error {
 	}
 	m.mu.Lock()
 	m.drop()
-	m.damaged = false
 	m.mu.Unlock()
 	return pack.SyncDir(root)
 }

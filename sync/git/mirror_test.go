@@ -85,8 +85,7 @@ func TestReadWhileChanging(t *testing.T) {
 			mi.unlock()
 			fsck(t, m, r)
 		case 2:
-			mi := m.mirror(c.Addr)
-			mi.markDamaged(nil)
+			spoil(m.mirror(c.Addr))
 			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
 				t.Error(err)
 			}

@@ -90,7 +90,7 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 	if !ok {
 		sum := sha256.Sum256([]byte(key))
 		mi = &mirror{dir: filepath.Join(m.dir, hex.EncodeToString(sum[:])[:mirrorName]), addr: a, turn: make(chan struct{}, 1),
-			announced: map[string]string{}, rejected: map[string]string{}}
+			seen: map[string]string{}}
 		m.mirrors[key] = mi
 	}
 	return mi

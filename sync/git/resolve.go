@@ -60,7 +60,7 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	case c.fallback:
 		ref.Via.Base, err = c.base(ref)
 	case len(c.remote.Fallbacks) > 0:
-		c.m.mirror(c.home).announce(ref)
+		c.m.mirror(c.home).see(ref.Name, ref.Hash)
 	}
 	return ref, err
 }
