@@ -18,10 +18,9 @@ type Newest struct {
 // Newest finds the tag with the highest version of the range. A tag is a version
 // when it has three numbers, which may begin with zeros, after the prefix and a v
 // that may be missing; what follows a dash is a pre-release, and what follows a plus
-// is metadata of a build. Versions that differ in nothing but that metadata are put
-// in order by it, as pre-releases are: none before any, numbers by size, before
-// words. What is the same even then goes by the name of the tag. So the answer
-// depends on the names of the tags alone. The Selector must have passed Check.
+// is metadata of a build. Versions that differ in nothing but that go by the name of the
+// tag, so the answer depends on the names of the tags alone. The Selector must have
+// passed Check.
 func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
 	c, err := s.compile()
 	if err != nil {
@@ -68,13 +67,5 @@ func (c compiled) version(tag string) *semver.Version {
 
 // compare puts two tags in order.
 func compare(a *semver.Version, tagA string, b *semver.Version, tagB string) int {
-	return cmp.Or(a.Compare(b), compareBuild(a.Metadata(), b.Metadata()), cmp.Compare(tagA, tagB))
-}
-
-// compareBuild puts metadata of builds in order, as the library does with pre-releases.
-func compareBuild(a, b string) int {
-	if a == "" || b == "" {
-		return cmp.Compare(len(a), len(b))
-	}
-	return semver.New(0, 0, 0, a, "").Compare(semver.New(0, 0, 0, b, ""))
+	return cmp.Or(a.Compare(b), cmp.Compare(tagA, tagB))
 }

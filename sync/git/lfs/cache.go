@@ -8,31 +8,27 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sort"
-	"sync"
+	"slices"
 	"time"
 
 	"limpet/sync/git/pack"
 )
 
 // The cache of contents from Git LFS: a file per content, below a directory per remote
-// beside the mirrors. What a pull uses is pinned until the pull ends; of the rest
-// that was used longest ago leaves first. Nothing is synced to the disk: a content is
+// beside the mirrors. What was used longest ago leaves first, and nothing that a pull
+// which still runs may need. Nothing is synced to the disk: a content is
 // checked when it is used again.
 
-// maxCache bounds the cache, in bytes.
-const maxCache = 512 << 20
+const (
+	maxCache = 512 << 20 // bytes that stay
+	inUse    = time.Hour // since its last use: it may be read by a pull that still runs
+)
 
 // Cache keeps contents on disk. It is safe for concurrent use by one process.
-type Cache struct {
-	dir string
-
-	mu   sync.Mutex     // guards pins
-	pins map[string]int // how many use a file
-}
+type Cache struct{ dir string }
 
 // NewCache is a cache in dir, which need not exist.
-func NewCache(dir string) *Cache { return &Cache{dir: dir, pins: map[string]int{}} }
+func NewCache(dir string) *Cache { return &Cache{dir: dir} }
 
 // Dir is the directory of the contents of a repository, given the name of that.
 func (m *Cache) Dir(name string) string { return filepath.Join(m.dir, name) }
@@ -42,16 +38,14 @@ func (m *Cache) temp() (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(m.dir), pack.TempPrefix)
 }
 
-// pinCached pins a content that is in the cache and is what it should be.
-func (m *Cache) pinCached(ctx context.Context, path string, p Pointer) bool {
-	m.pin(path)
+// holds reports whether a content is in the cache and is what it should be.
+func (m *Cache) holds(ctx context.Context, path string, p Pointer) bool {
 	if info, err := os.Stat(path); err == nil && info.Size() == p.Size {
 		if sum, err := sumOf(ctx, path); err == nil && sum == p.OID {
 			os.Chtimes(path, time.Now(), time.Now())
 			return true
 		}
 	}
-	m.unpin(path)
 	return false
 }
 
@@ -67,21 +61,7 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-func (m *Cache) pin(path string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pins[path]++
-}
-
-func (m *Cache) unpin(path string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pins[path]--; m.pins[path] <= 0 {
-		delete(m.pins, path)
-	}
-}
-
-// trim deletes what was used longest ago until the cache has at most bound bytes.
+// trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in use.
 func (m *Cache) trim(bound int64) {
 	type item struct {
 		path string
@@ -100,17 +80,15 @@ func (m *Cache) trim(bound int64) {
 		}
 		return nil
 	})
-	if err != nil || sum <= bound {
+	if err != nil {
 		return
 	}
-	sort.Slice(items, func(i, j int) bool { return items[i].used.Before(items[j].used) })
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	slices.SortFunc(items, func(a, b item) int { return a.used.Compare(b.used) })
 	for _, it := range items {
-		if sum <= bound {
+		if sum <= bound || time.Since(it.used) < inUse {
 			return
 		}
-		if m.pins[it.path] == 0 && os.Remove(it.path) == nil {
+		if os.Remove(it.path) == nil {
 			sum -= it.size
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // they store things, which sends nowhere else.
 const maxRedirects = 3
 
-// download brings one content into the cache and pins it. Every error is an *giterr.Error.
+// download brings one content into the cache. Every error is an *giterr.Error.
 func (l *Pull) download(ctx context.Context, p Pointer, at place) error {
 	c, err := l.source.Begin(ctx, opFetch, at.server)
 	if err != nil {
@@ -101,12 +101,7 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	l.cache.pin(path)
-	if err := os.Rename(f.Name(), path); err != nil {
-		l.cache.unpin(path)
-		return err
-	}
-	return nil
+	return os.Rename(f.Name(), path)
 }
 
 // refusal is what an answer means that is not 200. ours says that the credentials of

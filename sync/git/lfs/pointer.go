@@ -21,21 +21,14 @@ type Pointer struct {
 // git-lfs, which reads no more to decide.
 const MaxPointer = 1024
 
-// pointerBegins are the first words of a pointer: of today's, and of those that were
-// written before Git LFS had its name.
-var pointerBegins = []string{"version https://git-lfs.github.com/spec/", "version https://hawser.github.com/spec/"}
+// pointerBegin are the first words of a pointer.
+const pointerBegin = "version https://git-lfs.github.com/spec/"
 
 // ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error
 // says that it is one which cannot be used; it must not be taken for the content.
 // Source: git-lfs docs/spec.md.
 func ParsePointer(data []byte) (p Pointer, is bool, err error) {
-	if len(data) > MaxPointer {
-		return p, false, nil
-	}
-	for _, begin := range pointerBegins {
-		is = is || bytes.HasPrefix(data, []byte(begin))
-	}
-	if !is {
+	if len(data) > MaxPointer || !bytes.HasPrefix(data, []byte(pointerBegin)) {
 		return p, false, nil
 	}
 	if p, err = parsePointer(string(data)); err != nil {
@@ -50,7 +43,7 @@ func parsePointer(data string) (p Pointer, err error) {
 		return p, errors.New("its last line has no end")
 	}
 	lines := strings.Split(body, "\n")
-	if v := strings.TrimPrefix(strings.TrimPrefix(lines[0], pointerBegins[0]), pointerBegins[1]); v != "v1" {
+	if v := strings.TrimPrefix(lines[0], pointerBegin); v != "v1" {
 		return p, fmt.Errorf("version %q is not known here", text.Line(v, 40))
 	}
 	sized := false

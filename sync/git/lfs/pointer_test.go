@@ -16,7 +16,6 @@ func TestParsePointer(t *testing.T) {
 		err  string
 	}{
 		{good, true, ""},
-		{strings.Replace(good, "git-lfs", "hawser", 1), true, ""},
 		{strings.Replace(good, "\noid", "\nfoo bar\noid", 1), true, ""},
 		{"", false, ""},
 		{`{"title": "x"}`, false, ""},

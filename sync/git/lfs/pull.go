@@ -39,8 +39,8 @@ type Source interface {
 	Limits() pack.Limits
 }
 
-// Pull brings the contents that one pull needs. It is safe for concurrent use; Close
-// it, so that its files may leave the cache.
+// Pull brings the contents that one pull needs. It is safe for concurrent use. Close
+// bounds the cache.
 type Pull struct {
 	cache  *Cache
 	source Source
@@ -49,7 +49,7 @@ type Pull struct {
 	spent  *int64        // bytes that were asked for; of whoever has the turn
 
 	mu    sync.Mutex       // guards all below; no network under it
-	known map[string]error // by oid; nil = it is in the cache, and pinned
+	known map[string]error // by oid; nil = it is in the cache
 	api   *endpoint
 }
 
@@ -71,20 +71,14 @@ func (l *Pull) Within(source Source, dir string) *Pull {
 	return &Pull{cache: l.cache, source: source, dir: dir, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
 
-// Close lets go of the files.
+// Close ends the pull.
 func (l *Pull) Close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.known) == 0 {
-		return
+	used := len(l.known) > 0
+	l.mu.Unlock()
+	if used {
+		l.cache.trim(maxCache)
 	}
-	for oid, err := range l.known {
-		if err == nil {
-			l.cache.unpin(l.path(oid))
-		}
-	}
-	clear(l.known)
-	l.cache.trim(maxCache)
 }
 
 // Fetch brings what the pointers stand for, in as few requests as there can be. It
@@ -154,7 +148,7 @@ func (l *Pull) accept(ctx context.Context, p Pointer) bool {
 		return false
 	}
 	switch {
-	case l.cache.pinCached(ctx, l.path(p.OID), p):
+	case l.cache.holds(ctx, l.path(p.OID), p):
 		l.setResult(p, nil)
 		return false
 	case *l.spent+p.Size > most:
