@@ -168,22 +168,27 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 	if i == 0 && f.remote.Down != nil {
 		return f.remote.Down
 	}
-	c, err := f.m.beginAt(ctx, f.op, f.remote, i)
-	if err != nil {
-		return err
+	for again := false; ; again = true {
+		c, err := f.m.beginAt(ctx, f.op, f.remote, i)
+		if err != nil {
+			return err
+		}
+		c.TimeLimit -= f.spent
+		if end, ok := ctx.Deadline(); ok && left > 1 {
+			c.TimeLimit = min(c.TimeLimit, time.Until(end))
+		}
+		c.TimeLimit /= time.Duration(left)
+		err = c.Fail(f.do(c))
+		f.spent += c.HostTime()
+		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
+			f.m.reset(f.remote.serverURL(i))
+		}
+		c.End()
+		// A token of a fallback may have been revoked, or made by a wrong clock: there may be a new one.
+		if i == 0 || again || KindOf(err) != Auth || c.Target.Creds == nil || c.Target.Creds.Forget == nil {
+			return err
+		}
 	}
-	defer c.End()
-	c.TimeLimit -= f.spent
-	if end, ok := ctx.Deadline(); ok && left > 1 {
-		c.TimeLimit = min(c.TimeLimit, time.Until(end))
-	}
-	c.TimeLimit /= time.Duration(max(left, 1))
-	err = c.Fail(f.do(c))
-	f.spent += c.HostTime()
-	if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
-		f.m.reset(f.remote.serverURL(i))
-	}
-	return err
 }
 
 // failed is the error of all servers.

@@ -300,7 +300,11 @@ func (f *fetch) clone() error {
 	}
 	defer os.RemoveAll(build)
 	dir := filepath.Join(build, "mirror")
-	if err := makeMirror(dir); err != nil {
+	head := "refs/heads/main"
+	if strings.HasPrefix(f.name, headPrefix) {
+		head = f.name
+	}
+	if err := makeBare(dir, head); err != nil {
 		return err
 	}
 	if err := f.receive(dir, nil, transport.Want{ID: f.wants(), Depth: max(f.depth, 1)}, f.Limits.PackBytes); err != nil {
@@ -309,11 +313,10 @@ func (f *fetch) clone() error {
 		}
 		return err
 	}
-	head := "refs/heads/main"
-	if strings.HasPrefix(f.name, "refs/heads/") {
-		head = f.name
+	if err := writeNote(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}); err != nil {
+		return err
 	}
-	if err := finishMirror(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}, head); err != nil {
+	if err := pack.SyncDir(dir); err != nil {
 		return err
 	}
 	return f.mirror.replaceBy(dir)

@@ -99,6 +99,7 @@ type File struct {
 type Refusal struct {
 	Path   string
 	Reason string
+	commit string // of a submodule
 }
 
 // Change is one difference between two commits.

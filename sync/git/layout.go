@@ -39,29 +39,20 @@ type note struct {
 	First  int64  `json:"firstPackBytes"`
 }
 
-// makeMirror lays out the directories of a mirror in dir, which must not exist.
-// finishMirror adds the rest once there is something in it.
-func makeMirror(dir string) error {
-	for _, d := range []string{"", "objects", "objects/pack", "objects/info", "refs", "refs/heads"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with
+// HEAD at a branch.
+func makeBare(dir, head string) error {
+	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	for name, content := range map[string]string{configFile: bareConfig, headFile: "ref: " + head + "\n"} {
+		if err := pack.ReplaceFile(filepath.Join(dir, name), []byte(content)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// finishMirror writes what makes dir a repository, with HEAD at a branch.
-func finishMirror(dir string, n note, head string) error {
-	if err := pack.ReplaceFile(filepath.Join(dir, configFile), []byte(bareConfig)); err != nil {
-		return err
-	}
-	if err := pack.ReplaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
-		return err
-	}
-	if err := writeNote(dir, n); err != nil {
-		return err
-	}
-	return pack.SyncDir(dir)
 }
 
 func writeNote(dir string, n note) error {

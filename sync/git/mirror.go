@@ -25,11 +25,11 @@ type mirror struct {
 	addr auth.Address
 	turn chan struct{} // capacity 1: full while it is locked
 
-	mu      sync.Mutex // guards all below; no network under it
-	open    *handle    // nil when closed
-	idle    *time.Timer
-	closed  bool
-	last    Ref // what was fetched last, for healing; the zero Ref at first
+	mu     sync.Mutex // guards all below; no network under it
+	open   *handle    // nil when closed
+	idle   *time.Timer
+	closed bool
+	last   Ref // what was fetched last, for healing; the zero Ref at first
 	// seen are the commits that the first URL announced last, by ref, and the last tips of
 	// fallbacks that may not be served, by URL.
 	seen map[string]string

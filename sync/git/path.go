@@ -43,7 +43,7 @@ func filterEntries(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass
 			}
 		}
 		if why != "" {
-			refused = append(refused, Refusal{showPath(prefix + e.Name), why})
+			refused = append(refused, Refusal{showPath(prefix + e.Name), why, e.ID.String()})
 			continue
 		}
 		pass = append(pass, e)

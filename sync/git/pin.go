@@ -221,28 +221,14 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 	return seen, err
 }
 
-// noteBranch notes that the commit is on a branch. The growth of the mirror is counted
-// from here: a history that was asked for is not thrown away because it is long.
+// noteBranch notes that the commit is on a branch.
 func (f *fetch) noteBranch(branch string) error {
 	refs, err := pack.ReadRefs(f.mirror.dir)
 	if err != nil {
 		return err
 	}
 	refs[pinName(f.id.String(), branch)] = f.id
-	if err := pack.WriteRefs(f.mirror.dir, refs); err != nil {
-		return err
-	}
-	s, err := f.mirror.use(f.Limits.ObjectBytes)
-	if err != nil {
-		return err
-	}
-	defer f.mirror.release(s)
-	n, err := readNote(f.mirror.dir)
-	if err != nil || n.First >= s.Bytes() {
-		return err
-	}
-	n.First = s.Bytes()
-	return writeNote(f.mirror.dir, n)
+	return pack.WriteRefs(f.mirror.dir, refs)
 }
 
 // notFound reports that a commit cannot be had, and where it was looked for.

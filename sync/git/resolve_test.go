@@ -165,53 +165,6 @@ func TestFewListingsAreKept(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	one, two, three, tagged := pack.ID{1}, pack.ID{2}, pack.ID{3}, pack.ID{4}
-	adv := packp.NewAdvRefs()
-	adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/trunk")
-	adv.References = map[string]pack.ID{
-		"refs/heads/trunk": one, "refs/heads/v1.0.0": two, "refs/heads/feature/x": two, "refs/heads/refs/heads/odd": three,
-		"refs/tags/v1.0.0": one, "refs/tags/v1.1.0": tagged, "refs/tags/trunk": three, "refs/tags/app/2.0.0": two,
-		"refs/pull/420/head": two, "refs/merge-requests/7/merge": three,
-	}
-	adv.Peeled = map[string]pack.ID{"refs/tags/v1.1.0": three}
-	hash := one.String()
-	for _, c := range []struct {
-		sel  gitref.Selector
-		want Ref
-	}{
-		{gitref.Selector{}, Ref{Name: "refs/heads/trunk", Hash: hash}},
-		{gitref.Selector{Branch: "trunk"}, Ref{Name: "refs/heads/trunk", Hash: hash}},
-		{gitref.Selector{Branch: "v1.0.0"}, Ref{Name: "refs/heads/v1.0.0", Hash: two.String()}},
-		{gitref.Selector{Branch: "refs/heads/odd"}, Ref{Name: "refs/heads/refs/heads/odd", Hash: three.String()}},
-		{gitref.Selector{Tag: "v1.0.0"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
-		{gitref.Selector{Tag: "trunk"}, Ref{Name: "refs/tags/trunk", Hash: three.String()}},
-		{gitref.Selector{Tag: "v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{gitref.Selector{Name: "refs/tags/v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{gitref.Selector{SemVer: "1.x"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{gitref.Selector{SemVer: "1.0.x"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
-		{gitref.Selector{SemVer: "*", TagPrefix: "app/"}, Ref{Name: "refs/tags/app/2.0.0", Hash: two.String()}},
-		{gitref.Selector{Name: "refs/pull/420/head"}, Ref{Name: "refs/pull/420/head", Hash: two.String()}},
-		{gitref.Selector{Name: "refs/merge-requests/7/merge"}, Ref{Name: "refs/merge-requests/7/merge", Hash: three.String()}},
-		{gitref.Selector{Commit: hash}, Ref{Name: hash, Hash: hash, Pinned: true}},
-		{gitref.Selector{Commit: hash, Branch: "feature/x"}, Ref{Name: "refs/heads/feature/x", Hash: hash, Pinned: true}},
-	} {
-		if got, err := choose(t.Context(), adv, c.sel); err != nil || got != c.want {
-			t.Errorf("%q: %+v, %v, want %+v", c.sel, got, err, c.want)
-		}
-	}
-	for _, sel := range []gitref.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"},
-		{Name: "refs/heads/trun"}} {
-		if got, err := choose(t.Context(), adv, sel); KindOf(err) != BranchNotFound {
-			t.Errorf("%q: %+v, %v", sel, got, err)
-		}
-	}
-	if got, err := choose(t.Context(), packp.NewAdvRefs(), gitref.Selector{}); KindOf(err) != Empty {
-		t.Errorf("of nothing: %+v, %v", got, err)
-	}
-}
-
 // TestChooseEnds: a look through many tags ends with its context.
 func TestChooseEnds(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -22,15 +21,8 @@ func CreateRepository(dir string) error {
 	if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
 		return fmt.Errorf("create repository: %s is not empty", dir)
 	}
-	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return fmt.Errorf("create repository: %w", err)
-		}
-	}
-	for name, text := range map[string]string{configFile: bareConfig, headFile: "ref: refs/heads/main\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("create repository: %w", err)
-		}
+	if err := makeBare(dir, "refs/heads/main"); err != nil {
+		return fmt.Errorf("create repository: %w", err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package git
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,13 +15,8 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// make new fixtures with: go test ./sync/git -run TestSignatures -signatures
-var newSignatures = flag.Bool("signatures", false, "make the keys and signatures in testdata anew, with gpg, ssh-keygen and git")
-
+// signatureDir holds what gpg, ssh-keygen and git have made; the objects say that they are of 2021-03-04.
 const signatureDir = "testdata/signatures"
-
-// signedAt is when the commits and tags of the fixtures say that they were made.
-var signedAt = time.Date(2021, 3, 4, 12, 0, 0, 0, time.UTC)
 
 // signedCase is an object of testdata, the keys that may sign it, and what is wrong.
 type signedCase struct {
@@ -151,9 +145,6 @@ func (c signedCase) judge(t testing.TB) (Verified, error) {
 // TestSignatures judges what gpg, ssh-keygen and git have signed.
 func TestSignatures(t *testing.T) {
 	t.Parallel()
-	if *newSignatures {
-		makeSignatures(t)
-	}
 	for _, c := range signedCases {
 		t.Run(c.String(), func(t *testing.T) {
 			got, err := c.judge(t)

@@ -93,7 +93,7 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 	var modules map[string]string
 	for _, entry := range l.refused {
 		if entry.Reason != submoduleReason {
-			g.whole.refuse(Refusal{l.prefix + entry.Path, entry.Reason})
+			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Reason: entry.Reason})
 			continue
 		}
 		at := path.Join(l.dir, entry.Path)
@@ -119,18 +119,19 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		}
 		url, known := modules[at]
 		if !known {
-			g.whole.refuse(Refusal{l.prefix + entry.Path, "a submodule without an entry in .gitmodules"})
+			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Reason: "a submodule without an entry in .gitmodules"})
 			continue
 		}
-		if err := g.submodule(ctx, l, entry.Path, at, url); err != nil {
+		if err := g.submodule(ctx, l, entry, url); err != nil {
 			return fail(err)
 		}
 	}
 	return nil
 }
 
-// submodule grafts one. name is its path in the tree of l, at that in the repository.
-func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url string) error {
+// submodule grafts the one that stands for an entry of the tree of l.
+func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, url string) error {
+	name, commit := entry.Path, entry.commit
 	if g.count++; g.count > maxSubmodules {
 		return &TooLargeError{Count: true, What: "number of submodules", Size: int64(g.count), Limit: maxSubmodules}
 	}
@@ -151,10 +152,6 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 	}
 	if g.taken(l.prefix + name) {
 		return errors.New("its place is taken by another entry, in the eyes of some file systems")
-	}
-	commit, err := g.m.gitlink(ctx, l.remote, l.commit, at)
-	if err != nil {
-		return err
 	}
 	sub.Limits = g.left
 	stats, err := g.m.Fetch(ctx, sub, Ref{Name: commit, Hash: commit, Pinned: true})
@@ -182,7 +179,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, name, at, url st
 	for _, f := range inner.Files {
 		f.Path, f.Home = below.prefix+f.Path, sub.URL
 		if len(f.Path) > g.left.PathBytes || strings.Count(f.Path, "/") > g.left.TreeDepth {
-			g.whole.refuse(Refusal{showPath(f.Path), "the path is too long or too deep"})
+			g.whole.refuse(Refusal{Path: showPath(f.Path), Reason: "the path is too long or too deep"})
 			continue
 		}
 		g.whole.Files = append(g.whole.Files, f)
@@ -278,42 +275,6 @@ func (r Remote) shown() string {
 		return a.String()
 	}
 	return ""
-}
-
-// gitlink is the commit that the tree of a commit names at a path.
-func (m *Mirrors) gitlink(ctx context.Context, r Remote, commit, at string) (string, error) {
-	hash := ""
-	err := m.read(ctx, "read tree", r, func(v *reading) error {
-		_, c, err := v.commit(commit)
-		if err != nil {
-			return err
-		}
-		dir, name := path.Split(at)
-		id, err := v.subtree(c.Tree, dir)
-		if err != nil {
-			return err
-		}
-		data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
-		if err != nil {
-			return asDamage(err)
-		}
-		entries, err := pack.ParseTree(data)
-		if err != nil {
-			return err
-		}
-		links := 0
-		for _, e := range entries {
-			if e.Name == name {
-				links++
-				hash = e.ID.String()
-			}
-		}
-		if links != 1 {
-			return &Error{Kind: Refused, Err: errors.New("the name is there twice")}
-		}
-		return nil
-	})
-	return hash, err
 }
 
 // maxConfig bounds a file of a repository in the form of git's configuration, .lfsconfig

@@ -66,7 +66,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		path := prefix + e.Name
 		if e.Mode == pack.ModeTree {
 			if depth >= w.limits.TreeDepth {
-				w.tree.refuse(Refusal{showPath(path), fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
+				w.tree.refuse(Refusal{Path: showPath(path), Reason: fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
 				continue
 			}
 			w.tree.Dirs = append(w.tree.Dirs, path)
@@ -89,7 +89,7 @@ const maxRefusals = 1000
 
 func (t *Tree) refuse(r Refusal) {
 	if len(t.Refused) == maxRefusals {
-		r = Refusal{"…", "more entries are refused"}
+		r = Refusal{Path: "…", Reason: "more entries are refused"}
 	}
 	if len(t.Refused) <= maxRefusals {
 		t.Refused = append(t.Refused, r)
@@ -105,7 +105,7 @@ func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refu
 	}
 	entries, err := pack.ParseTree(data)
 	if err != nil {
-		return nil, []Refusal{{showPath(strings.TrimSuffix(prefix, "/")), "the directory cannot be read: " + err.Error()}}, nil
+		return nil, []Refusal{{Path: showPath(strings.TrimSuffix(prefix, "/")), Reason: "the directory cannot be read: " + err.Error()}}, nil
 	}
 	pass, refused := filterEntries(entries, prefix, v.limits)
 	return pass, refused, nil

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +45,6 @@ type Call struct {
 	watchdog  *time.Timer
 	whole     *time.Timer
 	TimeLimit time.Duration // of whole: what of Options.Whole is this call's
-	begun     sync.Once     // of whole
 	since     time.Time     // when whole began; zero = it did not
 	watching  atomic.Bool   // the server is to send something
 	trickle   atomic.Int64  // bytes since the watchdog was calmed last
@@ -107,10 +105,10 @@ func (c *Call) End() {
 // startClock starts the clock of the whole call at its first turn at a host: the time
 // before that was spent by other calls.
 func (c *Call) startClock() {
-	c.begun.Do(func() {
+	if c.since.IsZero() {
 		c.since = time.Now()
 		c.whole.Reset(c.TimeLimit)
-	})
+	}
 	c.startWatchdog()
 }
 
@@ -330,16 +328,9 @@ func (c *Call) Classify(err error) *giterr.Error {
 			"the host is slow, or the repository has very many refs")
 	}
 	if errors.Is(context.Cause(c.Ctx), errLong) {
-		took := c.TimeLimit
-		if took <= 0 { // those before it have had all of it
-			took = c.client.options.Whole
-		}
-		e := giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond),
-			c.received.Load()>>10), "the link is slow, or the repository is large: --git-timeout")
-		if c.TimeLimit < c.client.options.Whole {
-			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.client.options.Whole)
-		}
-		return e
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %s, with %d KiB received", errLong, max(c.TimeLimit, 0).Round(time.Millisecond),
+			c.received.Load()>>10), fmt.Sprintf(
+			"the link is slow, or the repository is large: --git-timeout, which is %s for all servers together", c.client.options.Whole))
 	}
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)
