@@ -50,10 +50,7 @@ func (a action) until(now time.Time) time.Time {
 		const most = 1<<31 - 1 // of the API
 		return now.Add(time.Duration(min(max(a.ExpiresIn, -most), most)) * time.Second)
 	}
-	at, err := time.Parse(time.RFC3339, strings.ToUpper(a.ExpiresAt))
-	if err != nil || at.Year() <= 1 {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339, strings.ToUpper(a.ExpiresAt))
 	return at
 }
 

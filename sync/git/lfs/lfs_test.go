@@ -3,7 +3,6 @@ package lfs_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -464,47 +462,6 @@ func TestLFSCacheIsPruned(t *testing.T) {
 }
 
 // TestLFSOverSSH: the host says over ssh where the contents are and what to ask with.
-// TestLFSHandshake: a host that asks for a client certificate in the handshake and refuses
-// the request without one is seen through, as everywhere.
-func TestLFSHandshake(t *testing.T) {
-	t.Parallel()
-	h := newLFSHost(t)
-	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
-	p := h.add("image")
-	ca := nettest.NewAuthority(t)
-	backend := h.git.Handler(t)
-	var status atomic.Int64
-	url := ca.Serve(t, nettest.Site{Clients: tls.RequestClientCert, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "/info/lfs/") {
-			w.WriteHeader(int(status.Load()))
-			return
-		}
-		backend.ServeHTTP(w, r)
-	})})
-	const hint = "it asks for a client certificate, and none is given: tls.crt and tls.key"
-	r := git.Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
-	m := mirrortest.Open(t, git.Options{})
-	ref, _ := mirrortest.Sync(t, m, r, "")
-	dir := mirrortest.Dir(m)
-	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "its Git LFS server refuses these credentials"} {
-		status.Store(int64(code))
-		m.Close()
-		m = gittest.Must[*git.Mirrors](t)(git.Open(dir, git.Options{})) // which has seen no handshake of Git's
-		l := m.Large(r, ref)
-		_, err := openLarge(t, l, p)
-		gittest.ErrorIs(t, err, git.Auth, says, hint)
-		l.Close()
-	}
-	r.Creds.ClientCert, r.Creds.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
-	l := m.Large(r, ref)
-	defer l.Close()
-	status.Store(403)
-	if _, err := openLarge(t, l, p); git.KindOf(err) != git.Auth || strings.Contains(err.Error(), hint) {
-		t.Errorf("%v", err)
-	}
-	m.Close()
-}
-
 func TestLFSOverSSH(t *testing.T) {
 	t.Parallel()
 	h := newLFSHost(t)

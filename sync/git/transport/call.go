@@ -35,7 +35,6 @@ type Call struct {
 	Addr    auth.Address // of the server that is asked
 	Limits  pack.Limits
 	Pushes  bool            // it is about a push
-	command string          // that the host runs for it over ssh; "" = that of service
 	Ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
 	caller  context.Context // run-scope: the caller's own
 	cancel  context.CancelCauseFunc

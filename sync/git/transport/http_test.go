@@ -113,27 +113,6 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 }
 
-func TestHTTPRedirectOnTheSameHost(t *testing.T) {
-	t.Parallel()
-	s := gittest.NewServer(t)
-	gittest.NewOrigin(t, s.Root, "new.git").Commit("one", map[string]string{"a.json": "1"})
-	m := mirrortest.Open(t, git.Options{})
-	r := mirrortest.At(s, "old.git")
-	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
-	s.During(func(w http.ResponseWriter, r *http.Request) {
-		if _, pass, _ := r.BasicAuth(); pass != gittest.Secret {
-			t.Errorf("%s without credentials", r.URL)
-		}
-		if strings.HasPrefix(r.URL.Path, "/old.git") {
-			http.Redirect(w, r, strings.Replace(r.URL.String(), "/old.git", "/new.git", 1), http.StatusMovedPermanently)
-		}
-	})
-	ref, st := mirrortest.Sync(t, m, r, "")
-	if got := mirrortest.Content(t, m, r, ref.Hash, ""); got["a.json"] != "1" || st.Requests != 1 {
-		t.Fatalf("%v %+v", got, st)
-	}
-}
-
 func TestHTTPCredentials(t *testing.T) {
 	t.Parallel()
 	s := gittest.NewServer(t)

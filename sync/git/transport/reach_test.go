@@ -79,12 +79,15 @@ func TestRedirects(t *testing.T) {
 	for to, want := range map[string]git.Kind{s.URL: "", byName: git.Refused, other.URL: git.Refused, "https://other.example": git.Refused,
 		"http://169.254.169.254": git.Refused} {
 		s.During(func(w http.ResponseWriter, r *http.Request) {
+			if _, pass, _ := r.BasicAuth(); pass != gittest.Secret {
+				t.Errorf("%s without credentials", r.URL)
+			}
 			if rest, old := strings.CutPrefix(r.URL.Path, "/old.git"); old {
 				http.Redirect(w, r, to+"/site.git"+rest+"?"+r.URL.RawQuery, http.StatusMovedPermanently)
 			}
 		})
 		m := mirrortest.Open(t, git.Options{})
-		remote := git.Remote{URL: s.URL + "/old.git"}
+		remote := git.Remote{URL: s.URL + "/old.git", Creds: &auth.Credentials{Username: "u", Password: gittest.Secret}, AllowInsecure: true}
 		ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 		if want != "" {
 			gittest.ErrorIs(t, err, want, "redirects to another")

@@ -25,7 +25,7 @@ type pusher interface {
 // dialPush opens a session that speaks to git-receive-pack.
 func (c *Call) dialPush() (pusher, error) {
 	if c.Addr.Scheme == "ssh" {
-		s, err := c.sshSession()
+		s, err := c.sshSession(c.service(), "")
 		if err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func (c *Call) deadline(d time.Duration, err error) (done func() bool) {
 func (c *Call) dial() (session, error) {
 	switch c.Addr.Scheme {
 	case "ssh":
-		s, err := c.sshSession()
+		s, err := c.sshSession(c.service(), "")
 		if err != nil {
 			return nil, err
 		}

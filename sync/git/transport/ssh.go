@@ -42,8 +42,8 @@ type sshSession struct {
 	lost    *atomic.Bool // the connection has ended
 }
 
-// sshSession connects and starts the command.
-func (c *Call) sshSession() (*sshSession, error) {
+// sshSession connects and starts a command of the host, with the path of the repository.
+func (c *Call) sshSession(command, argument string) (*sshSession, error) {
 	config, err := c.sshConfig()
 	if err != nil {
 		return nil, err
@@ -59,14 +59,14 @@ func (c *Call) sshSession() (*sshSession, error) {
 	}
 	s := &sshSession{call: c, conn: raw, lost: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
-	if err := s.start(config); err != nil {
+	if err := s.start(config, command+" "+shellQuote(sshPath(c.Addr.Path))+argument); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *sshSession) start(config *ssh.ClientConfig) error {
+func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
 	addr := s.call.Addr
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, s.lost}, addr.DialPort(), config)
@@ -85,7 +85,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 		return err
 	}
 	s.session.Stderr = &s.stderr
-	return s.session.Start(s.call.remoteCommand())
+	return s.session.Start(command)
 }
 
 // Run runs a command of the host over ssh, with the path of the repository and one more
@@ -93,8 +93,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 // it has failed.
 func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
 	c.SetBudget("answer of "+command, ErrorBody)
-	c.command = command + " " + shellQuote(sshPath(c.Addr.Path)) + " " + arg
-	s, err := c.sshSession()
+	s, err := c.sshSession(command, " "+arg)
 	if err != nil {
 		return nil, "", err
 	}
@@ -108,14 +107,6 @@ func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
 		data = nil
 	}
 	return data, s.stderr.Text(), nil
-}
-
-// remoteCommand is what the host runs for a call over ssh.
-func (c *Call) remoteCommand() string {
-	if c.command != "" {
-		return c.command
-	}
-	return c.service() + " " + shellQuote(sshPath(c.Addr.Path))
 }
 
 // sshPath turns "/~/x" and "/~user/x" back into what the remote shell knows.
