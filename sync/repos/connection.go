@@ -138,7 +138,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 		}
 	}
 	if !result.ok() && (health.Healthy || health.Checked == 0) {
-		c.log.Warn("connection is unhealthy", "connection", k.Name, "namespace", k.Namespace, "reason", ready.Reason, "err", ready.Message)
+		c.logger.Warn("connection is unhealthy", "connection", k.Name, "namespace", k.Namespace, "reason", ready.Reason, "err", ready.Message)
 	}
 	return nextCheck(h, now), nil
 }

@@ -147,12 +147,17 @@ var _ lister = (*kube.Informer)(nil)
 // run.
 type Controller struct {
 	*loop
+	reporter
 	o        Options
 	server   server
 	now      func() time.Time // of the server, as far as it is known
 	repos    lister
 	jobs     lister
 	interval func(api.Repository) time.Duration // intervalOf
+
+	finalizer *finalizer
+	webhooks  *webhooks
+	secrets   *secrets
 
 	start start
 
@@ -230,6 +235,11 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, memories: map[Key]*memory{}}
 	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
 	c.meter, c.dependencies = o.Meter, o.Dependencies
+	c.reporter = reporter{o.Observe, o.Logger}
+	clock := func() time.Time { return c.now() }
+	c.secrets = &secrets{c.reporter, o.Tokens, s, o.Meter, o.Resync}
+	c.webhooks = &webhooks{c.reporter, o.Webhooks, o.WebhookBase, o.Hosts, o.Remotes, o.Store, clock, c.secrets.handOverSecret}
+	c.finalizer = &finalizer{c.reporter, s, jobs, o.Orphans, c.webhooks.clean, c.Next, clock}
 	return c
 }
 

@@ -24,6 +24,17 @@ type Orphans interface {
 	Release(ctx context.Context, repo *unstructured.Unstructured) (int, error)
 }
 
+// finalizer is the step that works off the finalizers of Repositories that are deleted.
+type finalizer struct {
+	reporter
+	server       server
+	jobs         lister
+	orphans      Orphans
+	cleanWebhook func(ctx context.Context, repo *unstructured.Unstructured) error
+	next         func(namespace, name string) time.Time // see loop.Next
+	now          func() time.Time
+}
+
 // annoForce on a Repository lets it be deleted although its remote cannot be reached: the
 // webhook stays there. Source: Grafana.
 const annoForce = "provisioning.grafana.app/force-delete"
@@ -46,11 +57,11 @@ var errJobRuns = errors.New("a job of the repository still runs")
 // Grafana, and then removes them, so that the server can delete it. Each part may be
 // repeated: one that was cut off begins again. What is in the way is written to
 // status.deleteError, and retried.
-func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) {
+func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 	if a.obj.GetDeletionTimestamp() == nil {
 		return nil, nil
 	}
-	if a.memory.deleteErr == a.obj.GetResourceVersion() && !c.Next(a.key.Namespace, a.key.Name).IsZero() {
+	if a.memory.deleteErr == a.obj.GetResourceVersion() && !f.next(a.key.Namespace, a.key.Name).IsZero() {
 		return nil, errWait // our own patch of deleteError woke us
 	}
 	var done []string
@@ -59,10 +70,10 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) 
 		able      bool
 		run       func(context.Context, *attempt) error
 	}{
-		{api.FinalizerRemoveJobs, true, c.deleteJobs},
-		{api.FinalizerCleanup, true, c.cleanUp},
-		{api.FinalizerRelease, c.o.Orphans != nil, c.releaseObjects},
-		{api.FinalizerRemove, c.o.Orphans != nil, c.removeObjects},
+		{api.FinalizerRemoveJobs, true, f.deleteJobs},
+		{api.FinalizerCleanup, true, f.cleanUp},
+		{api.FinalizerRelease, f.orphans != nil, f.releaseObjects},
+		{api.FinalizerRemove, f.orphans != nil, f.removeObjects},
 	} {
 		if !part.able || !slices.Contains(a.obj.GetFinalizers(), part.finalizer) {
 			continue
@@ -75,29 +86,29 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (*Result, error) 
 			return nil, context.Cause(ctx)
 		case err != nil:
 			err = fmt.Errorf("%s: %w", part.finalizer, err)
-			return nil, errors.Join(err, c.writeDeleteError(ctx, a, err))
+			return nil, errors.Join(err, f.writeDeleteError(ctx, a, err))
 		}
 		done = append(done, part.finalizer)
 	}
 	if len(done) == 0 {
 		return &Result{}, nil // the others belong to other controllers
 	}
-	rest := slices.DeleteFunc(a.obj.GetFinalizers(), func(f string) bool { return slices.Contains(done, f) })
+	rest := slices.DeleteFunc(a.obj.GetFinalizers(), func(name string) bool { return slices.Contains(done, name) })
 	ops := append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", rest})
 	if len(rest) == 0 {
 		ops[len(ops)-1] = op{"remove", "/metadata/finalizers", nil}
 	}
-	if _, err := c.server.patch(ctx, a.key, false, ops); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := f.server.patch(ctx, a.key, false, ops); err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
 	if len(rest) == 0 {
-		c.report(a.key, "info", "repository deleted")
+		f.report(a.key, "info", "repository deleted")
 	}
 	return &Result{}, nil
 }
 
 // writeDeleteError writes what is in the way, unless that is what the status says.
-func (c *Controller) writeDeleteError(ctx context.Context, a *attempt, cause error) error {
+func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, cause error) error {
 	message := text.Redact(cause.Error())
 	if len(message) > maxDeleteError {
 		message = strings.ToValidUTF8(message[:maxDeleteError-len("…")], "") + "…"
@@ -105,14 +116,14 @@ func (c *Controller) writeDeleteError(ctx context.Context, a *attempt, cause err
 	if was, _, _ := unstructured.NestedString(a.obj.Object, "status", "deleteError"); was == message {
 		return nil
 	}
-	ch := &change{obj: a.obj, now: c.now()}
+	ch := &change{obj: a.obj, now: f.now()}
 	ch.set(message, "deleteError")
-	now, err := c.server.patch(ctx, a.key, true, ch.patch())
+	now, err := f.server.patch(ctx, a.key, true, ch.patch())
 	if err != nil {
 		return err
 	}
 	a.memory.deleteErr = now.GetResourceVersion()
-	c.report(a.key, "warn", "cannot be deleted yet: "+message)
+	f.report(a.key, "warn", "cannot be deleted yet: "+message)
 	return nil
 }
 
@@ -122,9 +133,9 @@ var orphanActions = []string{"releaseResources", "deleteResources"}
 var pathAction = kube.PathTo("spec", "action")
 
 // deleteJobs deletes the jobs that are not claimed, and waits for the others.
-func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
+func (f *finalizer) deleteJobs(ctx context.Context, a *attempt) error {
 	running := false
-	for _, o := range c.jobs.Objects() {
+	for _, o := range f.jobs.Objects() {
 		if o.Namespace() != a.key.Namespace || o.Text(pathRepository) != a.key.Name || slices.Contains(orphanActions, o.Text(pathAction)) {
 			continue
 		}
@@ -133,7 +144,7 @@ func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
 			running = true
 			continue
 		}
-		err := c.server.deleteJob(ctx, job)
+		err := f.server.deleteJob(ctx, job)
 		switch {
 		case apierrors.IsConflict(err):
 			running = true // it was claimed, or has changed: the watch shows it
@@ -142,35 +153,35 @@ func (c *Controller) deleteJobs(ctx context.Context, a *attempt) error {
 		}
 	}
 	since := a.obj.GetDeletionTimestamp()
-	if running && since != nil && c.now().Sub(since.Time) < jobLimit {
+	if running && since != nil && f.now().Sub(since.Time) < jobLimit {
 		return errJobRuns
 	}
 	return nil
 }
 
 // cleanUp removes the webhook.
-func (c *Controller) cleanUp(ctx context.Context, a *attempt) error {
-	err := c.cleanWebhook(ctx, a.obj)
+func (f *finalizer) cleanUp(ctx context.Context, a *attempt) error {
+	err := f.cleanWebhook(ctx, a.obj)
 	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
-		c.logOf(a).Warn("the webhook stays at its host", "err", err)
+		f.logOf(a).Warn("the webhook stays at its host", "err", err)
 		return nil
 	}
 	return err
 }
 
-func (c *Controller) releaseObjects(ctx context.Context, a *attempt) error {
-	n, err := c.o.Orphans.Release(ctx, a.obj)
-	return c.reportObjects(a, n, "released", err)
+func (f *finalizer) releaseObjects(ctx context.Context, a *attempt) error {
+	n, err := f.orphans.Release(ctx, a.obj)
+	return f.reportObjects(a, n, "released", err)
 }
 
-func (c *Controller) removeObjects(ctx context.Context, a *attempt) error {
-	n, err := c.o.Orphans.Remove(ctx, a.obj)
-	return c.reportObjects(a, n, "removed", err)
+func (f *finalizer) removeObjects(ctx context.Context, a *attempt) error {
+	n, err := f.orphans.Remove(ctx, a.obj)
+	return f.reportObjects(a, n, "removed", err)
 }
 
-func (c *Controller) reportObjects(a *attempt, n int, how string, err error) error {
+func (f *finalizer) reportObjects(a *attempt, n int, how string, err error) error {
 	if n > 0 {
-		c.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
+		f.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
 	}
 	return err
 }

@@ -215,11 +215,6 @@ type Event struct {
 	Text       string
 }
 
-// report emits an event.
-func (c *Controller) report(k Key, level, text string) {
-	c.o.Observe(Event{At: time.Now(), Level: level, Namespace: k.Namespace, Repository: k.Name, Text: text})
-}
-
 // Meter counts what a controller does.
 type Meter interface {
 	// Worked counts one key off the queue and how long it took.

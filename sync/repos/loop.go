@@ -56,7 +56,7 @@ type loop struct {
 	kind         string
 	reconcile    func(ctx context.Context, k Key) (Result, error)
 	meter        Meter
-	log          *slog.Logger
+	logger       *slog.Logger
 	available    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	dependencies Dependencies                // nil = none
 
@@ -74,7 +74,7 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 		kind:      kind,
 		reconcile: reconcile,
 		meter:     noMeter{},
-		log:       log,
+		logger:    log,
 		available: context.Cause,
 		failures:  workqueue.NewTypedItemExponentialFailureRateLimiter[Key](min(firstRetry, resync), resync),
 		busy:      workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstBusy, maxBusy),
@@ -175,7 +175,7 @@ func (l *loop) runOnce(ctx context.Context, k Key) {
 		return
 	}
 	l.busy.Forget(k)
-	log := l.log.With("name", k.Name, "namespace", k.Namespace)
+	log := l.logger.With("name", k.Name, "namespace", k.Namespace)
 	switch {
 	case err == nil:
 		l.failures.Forget(k)

@@ -48,9 +48,20 @@ type attempt struct {
 	change *change   // to the status
 }
 
+// reporter tells people what happens to Repositories.
+type reporter struct {
+	observe func(Event)
+	log     *slog.Logger
+}
+
 // logOf returns a logger that names the Repository.
-func (c *Controller) logOf(a *attempt) *slog.Logger {
-	return c.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
+func (r reporter) logOf(a *attempt) *slog.Logger {
+	return r.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
+}
+
+// report emits an event.
+func (r reporter) report(k Key, level, text string) {
+	r.observe(Event{At: time.Now(), Level: level, Namespace: k.Namespace, Repository: k.Name, Text: text})
 }
 
 // step is a part of a reconcile. A result that is not nil ends it.
@@ -77,14 +88,14 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 		}
 	}()
 	for _, step := range []step{
-		c.finalize,
+		c.finalizer.finalize,
 		c.suspend,
 		c.observe,
 		c.validate,
 		c.checkHealth,
 		c.planSync,
-		c.registerWebhook,
-		c.mintToken,
+		c.webhooks.register,
+		c.secrets.mintToken,
 		c.writeStatus,
 		c.queuePull,
 	} {
@@ -120,11 +131,11 @@ func (c *Controller) observe(ctx context.Context, a *attempt) (*Result, error) {
 	if a.recheck = c.takeRecheck(a.key); a.recheck {
 		a.memory.tokenAfter = time.Time{}
 	}
-	a.facts.token = c.tokenFacts(ctx, a)
+	a.facts.token = c.secrets.tokenFacts(ctx, a)
 	a.due = a.facts.due()
 	a.due.health = a.due.health || a.recheck
 	a.observeAnnotations()
-	a.webhook.url, a.webhook.due = c.planWebhook(a)
+	a.webhook.url, a.webhook.due = c.webhooks.plan(a)
 	why := cmp.Or(a.due.trigger(), a.webhook.due)
 	if why == "" {
 		result := c.nextReconcile(a)
@@ -197,7 +208,7 @@ func (c *Controller) nextReconcile(a *attempt) Result {
 		at = earlier(at, missing.Add(jobLostAfter))
 	}
 	at = earlier(at, a.nextToken())
-	at = earlier(at, c.nextWebhook(a))
+	at = earlier(at, c.webhooks.next(a))
 	if at.IsZero() {
 		return Result{}
 	}

@@ -178,7 +178,7 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt) (*Result, erro
 		a.change.sync(f.repo.Status.Sync, a.healthy, a.pull)
 	}
 	if a.change.patch() != nil {
-		now, err := c.send(ctx, a)
+		now, err := c.secrets.send(ctx, a)
 		if err != nil {
 			c.o.Meter.Failed(phaseStatus, false)
 			return nil, err

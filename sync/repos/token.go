@@ -29,6 +29,15 @@ type Tokens struct {
 	Sealed bool
 }
 
+// secrets is the step that mints tokens and hands secure values over to the server.
+type secrets struct {
+	reporter
+	tokens *Tokens
+	server server
+	meter  Meter
+	resync time.Duration
+}
+
 // Minter mints tokens. *forge.Minter is one.
 type Minter interface {
 	MintFor(ctx context.Context, c forge.Connection, t forge.Target) (auth.Token, error)
@@ -87,26 +96,26 @@ func (f *facts) tokenHeld() bool { return !f.token.sealed || f.repo.Secure["toke
 
 // tokenFacts returns nil where no token is to be minted. A Repository that names a
 // Connection has it minted, but a Secret that a person has made stays.
-func (c *Controller) tokenFacts(ctx context.Context, a *attempt) *tokenFacts {
+func (s *secrets) tokenFacts(ctx context.Context, a *attempt) *tokenFacts {
 	repo := a.facts.repo
-	if c.o.Tokens == nil || repo.Spec.Connection == nil || repo.Spec.Connection.Name == "" || repo.Spec.Type == typeLocal ||
+	if s.tokens == nil || repo.Spec.Connection == nil || repo.Spec.Connection.Name == "" || repo.Spec.Type == typeLocal ||
 		!inlineOrNone(repo.Secure["token"]) || pauseLeft(a.memory.tokenAfter, a.facts.now) > 0 && !a.facts.specChanged() {
 		return nil
 	}
-	return &tokenFacts{sealed: c.seals(ctx, a), created: a.obj.GetCreationTimestamp().Time, resync: c.o.Resync}
+	return &tokenFacts{sealed: s.seals(ctx, a), created: a.obj.GetCreationTimestamp().Time, resync: s.resync}
 }
 
 // seals reports whether the server may be given a secret.
-func (c *Controller) seals(ctx context.Context, a *attempt) bool {
-	if c.o.Tokens == nil || pauseLeft(a.memory.sealAfter, a.facts.now) > 0 {
+func (s *secrets) seals(ctx context.Context, a *attempt) bool {
+	if s.tokens == nil || pauseLeft(a.memory.sealAfter, a.facts.now) > 0 {
 		return false
 	}
-	if c.o.Tokens.Sealed {
+	if s.tokens.Sealed {
 		return true
 	}
-	does, err := c.server.seals(ctx)
+	does, err := s.server.seals(ctx)
 	if err != nil {
-		c.log.Debug("cannot find out whether the API seals secure values", "err", err)
+		s.log.Debug("cannot find out whether the API seals secure values", "err", err)
 	}
 	return does && err == nil
 }
@@ -162,20 +171,20 @@ func (a *attempt) nextToken() time.Time {
 
 // mintToken mints what is due and adds it to the patch. A refusal was found by the request
 // to the remote, which needs the same token.
-func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error) {
+func (s *secrets) mintToken(ctx context.Context, a *attempt) (*Result, error) {
 	if a.probe == nil || a.facts.token == nil || !a.due.token && !a.probe.renewed {
 		return nil, nil
 	}
 	token, err := auth.Token{}, a.probe.err
 	if _, refused := errors.AsType[*forge.Error](err); !refused {
-		token, err = c.o.Tokens.mint(ctx, a)
+		token, err = s.tokens.mint(ctx, a)
 	}
 	m, f := a.memory, &a.facts
 	switch status := f.repo.Status.Token; {
 	case err != nil:
-		c.o.Meter.Failed(phaseToken, forgeResult(err, "").permanent())
+		s.meter.Failed(phaseToken, forgeResult(err, "").permanent())
 		if m.tokenAfter.IsZero() {
-			c.logOf(a).Warn("cannot mint a token of the connection", "err", err)
+			s.logOf(a).Warn("cannot mint a token of the connection", "err", err)
 		}
 		m.tokenAfter = f.now.Add(webhookCooldown)
 		return nil, nil
@@ -188,7 +197,7 @@ func (c *Controller) mintToken(ctx context.Context, a *attempt) (*Result, error)
 	}
 	m.tokenAfter = time.Time{}
 	a.change.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
-	if c.seals(ctx, a) {
+	if s.seals(ctx, a) {
 		a.change.secret("token", token.Value)
 	}
 	return nil, nil
@@ -212,21 +221,21 @@ func newer(t auth.Token, status api.TokenStatus, now time.Time) bool {
 // handOverSecret gives the server the secret of a webhook that was just made, so that
 // others than this agent can check deliveries, or removes it with the webhook. A Secret
 // that a person has made stays.
-func (c *Controller) handOverSecret(ctx context.Context, a *attempt) {
+func (s *secrets) handOverSecret(ctx context.Context, a *attempt) {
 	const name = "webhookSecret"
-	if has := a.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || a.webhook.secret != "") && c.seals(ctx, a) {
+	if has := a.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || a.webhook.secret != "") && s.seals(ctx, a) {
 		a.change.secret(name, a.webhook.secret)
 	}
 }
 
 // send writes the change. A server that takes no secure values after all, or drops them,
 // is not given any for a while.
-func (c *Controller) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
-	now, err := c.server.patch(ctx, a.key, true, a.change.patch())
+func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
+	now, err := s.server.patch(ctx, a.key, true, a.change.patch())
 	var answered apierrors.APIStatus
 	refused := a.change.secrets && errors.As(err, &answered) && !errors.Is(err, errConflict) && !isUnavailable(err)
 	if refused || err == nil && a.change.dropped(now) {
-		c.logOf(a).Warn("the API keeps no secure values", "err", err)
+		s.logOf(a).Warn("the API keeps no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
 	}
 	if err != nil {

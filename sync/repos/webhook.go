@@ -28,6 +28,18 @@ const (
 	webhookTimeout  = 20 * time.Second
 )
 
+// webhooks is the step that has the webhooks of Repositories made and removed.
+type webhooks struct {
+	reporter
+	enabled  bool
+	base     string // see Options.WebhookBase
+	hosts    Hosts
+	remotes  Remotes
+	store    Store
+	now      func() time.Time
+	handOver func(ctx context.Context, a *attempt) // gives the secret to the server
+}
+
 // webhookPlan is what is to be done about the webhook of a Repository.
 type webhookPlan struct {
 	url    string  // of the webhook that is wanted; "" = none
@@ -41,13 +53,11 @@ type webhookPlan struct {
 // none: it is not wanted, or the Repository is read only. It is not known where this
 // agent receives nothing; a webhook that exists then belongs to another controller.
 func webhookURL(base string, k Key, repo api.Repository) (url string, known bool) {
-	if w := repo.Spec.Webhook; w != nil {
-		if w.Disabled {
+	if spec := repo.Spec.Webhook; spec != nil {
+		if spec.Disabled {
 			return "", true
 		}
-		if w.BaseURL != "" {
-			base = w.BaseURL
-		}
+		base = cmp.Or(spec.BaseURL, base)
 	}
 	if len(repo.Spec.Workflows) == 0 || repo.Spec.Type == typeLocal {
 		return "", true
@@ -94,12 +104,12 @@ func webhookID(has *api.WebhookStatus) string {
 	return ""
 }
 
-// planWebhook returns the address that the webhook is to have and why something is to be
+// plan returns the address that the webhook is to have and why something is to be
 // done about it. A webhook is where the repository was when it was made: so it is checked
 // when the condition is of an older spec, also when the agent ends between the two.
-func (c *Controller) planWebhook(a *attempt) (url string, due trigger) {
-	url, known := webhookURL(c.o.WebhookBase, a.key, a.facts.repo)
-	if !c.o.Webhooks || !known {
+func (w *webhooks) plan(a *attempt) (url string, due trigger) {
+	url, known := webhookURL(w.base, a.key, a.facts.repo)
+	if !w.enabled || !known {
 		return "", ""
 	}
 	f := &a.facts
@@ -111,32 +121,32 @@ func (c *Controller) planWebhook(a *attempt) (url string, due trigger) {
 	return url, due
 }
 
-// nextWebhook returns when the webhook is tried again; zero is never.
-func (c *Controller) nextWebhook(a *attempt) time.Time {
-	if !c.o.Webhooks || !a.facts.repo.Status.Health.Healthy {
+// next returns when the webhook is tried again; zero is never.
+func (w *webhooks) next(a *attempt) time.Time {
+	if !w.enabled || !a.facts.repo.Status.Health.Healthy {
 		return time.Time{}
 	}
 	if pause := pauseLeft(a.memory.webhookAfter, a.facts.now); pause > 0 {
 		return a.facts.now.Add(pause)
 	}
-	if _, due := c.planWebhook(a); due != "" {
+	if _, due := w.plan(a); due != "" {
 		return a.facts.now.Add(webhookCooldown)
 	}
 	return time.Time{}
 }
 
-// registerWebhook makes, changes or removes the webhook of the Repository if that is due.
+// register makes, changes or removes the webhook of the Repository if that is due.
 // It is done before anything of it is written: a webhook whose patch was lost is found
 // again by its URL. It is the first step that writes, so the change begins here.
-func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, error) {
-	a.facts.now = c.now()
+func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
+	a.facts.now = w.now()
 	a.change = &change{obj: a.obj, now: a.facts.now}
 	if a.webhook.due == "" || a.probe == nil || a.probe.err != nil || a.probe.mirrored() || !a.healthy {
 		return nil, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
-	made, removed, err := c.applyWebhook(limited, a)
+	made, removed, err := w.apply(limited, a)
 	if ctx.Err() != nil {
 		return nil, nil // the host is not to blame
 	}
@@ -147,8 +157,8 @@ func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, 
 		pause = refusedCooldown
 	}
 	if err != nil && !none && m.webhookAfter.IsZero() {
-		c.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
-		c.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
+		w.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
+		w.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
 	}
 	m.webhookAfter = time.Time{}
 	if err != nil {
@@ -157,20 +167,20 @@ func (c *Controller) registerWebhook(ctx context.Context, a *attempt) (*Result, 
 	switch {
 	case removed:
 		a.change.ops = append(a.change.ops, op{Op: "remove", Path: "/status/webhook"})
-		c.handOverSecret(ctx, a)
+		w.handOver(ctx, a)
 	case made != nil:
-		c.report(a.key, "info", "webhook registered")
+		w.report(a.key, "info", "webhook registered")
 		a.change.set(wireWebhook(*made, a.facts.repo.Status.Webhook, a.facts.now), "webhook")
-		c.handOverSecret(ctx, a)
+		w.handOver(ctx, a)
 	}
 	return nil, nil
 }
 
-// applyWebhook brings the host to what is planned. made is nil when nothing was to be
+// apply brings the host to what is planned. made is nil when nothing was to be
 // changed.
-func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.Hook, removed bool, err error) {
+func (w *webhooks) apply(ctx context.Context, a *attempt) (made *forge.Hook, removed bool, err error) {
 	id := webhookID(a.facts.repo.Status.Webhook)
-	host, err := c.o.Hosts.Host(ctx, a.obj, a.probe.remote.Creds)
+	host, err := w.hosts.Host(ctx, a.obj, a.probe.remote.Creds)
 	if err != nil {
 		return nil, false, err
 	}
@@ -178,19 +188,19 @@ func (c *Controller) applyWebhook(ctx context.Context, a *attempt) (made *forge.
 		if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
 			return nil, false, err
 		}
-		if err := c.o.Store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
-			c.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
+		if err := w.store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
+			w.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
 			return nil, false, nil
 		}
 		return nil, true, nil
 	}
-	made, err = c.makeWebhook(ctx, a, host, id)
+	made, err = w.make(ctx, a, host, id)
 	return made, false, err
 }
 
-// makeWebhook creates the webhook, or gives one that exists a new secret if it is another
+// make creates the webhook, or gives one that exists a new secret if it is another
 // one or its secret is too old. nil = nothing is to be changed.
-func (c *Controller) makeWebhook(ctx context.Context, a *attempt, host Host, id string) (*forge.Hook, error) {
+func (w *webhooks) make(ctx context.Context, a *attempt, host Host, id string) (*forge.Hook, error) {
 	want := forge.Hook{ID: id, URL: a.webhook.url, Events: host.Events(), Active: true}
 	if id != "" {
 		has, err := host.Get(ctx, id)
@@ -205,7 +215,7 @@ func (c *Controller) makeWebhook(ctx context.Context, a *attempt, host Host, id 
 			id = ""
 		}
 	}
-	secrets := webhookSecrets{c.o.Store, a.key}
+	secrets := webhookSecrets{w.store, a.key}
 	secret, err := secrets.next(ctx)
 	if err != nil {
 		return nil, err
@@ -355,13 +365,13 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 	return nil
 }
 
-// cleanWebhook removes the webhook of a deleted Repository, and what is stored of it. It
+// clean removes the webhook of a deleted Repository, and what is stored of it. It
 // may be repeated. A webhook that does not exist is removed, and so is one whose host
 // refuses the credentials: it could never be removed. Source: Grafana. One that the
 // status does not name may exist all the same, made just before a power cut: it is
 // searched once, and a failure of that is ignored.
-func (c *Controller) cleanWebhook(ctx context.Context, u *unstructured.Unstructured) error {
-	if c.o.Hosts == nil || c.o.Store == nil {
+func (w *webhooks) clean(ctx context.Context, u *unstructured.Unstructured) error {
+	if w.hosts == nil || w.store == nil {
 		return nil
 	}
 	k := Key{u.GetNamespace(), u.GetName()}
@@ -370,34 +380,34 @@ func (c *Controller) cleanWebhook(ctx context.Context, u *unstructured.Unstructu
 		return err
 	}
 	if id := webhookID(repo.Status.Webhook); id != "" {
-		err := c.removeWebhook(ctx, u, repo, id)
+		err := w.remove(ctx, u, repo, id)
 		if err != nil && forge.KindOf(err) != forge.Unauthorized && !errors.Is(err, forge.ErrNone) {
 			return err
 		}
-	} else if _, err := c.o.Store.Secret(ctx, WebhookSecretKey(k)); err == nil {
-		if err := c.removeWebhook(ctx, u, repo, ""); err != nil {
-			c.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
+	} else if _, err := w.store.Secret(ctx, WebhookSecretKey(k)); err == nil {
+		if err := w.remove(ctx, u, repo, ""); err != nil {
+			w.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
 		}
 	}
-	return c.o.Store.DeleteSecret(ctx, WebhookSecretKey(k))
+	return w.store.DeleteSecret(ctx, WebhookSecretKey(k))
 }
 
-// removeWebhook removes the webhook with an id, "" = the one that sends to this agent.
-func (c *Controller) removeWebhook(ctx context.Context, u *unstructured.Unstructured, repo api.Repository, id string) error {
+// remove removes the webhook with an id, "" = the one that sends to this agent.
+func (w *webhooks) remove(ctx context.Context, u *unstructured.Unstructured, repo api.Repository, id string) error {
 	k := Key{u.GetNamespace(), u.GetName()}
-	remote, err := c.o.Remotes.Remote(ctx, k.Namespace, k.Name, repo)
+	remote, err := w.remotes.Remote(ctx, k.Namespace, k.Name, repo)
 	if err != nil {
 		return err
 	}
 	if remote.Down != nil {
 		return remote.Down
 	}
-	host, err := c.o.Hosts.Host(ctx, u, remote.Creds)
+	host, err := w.hosts.Host(ctx, u, remote.Creds)
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		base := c.o.WebhookBase
+		base := w.base
 		if spec := repo.Spec.Webhook; spec != nil {
 			base = cmp.Or(spec.BaseURL, base)
 		}

@@ -291,7 +291,7 @@ func TestRegisterWebhook(t *testing.T) {
 		a.webhook = webhookPlan{url: url, due: triggerSpec}
 		a.facts.repo.Status.Webhook = has
 		a.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: token}}}
-		if _, err := c.registerWebhook(ctx, a); err != nil {
+		if _, err := c.webhooks.register(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -369,9 +369,9 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 		r.facts.repo.Status.ObservedGeneration = generation
 		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
 		r.facts.repo.Spec.GitLab = &api.GitBlock{URL: target.URL}
-		r.webhook.url, r.webhook.due = c.planWebhook(r)
+		r.webhook.url, r.webhook.due = c.webhooks.plan(r)
 		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
-		if _, err := c.registerWebhook(t.Context(), r); err != nil {
+		if _, err := c.webhooks.register(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		if told, ok := r.webhook.condition(); ok {

@@ -73,7 +73,7 @@ func TestWebhookCleanup(t *testing.T) {
 		controller := newController(nil, time.Now, nothing{}, nothing{}, Options{
 			Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, WebhookBase: base,
 			Logger: slog.New(slog.DiscardHandler)})
-		err := controller.cleanWebhook(t.Context(), u)
+		err := controller.webhooks.clean(t.Context(), u)
 		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))
