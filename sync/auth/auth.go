@@ -33,7 +33,7 @@ type Credentials struct {
 	Username      string // for basic; empty with a Password means "git"
 	Password      string // password or token
 	Bearer        string // sent as "Authorization: Bearer"; wins over basic
-	SSHKey        []byte // private key, PEM or OpenSSH form
+	SSHKey        []byte // private key, PEM or OpenSSH form; of [Places.Signing] any that signs
 	SSHPassphrase string // of SSHKey, when it is encrypted
 	KnownHosts    []byte // known_hosts lines; required for ssh
 	PrivateKey    []byte // of a GitHub App, in the secret of a Connection: PEM, or base64 of PEM

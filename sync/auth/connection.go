@@ -17,19 +17,13 @@ var (
 	privateKeyNames = []string{"privateKey", "githubAppPrivateKey", "githubPrivateKey"}
 )
 
-// connectionSelection selects the secret of a Connection.
-var connectionSelection = selection{
-	of:    func(_ string, data map[string][]byte) map[string][]byte { return data },
-	merge: laterWins,
-	names: secretNames,
-	files: privateFiles(slices.Concat(privateKeyNames, secretNames[1:], []string{keyCA, keyCAOld, keyClientCert, keyClientKey,
-		keyProxy, keyProxyUsername, keyProxyPassword})),
-}
+// connectionNames are all keys of a Connection in the credentials directory.
+var connectionNames = slices.Concat(privateKeyNames, secretNames[1:], transportKeys, []string{keyClientCert, keyClientKey})
 
 // Connection finds the secret of the Connection that a look-up names: a PrivateKey, or a
 // token as Password, and how its host is reached. Rules have none.
 func (p Places) Connection(ctx context.Context, l Lookup) (*Credentials, error) {
-	return find(ctx, p, Lookup{Namespace: l.Namespace, Connection: l.Connection, Secure: l.Secure}, connectionSelection, connectionSecret)
+	return find(ctx, p, Lookup{Namespace: l.Namespace, Connection: l.Connection, Secure: l.Secure}, connectionKeys, connectionSecret)
 }
 
 func connectionSecret(at place) (*Credentials, error) {
@@ -76,18 +70,11 @@ type AppIdentity struct {
 // webhookKeys are the names of the secret of a webhook; token is that of a Receiver of Flux.
 var webhookKeys = []string{fieldWebhook, keyToken, "secret"}
 
-var webhookSelection = selection{
-	of:    func(_ string, data map[string][]byte) map[string][]byte { return data },
-	merge: laterWins,
-	names: []string{fieldWebhook},
-	files: privateFiles([]string{fieldWebhook}),
-}
-
 // Webhook returns the secret of the webhook of a Repository, nil when there is none.
 func (p Places) Webhook(ctx context.Context, l Lookup) ([]byte, error) {
 	l.Secure = maps.Clone(l.Secure)
 	maps.DeleteFunc(l.Secure, func(field, _ string) bool { return field != fieldWebhook })
-	found, err := find(ctx, p, l, webhookSelection, func(at place) (*[]byte, error) {
+	found, err := find(ctx, p, l, webhookSecret, func(at place) (*[]byte, error) {
 		for _, key := range webhookKeys {
 			if value := bytes.TrimSpace(at.keys[key]); len(value) > 0 {
 				return &value, nil

@@ -30,44 +30,36 @@ func inRoot(dir string, read func(root *os.Root) (map[string][]byte, error)) (ma
 	return keys, nil
 }
 
-// files reads the keys of a kind of one object: <base>/<key>, else <base>_<key>.
-func files(is func(key string) bool, check func(string, os.FileInfo) error) func(root *os.Root, base string) (map[string][]byte, error) {
-	return func(root *os.Root, base string) (map[string][]byte, error) {
-		paths := map[string]string{}
-		for _, dir := range []string{".", base} {
-			names, err := list(root, dir)
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range names {
-				key, flat := strings.CutPrefix(name, base+"_")
-				switch {
-				case dir == base && is(name):
-					paths[name] = base + "/" + name
-				case dir == "." && flat && is(key):
-					paths[key] = name
-				}
+// files reads the keys of one object: <base>/<key>, else <base>_<key>.
+func files(root *os.Root, base string, s selection) (map[string][]byte, error) {
+	paths := map[string]string{}
+	for _, dir := range []string{".", base} {
+		names, err := list(root, dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			key, flat := strings.CutPrefix(name, base+"_")
+			switch {
+			case dir == base && s.files(name):
+				paths[name] = base + "/" + name
+			case dir == "." && flat && s.files(key):
+				paths[key] = name
 			}
 		}
-		keys := make(map[string][]byte)
-		for _, key := range slices.Sorted(maps.Keys(paths)) {
-			v, err := readFile(root.Open, paths[key], check)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			keys[key] = v
-		}
-		return keys, nil
 	}
-}
-
-// privateFiles reads the files of one object with these names. Files that others may read
-// are refused, see [ReadPrivate].
-func privateFiles(names []string) func(root *os.Root, base string) (map[string][]byte, error) {
-	return files(func(key string) bool { return slices.Contains(names, key) }, checkPrivate)
+	keys := make(map[string][]byte)
+	for _, key := range slices.Sorted(maps.Keys(paths)) {
+		v, err := readFile(root.Open, paths[key], s.check)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		keys[key] = v
+	}
+	return keys, nil
 }
 
 // list returns the names in a directory, none when there is no such directory.
@@ -106,9 +98,12 @@ func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 	return readFile(root.Open, name, checkOwned)
 }
 
+// fileCheck checks owner and mode of a file.
+type fileCheck func(name string, info fs.FileInfo) error
+
 // readFile reads a regular file of at most 1 MiB that passes a check of its owner and
 // mode.
-func readFile(open func(string) (*os.File, error), name string, check func(string, os.FileInfo) error) ([]byte, error) {
+func readFile(open func(string) (*os.File, error), name string, check fileCheck) ([]byte, error) {
 	f, err := open(name)
 	if err != nil {
 		return nil, err

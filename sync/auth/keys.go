@@ -47,33 +47,9 @@ const fieldWebhook = "webhookSecret"
 
 // notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold
 // keys of signers.
-var notForGit = append([]string{fieldWebhook}, signingKeys...)
+var notForGit = append([]string{fieldWebhook}, signingNames...)
 
 func isForGit(key string) bool { return !aboutSigning(key) }
-
-// gitKeys selects credentials for Git.
-var gitKeys = selection{
-	skip: notForGit,
-	of: func(_ string, data map[string][]byte) map[string][]byte {
-		if len(data) == 0 { // which is an error, and no Secret of signers
-			return map[string][]byte{}
-		}
-		return only(data, isForGit)
-	},
-	merge: laterWins,
-	names: usedKeys,
-	files: privateFiles(usedKeys),
-	rule: func(r Rule) (map[string][]byte, error) {
-		if r.onlyTransport() || r.onlySigning() {
-			return nil, nil
-		}
-		keys, err := r.keys(isForGit, checkPrivate)
-		if keys == nil { // the identity of this host
-			keys = map[string][]byte{}
-		}
-		return keys, err
-	},
-}
 
 // Credentials implements Source. Those that a Connection makes come after the Secrets.
 func (p Places) Credentials(ctx context.Context, l Lookup) (*Credentials, error) {

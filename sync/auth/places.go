@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"limpet/sync/signature"
 )
 
 // Secrets reads core Secrets. Secret returns nil, nil when there is none of that name, or
@@ -71,12 +73,38 @@ func (at place) wrong(format string, args ...any) error {
 
 // selection is the part of all keys that a look-up is about.
 type selection struct {
-	skip  []string                                                     // fields of spec.secure that are about something else
-	of    func(field string, data map[string][]byte) map[string][]byte // the keys in a Secret; nil = the Secret does not matter
-	merge func(all, more map[string][]byte, secret string) error       // adds the keys of one more Secret
-	names []string                                                     // of secure values
-	files func(root *os.Root, base string) (map[string][]byte, error)  // the keys in the directory
-	rule  func(r Rule) (keys map[string][]byte, err error)             // the keys of a rule; nil = the rule does not matter
+	skip  []string          // fields of spec.secure that are about something else
+	is    func(string) bool // the keys in a Secret or a rule
+	files func(string) bool // the keys in the directory, and the secure values
+	check fileCheck         // of the files
+	rules func(Rule) bool   // those that matter; nil = none
+	host  bool              // a rule without such keys stands for the identity of this host
+}
+
+// The selections.
+var (
+	gitKeys = selection{
+		skip:  notForGit,
+		is:    isForGit,
+		files: oneOf(usedKeys),
+		check: checkPrivate,
+		rules: func(r Rule) bool { return !r.onlyTransport() && !r.onlySigning() },
+		host:  true,
+	}
+	connectionKeys = selection{is: anyKey, files: oneOf(connectionNames), check: checkPrivate}
+	webhookSecret  = selection{is: anyKey, files: oneOf([]string{fieldWebhook}), check: checkPrivate}
+	// Keys of signers are no secrets: others may read the files, and must not be able to
+	// write to them.
+	trustKeys   = selection{skip: notForGit, is: signature.IsKeys, files: signature.IsKeys, check: checkOwned, rules: anyRule}
+	signingKeys = selection{skip: []string{fieldWebhook}, is: isSigningKey, files: isSigningKey, check: checkPrivate, rules: anyRule}
+)
+
+func anyKey(string) bool { return true }
+
+func anyRule(Rule) bool { return true }
+
+func oneOf(names []string) func(string) bool {
+	return func(name string) bool { return slices.Contains(names, name) }
 }
 
 // find returns the first result that make makes of a place; nil when there is none.
@@ -112,10 +140,13 @@ func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place
 		}
 		p.observeRules(l.URL)
 		for _, r := range p.Rules {
-			if s.rule == nil || !r.matches(a) {
+			if s.rules == nil || !r.matches(a) || !s.rules(r) {
 				continue
 			}
-			keys, err := s.rule(r)
+			keys, err := r.keys(s.is, s.check)
+			if keys == nil && s.host {
+				keys = map[string][]byte{}
+			}
 			if !goOn(place{keys: keys, name: "rule " + r.URL, rule: &r, operator: true}, err) {
 				return
 			}
@@ -140,18 +171,17 @@ func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, er
 		if err != nil {
 			return at, fmt.Errorf("read %s: %w", place, err)
 		}
-		if data == nil {
-			continue
-		}
-		keys := s.of(field, data)
+		keys := only(fluxNames(field, data), s.is)
 		if keys == nil {
 			continue
 		}
 		if at.keys == nil {
 			at.keys = map[string][]byte{}
 		}
-		if err := s.merge(at.keys, keys, place); err != nil {
-			return at, err
+		for key, value := range keys {
+			if len(at.keys[key]) == 0 {
+				at.keys[key] = value
+			}
 		}
 		names = append(names, place)
 	}
@@ -159,10 +189,14 @@ func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, er
 	return at, nil
 }
 
-// laterWins merges the keys of Secrets.
-func laterWins(all, more map[string][]byte, _ string) error {
-	maps.Copy(all, more)
-	return nil
+// only returns the keys of a kind, nil when there are none.
+func only(data map[string][]byte, is func(string) bool) map[string][]byte {
+	found := maps.Clone(data)
+	maps.DeleteFunc(found, func(key string, _ []byte) bool { return !is(key) })
+	if len(found) == 0 {
+		return nil
+	}
+	return found
 }
 
 // inValues reads the secure values that have the name of a key.
@@ -172,8 +206,8 @@ func (p Places) inValues(ctx context.Context, l Lookup, s selection) (place, err
 		owner = "connection " + l.Namespace + "/" + l.Connection
 	}
 	at := place{name: "secure values of " + owner}
-	for _, k := range s.names {
-		if _, set := l.Secure[k]; !set || p.Values == nil {
+	for _, k := range slices.Sorted(maps.Keys(l.Secure)) {
+		if p.Values == nil || !s.files(k) {
 			continue
 		}
 		v, err := p.Values.Value(ctx, l, k)
@@ -200,7 +234,7 @@ func (p Places) inDir(namespace, name string, s selection) (place, error) {
 		p.Observer.ObserveFiles(namespace, name)
 	}
 	base := namespace + "." + name
-	keys, err := inRoot(p.Dir, func(root *os.Root) (map[string][]byte, error) { return s.files(root, base) })
+	keys, err := inRoot(p.Dir, func(root *os.Root) (map[string][]byte, error) { return files(root, base, s) })
 	if len(keys) == 0 {
 		keys = nil
 	}

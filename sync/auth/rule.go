@@ -32,7 +32,7 @@ type Rule struct {
 }
 
 // keys reads the keys of a kind, nil when there are none.
-func (r Rule) keys(is func(string) bool, check func(string, os.FileInfo) error) (map[string][]byte, error) {
+func (r Rule) keys(is func(string) bool, check fileCheck) (map[string][]byte, error) {
 	keys, err := readKeys(r.Values, r.Files, is, check)
 	if err != nil {
 		return nil, r.wrong("%w", err)
@@ -46,7 +46,7 @@ func (r Rule) wrong(format string, args ...any) error {
 }
 
 // readKeys reads the keys of a kind, given as values or as files, nil when there are none.
-func readKeys(values, files map[string]string, is func(string) bool, check func(string, os.FileInfo) error) (map[string][]byte, error) {
+func readKeys(values, files map[string]string, is func(string) bool, check fileCheck) (map[string][]byte, error) {
 	var keys map[string][]byte
 	add := func(k string, v []byte) {
 		if keys == nil {
@@ -136,7 +136,7 @@ func (r Rule) Check() error {
 	if err != nil {
 		return err
 	}
-	if _, err := newSigning(place{keys: signing, name: "rule " + r.URL}); err != nil {
+	if _, err := signingKey(place{keys: signing, name: "rule " + r.URL}); err != nil {
 		return err
 	}
 	signers, err := r.keys(signature.IsKeys, checkOwned)
@@ -164,7 +164,7 @@ func (r Rule) checkKey(k string) error {
 	if slices.Contains(usedKeys, k) {
 		return r.wrong("key %s has no meaning for provider %s", k, r.Provider)
 	}
-	return r.wrong("unknown key %q, %s", k, meant(k, slices.Concat(known, signingKeys)))
+	return r.wrong("unknown key %q, %s", k, meant(k, slices.Concat(known, signingNames)))
 }
 
 // matches reports whether the rule is for this remote.

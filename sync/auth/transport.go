@@ -99,7 +99,7 @@ func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) 
 		data, err = p.Secrets.Secret(ctx, l.Namespace, l.ProxySecret)
 	}
 	if err == nil && data == nil {
-		at, aerr := p.inDir(l.Namespace, l.ProxySecret, selection{files: privateFiles([]string{"address", keyUsername, keyPassword})})
+		at, aerr := p.inDir(l.Namespace, l.ProxySecret, selection{files: oneOf([]string{"address", keyUsername, keyPassword}), check: checkPrivate})
 		data, err = at.keys, aerr
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (TestRe
 }
 
 func (t *Tester) testRepository(ctx context.Context, u *unstructured.Unstructured) (TestResults, error) {
-	from, signing := t.Credentials.Repositories, auth.SigningSource(t.Places.Signing)
+	from, signing := t.Credentials.Repositories, auth.SourceFunc(t.Places.Signing)
 	if given := inline(u); len(given) > 0 {
 		from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
 	}
@@ -104,8 +104,8 @@ func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]by
 
 // signing searches for a signing key in the values, and then in next, which does not
 // know the given fields.
-func (v givenValues) signing(next auth.SigningSource) auth.SigningSource {
-	return func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+func (v givenValues) signing(next auth.SourceFunc) auth.SourceFunc {
+	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
 			return found, err
 		}

@@ -17,11 +17,11 @@ import (
 // that a new one is used at once. It is safe for concurrent use; a nil *SigningKeys has no
 // keys.
 type SigningKeys struct {
-	from auth.SigningSource
+	from auth.SourceFunc
 }
 
 // NewSigningKeys returns the SigningKeys of an agent. A nil source has no keys.
-func NewSigningKeys(from auth.SigningSource) *SigningKeys { return &SigningKeys{from} }
+func NewSigningKeys(from auth.SourceFunc) *SigningKeys { return &SigningKeys{from} }
 
 // Key returns the key that signs the commits of a Repository at a time, with the place
 // where it was found; nil if there is no key and the Repository requires none. A key with
@@ -39,7 +39,7 @@ func (s *SigningKeys) Key(
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", methodField, err)
 	}
-	var found *auth.Signing
+	var found *auth.Credentials
 	if s != nil && s.from != nil {
 		if found, err = s.from(ctx, l); err != nil {
 			return nil, "", fmt.Errorf("the key that signs cannot be read: %w", err)
@@ -56,14 +56,14 @@ func (s *SigningKeys) Key(
 			"put %s into a secret of the repository or below --credentials-dir in %s.%s/",
 			field, signature.SigningKeyName, l.Namespace, l.Repository)
 	}
-	if key, err = signature.ParseSigningKey(found.Key, found.Passphrase, now); err != nil {
-		return nil, "", fmt.Errorf("%s in %s: %w", signature.SigningKeyName, found.Place, err)
+	if key, err = signature.ParseSigningKey(found.SSHKey, []byte(found.SSHPassphrase), now); err != nil {
+		return nil, "", fmt.Errorf("%s in %s: %w", signature.SigningKeyName, found.Source, err)
 	}
 	if method != "" && method != key.Method() {
 		return nil, "", fmt.Errorf("%s in %s is one of %s, and %s is %s: change the one or the other",
-			signature.SigningKeyName, found.Place, key.Method(), methodField, method)
+			signature.SigningKeyName, found.Source, key.Method(), methodField, method)
 	}
-	return key, found.Place, nil
+	return key, found.Source, nil
 }
 
 // SigningLook describes a signing key for users.

@@ -88,11 +88,11 @@ func TestSigningKeys(t *testing.T) {
 		if c.field != "" {
 			l.Secure["commitSigningKey"] = c.field
 		}
-		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Signing, error) {
+		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			if c.key == "" {
 				return nil, c.err
 			}
-			return &auth.Signing{Key: []byte(c.key), Place: "the test"}, nil
+			return &auth.Credentials{SSHKey: []byte(c.key), Source: "the test"}, nil
 		})
 		key, place, err := s.Key(t.Context(), l, repo, time.Now())
 		got := ""
@@ -156,11 +156,11 @@ func TestSigningLook(t *testing.T) {
 		if c.reads {
 			repo.Spec.Workflows = nil
 		}
-		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Signing, error) {
+		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			if c.key == "" {
 				return nil, nil
 			}
-			return &auth.Signing{Key: []byte(c.key), Place: "the test"}, nil
+			return &auth.Credentials{SSHKey: []byte(c.key), Source: "the test"}, nil
 		})
 		look, err := s.Look(t.Context(), "default", "repo", repo, signers, time.Now())
 		if err != nil || !strings.Contains(look.Text, c.text) || (look.Text == "") != (c.text == "") || !strings.Contains(look.Soon, c.soon) ||
@@ -171,8 +171,8 @@ func TestSigningLook(t *testing.T) {
 			t.Errorf("%s: no place in %q", name, look.Text)
 		}
 	}
-	ended := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Signing, error) {
-		return &auth.Signing{Key: []byte(soonText), Place: "the test"}, nil
+	ended := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		return &auth.Credentials{SSHKey: []byte(soonText), Source: "the test"}, nil
 	})
 	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}}
 	if _, err := ended.Look(t.Context(), "default", "repo", repo, nil, time.Now().AddDate(0, 0, 11)); err == nil ||

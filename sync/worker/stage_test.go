@@ -344,11 +344,11 @@ func TestWritingIsSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.keys = NewSigningKeys(func(_ context.Context, l auth.Lookup) (*auth.Signing, error) {
+	r.keys = NewSigningKeys(func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Repository != "repo" || l.Namespace != r.namespace {
 			t.Errorf("asked for %+v", l)
 		}
-		return &auth.Signing{Key: private, Place: "a test"}, key
+		return &auth.Credentials{SSHKey: private, Source: "a test"}, key
 	})
 	r.start()
 	before := r.repo.Head(t)
@@ -389,8 +389,8 @@ func TestWritesArePulled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.halt()
-	r.keys = NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Signing, error) {
-		return &auth.Signing{Key: private, Place: "a test"}, nil
+	r.keys = NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		return &auth.Credentials{SSHKey: private, Source: "a test"}, nil
 	})
 	r.start()
 	r.expectRun("a key that may not sign", deletes(paths("a/cpu.json")), "error", "its public key is not among those that may sign")
