@@ -49,9 +49,6 @@ func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirror
 		Tokens:        cfg.TokenCache,
 		Now:           api.now,
 	}
-	if cfg.Store != nil { // a Tester has none
-		o.Vault = vault{cfg.Store}
-	}
 	a.identities = identity.New(o)
 	a.minter = forge.NewMinter(a.hosts, a.places.Connection, auth.NewTokens(0))
 	a.signers = worker.NewSigners(a.places.Trust, cfg.Policies, references.ObservePath)
@@ -94,14 +91,6 @@ func (a *access) tester(insecure bool, now func() time.Time) *repos.Tester {
 	t.Credentials.Repositories = a.credentials()
 	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))
 	return t
-}
-
-// vault stores sealed secrets of identities in the state file.
-type vault struct{ *state.Store }
-
-// Secret returns nil for an unknown name.
-func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
-	return orNone(v.Store.Secret(ctx, name))
 }
 
 // orNone turns ErrNotFound into nil, so that the search continues.

@@ -29,12 +29,10 @@ var identityKeys = map[string][]string{
 	"gcp": {"gcpServiceAccount"},
 	"github": {"githubAppID", "githubAppInstallationID", "githubAppInstallationOwner", "githubAppPrivateKey", "githubAppBaseURL",
 		"githubInstallationID", "githubPrivateKey", "githubApiURl", "githubApiURL"},
-	"gitlab": {"gitlabAppID", "gitlabAppSecret", "gitlabAppRedirectUrl", "gitlabAppRefreshToken"},
 }
 
 // usedKeys are all keys of credentials.
-var usedKeys = slices.Concat(keyNames, identityKeys["aws"], identityKeys["azure"], identityKeys["gcp"], identityKeys["github"],
-	identityKeys["gitlab"])
+var usedKeys = slices.Concat(keyNames, identityKeys["aws"], identityKeys["azure"], identityKeys["gcp"], identityKeys["github"])
 
 // Keys returns the names of all keys of credentials.
 func Keys() []string { return slices.Clone(usedKeys) }

@@ -8,11 +8,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,20 +18,16 @@ import (
 	"limpet/sync/netx"
 )
 
-// Where machines and containers get keys. Source: AWS' guides of EC2, ECS and EKS.
 const (
-	awsMachine   = "http://169.254.169.254"
-	awsContainer = "http://169.254.170.2"
+	// awsMachine is where machines get keys. Source: AWS' guide of EC2.
+	awsMachine = "http://169.254.169.254"
 	// machineTokenLife is the lifetime of the token of the metadata server, which is
 	// used at once. Unit: seconds.
 	machineTokenLife = "300"
 )
 
-// containerHosts may be asked over http. Source: AWS, "Container credential provider".
-var containerHosts = []string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23", "localhost"}
-
 // aws signs passwords for CodeCommit. The keys that it signs with come from the
-// first source that is configured: keys, a web identity, the container, the machine.
+// first source that is configured: keys, a web identity, the machine.
 type aws struct{ *registry }
 
 // codeCommit are the hosts of CodeCommit, with endpoints of a VPC too.
@@ -108,12 +102,9 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 		return awsKeys{}, nil, invalid(opCodeCommit, "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
 	}
 	source, get := "machine", p.machine
-	switch {
-	case env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
+	if env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
 		source = "role " + env("AWS_ROLE_ARN")
 		get = func(ctx context.Context, r Request) (auth.Token, error) { return p.webIdentity(ctx, r, region) }
-	case env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" || env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
-		source, get = "container", p.container
 	}
 	key := r.key(source)
 	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return get(ctx, r) })
@@ -177,7 +168,7 @@ func (p *aws) webIdentity(ctx context.Context, r Request, region string) (auth.T
 	return session(c, awsKeys{out.ID, out.Secret, out.Session}, out.Until, got.At)
 }
 
-// near asks a container or a machine for its keys.
+// near asks a machine for its keys.
 func (p *aws) near(ctx context.Context, c netx.Call) (auth.Token, error) {
 	got, err := p.do(ctx, c)
 	if err != nil {
@@ -191,34 +182,6 @@ func (p *aws) near(ctx context.Context, c netx.Call) (auth.Token, error) {
 		return auth.Token{}, malformed(c, "the answer holds no keys")
 	}
 	return session(c, awsKeys{out.AccessKeyId, out.SecretAccessKey, out.Token}, out.Expiration, got.At)
-}
-
-// container asks the agent beside a container of ECS or a pod of EKS.
-func (p *aws) container(ctx context.Context, r Request) (auth.Token, error) {
-	env := r.env(p.registry)
-	c := netx.Call{Op: "get the keys of this container", Identity: "role of this container", Method: http.MethodGet, Near: true}
-	if path := env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"); path != "" {
-		c.URL = awsContainer + "/" + strings.TrimPrefix(path, "/")
-	} else {
-		c.URL = env("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-		u, err := url.Parse(c.URL)
-		if err != nil || u.Scheme != "https" && !slices.Contains(containerHosts, u.Hostname()) && !net.ParseIP(u.Hostname()).IsLoopback() {
-			return auth.Token{}, invalid(c.Op, "AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor an address of this host")
-		}
-		c.Near = u.Scheme == "http"
-	}
-	token := env("AWS_CONTAINER_AUTHORIZATION_TOKEN")
-	if path := env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); path != "" {
-		text, err := r.file(path)
-		if err != nil {
-			return auth.Token{}, invalid(c.Op, "read AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %w", err)
-		}
-		token = strings.TrimSpace(string(text))
-	}
-	if token != "" {
-		c.Header, c.Secrets = map[string]string{"Authorization": token}, []string{token}
-	}
-	return p.near(ctx, c)
 }
 
 // machine asks the metadata server of EC2, in its second version: a token first.

@@ -66,9 +66,6 @@ func TestAWS(t *testing.T) {
 			"ASIAENV%t0ken", nil},
 		{"web identity", []string{"AWS_WEB_IDENTITY_TOKEN_FILE", token, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site"}, "ASIASESSION%session-" +
 			canary, []string{web}},
-		{"container", []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "$cloud/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token},
-			"ASIASESSION%session-" + canary,
-			[]string{"GET /creds\nAuthorization: projected-" + canary}},
 		{"machine", nil, "ASIASESSION%session-" + canary, []string{
 			"PUT /latest/api/token\nX-Aws-Ec2-Metadata-Token-Ttl-Seconds: 300",
 			"GET /latest/meta-data/iam/security-credentials/\nX-Aws-Ec2-Metadata-Token: imds-" + canary,
@@ -83,7 +80,6 @@ func TestAWS(t *testing.T) {
 				w.Header().Set("Content-Type", "text/xml")
 				fmt.Fprint(w, stsXML(form.Get("Action")))
 			})
-			c.says("GET /creds", keysJSON(until))
 			c.says("PUT /latest/api/token", "imds-"+canary, "Content-Type", "text/plain")
 			c.says("GET /latest/meta-data/iam/security-credentials/", "site-role\n", "Content-Type", "text/plain")
 			c.says("GET /latest/meta-data/iam/security-credentials/site-role", keysJSON(until), "Content-Type", "text/plain")
@@ -149,8 +145,6 @@ func TestAWSBorders(t *testing.T) {
 	p = here(t, "aws", codecommit, env...).with("AWS_ACCESS_KEY_ID", "AKIDOTHER") // the environment does not complete it
 	p.refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, netx.Invalid, "no identity of AWS")
-	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, netx.Invalid,
-		"neither https nor")
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

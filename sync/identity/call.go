@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,30 +47,21 @@ func malformed(c netx.Call, text string) *netx.Error {
 // longestLife bounds what an answer may say about the lifetime of a token.
 const longestLife = 24 * time.Hour
 
-// grant is the answer of a token endpoint. Source: RFC 6749 §5.1. Azure's metadata server
-// writes numbers as text.
-type grant struct {
-	Token   string      `json:"access_token"`
-	Life    json.Number `json:"expires_in"`
-	Refresh string      `json:"refresh_token"`
-}
-
-// parseGrant parses the answer of a token endpoint; life is used where it says none. Its
-// errors do not repeat the answer.
-func parseGrant(body []byte, life time.Duration) (grant, auth.Token, error) {
-	var g grant
-	if json.Unmarshal(body, &g) != nil {
-		return grant{}, auth.Token{}, errors.New("the answer is not that of a token endpoint")
+// parseGrant parses the answer of a token endpoint. Its errors do not repeat the answer.
+// Source: RFC 6749 §5.1. Azure's metadata server writes numbers as text.
+func parseGrant(body []byte) (auth.Token, error) {
+	var grant struct {
+		Token string      `json:"access_token"`
+		Life  json.Number `json:"expires_in"`
 	}
-	if g.Life != "" {
-		seconds, err := strconv.ParseFloat(g.Life.String(), 64)
-		if err != nil {
-			seconds = 0
-		}
-		life = time.Duration(max(min(seconds, longestLife.Seconds()), 0)) * time.Second
+	if json.Unmarshal(body, &grant) != nil {
+		return auth.Token{}, errors.New("the answer is not that of a token endpoint")
 	}
-	token, err := newToken(g.Token, life)
-	return g, token, err
+	seconds, err := grant.Life.Float64()
+	if err != nil {
+		seconds = 0
+	}
+	return newToken(grant.Token, time.Duration(max(min(seconds, longestLife.Seconds()), 0))*time.Second)
 }
 
 // token makes a call for a token.
@@ -80,7 +70,7 @@ func (g *registry) token(ctx context.Context, c netx.Call) (auth.Token, error) {
 	if err != nil {
 		return auth.Token{}, err
 	}
-	_, token, err := parseGrant(got.Body, 0)
+	token, err := parseGrant(got.Body)
 	if err != nil {
 		err = malformed(c, err.Error())
 	}

@@ -140,14 +140,12 @@ type place struct {
 	lookup auth.Lookup
 	owner  bool // the keys are from a rule of the config file
 	*Identities
-	vault Vault
 }
 
 // here makes a place; env and keys come as name and value.
 func here(t testing.TB, provider, repository string, env ...string) *place {
 	t.Helper()
-	p := &place{env: map[string]string{}, lookup: auth.Lookup{Namespace: "default", Repository: "site", URL: repository, Provider: provider},
-		vault: memory{}}
+	p := &place{env: map[string]string{}, lookup: auth.Lookup{Namespace: "default", Repository: "site", URL: repository, Provider: provider}}
 	for i := 0; i+1 < len(env); i += 2 {
 		p.env[env[i]] = env[i+1]
 	}
@@ -159,7 +157,7 @@ func here(t testing.TB, provider, repository string, env ...string) *place {
 func (p *place) restart(t testing.TB) {
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
+	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }})
 	trusting := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	p.providers["azure"].(*azure).client.Transport = trusting
 }
@@ -234,15 +232,6 @@ func (p *place) refuses(t *testing.T, kind netx.ErrorKind, texts ...string) {
 	if strings.Contains(fmt.Sprintf("%v %+v", err, err), canary) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a secret or a line break in: %v", err)
 	}
-}
-
-// memory is a Vault that is gone with the test.
-type memory map[string][]byte
-
-func (m memory) Secret(_ context.Context, name string) ([]byte, error) { return m[name], nil }
-func (m memory) PutSecret(_ context.Context, name string, plain []byte) error {
-	m[name] = plain
-	return nil
 }
 
 func equal(t *testing.T, what string, got, want []string) {

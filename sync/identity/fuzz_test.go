@@ -40,7 +40,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		if _, token, err := parseGrant([]byte(body), 0); err == nil && (!auth.Printable(token.Value) || token.Life <= 0 || token.Life > longestLife) {
+		if token, err := parseGrant([]byte(body)); err == nil && (!auth.Printable(token.Value) || token.Life <= 0 || token.Life > longestLife) {
 			t.Errorf("%q gives %q for %v", body, token.Value, token.Life)
 		}
 		env := map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": file}

@@ -231,7 +231,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	if err != nil {
 		return auth.Token{}, err
 	}
-	_, token, err := parseGrant(got.Body, 0)
+	token, err := parseGrant(got.Body)
 	if err != nil {
 		return auth.Token{}, malformed(c, err.Error())
 	}

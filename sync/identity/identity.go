@@ -1,6 +1,6 @@
 // Package identity makes Git credentials of identities: a GitHub App, a managed
-// identity of Azure, a service account of Google, a role of AWS, an OAuth
-// application of GitLab. The source of credentials below it finds the keys of an
+// identity of Azure, a service account of Google, a role of AWS, a token of
+// GitLab. The source of credentials below it finds the keys of an
 // identity; a [Provider] turns them into a token.
 //
 // The laws of this package: every call has a deadline and a bounded answer; tokens are in memory only, and are used until they expire when
@@ -89,13 +89,6 @@ func (r Request) key(scope string) auth.TokenKey {
 	return auth.TokenKey{Owner: r.Place, Secret: r.Fingerprint() + " " + r.TLS.Fingerprint(), Scope: scope}
 }
 
-// Vault stores, sealed, a secret that was received in exchange for another one. Secret
-// returns nil, nil when there is none.
-type Vault interface {
-	Secret(ctx context.Context, name string) ([]byte, error)
-	PutSecret(ctx context.Context, name string, plain []byte) error
-}
-
 // Apps makes installation tokens of GitHub Apps.
 type Apps interface {
 	InstallationToken(ctx context.Context, app auth.AppIdentity) (auth.Token, error)
@@ -113,9 +106,6 @@ type Options struct {
 	Getenv func(string) string
 	// Now is the clock while that of a provider is unknown; nil = that of this host.
 	Now func() time.Time
-	// Vault stores refresh tokens that replace others; nil = identities with refresh
-	// tokens are refused.
-	Vault Vault
 	// Tokens is how many tokens are cached for each provider; 0 = DefaultTokens.
 	Tokens int
 }
@@ -145,7 +135,7 @@ func New(o Options) *Identities {
 		"azure":  &azure{registryOf("azure")},
 		"gcp":    &gcp{registryOf("gcp")},
 		"github": &github{registryOf("github")},
-		"gitlab": &gitlab{registry: registryOf("gitlab")},
+		"gitlab": gitlab{},
 	}
 	return all
 }

@@ -62,3 +62,18 @@ func (r Request) sameHost(op, api string) error {
 	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL",
 		host, r.Address.HostPort())
 }
+
+// gitlab gives the tokens of GitLab the user names that they need: deploy tokens have one
+// of their own, personal, group, project and OAuth tokens use oauth2. GitLab accepts no
+// token of another party for Git, so there is no federation.
+type gitlab struct{}
+
+// Credentials implements Provider.
+func (gitlab) Credentials(_ context.Context, r Request) (*auth.Credentials, error) {
+	token := cmp.Or(r.Text("token"), r.Text("password"), r.Text("bearerToken"))
+	if !auth.Printable(token) {
+		return nil, invalid("use provider gitlab", "%s has neither token, nor username and password, "+
+			"or the token contains a space or a control character", r.Place)
+	}
+	return &auth.Credentials{Username: cmp.Or(r.Text("username"), r.TokenUser, "oauth2"), Password: token}, nil
+}

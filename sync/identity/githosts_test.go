@@ -69,3 +69,21 @@ func TestGitHubApp(t *testing.T) {
 	}
 	here(t, "githup", at).with(ok...).refuses(t, netx.Invalid, `did you mean "github"`)
 }
+
+func TestGitLabTokens(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		keys []string
+		user string
+	}{
+		"deploy token":   {[]string{"username", "gitlab+deploy-token-1", "password", canary}, "gitlab+deploy-token-1"},
+		"personal token": {[]string{"token", canary + "\n"}, "oauth2"},
+		"oauth token":    {[]string{"bearerToken", canary}, "oauth2"},
+	} {
+		if got := here(t, "gitlab", "https://gitlab.com/team/site.git").with(test.keys...).must(t); got.Username != test.user ||
+			got.Password != canary || got.Bearer != "" {
+			t.Errorf("%s: user %q, password %q, bearer %q", name, got.Username, got.Password, got.Bearer)
+		}
+	}
+	here(t, "gitlab", "https://gitlab.com/team/site.git").refuses(t, netx.Invalid, "has no such identity")
+}
