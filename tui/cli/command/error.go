@@ -120,9 +120,6 @@ func Classify(err error) (code int, hint string) {
 	if refused, ok := errors.AsType[*control.RefusedError](err); ok {
 		return ExitError, CommandFor(refused.Namespace, refused.Next)
 	}
-	if target, ok := errors.AsType[*TargetError](err); ok {
-		return ExitError, target.hint()
-	}
 	if hint, ok := StoreHint(err); ok {
 		if is[*state.SchemaError](err) {
 			return ExitVersion, hint

@@ -43,26 +43,8 @@ func Reason(err error) error {
 	return err
 }
 
-// TargetError reports that a file named by the user cannot be written. It is no error of the state file,
-// although a copy of that may be what is written.
-type TargetError struct {
-	path string
-	err  error
-}
-
-func (e *TargetError) Error() string { return "write " + e.path + ": " + e.err.Error() }
-func (e *TargetError) Unwrap() error { return e.err }
-
-// hint returns the command that shows why.
-func (e *TargetError) hint() string {
-	dir := ShellWord(filepath.Dir(e.path))
-	if errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
-		return "df -h " + dir
-	}
-	return "ls -ld " + dir
-}
-
-// target writes to such a file.
+// target writes to a file that the user has named. Its errors are none of the state file, although a copy of that may
+// be what is written.
 type target struct {
 	file *os.File
 	path string
@@ -77,7 +59,11 @@ func (t target) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &TargetError{t.path, Reason(err)}
+	next := "ls -ld "
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		next = "df -h "
+	}
+	return Errorf(ExitError, next+ShellWord(filepath.Dir(t.path)), "write %s: %w", t.path, Reason(err))
 }
 
 // privateMode is the mode of a file made by os.CreateTemp.

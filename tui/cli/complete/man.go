@@ -58,37 +58,12 @@ func manPage(root *kong.Node) string {
 		}
 		manFlag(&b, f)
 	}
-	manEntries(&b, "ENVIRONMENT", manEnvironment)
-	manEntries(&b, "FILES", manFiles)
 	b.WriteString(".ad l\n")
 	for _, topic := range help.Topics() {
 		manTopic(&b, topic)
 	}
 	return b.String()
 }
-
-var (
-	manEnvironment = [][2]string{
-		{"LIMPET_<NAME>", "The value of a flag, such as LIMPET_STATE for --state. A flag beats it, and it beats the config file."},
-		{"GRAFANA_SERVER, GRAFANA_TOKEN, GRAFANA_TLS_CERT_FILE, GRAFANA_TLS_KEY_FILE, GRAFANA_TLS_CA_FILE",
-			"Server, token and certificates as Grafana's own tool takes them: all of them together, and only where no flag, LIMPET_ variable or line of the config file names a server, a token or a certificate."},
-		{"STATE_DIRECTORY, XDG_STATE_HOME, HOME", "Where the state file is without --state, in this order."},
-		{"XDG_CONFIG_HOME, HOME", "Where the config file is without --config."},
-		{"CREDENTIALS_DIRECTORY", "Credentials that systemd hands over, where --credentials-dir names no other place."},
-		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where systemd is told that the daemon is ready, alive and stopping."},
-		{"CLICOLOR_FORCE", "With 1 there are colours also where no terminal is, unless --color or NO_COLOR says otherwise."},
-		{"NO_COLOR, TERM", "With NO_COLOR there are no colours; with TERM=dumb, unknown or none there is no dashboard, and what commands print on the terminal is as with it."},
-		{"FORCE_HYPERLINK", "With 0 the web addresses of the dashboard are no links."},
-		{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "Proxies for the API and for Git hosts."},
-	}
-	manFiles = [][2]string{
-		{"~/.config/limpet/config.yaml, /etc/limpet/config.yaml",
-			"The config file; the first that is there. A key is the name of a flag. See: limpet config init."},
-		{"~/.local/state/limpet/limpet.db",
-			"The state file. Beside it are limpet.sock, where commands find the daemon, limpet.db.key, which seals secrets, and mirrors/, a cache."},
-		{"/var/lib/limpet/limpet.db", "The state file of the service of the host."},
-	}
-)
 
 // manTopic writes a topic of help as a section.
 func manTopic(b *strings.Builder, topic help.Topic) {
@@ -156,18 +131,6 @@ func manFlag(b *strings.Builder, f *kong.Flag) {
 		help += " Default: " + f.Default + "."
 	}
 	fmt.Fprintf(b, ".TP\n%s\\fB%s\\fR%s\n%s", head, roff(name), value, roffLine(help))
-}
-
-// manEntries writes a section.
-func manEntries(b *strings.Builder, title string, entries [][2]string) {
-	b.WriteString(".SH " + title + "\n")
-	for _, entry := range entries {
-		manEntry(b, entry[0], entry[1])
-	}
-}
-
-func manEntry(b *strings.Builder, name, text string) {
-	fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s", roff(name), roffLine(text))
 }
 
 // roff escapes text so that it prints as it is.

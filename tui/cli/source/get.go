@@ -96,7 +96,7 @@ func artifactName(from source.Source) string {
 // fetchFailure adds the exit code and the next command to a failed download.
 func fetchFailure(err error, from source.Source, get string) error {
 	switch {
-	case err == nil, errors.As(err, new(*command.TargetError)):
+	case err == nil, errors.As(err, new(*command.Error)):
 		return err
 	case errors.As(err, new(*source.UnreachableError)):
 		return command.Errorf(command.ExitUnreachable, "kubectl -n flux-system port-forward svc/source-controller 8080:80"+
