@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,16 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"sigs.k8s.io/yaml"
 
 	"limpet/state"
 )
 
-// Media types. Protobuf and CBOR are never served: clients that prefer them
+// Media types. YAML, protobuf and CBOR are never served: clients that prefer them
 // also accept JSON, and those that accept nothing else get a 406.
 const (
 	mediaJSON  = "application/json"
-	mediaYAML  = "application/yaml"
 	metaGroup  = "meta.k8s.io"
 	asTable    = "Table"
 	asMetadata = "PartialObjectMetadata"
@@ -35,7 +32,6 @@ const (
 
 // media is the requested form of a response.
 type media struct {
-	yaml    bool
 	pretty  bool
 	as      string // "", asTable, asMetadata, asMetaList
 	version string // of the group meta.k8s.io, with as
@@ -57,12 +53,12 @@ func negotiate(req *http.Request) (media, error) {
 			return m, nil
 		}
 	}
-	return media{pretty: pretty(req)}, notAcceptable(mediaJSON + ", " + mediaYAML)
+	return media{pretty: pretty(req)}, notAcceptable(mediaJSON)
 }
 
 func accept(c goautoneg.Accept) (media, bool) {
-	m := media{yaml: c.SubType == "yaml", pretty: c.Params["pretty"] == "1", as: c.Params["as"], version: c.Params["v"]}
-	if c.Q <= 0 || c.Type != "*" && c.Type != "application" || !slices.Contains([]string{"*", "json", "yaml"}, c.SubType) {
+	m := media{pretty: c.Params["pretty"] == "1", as: c.Params["as"], version: c.Params["v"]}
+	if c.Q <= 0 || c.Type != "*" && c.Type != "application" || c.SubType != "*" && c.SubType != "json" {
 		return m, false
 	}
 	if m.as == "" && c.Params["g"] == "" && m.version == "" {
@@ -83,20 +79,6 @@ func pretty(req *http.Request) bool {
 	}
 	agent := req.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
-}
-
-// isYAML reports whether the body is YAML. It returns a 415 status error for
-// forms other than JSON and YAML. No Content-Type means JSON.
-func isYAML(req *http.Request) (bool, error) {
-	header := req.Header.Get("Content-Type")
-	name, _, err := mime.ParseMediaType(header)
-	if header == "" || err == nil && name == mediaJSON {
-		return false, nil
-	}
-	if err != nil || name != mediaYAML {
-		return false, unsupportedMedia(mediaJSON, mediaYAML)
-	}
-	return true, nil
 }
 
 // answer reveals a stored form and sends it in the requested one.
@@ -137,7 +119,7 @@ func metadataOf(m media, data []byte) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"PartialObjectMetadata","metadata":%s}`, m.metaVersion(), meta)
 }
 
-// answerJSON sends any value as JSON, or as YAML on request.
+// answerJSON sends any value as JSON.
 func (s *Server) answerJSON(w http.ResponseWriter, req *http.Request, code int, v any) {
 	m, _ := negotiate(req) // discovery and errors are sent in any case
 	s.answerAny(w, m, code, v)
@@ -154,19 +136,11 @@ func (s *Server) answerAny(w http.ResponseWriter, m media, code int, v any) {
 }
 
 func (s *Server) answerBytes(w http.ResponseWriter, m media, code int, data []byte) {
-	contentType := mediaJSON
-	switch {
-	case m.yaml:
-		if out, err := yaml.JSONToYAML(data); err == nil {
-			contentType, data = mediaYAML, out
-		}
-	case m.pretty:
-		var out bytes.Buffer
-		if json.Indent(&out, data, "", "  ") == nil {
-			data = out.Bytes()
-		}
+	var out bytes.Buffer
+	if m.pretty && json.Indent(&out, data, "", "  ") == nil {
+		data = out.Bytes()
 	}
-	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(code)
 	// The client may have closed the connection; there is no way to report that.

@@ -37,10 +37,10 @@ type call struct {
 // those for many.
 var (
 	verbsOfNames = map[string]func(*call) error{
-		verbGet: (*call).get, verbUpdate: (*call).update, verbPatch: (*call).patch, verbDelete: (*call).delete, verbWatch: (*call).watch,
+		verbGet: (*call).get, verbUpdate: (*call).update, verbPatch: (*call).patch, verbDelete: (*call).delete,
 	}
 	verbsOfCollections = map[string]func(*call) error{
-		verbList: (*call).list, verbCreate: (*call).create, verbDeleteCollection: (*call).deleteCollection, verbWatch: (*call).watch,
+		verbList: (*call).list, verbCreate: (*call).create, verbWatch: (*call).watch,
 	}
 	statusVerbs = []string{verbGet, verbPatch, verbUpdate}
 )
@@ -145,7 +145,7 @@ func (c *call) delete() error {
 	if err != nil || !gone {
 		return c.wrote(http.StatusOK, writeOptions{}, out, err)
 	}
-	c.answerAny(c.w, media{yaml: c.media.yaml, pretty: c.media.pretty}, http.StatusOK, metav1.Status{
+	c.answerAny(c.w, media{pretty: c.media.pretty}, http.StatusOK, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
 			Name:  c.name,
@@ -174,15 +174,14 @@ func (c *call) object(kind string) (writeOptions, *unstructured.Unstructured, er
 	if err != nil {
 		return o, nil, err
 	}
-	isYAML, err := isYAML(c.req)
-	if err != nil {
-		return o, nil, err
+	if given, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";"); given != "" && strings.TrimSpace(given) != mediaJSON {
+		return o, nil, unsupportedMedia(mediaJSON)
 	}
 	data, err := readBody(c.req)
 	if err != nil {
 		return o, nil, err
 	}
-	obj, err := decodeBody(c.target, data, isYAML, o)
+	obj, err := decodeBody(c.target, data, o)
 	return o, obj, err
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 )
@@ -82,9 +81,9 @@ func unquote(quoted []byte) string {
 
 // decodeBody reads an object from a request body. It returns 400 status errors,
 // which never repeat the body: it may hold secrets.
-func decodeBody(t target, body []byte, isYAML bool, o writeOptions) (*unstructured.Unstructured, error) {
+func decodeBody(t target, body []byte, o writeOptions) (*unstructured.Unstructured, error) {
 	const unrecognized = "the object provided is unrecognized (must be of type %s): %s"
-	object, findings, err := decodeMap(body, isYAML)
+	object, findings, err := decodeMap(body)
 	if err != nil {
 		return nil, badRequest(unrecognized, t.kind.Kind, "couldn't get version/kind; json parse error: "+err.Error())
 	}
@@ -121,14 +120,9 @@ func (o writeOptions) report(findings []string) error {
 	return nil
 }
 
-// decodeMap reads JSON or YAML that must be an object. findings are the members of JSON
-// that are given twice; in YAML they are an error.
-func decodeMap(body []byte, isYAML bool) (object map[string]any, findings []string, err error) {
-	if isYAML {
-		if body, err = yaml.YAMLToJSONStrict(body); err != nil {
-			return nil, nil, err
-		}
-	}
+// decodeMap reads JSON that must be an object. findings are the members that are given
+// twice.
+func decodeMap(body []byte) (object map[string]any, findings []string, err error) {
 	twice, err := kjson.UnmarshalStrict(body, &object)
 	for _, e := range twice {
 		findings = append(findings, e.Error())

@@ -26,13 +26,11 @@ func TestDecodeBody(t *testing.T) {
 	const good = `"apiVersion":"folder.grafana.app/v1","kind":"Folder"`
 	for _, c := range []struct {
 		name, body string
-		yaml       bool
 		validation string
 		warns      string // findings, joined by |
 		refuses    string // words of the error; "" = none
 	}{
 		{name: "plain", body: `{` + good + `,"metadata":{"name":"a"},"spec":{"x":1}}`},
-		{name: "yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec: {x: 1}\n"},
 		{name: "unknown members", body: `{` + good + `,"z":1,"b":2,"metadata":{"name":"a","c":1,"labels":{"d":"e"}}}`,
 			warns: `unknown field "metadata.c"|unknown field "b"|unknown field "z"`},
 		{name: "unknown members, ignored", validation: "Ignore", body: `{` + good + `,"z":1}`},
@@ -41,8 +39,6 @@ func TestDecodeBody(t *testing.T) {
 		{name: "member given twice", body: `{` + good + `,"spec":{"x":1,"x":2}}`, warns: `duplicate field "spec.x"`},
 		{name: "member given twice, strictly", validation: "Strict", body: `{` + good + `,"spec":{"x":1,"x":2}}`,
 			refuses: `duplicate field "spec.x"`},
-		{name: "member given twice in yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec:\n  x: 1\n  x: 2\n",
-			refuses: `key "x" already set in map`},
 		{name: "nulls are dropped", body: `{` + good + `,"metadata":{"name":"a","creationTimestamp":null},"status":null}`},
 		{name: "no json", body: `{"apiVersion":"secret-canary`, refuses: "couldn't get version/kind; json parse error"},
 		{name: "a list", body: `["secret-canary"]`, refuses: "json parse error"},
@@ -66,7 +62,7 @@ func TestDecodeBody(t *testing.T) {
 			}
 			var warnings []string
 			o := writeOptions{validation: validation, warnings: &warnings}
-			obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(c.body), c.yaml, o)
+			obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(c.body), o)
 			if c.refuses != "" {
 				if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), c.refuses) || strings.Contains(err.Error(), "secret-canary") {
 					t.Errorf("%v, want %q and nothing of the body", err, c.refuses)
@@ -92,7 +88,7 @@ func TestDecodeBody(t *testing.T) {
 func TestDecodeNumbers(t *testing.T) {
 	t.Parallel()
 	body := `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","spec":{"a":9007199254740993,"b":1.0,"c":1.5}}`
-	obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(body), false, writeOptions{validation: "Strict"})
+	obj, err := decodeBody(target{kind: folderKind(t), version: "v1"}, []byte(body), writeOptions{validation: "Strict"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,15 +103,14 @@ func TestDecodeNumbers(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"x":[1,{}]}}`,
-		`{"kind":"Folder"}`, `[]`, "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: &a x, labels: {b: *a}}\n", "a: !!binary x",
+		`{"kind":"Folder"}`, `[]`,
 		`{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}}`,
 	} {
-		f.Add([]byte(seed), true)
-		f.Add([]byte(seed), false)
+		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, body []byte, isYAML bool) {
+	f.Fuzz(func(t *testing.T, body []byte) {
 		k := folderKind(t)
-		obj, err := decodeBody(target{kind: k, version: "v1"}, body, isYAML, writeOptions{validation: "Warn"})
+		obj, err := decodeBody(target{kind: k, version: "v1"}, body, writeOptions{validation: "Warn"})
 		if err != nil {
 			if !apierrors.IsBadRequest(err) {
 				t.Fatalf("%v is not a bad request", err)
@@ -131,44 +126,6 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("stored as %s", data)
 		}
 	})
-}
-
-func TestFind(t *testing.T) {
-	t.Parallel()
-	const data = `{"apiVersion":"v1","kind":"X","metadata":{"labels":{"a\"b":"1","c":"2"},"name":"n\u003c\\","resourceVersion":"7"},` +
-		`"spec":{"list":[{"name":"no"},[]],"n":-1.5e3,"t":true,"z":null},"text":"{\"metadata\":{\"name\":\"wrong\"}}"}`
-	for _, c := range []struct {
-		path []string
-		want string
-	}{
-		{nil, data},
-		{[]string{"kind"}, `"X"`},
-		{[]string{"metadata", "resourceVersion"}, `"7"`},
-		{[]string{"metadata", "name"}, `"n\u003c\\"`},
-		{[]string{"spec", "n"}, `-1.5e3`},
-		{[]string{"spec", "t"}, `true`},
-		{[]string{"spec", "z"}, `null`},
-		{[]string{"spec", "list"}, `[{"name":"no"},[]]`},
-		{[]string{"spec", "name"}, ""},
-		{[]string{"kind", "name"}, ""},
-		{[]string{"spec", "list", "name"}, ""},
-		{[]string{"nothing"}, ""},
-	} {
-		place := find([]byte(data), c.path...)
-		got := ""
-		if place.found() {
-			got = string(place.of([]byte(data)))
-		}
-		if got != c.want {
-			t.Errorf("%v: %q, want %q", c.path, got, c.want)
-		}
-	}
-	if got := text([]byte(data), find([]byte(data), "metadata", "name")); got != `n<\` {
-		t.Errorf("escaped text: %q", got)
-	}
-	if got := labelsOf([]byte(data)); got[`a"b`] != "1" || got["c"] != "2" || len(got) != 2 {
-		t.Errorf("labels: %v", got)
-	}
 }
 
 func TestRewrite(t *testing.T) {

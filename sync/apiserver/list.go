@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,26 +31,18 @@ type listPage struct {
 	next     string // token of the next page; "" = this is the last
 }
 
-// listToken is a position in a list. Its form is the real server's.
+// listToken is a position in a list.
 type listToken struct {
-	Version  string `json:"v"`
-	Revision uint64 `json:"rv"` // of the first page
-	Start    string `json:"start"`
+	revision uint64 // of the first page
+	start    string // of the state file
 }
 
-const tokenVersion = "meta.k8s.io/v1"
-
-func (t listToken) encode() string {
-	data, _ := json.Marshal(t) // strings and a number
-	return base64.RawURLEncoding.EncodeToString(data)
-}
+func (t listToken) encode() string { return formatRevision(t.revision) + "." + t.start }
 
 func parseToken(text string) (t listToken, err error) {
-	data, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		err = json.Unmarshal(data, &t)
-	}
-	if err != nil || t.Version != tokenVersion || t.Start == "" {
+	revision, start, _ := strings.Cut(text, ".")
+	t.start = start
+	if t.revision, err = strconv.ParseUint(revision, 10, 64); err != nil || start == "" {
 		return t, badRequest("continue key is not valid: %q", text)
 	}
 	return t, nil
@@ -74,7 +66,7 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 	if err != nil {
 		return out, err
 	}
-	out.revision = from.Revision
+	out.revision = from.revision
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0
 	for {
 		chunk, err := s.chunk(ctx, t, o, from, len(out.items))
@@ -98,7 +90,7 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 		if chunk.Next == "" {
 			return out, nil
 		}
-		from = listToken{tokenVersion, out.revision, chunk.Next}
+		from = listToken{out.revision, chunk.Next}
 		if o.Limit > 0 && len(out.items) >= int(o.Limit) {
 			out.next = from.encode()
 			return out, nil
@@ -120,18 +112,18 @@ func (s *Server) position(ctx context.Context, o listOptions) (listToken, error)
 
 // chunk reads the stored objects after a position.
 func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listToken, have int) (state.ObjectPage, error) {
-	q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.Start}
+	q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.start}
 	if o.Limit > 0 {
 		q.Limit = int(o.Limit) - have
 	}
 	page, err := s.store.Objects(ctx, q)
-	if err != nil && from.Start != "" && ctx.Err() == nil {
+	if err != nil && from.start != "" && ctx.Err() == nil {
 		err = badRequest("continue key is not valid: %s", err)
 	}
 	return page, err
 }
 
-// listOptions are the parameters of list, watch and deletecollection.
+// listOptions are the parameters of list and watch.
 type listOptions struct {
 	metainternal.ListOptions
 	revision uint64 // of ResourceVersion; 0 = any
@@ -168,15 +160,6 @@ func listParameters(q url.Values, t target, watching bool) (o listOptions, err e
 		if fieldPath(t.kind, r.Field) == nil {
 			return o, badRequest("field label not supported: %s", r.Field)
 		}
-	}
-	if t.name == "" {
-		return o, nil
-	}
-	// A watch of one object by its path.
-	if o.FieldSelector.Empty() {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", t.name)
-	} else if value, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || value != t.name {
-		return o, badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
 	return o, nil
 }
@@ -236,33 +219,6 @@ func labelsOf(data []byte) labels.Set {
 		})
 	}
 	return out
-}
-
-// deleteCollection deletes the selected objects and sends the list of them.
-func (c *call) deleteCollection() error {
-	d, err := c.deleteParameters()
-	if err != nil {
-		return err
-	}
-	o, err := listParameters(c.req.URL.Query(), c.target, false)
-	if err != nil {
-		return err
-	}
-	page, err := c.page(c.req.Context(), c.target, o)
-	if err != nil {
-		return err
-	}
-	var warnings []string
-	for _, item := range page.items {
-		t := c.target
-		t.name = text(item, find(item, "metadata", "name"))
-		_, _, err := c.remove(c.req.Context(), t, d, &warnings)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	warn(c.w, warnings)
-	return c.answerPage(page)
 }
 
 // answerPage sends a list in the requested form.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 )
@@ -71,13 +72,13 @@ func patched(
 	var findings []string
 	switch form {
 	case types.JSONPatchType:
-		after, findings, err = jsonPatched(before, patch)
+		after, err = jsonPatched(before, patch)
 	case types.MergePatchType:
-		if _, findings, err = decodeMap(patch, false); err == nil {
+		if _, findings, err = decodeMap(patch); err == nil {
 			after, err = jsonpatch.MergePatch(before, patch)
 		}
 	default:
-		if _, findings, err = decodeMap(patch, false); err == nil {
+		if _, findings, err = decodeMap(patch); err == nil {
 			after, err = strategicPatched(before, patch)
 		}
 	}
@@ -112,39 +113,27 @@ func patchInvalid(detail string) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{fault})
 }
 
-func jsonPatched(before, patch []byte) (after []byte, findings []string, err error) {
-	var operations []struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		From  string `json:"from"`
-		Value any    `json:"value"`
-	}
-	twice, err := kjson.UnmarshalStrict(patch, &operations)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range twice {
-		findings = append(findings, "json patch "+e.Error())
-	}
+func jsonPatched(before, patch []byte) (after []byte, err error) {
 	p, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(p) > maxPatchOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p)))
 	}
 	if after, err = p.Apply(before); err != nil {
 		err = statusError(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
 	}
-	return after, findings, err
+	return after, err
 }
 
 // applyPatch is server-side apply: it creates a missing object.
 func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
-	config, findings, err := decodeMap(patch, true)
+	var config map[string]any
+	patch, err = yaml.YAMLToJSONStrict(patch)
 	if err == nil {
-		err = o.report(findings)
+		config, _, err = decodeMap(patch)
 	}
 	if err != nil {
 		return nil, false, badRequest("error decoding patch: %s", err)

@@ -15,14 +15,13 @@ import (
 
 // Verbs of the API, as discovery lists them.
 const (
-	verbGet              = "get"
-	verbList             = "list"
-	verbWatch            = "watch"
-	verbCreate           = "create"
-	verbUpdate           = "update"
-	verbPatch            = "patch"
-	verbDelete           = "delete"
-	verbDeleteCollection = "deletecollection"
+	verbGet    = "get"
+	verbList   = "list"
+	verbWatch  = "watch"
+	verbCreate = "create"
+	verbUpdate = "update"
+	verbPatch  = "patch"
+	verbDelete = "delete"
 )
 
 // target is what a request is about: an object, a subresource of it, or a
@@ -73,8 +72,8 @@ func (t target) of(plural string) target {
 
 // route reads the path and method of a request for objects:
 //
-//	/api/v1/[watch/][namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
-//	/apis/GROUP/VERSION/[watch/][namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
+//	/api/v1/[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
+//	/apis/GROUP/VERSION/[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE/...]]
 //
 // ok is false for a path that is not served.
 func route(req *http.Request) (t target, verb string, ok bool) {
@@ -88,10 +87,6 @@ func route(req *http.Request) (t target, verb string, ok bool) {
 		return t, "", false
 	}
 	group, version, parts := parts[1], parts[2], parts[3:]
-	watching := len(parts) > 0 && parts[0] == "watch"
-	if watching {
-		parts = parts[1:]
-	}
 	if len(parts) >= 3 && parts[0] == "namespaces" {
 		t.namespace, parts = parts[1], parts[2:]
 	}
@@ -109,21 +104,17 @@ func route(req *http.Request) (t target, verb string, ok bool) {
 	if len(parts) > 2 {
 		t.subresource, t.rest = parts[2], parts[3:]
 	}
-	verb = verbOf(req, t, watching)
+	verb = verbOf(req, t)
 	// Only lists and watches go across namespaces.
 	return t, verb, t.namespace != "" || verb == verbList || verb == verbWatch
 }
 
-func verbOf(req *http.Request, t target, watching bool) string {
+func verbOf(req *http.Request, t target) string {
 	switch {
-	case watching:
-		return verbWatch
 	case req.Method == http.MethodPost:
 		return verbCreate
 	case req.Method == http.MethodPut:
 		return verbUpdate
-	case req.Method == http.MethodDelete && t.name == "":
-		return verbDeleteCollection
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
 		return strings.ToLower(req.Method)
 	case t.name != "":

@@ -39,9 +39,6 @@ type stream struct {
 }
 
 func (c *call) watch() error {
-	if c.media.yaml {
-		return notAcceptable(mediaJSON + ";stream=watch")
-	}
 	o, err := listParameters(c.req.URL.Query(), c.target, true)
 	if err != nil {
 		return err

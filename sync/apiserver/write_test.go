@@ -76,10 +76,6 @@ func TestStrategicMerge(t *testing.T) {
 	for _, c := range []struct{ name, before, patch, want string }{
 		{"members merge", `{"data":{"a":"1","b":"2"}}`, `{"data":{"b":"3","c":"4"}}`, `{"data":{"a":"1","b":"3","c":"4"}}`},
 		{"null removes", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"a":null}}`, `{"data":{},"type":"T"}`},
-		{"replace", `{"data":{"a":"1"}}`, `{"data":{"$patch":"replace","b":"2"}}`, `{"data":{"b":"2"}}`},
-		{"delete", `{"data":{"a":"1"},"type":"T"}`, `{"data":{"$patch":"delete"}}`, `{"data":{},"type":"T"}`},
-		{"retain keys", `{"data":{"a":"1","b":"2"}}`, `{"data":{"$retainKeys":["b"],"b":"3"}}`, `{"data":{"b":"3"}}`},
-		{"other lists are replaced", `{"x":{"l":[1,2]}}`, `{"x":{"l":[3]}}`, `{"x":{"l":[3]}}`},
 		{"finalizers are added", `{"metadata":{"finalizers":["a"]}}`,
 			`{"metadata":{"finalizers":["a","b"],"$setElementOrder/finalizers":["a","b"]}}`, `{"metadata":{"finalizers":["a","b"]}}`},
 		{"finalizers are taken", `{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`,
@@ -87,10 +83,6 @@ func TestStrategicMerge(t *testing.T) {
 		{"owners merge by uid", `{"metadata":{"ownerReferences":[{"uid":"1","name":"x"}]}}`,
 			`{"metadata":{"ownerReferences":[{"uid":"1","name":"y"},{"uid":"2","name":"z"}]}}`,
 			`{"metadata":{"ownerReferences":[{"name":"y","uid":"1"},{"name":"z","uid":"2"}]}}`},
-		{"owners go by uid", `{"metadata":{"ownerReferences":[{"uid":"1"},{"uid":"2"}]}}`,
-			`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"},{"$patch":"delete","uid":"3"}]}}`,
-			`{"metadata":{"ownerReferences":[{"uid":"2"}]}}`},
-		{"a text becomes an object", `{"a":"x"}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,31 +97,6 @@ func TestStrategicMerge(t *testing.T) {
 			t.Errorf("%s is accepted", hostile)
 		}
 	}
-}
-
-// owners writes managedFields as one line for each manager: name, operation,
-// subresource, fields.
-func owners(t testing.TB, object map[string]any) string {
-	t.Helper()
-	entries, _ := at(object, "metadata", "managedFields").([]any)
-	var lines []string
-	for _, entry := range entries {
-		e := entry.(map[string]any)
-		fields, err := json.Marshal(e["fieldsV1"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		// An apply without effect has no time.
-		if e["time"] == nil && e["operation"] != "Apply" || e["fieldsType"] != "FieldsV1" {
-			t.Errorf("entry %v", e)
-		}
-		line := fmt.Sprintf("%v %v %v %s", e["manager"], e["operation"], e["apiVersion"], fields)
-		if e["subresource"] != nil {
-			line += fmt.Sprintf(" (%v)", e["subresource"])
-		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "\n")
 }
 
 func (s *site) apply(path, manager, config string) (int, map[string]any) {
@@ -166,25 +133,6 @@ func TestApplyAfterClientSideApply(t *testing.T) {
 		}
 		if note, _ := at(answer, "metadata", "annotations", lastApplied).(string); !changed && !strings.Contains(note, `"title":"two"`) {
 			t.Errorf("the annotation is not renewed: %q", note)
-		}
-	}
-}
-
-// However many clients write an object, its managed fields stay small.
-func TestManyOwners(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	object := s.must("POST", folderPath, folder("a", "one", ""))
-	for n := range 2 * 10 {
-		object = s.must("PATCH", fmt.Sprintf("%s/a?fieldManager=m%02d", folderPath, n), fmt.Sprintf(`{"spec":{"k%02d":1}}`, n))
-	}
-	lines := strings.Split(owners(t, object), "\n")
-	if len(lines) != 10 || strings.Count(owners(t, object), "ancient-changes"+" Update") != 1 {
-		t.Errorf("%d managers:\n%s", len(lines), owners(t, object))
-	}
-	for n := range 2 * 10 {
-		if strings.Count(owners(t, object), fmt.Sprintf(`"f:k%02d"`, n)) != 1 {
-			t.Errorf("field %d has not one owner", n)
 		}
 	}
 }

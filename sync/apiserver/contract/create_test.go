@@ -178,16 +178,6 @@ var createCases = []testCase{
 	{"refuses unknown content types", func(e *env) {
 		e.post(folders.in(e.ns), folders.named("a"), content("text/plain")).fails(415, "UnsupportedMediaType")
 	}},
-	{"takes YAML", func(e *env) {
-		body := "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata:\n  name: a\nspec:\n  title: From YAML\n"
-		if o := e.post(folders.in(e.ns), body, content(typeYAML)).is(201).object; str(o, "spec", "title") != "From YAML" {
-			e.Errorf("spec = %v", o["spec"])
-		}
-	}},
-	{"takes YAML only once", func(e *env) {
-		body := "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata:\n  name: a\n  name: b\nspec: {title: T}\n"
-		e.post(folders.in(e.ns), body, content(typeYAML), query("fieldValidation", "Strict")).fails(400, "BadRequest").says("name")
-	}},
 	{"refuses a body beyond 3 MiB", func(e *env) {
 		o := set(folders.named("a"), strings.Repeat("x", 3<<20), "spec", "text")
 		e.post(folders.in(e.ns), o).fails(413, "RequestEntityTooLarge")

@@ -131,32 +131,4 @@ var deleteCases = []testCase{
 		e.delete(folders.in(e.ns, "a"), folders.named("a")).fails(400, "BadRequest")
 		e.read(folders, "a")
 	}},
-	{"removes a collection", func(e *env) {
-		e.create(folders, labeled(folders.named("a"), "x", "1"))
-		e.create(folders, labeled(folders.named("b"), "x", "2"))
-		e.create(folders, labeled(folders.named("c"), "x", "1"))
-		other := e.ns + "-b"
-		e.post(folders.in(other), labeled(folders.named("d"), "x", "1")).is(201)
-		a := e.delete(folders.in(e.ns), nil, query("labelSelector", "x=1")).has("a", "c")
-		if a.str("kind") != "FolderList" || a.str("apiVersion") != folders.apiVersion() {
-			e.Errorf("answered as %s %s", a.str("apiVersion"), a.str("kind"))
-		}
-		e.get(folders.in(e.ns)).has("b")
-		e.delete(folders.in(e.ns), nil, query("fieldSelector", "metadata.name=absent")).has()
-		e.delete(folders.in(e.ns), nil).has("b")
-		e.get(folders.in(e.ns)).has()
-		e.get(folders.in(other)).has("d")
-	}},
-	{"marks a collection with finalizers", func(e *env) {
-		e.create(folders, finalized(folders.named("a"), "example.com/hold"))
-		e.create(folders, folders.named("b"))
-		e.delete(folders.in(e.ns), nil).is(200)
-		items := e.get(folders.in(e.ns)).items()
-		if len(items) != 1 || !has(items[0], "metadata", "deletionTimestamp") {
-			e.Errorf("left: %v", items)
-		}
-	}},
-	{"cannot remove a collection of all namespaces", func(e *env) {
-		e.delete(folders.everywhere(), nil).absent()
-	}},
 }

@@ -21,7 +21,6 @@ type env struct {
 // Content types of bodies and answers.
 const (
 	typeJSON      = "application/json"
-	typeYAML      = "application/yaml"
 	typeMerge     = "application/merge-patch+json"
 	typeJSONPatch = "application/json-patch+json"
 	typeStrategic = "application/strategic-merge-patch+json"

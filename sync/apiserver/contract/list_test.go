@@ -169,13 +169,6 @@ var listCases = []testCase{
 			e.Errorf("answered %s", raw)
 		}
 	}},
-	{"can be YAML", func(e *env) {
-		e.create(folders, folders.named("a"))
-		a := e.get(folders.in(e.ns, "a"), accept(typeYAML)).is(200).says("kind: Folder\n", "  title: Title of a\n")
-		if a.header.Get("Content-Type") != typeYAML {
-			e.Errorf("Content-Type = %q", a.header.Get("Content-Type"))
-		}
-	}},
 	{"refuses answers that it cannot give", func(e *env) {
 		e.get(folders.in(e.ns), accept("image/png")).is(406)
 		e.get(folders.in(e.ns), accept("application/vnd.kubernetes.protobuf, application/json")).is(200)
