@@ -182,26 +182,6 @@ func TestCallDeadline(t *testing.T) {
 	}
 }
 
-// A caller may give a long list more time.
-func TestWithTimeout(t *testing.T) {
-	slow := func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-time.After(30 * time.Second):
-			reply(200, jsonType, `{"kind":"ThingList","apiVersion":"test.limpet/v1","items":[]}`)(w, r)
-		case <-r.Context().Done():
-		}
-	}
-	inBubble(t, Config{}, func(t *testing.T, c *Client, _ *script) {
-		if _, err := c.Resource(things).List(withCall(t.Context(), &call{timeout: time.Minute}), metav1.ListOptions{}); err != nil {
-			t.Errorf("with a minute: %v", err)
-		}
-		var timeout *timeoutError
-		if _, err := c.Resource(things).List(t.Context(), metav1.ListOptions{}); !errors.As(err, &timeout) || timeout.After != defaultTimeout {
-			t.Errorf("without: %v", err)
-		}
-	}, slow)
-}
-
 func TestWatchHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t)

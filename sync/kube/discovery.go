@@ -132,16 +132,10 @@ func (c *Client) Check(ctx context.Context) error {
 
 // describe says in a few words what a foreign answer is.
 func describe(answer []byte) string {
-	var object struct{ Kind string }
-	switch {
-	case len(answer) == 0:
-		return "an empty answer"
-	case strings.HasPrefix(strings.TrimSpace(string(answer)), "<"):
+	if strings.HasPrefix(strings.TrimSpace(string(answer)), "<") {
 		return "a web page"
-	case json.Unmarshal(answer, &object) == nil && object.Kind != "":
-		return fmt.Sprintf("a JSON object of kind %q", text.Redact(object.Kind[:min(len(object.Kind), 64)]))
 	}
-	return "text that is no discovery answer"
+	return "no discovery answer"
 }
 
 // explain gives an error of the transport its type.

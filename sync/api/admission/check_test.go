@@ -216,12 +216,6 @@ func TestValidate(t *testing.T) {
 		{"actions without options", `{kind: Job, spec: {action: releaseResources, repository: r}}`, nil},
 		{"fix", `{kind: Job, spec: {action: fixFolderMetadata, repository: r}}`, nil},
 		{"test", `{kind: Job, spec: {action: test, repository: r, test: {duration: 10s, progressUpdates: 20}}}`, nil},
-		{"test too long", `{kind: Job, spec: {action: test, repository: r, test: {duration: 16m}}}`, []string{"spec.test.duration"}},
-		{"test without end", `{kind: Job, spec: {action: test, repository: r, test: {}}}`, []string{"spec.test.duration"}},
-		{"test too often", `{kind: Job, spec: {action: test, repository: r, test: {duration: 1s, progressUpdates: 3}}}`,
-			[]string{"spec.test.progressUpdates"}},
-		{"test far too often", `{kind: Job, spec: {action: test, repository: r, test: {duration: 15m, progressUpdates: 1001}}}`,
-			[]string{"spec.test.progressUpdates"}},
 
 		{"historic job", `{kind: HistoricJob, spec: {action: pull, repository: r}}`, nil},
 		{"historic job without spec", `{kind: HistoricJob}`, []string{"spec.action", "spec.repository"}},

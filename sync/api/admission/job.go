@@ -1,10 +1,8 @@
 package admission
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,13 +15,8 @@ var jobActions = []string{
 	"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test",
 }
 
-// Limits of a job. Source: Grafana's job validator.
-const (
-	maxJobResources  = 100
-	maxTestDuration  = 15 * time.Minute
-	maxTestUpdates   = 1000
-	minUpdateSpacing = 500 * time.Millisecond
-)
+// maxJobResources limits a job. Source: Grafana's job validator.
+const maxJobResources = 100
 
 func validateJob(root node) {
 	spec := root.object("spec")
@@ -59,8 +52,6 @@ func validateJob(root node) {
 			options.invalid("targetPath", "must be a directory, with a slash at its end")
 		}
 		options.check("targetPath", checkPath)
-	case "test":
-		validateTest(options)
 	}
 }
 
@@ -108,21 +99,6 @@ func validateResourceRef(ref node) {
 		if ref.text(name) == "" {
 			ref.required(name, "a resource is named by name and kind")
 		}
-	}
-}
-
-func validateTest(options node) {
-	duration, err := time.ParseDuration(options.text("duration"))
-	if err != nil || duration <= 0 || duration > maxTestDuration {
-		options.invalid("duration", fmt.Sprintf("must be a duration such as 30s, above 0 and at most %s", maxTestDuration))
-		return
-	}
-	updates := options.integer("progressUpdates")
-	switch {
-	case updates < 0 || updates > maxTestUpdates:
-		options.invalid("progressUpdates", fmt.Sprintf("must be between 0 and %d", maxTestUpdates))
-	case updates > 0 && duration/time.Duration(updates) < minUpdateSpacing:
-		options.invalid("progressUpdates", fmt.Sprintf("must leave at least %s between two updates", minUpdateSpacing))
 	}
 }
 

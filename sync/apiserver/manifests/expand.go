@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -40,9 +39,6 @@ func (x *expander) object(object map[string]any, path string) error {
 		value, err := x.value(object[name], path+name)
 		if err != nil {
 			return err
-		}
-		if text, ok := value.(string); ok && value != object[name] {
-			value = retype(name, text)
 		}
 		object[name] = value
 	}
@@ -112,20 +108,4 @@ func (x *expander) reference(source, name string) (string, error) {
 		return "", fmt.Errorf("environment variable %s is not set", name)
 	}
 	return value, nil
-}
-
-// retype returns the typed value of an expanded member that is no string: YAML reads a
-// reference as one. A malformed value stays text, which validation reports.
-func retype(name, text string) any {
-	switch name {
-	case "intervalSeconds":
-		if n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil {
-			return n
-		}
-	case "enabled", "disabled", "generateDashboardPreviews":
-		if b, err := strconv.ParseBool(strings.TrimSpace(text)); err == nil {
-			return b
-		}
-	}
-	return text
 }

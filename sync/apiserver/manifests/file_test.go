@@ -12,7 +12,7 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"TOKEN": "s3cr3t", "EMPTY": "", "N": "90", "ON": "true", "NESTED": "${TOKEN}"}
+	env := map[string]string{"TOKEN": "s3cr3t", "EMPTY": "", "NESTED": "${TOKEN}"}
 	const head = "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: r}\n"
 	for _, c := range []struct {
 		name, text string
@@ -48,9 +48,6 @@ func TestParse(t *testing.T) {
 			   "spec":{"a":"${TOKEN}","b":"$__env{TOKEN}","c":"$__file{x}","d":"pa$$word"}}]`, 0, ""},
 		{"what was put in stays", head + "spec: {a: '${NESTED}'}\n",
 			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},"spec":{"a":"${TOKEN}"}}]`, 0, ""},
-		{"numbers and truth", head + "spec: {sync: {enabled: '${ON}', intervalSeconds: '${N}'}, title: '${N}'}\n",
-			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},
-			   "spec":{"sync":{"enabled":true,"intervalSeconds":90},"title":"90"}}]`, 0, ""},
 		{"dashboards keep theirs", "apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: d}\nspec: {title: '${datasource}'}\n",
 			`[{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"d","namespace":"default"},"spec":{"title":"${datasource}"}}]`, 0, ""},
 
