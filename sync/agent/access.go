@@ -123,16 +123,6 @@ func placesOf(client *kube.Client, dir string, rules []auth.Rule) auth.Places {
 	return p
 }
 
-// SignersAt returns the signers of an agent for another program.
-func SignersAt(client *kube.Client, dir string, rules []auth.Rule, policies []auth.VerificationPolicy) *worker.Signers {
-	return worker.NewSigners(placesOf(client, dir, rules).Trust, policies, nil)
-}
-
-// SigningAt returns the signing keys of an agent for another program.
-func SigningAt(client *kube.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
-	return worker.NewSigningKeys(placesOf(client, dir, rules).Signing)
-}
-
 // Tester tests objects without a running Agent, with the same credentials and API.
 type Tester struct {
 	*repos.Tester

@@ -153,7 +153,7 @@ func (s *Signers) demand(by, mode string, principals []string, find func() (*aut
 	switch {
 	case err == nil:
 		return d, s.keys(&d, found)
-	case signature.KindOf(err) != "" || Passing(err):
+	case signature.KindOf(err) != "" || transient(err):
 		return d, err
 	}
 	return d, noKeys("the keys that may sign cannot be read: %w", err)
@@ -205,18 +205,6 @@ func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Rep
 		return SignersLook{}, err
 	}
 	return t.look(now)
-}
-
-// LookAtRule is Look for a rule of the configuration.
-func (s *Signers) LookAtRule(rule *auth.VerificationPolicy, now time.Time) (SignersLook, error) {
-	if rule.Mode == auth.PolicyNone {
-		return SignersLook{}, nil
-	}
-	d, err := s.ruled(rule)
-	if err != nil {
-		return SignersLook{}, err
-	}
-	return (&trust{demands: []demand{d}}).look(now)
 }
 
 // LookAtKeys is Look for keys of another object than a Repository; by names the source of
@@ -280,8 +268,8 @@ func expiry(end, now time.Time) (until, soon string) {
 	return " until " + end.UTC().Format(time.DateOnly), soon
 }
 
-// Passing reports whether an error of Look is transient.
-func Passing(err error) bool {
+// transient reports whether an error is transient.
+func transient(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -170,10 +170,7 @@ var checks = []struct {
 	{"repositories", "", func(p *examination, _ context.Context) check { return p.listed }},
 	{"git hosts", "repositories", (*examination).checkGitHosts},
 	{"credentials", "", (*examination).checkCredentials},
-	{"signers", "", (*examination).checkSigners},
-	{"signing", "", (*examination).checkSigning},
 	{"controllers", "repositories", (*examination).checkControllers},
-	{"webhooks", "", (*examination).checkWebhooks},
 	{"terminal", "", (*examination).checkTerminal},
 	{"service", "", (*examination).checkService},
 }

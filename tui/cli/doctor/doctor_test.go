@@ -140,7 +140,7 @@ func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 20 {
+	if len(byName) != 17 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName
@@ -209,27 +209,6 @@ func TestDoctorOnThisHost(t *testing.T) {
 	}
 	if got := doctor(s, t, 0, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || !strings.Contains(got.Found, "2 files") {
 		t.Errorf("credentials: %+v", got)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := doctor(s, t, 0, "--webhook-listen", ln.Addr().String(), "--webhook-url",
-		"https://"+ln.Addr().String())["webhooks"]; got.Result != checkOK || !strings.Contains(got.Found, "reached at") {
-		t.Errorf("webhooks: %+v", got)
-	}
-	ln.Close()
-	if got := doctor(s, t, command.ExitError, "--webhook-listen", "127.0.0.1:1")["webhooks"]; got.Result != checkFail {
-		t.Errorf("nobody listens: %+v", got)
-	}
-	local := filepath.Join(t.TempDir(), "local.yaml")
-	if err := os.WriteFile(local, []byte("apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\n"+
-		"metadata: {name: local, namespace: default}\nspec: {title: local, type: local, local: {path: /srv}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Must(t, 0, "apply", "-f", local)
-	if got := doctor(s, t, 0); got["signers"].Result != checkOK || got["signing"].Result != checkOK {
-		t.Errorf("a Repository without a Git side: %+v", got)
 	}
 	s.Store(t, func(*state.Store) {
 		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") ||

@@ -21,6 +21,13 @@ func (p *examination) checkConfig(context.Context) check {
 		_, next := command.Classify(bad)
 		return failed(cmp.Or(next, "limpet config validate"), "%v", bad)
 	}
+	_, err := p.GitRules()
+	if err == nil {
+		_, err = p.GitVerify()
+	}
+	if err != nil {
+		return failed("limpet config validate", "%v", err)
+	}
 	// Faults of proxies come before those of NO_PROXY and are more severe.
 	if faults := netx.ReadEnvironment(p.Getenv).Faults(); len(faults) > 0 {
 		next := "correct " + faults[0].Name + " here, and for the daemon: systemctl edit limpet"

@@ -175,35 +175,3 @@ func (p *examination) checkControllers(context.Context) check {
 		return passed("%sa repository was checked %s ago", mode, text.Age(max(age, 0)))
 	}
 }
-
-func (p *examination) checkWebhooks(ctx context.Context) check {
-	hooked, last := 0, time.Time{}
-	for _, r := range p.repos {
-		if r.Webhook != nil {
-			hooked++
-			if r.Webhook.LastEvent.After(last) {
-				last = r.Webhook.LastEvent
-			}
-		}
-	}
-	listen, registered := p.Flags.WebhookListen, fmt.Sprintf("%d repositories have one, age of the last event %s", hooked,
-		command.Since(p.now, last))
-	if listen == "" {
-		return passed("not received here, changes are found by the interval; %s", registered)
-	}
-	if err := dial(ctx, listen); err != nil {
-		return failed("limpet --daemon --webhook-listen "+command.ShellWord(listen), "nothing listens on %s: %v", listen, err)
-	}
-	if p.Flags.WebhookURL == "" {
-		return passed("received on %s, %s; without --webhook-url a person has to register them", listen, registered)
-	}
-	u, err := url.Parse(p.Flags.WebhookURL)
-	if err == nil {
-		err = dial(ctx, withPort(u))
-	}
-	if err != nil {
-		return warned("curl -i "+p.Flags.WebhookURL, "%s cannot be reached from here: %v; hosts may have another way to it",
-			p.Flags.WebhookURL, err)
-	}
-	return passed("received on %s, reached at %s, %s", listen, u.Host, registered)
-}

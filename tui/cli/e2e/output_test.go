@@ -184,7 +184,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 			}
 		}
 	}
-	call(0, "log", "job logs", uid)
+	call(0, "record", "job logs", uid)
 	call(0, "records", "history list")
 	call(0, "records", "history export")
 	call(0, "record", "history show", uid)

@@ -269,9 +269,6 @@ func TestControllersAutoElsewhere(t *testing.T) {
 	until(t, "status shows the role", func() bool {
 		return strings.Contains(h.run(t, "status").out, "not managed by this agent (--controllers auto)")
 	})
-	if shown := h.must(t, 0, "repo", "show", "boards").out; !strings.Contains(shown, "not managed by this agent") {
-		t.Errorf("repo show: %s", shown)
-	}
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

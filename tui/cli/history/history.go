@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
@@ -127,15 +125,6 @@ func FindRecord(ctx context.Context, store control.Store, namespace, job string)
 		err = command.Errorf(command.ExitError, "limpet history list -o wide", "%w", err)
 	}
 	return rec, err
-}
-
-// Unambiguous rejects the name of a live job that finished jobs of another namespace have too, when no
-// namespace is given.
-func Unambiguous(ctx context.Context, e *command.Env, s *command.Session, live *unstructured.Unstructured, job string) error {
-	if s.Store == nil || e.Flags.ListNamespace() != "" || live.GetName() != job {
-		return nil
-	}
-	return control.OnlyIn(ctx, s.Store, live.GetNamespace(), job)
 }
 
 // PrintRecord prints a finished job for a person.

@@ -10,7 +10,6 @@ import (
 
 	"limpet/sync/control"
 	"limpet/tui/cli/command"
-	"limpet/tui/cli/history"
 )
 
 type cancelCmd struct {
@@ -24,11 +23,11 @@ func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		if u == nil {
-			return command.Errorf(command.ExitError, "limpet job list", "no live job %q", c.Job)
+			return command.Errorf(command.ExitError, "limpet job list", "no running job %q", c.Job)
 		}
 		done, err := control.Cancel(ctx, s.Client, u, s.Embedded == nil)
 		if apierrors.IsNotFound(err) {
-			return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", c.Job)
+			return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q already finished", c.Job)
 		}
 		if err != nil {
 			return err
@@ -55,13 +54,10 @@ func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
 		if u == nil {
 			return c.runAgain(ctx, e, s)
 		}
-		if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
-			return err
-		}
 		if u, err = control.EndBackoff(ctx, s.Client, u); err != nil {
 			return err
 		}
-		return c.finish(ctx, e, s, u, "does not rest any more")
+		return c.finish(ctx, e, s, u, "retried now")
 	})
 }
 

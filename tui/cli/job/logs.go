@@ -1,14 +1,12 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
-	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -22,7 +20,7 @@ type logsCmd struct {
 
 // Help is the long help of the command.
 func (logsCmd) Help() string {
-	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one there is what its record says: attempts, errors, warnings, end."
+	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one its record is printed, as by history show."
 }
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
@@ -36,13 +34,10 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 			if err != nil {
 				return err
 			}
-			if err := printLog(e, recordLog(rec)); err != nil || !c.Follow {
+			if err := e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) }); err != nil || !c.Follow {
 				return err
 			}
 			return endError(rec)
-		}
-		if err := history.Unambiguous(ctx, e, s, u, c.Job); err != nil {
-			return err
 		}
 		if s.Daemon == nil {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
@@ -63,33 +58,6 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		return printLog(e, lines)
 	})
-}
-
-// recordLog returns the events of a record as log lines in the order of their time.
-func recordLog(rec state.Record) []snapshot.Event {
-	out := []snapshot.Event{}
-	add := func(at time.Time, level, format string, args ...any) {
-		out = append(out, snapshot.Event{At: at, Level: level, Job: rec.Name, Repo: rec.Repository, Text: fmt.Sprintf(format, args...)})
-	}
-	for _, a := range rec.Attempts {
-		if !a.Started.IsZero() {
-			add(a.Started, "info", "attempt %d by %s begins", a.N, text.OrDash(a.Agent))
-		}
-		if !a.Finished.IsZero() {
-			add(a.Finished, "info", "attempt %d ended: %s: %s", a.N, text.OrDash(a.State), text.OrDash(a.Message))
-		}
-	}
-	st := statusOf(rec)
-	for _, txt := range st.Warnings {
-		add(rec.Finished, "warn", "%s", txt)
-	}
-	for _, txt := range st.Errors {
-		add(rec.Finished, "error", "%s", txt)
-	}
-	levels := map[string]string{api.StateSuccess: "info", api.StateWarning: "warn", history.StateCancelled: "warn"}
-	add(rec.Finished, cmp.Or(levels[rec.State], "error"), "%s", cmp.Or(rec.Message, rec.State))
-	slices.SortStableFunc(out, func(x, y snapshot.Event) int { return x.At.Compare(y.At) })
-	return out
 }
 
 // printLog prints all lines of a log as one list.

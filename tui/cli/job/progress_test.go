@@ -13,7 +13,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
-	"limpet/tui/cli/clitest"
 	"limpet/tui/cli/command"
 )
 
@@ -120,29 +119,6 @@ func TestFreshLines(t *testing.T) {
 		if got := f.freshLines(tt.log); len(got) != tt.want {
 			t.Errorf("row %d: %d lines, want %d", i, len(got), tt.want)
 		}
-	}
-}
-
-// TestLogOfARecord: what is known of a job that has ended, in the order of time, without passwords and escapes.
-func TestLogOfARecord(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	rec := clitest.Record("u1", "default", "boards", "error", time.Hour)
-	rec.Message = "https://ann:hunter22@git.example.com said \x1b[2Jno"
-	s.Record(t, rec)
-	out, _ := s.Must(t, 0, "job", "logs", "u1")
-	want := "2026-11-20T10:59:00Z info  attempt 1 by edge-06 begins\n2026-11-20T10:59:30Z info  attempt 1 ended: lost: gone\n" +
-		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error https://"
-	if !strings.HasPrefix(out, want) || strings.Contains(out, "hunter22") || strings.Contains(out, "\x1b") {
-		t.Errorf("got\n%swant\n%s", out, want)
-	}
-	for _, form := range []string{"json", "jsonl", "yaml"} {
-		if out, _ := s.Must(t, 0, "job", "logs", "u1", "-o", form); strings.Contains(out, "hunter22") {
-			t.Errorf("-o %s: %s", form, out)
-		}
-	}
-	if _, errs := s.Must(t, command.ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
-		t.Errorf("no such job: %s", errs)
 	}
 }
 

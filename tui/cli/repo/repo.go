@@ -16,9 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/text"
-	"limpet/sync/worker"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
 )
@@ -154,17 +152,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		controller := ""
-		if s.Daemon != nil {
-			live, err := s.Daemon.Snapshot(ctx)
-			if err != nil {
-				return err
-			}
-			if live.Agent.Controllers.Mode != "" {
-				controller = live.Agent.Controllers.Text()
-			}
-		}
-		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, controller, time.Now()) })
+		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, time.Now()) })
 	})
 }
 
@@ -180,8 +168,7 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, controller string,
-	now time.Time) {
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
@@ -195,7 +182,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		}
 		f.Add("path", text.OrDash(b.Path))
 	}
-	f.AddSet("signatures", signatures(e, u, repo))
+	f.AddSet("signatures", repo.GitVerify)
 	interval := "off"
 	if repo.Spec.Sync.Enabled {
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
@@ -210,7 +197,6 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		}
 		f.Add("suspended", "on this agent"+until)
 	}
-	f.AddSet("controller", controller)
 	f.AddState("last pull", st.Sync.State, text.OrDash(st.Sync.State))
 	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
 	f.Add("last ref", text.OrDash(st.Sync.LastRef))
@@ -247,21 +233,4 @@ type pullCmd struct {
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
-}
-
-// signatures describes which signatures a repository requires: by its own annotation, and by the config file
-// of this call. The condition has the keys that verified them.
-func signatures(e *command.Env, u *unstructured.Unstructured, repo api.Repository) string {
-	var parts []string
-	if repo.GitVerify != "" {
-		parts = append(parts, repo.GitVerify+", by annotation "+api.AnnoGitVerify)
-	}
-	rules, err := e.GitVerify()
-	if err != nil {
-		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
-	}
-	for _, rule := range auth.PoliciesFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
-		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+e.Config.Path)
-	}
-	return text.Clean(strings.Join(parts, "; "))
 }

@@ -57,13 +57,13 @@ func attach(ctx context.Context, e *command.Env, next, nothing string) (path str
 
 // awaitDrained waits until the agent is idle.
 func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *control.Client, out control.Drained) (control.Drained, error) {
-	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
+	told, since, snapshots := -1, out.Since, daemon.Watch(ctx)
 	for out.Busy > 0 {
 		if out.Busy != told {
 			told = out.Busy
 			e.Notef("%s draining: %s to go", command.Timestamp(), text.Plural(out.Busy, "job"))
 		}
-		snap, err := pictures.Next(ctx)
+		snap, err := snapshots.Next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return out, command.Errorf(command.WaitCode(ctx), "limpet drain --off    # claims jobs again",
@@ -83,7 +83,7 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 		case !now.Draining.IsZero():
 			out = control.Drained{Since: now.Draining, Busy: now.Busy}
 		case !snap.At.Before(since): // else the snapshot is older than the drain
-			return out, command.Errorf(command.ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
+			return out, command.Errorf(command.ExitCancelled, "limpet drain --wait", "the drain was ended: the agent claims jobs again")
 		}
 	}
 	return out, nil

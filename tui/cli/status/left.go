@@ -103,6 +103,6 @@ func (s *report) judgeLeft(e *command.Env, now time.Time) {
 }
 
 func (l *leftReport) print(f *command.Fields) {
-	f.Add("jobs", fmt.Sprintf("%d pending, %d resting, %d claimed", l.Jobs.Pending, l.Jobs.Resting, l.Jobs.Claimed))
+	f.Add("jobs", fmt.Sprintf("%d pending, %d waiting to retry, %d claimed", l.Jobs.Pending, l.Jobs.Resting, l.Jobs.Claimed))
 	addRepos(f, l.Repos)
 }

@@ -47,7 +47,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	}
 	err = e.PrintOne(rep, "", func(w io.Writer) { printStatus(e, w, rep) })
 	if err == nil && !rep.OK {
-		err = command.Errorf(command.ExitError, "", "not all is well: %s", text.Plural(len(rep.Why), "reason"))
+		err = command.Errorf(command.ExitError, "", "%s", text.Plural(len(rep.Why), "problem"))
 	}
 	return err
 }
@@ -187,12 +187,12 @@ func (s *report) printLive(f *command.Fields) {
 		f.Add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := s.Live.Counts
-	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting,
+	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d waiting to retry, %d on other agents", counts.Working, counts.Pending, counts.Resting,
 		counts.Elsewhere))
 	f.MarkCount(counts.Working, api.StateWorking)
 	for _, j := range s.Live.Jobs {
 		if !j.Undelivered.IsZero() {
-			f.Add("unsent", fmt.Sprintf("%s: %s, waiting for the API %s", j.Name, j.State, text.Age(time.Since(j.Undelivered))))
+			f.Add("not delivered", fmt.Sprintf("%s: %s, waiting for the API %s", j.Name, j.State, text.Age(time.Since(j.Undelivered))))
 		}
 	}
 	addRepos(f, s.Live.Repos)

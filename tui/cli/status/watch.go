@@ -3,12 +3,10 @@ package status
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -25,18 +23,15 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer daemon.Close()
-	if !e.Flags.Data() && e.Flags.Output != "name" && !e.Flags.NoHeaders && !command.IsAccessible(e.Out) {
-		fmt.Fprint(e.Out, statusHead)
-	}
-	pictures, last := daemon.Watch(ctx), ""
+	snapshots, last := daemon.Watch(ctx), ""
 	for {
-		snap, err := pictures.Next(ctx)
+		snap, err := snapshots.Next(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		rep := &report{State: path, OK: true}
 		if err == nil {
-			hello := pictures.Hello()
+			hello := snapshots.Hello()
 			rep.Daemon, rep.Live = &hello, withoutNil(snap)
 			rep.judge(e)
 		} else {
@@ -59,38 +54,33 @@ func withoutNil(snap *snapshot.Snapshot) *snapshot.Snapshot {
 	return &out
 }
 
-// statusColumns have fixed widths, so that lines printed minutes apart are aligned.
-const (
-	statusColumns = "%-20s  %-8s  %7s  %7s  %7s  %9s  %6s  %5s  %3s  %s\n"
-	// maxReasons bounds the reasons in a line.
-	maxReasons = 3
-)
+// maxReasons bounds the reasons in a line.
+const maxReasons = 3
 
-var (
-	statusNames = []any{"TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY"}
-	statusHead  = fmt.Sprintf(statusColumns, statusNames...)
-)
-
-// cells are the columns of a watch behind the time.
-func (s *report) cells() []string {
+// figures are the state of the agent and its counts without those that are zero, then the reasons.
+func (s *report) figures() string {
+	out := s.word()
+	add := func(n int, what string) {
+		if n > 0 {
+			out += fmt.Sprintf(", %d %s", n, what)
+		}
+	}
+	if s.Live != nil {
+		c := s.Live.Counts
+		add(c.Working, "working")
+		add(c.Pending, "pending")
+		add(c.Resting, "waiting to retry")
+		add(c.Elsewhere, "on other agents")
+		add(c.Undelivered, "not delivered yet")
+		failing, _ := repoIssues(new(command.Env), s.Live.Repos)
+		add(len(s.Live.Repos), "repositories")
+		add(len(failing), "failing")
+	}
 	why := slices.Concat(s.Why, s.Warnings)
 	if more := len(why) - maxReasons; more > 0 {
 		why = append(why[:maxReasons], fmt.Sprintf("and %d more", more))
 	}
-	reasons := text.OrDash(text.Clean(strings.Join(why, "; ")))
-	if s.Live == nil {
-		return []string{"away", "-", "-", "-", "-", "-", "-", "-", reasons}
-	}
-	out, c, ill := []string{s.word()}, s.Live.Counts, 0
-	for _, repo := range s.Live.Repos {
-		if repo.Failing() || repo.SyncState == api.StateError {
-			ill++
-		}
-	}
-	for _, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Undelivered, len(s.Live.Repos), ill} {
-		out = append(out, fmt.Sprint(n))
-	}
-	return append(out, reasons)
+	return strings.TrimSuffix(out+": "+text.Clean(strings.Join(why, "; ")), ": ")
 }
 
 // mark is equal for reports without a relevant change; ages are not relevant.
@@ -98,7 +88,7 @@ func (s *report) mark() string {
 	if s.Live == nil {
 		return "away"
 	}
-	return fmt.Sprint(s.cells(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
+	return fmt.Sprint(s.figures(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
 
 // word is the state of the agent in one word.
@@ -120,30 +110,7 @@ func printStatusChange(e *command.Env, rep *report) error {
 	if e.Flags.Data() {
 		return e.PrintStream(command.StreamLine{Type: "status", Status: rep})
 	}
-	if command.IsAccessible(e.Out) {
-		_, err := fmt.Fprintln(e.Out, rep.sentence(time.Now()))
-		return err
-	}
-	_, err := io.WriteString(e.Out, command.ColorsOf(e.Out).Word(rep.line(time.Now()), rep.word(), rep.word()))
+	line := time.Now().UTC().Format(time.RFC3339) + " " + rep.figures()
+	_, err := fmt.Fprintln(e.Out, command.ColorsOf(e.Out).Word(line, rep.word(), rep.word()))
 	return err
-}
-
-// sentence is the report with --accessible: the names and values of the columns, without those that are zero.
-func (s *report) sentence(now time.Time) string {
-	txt := now.UTC().Format(time.TimeOnly)
-	for i, cell := range s.cells() {
-		if cell != "0" && cell != "-" {
-			txt += fmt.Sprintf(", %s %s", strings.ToLower(fmt.Sprint(statusNames[i+1])), cell)
-		}
-	}
-	return txt
-}
-
-// line is the report in the columns of a watch.
-func (s *report) line(now time.Time) string {
-	cells := []any{now.UTC().Format(time.RFC3339)}
-	for _, cell := range s.cells() {
-		cells = append(cells, cell)
-	}
-	return fmt.Sprintf(statusColumns, cells...)
 }

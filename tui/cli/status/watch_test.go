@@ -14,18 +14,15 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// TestWatchOfTheStatus: a line for each change and none for what is the same, with a head
-// where one is wanted, also when the daemon goes; Ctrl-C ends it then too.
+// TestWatchOfTheStatus: a line for each change and none for what is the same, also when the daemon goes; Ctrl-C ends it then too.
 func TestWatchOfTheStatus(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		form   string
-		noHead bool
-		says   []string // in each line, the head among them
+		form string
+		says []string // in each line
 	}{
-		{"table", false, []string{"TIME ", "  ok ", "  ok ", "  away "}},
-		{"table", true, []string{"  ok ", "  ok ", "  away "}},
-		{"json", false, []string{`"repos":[]`, `"ok":true`, `"live":null,"store":null,"ok":false,"why":["`}},
+		{"table", []string{"Z ok", "Z ok, 1 working", "Z away: "}},
+		{"json", []string{`"repos":[]`, `"ok":true`, `"live":null,"store":null,"ok":false,"why":["`}},
 	} {
 		path := filepath.Join(t.TempDir(), "limpet.db")
 		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "other.db"), Version: "test"})
@@ -36,7 +33,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		show, leave := clitest.ServeSnapshots(t, path, store)
 		out, errs := &clitest.Buffer{}, &clitest.Buffer{}
 		e := &command.Env{World: command.World{Out: out, Err: errs, Lookup: func(string) (string, bool) { return "", false }},
-			Flags: &command.Flags{State: path, Output: tt.form, NoHeaders: tt.noHead}}
+			Flags: &command.Flags{State: path, Output: tt.form}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- watchStatus(ctx, e) }()
@@ -55,7 +52,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		}
 		for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
 			if i >= len(tt.says) || !strings.Contains(line, tt.says[i]) {
-				t.Errorf("-o %s, --no-headers %v: line %d: %s", tt.form, tt.noHead, i, line)
+				t.Errorf("-o %s: line %d: %s", tt.form, i, line)
 			}
 		}
 	}
