@@ -43,12 +43,9 @@ const (
 	// has fifty of them reconcile each second.
 	wakeGap = 20 * time.Millisecond
 
-	// The pause between two polls of the files is pollFactor times as long as a poll
-	// takes, so that it costs half a hundredth of a core at most: two files of each of a
+	// pollEvery is the pause between two polls of the files: two files of each of a
 	// thousand Repositories take 16 ms on a small busy host.
-	pollFactor = 200
-	pollMin    = 2 * time.Second
-	pollMax    = 10 * time.Second
+	pollEvery = 5 * time.Second
 )
 
 // webhookSecret proves nothing to the host of a Repository, and is looked up anew for
@@ -236,10 +233,8 @@ func (w *Watcher) next() (user Ref, ok bool) {
 
 // poll looks for changed files until ctx ends.
 func (w *Watcher) poll(ctx context.Context) {
-	for d := pollMin; pause(ctx, d); {
-		began := time.Now()
+	for pause(ctx, pollEvery) {
 		w.observeFiles(w.registry.used(File, Path)...)
-		d = min(max(pollMin, pollFactor*time.Since(began)), pollMax)
 	}
 }
 

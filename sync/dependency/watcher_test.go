@@ -94,7 +94,7 @@ func TestCrowd(t *testing.T) {
 }
 
 // TestPoll: files that change, of a directory that comes later, are told within
-// three seconds to those whom they are for; those that stay are not told.
+// a poll to those whom they are for; those that stay are not told.
 func TestPoll(t *testing.T) {
 	t.Parallel()
 	p := place{t, t.TempDir()}
@@ -102,7 +102,7 @@ func TestPoll(t *testing.T) {
 		w.Use(a, ref(File, "a"), ref(File, "c"))
 		w.Use(b, ref(File, "b"))
 		w.Use(conn, ref(File, "c"))
-		pass(time.Minute + pollMin/4) // not while it polls
+		pass(time.Minute + pollEvery/4) // not while it polls
 		for n, step := range []struct {
 			change func()
 			want   []Ref
@@ -126,7 +126,7 @@ func TestPoll(t *testing.T) {
 		} {
 			o.users = nil
 			step.change()
-			pass(pollMin + settle + 2*wakeGap)
+			pass(pollEvery + settle + 2*wakeGap)
 			if !slices.Equal(o.users, step.want) {
 				t.Errorf("step %d: told %v, want %v", n+1, o.users, step.want)
 			}

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -165,7 +163,6 @@ type lifecycle struct {
 	events       map[string]prometheus.Counter
 	cancelled    prometheus.Counter
 	dead, pruned *prometheus.CounterVec
-	leases       *leases
 }
 
 // deadReasons are the reasons of a dead letter; see jobs.EventDead.
@@ -175,18 +172,17 @@ func newLifecycle(r registry) lifecycle {
 	plain := func(name, help string) prometheus.Counter { return r.counter(name, help).WithLabelValues() }
 	l := lifecycle{
 		events: map[string]prometheus.Counter{
-			jobs.EventLost: plain("limpet_leases_lost_total", "Claims whose lease this agent has lost, each once."),
+			jobs.EventLost: plain("limpet_leases_lost_total", "Leases that this agent has lost; an uncertain loss counts again when another agent holds the job."),
 			jobs.EventRequeued: plain("limpet_jobs_requeued_total",
 				"Expired claims of other agents that this agent has removed."),
 			jobs.EventRetry:    plain("limpet_jobs_postponed_total", "Jobs that were released for another attempt after a transient error."),
 			jobs.EventReleased: plain("limpet_jobs_released_total", "Jobs that were released without counting an attempt."),
 			jobs.EventResumed:  plain("limpet_jobs_resumed_total", "Own claims of before a restart that were resumed."),
 		},
-		cancelled: plain("limpet_jobs_cancelled_total", "Jobs that a person has cancelled or deleted while they ran."),
+		cancelled: plain("limpet_jobs_cancelled_total", "Jobs that a user has cancelled or deleted while they ran."),
 		dead:      r.counter("limpet_jobs_dead_letters_total", "Jobs whose attempts are used up.", "reason"),
 		pruned: r.counter("limpet_history_pruned_total",
 			"History that was deleted, in the state file (local) and as HistoricJobs (api).", "where"),
-		leases: &leases{seen: map[string]bool{}},
 	}
 	for _, reason := range deadReasons {
 		l.dead.WithLabelValues(reason)
@@ -199,7 +195,6 @@ func newLifecycle(r registry) lifecycle {
 
 func (l *lifecycle) observe(e jobs.Event) {
 	switch {
-	case e.Type == jobs.EventLost && !l.leases.first(e.UID+" "+strconv.Itoa(e.Attempt)):
 	case l.events[e.Type] != nil:
 		l.events[e.Type].Inc()
 	case e.Type == jobs.EventDead:
@@ -207,30 +202,4 @@ func (l *lifecycle) observe(e jobs.Event) {
 	case e.Type == jobs.EventCompleted && e.State == "cancelled":
 		l.cancelled.Inc()
 	}
-}
-
-// leases remembers which losses were counted: an uncertain loss is reported again
-// when another agent holds the job.
-type leases struct {
-	mu    sync.Mutex // guards the fields below
-	seen  map[string]bool
-	order []string // the oldest first
-}
-
-// maxLost bounds the memory. A loss is reported again within minutes.
-const maxLost = 1024
-
-func (l *leases) first(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.seen[id] {
-		return false
-	}
-	l.seen[id] = true
-	l.order = append(l.order, id)
-	if len(l.order) > maxLost {
-		delete(l.seen, l.order[0])
-		l.order = l.order[1:]
-	}
-	return true
 }

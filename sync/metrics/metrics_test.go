@@ -313,25 +313,6 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLostOnce: a loss that is reported again, when another agent holds the job,
-// counts once; the next attempt of the same job counts again.
-func TestLostOnce(t *testing.T) {
-	t.Parallel()
-	m := newTest(1, &world{})
-	for _, attempt := range []int{1, 1, 2, 1, 2} {
-		m.Observe(jobs.Event{Type: jobs.EventLost, UID: "u", Attempt: attempt})
-	}
-	for i := range 3 * maxLost {
-		m.Observe(jobs.Event{Type: jobs.EventLost, UID: time.Duration(i).String(), Attempt: 1})
-	}
-	if got := value(scrape(t, m), "limpet_leases_lost_total"); got != 2+3*maxLost {
-		t.Errorf("%v leases were lost", got)
-	}
-	if n := len(m.leases.seen); n != maxLost || len(m.leases.order) != maxLost {
-		t.Errorf("%d losses are remembered", n)
-	}
-}
-
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 500e6, time.UTC)

@@ -9,13 +9,12 @@ import (
 // Delta turns the snapshot From into another one. Of the lists it contains only changed
 // rows: for a quiet agent one kilobyte instead of a megabyte.
 type Delta struct {
-	From    uint64         `json:"from"`
-	Head    Snapshot       `json:"head"` // all but the lists below
-	Jobs    List[Job]      `json:"jobs,omitempty"`
-	Logs    map[string]int `json:"logs,omitempty"` // lines of the old Log before that of a changed job, by UID
-	Repos   List[Repo]     `json:"repos,omitempty"`
-	Sources List[Source]   `json:"sources,omitempty"`
-	Events  List[Event]    `json:"events,omitempty"`
+	From    uint64       `json:"from"`
+	Head    Snapshot     `json:"head"` // all but the lists below
+	Jobs    List[Job]    `json:"jobs,omitempty"`
+	Repos   List[Repo]   `json:"repos,omitempty"`
+	Sources List[Source] `json:"sources,omitempty"`
+	Events  List[Event]  `json:"events,omitempty"`
 }
 
 // List is a list in parts.
@@ -30,18 +29,15 @@ type Part[T any] struct {
 
 // Diff returns the delta from was to is.
 func Diff(was, is *Snapshot) *Delta {
-	d := &Delta{From: was.Seq, Head: *is, Logs: map[string]int{}}
+	d := &Delta{From: was.Seq, Head: *is}
 	d.Head.Jobs, d.Head.Repos, d.Head.Sources, d.Head.Events = nil, nil, nil, nil
-	d.Jobs = diffList(was.Jobs, is.Jobs, jobKey)
+	d.Jobs = diffList(was.Jobs, is.Jobs, func(j *Job) string { return j.UID })
 	d.Repos = diffList(was.Repos, is.Repos, func(r *Repo) string { return r.Namespace + "/" + r.Name })
 	d.Sources = diffList(was.Sources, is.Sources, func(s *Source) string { return s.UID })
 	kept := overlap(was.Events, is.Events)
 	d.Events = List[Event]{{At: len(was.Events) - kept, N: kept}, {Rows: is.Events[kept:]}}
-	d.shortenLogs(was)
 	return d
 }
-
-func jobKey(j *Job) string { return j.UID }
 
 // diffList finds the old version of a row by its key. Rows that are equal and neighbours
 // in both lists become one part.
@@ -71,23 +67,7 @@ func diffList[T any](was, is []T, key func(*T) string) (out List[T]) {
 	return out
 }
 
-// shortenLogs leaves out the lines that the old version of a changed job has.
-func (d *Delta) shortenLogs(was *Snapshot) {
-	for _, part := range d.Jobs {
-		for i := range part.Rows {
-			row := &part.Rows[i]
-			at := slices.IndexFunc(was.Jobs, func(j Job) bool { return j.UID == row.UID })
-			if at < 0 || len(row.Log) == 0 {
-				continue
-			}
-			if kept := overlap(was.Jobs[at].Log, row.Log); kept > 0 {
-				row.Log, d.Logs[row.UID] = row.Log[kept:], kept
-			}
-		}
-	}
-}
-
-// overlap returns how many lines at the end of was are the first lines of is: a log
+// overlap returns how many lines at the end of was are the first lines of is: the list
 // grows at its end and is cut at its beginning.
 func overlap(was, is []Event) int {
 	for n := min(len(was), len(is)); n > 0; n-- {
@@ -114,21 +94,6 @@ func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-	}
-	if len(d.Logs) > 0 {
-		out.Jobs = slices.Clone(out.Jobs)
-	}
-	for i := range out.Jobs {
-		kept := d.Logs[out.Jobs[i].UID]
-		if kept == 0 {
-			continue
-		}
-		at := slices.IndexFunc(s.Jobs, func(j Job) bool { return j.UID == out.Jobs[i].UID })
-		if at < 0 || kept < 0 || kept > len(s.Jobs[at].Log) {
-			return nil, fmt.Errorf("the delta has a log that continues %d unknown lines", kept)
-		}
-		old := s.Jobs[at].Log
-		out.Jobs[i].Log = slices.Concat(old[len(old)-kept:], out.Jobs[i].Log)
 	}
 	return &out, nil
 }

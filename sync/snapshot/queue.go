@@ -25,49 +25,36 @@ var (
 	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
-// position determines the place of a job in the list.
-type position struct {
-	rank              int
-	finished, created time.Time
-}
-
-func positionOf(state, owner string, finished, created time.Time) position {
-	p := position{1, finished, created}
-	switch {
-	case !finished.IsZero():
-		p.rank = 2
-	case state == api.StateWorking || owner != "":
-		p.rank = 0
-	}
-	return p
-}
-
-// compare orders jobs: working, then pending, then finished; the oldest first, but of
-// the finished the newest.
-func (p position) compare(other position) int {
-	return cmp.Or(cmp.Compare(p.rank, other.rank), other.finished.Compare(p.finished), p.created.Compare(other.created))
-}
-
-// queued is a job that this agent neither runs nor has finished.
+// queued is a job that this agent neither runs nor has finished. Its row has what
+// determines its place in the list and its count.
 type queued struct {
 	object    kube.Object
 	suspended bool // no driver works on its claim
-	position
+	row       Job
 }
 
-func compareQueued(x, y queued) int {
-	if c := x.compare(y.position); c != 0 {
-		return c
-	}
-	return strings.Compare(x.object.Key(), y.object.Key())
-}
+func compareQueued(x, y queued) int { return compareJobs(x.row, y.row) }
 
+// compareJobs orders jobs: working, then pending, then finished; the oldest first, but of
+// the finished the newest.
 func compareJobs(x, y Job) int {
 	return cmp.Or(
-		positionOf(x.State, x.Owner, x.Finished, x.Created).compare(positionOf(y.State, y.Owner, y.Finished, y.Created)),
+		cmp.Compare(rank(&x), rank(&y)),
+		y.Finished.Compare(x.Finished),
+		x.Created.Compare(y.Created),
 		compareNames(x.Namespace, y.Namespace, x.Name, y.Name),
 		strings.Compare(x.UID, y.UID),
 	)
+}
+
+func rank(j *Job) int {
+	switch {
+	case !j.Finished.IsZero():
+		return 2
+	case j.State == api.StateWorking || j.Owner != "":
+		return 0
+	}
+	return 1
 }
 
 // jobs returns the first jobs of the queue and the recently finished ones, in order,
@@ -140,15 +127,21 @@ func (b *Builder) jobs(s jobs.Snapshot, recent recentActivity, unavailable bool,
 
 // queue returns a job of the queue and counts it. suspended has owner tokens by UID.
 func queue(o kube.Object, uid string, suspended map[string]string, counts *Counts, now time.Time) queued {
-	q := queued{object: o}
-	state, owner := o.Text(pathState), ""
+	q := queued{object: o, row: Job{
+		UID:       uid,
+		Namespace: o.Namespace(),
+		Name:      o.Name(),
+		State:     o.Text(pathState),
+		Created:   o.Created(),
+		Finished:  api.TimeOfMillis(o.Number(pathFinished)),
+		RetryAt:   timeOfMillisText(o.Text(pathNotBefore)),
+	}}
 	if token := suspended[uid]; token != "" && o.Text(pathClaimOwner) == token {
-		state, q.suspended = api.StatePending, true
+		q.row.State, q.suspended = api.StatePending, true
 	} else if o.Text(pathClaim) != "" {
-		owner = "other"
+		q.row.Owner = "other"
 	}
-	q.position = positionOf(state, owner, api.TimeOfMillis(o.Number(pathFinished)), o.Created())
-	*counts.of(state, owner, q.finished, time.Time{}, timeOfMillisText(o.Text(pathNotBefore)), now)++
+	counts.Add(&q.row, 1, now)
 	return q
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,14 +48,12 @@ func TestTopJobs(t *testing.T) {
 		var all []queued
 		top := topJobs{limit: limit}
 		for i := range 300 {
-			u := &unstructured.Unstructured{Object: map[string]any{}}
-			u.SetName(fmt.Sprint("job", i))
-			q := queued{object: kube.ObjectOf(u), position: position{rank: r.IntN(3), created: time.Unix(int64(r.IntN(20)), 0)}}
+			q := queued{row: Job{Name: fmt.Sprint("job", i), Created: time.Unix(int64(r.IntN(20)), 0), Owner: []string{"", "other"}[r.IntN(2)]}}
 			all = append(all, q)
 			top.offer(q)
 		}
 		slices.SortFunc(all, compareQueued)
-		if got := top.first(); !slices.Equal(got, all[:min(limit, len(all))]) {
+		if got := top.first(); !reflect.DeepEqual(got, all[:min(limit, len(all))]) {
 			t.Errorf("limit %d: %d jobs, or others", limit, len(got))
 		}
 	}

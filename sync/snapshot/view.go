@@ -23,7 +23,7 @@ type Snapshot struct {
 	// AsOf is the time of the data when jobs and repositories come from the last
 	// run, because the watches have not synced yet.
 	AsOf    time.Time `json:"asOf,omitzero"`
-	Problem string    `json:"problem,omitempty"` // needs action by a person; contains the next command
+	Problem string    `json:"problem,omitempty"` // needs action by the user; contains the next command
 }
 
 // Counts is the number of jobs in each state.
@@ -43,23 +43,20 @@ func (c Counts) All() int {
 
 // Add adds n jobs in the state of j at now.
 func (c *Counts) Add(j *Job, n int, now time.Time) {
-	*c.of(j.State, j.Owner, j.Finished, j.Undelivered, j.RetryAt, now) += n
-}
-
-func (c *Counts) of(state, owner string, finished, undelivered, retryAt, now time.Time) *int {
 	switch {
-	case !finished.IsZero():
-		return &c.Done
-	case !undelivered.IsZero():
-		return &c.Undelivered
-	case owner == "other":
-		return &c.Elsewhere
-	case state == "working":
-		return &c.Working
-	case retryAt.After(now):
-		return &c.Resting
+	case !j.Finished.IsZero():
+		c.Done += n
+	case !j.Undelivered.IsZero():
+		c.Undelivered += n
+	case j.Owner == "other":
+		c.Elsewhere += n
+	case j.State == "working":
+		c.Working += n
+	case j.RetryAt.After(now):
+		c.Resting += n
+	default:
+		c.Pending += n
 	}
-	return &c.Pending
 }
 
 // Count counts jobs by their state at now.

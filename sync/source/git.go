@@ -48,7 +48,7 @@ func ReadGit(u *unstructured.Unstructured) (Git, error) {
 
 var (
 	errNoObject = errors.New("it is missing, or no object with members")
-	errNoTag    = errors.New("a signed tag is asked for, and ref names none; give ref a tag or a semver, or verify the mode HEAD")
+	errNoTag    = errors.New("a signed tag is required, and ref names none; give ref a tag or a semver, or verify the mode HEAD")
 	errNoTime   = errors.New("it is no time span such as 60s")
 	errNoTexts  = errors.New("its members are texts: branch, tag, semver, name or commit")
 )

@@ -80,7 +80,7 @@ func TestReadGit(t *testing.T) {
 		at + `,"ref":{"semver":"newest"}}`:                            "GitOperationFailed spec.ref: \"newest\" is not a range",
 		at + `,"ref":{"name":"main"}}`:                                "GitOperationFailed spec.ref: \"main\" is not the full name",
 		at + `,"ref":{"branch":"/main"}}`:                             "GitOperationFailed spec.ref: \"/main\" is not the name of a branch",
-		at + keys + `,"ref":{"branch":"main"}}`:                       "InvalidVerificationMode spec.verify.mode: a signed tag is asked for",
+		at + keys + `,"ref":{"branch":"main"}}`:                       "InvalidVerificationMode spec.verify.mode: a signed tag is required",
 		at + keys + `,"ref":{"name":"refs/heads/main"}}`:              "InvalidVerificationMode spec.verify.mode: a signed tag",
 		at + `,"timeout":"soon"}`:                                     " spec.timeout: it is no time span",
 		at + `,"timeout":60}`:                                         " spec.timeout: it is no time span",

@@ -103,7 +103,7 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	if s.State == Pending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
-			s.Message = "no controller has looked at it yet; is source-controller at work?"
+			s.Message = "no controller has reconciled it yet; is source-controller running?"
 		}
 		s.Since = api.Time(u.GetCreationTimestamp().Time)
 	}

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -98,28 +97,13 @@ func (s *Source) Due(now time.Time) string {
 	return "<" + text.Age(s.Interval)
 }
 
-// dueWords are the answers of Due in words.
-var dueWords = map[string]string{
-	"paused":  "nothing while it is suspended",
-	"asked":   "as soon as its controller comes to it, because it was asked for",
-	"never":   "nothing until somebody changes it or asks for a look",
-	"retried": "tried again by itself, after up to 15m",
-	"-":       "as soon as its controller comes to it",
-}
-
-// DueText is Due in words.
+// DueText is Due with the interval.
 func (s *Source) DueText(now time.Time) string {
-	due, every := s.Due(now), ""
-	if s.Interval > 0 && due != "never" {
-		every = ", every " + text.Age(s.Interval)
+	due := strings.Replace(s.Due(now), "<", "within ", 1)
+	if s.Interval > 0 {
+		due += ", every " + text.Age(s.Interval)
 	}
-	if within, ok := strings.CutPrefix(due, "<"); ok {
-		return "within " + within + every + "; looks that find nothing new leave no trace"
-	}
-	if s.State == Ready && due == "-" {
-		return "not known: it has no interval"
-	}
-	return cmp.Or(dueWords[due], due) + every
+	return due
 }
 
 // Commit returns the commit of the artifact, "" when it is unknown.

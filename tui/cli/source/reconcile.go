@@ -38,13 +38,13 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		if from := source.FromObject(u); from.Suspended {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name),
-				"%s is suspended: its controller would not look", c.Name)
+				"%s is suspended: its controller would not reconcile it", c.Name)
 		}
 		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 		if err != nil {
 			return withMissingRight(err)
 		}
-		txt := "is asked for; its controller looks when it comes to it"
+		txt := "requested"
 		if c.Wait {
 			e.Notef("waiting for the controller of %s", c.Name)
 			if asked, err = awaitReconcile(ctx, s, asked); err != nil {
@@ -55,10 +55,10 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
 					c.Name, from.State, SourceMessage(from))
 			}
-			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
+			txt = "done: " + text.OrDash(artifactOf(from).Revision)
 		}
 		return e.PrintOne(source.Redacted(asked), "gitrepository/"+u.GetName(),
-			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
+			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s reconciliation %s\n", u.GetName(), txt) })
 	})
 }
 
@@ -80,8 +80,8 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		}
 		if time.Now().After(end) {
 			return nil, command.Errorf(command.ExitTimeout,
-				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?",
-				"the controller of %s has not looked for %s; it is still asked to", name, reconcileTimeout)
+				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller running?",
+				"the controller of %s has not reconciled it for %s; the request stays", name, reconcileTimeout)
 		}
 	}
 	return nil, context.Cause(ctx)
@@ -107,7 +107,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
 		txt := "resumed"
 		if on {
-			txt = "suspended for everybody, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
+			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
 		}
 		if source.FromObject(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]

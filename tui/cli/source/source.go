@@ -121,17 +121,17 @@ func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) 
 	}
 	f.AddState("state", from.State, strings.TrimSuffix(state+": "+reasonText(from), ": "))
 	if from.Suspended {
-		f.Add("suspended", "for everybody, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
+		f.Add("suspended", "for all controllers, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
 	}
 	if from.Behind && from.State != source.Pending {
 		f.Add("changed", "its controller has not seen the last change of its spec yet")
 	}
-	f.Add("next look", from.DueText(now))
+	f.Add("next reconcile", from.DueText(now))
 	switch {
 	case from.Waiting:
-		f.Add("asked for", strings.TrimPrefix(command.Since(now, from.Asked)+" ago, ", "- ago, ")+"not looked at yet")
+		f.Add("requested", strings.TrimPrefix(command.Since(now, from.Asked)+" ago, ", "- ago, ")+"not reconciled yet")
 	case !from.Handled.IsZero():
-		f.Add("asked for", command.Since(now, from.Handled)+" ago, done")
+		f.Add("requested", command.Since(now, from.Handled)+" ago, done")
 	}
 	f.Add("url", text.OrDash(from.URL))
 	f.Add("follows", from.Ref)
