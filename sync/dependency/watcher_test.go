@@ -102,7 +102,7 @@ func TestPoll(t *testing.T) {
 		w.Use(a, ref(File, "a"), ref(File, "c"))
 		w.Use(b, ref(File, "b"))
 		w.Use(conn, ref(File, "c"))
-		pass(time.Minute + pollEvery/4) // not while it polls
+		pass(time.Minute - settle/2) // each step is half a second before a poll
 		for n, step := range []struct {
 			change func()
 			want   []Ref
@@ -130,7 +130,7 @@ func TestPoll(t *testing.T) {
 			if !slices.Equal(o.users, step.want) {
 				t.Errorf("step %d: told %v, want %v", n+1, o.users, step.want)
 			}
-			pass(time.Minute)
+			pass(time.Minute - settle - 2*wakeGap)
 		}
 	})
 }
