@@ -96,6 +96,24 @@ func hookedRepository(t *testing.T, client *kube.Client, name string, secure, st
 	}
 }
 
+// hookedAgent starts the parts of an agent that receive webhooks, with the Repository x,
+// and returns where its webhooks go. server is its API, "" for the embedded one.
+func hookedAgent(t *testing.T, server string) (*Agent, string) {
+	t.Helper()
+	a, log := newAgent(t, func(c *Config) { c.API.Server, c.Webhooks.Listen = server, "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
+		[]byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		return ok && u.Object["status"] != nil
+	})
+	return a, hookURL(t, log, "x")
+}
+
 // TestWebhookSecrets: where the secret of a hook is looked for, and in what order.
 func TestWebhookSecrets(t *testing.T) {
 	t.Parallel()
@@ -244,21 +262,7 @@ func (s *apiServer) down(t *testing.T) {
 func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	a, log := newAgent(t, func(c *Config) {
-		c.API.Server = "http://" + server.addr
-		c.Webhooks.Listen = "127.0.0.1:0"
-	})
-	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
-	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
-		[]byte(hookSecret)); err != nil {
-		t.Fatal(err)
-	}
-	url := hookURL(t, log, "x")
-	eventually(t, "the agent sees x", func() bool {
-		u, ok := a.repos.Get("default", "x")
-		return ok && u.Object["status"] != nil
-	})
+	_, url := hookedAgent(t, "http://"+server.addr)
 	if resp := deliver(t, url, "wrong", "1"); resp.StatusCode != 401 {
 		t.Errorf("forged: %s", resp.Status)
 	}
@@ -283,18 +287,7 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 // pulled when that has ended, once.
 func TestPushDuringAPull(t *testing.T) {
 	t.Parallel()
-	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
-	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
-	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
-		[]byte(hookSecret)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the agent sees x", func() bool {
-		u, ok := a.repos.Get("default", "x")
-		return ok && u.Object["status"] != nil
-	})
-	url := hookURL(t, log, "x")
+	a, url := hookedAgent(t, "")
 	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 202 {
 		t.Fatalf("%s", resp.Status)
 	}
@@ -388,23 +381,9 @@ func TestWebhookListenIsRetried(t *testing.T) {
 // TestWebhookOfSuspendedRepository checks that a push does not end a suspension.
 func TestWebhookOfSuspendedRepository(t *testing.T) {
 	t.Parallel()
-	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
-	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
-	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
-		[]byte(hookSecret)); err != nil {
-		t.Fatal(err)
-	}
-	var uid types.UID
-	eventually(t, "the agent sees x", func() bool {
-		u, ok := a.repos.Get("default", "x")
-		if ok {
-			uid = u.GetUID()
-		}
-		return ok && u.Object["status"] != nil
-	})
-	url := hookURL(t, log, "x")
-	if err := a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(uid)}); err != nil {
+	a, url := hookedAgent(t, "")
+	u, _ := a.repos.Get("default", "x")
+	if err := a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(u.GetUID())}); err != nil {
 		t.Fatal(err)
 	}
 	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
