@@ -33,12 +33,12 @@ func (g *agentScreen) fetch(s *State) Lookup {
 }
 
 func (g *agentScreen) draw(p *view, at widget.Rect) {
-	p.Scroll(at, widget.Box{Title: "Agent", Note: p.cut(p.s.Snap.Agent.Host, at.W/3), Focused: true},
+	p.Scroll(at, widget.Box{Title: "Agent", Note: p.cut(p.Snap.Agent.Host, at.W/3), Focused: true},
 		g.sheet(p).Lines(p.Canvas, at.W-4), &g.top)
 }
 
 func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
-	a, api, c, now := p.s.Snap.Agent, p.s.Snap.API, g.report.value, p.s.Now
+	a, api, c, now := p.Snap.Agent, p.Snap.API, g.report.value, p.Now
 	out.Head("Process")
 	out.Add(widget.RolePlain, "pid", widget.Join(", ", fmt.Sprint(a.PID), "version "+text.OrDash(a.Version),
 		widget.When(!a.Started.IsZero(), "up "+text.Age(now.Sub(a.Started))), "memory "+text.Size(a.RSS), cpuText(a, "processor ")))
@@ -69,14 +69,14 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 		default:
 			out.Add(widget.RolePlain, seen.Kind, txt+", watched")
 		}
-		for i := 0; seen.Kind == "connections" && i < len(p.s.Snap.UnhealthyConnections); i++ {
-			ill := p.s.Snap.UnhealthyConnections[i]
+		for i := 0; seen.Kind == "connections" && i < len(p.Snap.UnhealthyConnections); i++ {
+			ill := p.Snap.UnhealthyConnections[i]
 			out.Add(widget.RoleBad, "", p.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
 		}
 	}
 	out.Head("Claims")
 	out.Add(widget.RolePlain, "held", fmt.Sprintf("%d of %d, leases lost since the start: %d", a.Claims, a.Drivers, a.LostCount))
-	for _, j := range p.s.Snap.Jobs {
+	for _, j := range p.Snap.Jobs {
 		out.AddIf(j.Owner == "this" && j.Finished.IsZero() && j.Undelivered.IsZero(), widget.RolePlain, "", j.Name+", lease "+p.lease(j))
 	}
 	switch {
@@ -142,13 +142,13 @@ func cpuText(a snapshot.Agent, before string) string {
 const lowDiskBytes = 256 << 20
 
 func (p *view) agentBox(at widget.Rect) {
-	a, up := p.s.Snap.Agent, "-"
+	a, up := p.Snap.Agent, "-"
 	if !a.Started.IsZero() {
-		up = text.Age(p.s.Now.Sub(a.Started))
+		up = text.Age(p.Now.Sub(a.Started))
 	}
 	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
 	if !a.Draining.IsZero() {
-		claims = drainText(a) + ", " + text.Age(p.s.Now.Sub(a.Draining)) + " so far"
+		claims = drainText(a) + ", " + text.Age(p.Now.Sub(a.Draining)) + " so far"
 	}
 	var lines []widget.TextLine
 	for _, t := range []string{
@@ -157,7 +157,7 @@ func (p *view) agentBox(at widget.Rect) {
 		fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History)) +
 			widget.When(a.HistoryKept > 0, ", kept "+text.Age(a.HistoryKept)),
 		a.StorePath,
-		"api " + text.OrDash(p.s.Snap.API.Server),
+		"api " + text.OrDash(p.Snap.API.Server),
 		widget.When(a.Controllers.Mode != "", "repositories: "+a.Controllers.Text()),
 	} {
 		lines = append(lines, widget.Styled(widget.RolePlain, t))

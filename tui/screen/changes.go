@@ -62,14 +62,14 @@ func (d *jobScreen) changesRefusal() string {
 	return why
 }
 
-func (s *State) openChanges() {
+func openChanges(s *State) {
 	s.changes.rows.cursor = ""
 	s.goTo(screenChanges)
 }
 
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it
 // cannot.
-func (s *State) openFile(path string) {
+func openFile(s *State, path string) {
 	if why := s.detail.changesRefusal(); why != "" {
 		s.showToast(path+": "+why, false)
 		return
@@ -81,11 +81,11 @@ func (s *State) openFile(path string) {
 
 // compare fetches the changes, and before them the record of the job when only its history row
 // is known.
-func (s *State) compare(c *comparison, path string, in func(*State) *comparison) Lookup {
-	if s.detail.recordMissing() {
-		return s.detail.fetch(s)
+func (d *jobScreen) compare(s *State, c *comparison, path string, in func(*State) *comparison) Lookup {
+	if d.recordMissing() {
+		return d.fetch(s)
 	}
-	q, why := s.detail.changeQuery()
+	q, why := d.changeQuery()
 	q.Path = path
 	if _, known, err := c.of(q); why != "" || known || err != "" {
 		return nil
@@ -105,8 +105,8 @@ func (s *State) compare(c *comparison, path string, in func(*State) *comparison)
 }
 
 // whyNone returns why there are no changes to show, as far as both screens know it.
-func (s *State) whyNone(more string, known bool, err string) []string {
-	switch why := s.detail.changesRefusal(); {
+func (d *jobScreen) whyNone(more string, known bool, err string) []string {
+	switch why := d.changesRefusal(); {
 	case why != "":
 		return []string{why + "."}
 	case err != "":
@@ -118,7 +118,7 @@ func (s *State) whyNone(more string, known bool, err string) []string {
 }
 
 func (c *changesScreen) fetch(s *State) Lookup {
-	return s.compare(&c.files, "", func(s *State) *comparison { return &s.changes.files })
+	return s.detail.compare(s, &c.files, "", func(s *State) *comparison { return &s.changes.files })
 }
 
 func (c *changesScreen) refresh(s *State) {
@@ -147,7 +147,7 @@ func (c *changesScreen) open(s *State) {
 	if c.files.err != "" {
 		c.files = comparison{}
 	} else if f := c.rows.here(); f != nil {
-		s.openFile(f.Path)
+		openFile(s, f.Path)
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 	if j.RefTo != "" {
 		box.Note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
 	}
-	empty := p.s.whyNone(p.G.More, known, err)
+	empty := p.s.detail.whyNone(p.G.More, known, err)
 	switch {
 	case empty != nil:
 	case len(value.Files) == 0:
@@ -190,7 +190,7 @@ func (d *diffScreen) fetch(s *State) Lookup {
 	if s.path == "" {
 		return nil
 	}
-	return s.compare(&d.file, s.path, func(s *State) *comparison { return &s.diff.file })
+	return s.detail.compare(s, &d.file, s.path, func(s *State) *comparison { return &s.diff.file })
 }
 
 // open fetches the diff again when that failed.
@@ -275,7 +275,7 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	if box.Title = p.s.path; displaywidth.String(box.Title) > w { // the end of a path is more specific
 		box.Title = p.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
 	}
-	why := p.s.whyNone(p.G.More, known, err)
+	why := p.s.detail.whyNone(p.G.More, known, err)
 	switch {
 	case why != nil:
 	case len(t.Lines) == 0:

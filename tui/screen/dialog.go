@@ -100,7 +100,7 @@ func (q confirm) draw(p *view) {
 }
 
 // quit leaves at once. While jobs run in this process, it asks first what to do with them.
-func (s *State) quit() {
+func quit(s *State) {
 	a := s.Snap.Agent
 	if s.Source != Standalone || a.Claims == 0 {
 		s.out.Quit = true
@@ -113,16 +113,16 @@ func (s *State) quit() {
 	case s.leaving.whenIdle:
 		q.title = "Quit now?"
 		q.lines = append(q.lines, "This ends by itself when nothing runs any more. Who stays has jobs claimed again.")
-		q.choices = append(q.choices, choice{"s", "Stay", (*State).stay})
+		q.choices = append(q.choices, choice{"s", "Stay", stay})
 	case s.readOnlyReason() == "":
 		q.lines = append(q.lines, "Who finishes first claims nothing new and ends when nothing runs any more.")
-		q.choices = append(q.choices, choice{"f", "Finish first", (*State).finish})
+		q.choices = append(q.choices, choice{"f", "Finish first", finish})
 	}
 	s.overlay = q
 }
 
 // finish claims no new jobs and quits when the running ones have finished.
-func (s *State) finish() {
+func finish(s *State) {
 	s.leaving.whenIdle = true
 	s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if s.Snap.Agent.Draining.IsZero() {
@@ -131,7 +131,7 @@ func (s *State) finish() {
 	}
 }
 
-func (s *State) stay() {
+func stay(s *State) {
 	if s.leaving.drained {
 		s.sendPlain(snapshot.Undrain, "claims jobs again")
 	}

@@ -37,8 +37,7 @@ func (s *navigation) filterTerms() widget.FilterTerms {
 
 // fieldValues returns the fields with their values: the possible ones or, for free texts, those
 // of the snapshot.
-func (s *State) fieldValues() widget.FieldSet {
-	fields := s.filterFields()
+func (s *inventory) fieldValues(fields widget.FieldSet) widget.FieldSet {
 	out := maps.Clone(fields)
 	see := func(name, value string) {
 		if known, ok := fields[name]; ok && known == nil && value != "" && !slices.Contains(out[name], value) {
@@ -67,11 +66,9 @@ func (s *State) fieldValues() widget.FieldSet {
 // maxFilters bounds the filter history.
 const maxFilters = 20
 
-// typeFilter handles a key in the filter line. Printable keys are text; up and down recall
-// earlier filters, Tab completes.
-func (s *State) typeFilter(name, typed string) {
-	in := &s.filterLine
-	filter := &s.filters[s.screen]
+// key handles a key in the filter line. Printable keys are text; up and down recall earlier
+// filters, Tab completes.
+func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed string) {
 	switch name {
 	case "enter":
 		in.typing, in.pastAt = false, 0
@@ -92,7 +89,7 @@ func (s *State) typeFilter(name, typed string) {
 			*filter = in.past[len(in.past)-back]
 		}
 	case "tab":
-		if whole := widget.Complete(*filter, s.fieldValues()); len([]rune(whole)) <= widget.MaxLine {
+		if whole := widget.Complete(*filter, values); len([]rune(whole)) <= widget.MaxLine {
 			*filter = whole
 		}
 	default:

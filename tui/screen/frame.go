@@ -33,7 +33,7 @@ func Render(s *State, w, h int) string {
 	}
 	s.update()
 	s.clicks = nil
-	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), s: s}
+	p := &view{widget.NewCanvas(w, h, s.Caps), &s.facts, s}
 	if w < MinWidth || h < MinHeight {
 		p.drawTiny()
 	} else {
@@ -45,6 +45,7 @@ func Render(s *State, w, h int) string {
 // view draws one frame.
 type view struct {
 	*widget.Canvas
+	*facts
 	s *State
 }
 
@@ -57,12 +58,12 @@ func (p *view) arrows(text string) widget.Hint {
 // drawTiny draws the whole screen when only one line fits.
 func (p *view) drawTiny() {
 	failing := 0
-	for i := range p.s.Snap.Repos {
-		if repoState(p.s.Snap.Repos[i]) == "error" {
+	for i := range p.Snap.Repos {
+		if repoState(p.Snap.Repos[i]) == "error" {
 			failing++
 		}
 	}
-	c := p.s.Snap.Counts
+	c := p.Snap.Counts
 	txt := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", c.Working, c.Pending, failing, MinWidth, MinHeight)
 	for y, l := range widget.Wrap(txt, p.W) {
 		p.Put(0, y, p.W, widget.RolePlain, l)
@@ -71,7 +72,7 @@ func (p *view) drawTiny() {
 
 func (p *view) drawFrame() {
 	p.header()
-	if p.s.offline() {
+	if p.offline() {
 		p.banner()
 	} else {
 		p.tabs()
@@ -91,12 +92,12 @@ func (p *view) drawFrame() {
 // header draws the first line: name, host, state of the API, source, clock. A narrow screen drops
 // the less important parts.
 func (p *view) header() {
-	clock := p.s.Now.UTC().Format("15:04:05Z")
-	right := p.s.Source + "  " + clock
-	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(p.s.Snap.Agent.Version), min(p.W-32, 24)))
+	clock := p.Now.UTC().Format("15:04:05Z")
+	right := p.Source + "  " + clock
+	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(p.Snap.Agent.Version), min(p.W-32, 24)))
 	state, word := p.apiState()
-	left := []widget.TextLine{widget.Styled(widget.RolePlain, p.cut(text.OrDash(p.s.Snap.Agent.Host), 20)), widget.Styled(state, word),
-		widget.Styled(widget.RoleBad, widget.When(p.s.Snap.API.Insecure, "TLS unchecked"))}
+	left := []widget.TextLine{widget.Styled(widget.RolePlain, p.cut(text.OrDash(p.Snap.Agent.Host), 20)), widget.Styled(state, word),
+		widget.Styled(widget.RoleBad, widget.When(p.Snap.API.Insecure, "TLS unchecked"))}
 	for _, drop := range []func(){func() { right = strings.TrimPrefix(right, "attached to ") }, func() { right = clock },
 		func() { left[0].Text = "" }, func() { right = "" }, func() { left[2].Text = "" }} {
 		n := x + 4 + displaywidth.String(right)
@@ -116,18 +117,18 @@ func (p *view) header() {
 }
 
 func (p *view) apiState() (widget.Role, string) {
-	api := p.s.Snap.API
+	api := p.Snap.API
 	switch {
-	case p.s.Gone != "":
+	case p.Gone != "":
 		return widget.RoleBad, p.G.Ring + " daemon gone"
-	case p.s.Source == FromDisk:
+	case p.Source == FromDisk:
 		return widget.RoleWarn, p.G.Ring + " no agent"
-	case p.s.Snap.At.IsZero():
+	case p.Snap.At.IsZero():
 		return widget.RoleWarn, p.G.Ring + " starting"
 	case !api.Up && api.Since.IsZero():
 		return widget.RoleBad, p.G.Ring + " API down"
 	case !api.Up:
-		return widget.RoleBad, p.G.Ring + " API down " + text.Age(p.s.Now.Sub(api.Since))
+		return widget.RoleBad, p.G.Ring + " API down " + text.Age(p.Now.Sub(api.Since))
 	case !api.Synced:
 		return widget.RoleWarn, p.G.Ring + " API syncing"
 	case api.Embedded:
@@ -160,7 +161,7 @@ func (p *view) tabs() {
 		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, func(s *State) { s.goTo(id) })
 		x = min(x+1, p.W)
 	}
-	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
+	if a := p.Snap.Agent; !a.Draining.IsZero() {
 		p.Right(x, p.W-1, 1, widget.RoleWarn, drainText(a))
 	} else if ns := "ns " + a.Namespace; a.Namespace != "" && x+displaywidth.String(ns) < p.W {
 		p.Right(x, p.W-1, 1, widget.RoleDim, ns)
@@ -267,10 +268,10 @@ func (p *view) hints(y int) {
 				hints = append(hints, hint)
 			}
 		}
-		if p.s.offline() && p.s.Source != FromDisk {
+		if p.offline() && p.Source != FromDisk {
 			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
-		if _, why := p.s.requestFor(snapshot.Retry, p.s.selected); why == "" {
+		if _, why := p.requestFor(snapshot.Retry, p.s.selected); why == "" {
 			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
 		}
 		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
@@ -302,22 +303,22 @@ func (p *view) keyHints() (out []widget.Hint) {
 // banner replaces the tabs while the screen is not live. It shows how old the data is, and when
 // the next retry is; a narrow screen cuts the first part.
 func (p *view) banner() {
-	why, next, at := "OFFLINE", "", p.s.Snap.API.Next
+	why, next, at := "OFFLINE", "", p.Snap.API.Next
 	switch {
-	case p.s.Gone != "":
-		why, at = "Daemon gone, reconnecting", p.s.Again
-	case p.s.Source == FromDisk:
+	case p.Gone != "":
+		why, at = "Daemon gone, reconnecting", p.Again
+	case p.Source == FromDisk:
 		why = "No agent works on this file"
-	case !p.s.Snap.AsOf.IsZero():
+	case !p.Snap.AsOf.IsZero():
 		why = "No answer yet"
 	}
-	if left := at.Sub(p.s.Now); p.s.Source != FromDisk && left > 0 {
+	if left := at.Sub(p.Now); p.Source != FromDisk && left > 0 {
 		next = ". Next try in " + text.Age(left+time.Second-1) + ", R now"
-	} else if p.s.Gone != "" || p.s.Source != FromDisk && !p.s.Snap.API.Up && !at.IsZero() {
+	} else if p.Gone != "" || p.Source != FromDisk && !p.Snap.API.Up && !at.IsZero() {
 		next = ". Trying now"
 	}
-	since := p.s.staleSince()
-	txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.s.Now), widget.Ago(p.s.Now, since))
+	since := p.staleSince()
+	txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.Now), widget.Ago(p.Now, since))
 	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
 	p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
 }
@@ -391,8 +392,8 @@ func (p *view) place(l *position, all int) string {
 
 // listTitle returns the title of a list of the snapshot with its age and its order.
 func (p *view) listTitle(title string, l *position) string {
-	if p.s.offline() {
-		title += " (as of " + widget.ClockTime(p.s.staleSince(), p.s.Now) + ")"
+	if p.offline() {
+		title += " (as of " + widget.ClockTime(p.staleSince(), p.Now) + ")"
 	}
 	if l.order != (order{}) {
 		title += ", by " + l.sorts[l.order.by] + " " + map[bool]string{true: p.G.Down, false: p.G.Up}[l.order.reverse]

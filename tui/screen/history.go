@@ -263,11 +263,11 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 			if i.folded == 0 {
 				return ""
 			}
-			return fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded, widget.ClockTime(i.oldest, p.s.Now))
+			return fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded, widget.ClockTime(i.oldest, p.Now))
 		},
 		Columns: []widget.Column[item]{
 			{Width: 1, Cell: state(p.StateGlyph)},
-			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.s.Now) })},
+			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.Now) })},
 			{Head: "REPOSITORY", Width: repository, Wide: 20, Rank: 1, Cell: plain(func(r snapshot.HistoryRow) string { return r.Repository })},
 			{Head: "ACTION", Width: 7, Rank: 4, Cell: plain(func(r snapshot.HistoryRow) string { return r.Action })},
 			{Head: "STATE", Width: 9, Rank: 2, Cell: state(func(state string) string { return state })},

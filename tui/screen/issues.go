@@ -119,7 +119,7 @@ type issuesPane struct {
 	of   []uint64 // the issue of each line
 }
 
-func (s *State) openIssues() {
+func openIssues(s *State) {
 	n := len(s.issues.list)
 	s.overlay = issuesPane{id: s.issues.list[n-1].id}
 	s.issues.markRead(n)
@@ -146,7 +146,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 		line := min(max(slices.Index(e.of, e.id)+e.line+by/2, 0), len(e.of)-1)
 		e.id, e.line = e.of[line], line-slices.Index(e.of, e.of[line])
 	case name == "enter":
-		s.openIssue(list[at])
+		openIssue(s, list[at])
 		return
 	case name == "c", name == "y", name == "Y":
 		s.copied(list[at].next())
@@ -167,7 +167,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the
 // source, else the agent.
-func (s *State) openIssue(e issue) {
+func openIssue(s *State, e issue) {
 	kinds := map[string]string{"job": snapshot.SubjectJob, "repo": snapshot.SubjectRepository, "source": snapshot.SubjectSource}
 	for o := range s.objects(kinds[e.kind]) {
 		if o.Name != e.name || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
@@ -175,7 +175,7 @@ func (s *State) openIssue(e issue) {
 		}
 		s.goObject(o)
 		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.detail.changesRefusal() == "" {
-			s.openFile(file)
+			openFile(s, file)
 		}
 		return
 	}
@@ -203,7 +203,7 @@ func (e issuesPane) draw(p *view) {
 	e.of = nil
 	for _, t := range slices.Backward(p.s.issues.list) {
 		mark := p.G.State["error"] + " "
-		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.s.Now)+" "+t.body(), inner-len(hang)) {
+		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.Now)+" "+t.body(), inner-len(hang)) {
 			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
 		}
 		lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+t.next())), append(e.of, t.id)

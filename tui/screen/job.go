@@ -106,18 +106,18 @@ func (d *jobScreen) hints(p *view) string {
 
 // open shows what the job has changed: the file of the error under the cursor, or all files.
 func (d *jobScreen) open(s *State) {
-	why := s.detail.changesRefusal()
+	why := d.changesRefusal()
 	switch {
 	case d.focus == sectionErrors && d.issue == nil:
 		s.showToast("this job has no errors", false)
 	case d.focus == sectionErrors && d.issue.file != "":
-		s.openFile(d.issue.file)
+		openFile(s, d.issue.file)
 	case d.focus == sectionErrors:
 		s.showToast("this "+d.issue.state+" names no file; d shows what the job has changed", false)
 	case why != "":
 		s.showToast(why, false)
 	default:
-		s.openChanges()
+		openChanges(s)
 	}
 }
 
@@ -271,7 +271,7 @@ func (d *jobScreen) head(p *view, w int) []widget.TextLine {
 	}
 	if c := j.Commit; c != nil { // author and time follow the message, where a narrow screen cuts them
 		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),
-			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.s.Now, c.At)))))
+			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.Now, c.At)))))
 	}
 	return out
 }
@@ -308,7 +308,7 @@ func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) strin
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
 	switch {
 	case !j.Undelivered.IsZero():
-		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Undelivered))
+		return head + ", waiting for the API " + text.Age(p.Now.Sub(j.Undelivered))
 	case !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0:
 		return head + tail
 	case room < 5:
@@ -319,11 +319,11 @@ func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) strin
 
 // pace returns the files and the time of a job, and how long the rest takes.
 func (p *view) pace(j snapshot.Job, state string, w int) string {
-	left := remaining(j, p.s.Now)
+	left := remaining(j, p.Now)
 	if state != "working" {
 		left = 0
 	}
-	rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds()
+	rate := float64(j.Done) / p.Now.Sub(j.Started).Seconds()
 	return widget.When(j.Total > 0, "   "+doneWords(j)) + "   " + p.elapsed(j) + widget.When(left > 0, "   ~"+text.Age(left)+" left") +
 		widget.When(left > 0 && w >= 70, fmt.Sprintf("   %.1f/s", rate))
 }
@@ -347,7 +347,7 @@ func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 }
 
 func (p *view) leaseText(j snapshot.Job, live bool) string {
-	in := func(t time.Time) string { return text.Age(t.Sub(p.s.Now)) }
+	in := func(t time.Time) string { return text.Age(t.Sub(p.Now)) }
 	switch {
 	case !j.Finished.IsZero():
 		return "ended " + j.Finished.UTC().Format("15:04:05Z")
@@ -355,17 +355,17 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		return "the job is gone from the queue"
 	case !j.Undelivered.IsZero():
 		return "done; the result is kept and sent when the API is back"
-	case p.s.waitsForRetry(j):
+	case p.waitsForRetry(j):
 		return "rests for " + in(j.RetryAt) + ", r does not wait"
-	case j.Owner == "this" && !p.s.offline():
+	case j.Owner == "this" && !p.offline():
 		return "held by this agent" + widget.When(!j.RenewAt.IsZero(), ", renews in "+in(j.RenewAt)) +
 			widget.When(!j.LeaseUntil.IsZero(), ", expires in "+in(j.LeaseUntil))
 	case j.Owner == "other":
 		return "held by another agent"
-	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
-		return "expires in " + in(j.LeaseUntil) + " unless it is renewed: " + p.s.unavailableReason()
-	case p.s.offline():
-		return "ended: " + p.s.unavailableReason()
+	case p.Gone != "" && j.LeaseUntil.After(p.Now):
+		return "expires in " + in(j.LeaseUntil) + " unless it is renewed: " + p.unavailableReason()
+	case p.offline():
+		return "ended: " + p.unavailableReason()
 	case j.WaitReason != "":
 		return "left alone"
 	}

@@ -51,10 +51,10 @@ func countsText(parts []string, counts ...count) string {
 }
 
 func (p *view) jobList(at widget.Rect, focused bool) {
-	l, counts := &p.s.jobs, p.s.Snap.Counts
+	l, counts := &p.s.jobs, p.Snap.Counts
 	all := counts.All()
 	if p.s.filter() != "" {
-		counts = snapshot.Count(l.rows, p.s.Now)
+		counts = snapshot.Count(l.rows, p.Now)
 	}
 	foot := p.place(&l.position, all)
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
@@ -95,7 +95,7 @@ func (p *view) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending":
 		return j.State
-	case p.s.offline():
+	case p.offline():
 		return "unknown"
 	case j.Owner == "other":
 		return "other"
@@ -128,9 +128,9 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + jobResult(j))
 	case !j.Undelivered.IsZero():
-		return widget.LongOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Undelivered))
-	case p.s.waitsForRetry(j):
-		return widget.LongOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RetryAt.Sub(p.s.Now))
+		return widget.LongOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.Now.Sub(j.Undelivered))
+	case p.waitsForRetry(j):
+		return widget.LongOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RetryAt.Sub(p.Now))
 	case j.State == "pending" && j.Owner == "" && j.WaitReason == "" && j.Priority != "":
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
@@ -155,10 +155,10 @@ func (p *view) elapsed(j snapshot.Job) string {
 		return widget.Clock(j.Finished.Sub(j.Started))
 	case !j.Undelivered.IsZero() && !j.Started.IsZero():
 		return widget.Clock(j.Undelivered.Sub(j.Started))
-	case !j.Started.IsZero() && !p.s.offline():
-		return widget.Clock(p.s.Now.Sub(j.Started))
+	case !j.Started.IsZero() && !p.offline():
+		return widget.Clock(p.Now.Sub(j.Started))
 	case j.State == "pending" && !j.Created.IsZero():
-		return widget.Clock(p.s.Now.Sub(j.Created))
+		return widget.Clock(p.Now.Sub(j.Created))
 	}
 	return "-"
 }
@@ -167,14 +167,14 @@ func (p *view) lease(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.Owner == "":
 		return "-"
-	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // its holder may still work on it
-		return text.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"
-	case p.s.offline():
+	case p.Gone != "" && j.LeaseUntil.After(p.Now): // its holder may still work on it
+		return text.Age(j.LeaseUntil.Sub(p.Now)) + "?"
+	case p.offline():
 		return "ended"
 	case j.Owner == "other":
 		return "other"
 	case j.LeaseUntil.IsZero():
 		return "-"
 	}
-	return text.Age(j.LeaseUntil.Sub(p.s.Now))
+	return text.Age(j.LeaseUntil.Sub(p.Now))
 }

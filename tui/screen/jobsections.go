@@ -131,7 +131,7 @@ func noLog(j snapshot.Job) string {
 const timesWidth = 46
 
 func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
-	now := p.s.Now
+	now := p.Now
 	at := func(name, txt string) {
 		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%-9s%s", name, txt)))
 	}
@@ -154,7 +154,7 @@ func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 		at("ended", txt)
 	case !j.Undelivered.IsZero():
 		at("done", widget.ClockTime(j.Undelivered, now)+", "+widget.Ago(now, j.Undelivered))
-	case p.s.waitsForRetry(j):
+	case p.waitsForRetry(j):
 		at("again", widget.ClockTime(j.RetryAt, now)+", in "+text.Age(j.RetryAt.Sub(now)))
 	case left > 0 && p.shownState(j) == "working":
 		at("ends", "about "+widget.ClockTime(now.Add(left), now)+" at this pace")
@@ -169,7 +169,7 @@ func (p *view) timeLines(j snapshot.Job, w, h int) []widget.TextLine {
 		if rest := len(j.Steps) - i; len(out) == h-1 && rest > 1 {
 			return append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more steps", p.G.More, rest)))
 		}
-		took := tookOf(j, i, p.s.Now)
+		took := tookOf(j, i, p.Now)
 		txt := widget.SecondsText(took)
 		if ms := took.Milliseconds(); ms > 0 && ms < 100 {
 			txt = fmt.Sprintf("%dms", ms)

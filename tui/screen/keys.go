@@ -1,12 +1,10 @@
 package screen
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
-	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -97,15 +95,15 @@ func keyTable() []command {
 		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.panes().turn(1) }, refuses: panes},
 		{press: "shift+tab", words: "pane before", group: view, do: func(s *State) { s.panes().turn(-1) }, refuses: panes},
 		{press: "z", words: "zoom pane", group: view, do: func(s *State) { s.panes().zoom() }, refuses: panes},
-		{press: "space", words: "mark", group: move, do: (*State).mark, refuses: rows},
-		{press: "*", words: "mark all", group: move, do: (*State).markAll, refuses: rows},
-		{press: "o", words: "sort", group: view, do: (*State).openSort, refuses: listRefusal},
-		{press: "d", words: "what it changed", group: view, on: atJob, do: (*State).openChanges,
+		{press: "space", words: "mark", group: move, do: func(s *State) { s.showToast(s.list().mark()) }, refuses: rows},
+		{press: "*", words: "mark all", group: move, do: func(s *State) { s.showToast(s.list().markAll()) }, refuses: rows},
+		{press: "o", words: "sort", group: view, do: openSort, refuses: listRefusal},
+		{press: "d", words: "what it changed", group: view, on: atJob, do: openChanges,
 			refuses: func(s *State) string { return s.detail.changesRefusal() }},
 		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
-		{press: "w", words: "wide, wrapped", group: view, do: (*State).widen, refuses: func(s *State) string {
+		{press: "w", words: "wide, wrapped", group: view, do: widen, refuses: func(s *State) string {
 			if s.screen == screenDetail || s.screen == screenDiff {
 				return ""
 			}
@@ -113,7 +111,7 @@ func keyTable() []command {
 		}},
 		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filterable,
 			"there is nothing to filter on this screen")},
-		{press: "h", words: "its history", group: view, not: atSources, do: (*State).openHistory, line: (*State).historyLine},
+		{press: "h", words: "its history", group: view, not: atSources, do: openHistory, line: (*State).historyLine},
 		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: func(s *State) { s.history.unfold(s) }},
 		{press: "p", words: "pull changes", group: act, not: atSources, verb: snapshot.Pull},
 		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: snapshot.PullFull},
@@ -122,33 +120,31 @@ func keyTable() []command {
 		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: snapshot.Suspend},
 		{press: "p", words: "ask for a look", group: act, on: atSources, verb: snapshot.Reconcile},
 		{press: "s", words: "suspend", group: act, on: atSources, asks: true, verb: snapshot.SuspendSource},
-		{press: "t", words: "test", group: act, do: func(s *State) { s.openPopup(s.testable()[0], true) }, refuses: (*State).testRefusal,
+		{press: "t", words: "test", group: act, do: func(s *State) { openPopup(s, s.testable()[0], true) }, refuses: (*State).testRefusal,
 			line: func(s *State) string { return s.popupLine(s.testable(), true) }},
-		{press: "y", words: "show as YAML", group: act, do: func(s *State) { s.openPopup(s.showable()[0], false) },
+		{press: "y", words: "show as YAML", group: act, do: func(s *State) { openPopup(s, s.showable()[0], false) },
 			refuses: (*State).showRefusal, line: func(s *State) string { return s.popupLine(s.showable(), false) }},
-		{press: "E", words: "edit", group: act, not: atHistory, do: func(s *State) { s.copied(s.editLine()) }, line: (*State).editLine,
+		{press: "E", words: "edit", group: act, do: func(s *State) { s.copied(s.editLine()) }, line: (*State).editLine,
 			refuses: unless(func(s *State) bool { return s.editLine() != "" }, "one repository or source has to be under the cursor")},
-		{press: "E", words: "export", group: act, on: atHistory, do: func(s *State) { s.copied(s.exportLine()) },
-			line: (*State).exportLine, refuses: (*State).exportRefusal},
 		{press: "Y", words: "copy command", group: act, do: func(s *State) { s.copied(s.shownBy()) },
 			refuses: unless(func(s *State) bool { return s.shownBy() != "" }, "there is nothing under the cursor")},
-		{press: "u", words: "copy address", group: act, do: (*State).copyLink,
+		{press: "u", words: "copy address", group: act, do: copyLink,
 			refuses: unless(func(s *State) bool { return len(s.links()) > 0 }, "no web address is known here")},
 		{press: "c", words: "copy commit", group: act, do: func(s *State) { s.copied(s.commit()) },
 			refuses: unless(func(s *State) bool { return s.commit() != "" }, "no commit is known here")},
-		{press: "e", words: "errors", group: view, do: (*State).openIssues,
+		{press: "e", words: "errors", group: view, do: openIssues,
 			refuses: unless(func(s *State) bool { return len(s.issues.list) > 0 }, "no errors so far")},
-		{press: "a", words: "ASCII on/off", group: app, do: (*State).switchASCII},
+		{press: "a", words: "ASCII on/off", group: app, do: switchASCII},
 		{press: "T", words: "next theme", group: app, refuses: colourRefusal,
-			do: func(s *State) { s.setTheme((s.Caps.Theme + 1) % len(widget.Coloured)) }},
-		{press: "R", words: "refresh", group: app, do: (*State).refresh},
+			do: func(s *State) { setTheme(s, (s.Caps.Theme+1)%len(widget.Coloured)) }},
+		{press: "R", words: "refresh", group: app, do: refresh},
 		{press: "D", words: "doctor", group: app, line: plain("limpet doctor"), do: func(s *State) {
 			s.copied("limpet doctor") // it examines this host from outside, which the agent cannot do for its own defects
 			s.showToast("in another terminal: limpet doctor", false)
 		}},
-		{press: ": ctrl+p", words: "command", group: app, do: (*State).openPalette},
-		{press: "?", words: "this help", group: app, do: (*State).openHelp},
-		{press: "q ctrl+c", words: "quit", group: app, do: (*State).quit},
+		{press: ": ctrl+p", words: "command", group: app, do: openPalette},
+		{press: "?", words: "this help", group: app, do: openHelp},
+		{press: "q ctrl+c", words: "quit", group: app, do: quit},
 	}...)
 	short := strings.NewReplacer(" backspace", "", " ctrl+c", "", "ctrl+", "^", "pgdown", "pgdn", "shift+tab", "backtab")
 	for i := range table {
@@ -184,11 +180,11 @@ func (s *State) press(name, text string) {
 			return
 		}
 		s.overlay, s.filterLine.typing = nil, false
-		s.quit()
+		quit(s)
 	case s.overlay != nil:
 		s.overlay.key(s, name, text)
 	case s.filterLine.typing:
-		s.typeFilter(name, text)
+		s.filterLine.key(&s.filters[s.screen], s.fieldValues(s.filterFields()), name, text)
 	case ok:
 		s.perform(b)
 	}
@@ -225,7 +221,7 @@ func (s *State) open() {
 }
 
 // widen gives names in lists their full width, or wraps long lines of text.
-func (s *State) widen() {
+func widen(s *State) {
 	if s.hasLists() {
 		s.wide = !s.wide
 	} else {
@@ -244,39 +240,6 @@ func listRefusal(s *State) string {
 	return ""
 }
 
-// maxMarks bounds the marked rows of a list: each one is a separate request to the agent.
-const maxMarks = 100
-
-// mark toggles the mark of the row under the cursor and moves to the next row.
-func (s *State) mark() {
-	l := s.list()
-	marks := slices.Clone(l.marks)
-	switch i := slices.Index(marks, l.cursor); {
-	case i >= 0:
-		l.marks = slices.Delete(marks, i, i+1)
-	case len(marks) == maxMarks:
-		s.showToast(fmt.Sprintf("%d are marked; that is all that can be", maxMarks), true)
-		return
-	default:
-		l.marks = append(marks, l.cursor)
-	}
-	l.move(1)
-}
-
-// markAll marks all displayed rows; when all are marked it removes the marks.
-func (s *State) markAll() {
-	l := s.list()
-	all := l.keys[:min(len(l.keys), maxMarks)]
-	switch {
-	case slices.Equal(l.marks, all):
-		l.marks = nil
-		return
-	case len(l.keys) > len(all):
-		s.showToast(fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks, text.Thousands(len(l.keys))), false)
-	}
-	l.marks = slices.Clone(all)
-}
-
 func colourRefusal(s *State) string {
 	if s.Caps.Mono {
 		return "no colours here: NO_COLOR, --color never or a terminal without"
@@ -284,19 +247,19 @@ func colourRefusal(s *State) string {
 	return ""
 }
 
-func (s *State) setTheme(i int) {
+func setTheme(s *State, i int) {
 	s.Caps.Theme = i
 	s.showToast("theme "+widget.Themes[i], false)
 }
 
-func (s *State) switchASCII() {
+func switchASCII(s *State) {
 	s.Caps.ASCII = !s.Caps.ASCII
 	s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
 }
 
 // refresh redraws the screen, for a terminal that another program has written to. It also
 // retries an unavailable source now.
-func (s *State) refresh() {
+func refresh(s *State) {
 	s.out.Refresh = true
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
 		s.out.Actions = []Action{{Verb: snapshot.Hurry}}
@@ -304,21 +267,10 @@ func (s *State) refresh() {
 	s.showToast("asked again", false)
 }
 
-func (s *State) openHistory() {
+func openHistory(s *State) {
 	of := s.onRepos(s.selected)
 	s.goTo(screenHistory)
 	if len(of) == 1 {
 		s.setFilter("repo:" + of[0].Name + " ")
 	}
-}
-
-// exportRefusal returns why there is no command line for an export; "" = there is one.
-func (s *State) exportRefusal() string {
-	switch q, problem := s.history.query(s); {
-	case problem != "":
-		return problem
-	case q.Ref != "" || len(q.Words) > 0:
-		return "an export is narrowed by repo, state, action, since and until alone"
-	}
-	return ""
 }

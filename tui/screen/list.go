@@ -2,10 +2,12 @@ package screen
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -137,6 +139,37 @@ func (l *position) move(by int) {
 	if len(l.keys) > 0 {
 		l.cursor = l.keys[min(max(l.index()+by, 0), len(l.keys)-1)]
 	}
+}
+
+// maxMarks bounds the marked rows of a list: each one is a separate request to the agent.
+const maxMarks = 100
+
+// mark toggles the mark of the row under the cursor and moves to the next row. It returns what
+// is to be said, and whether it is a refusal.
+func (l *position) mark() (said string, bad bool) {
+	marks := slices.Clone(l.marks)
+	switch i := slices.Index(marks, l.cursor); {
+	case i >= 0:
+		l.marks = slices.Delete(marks, i, i+1)
+	case len(marks) == maxMarks:
+		return fmt.Sprintf("%d are marked; that is all that can be", maxMarks), true
+	default:
+		l.marks = append(marks, l.cursor)
+	}
+	l.move(1)
+	return "", false
+}
+
+// markAll marks all displayed rows; when all are marked it removes the marks.
+func (l *position) markAll() (said string, bad bool) {
+	all := l.keys[:min(len(l.keys), maxMarks)]
+	if slices.Equal(l.marks, all) {
+		l.marks = nil
+		return "", false
+	}
+	l.marks = slices.Clone(all)
+	return widget.When(len(l.keys) > len(all), fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks,
+		text.Thousands(len(l.keys)))), false
 }
 
 // The lists of the snapshot.

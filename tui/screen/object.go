@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -171,27 +170,6 @@ func (s *target) historyLine() string {
 	return "limpet history list"
 }
 
-// exportLine returns the command line that exports all rows of the history as JSON, beyond those
-// on the screen.
-func (s *State) exportLine() string {
-	q, _ := s.history.query(s)
-	line := "limpet history export"
-	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action},
-		{"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
-		if flag[1] != "" {
-			line += " --" + flag[0] + " " + widget.Quote(flag[1])
-		}
-	}
-	return line + " > history.jsonl"
-}
-
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals
 // that refuse the copy.
 func (s *answer) copied(text string) {
@@ -215,7 +193,7 @@ func (s *target) links() []snapshot.Link {
 }
 
 // copyLink copies an address; the next press copies the next one.
-func (s *State) copyLink() {
+func copyLink(s *State) {
 	all := s.links()
 	l := all[s.linkAt%len(all)]
 	s.linkAt = (s.linkAt + 1) % len(all)

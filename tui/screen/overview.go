@@ -38,9 +38,9 @@ func (o *overviewScreen) zoom()                       { o.zoomed = !o.zoomed }
 
 func (o *overviewScreen) hints(p *view) string {
 	switch {
-	case p.s.firstRun() && p.s.SetUp:
+	case p.firstRun() && p.SetUp:
 		return "enter set up|1-5 screens"
-	case p.s.firstRun():
+	case p.firstRun():
 		return "1-5 screens"
 	case o.onRepos:
 		return repoHints
@@ -50,7 +50,7 @@ func (o *overviewScreen) hints(p *view) string {
 
 func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	switch {
-	case p.s.firstRun():
+	case p.firstRun():
 		p.drawWelcome(at)
 		return
 	case p.W < 80 || at.H < 16 || o.zoomed: // only one pane fits; Tab changes it
@@ -77,13 +77,13 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 }
 
 func (p *view) eventList(at widget.Rect) {
-	events := p.s.Snap.Events
+	events := p.Snap.Events
 	p.Canvas.Box(at, widget.Box{Title: "Events", Note: "all repositories", Foot: fmt.Sprintf("%d kept", len(events))})
 	for i := range min(at.H-2, len(events)) {
 		e := events[len(events)-1-i]
 		_, r := levelWord(e.Level)
 		mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
-		p.PutCut(at.X+2, at.Y+1+i, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.s.Now)))
+		p.PutCut(at.X+2, at.Y+1+i, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
 	}
 }
 
@@ -98,10 +98,10 @@ type welcomeLine struct {
 func (p *view) drawWelcome(at widget.Rect) {
 	const title, command, plain = widget.RoleTitle, widget.RoleKey, widget.RolePlain
 	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
-	if p.s.Source != Standalone {
+	if p.Source != Standalone {
 		start = "limpet --daemon"
 	}
-	if p.s.SetUp {
+	if p.SetUp {
 		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
 	var out []widget.TextLine
@@ -131,7 +131,7 @@ func (p *view) drawWelcome(at widget.Rect) {
 			}
 		}
 	}
-	p.Panel(at, widget.Box{Title: "First steps", Foot: p.s.Snap.Agent.StorePath, Focused: true}, out)
+	p.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }
 
 // drawPreview draws the object under the cursor of the overview beside the lists.
@@ -152,13 +152,13 @@ func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 // that has not listed the objects, for example because a permission is missing; nil = there are
 // none.
 func (p *view) whyEmpty(noun string, n int) []string {
-	problem, snap := p.s.filterTerms().Problem, p.s.Snap
+	problem, snap := p.s.filterTerms().Problem, p.Snap
 	switch {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("No %s of %d matches %q. Esc clears the filter.", noun, n, p.s.filter())}
-	case snap.API.Synced || p.s.Source == FromDisk:
+	case snap.API.Synced || p.Source == FromDisk:
 		return nil
 	case snap.Problem != "":
 		return []string{"This cannot be read: " + snap.Problem}
@@ -167,11 +167,11 @@ func (p *view) whyEmpty(noun string, n int) []string {
 }
 
 func (p *view) noJobs() []string {
-	if why := p.whyEmpty("job", len(p.s.Snap.Jobs)); why != nil {
+	if why := p.whyEmpty("job", len(p.Snap.Jobs)); why != nil {
 		return why
 	}
 	var last, next snapshot.Repo
-	for _, r := range p.s.Snap.Repos {
+	for _, r := range p.Snap.Repos {
 		if r.Synced.After(last.Synced) {
 			last = r
 		}
@@ -179,24 +179,24 @@ func (p *view) noJobs() []string {
 			next = r
 		}
 	}
-	now := p.s.Now
+	now := p.Now
 	return []string{"No jobs." + widget.When(!last.Synced.IsZero(), fmt.Sprintf(" The last pull ended %s (%s).", widget.Ago(now,
 		last.Synced), last.Name)) +
-		widget.When(next.Name != "" && !p.s.offline(), fmt.Sprintf(" Next look in %s: %s.", text.Age(next.Next.Sub(now)),
+		widget.When(next.Name != "" && !p.offline(), fmt.Sprintf(" Next look in %s: %s.", text.Age(next.Next.Sub(now)),
 			next.Name)) + p.startHint()}
 }
 
 // startHint returns the hint of the key that starts a pull, if there is something to pull now.
 func (p *view) startHint() string {
-	return widget.When(p.s.notSentReason() == "" && len(p.s.Snap.Repos) > 0, " p on a repository starts a pull.")
+	return widget.When(p.notSentReason() == "" && len(p.Snap.Repos) > 0, " p on a repository starts a pull.")
 }
 
 func (p *view) noRepos() []string {
-	why := p.whyEmpty("repository", len(p.s.Snap.Repos))
+	why := p.whyEmpty("repository", len(p.Snap.Repos))
 	switch {
 	case why != nil:
 		return why
-	case p.s.Snap.API.Embedded:
+	case p.Snap.API.Embedded:
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
 	}
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}

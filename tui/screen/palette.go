@@ -63,11 +63,11 @@ const (
 	keyWidth, gridWidth = 9, 25
 )
 
-func (s *State) openPalette() {
-	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: s.commands()}.search(s, "")
+func openPalette(s *State) {
+	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: commands(s)}.search(s, "")
 }
 
-func (s *State) openHelp() {
+func openHelp(s *State) {
 	c := chooser{title: "Help", legend: "(y) asks first   - does nothing now", most: 99, grid: true}
 	if name := screens[s.screen].name; name != "" {
 		c.title += ": " + name
@@ -83,7 +83,7 @@ func (s *State) openHelp() {
 	s.overlay = c.search(s, "")
 }
 
-func (s *State) openSort() {
+func openSort(s *State) {
 	l := s.list()
 	c := chooser{title: "Sort by", legend: "enter, again reverses", w: 36, most: len(l.sorts)}
 	for i, name := range l.sorts {
@@ -309,10 +309,10 @@ func (c command) sending(v Verb, o object) command {
 
 // commands returns all available commands: the keys, the screens, then the actions on each
 // repository, source and job of the snapshot.
-func (s *State) commands() []command {
-	out := s.keyCommands()
+func commands(s *State) []command {
+	out := keyCommands(s)
 	for i, name := range widget.Themes {
-		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { s.setTheme(i) }})
+		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { setTheme(s, i) }})
 	}
 	out = append(out,
 		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refuses: drainRefusal(true),
@@ -326,7 +326,7 @@ func (s *State) commands() []command {
 	)
 	for _, kind := range []string{snapshot.SubjectRepository, snapshot.SubjectSource, snapshot.SubjectJob} {
 		for o := range s.objects(kind) {
-			out = append(out, s.commandsFor(o)...)
+			out = append(out, commandsFor(o)...)
 		}
 	}
 	return out
@@ -339,7 +339,7 @@ func (s *answer) sendPlain(v Verb, said string) {
 
 // keyCommands returns the commands of the keys that act, then those that change the view, then
 // the others.
-func (s *State) keyCommands() (out []command) {
+func keyCommands(s *State) (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
 		for _, c := range bindings {
 			if c.group != group || !c.here(s) || slices.Contains([]string{"enter", "esc", ": ^p"}, c.label) {
@@ -376,7 +376,7 @@ func missing(o object) func(*State) string {
 	}
 }
 
-func (s *State) commandsFor(o object) (out []command) {
+func commandsFor(o object) (out []command) {
 	act := func(words, note, label string, v Verb) {
 		out = append(out, command{words: words, note: note, label: label}.sending(v, o))
 	}
@@ -385,7 +385,7 @@ func (s *State) commandsFor(o object) (out []command) {
 			line: func(s *State) string { return s.command("show", o) }})
 	}
 	test := func(words string) {
-		out = append(out, command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { s.openPopup(o, true) },
+		out = append(out, command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { openPopup(s, o, true) },
 			line:    func(s *State) string { return s.command("test", o) },
 			refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
 	}
@@ -407,8 +407,6 @@ func (s *State) commandsFor(o object) (out []command) {
 		act("reconcile "+name, "its controller looks now", "p", snapshot.Reconcile)
 		suspend("source "+name, snapshot.SuspendSource, snapshot.ResumeSource)
 		test("test source " + name)
-		get := func(s *State) string { return s.command("get", o) }
-		out = append(out, command{words: "get source " + name, note: "copies the command", line: get, do: func(s *State) { s.copied(get(s)) }})
 	default:
 		act("pull "+name, "what has changed", "p", snapshot.Pull)
 		act("pull "+name+" --full", "everything, asks", "P", snapshot.PullFull)

@@ -80,7 +80,7 @@ func oneRefusal(of []object, none string) string {
 	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked; this is done one at a time", len(of)))
 }
 
-func (s *State) openPopup(o object, test bool) {
+func openPopup(s *State, o object, test bool) {
 	s.popups++
 	s.overlay = popup{popupKey: popupKey{o.Subject, test, s.popups}, command: s.popupLine([]object{o}, test)}
 }

@@ -73,7 +73,7 @@ func (r *repoScreen) dayBox(p *view, at widget.Rect) {
 	runs, known, err := r.recent.of(repoKind.key(*r.repo))
 	d, box := runs.Day, widget.Box{Title: "Last 24 h"}
 	if !d.Since.IsZero() {
-		box.Note = "since " + widget.ClockTime(d.Since, p.s.Now) + ", there are more"
+		box.Note = "since " + widget.ClockTime(d.Since, p.Now) + ", there are more"
 	}
 	p.Canvas.Box(at, box)
 	switch {
@@ -136,7 +136,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 			if j.Finished.IsZero() {
 				return "-"
 			}
-			return widget.DayTime(j.Finished, p.s.Now)
+			return widget.DayTime(j.Finished, p.Now)
 		})},
 		{Head: "JOB", Width: 16, Wide: 36, Rank: 1, Cell: widget.Plain(func(j job) string { return j.Name })},
 		{Head: "ACTION", Width: 9, Rank: 4, Cell: widget.Plain(func(j job) string { return strings.TrimSpace(j.Action + " " + j.Detail) })},

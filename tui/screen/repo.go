@@ -98,7 +98,7 @@ func (r *repoScreen) boxes(p *view, at widget.Rect, keep int) widget.Rect {
 }
 
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
-	now := p.s.Now
+	now := p.Now
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
 	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
 		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
@@ -115,7 +115,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))
-	out.AddIf(p.s.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.s.Snap.Agent.Controllers.Text())
+	out.AddIf(p.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.Snap.Agent.Controllers.Text())
 	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
 	if !r.TokenEnds.After(now) {
 		role, token = widget.RoleBad, "expired "+widget.Ago(now, r.TokenEnds)
@@ -126,12 +126,12 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 
 func (p *view) syncText(r snapshot.Repo) string {
 	state := r.SyncState
-	if p.s.offline() && state == "working" {
+	if p.offline() && state == "working" {
 		state = "unknown"
 	}
 	runs := r.SyncState == "working" || r.SyncState == "pending" // else it is among the jobs below
 	return widget.Join(", ", text.OrDash(state), widget.When(r.SyncJob != "" && runs, "job "+r.SyncJob),
-		widget.When(r.LastRef != "", "at "+text.ShortRef(r.LastRef)), widget.When(!r.Synced.IsZero(), widget.Ago(p.s.Now, r.Synced)))
+		widget.When(r.LastRef != "", "at "+text.ShortRef(r.LastRef)), widget.When(!r.Synced.IsZero(), widget.Ago(p.Now, r.Synced)))
 }
 
 func quotaText(r snapshot.Repo) string {
@@ -156,7 +156,7 @@ func (p *view) webhookText(r snapshot.Repo) string {
 	}
 	last := r.Webhook.LastEvent
 	return "registered, id " + r.Webhook.ID + ", " + widget.When(last.IsZero(), "no event yet") +
-		widget.When(!last.IsZero(), "last event "+widget.Ago(p.s.Now, last))
+		widget.When(!last.IsZero(), "last event "+widget.Ago(p.Now, last))
 }
 
 // conditionLines returns the conditions: the failing ones with their messages, then the others

@@ -26,12 +26,12 @@ func (p *view) repoList(at widget.Rect, focused bool) {
 
 func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	type repo = snapshot.Repo
-	now := p.s.Now
+	now := p.Now
 	return widget.Table[repo]{Grow: 1,
 		Columns: []widget.Column[repo]{
 			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
 				state := repoState(r)
-				if p.s.offline() && state == "working" {
+				if p.offline() && state == "working" {
 					state = "unknown"
 				}
 				return p.StateGlyph(state), widget.StateRole(state)
@@ -67,13 +67,13 @@ func (p *view) nextPull(r snapshot.Repo) string {
 	switch {
 	case !r.Enabled:
 		return "off"
-	case p.s.offline():
+	case p.offline():
 	case r.SyncState == "working":
 		return "now"
 	case r.Suspended:
 		return "paused"
 	case !r.Next.IsZero():
-		return "in " + text.Age(r.Next.Sub(p.s.Now))
+		return "in " + text.Age(r.Next.Sub(p.Now))
 	}
 	return "-"
 }
@@ -145,5 +145,5 @@ func (p *view) hookText(r snapshot.Repo) string {
 	case r.Webhook.LastEvent.IsZero():
 		return p.G.Dot + " quiet"
 	}
-	return p.G.Dot + " " + widget.Ago(p.s.Now, r.Webhook.LastEvent)
+	return p.G.Dot + " " + widget.Ago(p.Now, r.Webhook.LastEvent)
 }

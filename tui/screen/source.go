@@ -54,12 +54,12 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 const controllerTimeout = 2 * time.Minute
 
 func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
-	now := p.s.Now
+	now := p.Now
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
 		"since "+widget.Ago(now, from.Deleting)+"; its controller removes what it has packed first")
 	state := from.State
-	if p.s.offline() && state == snapshot.SourceWorking {
+	if p.offline() && state == snapshot.SourceWorking {
 		state = snapshot.SourceUnknown
 	}
 	glyph := sourceGlyph(state)
@@ -69,8 +69,8 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
 	due := from.DueText(now)
-	if p.s.offline() {
-		due = "not known while " + p.s.unavailableReason()
+	if p.offline() {
+		due = "not known while " + p.unavailableReason()
 	}
 	out.Add(widget.RolePlain, "next look", due)
 	asked, role := p.askedText(from)
@@ -99,15 +99,15 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 }
 
 func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
-	switch ago := widget.Ago(p.s.Now, from.Asked); {
+	switch ago := widget.Ago(p.Now, from.Asked); {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", widget.RoleWarn
-	case from.Waiting && p.s.Now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
+	case from.Waiting && p.Now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
 		return ago + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
 	case from.Waiting:
 		return ago + ", not looked at yet", widget.RoleWork
 	case !from.Handled.IsZero():
-		return widget.Ago(p.s.Now, from.Handled) + ", done", widget.RolePlain
+		return widget.Ago(p.Now, from.Handled) + ", done", widget.RolePlain
 	}
 	return "", widget.RolePlain
 }

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"limpet/sync/snapshot"
@@ -17,17 +16,9 @@ func (sourcesScreen) list(s *State) *position     { return &s.sources.position }
 func (sourcesScreen) selection(s *State) []object { return s.sources.targets(sourceObject) }
 func (sourcesScreen) open(s *State)               { openRow(s, &s.sources, sourceObject) }
 
-// briefHeight is the height of the box below the list, in lines.
-const briefHeight = 7
-
 func (sourcesScreen) draw(p *view, at widget.Rect) {
 	l := &p.s.sources
-	if at.H >= briefHeight+8 && len(l.rows) > 0 {
-		var below widget.Rect
-		at, below = at.Top(at.H - briefHeight)
-		p.sourceBrief(below, *l.here())
-	}
-	empty := p.whyEmpty("source", len(p.s.Snap.Sources))
+	empty := p.whyEmpty("source", len(p.Snap.Sources))
 	if empty == nil {
 		empty = []string{"There are no sources any more."}
 	}
@@ -58,13 +49,13 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 				return text.OrDash(snapshot.ShortRevision(artifactOf(from).Revision)), widget.RolePlain
 			}},
 			{Head: "UPDATED", Width: 8, Rank: 2, Cell: widget.Plain(func(from source) string {
-				return widget.Ago(p.s.Now, artifactOf(from).Updated)
+				return widget.Ago(p.Now, artifactOf(from).Updated)
 			})},
 			{Head: "NEXT", Width: 8, Rank: 3, Cell: widget.Plain(func(from source) string {
-				if p.s.offline() {
+				if p.offline() {
 					return "-"
 				}
-				return from.Due(p.s.Now)
+				return from.Due(p.Now)
 			})},
 			{Head: "REF", Width: 16, Rank: 4, Cell: widget.Plain(func(from source) string { return strings.TrimPrefix(from.Ref, "branch ") })},
 			{Head: "SIZE", Width: 8, Rank: 5, Right: true, Cell: widget.Plain(func(from source) string {
@@ -76,14 +67,6 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 			{Head: "URL", Width: 28, Rank: 6, Cell: dim(func(from source) string { return from.URL })},
 			{Head: "NAMESPACE", Width: 14, Rank: 7, Cell: dim(func(from source) string { return from.Namespace })},
 		}}
-}
-
-// sourceBrief draws the details of the source under the cursor that do not fit into its row.
-func (p *view) sourceBrief(at widget.Rect, from snapshot.Source) {
-	facts := slices.DeleteFunc(p.sourceFacts(from, true), func(f widget.Fact) bool {
-		return !slices.Contains([]string{"state", "suspended", "asked for", "url", "artifact"}, f.Name)
-	})
-	p.Panel(at, widget.Box{Title: p.cut(from.Name, at.W/2), Note: p.cut(from.Namespace, at.W/3)}, facts.Lines(p.Canvas, at.W-4))
 }
 
 func sourcesNote(rows []snapshot.Source) string {
@@ -113,7 +96,7 @@ func sourceState(from snapshot.Source) string {
 // is not live.
 func (p *view) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
-	if p.s.offline() && state == snapshot.SourceWorking || sourceGlyph(state) == "unknown" {
+	if p.offline() && state == snapshot.SourceWorking || sourceGlyph(state) == "unknown" {
 		return snapshot.SourceUnknown
 	}
 	return state

@@ -212,7 +212,7 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("next: %s", e.next())
 	}
 	to := s
-	if to.openIssue(e); to.screen != screenSource || to.source.source.UID != "s1" {
+	if openIssue(&to, e); to.screen != screenSource || to.source.source.UID != "s1" {
 		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
 	}
 }
