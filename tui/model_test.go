@@ -115,33 +115,6 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 	}
 }
 
-// TestLinksOf: links are not sent to terminals that may print them, nor when the user disables
-// them.
-func TestLinksOf(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		env  map[string]string
-		want bool
-	}{
-		{map[string]string{"TERM": "xterm-256color"}, true}, {map[string]string{"TERM": "tmux-256color"}, true},
-		{map[string]string{"TERM": "foot"}, true},
-		{map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "0"}, false}, {map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "1"}, true},
-		{map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "xterm", "LANG": "C"}, false},
-		{map[string]string{"TERM": "linux"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{}, false},
-		{map[string]string{"TERM": "vt220"}, false}, {map[string]string{"TERM": "vt102-am"}, false},
-	} {
-		env := func(name string) string {
-			if v, ok := c.env[name]; ok || name != "LANG" {
-				return v
-			}
-			return "C.UTF-8"
-		}
-		if got := capsOf(Options{Env: env}).Linked(); got != c.want {
-			t.Errorf("%v: links %v", c.env, got)
-		}
-	}
-}
-
 // TestModelSchedulesRetry: the banner counts down to the time of the retry.
 func TestModelSchedulesRetry(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,6 @@ func capsOf(o Options) widget.Caps {
 		ASCII: !text.UTF8(o.Env) || term == "linux",
 		Theme: max(slices.Index(widget.Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
-		Links: widget.LinksOf(o.Env),
 	}
 }
 

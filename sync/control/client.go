@@ -152,10 +152,6 @@ func (c *Client) PastJob(ctx context.Context, uid string) (snapshot.Job, error) 
 	return call[snapshot.Job](ctx, c, "history/job", uid)
 }
 
-func (c *Client) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
-	return call[snapshot.RecentRuns](ctx, c, "history/recent", [2]string{namespace, repository})
-}
-
 func (c *Client) Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error) {
 	return call[snapshot.DiagnosticsReport](ctx, c, "diagnostics", nil)
 }

@@ -7,17 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
-)
-
-const (
-	// recentRows is the number of jobs in the detail of a repository.
-	recentRows = 50
-	// recentPage and recentMax bound the reads for its last day: one pull a minute makes 1,440 records.
-	recentPage = 250
-	recentMax  = 2000
 )
 
 // HistoryPage returns a page of the history.
@@ -32,30 +23,6 @@ func (l *Local) HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (page 
 	info, err := l.store.Info(ctx)
 	page.All = info.History
 	return page, err
-}
-
-// RecentRuns returns the recent jobs of a repository.
-func (l *Local) RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
-	page, err := l.HistoryPage(ctx, snapshot.HistoryQuery{Namespace: namespace, Repository: repository, Limit: recentRows})
-	if err != nil {
-		return snapshot.RecentRuns{}, err
-	}
-	now := time.Now()
-	var rows []state.Record
-	var since time.Time
-	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.RecentHours * time.Hour), Brief: true}
-	for page, err := range Pages(ctx, l.store, q, recentPage) {
-		if err != nil {
-			return snapshot.RecentRuns{}, err
-		}
-		if rows = append(rows, page...); len(rows) >= recentMax {
-			since = rows[len(rows)-1].Finished
-			break
-		}
-	}
-	out := snapshot.RecentRuns{Rows: page.Rows, Day: snapshot.RecentDayOf(rows, now)}
-	out.Day.Since = since
-	return out, nil
 }
 
 // PastJob returns a finished job.

@@ -100,9 +100,6 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "act", func(ctx context.Context, a snapshot.Action) (none, error) { return none{}, local.Act(ctx, a) })
 	handle(mux, "history/page", local.HistoryPage)
 	handle(mux, "history/job", local.PastJob)
-	handle(mux, "history/recent", func(ctx context.Context, of [2]string) (snapshot.RecentRuns, error) {
-		return local.RecentRuns(ctx, of[0], of[1])
-	})
 	handle(mux, "diagnostics", func(ctx context.Context, _ none) (snapshot.DiagnosticsReport, error) { return local.Diagnostics(ctx) })
 	handle(mux, "compare", local.Compare)
 	handle(mux, "subject/test", local.Test)

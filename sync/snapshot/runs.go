@@ -24,8 +24,14 @@ type Runs struct {
 
 func newRuns() *Runs { return &Runs{worst: map[string]map[int64]byte{}} }
 
+// recentHours is the number of letters of Repo.Runs.
+const recentHours = 24
+
 // hourOf numbers the hours since 1970.
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
+
+// runRanks are the letters of Repo.Runs from best to worst.
+var runRanks = []byte(".cswe")
 
 // runLetter returns the letter of Repo.Runs for the state of a finished job.
 func runLetter(state string) byte {
@@ -42,7 +48,7 @@ func runLetter(state string) byte {
 
 // Load reads the records of the last hours, newest first.
 func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) error {
-	q := state.Query{Since: now.Add(-RecentHours * time.Hour), Until: now, Limit: runsPage}
+	q := state.Query{Since: now.Add(-recentHours * time.Hour), Until: now, Limit: runsPage}
 	for {
 		page, err := store.History(ctx, q)
 		if err != nil {
@@ -101,7 +107,7 @@ func (r *Runs) put(repository, state string, at time.Time) {
 		r.worst[repository] = map[int64]byte{}
 	}
 	hour, l := hourOf(at), runLetter(state)
-	if line := r.worst[repository]; runRank(l) > runRank(line[hour]) {
+	if line := r.worst[repository]; bytes.IndexByte(runRanks, l) > bytes.IndexByte(runRanks, line[hour]) {
 		line[hour] = l
 	}
 }
@@ -112,12 +118,12 @@ func (r *Runs) line(repository string, now time.Time) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	line := r.worst[repository]
-	out := bytes.Repeat([]byte{'.'}, RecentHours)
+	out := bytes.Repeat([]byte{'.'}, recentHours)
 	for hour, l := range line {
-		switch at := RecentHours - 1 - (hourOf(now) - hour); {
+		switch at := recentHours - 1 - (hourOf(now) - hour); {
 		case at < 0:
 			delete(line, hour)
-		case at < RecentHours:
+		case at < recentHours:
 			out[at] = l
 		}
 	}

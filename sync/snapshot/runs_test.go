@@ -64,7 +64,7 @@ func TestRunsFromTheFile(t *testing.T) {
 	if err := runs.Load(t.Context(), store, now); err != nil {
 		t.Fatal(err)
 	}
-	if got := runs.line("default/r", now); len(got) != RecentHours || got[0] != 'e' || got[RecentHours-1] != 's' {
+	if got := runs.line("default/r", now); len(got) != recentHours || got[0] != 'e' || got[recentHours-1] != 's' {
 		t.Errorf("line %q", got)
 	}
 	if runs.count() != runsPage+1 {

@@ -27,8 +27,6 @@ type Source interface {
 	// HistoryPage returns a page of the history, PastJob one complete finished job.
 	HistoryPage(ctx context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error)
 	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
-	// RecentRuns returns the recent jobs of a repository.
-	RecentRuns(ctx context.Context, namespace, repository string) (snapshot.RecentRuns, error)
 	// Diagnostics returns diagnostics of the agent.
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes in Git between two commits.

@@ -140,27 +140,3 @@ func cpuText(a snapshot.Agent, before string) string {
 // lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill
 // it.
 const lowDiskBytes = 256 << 20
-
-func (p *view) agentBox(at widget.Rect) {
-	a, up := p.Snap.Agent, "-"
-	if !a.Started.IsZero() {
-		up = text.Age(p.Now.Sub(a.Started))
-	}
-	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
-	if !a.Draining.IsZero() {
-		claims = drainText(a) + ", " + text.Age(p.Now.Sub(a.Draining)) + " so far"
-	}
-	var lines []widget.TextLine
-	for _, t := range []string{
-		widget.Join("   ", cpuText(a, "cpu "), "rss "+text.Size(a.RSS), "up "+up),
-		claims,
-		fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History)) +
-			widget.When(a.HistoryKept > 0, ", kept "+text.Age(a.HistoryKept)),
-		a.StorePath,
-		"api " + text.OrDash(p.Snap.API.Server),
-		widget.When(a.Controllers.Mode != "", "repositories: "+a.Controllers.Text()),
-	} {
-		lines = append(lines, widget.Styled(widget.RolePlain, t))
-	}
-	p.Panel(at, widget.Box{Title: "Agent"}, lines)
-}

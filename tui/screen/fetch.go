@@ -3,9 +3,8 @@ package screen
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"reflect"
-	"strings"
+	"regexp"
 	"time"
 
 	"limpet/sync/snapshot"
@@ -61,8 +60,7 @@ func (f *fetched[K, T]) of(key K) (value T, known bool, err string) {
 }
 
 // look starts a lookup of key unless it runs already. in returns the place of the result.
-func (f *fetched[K, T]) look(s *State, key K, in func(*State) *fetched[K, T],
-	get func(context.Context, Source) (T, error)) Lookup {
+func (f *fetched[K, T]) look(s *State, key K, in func(*State) *fetched[K, T], get func(context.Context, Source) (T, error)) Lookup {
 	if s.Gone != "" || f.request != nil && *f.request == key {
 		return nil
 	}
@@ -145,19 +143,8 @@ func percent(p float64) float64 {
 	return p
 }
 
-// withoutLocalPorts removes the local ends of connections from an error. They change with each
-// attempt: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error
-// each time.
-func withoutLocalPorts(txt string) string {
-	if !strings.Contains(txt, "->") {
-		return txt
-	}
-	words := strings.Split(txt, " ")
-	for i, w := range words {
-		near, far, _ := strings.Cut(w, "->")
-		if _, err := netip.ParseAddrPort(near); err == nil && far != "" {
-			words[i] = far
-		}
-	}
-	return strings.Join(words, " ")
-}
+// localPort is the local end of a connection in an error. It changes with each attempt: "read udp
+// 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error each time.
+var localPort = regexp.MustCompile(`[0-9a-f.:\[\]]+:\d+->`)
+
+func withoutLocalPorts(txt string) string { return localPort.ReplaceAllString(txt, "") }

@@ -73,7 +73,8 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 	case "enter":
 		in.typing, in.pastAt = false, 0
 		if *filter != "" {
-			in.past = remembered(in.past, *filter, maxFilters)
+			past := slices.DeleteFunc(slices.Clone(in.past), func(l string) bool { return l == *filter })
+			in.past = append(past[max(len(past)-maxFilters+1, 0):], *filter)
 		}
 	case "esc":
 		in.typing, in.pastAt, *filter = false, 0, ""
@@ -97,12 +98,6 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 	}
 }
 
-// remembered returns a copy of the past lines with a new one at the end, at most most of them.
-func remembered(past []string, line string, most int) []string {
-	past = slices.DeleteFunc(slices.Clone(past), func(l string) bool { return l == line })
-	return append(past[max(len(past)-most+1, 0):], line)
-}
-
 // filterText describes the matches of the filter. The filter covers the rows of the snapshot
 // only, which may be the beginning of a longer queue.
 func (s *State) filterText() string {
@@ -113,10 +108,8 @@ func (s *State) filterText() string {
 		return problem + "; Esc clears"
 	}
 	found := fmt.Sprintf("%d of %d jobs, %d of %d repositories", len(s.jobs.rows), len(s.Snap.Jobs), len(s.repos.rows), len(s.Snap.Repos))
-	if all := s.Snap.Counts.All(); s.screen == screenSources {
+	if s.screen == screenSources {
 		found = fmt.Sprintf("%d of %s", len(s.sources.rows), text.Plural(len(s.Snap.Sources), "source"))
-	} else if all > len(s.Snap.Jobs) {
-		found = fmt.Sprintf("%d of the first %d jobs of %d", len(s.jobs.rows), len(s.Snap.Jobs), all)
 	}
 	return fmt.Sprintf("filter %q: %s; Esc clears", s.filter(), found)
 }

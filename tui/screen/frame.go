@@ -57,14 +57,8 @@ func (p *view) arrows(text string) widget.Hint {
 
 // drawTiny draws the whole screen when only one line fits.
 func (p *view) drawTiny() {
-	failing := 0
-	for i := range p.Snap.Repos {
-		if repoState(p.Snap.Repos[i]) == "error" {
-			failing++
-		}
-	}
 	c := p.Snap.Counts
-	txt := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", c.Working, c.Pending, failing, MinWidth, MinHeight)
+	txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
 	for y, l := range widget.Wrap(txt, p.W) {
 		p.Put(0, y, p.W, widget.RolePlain, l)
 	}

@@ -371,14 +371,6 @@ func (o *oracle) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
 	return j, o.err()
 }
 
-func (o *oracle) RecentRuns(context.Context, string, string) (l snapshot.RecentRuns, err error) {
-	o.fill(reflect.ValueOf(&l.Day).Elem(), "")
-	for range o.few() {
-		l.Rows = append(l.Rows, o.past())
-	}
-	return l, o.err()
-}
-
 func (o *oracle) Diagnostics(context.Context) (c snapshot.DiagnosticsReport, err error) {
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	return c, o.err()

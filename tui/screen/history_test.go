@@ -21,8 +21,8 @@ type archive struct {
 	err   error
 	care  snapshot.DiagnosticsReport
 
-	lately     snapshot.RecentRuns
-	watched    []string // the arguments of RecentRuns
+	lately     []snapshot.HistoryRow // of the repository screen
+	watched    []string              // the repositories asked for by it
 	comparison snapshot.Comparison
 	compared   []snapshot.CompareQuery
 	findings   []snapshot.Finding
@@ -31,6 +31,10 @@ type archive struct {
 }
 
 func (a *archive) HistoryPage(_ context.Context, q snapshot.HistoryQuery) (snapshot.HistoryPage, error) {
+	if q.Limit == recentRows {
+		a.watched = append(a.watched, q.Namespace+"/"+q.Repository)
+		return snapshot.HistoryPage{Rows: a.lately}, a.err
+	}
 	a.asked = append(a.asked, q)
 	if a.err != nil {
 		return snapshot.HistoryPage{}, a.err
@@ -77,10 +81,6 @@ func (*archive) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 }
 func (a *archive) Diagnostics(context.Context) (snapshot.DiagnosticsReport, error) {
 	return a.care, a.err
-}
-func (a *archive) RecentRuns(_ context.Context, namespace, repository string) (snapshot.RecentRuns, error) {
-	a.watched = append(a.watched, namespace+"/"+repository)
-	return a.lately, a.err
 }
 func (a *archive) Test(_ context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
 	a.tried = append(a.tried, of)

@@ -26,23 +26,6 @@ func violation(frame string, w, h int, caps widget.Caps) string {
 		return fmt.Sprintf("it has %d lines, want %d", len(lines), h)
 	}
 	for i, l := range lines {
-		leads := false
-		for {
-			begin, rest, found := strings.Cut(l, "\x1b]8;")
-			if !found {
-				break
-			}
-			what, rest, ended := strings.Cut(rest, "\a")
-			_, address, _ := strings.Cut(what, ";")
-			if open := address != ""; !ended || !caps.Linked() || open == leads || open && widget.WebAddress(address) != address ||
-				strings.ContainsFunc(what, text.Hidden) {
-				return fmt.Sprintf("line %d has a link that it may not have there: %q", i, l)
-			}
-			l, leads = begin+rest, address != ""
-		}
-		if leads {
-			return fmt.Sprintf("line %d has a link that is not closed: %q", i, l)
-		}
 		for {
 			begin, rest, found := strings.Cut(l, "\x1b[")
 			if !found {
@@ -78,7 +61,7 @@ func (h *generator) size() (w, hh int) {
 }
 
 func (h *generator) caps() widget.Caps {
-	return widget.Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(widget.Themes)), Links: h.IntN(2) == 0}
+	return widget.Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(widget.Themes))}
 }
 
 // keySequences are key sequences that open screens.

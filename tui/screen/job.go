@@ -267,7 +267,7 @@ func (d *jobScreen) head(p *view, w int) []widget.TextLine {
 		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", f[0], f[1])))
 	}
 	if len(j.URLs) > 0 {
-		out = append(out, widget.TextLine{Text: "url    " + j.URLs[0].Name + " " + j.URLs[0].URL, Link: j.URLs[0].URL})
+		out = append(out, widget.Styled(widget.RolePlain, "url    "+j.URLs[0].Name+" "+j.URLs[0].URL))
 	}
 	if c := j.Commit; c != nil { // author and time follow the message, where a narrow screen cuts them
 		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),

@@ -128,9 +128,9 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + jobResult(j))
 	case !j.Undelivered.IsZero():
-		return widget.LongOrShort(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.Now.Sub(j.Undelivered))
+		return "done, unsent " + text.Age(p.Now.Sub(j.Undelivered))
 	case p.waitsForRetry(j):
-		return widget.LongOrShort(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RetryAt.Sub(p.Now))
+		return "retry in " + text.Age(j.RetryAt.Sub(p.Now))
 	case j.State == "pending" && j.Owner == "" && j.WaitReason == "" && j.Priority != "":
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":

@@ -71,13 +71,7 @@ func total(s snapshot.Summary) int64 {
 	if s.Total > 0 {
 		return s.Total
 	}
-	sum := int64(0)
-	for _, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
-		if sum += n; n < 0 || sum < 0 {
-			return 0
-		}
-	}
-	return sum
+	return s.Create + s.Update + s.Delete + s.Noop + s.Warn + s.Error
 }
 
 // errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file

@@ -1,7 +1,6 @@
 package screen
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
-	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -51,95 +49,6 @@ func TestFailingConnection(t *testing.T) {
 	}
 	if s = s.Show(testSnapshot()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
 		t.Error("one that fails again is not told again")
-	}
-}
-
-// linkTexts returns the linked texts of a frame by address; lines of one address are joined.
-func linkTexts(frame string) map[string]string {
-	out := map[string]string{}
-	for _, m := range regexp.MustCompile("\x1b]8;;([^\a]+)\a(.*?)\x1b]8;;\a").FindAllStringSubmatch(frame, -1) {
-		out[m[1]] += "|" + strip(m[2])
-	}
-	return out
-}
-
-// TestAddressesAreLinks: displayed web addresses are links, cut or not, on each detail screen.
-// Frames without links have the same text.
-func TestAddressesAreLinks(t *testing.T) {
-	t.Parallel()
-	snap := testSnapshot()
-	long := "https://git.example.com/" + strings.Repeat("a-team/", 20) + "repo.git"
-	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: long}}
-	snap.Repos[0].URL = long
-	snap.Sources = sourcesSnapshot().Sources
-	s := shown(snap, widget.Caps{Links: true})
-	job := press(s, "enter")
-	for name, c := range map[string]struct {
-		s    State
-		w    int
-		want string
-	}{
-		"job": {job, 80, long}, "job, all of it": {job, 250, long}, "repository": {press(s, "3", "enter"), 80, snap.Repos[0].URL},
-		"of the overview": {press(s, "1", "tab"), 140, snap.Repos[0].URL}, "source": {press(s, "6", "enter"), 80, snap.Sources[0].Artifact.URL},
-	} {
-		frame := render(c.s, c.w, 40, c.s.Caps)
-		check(t, frame, c.w, 40, c.s.Caps)
-		if why := violation(frame, c.w, 40, c.s.Caps); why != "" {
-			t.Errorf("%s: %s", name, why)
-		}
-		if txt, ok := linkTexts(frame)[c.want]; !ok || !strings.Contains(txt, c.want[:min(len(c.want), 20)]) {
-			t.Errorf("%s: %q leads to %s", name, txt, c.want)
-		}
-		for _, none := range []widget.Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true}, {Links: true, Theme: 3}} {
-			if frame := render(c.s, c.w, 40, none); strings.Contains(frame, "\x1b]") {
-				t.Errorf("%s: links in %+v", name, none)
-			}
-		}
-		if strip(frame) != strip(render(c.s, c.w, 40, widget.Caps{})) {
-			t.Errorf("%s: not the same text", name)
-		}
-	}
-	if help := render(press(job, "?"), 80, 24, widget.Caps{Links: true}); strings.Contains(help, "\x1b]") {
-		t.Error("a link shines through what lies over it")
-	}
-}
-
-// TestLinksOnlyToTheWeb: only web addresses that cannot end their sequence are links.
-func TestLinksOnlyToTheWeb(t *testing.T) {
-	t.Parallel()
-	for _, evil := range []string{
-		"", "-", "git.lab/obs", "ssh://git.lab/obs.git", "git@git.lab:obs.git", "file:///etc/passwd", "javascript:alert(1)", "https://",
-		"https:///x", "//git.lab/x",
-		"https://git.lab/\x1b]8;;https://evil.example\x1b\\x", "https://git.lab/\a", "https://git.lab/\x9c", "https://git.lab/\u009c",
-		"https://git.lab/a b", "https://git.lab/a\nb",
-		"https://git.lab/a;b", "https://git.lab/漢", "https://git.lab/\u202egit", "https://user@git.lab/x",
-		"https://github.com:pass@evil.example/x", "https://git.lab/%zz",
-		"https://git.lab/" + strings.Repeat("x", widget.AddressMost),
-	} {
-		if got := widget.WebAddress(evil); got != "" {
-			t.Errorf("%q leads to %q", evil, got)
-		}
-		snap := testSnapshot()
-		for i := range snap.Jobs {
-			snap.Jobs[i].URLs = []snapshot.Link{{Name: "compare", URL: evil}}
-		}
-		for i := range snap.Repos {
-			snap.Repos[i].URL = evil
-		}
-		for _, keys := range [][]string{{"enter"}, {"3", "enter"}, {"1", "tab"}} {
-			s := press(shown(snap, widget.Caps{Links: true}), keys...)
-			frame := render(s, 140, 40, s.Caps)
-			// Cleaning may turn the text into an address, which is then the displayed one.
-			if why := violation(frame, 140, 40, s.Caps); why != "" || widget.WebAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
-				t.Errorf("%q after %q: %s", evil, keys, why)
-			}
-		}
-	}
-	for _, good := range []string{"https://git.lab/obs/east.git", "http://[::1]:3000/x?a=b&c=d#L10", "https://git.lab/" +
-		strings.Repeat("x", 2000)} {
-		if widget.WebAddress(good) != good {
-			t.Errorf("%q leads nowhere", good)
-		}
 	}
 }
 
@@ -191,7 +100,7 @@ func TestClicks(t *testing.T) {
 		}
 	}
 	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
-		src := &archive{lately: recentDay(), comparison: changed()}
+		src := &archive{lately: failedRows(5), comparison: changed()}
 		repo := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "enter"), src)
 		files := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "enter", "d"), src)
 		for name, tt := range map[string]struct {

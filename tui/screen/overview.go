@@ -16,8 +16,8 @@ const (
 	previewWidth = 40
 )
 
-// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor, the
-// events and the agent.
+// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and
+// the events.
 type overviewScreen struct {
 	onRepos bool // the list of repositories has the focus
 	zoomed  bool // it has the whole screen
@@ -57,13 +57,12 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		o.focused().draw(p, at)
 		return
 	}
-	var side, jobs, low, events, agent widget.Rect
+	var side, jobs, events widget.Rect
 	wide := p.W >= wideWidth && p.H >= wideHeight
 	if wide {
-		at, low = at.Top(at.H - 8)
+		at, events = at.Top(at.H - 8)
 		jobs, at = at.Top(at.H - max(at.H*2/5, 6))
 		jobs, side = jobs.Left(p.W - previewWidth)
-		events, agent = low.Left(p.W - previewWidth)
 	} else {
 		jobs, at = at.Top((at.H*11 + 10) / 20)
 	}
@@ -72,7 +71,6 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	if wide {
 		o.drawPreview(p, side)
 		p.eventList(events)
-		p.agentBox(agent)
 	}
 }
 

@@ -51,20 +51,17 @@ type chooser struct {
 	count   int // number of all matches
 	text    string
 	at      int
-	back    int // position in the command history
 }
 
 const (
 	// paletteFound bounds the listed commands; more letters narrow the search.
 	paletteFound = 50
-	// paletteKept bounds the command history.
-	paletteKept = 20
 	// keyWidth and gridWidth are the widths of a key and of a column of help.
 	keyWidth, gridWidth = 9, 25
 )
 
 func openPalette(s *State) {
-	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: commands(s)}.search(s, "")
+	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: commands(s)}.search("")
 }
 
 func openHelp(s *State) {
@@ -80,7 +77,7 @@ func openHelp(s *State) {
 			}
 		}
 	}
-	s.overlay = c.search(s, "")
+	s.overlay = c.search("")
 }
 
 func openSort(s *State) {
@@ -96,14 +93,13 @@ func openSort(s *State) {
 			l.order = order{i, i == l.order.by && !l.order.reverse}
 		}})
 	}
-	c = c.search(s, "")
+	c = c.search("")
 	c.at = l.order.by
 	s.overlay = c
 }
 
-// search finds the commands that match the words. Equal matches are ordered by the command
-// history, then by their order.
-func (c chooser) search(s *State, text string) chooser {
+// search finds the commands that match the words, the best matches first.
+func (c chooser) search(text string) chooser {
 	type hit struct{ rank, at int }
 	var hits []hit
 	typed := strings.ToLower(text)
@@ -113,10 +109,6 @@ func (c chooser) search(s *State, text string) chooser {
 			words += " " + c.all[i].label
 		}
 		if rank, ok := match(words, typed); ok {
-			rank *= 2
-			if !slices.Contains(s.usedCommands, c.all[i].words) {
-				rank++
-			}
 			hits = append(hits, hit{rank, i})
 		}
 	}
@@ -162,48 +154,32 @@ func match(words, typed string) (rank int, ok bool) {
 
 func (c chooser) key(s *State, name, text string) {
 	s.overlay = nil
-	recall := func(back int) {
-		words := ""
-		if back > 0 {
-			words = s.usedCommands[len(s.usedCommands)-back]
-		}
-		c = c.search(s, words)
-		c.back = back
-	}
 	chosen := c.at < len(c.found)
 	switch {
 	case name == "esc" && c.grid && c.text != "":
-		c = c.search(s, "")
+		c = c.search("")
 	case name == "esc", name == "ctrl+p", name == "?" && c.grid:
 		return
 	case name == "enter" && chosen:
 		s.perform(c.found[c.at])
 		return
 	case name == "tab" && chosen:
-		c = c.search(s, c.found[c.at].words)
-	case name == "up" && c.at == 0 && !c.grid && c.back < len(s.usedCommands):
-		recall(c.back + 1)
-	case name == "down" && c.at == 0 && c.back > 0:
-		recall(c.back - 1)
+		c = c.search(c.found[c.at].words)
 	case name == "up", name == "down":
 		c.at = max(min(c.at+steps[name], len(c.found)-1), 0)
 	default:
 		if next := widget.Edit(c.text, name, text); next != c.text {
-			c = c.search(s, next)
-			c.back = 0
+			c = c.search(next)
 		}
 	}
 	s.overlay = c
 }
 
-// perform runs a command and adds it to the history, or shows why it is disabled.
+// perform runs a command, or shows why it is disabled.
 func (s *State) perform(c command) {
 	if why := c.refusal(s); why != "" {
 		s.showToast(why, true)
 		return
-	}
-	if c.press == "" {
-		s.usedCommands = remembered(s.usedCommands, c.words, paletteKept)
 	}
 	c.do(s)
 }

@@ -43,7 +43,7 @@ spec:
 
 func TestTestOfARepository(t *testing.T) {
 	t.Parallel()
-	src := &archive{rows: failedRows(5), lately: recentDay(), findings: testFindings()}
+	src := &archive{rows: failedRows(5), lately: failedRows(5), findings: testFindings()}
 	east := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
 	at := press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "t")
 	if f := render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "Looking, from the host of the agent") {
@@ -108,7 +108,7 @@ func TestTestOfARepository(t *testing.T) {
 func TestYAMLOfARow(t *testing.T) {
 	t.Parallel()
 	now := shown(testSnapshot(), widget.Caps{Mono: true})
-	src := &archive{rows: failedRows(5), lately: recentDay(), manifest: eastYAML}
+	src := &archive{rows: failedRows(5), lately: failedRows(5), manifest: eastYAML}
 	sources := press(shown(sourcesSnapshot(), widget.Caps{Mono: true}), "6")
 	for name, tt := range map[string]struct {
 		s    State

@@ -2,11 +2,8 @@ package screen
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
-
-	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -14,24 +11,23 @@ import (
 )
 
 const (
-	// recentMaxAge and recentMinAge bound the age of the recent jobs on the repository screen. A
-	// lookup reads the records of a day. The shorter one applies when jobs have finished since.
+	// recentRows is the number of earlier jobs on the repository screen.
+	recentRows = 50
+	// recentMaxAge and recentMinAge bound their age. The shorter one applies when jobs have
+	// finished since.
 	recentMaxAge = time.Minute
 	recentMinAge = 5 * time.Second
 )
 
 func (r *repoScreen) fetch(s *State) Lookup {
 	key, age := repoKind.key(*r.repo), s.Now.Sub(r.recent.at)
-	if r.repo.Name == "" ||
-		r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
+	if r.repo.Name == "" || r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
 		return nil
 	}
-	namespace, name := r.repo.Namespace, r.repo.Name
+	q := snapshot.HistoryQuery{Namespace: r.repo.Namespace, Repository: r.repo.Name, Limit: recentRows}
 	r.finished = s.Snap.Agent.History
-	return r.recent.look(s, key, func(s *State) *fetched[string, snapshot.RecentRuns] { return &s.repo.recent },
-		func(ctx context.Context, src Source) (snapshot.RecentRuns, error) {
-			return src.RecentRuns(ctx, namespace, name)
-		})
+	return r.recent.look(s, key, func(s *State) *fetched[string, snapshot.HistoryPage] { return &s.repo.recent },
+		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
 }
 
 // refresh lists the jobs of the snapshot, then the earlier ones.
@@ -63,59 +59,6 @@ func (r *repoScreen) failedInARow(of snapshot.Repo) (n int, since time.Time) {
 		n, since = n+1, row.Finished
 	}
 	return n, since
-}
-
-// dayHeight is the height of the chart of the last day with its edges.
-const dayHeight = 5
-
-// dayBox draws the last 24 hours: runs, durations and changes, each with figures.
-func (r *repoScreen) dayBox(p *view, at widget.Rect) {
-	runs, known, err := r.recent.of(repoKind.key(*r.repo))
-	d, box := runs.Day, widget.Box{Title: "Last 24 h"}
-	if !d.Since.IsZero() {
-		box.Note = "since " + widget.ClockTime(d.Since, p.Now) + ", there are more"
-	}
-	p.Canvas.Box(at, box)
-	switch {
-	case !known && err != "":
-		p.Empty(at, "The history cannot be read: "+err)
-		return
-	case !known:
-		p.Empty(at, "Looking"+p.G.More)
-		return
-	case d.Good+d.Warned+d.Failed == 0:
-		p.Empty(at, "No job has ended.")
-		return
-	}
-	var runs24, seconds, changes []int64
-	for _, h := range d.Hours {
-		runs24, seconds, changes = append(runs24, int64(h.Runs)), append(seconds, int64(h.Median)), append(changes, h.Changes)
-	}
-	worst := widget.RolePlain
-	if d.Failed > 0 {
-		worst = widget.RoleBad
-	} else if d.Warned > 0 {
-		worst = widget.RoleWarn
-	}
-	at.Y++
-	p.series(at, "runs", worst, runs24, fmt.Sprintf("%s ok  %s  %s failed", text.Thousands(d.Good),
-		widget.Thousands(int64(d.Warned), "warning"), text.Thousands(d.Failed)))
-	at.Y++
-	p.series(at, "seconds", widget.RolePlain, seconds, fmt.Sprintf("p50 %s  p95 %s  max %s", widget.SecondsText(d.Median),
-		widget.SecondsText(d.P95), widget.SecondsText(d.Longest)))
-	at.Y++
-	p.series(at, "changes", widget.RolePlain, changes, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted))
-}
-
-// series draws a line of a chart in a box: its name, its values if there is room, and figures.
-func (p *view) series(box widget.Rect, name string, r widget.Role, values []int64, figures string) {
-	end := box.X + box.W - 2
-	x := p.Put(box.X+2, box.Y, end, widget.RoleDim, fmt.Sprintf("%-9s", name))
-	each := max((end-x-displaywidth.String(figures)-3)/max(len(values), 1), 0)
-	if each > 0 {
-		x = p.Put(x, box.Y, end-x, r, p.Heights(values, min(each, 2))) + 3
-	}
-	p.PutCut(x, box.Y, end-x, widget.RolePlain, figures)
 }
 
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {

@@ -14,7 +14,7 @@ type repoScreen struct {
 	subject
 	top      int  // first visible fact, when only facts fit
 	tall     bool // only facts fit on the last frame
-	recent   fetched[string, snapshot.RecentRuns]
+	recent   fetched[string, snapshot.HistoryPage]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
 }
@@ -46,55 +46,21 @@ func (r *repoScreen) scroll(_ *State, by int) {
 	}
 }
 
-const (
-	// roomyHeight is the height in lines from which boxes stand beside the facts.
-	roomyHeight = 26
-	// leastJobs is the height that the list of jobs keeps, with its heads and edges.
-	leastJobs = 6
-)
+// leastJobs is the height that the list of jobs keeps, with its heads and edges.
+const leastJobs = 6
 
-// draw draws the facts, beside or below them the boxes, and the jobs.
+// draw draws the facts with the conditions, and the jobs.
 func (r *repoScreen) draw(p *view, at widget.Rect) {
-	wide, w := at.W >= wideWidth && at.H >= roomyHeight, at.W
-	if wide {
-		w = at.W * 9 / 20
-	}
-	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, w/2), Note: p.cut(r.repo.Title, w/3), Focused: true}
-	lines := p.repoFacts(*r.repo, r.live).Lines(p.Canvas, w-4)
+	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true}
+	lines := append(p.repoFacts(*r.repo, r.live).Lines(p.Canvas, at.W-4), p.conditionLines(*r.repo, at.W-4)...)
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
-	if wide {
-		head = min(max(head, dayHeight+len(p.conditionLines(*r.repo, at.W-w-4))+2), at.H-leastJobs-3)
-	}
 	if r.tall = at.H-head < 3; r.tall {
 		p.Scroll(at, box, lines, &r.top)
 		return
 	}
 	top, at := at.Top(head)
-	if wide {
-		var side widget.Rect
-		top, side = top.Left(w)
-		r.boxes(p, side, 0)
-	} else {
-		at = r.boxes(p, at, min(leastJobs, at.H/4+2))
-	}
 	p.Panel(top, box, lines)
 	r.jobsBox(p, at)
-}
-
-// boxes draws the chart of the day and the conditions as far as keep lines remain, which it
-// returns.
-func (r *repoScreen) boxes(p *view, at widget.Rect, keep int) widget.Rect {
-	var box widget.Rect
-	if at.H >= dayHeight+keep {
-		box, at = at.Top(dayHeight)
-		r.dayBox(p, box)
-	}
-	lines := p.conditionLines(*r.repo, at.W-4)
-	if h := min(len(lines)+2, at.H-keep); len(lines) > 0 && h >= 3 {
-		box, at = at.Top(h)
-		p.Panel(box, widget.Box{Title: "Conditions"}, lines)
-	}
-	return at
 }
 
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
@@ -112,7 +78,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
 		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now),
 			text.Age(r.Next.Sub(now))))+"; s resumes")
-	out.Link("source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "), r.URL)
+	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))
 	out.AddIf(p.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.Snap.Agent.Controllers.Text())

@@ -159,7 +159,7 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		is, most int
 	}{
 		{"places", len(s.back), trailLength}, {"places ahead", len(s.forwards), trailLength},
-		{"errors", len(s.issues.list), maxIssues}, {"commands", len(s.usedCommands), paletteKept},
+		{"errors", len(s.issues.list), maxIssues},
 		{"filters", len(s.filterLine.past), maxFilters}, {"marks", max(len(s.jobs.marks), len(s.repos.marks), len(s.sources.marks)),
 			maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
 		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},

@@ -75,7 +75,7 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	out.Add(widget.RolePlain, "next look", due)
 	asked, role := p.askedText(from)
 	out.AddIf(asked != "", role, "asked for", asked)
-	out.Link("url", text.OrDash(from.URL), from.URL)
+	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
 	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
 	out.AddIf(from.Provider != "" && from.Provider != "generic", widget.RolePlain, "provider", from.Provider)
 	if a := from.Artifact; a == nil {
@@ -84,7 +84,7 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 		out.Add(widget.RolePlain, "artifact", widget.Join(", ", text.OrDash(a.Revision), widget.When(a.Size > 0, text.Size(a.Size)),
 			widget.When(!a.Updated.IsZero(), "packed "+widget.Ago(now, a.Updated))))
 		out.Add(widget.RolePlain, "digest", text.OrDash(a.Digest))
-		out.Link("served at", text.OrDash(a.URL), a.URL)
+		out.Add(widget.RolePlain, "served at", text.OrDash(a.URL))
 	}
 	role, signed := verifiedText(from)
 	out.AddIf(from.Verify != "", role, "signed", signed)

@@ -38,17 +38,16 @@ type State struct {
 	diff     diffScreen
 
 	// The overlay, and the state that all screens share.
-	overlay      overlay // handles the keys; nil = none
-	filterLine   filterLine
-	leaving      leaving
-	popupText    fetched[popupKey, popupText] // of the last popup
-	popups       int                          // counts them
-	issues       issues
-	usedCommands []string    // the command history of the palette, the newest last
-	linkAt       int         // index of the web address that is copied next
-	wide         bool        // names get their full width
-	wraps        bool        // long lines are wrapped
-	clicks       []clickArea // of the last frame
+	overlay    overlay // handles the keys; nil = none
+	filterLine filterLine
+	leaving    leaving
+	popupText  fetched[popupKey, popupText] // of the last popup
+	popups     int                          // counts them
+	issues     issues
+	linkAt     int         // index of the web address that is copied next
+	wide       bool        // names get their full width
+	wraps      bool        // long lines are wrapped
+	clicks     []clickArea // of the last frame
 }
 
 // inventory answers questions about the objects of a snapshot.

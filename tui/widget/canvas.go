@@ -21,12 +21,11 @@ type Canvas struct {
 
 	cells  uv.ScreenBuffer
 	styles [roleCount]uv.Style
-	links  bool
 }
 
 // NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
 func NewCanvas(w, h int, caps Caps) *Canvas {
-	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), styles: caps.Look().styles(), links: caps.Linked()}
+	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), styles: caps.Look().styles()}
 }
 
 // Frame renders the canvas as text: h lines, joined by newlines.
@@ -47,11 +46,7 @@ func (r Rect) Left(w int) (left, rest Rect) {
 // Put writes clean text at column x of line y, at most limit cells of it, and returns the column
 // behind it. Text that does not fit is cut.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
-	return c.put(x, y, limit, uv.Cell{Style: c.styles[r]}, text)
-}
-
-func (c *Canvas) put(x, y, limit int, cell uv.Cell, text string) int {
-	end := min(x+limit, c.W)
+	cell, end := uv.Cell{Style: c.styles[r]}, min(x+limit, c.W)
 	for g := displaywidth.StringGraphemes(text); x >= 0 && g.Next(); {
 		if cell.Content, cell.Width = g.Value(), g.Width(); x+cell.Width > end {
 			break
@@ -66,16 +61,12 @@ func (c *Canvas) put(x, y, limit int, cell uv.Cell, text string) int {
 
 // PutLine writes a line of text and marks a cut.
 func (c *Canvas) PutLine(x, y, limit int, l TextLine) {
-	cell := uv.Cell{Style: c.styles[l.Role]}
-	if c.links && WebAddress(l.Link) != "" {
-		cell.Link = uv.NewLink(l.Link)
-	}
-	c.put(x, y, limit, cell, Cut(l.Text, limit, c.G.More))
+	c.PutCut(x, y, limit, l.Role, l.Text)
 }
 
 // PutCut writes text and marks a cut.
 func (c *Canvas) PutCut(x, y, limit int, r Role, text string) {
-	c.PutLine(x, y, limit, Styled(r, text))
+	c.Put(x, y, limit, r, Cut(text, limit, c.G.More))
 }
 
 // Right writes text that ends at column end (not included).
@@ -150,14 +141,14 @@ func (c *Canvas) Dialog(w, h int) Rect {
 	return r
 }
 
-// TextLine is a line of the screen. Link is the web address that it opens; "" = none.
+// TextLine is a line of the screen.
 type TextLine struct {
-	Role       Role
-	Text, Link string
+	Role Role
+	Text string
 }
 
 // Styled returns a line of text in a role.
-func Styled(r Role, text string) TextLine { return TextLine{Role: r, Text: text} }
+func Styled(r Role, text string) TextLine { return TextLine{r, text} }
 
 // Wrapped appends text to lines of w cells.
 func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {

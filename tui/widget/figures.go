@@ -13,8 +13,8 @@ const factWidth = 13
 
 // Fact is a text with a name. Without a text the name is a head.
 type Fact struct {
-	Role             Role
-	Name, Text, Link string // Link is the web address that the text opens; "" = none
+	Role       Role
+	Name, Text string
 }
 
 // Sheet is a list of facts.
@@ -24,11 +24,6 @@ type Sheet []Fact
 func (s *Sheet) Head(name string) { *s = append(*s, Fact{Role: RoleTitle, Name: name}) }
 
 func (s *Sheet) Add(r Role, name, text string) { s.AddIf(text != "", r, name, text) }
-
-// Link adds a fact that opens a web address.
-func (s *Sheet) Link(name, text, address string) {
-	*s = append(*s, Fact{Name: name, Text: text, Link: address})
-}
 
 // AddIf adds a fact if a condition holds.
 func (s *Sheet) AddIf(holds bool, r Role, name, text string) {
@@ -45,8 +40,7 @@ func (s Sheet) Lines(c *Canvas, w int) (out []TextLine) {
 			continue
 		}
 		for _, l := range Wrap(f.Text, w-factWidth) {
-			l = fmt.Sprintf("%-*s%s", factWidth, Cut(f.Name, factWidth-1, c.G.More), l)
-			out = append(out, TextLine{f.Role, l, f.Link})
+			out = append(out, Styled(f.Role, fmt.Sprintf("%-*s%s", factWidth, Cut(f.Name, factWidth-1, c.G.More), l)))
 			f.Name = ""
 		}
 	}
@@ -89,25 +83,6 @@ func (c *Canvas) Bar(w int, percent float64) string {
 		full = min(int(percent/100*float64(w)+0.5), w)
 	}
 	return strings.Repeat(c.G.full, full) + strings.Repeat(c.G.rest, w-full)
-}
-
-// Heights draws values as columns of each cells. The largest value has the full height, zero is
-// a blank, and every other value is visible.
-func (c *Canvas) Heights(values []int64, each int) string {
-	var most int64
-	for _, v := range values {
-		most = max(most, v)
-	}
-	var b strings.Builder
-	for _, v := range values {
-		glyph := " "
-		if v > 0 {
-			steps := c.G.heights
-			glyph = steps[min(int(float64(v)/float64(most)*float64(len(steps))), len(steps)-1)]
-		}
-		b.WriteString(strings.Repeat(glyph, each))
-	}
-	return b.String()
 }
 
 // Spark draws the last 24 hours. A cell that stands for several hours shows the worst.

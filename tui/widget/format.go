@@ -92,14 +92,6 @@ func TimesText(n int) string {
 	return text.Thousands(n) + " times"
 }
 
-// LongOrShort returns the long text when it fits beside an age, else the short one.
-func LongOrShort(w int, long, short string) string {
-	if w >= len(long)+3 {
-		return long
-	}
-	return short
-}
-
 // Quote makes a name one word of a shell. Names of the API need no quotes; other names may.
 func Quote(word string) string {
 	plain := func(r rune) bool {

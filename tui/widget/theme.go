@@ -1,7 +1,6 @@
 package widget
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -38,7 +37,6 @@ type Caps struct {
 	ASCII bool // no glyph beyond ASCII
 	Mono  bool // no colour; bold and reverse stay
 	Theme int  // index into the coloured themes
-	Links bool // addresses of the web may be links
 }
 
 var Coloured = []Theme{
@@ -91,7 +89,6 @@ type glyphs struct {
 	Cursor, full, rest, More, Arrow, Up, Down, Dot, Ring             string
 	State                                                            map[string]string
 	spark                                                            map[byte]string
-	heights                                                          []string // from low to high
 }
 
 var UnicodeGlyphs = glyphs{
@@ -99,8 +96,7 @@ var UnicodeGlyphs = glyphs{
 	Cursor: "▸", full: "█", rest: "░", More: "…", Arrow: "→", Up: "↑", Down: "↓", Dot: "●", Ring: "○",
 	State: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇",
 		"unknown": "?", "cancelled": "■", "dead": "†"},
-	heights: []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"},
-	spark:   map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
+	spark: map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
 }
 
 var asciiGlyphs = glyphs{
@@ -108,8 +104,7 @@ var asciiGlyphs = glyphs{
 	Cursor: ">", full: "=", rest: ".", More: "~", Arrow: "->", Up: "^", Down: "v", Dot: "*", Ring: "o",
 	State: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o",
 		"unknown": "?", "cancelled": "#", "dead": "X"},
-	heights: []string{".", ":", "-", "=", "+", "*", "#", "@"},
-	spark:   map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
+	spark: map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
 }
 
 func (c Caps) Glyphs() glyphs {
@@ -136,38 +131,4 @@ func StateRole(state string) Role {
 		return RoleBad
 	}
 	return RolePlain
-}
-
-// AddressMost is the length of the longest address that is sent as a link, in bytes: the limit
-// of VTE and iTerm2.
-const AddressMost = 2083
-
-// WebAddress returns text when a terminal may open it, else "". The address must be http or
-// https, with a host, without credentials, and without characters that end or separate fields of
-// an escape sequence.
-func WebAddress(text string) string {
-	if len(text) > AddressMost || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ';' }) {
-		return ""
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return ""
-	}
-	return text
-}
-
-// LinksOf reports whether links are sent to the terminal. Most terminals without support ignore
-// them; those of serial lines may print them. FORCE_HYPERLINK=0 disables links, as in other
-// programs.
-func LinksOf(env func(string) string) bool {
-	switch term, _, _ := strings.Cut(env("TERM"), "-"); {
-	case term == "", term == "dumb", term == "linux", term == "ansi", term == "cons25", strings.HasPrefix(term, "vt"):
-		return false
-	}
-	return env("FORCE_HYPERLINK") != "0"
-}
-
-// Linked reports whether frames have links: they are left out of plain output.
-func (c Caps) Linked() bool {
-	return c.Links && !c.ASCII && !c.Mono && Themes[c.Theme%len(Themes)] != "mono"
 }
