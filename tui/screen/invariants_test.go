@@ -172,7 +172,7 @@ func lacking(s State, frame string, w, h int) string {
 	}
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.Glyphs()
-	p := &view{Canvas: widget.NewCanvas(0, 0, s.Caps), s: &s}
+	p := &view{widget.NewCanvas(0, 0, s.Caps), &s.facts, &s}
 	if s.overlay != nil {
 		return ""
 	}
