@@ -210,14 +210,6 @@ func cachedClaimed(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-func cachedKey(job kube.Object) queue.Key {
-	return queue.Key{Namespace: job.Namespace(), Name: job.Name()}
-}
-
-func cachedRepo(job kube.Object) queue.RepoKey {
-	return queue.RepoKey{Namespace: job.Namespace(), Repository: job.Text(pathRepository)}
-}
-
 // The attempts of a job that have ended without a result are listed on the Job
 // itself, because the next one may be another agent's: the agent that ends the job
 // puts the whole list into its record.

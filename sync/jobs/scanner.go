@@ -3,10 +3,8 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"limpet/sync/jobs/queue"
@@ -64,8 +62,7 @@ func (s *scanner) soon() { notify(s.again) }
 
 // runOnce fills the queue.
 func (s *scanner) runOnce() {
-	s.queue.resetOverflow() // the scan finds out what waits outside
-	s.queue.fill(s.pick(s.jobs.Objects(), queue.Limit))
+	s.queue.fill(s.pick(s.jobs.Objects()))
 	_, pending := s.claims.all()
 	for _, p := range pending {
 		ref := refOfClaim(p.claim)
@@ -88,93 +85,50 @@ func (s *scanner) scanPause() time.Duration {
 	return s.pause
 }
 
-// scanned is a job without a claim, on its way into the queue. There may be a
-// hundred thousand of them.
-type scanned struct {
-	repo     *scannedRepo
-	created  int64 // Unix seconds
-	job      int32 // index
-	priority int8
-	able     bool // as far as the cache knows, this agent can run it now
-	picked   bool
-}
-
-// scannedRepo is what the jobs of one repository have in common.
-type scannedRepo struct {
-	repo     queue.RepoKey
-	selected bool // by the repository selector
-	picked   int  // jobs that were picked
-}
-
-// pick picks the jobs that go into the queue next, and returns which repositories have more
-// of them. Of few jobs it picks all. Of many it picks so that the queue decides as if it
-// knew them all: of each repository the oldest ones and the best ones. What this agent
-// cannot run comes last, and because the cache does not show all of that (a credential is
-// missing), one in four is picked by chance.
-func (s *scanner) pick(all []kube.Object, limit int) (picked []candidate, outside map[queue.RepoKey]struct{}) {
-	found, repos := s.scan(all)
-	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
-	slices.SortFunc(found, func(a, b *scanned) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(all[a.job].Key(), all[b.job].Key()))
-	})
-	n := 0
-	take := func(list []*scanned, most, perRepo int, able bool) {
-		for _, x := range list {
-			if n < most && !x.picked && (x.able || !able) && x.repo.picked < perRepo {
-				x.picked = true
-				x.repo.picked++
-				n++
-			}
-		}
-	}
-	if len(found) > limit {
-		share := max(queue.RepoShare, limit/len(repos))
-		take(found, limit/4, max(1, share/4), true) // the share of the queue that goes by age
-		other := slices.Clone(found)
-		rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
-		take(other, limit/2, limit, true)
-		ranked := slices.Clone(found)
-		slices.SortStableFunc(ranked, func(a, b *scanned) int { return int(b.priority) - int(a.priority) })
-		take(ranked, limit, share, true)
-		take(ranked, limit, limit, true)
-	}
-	take(found, limit, limit, false)
-	outside = map[queue.RepoKey]struct{}{}
-	for _, x := range found {
-		switch {
-		case x.picked:
-			picked = append(picked, candidate{cachedKey(all[x.job]), x.repo.repo, int(x.priority)})
-		case x.able:
-			outside[x.repo.repo] = struct{}{}
-		}
-	}
-	return picked, outside
-}
-
-// scan returns the jobs without a claim.
-func (s *scanner) scan(all []kube.Object) ([]*scanned, map[queue.RepoKey]*scannedRepo) {
+// pick returns the jobs without a claim that this agent can run now, as far as the cache
+// knows. The first of each repository come before the second of any, so that one with ten
+// thousand jobs keeps no other out of a queue that cannot take all.
+func (s *scanner) pick(all []kube.Object) []queue.Candidate {
 	now, err := s.clock.millis()
 	if err != nil {
 		now = 0 // then nothing is claimed anyway
 	}
-	repos := map[queue.RepoKey]*scannedRepo{}
-	var found []*scanned
-	for i, job := range all {
+	type scanned struct {
+		queue.Candidate
+		nth     int   // in its repository
+		created int64 // Unix seconds
+	}
+	selected := map[queue.RepoKey]bool{}
+	var found []scanned
+	for _, job := range all {
 		if cachedClaimed(job) {
 			continue
 		}
-		r := cachedRepo(job)
-		repo := repos[r]
-		if repo == nil {
-			repo = &scannedRepo{repo: r, selected: s.admission.selectsRepo(r)}
-			repos[r] = repo
+		r := queue.RepoKey{Namespace: job.Namespace(), Repository: job.Text(pathRepository)}
+		if _, known := selected[r]; !known {
+			selected[r] = s.admission.selectsRepo(r)
 		}
-		notBefore, _ := strconv.ParseInt(job.Text(pathNotBefore), 10, 64)
+		if notBefore, _ := strconv.ParseInt(job.Text(pathNotBefore), 10, 64); !selected[r] || notBefore > now ||
+			!s.admission.handles(job.Text(pathAction)) {
+			continue
+		}
+		k := queue.Key{Namespace: job.Namespace(), Name: job.Name()}
 		priority := s.admission.priority(job.Text(pathPriority), r, func() jobRef { return refOf(job.Unstructured()) })
-		found = append(found, &scanned{
-			repo: repo, created: job.Created().Unix(), job: int32(i), priority: int8(priority),
-			able: repo.selected && notBefore <= now && s.admission.handles(job.Text(pathAction)),
-		})
+		found = append(found, scanned{Candidate: queue.Candidate{Key: k, Repo: r, Priority: priority}, created: job.Created().Unix()})
 	}
-	return found, repos
+	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
+	slices.SortFunc(found, func(a, b scanned) int {
+		return cmp.Or(b.Priority-a.Priority, cmp.Compare(a.created, b.created), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	count := map[queue.RepoKey]int{}
+	for i := range found {
+		count[found[i].Repo]++
+		found[i].nth = count[found[i].Repo]
+	}
+	slices.SortStableFunc(found, func(a, b scanned) int { return a.nth - b.nth })
+	list := make([]queue.Candidate, len(found))
+	for i, x := range found {
+		list[i] = x.Candidate
+	}
+	return list
 }

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -54,84 +52,27 @@ func waitingJob(name, repository string, created int64, o ...jobOption) kube.Obj
 	return kube.ObjectOf(u)
 }
 
-func chooser(o Options, jobs, repos sights) *Controller {
-	o.Agent = "agent"
-	c := newController(&env{o: o.withDefaults(), clock: clock{server: stopped(1_000_000)}}, jobs, repos)
-	c.admission.workers["pull"] = quick()
-	return c
-}
-
-func (c *Controller) choice(limit int) (names []string, outside map[queue.RepoKey]struct{}) {
-	picked, outside := c.scanner.pick(c.jobs.Objects(), limit)
-	for _, x := range picked {
-		names = append(names, x.key.Name)
-	}
-	return names, outside
-}
-
-// TestScanPicksFairly: of a crowd come in the oldest of all, the best of
-// each repository, and never one that this agent cannot run in place of one that
-// it can.
+// TestScanPicksFairly: the first of each repository come first, the best and the oldest
+// before others, and none that this agent cannot run now.
 func TestScanPicksFairly(t *testing.T) {
 	t.Parallel()
-	var crowd sights
-	for i := range 1000 { // of one repository, older than all others
-		crowd = append(crowd, waitingJob(fmt.Sprintf("big-%04d", i), "big", int64(i)))
-	}
-	for i := range 1000 { // none that is for this agent, and older still
-		crowd = append(crowd, waitingJob(fmt.Sprintf("no-%04d", i), "other", -1000+int64(i), func(u *unstructured.Unstructured) {
+	crowd := sights{
+		waitingJob("a3", "a", 3), waitingJob("a1", "a", 1), waitingJob("a2", "a", 2), waitingJob("b5", "b", 5),
+		waitingJob("a9", "a", 9, with(api.AnnoPriority, "9")), waitingJob("c0", "c", 0, with(api.AnnoNotBefore, "1000001")),
+		waitingJob("b6", "b", 6, with(api.AnnoNotBefore, "1000000")),
+		waitingJob("d0", "d", 0, func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, "migrate", "spec", "action")
-		}))
-		crowd = append(crowd, waitingJob(fmt.Sprintf("rest-%04d", i), "resting", -1000, with(api.AnnoNotBefore, "1000001")))
+		}),
 	}
-	crowd = append(crowd, waitingJob("single", "small", 5000), waitingJob("urgent", "big", 6000, with(api.AnnoPriority, "9")),
-		waitingJob("rested", "small", 7000, with(api.AnnoNotBefore, "1000000")))
-	rand.Shuffle(len(crowd), func(i, j int) { crowd[i], crowd[j] = crowd[j], crowd[i] })
-	const limit = 100
-	got, outside := chooser(Options{}, crowd, nil).choice(limit)
-	if len(got) != limit {
-		t.Fatalf("%d names, want %d", len(got), limit)
+	o := Options{Agent: "agent"}
+	c := newController(&env{o: o.withDefaults(), clock: clock{server: stopped(1_000_000)}}, crowd, sights(nil))
+	c.admission.workers["pull"] = quick()
+	var names []string
+	for _, x := range c.scanner.pick(crowd) {
+		names = append(names, x.Key.Name)
 	}
-	for _, name := range []string{"big-0000", "big-0001", "single", "urgent", "rested"} {
-		if !slices.Contains(got, name) {
-			t.Errorf("%s is not among %v", name, got)
-		}
-	}
-	for _, name := range got {
-		if name[:2] == "no" || name[:5] == "rest-" {
-			t.Errorf("%s came in", name)
-		}
-	}
-	if _, ok := outside[repoKey("ns", "big")]; !ok || len(outside) != 1 {
-		t.Errorf("outside %v, want big alone", outside)
-	}
-	if !slices.IsSorted(got[:10]) {
-		t.Errorf("not by age: %v", got[:10])
-	}
-}
-
-// TestScanPicksByChance: what looks as if this agent could run it, and is left
-// each time for a reason that the cache does not tell, keeps no agent out for ever.
-func TestScanPicksByChance(t *testing.T) {
-	t.Parallel()
-	var crowd sights
-	for i := range 1000 {
-		crowd = append(crowd, waitingJob(fmt.Sprintf("old-%04d", i), fmt.Sprint("unready-", i), int64(i)))
-	}
-	crowd = append(crowd, waitingJob("young", "ready", 2000))
-	c := chooser(Options{}, crowd, nil)
-	const limit = 100
-	for fill := 1; ; fill++ {
-		got, _ := c.choice(limit)
-		if len(got) != limit {
-			t.Fatalf("%d names in fill %d", len(got), fill)
-		}
-		if slices.Contains(got, "young") {
-			break
-		}
-		if fill > 2000 { // one in forty fills has it
-			t.Fatalf("not among those that came in within %d fills", fill)
-		}
+	if got := fmt.Sprint(names); got != "[a9 b5 a1 b6 a2 a3]" {
+		t.Fatal(got)
 	}
 }
 

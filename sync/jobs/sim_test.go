@@ -1,23 +1,16 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -36,57 +29,17 @@ var (
 func TestSimulation(t *testing.T) {
 	began := time.Now()
 	var sums simSums
-	if n := runtime.GOMAXPROCS(0); n > 1 && *simSeeds >= 100*n {
-		simulateApart(t, n, &sums)
-	} else {
-		simulateHere(t, &sums)
-	}
-	if *simSumsFile != "" {
-		data, err := json.Marshal(sums)
-		if err == nil {
-			err = os.WriteFile(*simSumsFile, data, 0o600)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	t.Logf("fault: %d seeds in %s: %+v", sums.Worlds, time.Since(began).Round(time.Millisecond), sums)
-}
-
-// simulateHere runs the seeds one after the other.
-func simulateHere(t *testing.T, sums *simSums) {
-	defer deepStack()()
 	for seed := *simSeed; seed < *simSeed+uint64(*simSeeds) && (*simKeep || !t.Failed()); seed++ {
-		stuck := time.AfterFunc(time.Minute, func() {
-			panic(fmt.Sprintf("seed %d gets stuck; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed, seed))
-		})
+		again := fmt.Sprintf("repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed)
+		stuck := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d gets stuck; %s", seed, again)) })
 		w := simulate(t, seed)
 		stuck.Stop()
 		sums.add(w)
 		if len(w.oracle.broken) > 0 {
-			t.Errorf("seed %d breaks the law; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1\n%s", seed, seed,
-				w.story())
+			t.Errorf("seed %d breaks the law; %s\n%s", seed, again, w.story())
 		}
 	}
-}
-
-// deepStack parks a goroutine with a deep stack. The runtime begins each stack as
-// large as stacks are on average, and a seed begins hundreds of them: to let each
-// grow from 2 KiB costs a seventh of its time. The function that it returns ends it.
-func deepStack() (end func()) {
-	park, done := make(chan struct{}), make(chan struct{})
-	var down func(n int) byte
-	down = func(n int) byte {
-		var frame [4096]byte
-		if n == 0 {
-			<-park
-		} else {
-			frame[n] = down(n - 1)
-		}
-		return frame[n]
-	}
-	go func() { defer close(done); down(127) }()
-	return func() { close(park); <-done }
+	t.Logf("fault: %d seeds in %s: %+v", sums.Worlds, time.Since(began).Round(time.Millisecond), sums)
 }
 
 // TestSimulationRepeats: one seed tells one story, however often it is told.
@@ -123,7 +76,6 @@ func (w *simWorld) run(deeds []deed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	for _, g := range w.grafanas {
 		go g.run(ctx)
-		go g.reap(ctx)
 	}
 	for _, d := range deeds {
 		<-time.After(time.Until(w.start.Add(d.at)))
@@ -417,13 +369,9 @@ type simSums struct {
 }
 
 func (s *simSums) add(w *simWorld) {
-	s.join(simSums{1, len(w.processes), len(w.oracle.made), w.requests(), w.waited, 100 * w.requests() / w.budget()})
-}
-
-// join adds what another process has counted.
-func (s *simSums) join(other simSums) {
-	s.Worlds, s.Processes, s.Jobs, s.Calls = s.Worlds+other.Worlds, s.Processes+other.Processes, s.Jobs+other.Jobs, s.Calls+other.Calls
-	s.Waited, s.Dear = max(s.Waited, other.Waited), max(s.Dear, other.Dear)
+	s.Worlds, s.Processes, s.Jobs = s.Worlds+1, s.Processes+len(w.processes), s.Jobs+len(w.oracle.made)
+	s.Calls += w.requests()
+	s.Waited, s.Dear = max(s.Waited, w.waited), max(s.Dear, 100*w.requests()/w.budget())
 }
 
 // story tells the broken laws and everything about the job or the two that the
@@ -467,57 +415,4 @@ func (w *simWorld) print() uint64 {
 		f = f.about(e.who).about(e.String()).of(uint64(e.at.UnixNano()))
 	}
 	return uint64(f)
-}
-
-var simSumsFile = flag.String("sums", "", "file to write the counts of TestSimulation to")
-
-// simulateApart splits the seeds over n processes with one P each. A bubble hands
-// over from goroutine to goroutine all the time; between Ps that costs as much as
-// all else together. The first process that finds a broken law stops the others,
-// unless they are to keep going.
-func simulateApart(t *testing.T, n int, sums *simSums) {
-	dir := t.TempDir()
-	g, ctx := errgroup.WithContext(t.Context())
-	if *simKeep {
-		ctx = t.Context()
-	}
-	for i := range n {
-		from, to := i**simSeeds/n, (i+1)**simSeeds/n
-		args := []string{"-test.run=^TestSimulation$", fmt.Sprintf("-test.timeout=%s", untilDeadline(t)), fmt.Sprintf("-keep-going=%t", *simKeep),
-			fmt.Sprintf("-seed=%d", *simSeed+uint64(from)), fmt.Sprintf("-seeds=%d", to-from), "-sums=" + filepath.Join(dir, fmt.Sprint(i))}
-		g.Go(func() error { return simulateProcess(ctx, args) })
-	}
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	for i := range n {
-		var part simSums
-		if data, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i))); err == nil && json.Unmarshal(data, &part) == nil {
-			sums.join(part)
-		}
-	}
-	if !t.Failed() && sums.Worlds != *simSeeds {
-		t.Errorf("%d of %d seeds ran", sums.Worlds, *simSeeds)
-	}
-}
-
-// simulateProcess is one of the processes. Its error has all that it said.
-func simulateProcess(ctx context.Context, args []string) error {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w\n%s", err, &said)
-	}
-	return context.Cause(ctx)
-}
-
-// untilDeadline is the time that is left to the test, 0 = without end.
-func untilDeadline(t *testing.T) time.Duration {
-	at, ok := t.Deadline()
-	if !ok {
-		return 0
-	}
-	return max(time.Until(at), time.Second)
 }

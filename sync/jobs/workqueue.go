@@ -34,7 +34,7 @@ type taken struct {
 func newWorkQueue(events *emitter, agent string) *workQueue {
 	favour := func(r queue.RepoKey) uint64 { return queue.Favour(agent, r) }
 	return &workQueue{
-		events: events, queue: queue.New(queue.Limit, queue.Reserve, favour),
+		events: events, queue: queue.New(queue.Limit, favour),
 		taken: map[queue.Key]taken{}, wake: make(chan struct{}, 1), short: make(chan struct{}, 1),
 	}
 }
@@ -113,34 +113,13 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	return queue.Key{}, queue.RepoKey{}, false
 }
 
-// candidate is a key that a scan brings in.
-type candidate struct {
-	key      queue.Key
-	repo     queue.RepoKey
-	priority int
+// fill brings keys in, all before the first of them goes out: otherwise a driver that waits
+// would get the first one, whatever its rank.
+func (w *workQueue) fill(list []queue.Candidate) {
+	w.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 }
 
-// resetOverflow forgets what waits outside.
-func (w *workQueue) resetOverflow() {
-	w.change(func(q *queue.Queue, _ time.Time) { q.ResetOverflow() })
-}
-
-// fill brings keys in, all before the first of them goes out: otherwise a driver
-// that waits would get the first one, whatever its rank. It records the
-// repositories that have jobs outside.
-func (w *workQueue) fill(candidates []candidate, outside map[queue.RepoKey]struct{}) {
-	w.change(func(q *queue.Queue, now time.Time) {
-		for _, c := range candidates {
-			q.Add(now, c.key, c.repo, false, c.priority)
-		}
-		for r := range outside {
-			q.LeaveOut(r)
-		}
-	})
-}
-
-// load returns how many keys are known and how many were refused since the last
-// call because the queue was full.
+// load returns how many keys are known, and how many were refused since the last fill.
 func (w *workQueue) load() (known, refused int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -249,7 +249,7 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 7))
 			hash := func(l RepoKey) uint64 { return Favour("a", l) >> 62 } // with ties
-			q, n := New(10_000, 0, hash), &naive{repos: map[RepoKey]*naiveRepo{}, favour: hash}
+			q, n := New(10_000, hash), &naive{repos: map[RepoKey]*naiveRepo{}, favour: hash}
 			now, repos := t0, 1+r.IntN(8)
 			waits := map[Key]*wait4{}
 			var busy []Key
@@ -392,7 +392,7 @@ func (n *naive) bounds(waits map[Key]*wait4) {
 func TestQueueStarvesNone(t *testing.T) {
 	t.Parallel()
 	for _, home := range []string{"own", "other"} {
-		q, fresh := New(1000, 0, nil), 0
+		q, fresh := New(1000, nil), 0
 		for range 50 {
 			fresh++
 			q.Add(t0, Key{"ns", fmt.Sprint(fresh)}, RepoKey{"ns", home}, false, Highest)
@@ -420,7 +420,7 @@ func TestAgentsBeginAtDifferentEnds(t *testing.T) {
 	const agents, repos = 8, 200
 	first := map[string]int{}
 	for i := range agents {
-		q := New(10_000, 0, func(r RepoKey) uint64 { return Favour(fmt.Sprint("agent-", i), r) })
+		q := New(10_000, func(r RepoKey) uint64 { return Favour(fmt.Sprint("agent-", i), r) })
 		for n := range repos {
 			q.Add(t0, Key{"ns", fmt.Sprint(n)}, RepoKey{"ns", fmt.Sprint(n)}, false, Ordinary)
 		}

@@ -39,6 +39,10 @@ const maxTries = 3
 // agedShare is one in how many takes goes by age instead of by rank.
 const agedShare = 4
 
+// Limit is how many keys the queue of an agent takes, at about 400 bytes each. Further jobs
+// wait in the cache of the watch, which keeps each in a third of that.
+const Limit = 16384
+
 // Priorities of a key.
 const (
 	Ordinary = 5  // of a job that does not say
@@ -113,25 +117,54 @@ type Queue struct {
 	takes     int                 // since the oldest key was taken
 	arrivals  uint64
 	added     uint64 // keys that came to wait
+	limit     int
+	refused   int // keys since the last Fill
 	favour    func(RepoKey) uint64
-	capacity
 }
 
-// New returns an empty queue that takes limit keys, and reserve more of
-// repositories with few of them. favour orders repositories within a round, the
-// higher first; nil means by arrival.
-func New(limit, reserve int, favour func(RepoKey) uint64) *Queue {
+// New returns an empty queue that takes limit keys. favour orders repositories within a
+// round, the higher first; nil means by arrival.
+func New(limit int, favour func(RepoKey) uint64) *Queue {
 	return &Queue{
-		items:    map[Key]*item{},
-		repos:    map[RepoKey]*repoQueue{},
-		turn:     rankedRepos(),
-		old:      agedRepos(),
-		delayed:  delayedItems(),
-		backoff:  backoffRepos(),
-		favour:   favour,
-		capacity: capacity{limit: limit, reserve: reserve},
+		items:   map[Key]*item{},
+		repos:   map[RepoKey]*repoQueue{},
+		turn:    rankedRepos(),
+		old:     agedRepos(),
+		delayed: delayedItems(),
+		backoff: backoffRepos(),
+		limit:   limit,
+		favour:  favour,
 	}
 }
+
+// full reports whether another key is refused, and counts it.
+func (q *Queue) full() bool {
+	if len(q.items) < q.limit {
+		return false
+	}
+	q.refused++
+	return true
+}
+
+// Candidate is a key that a scan brings in.
+type Candidate struct {
+	Key      Key
+	Repo     RepoKey
+	Priority int
+}
+
+// Fill brings keys in, the first ones first where there is no space for all.
+func (q *Queue) Fill(now time.Time, list []Candidate) {
+	q.refused = 0
+	for _, c := range list {
+		q.Add(now, c.Key, c.Repo, false, c.Priority)
+	}
+}
+
+// Refused returns how many keys were refused since the last Fill, and Short whether it is
+// time for another one: half of the keys have gone.
+func (q *Queue) Refused() int { return q.refused }
+func (q *Queue) Short() bool  { return q.refused > 0 && len(q.items) < q.limit/2 }
 
 // Add brings a key in, with a priority from 0 to 9 or Unranked. It returns
 // false when the queue is full. For a key that is known a new priority takes
@@ -139,7 +172,7 @@ func New(limit, reserve int, favour func(RepoKey) uint64) *Queue {
 func (q *Queue) Add(now time.Time, k Key, r RepoKey, urgent bool, priority int) bool {
 	s := q.items[k]
 	if s == nil {
-		if !urgent && !q.admits(r, priority) {
+		if !urgent && q.full() {
 			return false
 		}
 		s = q.newItem(k, r, priority)
@@ -165,7 +198,7 @@ func (q *Queue) AddAfter(now time.Time, k Key, r RepoKey, delay time.Duration) b
 	if q.items[k] != nil {
 		return q.Add(now, k, r, false, Unranked)
 	}
-	if !q.admits(r, Unranked) {
+	if q.full() {
 		return false
 	}
 	s := q.newItem(k, r, Unranked)
@@ -408,7 +441,6 @@ func (q *Queue) settle(rq *repoQueue) {
 		q.old.remove(rq)
 		if best == nil && !rq.busy && !rests {
 			delete(q.repos, rq.repo)
-			q.emptied(rq.repo)
 		}
 		return
 	}

@@ -50,7 +50,7 @@ func TestQueueResults(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			q := New(10, 0, nil)
+			q := New(10, nil)
 			put(q, "a", "x")
 			k, _, _, _ := q.Next(t0, false)
 			if c.during != nil {
@@ -84,7 +84,7 @@ func TestQueueResults(t *testing.T) {
 func TestQueueExpeditesARunningKey(t *testing.T) {
 	t.Parallel()
 	for _, retry := range []bool{false, true} {
-		q := New(100, 0, nil)
+		q := New(100, nil)
 		put(q, "a", "a1")
 		for range 2 {
 			k, l, _, _ := q.Next(t0, false)
@@ -109,7 +109,7 @@ func TestQueueExpeditesARunningKey(t *testing.T) {
 
 func TestQueueMovesAKeyToItsRepository(t *testing.T) {
 	t.Parallel()
-	q := New(10, 0, nil)
+	q := New(10, nil)
 	put(q, "old", "x", "y")
 	x, _, _, _ := q.Next(t0, false)
 	q.Done(t0, x, Result{Requeue: true, Repo: &RepoKey{x.Namespace, "new"}})
@@ -128,10 +128,10 @@ func TestQueueMovesAKeyToItsRepository(t *testing.T) {
 
 func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	t.Parallel()
-	q := New(3, 0, nil)
+	q := New(3, nil)
 	put(q, "a", "1", "2", "3", "4", "5", "1")
 	q.AddAfter(t0, Key{"ns", "6"}, RepoKey{"ns", "a"}, time.Second)
-	if q.Len() != 3 || q.Refused() != 3 || q.Refused() != 0 {
+	if q.Len() != 3 || q.Refused() != 3 {
 		t.Fatalf("%d names", q.Len())
 	}
 	q.Add(t0, Key{"ns", "own"}, RepoKey{"ns", "b"}, true, Ordinary)
