@@ -3,338 +3,188 @@ package queue
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
 
-// naive is the queue as its laws say it, without any structure: one slice that
-// is searched from end to end.
-type naive struct {
-	names    []*naiveName
-	arrivals int
-	takes    int
-	rounds   [10]int
-	repos    map[RepoKey]*naiveRepo // for ever, unlike in the queue
-	favour   func(RepoKey) uint64
+// laws drives a queue and remembers what its laws need.
+type laws struct {
+	*testing.T
+	q     *Queue
+	waits map[Key]*wait4
+	older map[Key][]*wait4 // by a running key: the younger ones that waited when it was taken
+	busy  []Key
 }
 
-type naiveName struct {
-	key      Key
-	repo     RepoKey
-	priority int
-	urgent   bool
-	wanted   bool
-	place    place
-	arrival  int
-	tries    int
-	until    time.Time
-}
-
-type naiveRepo struct {
-	takes, round, class int
-	inTurn, released    bool
-	until               time.Time // of the backoff
-}
-
-func (n *naive) find(k Key) *naiveName {
-	for _, x := range n.names {
-		if x.key == k {
-			return x
+// free returns the keys that may be served: they wait, no other key of their repository runs,
+// and it is not in backoff, or they are urgent.
+func (n *laws) free(now time.Time) (out []*item) {
+	busy := map[RepoKey]bool{}
+	for _, x := range n.q.items {
+		busy[x.repo] = busy[x.repo] || x.place == running
+	}
+	for _, x := range n.q.items {
+		rq := n.q.repos[x.repo]
+		if x.place == waiting && !busy[x.repo] && (x.urgent || !n.q.backoff.holds(rq) || !rq.until.After(now)) {
+			out = append(out, x)
 		}
 	}
-	return nil
+	return out
 }
 
-func (n *naive) waiting(l RepoKey) (best, oldest *naiveName, busy bool) {
-	for _, x := range n.names {
-		switch {
-		case x.repo != l:
-		case x.place == running:
-			busy = true
-		case x.place == waiting:
-			if oldest == nil || x.arrival < oldest.arrival {
-				oldest = x
-			}
-			if best == nil || naiveBefore(x, best) {
-				best = x
-			}
-		}
+// take takes a key and asks whether it was its turn.
+func (n *laws) take(now time.Time) {
+	free := n.free(now)
+	for _, w := range n.waits {
+		w.free = n.q.turn.holds(n.q.repos[w.repo])
 	}
-	return best, oldest, busy
-}
-
-func naiveBefore(a, b *naiveName) bool {
-	if a.urgent != b.urgent {
-		return a.urgent
+	k, l, _, ok := n.q.Next(now, false)
+	if ok != (len(free) > 0) {
+		n.Fatalf("took %v, %d keys may be served", k, len(free))
 	}
-	if a.priority != b.priority {
-		return a.priority > b.priority
-	}
-	return a.arrival < b.arrival
-}
-
-// turns brings repos into turn and out of it after every change.
-func (n *naive) turns(now time.Time) {
-	for _, x := range n.names {
-		if n.repos[x.repo] == nil {
-			n.repos[x.repo] = &naiveRepo{}
-		}
-	}
-	for l, ln := range n.repos {
-		best, _, busy := n.waiting(l)
-		rests := ln.until.After(now)
-		if busy || best == nil || rests && !best.urgent {
-			ln.inTurn = false
-			if best == nil && !busy && !rests {
-				ln.takes = 0 // the queue has forgotten the repo
-			}
-			continue
-		}
-		if !ln.inTurn || ln.class != best.priority {
-			ln.inTurn, ln.class, ln.round = true, best.priority, n.rounds[best.priority]+1
-		}
-	}
-}
-
-// promote follows the queue, which lets names in one after the other, by the end
-// of their bars, and repos after them.
-func (n *naive) promote(now time.Time, last time.Time) {
-	for {
-		var first *naiveName
-		for _, x := range n.names {
-			if x.place == delayed && !x.until.After(now) && (first == nil || x.until.Before(first.until) || x.until.Equal(first.until) &&
-				x.arrival < first.arrival) {
-				first = x
-			}
-		}
-		if first == nil {
-			break
-		}
-		if first.wanted {
-			first.place, first.wanted = waiting, false
-		} else {
-			n.drop(first)
-		}
-		n.turns(last)
-	}
-	n.turns(now)
-}
-
-func (n *naive) drop(x *naiveName) {
-	for i := range n.names {
-		if n.names[i] == x {
-			n.names = append(n.names[:i], n.names[i+1:]...)
-			return
-		}
-	}
-}
-
-func (n *naive) add(k Key, l RepoKey, urgent bool, priority int) {
-	x := n.find(k)
-	if x == nil {
-		n.arrivals++
-		n.names = append(n.names, &naiveName{key: k, repo: l, priority: priority, urgent: urgent, arrival: n.arrivals})
+	if !ok {
 		return
 	}
-	x.priority = priority
-	x.urgent = x.urgent || urgent
-	x.wanted = x.wanted || x.place != waiting
+	x := n.q.items[k]
+	if !slices.Contains(free, x) {
+		n.Fatalf("%v was served and may not be", k)
+	}
+	oldest, oldestOfRepo := true, true
+	for _, y := range free {
+		older := y.arrival < x.arrival
+		oldest, oldestOfRepo = oldest && !older, oldestOfRepo && (!older || y.repo != l)
+	}
+	for _, y := range free {
+		switch {
+		case y.urgent && !x.urgent:
+			n.Fatalf("%v was served before the urgent %v", k, y.key)
+		case x.urgent || oldest || oldestOfRepo:
+		case y.priority > x.priority:
+			n.Fatalf("%v was served before the more important %v", k, y.key)
+		}
+	}
+	if w := n.waits[k]; w != nil {
+		w.check(n.T, k)
+		delete(n.waits, k)
+	}
+	for of, w := range n.waits {
+		if !x.urgent {
+			w.count(l)
+		}
+		if n.q.items[of].arrival > x.arrival {
+			n.older[k] = append(n.older[k], w)
+		}
+	}
+	n.busy = append(n.busy, k)
 }
 
-func (n *naive) next() (Key, bool) {
-	var best, oldest *naiveName
-	var bestRepo *naiveRepo
-	for l, ln := range n.repos {
-		if !ln.inTurn {
-			continue
-		}
-		b, o, _ := n.waiting(l)
-		if oldest == nil || o.arrival < oldest.arrival {
-			oldest = o
-		}
-		if best == nil || n.repoBefore(b, ln, best, bestRepo) {
-			best, bestRepo = b, ln
-		}
-	}
-	if best == nil {
-		return Key{}, false
-	}
-	x := best
-	if !best.urgent {
-		n.takes++
-		aged := n.takes >= agedShare
-		if aged {
-			x = oldest
-		}
-		ln := n.repos[x.repo]
-		b, o, _ := n.waiting(x.repo)
-		ln.takes++
-		if ln.takes >= agedShare || aged {
-			x = o
-		} else {
-			x = b
-		}
-		if x == o {
-			ln.takes = 0
-			if x == oldest {
-				n.takes = 0
+// done gives a key back. One that was taken in vain counts again for the younger ones.
+func (n *laws) done(now time.Time, i int, v Result) {
+	k := n.busy[i]
+	if v.RepoAfter > 0 {
+		v.Requeue = true
+		for _, w := range n.older[k] {
+			w.all++
+			if w.repo == n.q.items[k].repo {
+				w.own++
 			}
 		}
-		if x == b {
-			n.rounds[ln.class] = max(n.rounds[ln.class], ln.round)
+	}
+	delete(n.older, k)
+	n.q.Done(now, k, v)
+	if s := n.q.items[k]; v.After > 0 && s != nil && (s.place != delayed || s.until.Before(now.Add(v.After))) {
+		n.Fatalf("%v is not delayed for %s", k, v.After)
+	}
+	n.busy = append(n.busy[:i], n.busy[i+1:]...)
+}
+
+// bounds begins to count for keys that have begun to wait, and forgets those that do not.
+func (n *laws) bounds() {
+	for k := range n.waits {
+		if x := n.q.items[k]; x == nil || x.place != waiting {
+			delete(n.waits, k)
 		}
 	}
-	x.place, x.wanted = running, false
-	n.repos[x.repo].released = false
-	return x.key, true
-}
-
-func (n *naive) repoBefore(a *naiveName, la *naiveRepo, b *naiveName, lb *naiveRepo) bool {
-	if a.urgent != b.urgent || a.priority != b.priority {
-		return naiveBefore(a, b)
-	}
-	if la.round != lb.round {
-		return la.round < lb.round
-	}
-	if fa, fb := n.favour(a.repo), n.favour(b.repo); fa != fb {
-		return fa > fb
-	}
-	return a.arrival < b.arrival
-}
-
-func (n *naive) Done(now time.Time, k Key, v Result) {
-	x := n.find(k)
-	x.place = delayed // not running any more
-	if ln := n.repos[x.repo]; v.RepoAfter > 0 && !ln.released {
-		ln.until = now.Add(v.RepoAfter)
-	}
-	x.until = now.Add(time.Hour)
-	n.turns(now) // the repo comes into turn before the name is back
-	x.urgent = (x.urgent || v.Urgent) && !v.NotUrgent
-	if v.RepoAfter == 0 {
-		n.arrivals++
-		x.arrival = n.arrivals
-	}
-	wanted := x.wanted || v.Requeue || v.Retry
-	x.wanted = false
-	if v.Progressed {
-		x.tries = 0
-	}
-	if v.Retry {
-		if x.tries++; x.tries >= maxTries && !x.urgent {
-			n.drop(x)
-			return
+	for k, x := range n.q.items {
+		if x.place != waiting || n.waits[k] != nil {
+			continue
 		}
-		v.After = max(v.After, RetryDelay(x.tries))
-	} else {
-		x.tries = 0
-	}
-	switch {
-	case v.After > 0:
-		x.place, x.wanted, x.until = delayed, wanted, now.Add(v.After)
-	case wanted:
-		x.place = waiting
-	default:
-		n.drop(x)
+		w := &wait4{repo: x.repo}
+		for _, y := range n.q.items {
+			if y.arrival < x.arrival {
+				w.all++
+				if y.repo == x.repo {
+					w.own++
+				}
+			}
+		}
+		n.waits[k] = w
 	}
 }
 
-// TestQueueKeepsItsLaws drives the queue and the naive one with the same random
-// adds, takes, results, backoffs and priorities, and asks after each step that
-// they agree and that no name waits longer than the bound at the top of queue.go.
+// TestQueueKeepsItsLaws: random adds, takes, results, backoffs and priorities; no key waits
+// longer than the bound at the top of queue.go.
 func TestQueueKeepsItsLaws(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
-			r := rand.New(rand.NewPCG(seed, 7))
-			hash := func(l RepoKey) uint64 { return Favour("a", l) >> 62 } // with ties
-			q, n := New(10_000, hash), &naive{repos: map[RepoKey]*naiveRepo{}, favour: hash}
-			now, repos := t0, 1+r.IntN(8)
-			waits := map[Key]*wait4{}
-			var busy []Key
-			older := map[Key][]*wait4{} // who waited when it was taken, and was younger
-			for step := range 600 {
-				last := now
-				switch what := r.IntN(10); {
-				case what < 5:
-					i := r.IntN(60)
-					k, l := Key{"ns", fmt.Sprint(i)}, RepoKey{"ns", fmt.Sprint(i % repos)}
-					urgent, priority := r.IntN(40) == 0, r.IntN(10)
-					q.Add(t0, k, l, urgent, priority)
-					n.add(k, l, urgent, priority)
-				case what < 8:
-					for _, w := range waits {
-						w.free = n.repos[w.repo].inTurn
-					}
-					k, l, _, ok := q.Next(now, false)
-					want, wantOK := n.next()
-					if ok != wantOK || k != want {
-						t.Fatalf("step %d: took %v %t, want %v %t", step, k, ok, want, wantOK)
-					}
-					if ok {
-						if w := waits[k]; w != nil {
-							w.check(t, k)
-							delete(waits, k)
-						}
-						if !n.find(k).urgent {
-							for _, w := range waits {
-								w.count(l)
-							}
-						}
-						for of, w := range waits {
-							if n.find(of).arrival > n.find(k).arrival {
-								older[k] = append(older[k], w)
-							}
-						}
-						busy = append(busy, k)
-					}
-				case len(busy) > 0:
-					i := r.IntN(len(busy))
-					v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Progressed: r.IntN(4) == 0, Urgent: r.IntN(30) == 0,
-						NotUrgent: r.IntN(3) > 0}
-					if r.IntN(3) == 0 {
-						v.After = time.Duration(r.IntN(3000)) * time.Millisecond
-					}
-					if r.IntN(6) == 0 {
-						v.RepoAfter = time.Duration(1+r.IntN(5)) * time.Second
-					}
-					if v.RepoAfter > 0 {
-						v.Requeue = true
-						for _, w := range older[busy[i]] {
-							w.all++
-							if w.repo == n.find(busy[i]).repo {
-								w.own++
-							}
-						}
-					}
-					delete(older, busy[i])
-					q.Done(now, busy[i], v)
-					n.Done(now, busy[i], v)
-					busy = append(busy[:i], busy[i+1:]...)
-				default:
-					l := RepoKey{"ns", fmt.Sprint(r.IntN(repos))}
-					q.Release(l)
-					if ln := n.repos[l]; ln != nil {
-						if _, _, taken := n.waiting(l); taken {
-							ln.released = true
-						} else {
-							ln.until = time.Time{}
-						}
-					}
+		r := rand.New(rand.NewPCG(seed, 7))
+		n := &laws{T: t, q: New(10_000, func(l RepoKey) uint64 { return Favour("a", l) >> 62 }), // with ties
+			waits: map[Key]*wait4{}, older: map[Key][]*wait4{}}
+		now, repos := t0, 1+r.IntN(8)
+		for range 600 {
+			switch what := r.IntN(10); {
+			case what < 5:
+				i := r.IntN(60)
+				n.q.Add(now, Key{"ns", fmt.Sprint(i)}, RepoKey{"ns", fmt.Sprint(i % repos)}, r.IntN(40) == 0, r.IntN(10))
+			case what < 8:
+				n.take(now)
+			case len(n.busy) > 0:
+				v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Progressed: r.IntN(4) == 0, Urgent: r.IntN(30) == 0,
+					NotUrgent: r.IntN(3) > 0}
+				if r.IntN(3) == 0 {
+					v.After = time.Duration(r.IntN(3000)) * time.Millisecond
 				}
-				n.turns(last)
-				if r.IntN(4) == 0 {
-					now = now.Add(time.Duration(r.IntN(700)) * time.Millisecond)
+				if r.IntN(6) == 0 {
+					v.RepoAfter = time.Duration(1+r.IntN(5)) * time.Second
 				}
-				q.promote(now)
-				n.promote(now, last)
-				n.bounds(waits)
-				if q.Len() != len(n.names) {
-					t.Fatalf("step %d: %d names, want %d", step, q.Len(), len(n.names))
-				}
+				n.done(now, r.IntN(len(n.busy)), v)
+			default:
+				n.q.Release(RepoKey{"ns", fmt.Sprint(r.IntN(repos))})
 			}
-		})
+			if r.IntN(4) == 0 {
+				now = now.Add(time.Duration(r.IntN(700)) * time.Millisecond)
+			}
+			n.q.promote(now)
+			n.bounds()
+		}
+	}
+}
+
+// TestQueueTakesTurns: a repository with a hundred jobs delays the single job of another one
+// by two jobs at most.
+func TestQueueTakesTurns(t *testing.T) {
+	t.Parallel()
+	for before := range 10 {
+		q := New(1000, nil)
+		for i := range 100 {
+			put(q, "big", fmt.Sprint(i))
+		}
+		for range before {
+			k, _, _, _ := q.Next(t0, false)
+			q.Done(t0, k, Result{})
+		}
+		put(q, "small", "single")
+		for takes := 1; ; takes++ {
+			k, _, _, _ := q.Next(t0, false)
+			q.Done(t0, k, Result{})
+			if k.Name == "single" {
+				break
+			}
+			if takes > 2 {
+				t.Fatalf("after %d takes: not among the first three", before)
+			}
+		}
 	}
 }
 
@@ -359,31 +209,6 @@ func (w *wait4) check(t *testing.T, k Key) {
 	t.Helper()
 	if free, own := agedShare*(w.all+1), agedShare*(w.own+1); w.takes > free && w.taken > own {
 		t.Fatalf("%v waited for %d takes with its repo free (bound %d) and %d takes of its repo (bound %d)", k, w.takes, free, w.taken, own)
-	}
-}
-
-// bounds begins to count for names that have begun to wait and forgets those
-// that do not wait.
-func (n *naive) bounds(waits map[Key]*wait4) {
-	for k := range waits {
-		if x := n.find(k); x == nil || x.place != waiting {
-			delete(waits, k)
-		}
-	}
-	for _, x := range n.names {
-		if x.place != waiting || waits[x.key] != nil {
-			continue
-		}
-		w := &wait4{repo: x.repo}
-		for _, y := range n.names {
-			if y.arrival < x.arrival {
-				w.all++
-				if y.repo == x.repo {
-					w.own++
-				}
-			}
-		}
-		waits[x.key] = w
 	}
 }
 
