@@ -72,8 +72,7 @@ fuzz:
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
 
-# Simulated worlds of many agents, a seed each, from FROM on. A million take about
-# 12 min on two cores.
+# Simulated worlds of many agents, a seed each, from FROM on. A million take about two hours.
 SEEDS ?= 1000000
 FROM ?= 1
 sim:

@@ -2,7 +2,10 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Condition is one condition of a status, in the form that Kubernetes gives them.
@@ -35,8 +38,28 @@ func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[
 		"observedGeneration": generation, "lastTransitionTime": since}
 }
 
-// SameCondition reports whether two stored conditions differ in their times at most.
-func SameCondition(a, b map[string]any) bool {
+// SetConditions sets conditions among those of an object that others own, and returns the
+// list and whether it differs. A condition without a status is removed.
+func SetConditions(u *unstructured.Unstructured, now time.Time, wanted ...Condition) (list []any, changed bool) {
+	list, _, _ = unstructured.NestedSlice(u.Object, "status", "conditions") // a deep copy
+	for _, want := range wanted {
+		at, old := FindCondition(list, want.Type)
+		value := want.Map(now, u.GetGeneration(), old)
+		switch {
+		case want.Status == "" && at >= 0:
+			list, changed = slices.Delete(list, at, at+1), true
+		case want.Status == "":
+		case at < 0:
+			list, changed = append(list, value), true
+		case !sameCondition(old, value):
+			list[at], changed = value, true
+		}
+	}
+	return list, changed
+}
+
+// sameCondition reports whether two stored conditions differ in their times at most.
+func sameCondition(a, b map[string]any) bool {
 	for _, key := range []string{"status", "reason", "message", "observedGeneration"} {
 		if a[key] != b[key] {
 			return false

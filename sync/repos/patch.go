@@ -1,7 +1,6 @@
 package repos
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -97,23 +96,8 @@ func guard(obj *unstructured.Unstructured, member string) []op {
 // conditions sets conditions among those that others own, as one list. One without a
 // status is removed.
 func (c *change) conditions(wanted ...api.Condition) {
-	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "conditions") // a deep copy
-	changed := false
-	for _, want := range wanted {
-		at, old := api.FindCondition(stored, want.Type)
-		value := want.Map(c.now, c.obj.GetGeneration(), old)
-		switch {
-		case want.Status == "" && at >= 0:
-			stored, changed = slices.Delete(stored, at, at+1), true
-		case want.Status == "":
-		case at < 0:
-			stored, changed = append(stored, value), true
-		case !api.SameCondition(old, value):
-			stored[at], changed = value, true
-		}
-	}
-	if changed {
-		c.set(stored, "conditions")
+	if list, changed := api.SetConditions(c.obj, c.now, wanted...); changed {
+		c.set(list, "conditions")
 	}
 }
 

@@ -60,7 +60,7 @@ func (t *Tester) testRepository(ctx context.Context, u *unstructured.Unstructure
 			return withNote(look.Text, "; to be replaced: ", look.Soon), err
 		},
 		Signing: func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
-			look, err := worker.NewSigningKeys(signing).Look(ctx, namespace, name, repo, t.Signers, t.Now())
+			look, err := worker.LookAtSigningKey(ctx, signing, namespace, name, repo, t.Now())
 			return withNote(look.Text, "; but ", look.Soon), err
 		},
 	}, u)

@@ -30,32 +30,32 @@ func NewOrphans(o PullOptions) *Orphans {
 	return &Orphans{NewPull(o)}
 }
 
-// LeftError names the objects that could not be deleted or released.
-type LeftError struct {
-	Verb  string   // "deleted" or "released"
-	Total int      // number of objects at the start
-	Names []string // of the objects that are left, with the reasons
+// leftError names the objects that could not be deleted or released.
+type leftError struct {
+	verb  string   // "deleted" or "released"
+	total int      // number of objects at the start
+	names []string // of the objects that are left, with the reasons
 	errs  []error
 }
 
 // leftNames limits the objects that an error names: it goes into a status.
 const leftNames = 10
 
-func (e *LeftError) Error() string {
-	txt := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Names), e.Total, e.Verb,
-		strings.Join(e.Names[:min(len(e.Names), leftNames)], "; "))
-	if more := len(e.Names) - leftNames; more > 0 {
+func (e *leftError) Error() string {
+	txt := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.names), e.total, e.verb,
+		strings.Join(e.names[:min(len(e.names), leftNames)], "; "))
+	if more := len(e.names) - leftNames; more > 0 {
 		txt += fmt.Sprintf("; and %d more", more)
 	}
 	return txt
 }
 
 // Unwrap lets a caller detect an unavailable server.
-func (e *LeftError) Unwrap() []error { return e.errs }
+func (e *leftError) Unwrap() []error { return e.errs }
 
 // Remove deletes everything that repo manages and returns the number of objects:
 // first objects, concurrently, then folders, the deepest first. A folder that is
-// not empty stays, and the *LeftError names it with the reason.
+// not empty stays, and the *leftError names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, true)
@@ -102,19 +102,19 @@ type leaving struct {
 	folders    []resources.Item // deepest first
 
 	mu      sync.Mutex // guards the fields below
-	left    LeftError
+	left    leftError
 	done    int
 	blocked map[string]bool // folders that are not empty
 }
 
 func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, verb string) (*leaving, error) {
-	l := &leaving{Orphans: o, repository: repo.GetName(), left: LeftError{Verb: verb}, blocked: map[string]bool{},
+	l := &leaving{Orphans: o, repository: repo.GetName(), left: leftError{verb: verb}, blocked: map[string]bool{},
 		server: o.pull.server(repo.GetNamespace(), false)}
 	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
 	if err != nil {
 		return nil, err
 	}
-	l.left.Total = len(items)
+	l.left.total = len(items)
 	l.objects, l.folders = resources.Leaving(items)
 	return l, nil
 }
@@ -125,8 +125,8 @@ func (l *leaving) end(ctx context.Context) (int, error) {
 	if ctx.Err() != nil {
 		return l.done, context.Cause(ctx)
 	}
-	if len(l.left.Names) > 0 {
-		slices.Sort(l.left.Names) // the same text each time: it goes into a status
+	if len(l.left.names) > 0 {
+		slices.Sort(l.left.names) // the same text each time: it goes into a status
 		return l.done, &l.left
 	}
 	return l.done, nil
@@ -160,7 +160,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.
 func (l *leaving) fail(item resources.Item, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.left.Names, l.left.errs = append(l.left.Names, fmt.Sprintf("%s: %v", item.Identity(), err)), append(l.left.errs, err)
+	l.left.names, l.left.errs = append(l.left.names, fmt.Sprintf("%s: %v", item.Identity(), err)), append(l.left.errs, err)
 	l.blocked[item.Folder] = true
 }
 

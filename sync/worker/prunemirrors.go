@@ -50,8 +50,8 @@ func (p MirrorPruner) runOnce(minAge time.Duration) {
 		if err != nil { // its mirror is unknown
 			return
 		}
-		if url, ok := CloneURL(repo); ok {
-			keep = append(keep, git.Remote{URL: url})
+		if urls := URLs(repo); len(urls) > 0 {
+			keep = append(keep, git.Remote{URL: urls[0]})
 		}
 	}
 	removed, err := p.Mirrors.Prune(keep, minAge)

@@ -5,13 +5,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
@@ -20,9 +17,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// TestConditionOps: an entry of others is never touched, and what is said
-// already is not said again.
-func TestConditionOps(t *testing.T) {
+// TestSyncCondition: what was left out for the quota makes the condition False.
+func TestSyncCondition(t *testing.T) {
 	t.Parallel()
 	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" ||
 		c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
@@ -30,49 +26,6 @@ func TestConditionOps(t *testing.T) {
 	}
 	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "True" || c.Reason != "SyncSuccessful" {
 		t.Errorf("%+v", c)
-	}
-	good := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateSuccess}})
-	bad := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateError, Message: "why"}})
-	repo := func(conditions ...any) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": "7", "generation": int64(2)},
-			"status": map[string]any{}}}
-		if conditions != nil {
-			u.Object["status"].(map[string]any)["conditions"] = conditions
-		}
-		return u
-	}
-	ready := map[string]any{"type": "Ready", "status": "True"}
-	is := map[string]any{"type": "SyncStatus", "status": "True", "reason": "SyncSuccessful", "message": "Sync completed successfully",
-		"observedGeneration": int64(2), "lastTransitionTime": "2026-01-01T00:00:00Z"}
-	for _, c := range []struct {
-		name string
-		repo *unstructured.Unstructured
-		want api.Condition
-		ops  []string
-		time any // of the last transition; nil = now
-	}{
-		{"no list", repo(), good, []string{"test /metadata/resourceVersion", "add /status/conditions", "add /status/conditions/-"}, nil},
-		{"list of others", repo(ready), good, []string{"add /status/conditions/-"}, nil},
-		{"the same", repo(ready, is), good, nil, nil},
-		{"another status", repo(ready, is), bad, []string{"test /status/conditions/1/type", "replace /status/conditions/1"}, nil},
-		{"another reason", repo(is), api.Condition{Type: "SyncStatus", Status: "True", Reason: "Other", Message: ""},
-			[]string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
-	} {
-		var got []string
-		for _, o := range conditionOps(time.Now(), c.repo, c.want) {
-			got = append(got, o.Op+" "+o.Path)
-			value, ok := o.Value.(map[string]any)
-			if !ok {
-				continue
-			}
-			since := value["lastTransitionTime"]
-			if c.time != nil && since != c.time || c.time == nil && since == "2026-01-01T00:00:00Z" {
-				t.Errorf("%s: last transition at %v", c.name, since)
-			}
-		}
-		if !slices.Equal(got, c.ops) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.ops)
-		}
 	}
 }
 

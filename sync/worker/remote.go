@@ -50,12 +50,6 @@ type source struct {
 	secret bool
 }
 
-// HasSource reports whether a Repository has a Git side. Its health says why not.
-func HasSource(repo api.Repository) bool {
-	_, err := sourceOf("", "", repo)
-	return err == nil
-}
-
 // sourceOf returns the Git side of a Repository. The error names the field to
 // change.
 func sourceOf(namespace, name string, repo api.Repository) (source, error) {
@@ -103,14 +97,8 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	return s, nil
 }
 
-// CloneURL returns the URL that a pull of a Repository clones, and whether it has one.
-func CloneURL(repo api.Repository) (string, bool) {
-	s, err := sourceOf("", "", repo)
-	return s.url, err == nil
-}
-
-// URLs returns all URLs that a pull of a Repository may fetch from: CloneURL and the
-// mirrors.
+// URLs returns all URLs that a pull of a Repository may fetch from: the one that it clones,
+// then the mirrors. A Repository without a Git side has none; its health says why.
 func URLs(repo api.Repository) []string {
 	s, err := sourceOf("", "", repo)
 	if err != nil {

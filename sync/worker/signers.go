@@ -190,35 +190,35 @@ const EndsSoon = 14 * 24 * time.Hour
 // mostHolders limits the keys that a description lists.
 const mostHolders = 5
 
-// SignersLook describes a signature policy for users.
-type SignersLook struct {
-	Text string // the policy and its keys; "" = none
-	Soon string // keys that have expired or will soon; "" = none
+// KeysLook describes the keys of a signature policy, or the key that signs, for users.
+type KeysLook struct {
+	Text string // "" = none
+	Soon string // what has expired or will soon; "" = nothing
 }
 
 // Look describes the signature policy of a Repository and its keys. An error means that
 // nothing can be pulled: there are no keys, they cannot be read, or all of them have
 // expired. It makes no request to a Git host.
-func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (SignersLook, error) {
+func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (KeysLook, error) {
 	t, err := s.policy(ctx, namespace, name, repo)
 	if err != nil || t == nil {
-		return SignersLook{}, err
+		return KeysLook{}, err
 	}
 	return t.look(now)
 }
 
 // LookAtKeys is Look for keys of another object than a Repository; by names the source of
 // the policy in messages.
-func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (SignersLook, error) {
+func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (KeysLook, error) {
 	d := demand{by: by}
 	d.Mode = mode
 	if err := s.keys(&d, found); err != nil {
-		return SignersLook{}, err
+		return KeysLook{}, err
 	}
 	return (&trust{demands: []demand{d}}).look(now)
 }
 
-func (t *trust) look(now time.Time) (SignersLook, error) {
+func (t *trust) look(now time.Time) (KeysLook, error) {
 	var texts, soon []string
 	for _, d := range t.demands {
 		var able []string
@@ -237,7 +237,7 @@ func (t *trust) look(now time.Time) (SignersLook, error) {
 			able = append(able, signature.Signer{Key: h.Key, Principal: strings.Join(h.Principals, ",")}.String()+until)
 		}
 		if len(able) == 0 {
-			return SignersLook{}, fmt.Errorf("%s asks for signatures, and none of its %s is of use: %w",
+			return KeysLook{}, fmt.Errorf("%s asks for signatures, and none of its %s is of use: %w",
 				d.by, text.Plural(len(holders), "key"), ended)
 		}
 		txt := fmt.Sprintf("%s, by %s: %s", d.Mode, d.by, strings.Join(able[:min(len(able), mostHolders)], ", "))
@@ -254,7 +254,7 @@ func (t *trust) look(now time.Time) (SignersLook, error) {
 		texts = append(texts, txt)
 	}
 	soon = soon[:min(len(soon), mostHolders)]
-	return SignersLook{text.Line(strings.Join(texts, "; "), maxVerdict), text.Line(strings.Join(soon, "; "), maxVerdict)}, nil
+	return KeysLook{text.Line(strings.Join(texts, "; "), maxVerdict), text.Line(strings.Join(soon, "; "), maxVerdict)}, nil
 }
 
 // expiry describes when a key ends, and how soon if that is near.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"limpet/sync/api"
@@ -13,22 +12,13 @@ import (
 	"limpet/sync/text"
 )
 
-// SigningKeys finds the key that signs the commits of jobs. It reads the key each time, so
-// that a new one is used at once. It is safe for concurrent use; a nil *SigningKeys has no
-// keys.
-type SigningKeys struct {
-	from auth.SourceFunc
-}
-
-// NewSigningKeys returns the SigningKeys of an agent. A nil source has no keys.
-func NewSigningKeys(from auth.SourceFunc) *SigningKeys { return &SigningKeys{from} }
-
-// Key returns the key that signs the commits of a Repository at a time, with the place
-// where it was found; nil if there is no key and the Repository requires none. A key with
-// a passphrase takes as long as its key derivation. An error is either transient or names
-// the setting to change; it holds no secret.
-func (s *SigningKeys) Key(
-	ctx context.Context, l auth.Lookup, repo api.Repository, now time.Time,
+// signingKey returns the key that signs the commits of a Repository at a time, with the place
+// where it was found; nil if there is no key and the Repository requires none. It reads the
+// key each time, so that a new one is used at once; a key with a passphrase takes as long as
+// its key derivation. An error is either transient or names the setting to change; it holds
+// no secret. A nil source has no keys.
+func signingKey(
+	ctx context.Context, from auth.SourceFunc, l auth.Lookup, repo api.Repository, now time.Time,
 ) (key *signature.SigningKey, place string, err error) {
 	const methodField = "spec.commit.signingMethod"
 	asked := ""
@@ -40,8 +30,8 @@ func (s *SigningKeys) Key(
 		return nil, "", fmt.Errorf("%s: %w", methodField, err)
 	}
 	var found *auth.Credentials
-	if s != nil && s.from != nil {
-		if found, err = s.from(ctx, l); err != nil {
+	if from != nil {
+		if found, err = from(ctx, l); err != nil {
 			return nil, "", fmt.Errorf("the key that signs cannot be read: %w", err)
 		}
 	}
@@ -66,46 +56,24 @@ func (s *SigningKeys) Key(
 	return key, found.Source, nil
 }
 
-// SigningLook describes a signing key for users.
-type SigningLook struct {
-	Text string // the key, its expiry and its place; "" = commits are not signed
-	Soon string // why it is unusable, or will be soon; "" = usable
-}
-
-// Look describes the key that signs the commits of jobs in a Repository, and reports
-// whether pulls would accept these commits by the policy of signers. An error means that
-// such jobs fail. It makes no request to a Git host.
-func (s *SigningKeys) Look(
-	ctx context.Context, namespace, name string, repo api.Repository, signers *Signers, now time.Time,
-) (look SigningLook, err error) {
+// LookAtSigningKey describes the key that signs the commits of jobs in a Repository. An error
+// means that such jobs fail. It makes no request to a Git host.
+func LookAtSigningKey(
+	ctx context.Context, from auth.SourceFunc, namespace, name string, repo api.Repository, now time.Time,
+) (look KeysLook, err error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
-		return SigningLook{}, err
+		return KeysLook{}, err
 	}
-	key, place, err := s.Key(ctx, src.lookup, repo, now)
-	if err != nil {
-		return SigningLook{}, err
+	key, place, err := signingKey(ctx, from, src.lookup, repo, now)
+	if err != nil || key == nil {
+		return KeysLook{}, err
 	}
-	var soon []string
-	if key != nil {
-		until, left := expiry(key.Expires(), now)
-		if left != "" {
-			soon = append(soon, "it"+left)
-		}
-		look.Text = key.String() + until + ", " + place
+	until, left := expiry(key.Expires(), now)
+	if left != "" {
+		left = "it" + left
 	}
-	if key != nil || len(repo.Spec.Workflows) > 0 {
-		if t, err := signers.of(ctx, repo, src.lookup); err == nil && t != nil { // Signers.Look reports errors of those keys
-			_, committer := people(repo.Spec.Commit)
-			if err := t.takes(key, committer.Mail, now); err != nil {
-				soon = append(soon, err.Error())
-			}
-		}
-	}
-	if look.Text == "" && len(soon) > 0 {
-		look.Text = "none"
-	}
-	return SigningLook{text.Line(look.Text, maxVerdict), text.Line(strings.Join(soon, "; "), maxVerdict)}, nil
+	return KeysLook{text.Line(key.String()+until+", "+place, maxVerdict), left}, nil
 }
 
 // takes returns an error if pulls would reject a commit of a committer that is signed with

@@ -88,13 +88,13 @@ func TestSigningKeys(t *testing.T) {
 		if c.field != "" {
 			l.Secure["commitSigningKey"] = c.field
 		}
-		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		from := func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			if c.key == "" {
 				return nil, c.err
 			}
 			return &auth.Credentials{SSHKey: []byte(c.key), Source: "the test"}, nil
-		})
-		key, place, err := s.Key(t.Context(), l, repo, time.Now())
+		}
+		key, place, err := signingKey(t.Context(), from, l, repo, time.Now())
 		got := ""
 		if key != nil {
 			got = key.String()
@@ -107,76 +107,64 @@ func TestSigningKeys(t *testing.T) {
 			t.Errorf("%s: the key is in %v", name, err)
 		}
 	}
-	var none *SigningKeys
-	if key, _, err := none.Key(t.Context(), auth.Lookup{}, api.Repository{}, time.Now()); key != nil || err != nil {
+	if key, _, err := signingKey(t.Context(), nil, auth.Lookup{}, api.Repository{}, time.Now()); key != nil || err != nil {
 		t.Errorf("without a source: %v, %v", key, err)
 	}
 }
 
-// TestSigningLook: it is told who signs and until when, and that the commits would not be
-// pulled here.
+// TestSigningLook: it is told who signs and until when.
 func TestSigningLook(t *testing.T) {
+	t.Parallel()
+	soonText, _ := gpgKey(t, "10d")
+	from := func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		return &auth.Credentials{SSHKey: []byte(soonText), Source: "the test"}, nil
+	}
+	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}}
+	look, err := LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now())
+	if err != nil || !strings.HasPrefix(look.Text, "gpg key ") || !strings.HasSuffix(look.Text, ", the test") || look.Soon != "it ends in 9d" {
+		t.Errorf("%+v, %v", look, err)
+	}
+	if _, err := LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now().AddDate(0, 0, 11)); err == nil ||
+		!strings.Contains(err.Error(), "commitSigningKey in the test: it cannot sign: ") || signature.KindOf(err) != signature.Expired {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// TestTakes: a commit that pulls of this repository would reject is not pushed.
+func TestTakes(t *testing.T) {
 	t.Parallel()
 	file, public := sshKey(t)
 	_, otherPublic := sshKey(t)
-	soonText, soonPublic := gpgKey(t, "10d")
-	later := strings.ReplaceAll(public, "\n", "")
+	gpgText, gpgPublic := gpgKey(t, "10d")
+	one := strings.ReplaceAll(public, "\n", "")
 	for name, c := range map[string]struct {
 		key, mode, who string
 		signers        []string // names and texts
-		reads          bool     // nothing is written there
-		text, soon     string
+		want           string
 	}{
-		"nothing":             {},
-		"signed, nobody asks": {key: fileText(t, file), text: "ssh key SHA256:"},
-		"ends soon":           {key: soonText, text: "until ", soon: "it ends in 9d"},
-		"among those that may": {key: fileText(t, file), mode: "HEAD", signers: []string{"a.sshpub", otherPublic, "b.sshpub", public},
-			text: "ssh key"},
-		"a key of OpenPGP among them": {key: soonText, mode: "TagAndHEAD", signers: []string{"a.asc", soonPublic}, text: "gpg key",
-			soon: "it ends in 9d"},
-		"not among them": {key: fileText(t, file), mode: "HEAD", signers: []string{"a.sshpub", otherPublic}, text: "ssh key",
-			soon: "what it signs would not be pulled, by annotation limpet/git-verify: its public key is not among those that may sign"},
-		"only tags are asked for": {key: fileText(t, file), mode: "Tag", signers: []string{"a.sshpub", otherPublic}, text: "ssh key"},
-		"not signed": {mode: "HEAD", signers: []string{"a.sshpub", public}, text: "none",
-			soon: "commits that jobs make are not signed, and annotation limpet/git-verify asks for it"},
-		"not signed, nothing written": {mode: "HEAD", signers: []string{"a.sshpub", public}, reads: true},
-		"for the committer": {key: fileText(t, file), mode: "HEAD", who: "committer",
-			signers: []string{"allowed_signers", "noreply@grafana.com " + later}, text: "ssh key"},
-		"for another than itself": {key: fileText(t, file), mode: "HEAD", who: "committer",
-			signers: []string{"allowed_signers", "ops@example.com " + later}, text: "ssh key", soon: "may not sign for noreply@grafana.com"},
-		"OpenPGP, for the committer": {key: soonText, mode: "HEAD", who: "committer", signers: []string{"a.asc", soonPublic}, text: "gpg key",
-			soon: "it ends in 9d"},
-		"those who may cannot be read": {key: fileText(t, file), mode: "nonsense", text: "ssh key"},
+		"among those that may":    {fileText(t, file), "HEAD", "", []string{"a.sshpub", otherPublic, "b.sshpub", public}, ""},
+		"a key of OpenPGP":        {gpgText, "TagAndHEAD", "committer", []string{"a.asc", gpgPublic}, ""},
+		"not among them":          {fileText(t, file), "HEAD", "", []string{"a.sshpub", otherPublic}, "is not among those that may sign"},
+		"only tags are asked for": {fileText(t, file), "Tag", "", []string{"a.sshpub", otherPublic}, ""},
+		"not signed":              {"", "HEAD", "", []string{"a.sshpub", public}, "are not signed"},
+		"for the committer":       {fileText(t, file), "HEAD", "committer", []string{"allowed_signers", defaultMail + " " + one}, ""},
+		"for another": {fileText(t, file), "HEAD", "committer", []string{"allowed_signers", "ops@example.com " + one},
+			"may not sign for " + defaultMail},
 	} {
 		var place trusting
 		place.set(nil, c.signers...)
-		signers := NewSigners(place.find, nil, nil)
-		repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"},
-			Workflows: []string{"write"}}, GitVerify: c.mode, GitVerifyPrincipals: c.who}
-		if c.reads {
-			repo.Spec.Workflows = nil
+		trust, err := NewSigners(place.find, nil, nil).of(t.Context(), api.Repository{GitVerify: c.mode, GitVerifyPrincipals: c.who}, auth.Lookup{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		s := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
-			if c.key == "" {
-				return nil, nil
+		var key *signature.SigningKey
+		if c.key != "" {
+			if key, err = signature.ParseSigningKey([]byte(c.key), nil, time.Now()); err != nil {
+				t.Fatal(err)
 			}
-			return &auth.Credentials{SSHKey: []byte(c.key), Source: "the test"}, nil
-		})
-		look, err := s.Look(t.Context(), "default", "repo", repo, signers, time.Now())
-		if err != nil || !strings.Contains(look.Text, c.text) || (look.Text == "") != (c.text == "") || !strings.Contains(look.Soon, c.soon) ||
-			(look.Soon == "") != (c.soon == "") {
-			t.Errorf("%s: %+v, %v", name, look, err)
 		}
-		if c.key != "" && !strings.HasSuffix(look.Text, ", the test") {
-			t.Errorf("%s: no place in %q", name, look.Text)
+		if err := trust.takes(key, defaultMail, time.Now()); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-	}
-	ended := NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
-		return &auth.Credentials{SSHKey: []byte(soonText), Source: "the test"}, nil
-	})
-	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}}
-	if _, err := ended.Look(t.Context(), "default", "repo", repo, nil, time.Now().AddDate(0, 0, 11)); err == nil ||
-		!strings.Contains(err.Error(), "commitSigningKey in the test: it cannot sign: ") || signature.KindOf(err) != signature.Expired {
-		t.Errorf("after its end: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
@@ -28,7 +29,7 @@ import (
 // writer is the common part of the workers that write to Git.
 type writer struct {
 	*Pull
-	keys *SigningKeys // nil = none
+	keys auth.SourceFunc // nil = none
 }
 
 // Ready implements jobs.Worker, by the rules of Pull.Ready.

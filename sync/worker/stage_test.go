@@ -344,12 +344,12 @@ func TestWritingIsSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.keys = NewSigningKeys(func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
+	r.keys = func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Repository != "repo" || l.Namespace != r.namespace {
 			t.Errorf("asked for %+v", l)
 		}
 		return &auth.Credentials{SSHKey: private, Source: "a test"}, key
-	})
+	}
 	r.start()
 	before := r.repo.Head(t)
 	r.expectRun("no key", deletes(paths("a/cpu.json")), "error", "the key is locked")
@@ -389,9 +389,9 @@ func TestWritesArePulled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.halt()
-	r.keys = NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+	r.keys = func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 		return &auth.Credentials{SSHKey: private, Source: "a test"}, nil
-	})
+	}
 	r.start()
 	r.expectRun("a key that may not sign", deletes(paths("a/cpu.json")), "error", "its public key is not among those that may sign")
 	if r.repo.Head(t) != before {

@@ -31,7 +31,7 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
 		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message+" "+r.Name)}
-	key, _, err := r.keys.Key(ctx, r.src.lookup, r.Repository, r.now())
+	key, _, err := signingKey(ctx, r.keys, r.src.lookup, r.Repository, r.now())
 	if err != nil {
 		return nil, fmt.Errorf("sign commit: %w", err)
 	}
@@ -225,7 +225,7 @@ var _ jobs.Worker = (*Delete)(nil)
 
 // NewDelete returns the worker of delete jobs. p pulls the changes afterwards; keys may
 // be nil.
-func NewDelete(p *Pull, keys *SigningKeys) *Delete { return &Delete{writer{p, keys}} }
+func NewDelete(p *Pull, keys auth.SourceFunc) *Delete { return &Delete{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (d *Delete) Action() string { return "delete" }
@@ -255,7 +255,7 @@ var _ jobs.Worker = (*Move)(nil)
 
 // NewMove returns the worker of move jobs. p pulls the changes afterwards; keys may be
 // nil.
-func NewMove(p *Pull, keys *SigningKeys) *Move { return &Move{writer{p, keys}} }
+func NewMove(p *Pull, keys auth.SourceFunc) *Move { return &Move{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (m *Move) Action() string { return "move" }

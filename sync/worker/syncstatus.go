@@ -19,9 +19,9 @@ import (
 )
 
 // syncStatus writes the sync fields of one Repository's status, which a pull
-// owns, by JSON Patch. Other fields have other owners and are never sent: a
-// member that may be absent is written with "add", a list entry is guarded with
-// "test", and a rejected patch is built again from the current object.
+// owns, by JSON Patch. Other fields have other owners and are never sent: a member that may
+// be absent is written with "add", the conditions are guarded with "test", and a rejected
+// patch is built again from the current object.
 type syncStatus struct {
 	client          *kube.Client
 	namespace, name string
@@ -39,7 +39,7 @@ type syncStatus struct {
 const endTime = 10 * time.Second
 
 // patchTries is the maximum number of attempts of a patch.
-const patchTries = 4
+const patchTries = 8
 
 // op is one operation of RFC 6902.
 type op struct {
@@ -124,7 +124,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		message = append([]string{}, e.outcome.Warnings...) // a list, not null
 	}
 	sync := map[string]any{
-		"state": e.outcome.State, "job": s.job, "started": s.started, "finished": s.now().UnixMilli(),
+		"state": e.outcome.State, "job": s.job, "started": s.started, "finished": max(s.now().UnixMilli(), s.started),
 		"message": message, "incremental": e.incremental,
 	}
 	if ref != "" {
@@ -142,7 +142,10 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		if e.verified != nil {
 			wanted = append(wanted, *e.verified)
 		}
-		return append(ops, conditionOps(s.now(), repo, wanted...)...)
+		if list, changed := api.SetConditions(repo, s.now(), wanted...); changed { // the list has other writers
+			ops = append(ops, op{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, op{"add", "/status/conditions", list})
+		}
+		return ops
 	})
 }
 
@@ -260,34 +263,4 @@ func syncCondition(e syncEnd) api.Condition {
 		c.Status, c.Reason, c.Message = "True", api.ReasonSyncSuccessful, "Sync completed successfully"
 	}
 	return c
-}
-
-// conditionOps sets conditions in a list that has other writers. It replaces an entry
-// only if the entry is still the one that was read, skips an equal one, and creates
-// the list only if nothing else has changed. It removes a condition without a status.
-func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.Condition) []op {
-	list, listed, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
-	var ops []op
-	if !listed {
-		ops = append(ops, op{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, op{"add", "/status/conditions", []any{}})
-	}
-	var gone []op
-	for _, want := range wanted {
-		at, old := api.FindCondition(list, want.Type)
-		if want.Status == "" {
-			if at >= 0 {
-				path := fmt.Sprintf("/status/conditions/%d", at)
-				gone = append(gone, op{"test", path + "/type", want.Type}, op{Op: "remove", Path: path})
-			}
-			continue
-		}
-		switch value := want.Map(now, repo.GetGeneration(), old); {
-		case at < 0:
-			ops = append(ops, op{"add", "/status/conditions/-", value})
-		case !api.SameCondition(old, value):
-			path := fmt.Sprintf("/status/conditions/%d", at)
-			ops = append(ops, op{"test", path + "/type", want.Type}, op{"replace", path, value})
-		}
-	}
-	return append(ops, gone...) // last: removals shift the indices
 }

@@ -312,8 +312,8 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 	})
 }
 
-// TestSignersLook: what a person is told before keys end.
-func TestSignersLook(t *testing.T) {
+// TestKeysLook: what a person is told before keys end.
+func TestKeysLook(t *testing.T) {
 	t.Parallel()
 	_, public := sshKey(t)
 	_, other := sshKey(t)
@@ -345,7 +345,7 @@ func TestSignersLook(t *testing.T) {
 		}
 	}
 	repo.GitVerify = ""
-	if look, err := NewSigners(nil, nil, nil).Look(t.Context(), "default", "repo", repo, now); err != nil || look != (SignersLook{}) {
+	if look, err := NewSigners(nil, nil, nil).Look(t.Context(), "default", "repo", repo, now); err != nil || look != (KeysLook{}) {
 		t.Errorf("nothing is asked: %+v, %v", look, err)
 	}
 }
