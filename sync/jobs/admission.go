@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -201,28 +200,18 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 	return repo, err
 }
 
-// readPriority reads the annotation limpet/priority of a Job or, for all its jobs, of a
-// Repository. An invalid value counts as none, and is reported once.
-func (a *admission) readPriority(text, id string, of func() jobRef) (priority int, ok bool) {
-	if len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest {
-		return int(text[0] - '0'), true
+// priority is the priority of a job with that annotation limpet/priority: its own, else that
+// of its repository as the watch has it, else the ordinary one. What is no digit counts as none.
+func (a *admission) priority(text string, r queue.RepoKey) int {
+	if repo, known := a.repos.Get(r.Namespace, r.Repository); known && !isPriority(text) {
+		text = api.Annotation(repo, api.AnnoPriority)
 	}
-	if text != "" {
-		job := of()
-		a.events.once("priority "+cmp.Or(id, job.uid), EventNote, job, fmt.Sprintf("annotation %s of %s is %q, which is no number from 0 to %d",
-			api.AnnoPriority, cmp.Or(job.Name, "repository "+job.repository), clip(text, 20), queue.Highest))
+	if !isPriority(text) {
+		return queue.Ordinary
 	}
-	return queue.Ordinary, false
+	return int(text[0] - '0')
 }
 
-// priority is the priority of a job with the annotation text: its own, else that of
-// its repository as the watch has it, else the ordinary one.
-func (a *admission) priority(text string, r queue.RepoKey, of func() jobRef) int {
-	p, ok := a.readPriority(text, "", of)
-	if repo, known := a.repos.Get(r.Namespace, r.Repository); known && !ok {
-		p, _ = a.readPriority(api.Annotation(repo, api.AnnoPriority), string(repo.GetUID()), func() jobRef {
-			return jobRef{repository: r.Repository}
-		})
-	}
-	return p
+func isPriority(text string) bool {
+	return len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest
 }

@@ -17,10 +17,6 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-func isClaim(c call) bool {
-	return c.Resource == "jobs" && c.Verb == "update" && !c.Lease && c.body.GetLabels()[api.LabelClaim] != ""
-}
-
 func TestEligibility(t *testing.T) {
 	pending := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelPendingDelete: "true"}) }
 	going := func(u *unstructured.Unstructured) {

@@ -110,7 +110,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c := &Controller{
 		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: newPruner(e),
 		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
-		exclusion: &exclusion{env: e, seen: newClaimIndex(e)}, delay: newClaimDelay(e.o.self),
+		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim)}, delay: newClaimDelay(e.o.self),
 	}
 	c.drain = &drain{env: e, queue: c.queue}
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
@@ -153,7 +152,7 @@ func (x *exclusion) listedRival(ctx context.Context, r queue.RepoKey) (*rival, e
 
 // claimIndex has the claims of all agents by repository, as the watch shows them.
 type claimIndex struct {
-	own interface{ isOwnClaim(uid, token string) bool }
+	own func(uid, token string) bool // whether a claim is this agent's
 
 	mu    sync.Mutex // guards everything below
 	repos map[queue.RepoKey]map[string]*seenClaim
@@ -166,34 +165,24 @@ type claimIndex struct {
 // seenClaim is a claim that the watch has shown.
 type seenClaim struct {
 	job, uid, owner string
-	at              int64  // of the claim, in milliseconds; 0 = not readable
-	order           int    // when it was shown first
-	listed          bool   // a list has shown it first
-	version         uint64 // that was shown last
+	at              int64 // of the claim, in milliseconds; 0 = not readable
+	order           int   // when it was shown first
+	listed          bool  // a list has shown it first
 }
 
-func newClaimIndex(own interface{ isOwnClaim(uid, token string) bool }) *claimIndex {
+func newClaimIndex(own func(uid, token string) bool) *claimIndex {
 	return &claimIndex{own: own, repos: map[queue.RepoKey]map[string]*seenClaim{}}
 }
 
-// see records a job; old is how it was shown before, or nil. It returns true when
-// the last foreign claim on the repository has ended.
-func (f *claimIndex) see(old, job *unstructured.Unstructured) (freed bool) {
-	uid, owner := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner)
-	version, _ := strconv.ParseUint(api.Meta(job, "resourceVersion"), 10, 64)
-	r := repoOf(job)
+// see records a job. It returns true when the last foreign claim on the repository has ended.
+func (f *claimIndex) see(job *unstructured.Unstructured) (freed bool) {
+	uid, owner, r := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), repoOf(job)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if old != nil && repoOf(old) != r {
-		f.remove(old)
-	}
-	c := f.repos[r][uid]
-	if c != nil && version < c.version {
-		return false // an old state of the job
-	}
 	if !claimed(job) {
 		return f.remove(job)
 	}
+	c := f.repos[r][uid]
 	if c == nil || c.owner != owner {
 		f.order++
 		c = &seenClaim{job: keyOf(job).String(), uid: uid, owner: owner, order: f.order, listed: f.listing}
@@ -203,7 +192,7 @@ func (f *claimIndex) see(old, job *unstructured.Unstructured) (freed bool) {
 		f.repos[r][uid] = c
 		f.wake()
 	}
-	c.version, c.at = version, claimTime(job)
+	c.at = claimTime(job)
 	return false
 }
 
@@ -221,7 +210,7 @@ func (f *claimIndex) remove(job *unstructured.Unstructured) (freed bool) {
 		return false
 	}
 	delete(f.repos[r], uid)
-	freed = !f.isOwn(c) && len(f.foreignOf(r)) == 0
+	freed = !f.own(c.uid, c.owner) && len(f.foreignOf(r)) == 0
 	if len(f.repos[r]) == 0 {
 		delete(f.repos, r)
 	}
@@ -254,8 +243,6 @@ func (f *claimIndex) wake() {
 	}
 }
 
-func (f *claimIndex) isOwn(c *seenClaim) bool { return f.own.isOwnClaim(c.uid, c.owner) }
-
 // foreign returns the claims of other agents on a repository.
 func (f *claimIndex) foreign(r queue.RepoKey) []seenClaim {
 	f.mu.Lock()
@@ -265,7 +252,7 @@ func (f *claimIndex) foreign(r queue.RepoKey) []seenClaim {
 
 func (f *claimIndex) foreignOf(r queue.RepoKey) (out []seenClaim) {
 	for _, c := range f.repos[r] {
-		if !f.isOwn(c) {
+		if !f.own(c.uid, c.owner) {
 			out = append(out, *c)
 		}
 	}

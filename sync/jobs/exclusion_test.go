@@ -6,13 +6,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"limpet/state"
 )
 
 // sites watches who works where.
@@ -173,58 +170,52 @@ func TestOrderOfForeignClaims(t *testing.T) {
 		earlier int // -1 = not known yet
 		listed  bool
 	}{
-		{"alone", func(n *claimIndex) { n.see(nil, job(mine, "10", "me")) }, 0, false},
-		{"not shown", func(n *claimIndex) { n.see(nil, job(other, "9", "you")) }, -1, false},
+		{"alone", func(n *claimIndex) { n.see(job(mine, "10", "me")) }, 0, false},
+		{"not shown", func(n *claimIndex) { n.see(job(other, "9", "you")) }, -1, false},
 		{"other before", func(n *claimIndex) {
-			n.see(nil, job(other, "9", "you"))
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(other, "9", "you"))
+			n.see(job(mine, "10", "me"))
 		}, 1, false},
 		{"other before and over", func(n *claimIndex) {
-			n.see(nil, job(other, "8", "you"))
+			n.see(job(other, "8", "you"))
 			n.deleted(job(other, "9", "you"))
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"))
 		}, 0, false},
-		{"other before, then an old state of it", func(n *claimIndex) {
-			n.see(nil, job(other, "9", "you"))
-			n.see(job(other, "9", "you"), job(other, "5", ""))
-			n.see(nil, job(mine, "10", "me"))
-		}, 1, false},
 		{"other after", func(n *claimIndex) {
-			n.see(nil, job(mine, "10", "me"))
-			n.see(job(other, "5", ""), job(other, "11", "you"))
+			n.see(job(mine, "10", "me"))
+			n.see(job(other, "11", "you"))
 		}, 0, false},
 		{"the same job, of another owner before", func(n *claimIndex) {
-			n.see(nil, job(mine, "9", "you"))
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(mine, "9", "you"))
+			n.see(job(mine, "10", "me"))
 		}, 0, false},
 		{"a list shows the other after", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(nil, job(mine, "10", "me"))
-			n.see(job(other, "5", ""), job(other, "9", "you"))
+			n.see(job(mine, "10", "me"))
+			n.see(job(other, "9", "you"))
 			n.setListing(false)
 		}, 1, true},
 		{"a list is half shown", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"))
 		}, -1, false},
 		{"a list, after the watch has shown the own claim", func(n *claimIndex) {
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"))
 			n.setListing(true)
-			n.see(job(other, "5", ""), job(other, "11", "you"))
+			n.see(job(other, "11", "you"))
 			n.setListing(false)
 		}, 0, false},
 		{"the own claim after a list", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(nil, job(other, "9", "you"))
+			n.see(job(other, "9", "you"))
 			n.setListing(false)
-			n.see(nil, job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"))
 		}, 1, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			n := newClaimIndex(&env{o: Options{self: "a"}, claims: &claimTable{pending: map[string]pendingClaim{uid: {claim: state.Claim{UID: uid, Token: "me"}}}}})
-			n.see(nil, job(mine, "4", "")) // an old event must not count as the end
+			n := newClaimIndex(func(_, token string) bool { return token == "me" })
 			c.events(n)
 			got, known := n.earlier(repoKey("default", "r1"), uid, "me")
 			if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
@@ -237,53 +228,4 @@ func TestOrderOfForeignClaims(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Tests of what arrives late: requests, answers, deletions and second thoughts.
-
-// once returns a fault for the first call that is picked, and none for others.
-func once(picked func(c call) bool, f fault) func(c call) fault {
-	var done atomic.Bool
-	return func(c call) fault {
-		if picked(c) && done.CompareAndSwap(false, true) {
-			return f
-		}
-		return fault{}
-	}
-}
-
-// TestClaimsOfDeletedJobsAreForgotten: also of one whose deletion the watch
-// had shown before its claim was sent in vain.
-func TestClaimsOfDeletedJobsAreForgotten(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, quick())
-		settle()
-		get := once(func(c call) bool { return c.Verb == "get" && c.Name == "r1-sync" }, fault{lateAnswer: time.Second})
-		put := once(isClaim, fault{lose: true})
-		r.model.inject(func(c call) fault {
-			if f := get(c); f != (fault{}) {
-				return f
-			}
-			return put(c)
-		})
-		r.job("r1", "r1-sync")
-		pass(500 * time.Millisecond)
-		r.model.remove("jobs", "default", "r1-sync")
-		pass(2 * time.Minute)
-		r.job("r1", "moved", action("push"), claimOf("another", time.Now()))
-		settle()
-		r.model.edit("jobs", "default", "moved", func(u *unstructured.Unstructured) {
-			_ = unstructured.SetNestedField(u.Object, "r2", "spec", "repository")
-		})
-		settle()
-		r.model.remove("jobs", "default", "moved")
-		settle()
-		f := a.exclusion.seen
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if len(f.repos) != 0 || len(r.claims()) != 0 {
-			t.Errorf("remembered %v, claims %+v", f.repos, r.claims())
-		}
-	})
 }

@@ -48,7 +48,7 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 		(old == nil || api.Label(old, api.LabelClaimOwner) != owner) {
 		c.delay.claimSeen(agentOf(owner), r, time.Now())
 	}
-	if c.exclusion.seen.see(old, job) {
+	if c.exclusion.seen.see(job) {
 		c.queue.release(r)
 	}
 	if reason := cancelReason(job); reason != "" {
@@ -62,8 +62,7 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 	case old != nil && backoffEnded(old, job):
 		c.queue.expedite(keyOf(job), r)
 	default:
-		priority := c.admission.priority(api.Annotation(job, api.AnnoPriority), r, func() jobRef { return refOf(job) })
-		c.queue.add(keyOf(job), r, false, priority)
+		c.queue.add(keyOf(job), r, false, c.admission.priority(api.Annotation(job, api.AnnoPriority), r))
 	}
 }
 

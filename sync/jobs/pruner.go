@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +20,6 @@ const (
 	// trimEvery is after how many completions the bounds by number and bytes are
 	// checked: the local history exceeds them by that many records at most.
 	trimEvery = 64
-	// pruneYield is how many HistoricJobs have to be gone before a pass takes it that
-	// another agent is at the same work.
-	pruneYield = 4
 	// trimPause is the least time between two passes through the HistoricJobs.
 	trimPause = 10 * time.Second
 )
@@ -141,8 +137,7 @@ func (p *pruner) window(ctx context.Context, now time.Time) (before time.Time, e
 	return before, err
 }
 
-// remote deletes old HistoricJobs. Many agents prune the same ones, each in an order of its
-// own: one that finds that others have been faster leaves the rest to them.
+// remote deletes old HistoricJobs, as other agents may do too.
 func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	now, known := p.now()
 	if p.o.HistoryExpiration == 0 || !known || time.Now().Before(p.pauseUntil) {
@@ -153,13 +148,12 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	gone := 0
 	for page := ""; ; {
 		items, next, err := p.server.archivePage(ctx, p.o.Namespace, page)
 		if err != nil {
 			return removed, p.stop(err)
 		}
-		for _, i := range rand.Perm(len(items)) {
+		for i := range items {
 			item := &items[i]
 			if !finishTime(item).Before(before) {
 				continue
@@ -168,13 +162,8 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 			switch {
 			case err == nil:
 				removed++
-			case !stale(err):
+			case !stale(err): // another agent may have been faster
 				return removed, p.stop(err)
-			default:
-				gone++
-			}
-			if gone == pruneYield {
-				return removed, nil
 			}
 		}
 		if page = next; next == "" {

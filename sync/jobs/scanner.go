@@ -113,7 +113,7 @@ func (s *scanner) pick(all []kube.Object) []queue.Candidate {
 			continue
 		}
 		k := queue.Key{Namespace: job.Namespace(), Name: job.Name()}
-		priority := s.admission.priority(job.Text(pathPriority), r, func() jobRef { return refOf(job.Unstructured()) })
+		priority := s.admission.priority(job.Text(pathPriority), r)
 		found = append(found, scanned{Candidate: queue.Candidate{Key: k, Repo: r, Priority: priority}, created: job.Created().Unix()})
 	}
 	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})

@@ -281,7 +281,9 @@ func TestSimulationFinds(t *testing.T) {
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
 		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job",
 			20},
-		{"no eye for foreign claims", func(p *simProcess) { p.agent.exclusion.seen.own = allOwn{} }, "works on a repository", 300},
+		{"no eye for foreign claims", func(p *simProcess) {
+			p.agent.exclusion.seen.own = func(string, string) bool { return true }
+		}, "works on a repository", 300},
 		{"cleanup without patience", func(p *simProcess) { p.agent.env.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -346,11 +348,6 @@ func (timeless) after(time.Duration, func()) *time.Timer {
 type sameToken struct{ host }
 
 func (sameToken) token() string { return "h0.1.1" }
-
-// allOwn counts every claim as one of this agent.
-type allOwn struct{}
-
-func (allOwn) isOwnClaim(string, string) bool { return true }
 
 // fate is chance that gives the same answer to the same question, whoever asks
 // first: so goroutines that run at the same instant cannot change a story.

@@ -153,7 +153,8 @@ func TestTakes(t *testing.T) {
 	} {
 		var place trusting
 		place.set(nil, c.signers...)
-		trust, err := NewSigners(place.find, nil, nil).of(t.Context(), api.Repository{GitVerify: c.mode, GitVerifyPrincipals: c.who}, auth.Lookup{})
+		repo := api.Repository{GitVerify: c.mode, GitVerifyPrincipals: c.who}
+		trust, err := NewSigners(place.find, nil, nil).of(t.Context(), repo, auth.Lookup{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +164,8 @@ func TestTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := trust.takes(key, defaultMail, time.Now()); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		err = trust.takes(key, defaultMail, time.Now())
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
