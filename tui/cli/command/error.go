@@ -172,7 +172,12 @@ func StoreHint(err error) (hint string, ok bool) {
 		}
 		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file", true
 	}
+	if shared, ok := errors.AsType[*state.SharedDirectoryError](err); ok {
+		return "chmod go-w " + ShellWord(shared.Dir) + "    # or give another --state FILE", true
+	}
 	switch {
+	case errors.Is(err, syscall.ELOOP):
+		return "remove the link, or give another --state FILE", true
 	case is[*state.SchemaError](err):
 		return "install the newer limpet again, or give another --state FILE", true
 	case errors.Is(err, state.ErrForeign):

@@ -44,6 +44,8 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("%w: gone", control.ErrNoDaemon), ExitUnreachable, ""},
 		{&state.LockedError{Path: "p", PID: 7}, ExitStore, "process 7"},
 		{&state.LockedError{Path: "p", PID: 7, Socket: "s"}, ExitStore, "limpet --state p status"},
+		{fmt.Errorf("open: %w", &state.SharedDirectoryError{Dir: "/a b"}), ExitStore, "chmod go-w '/a b'"},
+		{fmt.Errorf("open: %w", syscall.ELOOP), ExitStore, "remove the link"},
 		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},
 		{fmt.Errorf("write: %w", syscall.ENOSPC), ExitStore, "free space"},
 		{fmt.Errorf("write: %w", state.ErrReadOnly), ExitStore, "give a file in a directory that can be written: --state FILE"},
