@@ -230,7 +230,7 @@ func checkDirectory(dir string) error {
 		return frame.Classify(err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return &SharedDirectoryError{Dir: dir, Mode: info.Mode().Perm()}
+		return &SharedDirectoryError{Dir: dir, Mode: info.Mode()}
 	}
 	return nil
 }

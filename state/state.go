@@ -115,7 +115,7 @@ type SharedDirectoryError struct {
 }
 
 func (e *SharedDirectoryError) Error() string {
-	return fmt.Sprintf("state directory %s is writable by others (mode %04o)", e.Dir, e.Mode)
+	return fmt.Sprintf("state directory %s is writable by others (mode %04o)", e.Dir, e.Mode.Perm())
 }
 
 // LockedError names the process that holds the file. Fields are zero when the holder left no note.

@@ -173,6 +173,9 @@ func StoreHint(err error) (hint string, ok bool) {
 		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file", true
 	}
 	if shared, ok := errors.AsType[*state.SharedDirectoryError](err); ok {
+		if shared.Mode&fs.ModeSticky != 0 { // it is shared on purpose, as /tmp
+			return "give a file in a directory of your own: --state FILE", true
+		}
 		return "chmod go-w " + ShellWord(shared.Dir) + "    # or give another --state FILE", true
 	}
 	switch {

@@ -45,6 +45,7 @@ func TestExitCodes(t *testing.T) {
 		{&state.LockedError{Path: "p", PID: 7}, ExitStore, "process 7"},
 		{&state.LockedError{Path: "p", PID: 7, Socket: "s"}, ExitStore, "limpet --state p status"},
 		{fmt.Errorf("open: %w", &state.SharedDirectoryError{Dir: "/a b"}), ExitStore, "chmod go-w '/a b'"},
+		{&state.SharedDirectoryError{Dir: "/tmp", Mode: fs.ModeSticky | 0o777}, ExitStore, "a directory of your own"},
 		{fmt.Errorf("open: %w", syscall.ELOOP), ExitStore, "remove the link"},
 		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},
 		{fmt.Errorf("write: %w", syscall.ENOSPC), ExitStore, "free space"},

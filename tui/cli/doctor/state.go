@@ -27,6 +27,11 @@ import (
 const largeState = 1 << 30
 
 func (p *examination) checkState(context.Context) check {
+	for _, place := range p.places() {
+		if c := place.tooOpen(); c.Found != "" {
+			return c
+		}
+	}
 	switch {
 	case !p.exists && p.daemon == nil:
 		return passed("%s is made at the first start", p.path)
@@ -39,11 +44,6 @@ func (p *examination) checkState(context.Context) check {
 		return failed(next, "%v", p.openErr)
 	case p.report.Quarantined != "":
 		return failed(command.RebuiltNext+"    # says what is there; the old file is kept", "%s", command.RebuiltText(p.report))
-	}
-	for _, place := range p.places() {
-		if c := place.tooOpen(); c.Found != "" {
-			return c
-		}
 	}
 	c := passed("%s", p.path)
 	if p.info != nil {
