@@ -24,7 +24,7 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for binary, found := range map[string]string{self: "", other: "another version than this"} {
+	for binary, found := range map[string]string{self: "", other: "another program than this"} {
 		if err := os.WriteFile(path, []byte("[Service]\nExecStart="+binary+" --daemon\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
