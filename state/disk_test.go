@@ -28,7 +28,7 @@ import (
 func childHere(mode, dir string) error {
 	switch mode {
 	case "full-mounted":
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m,mode=0700"); err != nil {
 			return errNoMount(err)
 		}
 		return fullDisk(dir, syscall.ENOSPC, func() error { return nil })
@@ -41,7 +41,7 @@ func childHere(mode, dir string) error {
 		}
 		return errors.Join(relieve(), fullDisk(dir, syscall.EFBIG, relieve))
 	case "readonly-mounted":
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700"); err != nil {
 			return errNoMount(err)
 		}
 		return readOnlyDisk(dir, func(on bool) error {

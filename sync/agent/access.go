@@ -112,17 +112,6 @@ func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([
 	return orNone(v.server.SecretOf(ctx, "repositories", l.Namespace, l.Repository, field, l.Secure[field]))
 }
 
-// placesOf returns the places of an agent for another program, with the rights of
-// that program to Secrets and files. Only the agent can read the values that the
-// embedded API stores.
-func placesOf(client *kube.Client, dir string, rules []auth.Rule) auth.Places {
-	p := auth.Places{Dir: dir, Rules: rules}
-	if client != nil {
-		p.Secrets = dependency.Reader{Client: client}
-	}
-	return p
-}
-
 // Tester tests objects without a running Agent, with the same credentials and API.
 type Tester struct {
 	*repos.Tester

@@ -357,15 +357,3 @@ func contents(i *Informer) string {
 	slices.Sort(all)
 	return strings.Join(all, " ")
 }
-
-// contents describes what is stored, in the same way.
-func (s *shelf) contents() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []string
-	for key, u := range s.objects {
-		all = append(all, key+"="+ObjectOf(u).Text(pathValue))
-	}
-	slices.Sort(all)
-	return strings.Join(all, " ")
-}

@@ -177,12 +177,6 @@ func TestYAMLOfARow(t *testing.T) {
 	})
 }
 
-func twoSources() *snapshot.Snapshot {
-	s := testSnapshot()
-	s.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
-	return s
-}
-
 // testDiagnostics returns the diagnostics of the test snapshot.
 func testDiagnostics() snapshot.DiagnosticsReport {
 	return snapshot.DiagnosticsReport{At: noon.Add(-2 * time.Second),
