@@ -9,6 +9,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
+
+	"limpet/sync/netx"
 )
 
 // Address is a Git URL taken apart. Two spellings of one remote have the same
@@ -113,6 +116,11 @@ func (a Address) checked() (Address, error) {
 		return Address{}, badAddress("it names no repository")
 	case strings.HasPrefix(a.Path, "-"):
 		return Address{}, badAddress("the path begins with \"-\"")
+	case !netx.IsASCIIHost(strings.ReplaceAll(a.Host, "*", "")): // * stands in rules
+		// A client maps other letters to ASCII ones before it dials, so a rule for the host would not match.
+		return Address{}, badAddress("the host has characters other than ASCII letters, digits, '-', '.' and '_'; write xn--... for others")
+	case strings.ContainsFunc(a.Path, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }):
+		return Address{}, badAddress("its path contains \";\" or an invisible character")
 	}
 	if slices.Contains(strings.Split(a.Path, "/"), "..") {
 		return Address{}, badAddress("its path contains \"..\"")

@@ -54,7 +54,9 @@ func TestParseAddressRefuses(t *testing.T) {
 		"https://", "https:///x", "https://host", "https://host/", "https://host/a?b=c", "https://host/a#b",
 		"https://host/../x", "https://host/a/%2e%2e/x", "https://ho st/x", "https://host/a\nb", "https://host\\@evil/x",
 		"ssh://-oProxyCommand=x/repo", "-oProxyCommand=x:repo", "-u@host:repo", "host:-repo", "ext::sh -c id", "file://other/x",
-		"https://host/\x1b[31m", "https://%zz/x",
+		"https://host/\x1b[31m", "https://%zz/x", "https://host/team;a/x", "https://host/a\u00adb", "https://host/a\u202eb",
+		"https://git\u3002example.com/x", "https://\uff47it.example.com/x", "http://local\u00adhost/x", "g\u0456t@host.\u0435xample:x",
+		"https://169\u3002254\u3002169\u3002254/x", "https://\u2460.example.com/x",
 	} {
 		if a, err := ParseAddress(raw); err == nil {
 			t.Errorf("%q accepted as %s", raw, a)

@@ -139,6 +139,9 @@ var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePr
 // resolvers interpret as addresses, and names of metadata servers. The error wraps
 // ErrForbidden.
 func (g Guard) Host(name string) error {
+	if !IsASCIIHost(name) {
+		return forbidden(fmt.Sprintf("%+q", name), "is no ASCII name of a host")
+	}
 	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return g.Check(ip)
@@ -152,6 +155,14 @@ func (g Guard) Host(name string) error {
 		return forbidden(fmt.Sprintf("%q", name), "is a metadata server")
 	}
 	return nil
+}
+
+// IsASCIIHost reports whether a host has only ASCII letters, digits, '-', '.' and '_', or those of an IPv6 address. A
+// proxy or a client maps any other letter to one of them after the host was judged.
+func IsASCIIHost(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._:[]%", r))
+	})
 }
 
 // control checks the address of a socket before it connects.

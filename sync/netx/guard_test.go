@@ -73,7 +73,8 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"metadata.google.internal", "Metadata.Google.Internal.", "2852039166", "0xA9FEA9FE", "169.254.43518",
-		"0251.0376.0251.0376", "[fe80::1]", "169.254.169.254."} {
+		"0251.0376.0251.0376", "[fe80::1]", "169.254.169.254.",
+		"\uff4detadata.google.internal", "metadata\u3002google.internal", "meta\u00addata.google.internal", "169\u3002254\u3002169\u3002254"} {
 		if err := open.Host(host); !errors.Is(err, ErrForbidden) {
 			t.Errorf("host %q: %v", host, err)
 		}
