@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -44,5 +45,24 @@ func TestReadOnly(t *testing.T) {
 	s.Must(t, command.ExitUsage, "delete", "repository", "boards")
 	if out, _ := s.Must(t, 0, "job", "list", "-o", "name"); out != "" {
 		t.Errorf("jobs: %s", out)
+	}
+}
+
+// TestPullDefaults: every way to ask for a pull asks for what changed, unless --full is given.
+func TestPullDefaults(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for i, tt := range []struct {
+		call, incremental string
+	}{
+		{"job create %s", "true"}, {"job create %s --incremental", "true"}, {"job create %s --full", "false"},
+		{"repo pull %s", "true"}, {"repo pull %s --full", "false"},
+	} {
+		name := fmt.Sprintf("boards-%d", i)
+		s.Must(t, 0, "repo", "create", name, "--url", "https://git.example.com/"+name+".git")
+		s.Must(t, 0, strings.Fields(fmt.Sprintf(tt.call, name))...)
+		if out, _ := s.Must(t, 0, "job", "list", "--repository", name, "-o", "json"); !strings.Contains(out, `"incremental": `+tt.incremental) {
+			t.Errorf("%s: %s", tt.call, out)
+		}
 	}
 }

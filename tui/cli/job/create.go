@@ -15,8 +15,8 @@ import (
 type createCmd struct {
 	Repository  string   `arg:"" help:"Name of the repository."`
 	Action      string   `help:"Action: pull, delete, move, ..." default:"pull"`
-	Incremental bool     `help:"Pull only what changed since the last pull." xor:"depth"`
-	Full        bool     `help:"Pull everything (the default)." xor:"depth"`
+	Incremental bool     `help:"Pull only what changed since the last pull (the default)." xor:"depth"`
+	Full        bool     `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal." xor:"depth"`
 	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
 	TargetPath  string   `help:"The directory to move to, with a slash at its end." placeholder:"DIR/"`
 	Ref         string   `help:"The branch to delete or move on, made if it is not there. Default: that of the repository, which is pulled then." placeholder:"BRANCH"`
@@ -62,7 +62,10 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	case selects:
 		spec[c.Action] = selection
 	case c.Action == "pull":
-		spec["pull"] = map[string]any{"incremental": c.Incremental}
+		spec["pull"] = map[string]any{"incremental": !c.Full}
+		if err := ConfirmFull(ctx, e, c.Repository, c.Full); err != nil {
+			return err
+		}
 	}
 	notes := MassDeleteNote(c.MassDelete)
 	if p := c.Priority; p != nil {
@@ -72,6 +75,14 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		notes[api.AnnoPriority] = *p
 	}
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
+}
+
+// ConfirmFull asks before a full pull, on a terminal.
+func ConfirmFull(ctx context.Context, e *command.Env, repository string, full bool) error {
+	if !full {
+		return nil
+	}
+	return e.Confirm(ctx, "A full pull of "+repository+" compares every file and overwrites what was changed by hand.")
 }
 
 // MassDeleteNote returns the annotations of a job that may delete many objects, or none.

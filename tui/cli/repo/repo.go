@@ -224,13 +224,16 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 
 type pullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
-	Full       bool   `help:"Pull everything, not only what changed."`
+	Full       bool   `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal."`
 	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 
 	job.WaitFlags
 }
 
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
+	if err := job.ConfirmFull(ctx, e, c.Repository, c.Full); err != nil {
+		return err
+	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
 }
