@@ -35,6 +35,9 @@ func (k *Keys) readSSH(data []byte, parse func(string) (sshKey, error)) error {
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
+		if err := k.count(1); err != nil {
+			return err
+		}
 		k.ssh = append(k.ssh, key)
 	}
 	return lines.Err()

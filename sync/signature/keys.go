@@ -10,14 +10,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // AllowedSigners is the name of the file with principals and validity.
 const AllowedSigners = "allowed_signers"
 
-// maxBytes bounds all files of keys together, and with it the time to read them.
-const maxBytes = 1 << 20
+// Bounds of all files of keys together. They keep the time to read them at about a
+// second on a common processor.
+const (
+	maxBytes = 1 << 20
+	maxFiles = 256
+	maxKeys  = 1000 // keys, subkeys and user IDs
+)
 
 // IsKeys reports whether a file, or a key of a Secret, of this name holds public keys:
 // *.asc, *.sshpub and allowed_signers. Source: Flux, but for the last.
@@ -30,6 +36,7 @@ func IsKeys(name string) bool {
 type Keys struct {
 	pgp    []*pgpKey
 	ssh    []sshKey
+	parts  int // keys, subkeys and user IDs
 	place  string
 	digest string
 }
@@ -48,14 +55,17 @@ func digestOf(files map[string][]byte) string {
 
 // ParseKeys parses files of public keys by name. It fails when any of them cannot be
 // read: a key that is left out would be noticed much later. Errors name the file. place
-// is where the files were found, for messages.
+// is where the files were found, for messages. A Cache parses the same files once.
 func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
 	size := 0
 	for _, data := range files {
 		size += len(data)
 	}
-	if size > maxBytes {
+	switch {
+	case size > maxBytes:
 		return nil, fmt.Errorf("the files of keys are longer than %d bytes together", maxBytes)
+	case len(files) > maxFiles:
+		return nil, fmt.Errorf("there are more than %d files of keys", maxFiles)
 	}
 	k := &Keys{place: place, digest: digestOf(files)}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -76,6 +86,14 @@ func (k *Keys) read(name string, data []byte) error {
 		return k.readSSH(data, parseAllowedSigner)
 	}
 	return k.readSSH(data, parseAuthorizedKey)
+}
+
+// count adds to the number of keys, subkeys and user IDs.
+func (k *Keys) count(n int) error {
+	if k.parts += n; k.parts > maxKeys {
+		return fmt.Errorf("there are more than %d keys, subkeys and names", maxKeys)
+	}
+	return nil
 }
 
 // Len returns the number of keys without subkeys.
@@ -132,4 +150,35 @@ func (k *Keys) Holders(now time.Time) []Holder {
 // aboutKey strips the error about a signature down to what it says about the key.
 func aboutKey(e *Error) *Error {
 	return &Error{e.Kind, errors.New(strings.TrimPrefix(e.Error(), "is signed by "))}
+}
+
+// maxCached bounds how many sets of files a Cache has.
+const maxCached = 256
+
+// Cache parses keys once for as long as their files do not change. It forgets everything
+// when it is full. Safe for concurrent use; the zero Cache is empty.
+type Cache struct {
+	mu     sync.Mutex // guards byHash, also while keys are parsed
+	byHash map[string]*Keys
+}
+
+// Keys is ParseKeys.
+func (c *Cache) Keys(files map[string][]byte, place string) (*Keys, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	digest := digestOf(files)
+	k := c.byHash[digest]
+	if k == nil {
+		var err error
+		if k, err = ParseKeys(files, place); err != nil {
+			return nil, err
+		}
+		if c.byHash == nil || len(c.byHash) >= maxCached {
+			c.byHash = map[string]*Keys{}
+		}
+		c.byHash[digest] = k
+	}
+	found := *k
+	found.place = place
+	return &found, nil
 }

@@ -20,31 +20,23 @@ func (k *Keys) verifyPGP(text, armored []byte, c Claim) (Signer, error) {
 	if err != nil {
 		return Signer{}, err
 	}
-	var found *Signer
-	why := k.unknown(fmt.Sprintf("0x%016x", *sig.IssuerKeyId))
+	found := k.unknown(fmt.Sprintf("0x%016x", *sig.IssuerKeyId))
 	for _, key := range k.pgp {
 		if key.refused != nil && key.primary.KeyId == *sig.IssuerKeyId {
-			why = key.refused
+			found = key.refused
 		}
 		for _, part := range key.parts() {
 			if part.PublicKey.KeyId != *sig.IssuerKeyId {
 				continue
 			}
 			signer, e := key.verify(part, sig, text, c)
-			switch {
-			case e == nil:
-				found = &signer
-			case e.Kind == Revoked: // whatever another copy of the key says
-				return Signer{}, e
-			default:
-				why = e
+			if e == nil {
+				return signer, nil
 			}
+			found = e
 		}
 	}
-	if found == nil {
-		return Signer{}, why
-	}
-	return *found, nil
+	return Signer{}, found
 }
 
 // parsePGPSignature parses an armored signature, and refuses what is not one

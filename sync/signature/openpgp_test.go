@@ -165,14 +165,17 @@ func TestNewForms(t *testing.T) {
 	}
 }
 
-// TestCopies: of a key that is listed twice, in one file or two, a revocation in either copy
-// counts, and so does the later end.
-func TestCopies(t *testing.T) {
+// TestCopiesAreOneKey: of a key that is listed twice, in one file or two, a revocation
+// in either copy counts, and so does the newest expiry.
+func TestCopiesAreOneKey(t *testing.T) {
 	g := newGPG(t)
 	fingerprint := g.generate("ops", "ed25519", "sign,cert", "2y")
 	g.generate("other", "ed25519", "sign,cert", "never")
 	signature := g.sign("ops")
 	short, other := g.export("ops"), g.export("other")
+	// What the key says later, without a word of its end, does not make it last longer.
+	g.at("20210301T120000", "addrevoker\nother@example.com\ny\nsave\n", "--command-fd", "0", "--edit-key", "ops@example.com")
+	named := g.export("ops")
 	g.at("20210401T120000", "", "--batch", "--quick-set-expire", fingerprint, "10y")
 	long := g.export("ops")
 	certificate, err := os.ReadFile(filepath.Join(g.dir, "openpgp-revocs.d", fingerprint+".rev"))
@@ -181,17 +184,20 @@ func TestCopies(t *testing.T) {
 	}
 	g.at("20210501T120000", strings.ReplaceAll(string(certificate), ":-----BEGIN", "-----BEGIN"), "--batch", "--import")
 	revoked := g.export("ops")
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for name, c := range map[string]struct {
 		files [][]byte
 		want  Kind
 	}{
-		"first":              {[][]byte{short}, Expired},
-		"longer":             {[][]byte{long}, ""},
-		"longer afterwards":  {[][]byte{short, long}, ""},
-		"longer before":      {[][]byte{long, short}, ""},
-		"revoked afterwards": {[][]byte{long, revoked}, Revoked},
-		"revoked before":     {[][]byte{revoked, long}, Revoked},
-		"in one file":        {[][]byte{bytes.Join([][]byte{long, other, revoked}, nil)}, Revoked},
+		"first":               {[][]byte{short}, Expired},
+		"with a later word":   {[][]byte{named}, Expired},
+		"longer":              {[][]byte{long}, ""},
+		"longer afterwards":   {[][]byte{short, long}, ""},
+		"longer before":       {[][]byte{long, short}, ""},
+		"revoked afterwards":  {[][]byte{long, revoked}, Revoked},
+		"revoked before":      {[][]byte{revoked, long}, Revoked},
+		"in one file":         {[][]byte{join(revoked, other, long)}, Revoked},
+		"in one file, turned": {[][]byte{join(long, other, revoked)}, Revoked},
 	} {
 		if got := kindOf(t, signature, c.files...); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -199,33 +205,65 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestRevocationsInDoubt: a key with a revocation that cannot be verified is not trusted,
-// and other keys of the file are.
+// TestDesignatedRevoker: a key that another one has revoked is not trusted any more.
+func TestDesignatedRevoker(t *testing.T) {
+	g := newGPG(t)
+	g.generate("ops", "ed25519", "sign,cert", "never")
+	g.generate("boss", "ed25519", "sign,cert", "never")
+	signature := g.sign("ops")
+	g.at("20210301T120000", "addrevoker\nboss@example.com\ny\nsave\n", "--command-fd", "0", "--edit-key", "ops@example.com")
+	before := g.export("ops")
+	certificate := g.at("20210401T120000", "y\n0\n\ny\n", "--command-fd", "0", "--armor", "--desig-revoke", "ops@example.com")
+	g.at("20210402T120000", string(certificate), "--batch", "--import")
+	if got := kindOf(t, signature, before); got != "" {
+		t.Errorf("before: %q", got)
+	}
+	if got := kindOf(t, signature, g.export("ops")); got != Revoked {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+// TestRevocationsInDoubt: a key with a revocation that cannot be verified is not
+// trusted, and other keys of the file are.
 func TestRevocationsInDoubt(t *testing.T) {
 	body, _, err := unarmor(fixture(t, "subkey.asc"), pgpPublic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := splitKeys(body)
+	keys, _, err := splitKeys(body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := keysOf(t, "subkey.asc").pgp[0].primary.KeyId
 	const revokesKey, revokesSubkey = byte(packet.SigTypeKeyRevocation), byte(packet.SigTypeSubkeyRevocation)
 	const afterKey, afterName, afterSub = 0, 2, 4
+	unnamed := signatureOf(revokesKey, own)
+	unnamed[15] = 0x64
+	critical := signatureOf(revokesKey, own)
+	critical[7] = 0xe0
 	for name, c := range map[string]struct {
 		at   int
 		body []byte
 		want Kind
 	}{
-		"by another key":             {afterKey, signatureOf(revokesKey, 0xbeef), Unusable},
-		"by another key, at its end": {afterSub, signatureOf(revokesKey, 0xbeef), Unusable},
-		"not made by it":             {afterKey, signatureOf(revokesKey, own), Unusable},
-		"of the subkey, by another":  {afterSub, signatureOf(revokesSubkey, 0xbeef), Unusable},
-		"of a subkey, misplaced":     {afterName, signatureOf(revokesSubkey, own), Unusable},
+		"by another key":             {afterKey, signatureOf(revokesKey, 0xbeef), Revoked},
+		"by another key, at its end": {afterSub, signatureOf(revokesKey, 0xbeef), Revoked},
+		"not made by it":             {afterKey, signatureOf(revokesKey, own), Revoked},
+		"without an issuer":          {afterKey, unnamed, Revoked},
+		"with a condition":           {afterKey, critical, Revoked},
+		"of version 3":               {afterKey, []byte{3, 5, revokesKey, 0, 0, 0, 0}, Revoked},
+		"of version 5":               {afterKey, []byte{5, revokesKey, 0, 0}, Revoked},
+		"of version 9":               {afterKey, []byte{9, 0x1f, 0, 0}, Revoked},
+		"of nothing":                 {afterKey, []byte{}, Revoked},
+		"cut short":                  {afterKey, []byte{4, revokesKey, 1}, Revoked},
+		"of the subkey, by another":  {afterSub, signatureOf(revokesSubkey, 0xbeef), Revoked},
+		"of the subkey, not made":    {afterSub, signatureOf(revokesSubkey, own), Revoked},
+		"of the subkey, unread":      {afterSub, []byte{6, revokesSubkey, 0, 0}, Revoked},
+		"of a subkey, misplaced":     {afterName, signatureOf(revokesSubkey, own), Revoked},
 		"of the name, by another":    {afterName, signatureOf(0x30, 0xbeef), ""},
 		"of the name, not made":      {afterName, signatureOf(0x30, own), Unusable},
 		"a word of another":          {afterName, signatureOf(0x13, 0xbeef), ""},
+		"a word of version 3":        {afterName, []byte{3, 5, 0x10, 0, 0, 0, 0}, ""},
 	} {
 		var packets []byte
 		for i, p := range keys[0] {
@@ -237,6 +275,10 @@ func TestRevocationsInDoubt(t *testing.T) {
 		files := map[string][]byte{"a.asc": append(armored(pgpPublic, packets), fixture(t, "ed25519.asc")...)}
 		if h := parsed(t, files).Holders(time.Now()); len(h) != 2 || KindOf(h[0].Err) != c.want || h[1].Err != nil {
 			t.Errorf("%s: %+v, want %q", name, h, c.want)
+		}
+		files["b.asc"] = fixture(t, "subkey.asc")
+		if h := parsed(t, files).Holders(time.Now())[0]; (c.want == Revoked) != (KindOf(h.Err) == Revoked) {
+			t.Errorf("%s, beside a plain copy: %+v", name, h)
 		}
 	}
 }
@@ -278,14 +320,30 @@ func rsaKey(bits int) []byte {
 func TestHostileKeys(t *testing.T) {
 	name := packetOf(tagUserID, []byte("a <a@example.com>"))
 	big := append(rsaKey(largestRSA), name...)
+	line := fixture(t, "ed25519.sshpub")
+	lines := bytes.Repeat(line, maxKeys+1)
 	half := append(bytes.Repeat([]byte("#"), 600_000), '\n')
+	crowd := map[string][]byte{}
+	for i := range maxFiles + 1 {
+		crowd[fmt.Sprint(i, ".sshpub")] = nil
+	}
 	for what, c := range map[string]struct {
 		files map[string][]byte
 		want  string // "" = they are read
 	}{
 		"signatures": {map[string][]byte{"a.asc": armored(pgpPublic,
 			append(big, bytes.Repeat(packetOf(tagSignature, signatureOf(0x13, 0xbeef)), 8000)...))}, ""},
+		"a long name": {map[string][]byte{"a.asc": armored(pgpPublic,
+			append(big, packetOf(tagUserID, make([]byte, maxUserID+1))...))}, "longer than 4096"},
+		"too many names": {map[string][]byte{"a.asc": armored(pgpPublic, append(big, bytes.Repeat(name, maxKeys)...))},
+			"more than 1000 keys"},
+		"too many keys": {map[string][]byte{"a.asc": armored(pgpPublic,
+			bytes.Repeat(packetOf(tagPublicKey, []byte{4, 0, 0, 0, 0, 18}), maxKeys+1))}, "more than 1000 keys"},
+		"too many lines": {map[string][]byte{"a.sshpub": lines}, "more than 1000 keys"},
+		"too many lines in two": {map[string][]byte{"a.sshpub": lines[:len(line)*600], "b.sshpub": lines[:len(line)*600]},
+			"more than 1000 keys"},
 		"too long together":        {map[string][]byte{"a.sshpub": half, "b.sshpub": half}, "longer than 1048576 bytes together"},
+		"too many files":           {crowd, "more than 256 files"},
 		"one with 16384 bits":      {map[string][]byte{"a.asc": armored(pgpPublic, append(rsaKey(16384), name...))}, ""},
 		"a line that does not end": {map[string][]byte{"a.sshpub": bytes.Repeat([]byte("a"), maxBytes)}, "line 1"},
 	} {

@@ -2,6 +2,7 @@ package signature
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ const (
 const (
 	smallestRSA = 2048 // bits
 	largestRSA  = 8192
+	maxUserID   = 4096 // bytes; each signature of a user ID hashes all of it
 )
 
 // pgpKey is a primary key with its user IDs and subkeys.
@@ -46,8 +48,8 @@ func (k *Keys) readPGP(data []byte) error {
 		if body, rest, err = unarmor(rest, pgpPublic); err != nil {
 			return err
 		}
-		keys, err := splitKeys(body)
-		if err != nil {
+		keys, parts, err := splitKeys(body)
+		if err = cmp.Or(err, k.count(parts)); err != nil {
 			return err
 		}
 		for _, packets := range keys {
@@ -55,35 +57,40 @@ func (k *Keys) readPGP(data []byte) error {
 			if err != nil {
 				return err
 			}
-			k.pgp = append(k.pgp, key)
+			k.add(key)
 		}
 	}
 	return nil
 }
 
-// splitKeys splits a block into the packets of each primary key. It leaves out what the
-// parser may not know and would refuse the key for: subkeys for encryption, pictures, and
-// the signatures about them.
-func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, err error) {
+// splitKeys splits a block into the packets of each primary key. It leaves out what
+// does not matter for signatures, which the parser may not know: subkeys for
+// encryption, pictures, and the signatures about them. parts are keys, subkeys and names.
+func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, parts int, err error) {
 	reader, skip := packet.NewOpaqueReader(bytes.NewReader(body)), false
 	for {
 		p, err := reader.Next()
 		switch {
 		case errors.Is(err, io.EOF) && p == nil:
-			return keys, nil
+			return keys, parts, nil
 		case err != nil:
-			return nil, errors.New("it is no data of OpenPGP, or ends in the middle of a packet")
+			return nil, 0, errors.New("it is no data of OpenPGP, or ends in the middle of a packet")
 		case p.Tag == tagPublicKey || p.Tag == tagSecretKey:
 			keys, skip = append(keys, nil), false
 		case p.Tag == tagPublicSubkey || p.Tag == tagSecretSubkey:
 			skip = len(p.Contents) < 6 || !packet.PublicKeyAlgorithm(p.Contents[5]).CanSign()
 		case p.Tag == tagUserID || p.Tag == tagUserAttribute:
-			skip = p.Tag == tagUserAttribute
+			if skip = p.Tag == tagUserAttribute; !skip && len(p.Contents) > maxUserID {
+				return nil, 0, fmt.Errorf("the name of an owner is longer than %d bytes", maxUserID)
+			}
 		case p.Tag != tagSignature:
 			continue
 		}
+		if p.Tag != tagSignature {
+			parts++
+		}
 		if len(keys) == 0 {
-			return nil, errors.New("a signature or name comes before its key; import a revocation with gpg and export the key again")
+			return nil, 0, errors.New("a signature or name comes before its key; import a revocation with gpg and export the key again")
 		}
 		if !skip {
 			keys[len(keys)-1] = append(keys[len(keys)-1], p)
@@ -92,8 +99,7 @@ func splitKeys(body []byte) (keys [][]*packet.OpaquePacket, err error) {
 }
 
 // newPGPKey parses the packets of a key. One that can be named and not used is refused
-// when it has signed, so that other keys can still be used. So is one with a revocation
-// that the parser cannot verify.
+// when it has signed, so that other keys can still be used.
 func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 	k := &pgpKey{}
 	first, err := packets[0].Parse()
@@ -109,15 +115,84 @@ func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 		return k, nil
 	}
 	var all bytes.Buffer
+	revocations := 0
 	for _, p := range packets {
 		if err := p.Serialize(&all); err != nil {
 			return nil, err
 		}
+		if p.Tag == tagSignature && revokes(p.Contents) {
+			revocations++
+		}
 	}
-	if k.Entity, err = openpgp.ReadEntity(packet.NewReader(&all)); err != nil {
+	if k.Entity, err = openpgp.ReadEntity(packet.NewReader(&all)); err == nil {
+		revocations -= len(k.Revocations)
+		for _, sub := range k.Subkeys {
+			revocations -= len(sub.Revocations)
+		}
+	}
+	switch {
+	// The parser ignores a revocation that it cannot verify. It may be good: other keys
+	// that may revoke this one are named in places that are not read.
+	case revocations > 0:
+		k.refused = refuse(Revoked, "is signed by %s, a key with a revocation that cannot be verified: "+
+			"remove it from the key, or the key from those that may sign", keyName(k.primary))
+	case err != nil:
 		k.refused = refuse(Unusable, "is signed by %s, a key without valid signatures about itself: %w", keyName(k.primary), err)
 	}
 	return k, nil
+}
+
+// revokes reports whether a signature revokes a key or subkey. One of an unknown version
+// may revoke anything.
+func revokes(body []byte) bool {
+	at := 1
+	if len(body) > 0 && body[0] <= 3 {
+		at = 2
+	}
+	if len(body) <= at || body[0] < 2 || body[0] > 6 {
+		return true
+	}
+	kind := packet.SignatureType(body[at])
+	return kind == packet.SigTypeKeyRevocation || kind == packet.SigTypeSubkeyRevocation
+}
+
+// add adds a key. Of several copies of a key the newest is used, and a revocation of the
+// key or a subkey in any of them counts.
+func (k *Keys) add(key *pgpKey) {
+	i := slices.IndexFunc(k.pgp, func(old *pgpKey) bool { return bytes.Equal(old.primary.Fingerprint, key.primary.Fingerprint) })
+	if i < 0 {
+		k.pgp = append(k.pgp, key)
+		return
+	}
+	newest, other := k.pgp[i], key
+	if newest.newest().Before(other.newest()) {
+		newest, other = other, newest
+	}
+	k.pgp[i] = newest
+	if other.refused != nil && other.refused.Kind == Revoked {
+		newest.refused = other.refused
+	}
+	if other.Entity == nil || newest.Entity == nil {
+		return
+	}
+	newest.Revocations = append(newest.Revocations, other.Revocations...)
+	for _, sub := range other.Subkeys {
+		for j, same := range newest.Subkeys {
+			if same.PublicKey.KeyId == sub.PublicKey.KeyId {
+				newest.Subkeys[j].Revocations = append(same.Revocations, sub.Revocations...)
+			}
+		}
+	}
+}
+
+// newest returns when the key last said something about itself.
+func (k *pgpKey) newest() (at time.Time) {
+	for _, part := range k.parts() {
+		if part.SelfSignature != nil && part.SelfSignature.CreationTime.After(at) {
+			at = part.SelfSignature.CreationTime
+		}
+	}
+	return at
 }
 
 // parts returns the primary key and the subkeys that can sign.

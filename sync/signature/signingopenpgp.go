@@ -42,13 +42,13 @@ func parseSigningPGP(data, passphrase []byte, now time.Time) (*SigningKey, error
 	if err != nil {
 		return nil, err
 	}
-	keys, err := splitKeys(body)
+	keys, parts, err := splitKeys(body)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(rest) > 0:
 		return nil, errors.New("something follows the private key; " + oneKey)
-	case len(keys) != 1:
+	case len(keys) != 1 || parts > maxKeys:
 		return nil, errors.New("there are several keys in it or none; " + oneKey)
 	}
 	for _, p := range keys[0] {
