@@ -44,6 +44,7 @@ type Claim struct {
 	Spec            json.RawMessage `json:"spec,omitempty"`   // of the job, during backoff
 
 	Attempts []Attempt `json:"attempts,omitempty"` // during backoff: those that ended without a result
+	Doomed   bool      `json:"doomed,omitempty"`   // taken from an agent that has died, to be failed and not to be run
 }
 
 // PutClaim inserts or replaces the claim of that UID.

@@ -52,6 +52,9 @@ type Identity struct {
 // Text returns the value of a key without the line end that editors leave.
 func (i Identity) Text(key string) string { return strings.TrimRight(string(i.Keys[key]), "\r\n") }
 
+// Declares reports whether a name is a key of the provider.
+func (i Identity) Declares(name string) bool { return slices.Contains(identityKeys[i.Provider], name) }
+
 // Own reports whether no key proves an identity, so that it is the one of this host.
 func (i Identity) Own() bool {
 	for _, k := range slices.Concat(identityKeys[i.Provider], []string{keyPassword, keyToken, keyBearer}) {

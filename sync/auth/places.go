@@ -73,6 +73,7 @@ func (at place) wrong(format string, args ...any) error {
 
 // selection is the part of all keys that a look-up is about.
 type selection struct {
+	once  bool              // a key in two Secrets is an error: none of them is passed over
 	skip  []string          // fields of spec.secure that are about something else
 	is    func(string) bool // the keys in a Secret or a rule
 	files func(string) bool // the keys in the directory, and the secure values
@@ -95,7 +96,7 @@ var (
 	webhookSecret  = selection{is: anyKey, files: oneOf([]string{fieldWebhook}), check: checkPrivate}
 	// Keys of signers are no secrets: others may read the files, and must not be able to
 	// write to them.
-	trustKeys   = selection{skip: notForGit, is: signature.IsKeys, files: signature.IsKeys, check: checkOwned, rules: anyRule}
+	trustKeys   = selection{once: true, skip: notForGit, is: signature.IsKeys, files: signature.IsKeys, check: checkOwned, rules: anyRule}
 	signingKeys = selection{skip: []string{fieldWebhook}, is: isSigningKey, files: isSigningKey, check: checkPrivate, rules: anyRule}
 )
 
@@ -179,6 +180,9 @@ func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, er
 			at.keys = map[string][]byte{}
 		}
 		for key, value := range keys {
+			if len(at.keys[key]) > 0 && s.once {
+				return at, fmt.Errorf("%s of %s is in another secret of the repository too", key, place)
+			}
 			if len(at.keys[key]) == 0 {
 				at.keys[key] = value
 			}

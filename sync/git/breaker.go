@@ -2,6 +2,7 @@ package git
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"time"
 )
@@ -37,6 +38,7 @@ func (m *Mirrors) trip(url string, err error) {
 		wait = max(wait, min(e.RetryAfter, longestPause))
 	}
 	b.until = now.Add(wait)
+	maps.DeleteFunc(m.breakers, func(_ string, old breaker) bool { return now.Sub(old.until) > 2*longestPause })
 	m.breakers[url] = b
 }
 

@@ -145,6 +145,9 @@ func (f *fetch) run() error {
 		return err
 	}
 	defer f.mirror.release(old)
+	if f.mirror.isDamaged() {
+		return f.rebuild(pack.ErrDamaged)
+	}
 	there, err := f.hasAll(old)
 	switch {
 	case err != nil:

@@ -27,6 +27,7 @@ const (
 	configFile  = "config"
 	shallowFile = "shallow"
 	noteFile    = "limpet.json"
+	damageFile  = "limpet-damaged"
 )
 
 // bareConfig is the configuration of a repository without a worktree.

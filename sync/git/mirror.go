@@ -159,16 +159,23 @@ func (m *mirror) close() {
 	m.drop()
 }
 
-// markDamaged makes the next use fail and the next fetch throw the mirror away, also after
-// a restart. h is what showed the damage, nil for a mirror that cannot be opened: one that
-// was made anew meanwhile is not blamed.
+// markDamaged makes the next fetch throw the mirror away, also after a restart; until then what is sound can be read. h is
+// what showed the damage, nil for a mirror that cannot be opened: one that was made anew meanwhile is not blamed.
 func (m *mirror) markDamaged(h *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h == m.open {
-		m.drop()
-		os.Remove(filepath.Join(m.dir, noteFile))
+	if h != nil && h != m.open {
+		return
 	}
+	if f, err := os.Create(filepath.Join(m.dir, damageFile)); err == nil {
+		f.Close()
+	}
+}
+
+// isDamaged reports whether the mirror was marked.
+func (m *mirror) isDamaged() bool {
+	_, err := os.Stat(filepath.Join(m.dir, damageFile))
+	return err == nil
 }
 
 // replaceBy puts the freshly made mirror in dir in this one's place.

@@ -195,8 +195,7 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(m.dir, d.Name())
-		parent, _ := os.ReadFile(filepath.Join(dir, parentFile))
-		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || len(parent) > 0 && wanted[filepath.Join(m.dir, string(parent))] || time.Since(fetchedAt(dir)) < rest {
+		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || m.inParent(dir, wanted, rest) || time.Since(fetchedAt(dir)) < rest {
 			continue
 		}
 		n, _ := readNote(dir)
@@ -215,6 +214,19 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 		removed++
 	}
 	return removed, err
+}
+
+// inParent reports whether a mirror is that of a submodule of a wanted repository: it was pulled with it last, or at most
+// the time of rest before something came into that one.
+func (m *Mirrors) inParent(dir string, wanted map[string]bool, rest time.Duration) bool {
+	note := filepath.Join(dir, parentFile)
+	name, err := os.ReadFile(note)
+	parent := filepath.Join(m.dir, string(name))
+	if err != nil || !wanted[parent] {
+		return false
+	}
+	info, err := os.Stat(note)
+	return err == nil && info.ModTime().After(fetchedAt(parent).Add(-rest))
 }
 
 // fetchedAt is when something came into a mirror last.

@@ -48,6 +48,9 @@ func (c *call) stored(ref Ref) bool {
 // hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is
 // there and no commit.
 func (f *fetch) hasPinned() (bool, error) {
+	if f.mirror.isDamaged() {
+		return false, nil
+	}
 	s, err := f.mirror.use(f.Limits.ObjectBytes)
 	if err != nil {
 		return false, err

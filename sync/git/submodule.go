@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-git/go-git/v5/plumbing/format/config"
@@ -64,6 +65,7 @@ func (g *submoduleTree) noteParent(sub Remote) {
 	path := filepath.Join(g.m.dirOf(sub), parentFile)
 	parent := filepath.Base(g.m.dirOf(g.top))
 	if before, err := os.ReadFile(path); err == nil && string(before) == parent {
+		_ = os.Chtimes(path, time.Time{}, time.Now()) // Prune tells by it that the submodule is there still
 		return
 	}
 	if err := pack.ReplaceFile(path, []byte(parent)); err != nil {

@@ -53,7 +53,8 @@ type Request struct {
 // identity may be that of this host.
 func (r Request) env(g *registry) func(string) string {
 	return func(name string) string {
-		if v := r.Text(name); v != "" {
+		// Another key of a Secret would choose the endpoint at which the identity of this host is shown.
+		if v := r.Text(name); v != "" && (r.Trusted || r.Declares(name)) {
 			return v
 		}
 		if r.Own() || r.Trusted {

@@ -31,11 +31,11 @@ type claimer struct {
 // seen to be gone or claimed by others: there is no claim that the state file does not know.
 //
 // Without a held job and without an error the job cannot be claimed now, and the result
-// is what becomes of its key.
+// is what becomes of its key. A doomed job is claimed only to be failed: a restart must not run it.
 func (c *claimer) claim(
-	ctx context.Context, job *unstructured.Unstructured, attempt int,
+	ctx context.Context, job *unstructured.Unstructured, doomed bool,
 ) (h *heldJob, result queue.Result, err error) {
-	k, open, err := c.storeIntent(ctx, job, attempt)
+	k, open, err := c.storeIntent(ctx, job, doomed)
 	if err != nil {
 		return nil, result, err
 	}
@@ -75,13 +75,13 @@ func (c *claimer) claim(
 // storeIntent stores the intent to claim a job. open reports that an earlier request
 // with its token may still arrive.
 func (c *claimer) storeIntent(
-	ctx context.Context, job *unstructured.Unstructured, attempt int,
+	ctx context.Context, job *unstructured.Unstructured, doomed bool,
 ) (k state.Claim, open bool, err error) {
 	ref := refOf(job)
 	k = state.Claim{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
-		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: attempt,
-		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall,
+		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
+		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: doomed,
 	}
 	if before, err := c.store.Claim(ctx, ref.uid); err == nil {
 		k.Mark = before.Mark
@@ -146,10 +146,19 @@ func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, ca
 	return cause
 }
 
-// abandon forgets an intent that led to no claim.
+// abandon forgets an intent that led to no claim, and keeps the mark of a job that was released before.
 func (c *claimer) abandon(ctx context.Context, k state.Claim) {
 	c.claims.dropPending(k.UID)
-	if c.store.DropClaim(context.WithoutCancel(ctx), k.UID) != nil {
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	if len(k.Mark) > 0 {
+		resting := k
+		resting.Phase, resting.Token, resting.Doomed = state.PhaseResting, "", false
+		err = c.store.PutClaim(ctx, resting)
+	} else {
+		err = c.store.DropClaim(ctx, k.UID)
+	}
+	if err != nil {
 		c.claims.addPending(pendingClaim{claim: k})
 	}
 }

@@ -90,6 +90,9 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 	if now := repoOf(job); now != r {
 		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
 	}
+	if result, ended := d.recoverer.removeEnded(ctx, job); ended {
+		return result
+	}
 	return d.start(ctx, job)
 }
 
@@ -151,7 +154,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and released: an open one would be left behind.
-	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, ref.attempt)
+	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, false)
 	if err != nil {
 		d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = d.retryLater(err)

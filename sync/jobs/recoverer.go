@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -68,6 +69,9 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 		switch {
 		case job == nil:
 		case owned(job, p.claim.UID, p.claim.Token):
+			if result, ended := r.removeEnded(ctx, job); ended {
+				return result, true
+			}
 			return r.resume(ctx, job, p), true
 		case string(job.GetUID()) == p.claim.UID && p.claim.Phase == state.PhaseIntent && !claimed(job):
 			continue // its request may still arrive; claim uses the same token
@@ -79,6 +83,36 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 		}
 	}
 	return queue.Result{}, false
+}
+
+// endedHere reports whether this agent has ended a job and delivered that to the API. Such a job comes back with its UID
+// when a server is restored from a backup, or the state file was rebuilt after damage.
+func (e *env) endedHere(ctx context.Context, uid string) (bool, error) {
+	found, err := e.store.History(ctx, state.Query{UID: uid, Limit: 1})
+	return err == nil && len(found) > 0 && (found[0].HistoricJob == archivePosted || found[0].HistoricJob == archiveUnavailable), err
+}
+
+// removeEnded takes a job out of the queue that has ended before, if it has.
+func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructured) (queue.Result, bool) {
+	ref := refOf(job)
+	ended, err := r.endedHere(ctx, ref.uid)
+	if err == nil && !ended {
+		return queue.Result{}, false
+	}
+	if err == nil {
+		if err = r.server.deleteJob(ctx, ref.Key, ref.uid, job.GetResourceVersion()); apierrors.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = r.store.DropClaim(ctx, ref.uid)
+	}
+	if err != nil {
+		return r.retryLater(err), true
+	}
+	r.claims.dropPending(ref.uid)
+	r.events.emit(EventNote, ref, "removed from the queue: its end is in the history already")
+	return queue.Result{NotUrgent: true}, true
 }
 
 // forget settles a claim whose job is gone or claimed by others.
@@ -110,7 +144,7 @@ func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error
 func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, p pendingClaim) queue.Result {
 	k := p.claim
 	crashed := k.Began
-	if p.restarted && k.Phase == state.PhaseHeld {
+	if p.restarted && k.Phase == state.PhaseHeld && !k.Doomed { // no worker has run under a doomed one
 		k.Attempt++
 		k.Began = time.UnixMilli(r.clock.roughMillis())
 	}
@@ -147,7 +181,10 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 		text = "own claim found again, the work begins anew"
 	}
 	r.events.emit(EventResumed, h.jobRef, text)
-	if k.Attempt > r.o.MaxAttempts {
+	if k.Doomed && r.o.Cleanup == CleanupFail {
+		return r.finisher.finish(ctx, h, newProgress(h, h.action), expiredOutcome())
+	}
+	if k.Doomed || k.Attempt > r.o.MaxAttempts {
 		return r.finisher.finish(ctx, h, newProgress(h, h.action), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
 	}
 	first, err := r.exclusion.rival(h, false)

@@ -3,13 +3,16 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/resources"
 )
 
@@ -239,4 +242,129 @@ func TestJobIsCancelledInBackoff(t *testing.T) {
 			t.Errorf("attempts %q, runs %q", got, w.seen())
 		}
 	})
+}
+
+// TestMarkOutlivesRefusedClaim: a job that was released goes on from its mark, also when its next claim is refused once.
+func TestMarkOutlivesRefusedClaim(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{409, 429, 403} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := worker(func(ctx context.Context, task *Task) error {
+					if task.Attempt == 1 {
+						if err := task.Progress.Mark(ctx, "half"); err != nil {
+							return err
+						}
+						return &TransientError{Err: errPassing}
+					}
+					return nil
+				})
+				n := 0
+				r.model.inject(func(c call) fault {
+					if c.Verb == "update" && c.Resource == "jobs" && c.body != nil && api.Label(c.body, api.LabelClaim) != "" && attemptsOf(c.body) == 1 && !c.Lease {
+						n++
+						if n == 1 {
+							return fault{status: status}
+						}
+					}
+					return fault{}
+				})
+				r.start("a1", Options{}, w)
+				r.job("r1", "r1-sync")
+				pass(5 * time.Minute)
+				r.done("success", "")
+				if got := w.seen(); len(got) != 2 || !strings.Contains(got[1], "half") {
+					t.Errorf("runs %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestDoomedJobIsNotRun: a job that is claimed to be failed is failed once, also when the answer to its claim is lost.
+func TestDoomedJobIsNotRun(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		n := 0
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && c.Resource == "jobs" && c.body != nil && strings.HasPrefix(api.Label(c.body, api.LabelClaimOwner), "limpet-") && !c.Lease {
+				n++
+				if n == 1 {
+					return fault{loseAnswer: true}
+				}
+			}
+			return fault{}
+		})
+		r.job("r1", "r1-sync", claimOf("stranger", r.model.now().Add(-time.Hour)))
+		w := quick()
+		r.start("a1", Options{Cleanup: CleanupFail}, w)
+		pass(15 * time.Minute)
+		r.done("error", "")
+		if got := r.history(); len(w.seen()) != 0 || len(got) != 1 || len(got[0].Attempts) != 1 {
+			t.Errorf("runs %q, history %+v", w.seen(), got)
+		}
+	})
+}
+
+// revive puts an object back as it was.
+func (m *model) revive(resource string, obj *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.store(call{Agent: "person", Verb: "create", Resource: resource, Name: obj.GetName()}, obj.GetNamespace(), obj, obj)
+}
+
+// TestEndedJobComesBack: a job that this agent has ended, and that a restored server has again, is not done again.
+func TestEndedJobComesBack(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		claimed      bool
+		phase        state.Phase
+		cleanup      string
+		within       time.Duration
+		keepHistoric bool
+	}{
+		"as it waited":                     {within: time.Second},
+		"as it waited, historic there":     {within: time.Second, keepHistoric: true},
+		"as it waited, with its intent":    {phase: state.PhaseIntent, within: time.Second},
+		"as it ran":                        {claimed: true, within: 6 * time.Minute},
+		"as it ran, and is to be failed":   {claimed: true, cleanup: CleanupFail, within: 6 * time.Minute},
+		"as it ran, with its claim":        {claimed: true, phase: state.PhaseHeld, within: time.Second},
+		"as it ended, with its completion": {claimed: true, phase: state.PhaseCompleting, within: time.Second},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				waits := r.job("r1", "r1-sync")
+				a := r.start("a1", Options{}, work(5*time.Second))
+				pass(time.Second)
+				runs, claims := r.model.get("jobs", "default", "r1-sync"), r.claims()
+				pass(time.Minute)
+				r.done("success", "")
+				a.stop()
+				old := waits
+				if c.claimed {
+					old = runs
+				}
+				r.model.revive("jobs", old)
+				if !c.keepHistoric {
+					r.model.set(func() { clear(r.model.objects["historicjobs"]) })
+				}
+				if c.phase != "" {
+					claims[0].Phase = c.phase
+					if err := r.store.PutClaim(context.Background(), claims[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w := quick()
+				r.start("a2", Options{Cleanup: c.cleanup}, w)
+				pass(c.within)
+				got := r.history()
+				if jobs := len(r.model.all("jobs")); jobs+len(r.claims())+len(w.seen()) != 0 || len(got) != 1 || got[0].State != "success" {
+					t.Errorf("%d jobs left, claims %d, runs %q, history %+v", jobs, len(r.claims()), w.seen(), got)
+				}
+			})
+		})
+	}
 }

@@ -152,8 +152,13 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 		}
 		return err
 	}
-	// An owner that died between the HistoricJob and the DELETE has done the job.
-	if done, err := r.server.archived(ctx, ref.Namespace, ref.uid); err == nil && done {
+	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this agent where its history
+	// says so.
+	done, err := r.server.archived(ctx, ref.Namespace, ref.uid)
+	if err != nil || !done {
+		done, err = r.endedHere(ctx, ref.uid)
+	}
+	if err == nil && done {
 		if err := r.server.deleteJob(ctx, ref.Key, ref.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
 			return err
 		}
@@ -199,8 +204,7 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) error {
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)
-	// As the last attempt, so that a restart does not run it.
-	h, _, err := r.claimer.claim(ctx, job, max(ref.attempt, r.o.MaxAttempts))
+	h, _, err := r.claimer.claim(ctx, job, true)
 	if h == nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 
 // server is what a controller needs of the API.
 type server interface {
+	// get reads a Repository from the server, not from a cache.
+	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
 	// patch carries out a JSON patch of an object, or of its status, and returns
 	// the object after it; errConflict when the patch does not fit any more.
 	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
@@ -45,6 +47,12 @@ type apiServer struct {
 
 func (s apiServer) at(k Key) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, s.plural, k.Name)
+}
+
+func (s apiServer) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.client.Resource(api.Repositories).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 }
 
 func (s apiServer) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"limpet/state"
 )
 
@@ -163,10 +165,6 @@ func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// newSuspension is the age up to which a suspension counts as new: the watch may not show
-// its Repository yet.
-const newSuspension = time.Minute
-
 // dropSuspension drops the suspension of a Repository that is gone; uid is that of the one
 // that is there now, "" for none. One that is over stays until it is replaced: a clock that
 // is ahead for a while must not end any.
@@ -175,7 +173,15 @@ func (c *Controller) dropSuspension(ctx context.Context, k Key, uid string) erro
 		return nil
 	}
 	one, stored := c.o.Suspensions.stored(k)
-	if !stored || one.UID == uid || time.Since(one.Since) < newSuspension {
+	if !stored || one.UID == uid {
+		return nil
+	}
+	// The watch may not show it yet, or no longer, as behind a selector.
+	obj, err := c.server.get(ctx, k)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err == nil && string(obj.GetUID()) == one.UID {
 		return nil
 	}
 	return c.o.Suspensions.Drop(ctx, k, one.UID)

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/api"
 )
 
@@ -146,4 +149,40 @@ func TestSuspensionOfADeletedRepository(t *testing.T) {
 func suspendedNow(s *Suspensions, k Key) bool {
 	_, on := s.Of(k, "1")
 	return on
+}
+
+// TestSuspensionBehindSelector: a suspension ends with its Repository, not when the watch no longer shows it.
+func TestSuspensionBehindSelector(t *testing.T) {
+	t.Parallel()
+	client, _, store := embedded(t)
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Site", "type": "git", "workflows": []any{},
+		"git":  map[string]any{"url": "https://example.invalid/x.git", "branch": "main"},
+		"sync": map[string]any{"enabled": false, "target": "folder"}}}}
+	u.SetGroupVersionKind(api.Repositories.GroupVersion().WithKind("Repository"))
+	u.SetName("site")
+	res := client.Resource(api.Repositories).Namespace("default")
+	made, err := res.Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSuspensions(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, uid := Key{"default", "site"}, string(made.GetUID())
+	if err := s.Suspend(t.Context(), Suspension{Namespace: "default", Repository: "site", UID: uid, Since: time.Now().Add(-time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	c := &Controller{server: apiServer{client: client, plural: api.Repositories.Resource}, o: Options{Suspensions: s}}
+	for _, want := range []bool{true, false} {
+		if err := c.dropSuspension(t.Context(), k, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, on := s.Of(k, uid); on != want {
+			t.Errorf("suspended %t, want %t", on, want)
+		}
+		if err := res.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil && want {
+			t.Fatal(err)
+		}
+	}
 }

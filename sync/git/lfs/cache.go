@@ -61,6 +61,9 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
+// spared is how many times the bound the files of running pulls may take, which are those used lately.
+const spared = 8
+
 // trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in use.
 func (m *Cache) trim(bound int64) {
 	type item struct {
@@ -85,7 +88,7 @@ func (m *Cache) trim(bound int64) {
 	}
 	slices.SortFunc(items, func(a, b item) int { return a.used.Compare(b.used) })
 	for _, it := range items {
-		if sum <= bound || time.Since(it.used) < inUse {
+		if sum <= bound || time.Since(it.used) < inUse && sum <= spared*bound {
 			return
 		}
 		if os.Remove(it.path) == nil {

@@ -137,9 +137,10 @@ func New(limit int, favour func(RepoKey) uint64) *Queue {
 	}
 }
 
-// full reports whether another key is refused, and counts it.
-func (q *Queue) full() bool {
-	if len(q.items) < q.limit {
+// full reports whether another key of a repository is refused, and counts it. The first key of a repository is not, so
+// that one with many jobs keeps no other one out.
+func (q *Queue) full(r RepoKey) bool {
+	if len(q.items) < q.limit || q.repos[r] == nil {
 		return false
 	}
 	q.refused++
@@ -172,7 +173,7 @@ func (q *Queue) Short() bool  { return q.refused > 0 && len(q.items) < q.limit/2
 func (q *Queue) Add(now time.Time, k Key, r RepoKey, urgent bool, priority int) bool {
 	s := q.items[k]
 	if s == nil {
-		if !urgent && q.full() {
+		if !urgent && q.full(r) {
 			return false
 		}
 		s = q.newItem(k, r, priority)
@@ -198,7 +199,7 @@ func (q *Queue) AddAfter(now time.Time, k Key, r RepoKey, delay time.Duration) b
 	if q.items[k] != nil {
 		return q.Add(now, k, r, false, Unranked)
 	}
-	if q.full() {
+	if q.full(r) {
 		return false
 	}
 	s := q.newItem(k, r, Unranked)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -137,5 +138,24 @@ func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	q.Add(t0, Key{"ns", "own"}, RepoKey{"ns", "b"}, true, Ordinary)
 	if q.Len() != 4 {
 		t.Fatal("an own claim was refused")
+	}
+}
+
+// TestFullQueueTakesOtherRepositories: one repository with many jobs keeps no other one out.
+func TestFullQueueTakesOtherRepositories(t *testing.T) {
+	t.Parallel()
+	q, now := New(4, nil), time.Now()
+	busy, idle := RepoKey{"d", "r"}, RepoKey{"d", "s"}
+	var list []Candidate
+	for i := range 5 {
+		list = append(list, Candidate{Key{"d", fmt.Sprint("r", i)}, busy, Ordinary})
+	}
+	q.Fill(now, list)
+	if _, _, _, ok := q.Next(now, false); !ok {
+		t.Fatal("nothing is served")
+	}
+	q.Fill(now, append([]Candidate{{Key{"d", "s0"}, idle, 9}}, list[1:]...))
+	if k, _, _, ok := q.Next(now, false); !ok || k.Name != "s0" {
+		t.Errorf("%v is served, %t", k, ok)
 	}
 }

@@ -36,6 +36,8 @@ type Dir struct {
 	// step is called before each step that changes the disk; tests stop the
 	// write there.
 	step func(name string)
+	// noSwap disables the atomic exchange; for tests.
+	noSwap bool
 }
 
 // ForeignError is the error for a directory with another owner.
@@ -102,18 +104,36 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 	return d.inspect()
 }
 
-// stagePrefix begins the names of the directories that a writer makes beside its target.
+// Names of the directories that a writer makes beside its target.
 func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
+func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
 
-// recover removes what an interrupted write has left.
+// recover cleans up after an interrupted write. Only a crash between the two
+// renames of a switch without exchange leaves no directory in place; then recover
+// restores the old one, and the write starts over.
 func (d *Dir) recover() error {
 	entries, err := fs.ReadDir(d.parent.FS(), ".")
+	if err != nil {
+		return err
+	}
+	_, missing := d.parent.Lstat(d.base)
 	for _, e := range entries {
-		if err == nil && strings.HasPrefix(e.Name(), d.stagePrefix()) {
-			err = d.parent.RemoveAll(e.Name())
+		name := e.Name()
+		old := strings.HasPrefix(name, d.oldPrefix())
+		if !old && !strings.HasPrefix(name, d.stagePrefix()) {
+			continue
+		}
+		if old && errors.Is(missing, fs.ErrNotExist) {
+			if missing = d.parent.Rename(name, d.base); missing != nil {
+				return missing
+			}
+			continue
+		}
+		if err := d.parent.RemoveAll(name); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // inspect opens the directory and reads its manifest.

@@ -19,7 +19,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // writers is how many files are written at a time: each waits for the disk.
@@ -123,8 +122,7 @@ func (d *Dir) link(dirs *dirSet, stage, name string) error {
 	return nil
 }
 
-// exchange replaces the target by the directory stage, in one step, and removes the former
-// tree. If that fails, the next writer removes it.
+// exchange replaces the target by the directory stage.
 func (d *Dir) exchange(stage string) error {
 	d.step("switch")
 	if d.old == nil {
@@ -133,21 +131,44 @@ func (d *Dir) exchange(stage string) error {
 		}
 		return d.self.Sync()
 	}
-	fd := int(d.self.Fd())
-	err := unix.Renameat2(fd, stage, fd, d.base, unix.RENAME_EXCHANGE)
-	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
-		return fmt.Errorf("the file system cannot exchange two directories (%w); use one on ext4, XFS, btrfs or F2FS", err)
-	case err != nil:
+	err := errors.ErrUnsupported
+	if !d.noSwap {
+		err = swap(d.self, stage, d.base)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return d.rename(stage)
+	}
+	if err != nil {
 		return err
 	}
 	d.step("switched")
+	return d.settle(stage)
+}
+
+// rename replaces the target on file systems without an atomic exchange: by two
+// renames. After a crash between them, recover restores the old directory.
+func (d *Dir) rename(stage string) error {
+	old := d.oldPrefix() + unique()
+	if err := d.parent.Rename(d.base, old); err != nil {
+		return err
+	}
+	d.step("between")
+	if err := d.parent.Rename(stage, d.base); err != nil {
+		return errors.Join(err, d.parent.Rename(old, d.base))
+	}
+	d.step("switched")
+	return d.settle(old)
+}
+
+// settle syncs the switch and removes the former tree. If that fails, the next
+// writer removes it.
+func (d *Dir) settle(former string) error {
 	if err := d.self.Sync(); err != nil {
 		return err
 	}
 	d.old.Close()
 	d.old = nil
-	_ = d.parent.RemoveAll(stage)
+	_ = d.parent.RemoveAll(former)
 	return nil
 }
 
