@@ -114,14 +114,22 @@ func noConfig() *ConfigFile {
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
 	c.Path = path
-	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
+	written := map[string]any{}
+	if err := yaml.UnmarshalStrict(data, &written); err != nil {
 		return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %w", path, err)
+	}
+	for key, value := range written { // Grafana writes max_sync_workers for --max-sync-workers
+		name := strings.ReplaceAll(key, "_", "-")
+		if _, twice := c.Values[name]; twice {
+			return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %s is there in two spellings", path, name)
+		}
+		c.Values[name] = value
 	}
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
 		for i, node := range document.Content[0].Content {
 			if i%2 == 0 { // keys and values in turn
-				c.lines[node.Value] = node.Line
+				c.lines[strings.ReplaceAll(node.Value, "_", "-")] = node.Line
 			}
 		}
 	}
