@@ -202,7 +202,7 @@ func TestClockSkew(t *testing.T) {
 		time.Hour, -time.Hour, -24 * 365 * time.Hour} {
 		s := newSite(t, forgetest.Options{Skew: skew})
 		token, err := s.minter.Mint(t.Context(), s.conn, s.target)
-		// The host tells its time in whole seconds.
+		// The Date header has whole seconds.
 		if err != nil || token.Life < 59*time.Minute || token.Life > time.Hour+time.Second {
 			t.Errorf("skew %v: %v %v", skew, token, err)
 			continue

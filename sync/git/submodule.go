@@ -65,7 +65,7 @@ func (g *submoduleTree) noteParent(sub Remote) {
 	path := filepath.Join(g.m.dirOf(sub), parentFile)
 	parent := filepath.Base(g.m.dirOf(g.top))
 	if before, err := os.ReadFile(path); err == nil && string(before) == parent {
-		_ = os.Chtimes(path, time.Time{}, time.Now()) // Prune tells by it that the submodule is there still
+		_ = os.Chtimes(path, time.Time{}, time.Now()) // Prune keeps submodules that were pulled lately
 		return
 	}
 	if err := pack.ReplaceFile(path, []byte(parent)); err != nil {

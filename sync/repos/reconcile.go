@@ -48,7 +48,7 @@ type attempt struct {
 	change *change   // to the status
 }
 
-// reporter tells people what happens to Repositories.
+// reporter emits the events of Repositories.
 type reporter struct {
 	observe func(Event)
 	log     *slog.Logger

@@ -13,7 +13,7 @@ import (
 // agent, whose keys are others and which says so in the status: so it is queued once for
 // each set of keys, and agents with different keys do not queue pulls in turn.
 
-// Trust is what is asked of signatures in a Repository. *worker.Signers is one.
+// Trust returns the signature policy of a Repository. *worker.Signers is one.
 type Trust interface {
 	// Asked returns a text that changes with what is asked and with the keys, "" for
 	// nothing, and whether a tag object has to be signed.

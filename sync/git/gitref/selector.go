@@ -36,7 +36,7 @@ func Branch(name string) Selector {
 	return Selector{Branch: strings.TrimPrefix(name, "refs/heads/")}
 }
 
-// maxRange bounds a range and a filter that somebody may write. Unit: bytes.
+// maxRange bounds the length of a range and of a filter, in bytes.
 const maxRange = 256
 
 // Check tells what is wrong with the Selector, and what would be right.

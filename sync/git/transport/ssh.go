@@ -206,7 +206,7 @@ type countedConn struct {
 func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
 	if lerr := n.c.count(k); lerr != nil {
-		n.c.found.Store(giterr.Wrap(giterr.TooLarge, lerr, "")) // the ssh library tells of a lost connection
+		n.c.found.Store(giterr.Wrap(giterr.TooLarge, lerr, "")) // the ssh library reports a lost connection
 		return 0, lerr
 	}
 	if err != nil {
