@@ -29,7 +29,7 @@ type cli struct {
 	Dashboard daemon.Command `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
 
 	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
-	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and keys."`
+	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
 	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
 	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`
 
